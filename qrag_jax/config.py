@@ -1,0 +1,302 @@
+"""Run configs: strict YAML and dotted overrides into frozen dataclasses, which live beside the code they configure.
+
+Defaults live in the dataclasses; a file holds what differs. Values are checked against the annotations here, then built
+by `draccus.decode`. draccus alone turns `true` into 1 for an int, a list into its text for a str, lets `null` pass for
+a float, and forgets a nested default object once one of its fields is given; read by draccus, a file may also
+`!include` others. Imports no JAX.
+
+A field may be bool, int, float, str, Literal, tuple, list, dict with text keys, another dataclass, or any of these or
+None. Checks beyond types belong in `__post_init__` as ValueError (or UsageError), which come out with their path.
+"""
+
+import difflib
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import draccus
+
+from qrag_jax.strict_yaml import dump_yaml, parse_yaml, parse_yaml_lines, plain
+from qrag_jax.types import UsageError
+
+Config = TypeVar("Config")
+
+_SCALARS: dict[Any, str] = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "text",
+    type(None): "null",
+}
+
+
+def load_config(cls: type[Config], path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
+    """Build a config from its defaults, a YAML file, and overrides, later ones winning.
+
+    Args:
+        cls: frozen dataclass.
+        path: YAML file with the fields that differ from the defaults; None for no file.
+        overrides: `learner.gamma=0.9`, with or without leading dashes. A value is YAML (`null`, `[1, 2]`, `1e-3`);
+            for a text field it is taken as it stands, but for quotes around it.
+
+    Raises:
+        UsageError: missing or malformed file, unknown or missing field, value of a wrong type or not allowed. The
+            message has one line a fault: file and line or override, dotted path, value, what is allowed.
+    """
+    data: dict[str, Any] = {}
+    where: dict[str, str] = {}
+    source = "defaults"
+    if path is not None:
+        data, lines = _read(Path(path))
+        source = str(path)
+        where = {name: f"{path}:{line}" for name, line in lines.items()}
+    raw: dict[str, str] = {}
+    for override in overrides:
+        name, text = _split_override(override)
+        _set(data, name, _parse_override(text))
+        where[name] = f"override {override}"
+        raw[name] = text
+    return _decode(cls, data, _Faults(where, raw, source))
+
+
+def config_from_dict(cls: type[Config], data: Mapping[str, object], source: str) -> Config:
+    """Build a config from nested plain values, such as `to_dict` gave; checks and messages as in `load_config`."""
+    return _decode(cls, data, _Faults({}, {}, source))
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """Nested dicts, lists and scalars of a config, every field included; `config_from_dict` gives it back."""
+    return {f.name: _plain(getattr(config, f.name)) for f in fields(config) if f.init}
+
+
+def dump_config(config: object) -> str:
+    """A config as YAML, every field included; `load_config` of that file gives an equal config."""
+    return dump_yaml(to_dict(config))
+
+
+def flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """One level of dotted names: `{"learner": {"gamma": 0.9}}` becomes `{"learner.gamma": 0.9}`; lists stay whole."""
+    flat: dict[str, object] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _plain(value: object) -> Any:
+    if is_dataclass(value):
+        return to_dict(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return plain(value)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise UsageError(f"{path}: no such config file: give the path of a YAML file") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 text (byte {error.start}): save the file as UTF-8") from error
+    data, lines = parse_yaml_lines(text, str(path))
+    if data is None:  # an empty file changes nothing
+        return {}, {}
+    if not isinstance(data, dict):
+        raise UsageError(f"{path}: a config is a mapping of `field: value` lines, this is {_describe(data)}")
+    return data, lines
+
+
+def _split_override(override: str) -> tuple[str, str]:
+    name, equals, text = override.removeprefix("--").partition("=")
+    if not equals or not all(part.isidentifier() for part in name.split(".")):
+        raise UsageError(f"override {override!r}: write it as field=value, for example learner.gamma=0.9")
+    return name, text
+
+
+def _parse_override(text: str) -> object:
+    try:
+        return parse_yaml(text, "override")
+    except UsageError:
+        return text  # `pattern=*.txt` is text; in a field of another type it is refused for what it is
+
+
+def _set(data: dict[str, Any], name: str, value: object) -> None:
+    *parents, last = name.split(".")
+    for part in parents:
+        if not isinstance(data.get(part), dict):
+            data[part] = {}
+        data = data[part]
+    data[last] = value
+
+
+@dataclass
+class _Faults:
+    """What is wrong with a config, one line each, and where each value came from."""
+
+    where: dict[str, str]  # dotted path -> "file:line" or "override ..."
+    raw: dict[str, str]  # dotted path -> text of the override
+    source: str
+    messages: list[str] = field(default_factory=list)
+
+    def add(self, path: str, message: str) -> None:
+        place = path
+        while place and place not in self.where:  # an override of a parent, or an item of a list
+            place = place.rpartition(".")[0]
+        self.messages.append(f"{self.where.get(place, self.source)}: {path + ': ' if path else ''}{message}")
+
+    def trial(self) -> "_Faults":
+        return _Faults(self.where, self.raw, self.source)
+
+
+def _decode(cls: type[Config], data: Mapping[str, object], faults: _Faults) -> Config:
+    checked = _check_fields(cls, data, "", None, faults)
+    if faults.messages:
+        raise UsageError("\n".join(faults.messages))
+    try:
+        return draccus.decode(cls, checked)
+    except draccus.ParsingError as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        path = _refusing(cls, checked)
+        given = [name for name in faults.raw if name.startswith(f"{path}." if path else "")]
+        if given:  # an override is the likelier culprit
+            faults.where[path] = faults.where[given[-1]]
+        faults.add(path, str(cause))
+        raise UsageError(faults.messages[0]) from error
+
+
+def _refusing(cls: type, data: dict[str, Any], path: str = "") -> str:
+    """Dotted path of the innermost dataclass whose own checks refuse `data` (draccus does not tell)."""
+    for name, hint in get_type_hints(cls).items():
+        inner = next((h for h in (hint, *get_args(hint)) if isinstance(h, type) and is_dataclass(h)), None)
+        if inner is not None and isinstance(data.get(name), dict):
+            try:
+                draccus.decode(inner, data[name])
+            except draccus.ParsingError:
+                return _refusing(inner, data[name], f"{path}.{name}" if path else name)
+    return path
+
+
+def _check_fields(cls: type, data: object, path: str, default: object, faults: _Faults) -> dict[str, Any]:
+    """Every given field checked, over the fields of the default object where there is one."""
+    if not isinstance(data, Mapping):
+        faults.add(path, f"expected the fields of {cls.__name__}, got {_describe(data)}")
+        return {}
+    hints = get_type_hints(cls)
+    known = {f.name: f for f in fields(cls) if f.init}
+    checked: dict[str, Any] = to_dict(default) if isinstance(default, cls) else {}
+    for name, value in data.items():
+        child = f"{path}.{name}" if path else name
+        if name in known:
+            checked[name] = _check(hints[name], value, child, _default(known[name], default), faults)
+        else:
+            faults.add(child, f"unknown field (value {_describe(value)}); {_suggest(name, known, path)}")
+    for name, f in known.items():
+        if name not in checked and _default(f, None) is MISSING:
+            faults.add(f"{path}.{name}" if path else name, "missing: this field has no default, give it a value")
+    return checked
+
+
+def _default(f: Field, parent: object) -> object:
+    if parent is not None and hasattr(parent, f.name):
+        return getattr(parent, f.name)
+    return f.default_factory() if f.default_factory is not MISSING else f.default
+
+
+def _check(hint: Any, value: Any, path: str, default: object, faults: _Faults) -> Any:
+    """`value` as `draccus.decode` should see it; what is wrong with it goes into `faults`."""
+    origin, args = get_origin(hint), get_args(hint)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _check_fields(hint, value, path, default, faults)
+    if origin is Literal:
+        return _check_literal(args, value, path, faults)
+    if origin in (Union, types.UnionType):
+        return _check_union(args, value, path, default, faults)
+    if origin in (tuple, list):
+        return _check_items(hint, value, path, faults)
+    if origin in (dict, Mapping):
+        if not isinstance(value, Mapping):
+            faults.add(path, f"expected a mapping, got {_describe(value)}")
+            return value
+        return {name: _check(args[1], item, f"{path}.{name}", MISSING, faults) for name, item in value.items()}
+    if hint not in _SCALARS:
+        raise TypeError(f"{path}: a config field cannot have the type {hint}")
+    if hint is str and path in faults.raw and faults.raw[path][:1] not in ("'", '"'):
+        return faults.raw[path]  # `name=5` on the command line: quoting for the shell and for YAML is too much to ask
+    if hint is int and isinstance(value, float) and value.is_integer():
+        return int(value)  # 1e3
+    right = isinstance(value, hint) or (hint is float and isinstance(value, int))
+    if not right or (isinstance(value, bool) and hint is not bool):
+        faults.add(path, f"expected {_SCALARS[hint]}, got {_describe(value)}")
+    return value
+
+
+def _check_literal(allowed: tuple, value: object, path: str, faults: _Faults) -> object:
+    if path in faults.raw and faults.raw[path] in allowed:
+        return faults.raw[path]
+    if not any(type(value) is type(choice) and value == choice for choice in allowed):
+        shown = ", ".join("null" if choice is None else str(choice) for choice in allowed)
+        faults.add(path, f"{_describe(value)} is not allowed; one of: {shown}{_close(value, allowed)}")
+    return value
+
+
+def _check_union(hints: tuple, value: Any, path: str, default: object, faults: _Faults) -> Any:
+    some = [hint for hint in hints if hint is not type(None)]
+    if str in some and len(some) > 1:
+        raise TypeError(f"{path}: draccus turns every value of {hints} into text; split the field in two")
+    if value is None and len(some) < len(hints):
+        return None
+    trials = []
+    for hint in some:
+        trial = faults.trial()
+        checked = _check(hint, value, path, default, trial)
+        if not trial.messages:
+            return checked
+        trials.append(trial)
+    if len(trials) == 1:
+        faults.messages += trials[0].messages
+    else:
+        names = " or ".join(_SCALARS.get(hint, str(hint)) for hint in hints)
+        faults.add(path, f"expected {names}, got {_describe(value)}")
+    return value
+
+
+def _check_items(hint: Any, value: Any, path: str, faults: _Faults) -> Any:
+    args = get_args(hint)
+    if not isinstance(value, list | tuple):
+        faults.add(path, f"expected a list, got {_describe(value)}")
+        return value
+    if get_origin(hint) is list or args[-1] is Ellipsis:
+        args = (args[0],) * len(value)
+    if len(args) != len(value):
+        faults.add(path, f"expected {len(args)} items, got {len(value)}: {_describe(value)}")
+        return value
+    pairs = enumerate(zip(args, value, strict=True))
+    return [_check(arg, item, f"{path}.{i}", MISSING, faults) for i, (arg, item) in pairs]
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"a mapping ({', '.join(map(str, value))})"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    shown = repr(list(value)) if isinstance(value, tuple) else repr(value)
+    return shown if len(shown) <= 80 else shown[:77] + "..."
+
+
+def _close(value: object, allowed: Sequence[object]) -> str:
+    near = difflib.get_close_matches(str(value), [str(choice) for choice in allowed], n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _suggest(name: str, known: Mapping[str, Field], path: str) -> str:
+    prefix = f"{path}." if path else ""
+    near = [prefix + match for match in difflib.get_close_matches(name, list(known), n=3)]
+    return f"did you mean {' or '.join(near)}?" if near else f"fields here: {', '.join(known)}"

@@ -1,0 +1,5 @@
+"""Host-side data: NumPy and str only, imports no JAX.
+
+stories (questions over facts), worlds (simulator), vocabulary, semantics (gold recomputed from the sentences), babi
+(reader), haystack (real sentences), babilong (facts hidden in them), jsonl and vector_task (users' own data), vectors.
+"""

@@ -1,0 +1,56 @@
+"""Text files, plain or gzip, with errors that name the file; JSON Lines with errors that name file and line."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from qrag_jax.types import InputError, UsageError
+
+
+def read_text_file(path: Path, what: str) -> str:
+    """The text of a UTF-8 file, decompressed if its name ends in .gz; `what` says in errors which file is wanted.
+
+    Raises:
+        UsageError: there is no such file.
+        InputError: it cannot be read, is a truncated archive, or is not UTF-8.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file; expected {what}")
+    try:
+        data = path.read_bytes()
+        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read ({error}); is the file whole?") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text ({error}); convert it first") from error
+
+
+def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines that are not blank with their 1-based numbers; only newlines (and a return before them) end a line."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, line.rstrip("\r")
+
+
+def read_json_lines(path: Path, what: str) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yields (`file:line`, object) for every line of a .jsonl or .jsonl.gz file.
+
+    Raises:
+        UsageError: there is no such file.
+        InputError: a line is not a JSON object, or the file has none.
+    """
+    count = 0
+    for number, line in numbered_lines(read_text_file(path, what)):
+        where = f"{path}:{number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{where}: not JSON ({error}); expected {what}") from error
+        if not isinstance(row, dict):
+            raise InputError(f"{where}: expected a JSON object, got {type(row).__name__}; expected {what}")
+        count += 1
+        yield where, row
+    if not count:
+        raise InputError(f"{path}: empty file; expected {what}")

@@ -1,0 +1,115 @@
+"""Matrices of vectors that a user already has: .npy, Parquet, Arrow, or a folder saved by `datasets`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qrag_jax.types import InputError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+VECTOR_SUFFIXES = (".npy", ".parquet", ".arrow")
+
+
+def read_vectors(path: str | Path, column: str | None = None) -> np.ndarray:
+    """Reads float32 [n, d] from a .npy matrix or a column of lists in Parquet, Arrow or a saved `datasets` folder.
+
+    Args:
+        path: the file, or a folder written by `Dataset.save_to_disk`.
+        column: which column; by default the only column of lists of numbers.
+
+    Raises:
+        UsageError: no such file, an unknown kind of file, or no such column.
+        InputError: not a matrix of numbers, no row, rows of unequal length, NaN or infinity; names file and row.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise UsageError(f"{path}: no such file; expected vectors as .npy, .parquet or .arrow")
+    matrix = _load_npy(path) if path.suffix == ".npy" else _list_column(path, column)
+    if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.kind not in "fiu":
+        raise InputError(
+            f"{path}: expected a matrix of numbers [num_vectors, dim], got shape {matrix.shape} of {matrix.dtype}"
+        )
+    with np.errstate(over="ignore"):
+        vectors = np.ascontiguousarray(matrix, np.float32)
+    bad = ~np.isfinite(vectors).all(axis=1)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise InputError(
+            f"{path}: row {row} holds NaN or infinity (or overflows float32), as do {int(bad.sum())} rows in all; "
+            "embed those texts again or remove them"
+        )
+    return vectors
+
+
+def _load_npy(path: Path) -> np.ndarray:
+    try:
+        matrix = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise InputError(f"{path}: not a whole .npy file of numbers ({error})") from error
+    if not isinstance(matrix, np.ndarray):
+        raise InputError(f"{path}: an .npz archive under the name .npy; save one matrix with np.save")
+    return matrix
+
+
+def _list_column(path: Path, column: str | None) -> np.ndarray:
+    """One column of lists of numbers as a matrix."""
+    import pyarrow as pa
+
+    table = read_table(path)
+    lists = [
+        field.name
+        for field in table.schema
+        if (
+            pa.types.is_list(field.type)
+            or pa.types.is_large_list(field.type)
+            or pa.types.is_fixed_size_list(field.type)
+        )
+        and (pa.types.is_floating(field.type.value_type) or pa.types.is_integer(field.type.value_type))
+    ]
+    if column is None and len(lists) != 1:
+        raise UsageError(f"{path}: name the column of vectors; the columns of lists of numbers are {lists}")
+    name = column or lists[0]
+    if name not in lists:
+        raise UsageError(f"{path}: column {name!r} is not a column of lists of numbers; those are {lists}")
+    data = table[name].combine_chunks()
+    if isinstance(data, pa.ChunkedArray):  # combine_chunks of an empty or very large column
+        data = pa.concat_arrays(data.chunks) if data.num_chunks else pa.array([], type=table.schema.field(name).type)
+    if data.null_count:
+        raise InputError(f"{path}: row {data.is_null().to_pylist().index(True)} of column {name!r} is null")
+    lengths = np.asarray(data.value_lengths()) if len(data) else np.zeros(0, np.int64)
+    if len(lengths) and (lengths != lengths[0]).any():
+        row = int(np.flatnonzero(lengths != lengths[0])[0])
+        raise InputError(f"{path}: row {row} has {lengths[row]} numbers, row 0 has {lengths[0]}")
+    values = data.flatten()
+    if values.null_count:
+        row = values.is_null().to_pylist().index(True) // max(int(lengths[0]), 1)
+        raise InputError(f"{path}: row {row} of column {name!r} holds a null")
+    return values.to_numpy(zero_copy_only=False).reshape(len(data), -1 if len(data) else 0)
+
+
+def read_table(path: Path) -> "pyarrow.Table":
+    """The table of a .parquet or .arrow file or of a saved dataset; pyarrow and datasets are imported only here."""
+    import datasets
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if path.is_dir():
+            saved = datasets.load_from_disk(str(path))
+            if isinstance(saved, datasets.DatasetDict):
+                raise UsageError(f"{path}: a dataset of splits {list(saved)}; give the folder of one of them")
+            return saved.data.table
+        if path.suffix == ".parquet":
+            return pq.read_table(path)
+        if path.suffix == ".arrow":
+            if path.read_bytes()[:6] == b"ARROW1":
+                return pa.ipc.open_file(path).read_all()
+            return datasets.Dataset.from_file(str(path)).data.table
+    except InputError:
+        raise
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{path}: cannot be read as {path.suffix or 'a saved dataset'} ({error})") from error
+    raise UsageError(f"{path}: unknown kind of vector file; expected .npy, .parquet, .arrow or a saved dataset folder")

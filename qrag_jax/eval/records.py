@@ -1,0 +1,359 @@
+"""What an evaluation leaves behind: one JSON line a question, and the rows of `results.json`.
+
+Every value is validated when it is made and when it is read back; NaN and infinity are refused both ways. Files are
+written whole, beside their place, and then moved onto it: a run that dies leaves the old file or the new one.
+"""
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import get_type_hints
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from qrag_jax.eval.aggregate import mean_interval
+from qrag_jax.eval.facts import NOT_TAKEN, FactScores
+from qrag_jax.types import InputError, UsageError
+
+# The fixed method names, in the order of tables and legends.
+METHODS = ("trained", "untrained", "single_step", "bm25")
+_SLACK = 1e-9  # rounding between a mean and a bound that it may touch
+
+
+@dataclass(frozen=True)
+class QueryRecord:
+    """The answer of one method to one question.
+
+    `chosen` holds chunk indices in order of retrieval, `q_values` the value each was picked by (Q, or the BM25 score),
+    `texts` the chosen chunks' texts where they are kept, `gold` the indices that answer the question.
+    """
+
+    query_id: str
+    question: str
+    method: str
+    mode: str
+    positions: str
+    seed: int
+    num_chunks: int
+    chosen: tuple[int, ...]
+    q_values: tuple[float, ...]
+    gold: tuple[int, ...]
+    fact_em: float
+    fact_f1: float
+    texts: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _check_kinds(self, _RECORD_KINDS)
+        _check_method(self.method)
+        _check_shares(self, ("fact_em", "fact_f1"))
+        _require(self.num_chunks >= 1, "num_chunks", self.num_chunks, "must be at least 1")
+        _require(len(self.q_values) == len(self.chosen), "q_values", self.q_values, "needs one value a chosen chunk")
+        if self.texts is not None:
+            _require(len(self.texts) == len(self.chosen), "texts", self.texts, "needs one text a chosen chunk")
+        for name in ("chosen", "gold"):
+            chunks = getattr(self, name)
+            inside = all(0 <= chunk < self.num_chunks for chunk in chunks) and len(set(chunks)) == len(chunks)
+            _require(inside, name, chunks, f"must hold distinct indices below num_chunks = {self.num_chunks}")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method at one context length: a row of `results.json`.
+
+    `fact_em`, `fact_f1` and `f1_ceiling` are means over the `n` questions that were scored, `em_low` and `em_high` the
+    95% interval of `fact_em`; `length_factor` is `num_chunks` over the training length; `seconds` is the wall time of
+    the evaluation; `num_left_out` counts the questions whose story did not fit into `num_chunks` chunks.
+    """
+
+    task: str
+    method: str
+    mode: str
+    positions: str
+    seed: int
+    num_chunks: int
+    length_factor: float
+    fact_em: float
+    fact_f1: float
+    em_low: float
+    em_high: float
+    n: int
+    seconds: float
+    f1_ceiling: float
+    num_left_out: int
+
+    def __post_init__(self) -> None:
+        _check_kinds(self, _ROW_KINDS)
+        _check_method(self.method)
+        _check_shares(self, ("fact_em", "fact_f1", "em_low", "em_high", "f1_ceiling"))
+        for name in ("task", "mode", "positions"):
+            _require(bool(getattr(self, name).strip()), name, getattr(self, name), "must not be empty")
+        for name, least in (("num_chunks", 1), ("n", 1), ("num_left_out", 0), ("seconds", 0)):
+            _require(getattr(self, name) >= least, name, getattr(self, name), f"must be at least {least}")
+        _require(self.length_factor > 0, "length_factor", self.length_factor, "must be positive")
+        inside = self.em_low - _SLACK <= self.fact_em <= self.em_high + _SLACK
+        _require(inside, "fact_em", self.fact_em, f"lies outside its interval [{self.em_low}, {self.em_high}]")
+        possible = self.fact_f1 <= self.f1_ceiling + _SLACK
+        _require(possible, "fact_f1", self.fact_f1, f"exceeds its ceiling {self.f1_ceiling}")
+
+
+def summarise(
+    scores: FactScores,
+    *,
+    task: str,
+    method: str,
+    mode: str,
+    positions: str,
+    seed: int,
+    num_chunks: int,
+    length_factor: float,
+    seconds: float,
+    num_left_out: int = 0,
+) -> Row:
+    """The row of one method at one length: means over the questions, and the bootstrap interval of fact EM.
+
+    The resampling always uses seed 0: the interval belongs to the questions, not to the run's `seed`.
+    """
+    em = mean_interval(scores.em)
+    return Row(
+        task=task,
+        method=method,
+        mode=mode,
+        positions=positions,
+        seed=int(seed),
+        num_chunks=int(num_chunks),
+        length_factor=float(length_factor),
+        fact_em=em.mean,
+        fact_f1=float(scores.f1.mean()),
+        em_low=em.low,
+        em_high=em.high,
+        n=em.n,
+        seconds=float(seconds),
+        f1_ceiling=float(scores.f1_ceiling.mean()),
+        num_left_out=int(num_left_out),
+    )
+
+
+def make_records(
+    scores: FactScores,
+    *,
+    query_ids: Sequence[str],
+    questions: Sequence[str],
+    chosen: Int[np.ndarray, "n T"],
+    q_values: Float[np.ndarray, "n T"],
+    gold: Bool[np.ndarray, "n M"],
+    method: str,
+    mode: str,
+    positions: str,
+    seed: int,
+    texts: Sequence[Sequence[str]] | None = None,
+) -> list[QueryRecord]:
+    """One record a question from the arrays of an evaluation; picks of `NOT_TAKEN` are dropped.
+
+    Args:
+        scores: `score_facts(chosen, gold)`.
+        texts: for every question the texts of its picks, or None to keep indices only.
+    """
+    records = []
+    for row, query_id in enumerate(query_ids):
+        taken = chosen[row] != NOT_TAKEN
+        records.append(
+            QueryRecord(
+                query_id=query_id,
+                question=questions[row],
+                method=method,
+                mode=mode,
+                positions=positions,
+                seed=seed,
+                num_chunks=gold.shape[1],
+                chosen=tuple(chosen[row][taken].tolist()),
+                q_values=tuple(q_values[row][taken].tolist()),
+                gold=tuple(np.flatnonzero(gold[row]).tolist()),
+                fact_em=float(scores.em[row]),
+                fact_f1=float(scores.f1[row]),
+                texts=None if texts is None else tuple(texts[row]),
+            )
+        )
+    return records
+
+
+def paired_values(
+    first: Sequence[QueryRecord], second: Sequence[QueryRecord], measure: str = "fact_em"
+) -> tuple[np.ndarray, np.ndarray]:
+    """`measure` of two methods, matched by `query_id`, for `aggregate.paired_difference`.
+
+    Raises:
+        InputError: a query twice in one list, or the two lists are not about the same queries.
+    """
+    by_query = [{record.query_id: getattr(record, measure) for record in records} for records in (first, second)]
+    for records, values in zip((first, second), by_query, strict=True):
+        if len(values) != len(records):
+            raise InputError("a query occurs twice in one list: compare one method at one length and seed")
+    alone = sorted(by_query[0].keys() ^ by_query[1].keys())
+    if alone:
+        raise InputError(f"{len(alone)} queries have one record only, {alone[0]!r} first: compare the same questions")
+    left, right = (np.array([values[query_id] for query_id in by_query[0]], np.float64) for values in by_query)
+    return left, right
+
+
+def write_records(path: str | os.PathLike, records: Iterable[QueryRecord]) -> None:
+    """Write one JSON object a line; `texts` is left out where it is None. Parent folders are made."""
+    lines = []
+    for record in records:
+        values = asdict(record)
+        if record.texts is None:
+            del values["texts"]
+        lines.append(json.dumps(values, ensure_ascii=False, allow_nan=False))
+    write_whole(path, "".join(line + "\n" for line in lines))
+
+
+def read_records(path: str | os.PathLike) -> list[QueryRecord]:
+    """Read what `write_records` wrote.
+
+    Raises:
+        UsageError: no such file.
+        InputError: a malformed line, named by `file:line`.
+    """
+    lines = _read(path).split("\n")
+    return [
+        _from_json(QueryRecord, _parse(line, f"{path}:{number}"), f"{path}:{number}", optional=frozenset({"texts"}))
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+
+
+def write_rows(path: str | os.PathLike, rows: Iterable[Row]) -> None:
+    """Write `results.json`: a JSON list, one row a line. Parent folders are made."""
+    lines = [json.dumps(asdict(row), ensure_ascii=False, allow_nan=False) for row in rows]
+    write_whole(path, "[\n" + ",\n".join(lines) + "\n]\n")
+
+
+def read_rows(path: str | os.PathLike) -> list[Row]:
+    """Read a `results.json`.
+
+    Raises:
+        UsageError: no such file.
+        InputError: not JSON, not a list, or a row with a missing, unknown or impossible field (row number named).
+    """
+    values = _parse(_read(path), str(path))
+    if not isinstance(values, list):
+        raise InputError(f"{path}: a results file is a JSON list of rows, got {type(values).__name__}")
+    return [_from_json(Row, value, f"{path}: row {number}") for number, value in enumerate(values, start=1)]
+
+
+def write_whole(path: str | os.PathLike, text: str) -> None:
+    """Write a text file beside its place and move it there: readers see the old file or the new one, never a part."""
+    path = Path(path)
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; give the path of a file to write")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}); give another path") from error
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(beside, 0o644)  # mkstemp makes files that only their owner can read
+        os.replace(beside, path)
+    except BaseException:
+        os.unlink(beside)
+        raise
+
+
+_KIND_NAMES = {str: "a text", int: "a whole number", float: "a finite number"}
+_ROW_KINDS: Mapping[str, type] = get_type_hints(Row)
+_RECORD_KINDS: Mapping[str, type] = {
+    name: kind for name, kind in get_type_hints(QueryRecord).items() if kind in _KIND_NAMES
+}
+_TUPLE_KINDS = {"chosen": int, "q_values": float, "gold": int, "texts": str}
+
+
+def _is_kind(value: object, kind: type) -> bool:
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _check_kinds(record: Row | QueryRecord, kinds: Mapping[str, type]) -> None:
+    for name, kind in kinds.items():
+        value = getattr(record, name)
+        _require(_is_kind(value, kind), name, value, f"must be {_KIND_NAMES[kind]}")
+    for name, kind in _TUPLE_KINDS.items():
+        for value in getattr(record, name, None) or ():
+            _require(_is_kind(value, kind), name, value, f"must hold {_KIND_NAMES[kind]} each")
+
+
+def _check_method(method: str) -> None:
+    _require(method in METHODS, "method", method, f"must be one of {', '.join(METHODS)}")
+
+
+def _check_shares(record: Row | QueryRecord, names: Sequence[str]) -> None:
+    for name in names:
+        value = getattr(record, name)
+        _require(0 <= value <= 1, name, value, "must lie in [0, 1]")
+
+
+def _require(holds: bool, name: str, value: object, rule: str) -> None:
+    if not holds:
+        raise InputError(f"{name} = {value!r} {rule}")
+
+
+def _from_json(cls: type, values: object, where: str, optional: frozenset[str] = frozenset()):
+    """Build `cls` from a JSON object; every error names `where`."""
+    if not isinstance(values, dict):
+        raise InputError(f"{where}: expected a JSON object, got {type(values).__name__}")
+    known = {field.name for field in fields(cls)}
+    missing, unknown = sorted(known - optional - values.keys()), sorted(values.keys() - known)
+    if missing or unknown:
+        raise InputError(f"{where}: missing fields {missing}, unknown fields {unknown}; write the file again")
+    for name in _TUPLE_KINDS.keys() & values.keys():
+        if not isinstance(values[name], list):
+            raise InputError(f"{where}: {name} = {values[name]!r} must be a list")
+    try:
+        return cls(**{name: _from_json_value(name, value, cls) for name, value in values.items()})
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def _from_json_value(name: str, value: object, cls: type) -> object:
+    """Lists become tuples, and whole numbers floats where the field is one (other writers print 1.0 as 1)."""
+    kinds = _ROW_KINDS if cls is Row else _RECORD_KINDS
+    if isinstance(value, list):
+        as_float = _TUPLE_KINDS.get(name) is float
+        return tuple(float(item) if as_float and _is_kind(item, int) else item for item in value)
+    if kinds.get(name) is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return value
+
+
+def _parse(text: str, where: str) -> object:
+    def refuse_constant(name: str) -> float:
+        raise InputError(f"{where}: {name} is not a number that a results file may hold")
+
+    def refuse_duplicates(pairs: list) -> dict:
+        names = [name for name, _ in pairs]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InputError(f"{where}: the field {twice[0]!r} is there twice; keep one")
+        return dict(pairs)
+
+    try:
+        return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=refuse_duplicates)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: not valid JSON ({error}); the file may have been cut off") from error
+
+
+def _read(path: str | os.PathLike) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise UsageError(f"{path}: no such file; give the path of a file that an evaluation wrote") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start}; the file is damaged or not ours") from error

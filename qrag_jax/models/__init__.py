@@ -1,0 +1,1 @@
+"""Flax networks and the files they are read from and written to."""

@@ -1,0 +1,159 @@
+"""Encoder weights by a table, one row a tensor: Hugging Face names and shapes to our parameters and back.
+
+Nothing missing, nothing left over, every shape checked, all errors raised together.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qrag_jax.models.encoder import EncoderConfig, Params
+from qrag_jax.types import InputError
+
+POOLER = ("pooler.dense.weight", "pooler.dense.bias")
+_IGNORED = re.compile(r"embeddings\.position_ids|pooler\..*")
+
+
+@dataclass(frozen=True)
+class TensorRow:
+    """One tensor: its Hugging Face name, our path, the shape on file, and whether ours is its transpose."""
+
+    name: str
+    path: tuple[str, ...]
+    shape: tuple[int, ...]
+    transposed: bool = False
+
+
+def bert_table(config: EncoderConfig) -> tuple[TensorRow, ...]:
+    """The rows of a BERT encoder with `config.num_layers` layers; the pooler head is not part of it."""
+    d, inner = config.hidden_size, config.intermediate_size
+    rows = [
+        TensorRow(f"embeddings.{theirs}.weight", (ours, "embedding"), (size, d))
+        for theirs, ours, size in (
+            ("word_embeddings", "word_embeddings", config.vocab_size),
+            ("position_embeddings", "position_embeddings", config.max_positions),
+            ("token_type_embeddings", "type_embeddings", config.type_vocab_size),
+        )
+    ]
+    rows += _norm_rows("embeddings.LayerNorm", ("embeddings_norm",), d)
+    for index in range(config.num_layers):
+        theirs, ours = f"encoder.layer.{index}", f"layer_{index}"
+        for name in ("query", "key", "value"):
+            rows += _dense_rows(f"{theirs}.attention.self.{name}", (ours, name), d, d)
+        rows += _dense_rows(f"{theirs}.attention.output.dense", (ours, "attention_output"), d, d)
+        rows += _norm_rows(f"{theirs}.attention.output.LayerNorm", (ours, "attention_norm"), d)
+        rows += _dense_rows(f"{theirs}.intermediate.dense", (ours, "intermediate"), d, inner)
+        rows += _dense_rows(f"{theirs}.output.dense", (ours, "output"), inner, d)
+        rows += _norm_rows(f"{theirs}.output.LayerNorm", (ours, "output_norm"), d)
+    return tuple(rows)
+
+
+def _dense_rows(theirs: str, ours: tuple[str, ...], num_in: int, num_out: int) -> list[TensorRow]:
+    return [
+        TensorRow(f"{theirs}.weight", (*ours, "kernel"), (num_out, num_in), transposed=True),
+        TensorRow(f"{theirs}.bias", (*ours, "bias"), (num_out,)),
+    ]
+
+
+def _norm_rows(theirs: str, ours: tuple[str, ...], size: int) -> list[TensorRow]:
+    return [
+        TensorRow(f"{theirs}.weight", (*ours, "scale"), (size,)),
+        TensorRow(f"{theirs}.bias", (*ours, "bias"), (size,)),
+    ]
+
+
+def params_from_tensors(
+    config: EncoderConfig, tensors: Mapping[str, np.ndarray], source: str = "tensors"
+) -> dict[str, Any]:
+    """Our parameters (nested dict of float32 NumPy arrays) from tensors by Hugging Face names.
+
+    Known and ignored: a `bert.` prefix, `embeddings.position_ids`, `pooler.*`.
+
+    Raises:
+        InputError: tensors are missing, left over, of a wrong shape, no floats, or not finite; all are named together.
+    """
+    named = without_prefix(tensors, source)
+    rows = bert_table(config)
+    problems = []
+    missing = [row.name for row in rows if row.name not in named]
+    if missing:
+        problems.append(f"missing: {', '.join(missing)}")
+    known = {row.name for row in rows}
+    left_over = sorted(name for name in named if name not in known and not _IGNORED.fullmatch(name))
+    if left_over:
+        problems.append(f"left over: {', '.join(left_over)}")
+    params: dict[str, Any] = {}
+    for row in rows:
+        if row.name not in named:
+            continue
+        problem = _tensor_problem(row.name, named[row.name], row.shape)
+        if problem:
+            problems.append(problem)
+            continue
+        tensor = named[row.name].astype(np.float32)
+        _insert(params, row.path, np.ascontiguousarray(tensor.T) if row.transposed else tensor)
+    if problems:
+        raise InputError(f"{source}: the tensors do not fit config.json; " + "; ".join(problems))
+    return params
+
+
+def tensors_from_params(config: EncoderConfig, params: Params) -> dict[str, np.ndarray]:
+    """The inverse of `params_from_tensors`: float32 tensors by Hugging Face names.
+
+    Raises:
+        InputError: parameters are missing, left over or of a wrong shape; all are named together.
+    """
+    flat = _flatten(params)
+    rows = bert_table(config)
+    problems = [f"missing: {'/'.join(row.path)}" for row in rows if row.path not in flat]
+    known = {row.path for row in rows}
+    problems += [f"left over: {'/'.join(path)}" for path in sorted(flat) if path not in known]
+    tensors = {}
+    for row in rows:
+        if row.path not in flat:
+            continue
+        array = np.asarray(flat[row.path])
+        array = array.T if row.transposed else array
+        problem = _tensor_problem("/".join(row.path), array, row.shape)
+        if problem:
+            problems.append(problem)
+        else:
+            tensors[row.name] = np.ascontiguousarray(array, dtype=np.float32)
+    if problems:
+        raise InputError("parameters do not fit the encoder config; " + "; ".join(problems))
+    return tensors
+
+
+def _tensor_problem(name: str, tensor: np.ndarray, shape: tuple[int, ...]) -> str | None:
+    if tensor.shape != shape:
+        return f"{name}: shape {tensor.shape}, needed {shape}"
+    if tensor.dtype.kind != "f" and tensor.dtype.name != "bfloat16":
+        return f"{name}: dtype {tensor.dtype}, a float is needed"
+    # The sum is cheaper than a mask and is not finite whenever an entry is not.
+    if not np.isfinite(tensor.sum(dtype=np.float64)):
+        return f"{name}: holds NaN or infinity"
+    return None
+
+
+def without_prefix(tensors: Mapping[str, np.ndarray], source: str) -> dict[str, np.ndarray]:
+    """Tensors by their names without the optional prefix `bert.`; a name that is there twice raises InputError."""
+    named = {name.removeprefix("bert."): tensor for name, tensor in tensors.items()}
+    if len(named) != len(tensors):
+        raise InputError(f"{source}: some tensors are there twice, with and without the prefix 'bert.'")
+    return named
+
+
+def _insert(params: dict[str, Any], path: tuple[str, ...], leaf: np.ndarray) -> None:
+    for name in path[:-1]:
+        params = params.setdefault(name, {})
+    params[path[-1]] = leaf
+
+
+def _flatten(params: Params, prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    flat: dict[tuple[str, ...], Any] = {}
+    for name, value in params.items():
+        flat |= _flatten(value, (*prefix, name)) if isinstance(value, Mapping) else {(*prefix, name): value}
+    return flat

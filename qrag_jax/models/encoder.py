@@ -1,0 +1,222 @@
+"""BERT encoder in flax linen: token, position and type embeddings, post-norm layers, pooling.
+
+There is no dropout: training and inference run the same deterministic function (the authors of Q-RAG left dropout on
+in policy, critic and target; ours is off everywhere).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from qrag_jax.types import UsageError
+
+Params = Mapping[str, Any]
+Pooling = Literal["mean", "cls"]
+Activation = Literal["gelu", "gelu_tanh"]
+
+TOKENS_PER_BLOCK = 1024
+_MASKED_LOGIT = -1e30
+_SMALLEST_SQUARED_NORM = 1e-24
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """Shape of a BERT encoder and how its token vectors become one vector.
+
+    `activation` is part of the weights' meaning: "gelu" is the exact one of HF `gelu`, "gelu_tanh" its tanh
+    approximation (HF `gelu_new`, `gelu_pytorch_tanh`), faster on CPU. `pooling` averages the valid tokens, special
+    tokens included, or takes the first; `normalize` divides the pooled vector by its L2 norm.
+
+    Raises:
+        UsageError: a size is not positive, or `num_heads` does not divide `hidden_size`.
+    """
+
+    vocab_size: int
+    hidden_size: int = 384
+    num_layers: int = 6
+    num_heads: int = 12
+    intermediate_size: int = 1536
+    max_positions: int = 512
+    type_vocab_size: int = 2
+    layer_norm_eps: float = 1e-12
+    activation: Activation = "gelu"
+    pooling: Pooling = "mean"
+    normalize: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "max_positions",
+                     "type_vocab_size"):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise UsageError(f"encoder {name}: {getattr(self, name)} is not a positive number")
+        if self.hidden_size % self.num_heads:
+            raise UsageError(f"encoder hidden_size {self.hidden_size} is not a multiple of num_heads {self.num_heads}")
+        if self.activation not in ("gelu", "gelu_tanh"):
+            raise UsageError(f"encoder activation {self.activation!r}: choose gelu or gelu_tanh")
+        if self.pooling not in ("mean", "cls"):
+            raise UsageError(f"encoder pooling {self.pooling!r}: choose mean or cls")
+
+
+class EncoderLayer(nn.Module):
+    """One post-norm transformer layer: `x = LN(x + attention(x)); x = LN(x + mlp(x))`."""
+
+    config: EncoderConfig
+
+    @nn.compact
+    def __call__(self, hidden: Float[Array, "n L d"], valid: Bool[Array, "n L"]) -> Float[Array, "n L d"]:
+        """Maps token vectors to token vectors; no position attends to an invalid one."""
+        config = self.config
+        n, length, _ = hidden.shape
+        heads = (n, length, config.num_heads, config.hidden_size // config.num_heads)
+        query = nn.Dense(config.hidden_size, name="query")(hidden).reshape(heads)
+        key = nn.Dense(config.hidden_size, name="key")(hidden).reshape(heads)
+        value = nn.Dense(config.hidden_size, name="value")(hidden).reshape(heads)
+        logits = jnp.einsum("nqhc,nkhc->nhqk", query, key) / jnp.sqrt(jnp.float32(heads[-1]))
+        # A finite constant: a row without any valid token gets uniform weights, so that its gradient is finite.
+        weights = jax.nn.softmax(jnp.where(valid[:, None, None, :], logits, _MASKED_LOGIT), axis=-1)
+        mixed = jnp.einsum("nhqk,nkhc->nqhc", weights, value).reshape(hidden.shape)
+        mixed = nn.Dense(config.hidden_size, name="attention_output")(mixed)
+        hidden = _layer_norm(config, "attention_norm")(hidden + mixed)
+        inner = nn.Dense(config.intermediate_size, name="intermediate")(hidden)
+        inner = jax.nn.gelu(inner, approximate=config.activation == "gelu_tanh")
+        outer = nn.Dense(config.hidden_size, name="output")(inner)
+        return _layer_norm(config, "output_norm")(hidden + outer)
+
+
+class Encoder(nn.Module):
+    """BERT without its pooler head: tokens -> vectors of the last layer. Deterministic, no dropout."""
+
+    config: EncoderConfig
+
+    @nn.compact
+    def __call__(self, tokens: Int[Array, "n L"], valid: Bool[Array, "n L"]) -> Float[Array, "n L d"]:
+        """Encodes padded token rows.
+
+        Args:
+            tokens: token ids in [0, vocab_size); what stands at invalid positions has no effect on valid ones.
+            valid: True at tokens, False at padding.
+
+        Raises:
+            UsageError: rows are longer than the position table.
+        """
+        config = self.config
+        length = tokens.shape[1]
+        if length > config.max_positions:
+            raise UsageError(
+                f"rows of {length} tokens, but the encoder has {config.max_positions} positions: choose a window of at "
+                f"most {config.max_positions}"
+            )
+        words = _embedding(config.vocab_size, config.hidden_size, "word_embeddings")(tokens)
+        positions = _embedding(config.max_positions, config.hidden_size, "position_embeddings")(jnp.arange(length))
+        types = _embedding(config.type_vocab_size, config.hidden_size, "type_embeddings")(jnp.zeros_like(tokens))
+        hidden = _layer_norm(config, "embeddings_norm")(words + positions + types)
+        for index in range(config.num_layers):
+            hidden = EncoderLayer(config, name=f"layer_{index}")(hidden, valid)
+        return hidden
+
+
+def _layer_norm(config: EncoderConfig, name: str) -> nn.LayerNorm:
+    # E[x^2] - E[x]^2 loses digits against the reference; the two-pass variance costs nothing measurable.
+    return nn.LayerNorm(epsilon=config.layer_norm_eps, use_fast_variance=False, name=name)
+
+
+def _embedding(num_rows: int, size: int, name: str) -> nn.Embed:
+    return nn.Embed(num_rows, size, embedding_init=nn.initializers.normal(0.02), name=name)
+
+
+def init_encoder(key: PRNGKeyArray | Array, config: EncoderConfig) -> dict[str, Any]:
+    """Draws the parameters of an encoder that is trained from scratch; the key is consumed.
+
+    Embeddings are normal with deviation 0.02 (BERT), matrices LeCun normal (small networks learn faster from it),
+    biases 0, norms 1.
+    """
+    tokens = jnp.zeros((1, 2), jnp.int32)
+    variables: Any = Encoder(config).init(key, tokens, jnp.ones((1, 2), bool))
+    return variables["params"]
+
+
+def valid_tokens(lengths: Int[Array, " n"], length: int) -> Bool[Array, "n L"]:
+    """True at the first `lengths[i]` of `length` positions of row i."""
+    return jnp.arange(length, dtype=lengths.dtype) < lengths[:, None]
+
+
+def pool(
+    hidden: Float[Array, "n L d"], valid: Bool[Array, "n L"], pooling: Pooling, normalize: bool
+) -> Float[Array, "n d"]:
+    """One vector a row: `mean_i hidden_i` over valid positions or `hidden_0`, then optionally `x / max(|x|, 1e-12)`.
+
+    A row without valid tokens is the zero vector, with a zero gradient.
+    """
+    weights = valid.astype(hidden.dtype)
+    if pooling == "mean":
+        count = jnp.maximum(weights.sum(axis=1, keepdims=True), 1)
+        pooled = jnp.einsum("nld,nl->nd", hidden, weights) / count
+    else:
+        pooled = hidden[:, 0] * weights[:, :1]
+    if normalize:
+        squared = jnp.sum(jnp.square(pooled), axis=-1, keepdims=True)
+        pooled = pooled * jax.lax.rsqrt(jnp.maximum(squared, _SMALLEST_SQUARED_NORM))
+    return pooled
+
+
+def encode_tokens(
+    config: EncoderConfig, params: Params, tokens: Int[Array, "n L"], lengths: Int[Array, " n"]
+) -> Float[Array, "n L d"]:
+    """Vectors of the last layer for every position; those at or beyond `lengths[i]` are meaningless."""
+    hidden: Any = Encoder(config).apply({"params": params}, tokens, valid_tokens(lengths, tokens.shape[1]))
+    return hidden
+
+
+def encode(
+    config: EncoderConfig, params: Params, tokens: Int[Array, "n L"], lengths: Int[Array, " n"]
+) -> Float[Array, "n d"]:
+    """One vector a row of tokens, pooled as `config` says. Pure and differentiable in `params`.
+
+    Args:
+        tokens: rows as the tokenizer gives them, `[CLS] text [SEP]`, padded on the right with any id.
+        lengths: number of valid tokens a row; a row of length 0 becomes the zero vector.
+    """
+    hidden = encode_tokens(config, params, tokens, lengths)
+    return pool(hidden, valid_tokens(lengths, tokens.shape[1]), config.pooling, config.normalize)
+
+
+def encode_in_blocks(
+    config: EncoderConfig,
+    params: Params,
+    tokens: Int[Array, "n L"],
+    lengths: Int[Array, " n"],
+    tokens_per_block: int = TOKENS_PER_BLOCK,
+) -> Float[Array, "n d"]:
+    """The values of `encode`, computed block after block of about `tokens_per_block` tokens (`lax.map`).
+
+    On CPU a block whose temporaries stay in cache is about twice as fast as one large batch; accelerators want large
+    blocks. Rows are padded inside to whole blocks. Differentiable.
+    """
+    return in_blocks(lambda *rows: encode(config, params, *rows), tokens, lengths, tokens_per_block)
+
+
+def in_blocks(
+    function: Callable[[Array, Array], Array],
+    tokens: Int[Array, "n L"],
+    lengths: Int[Array, " n"],
+    tokens_per_block: int,
+) -> Array:
+    """Applies `function(tokens, lengths) -> [n, ...]` to blocks of rows and joins the results in order."""
+    n, length = tokens.shape
+    rows = max(1, tokens_per_block // max(length, 1))
+    num_blocks = -(-n // rows)
+    if num_blocks <= 1:
+        return function(tokens, lengths)
+    # Equal blocks, so that as few padded rows as possible are computed: 65 rows of 64 become 2 x 33, not 2 x 64.
+    rows = -(-n // num_blocks)
+    extra = num_blocks * rows - n
+    blocks = (
+        jnp.pad(tokens, ((0, extra), (0, 0))).reshape(num_blocks, rows, length),
+        jnp.pad(lengths, (0, extra)).reshape(num_blocks, rows),
+    )
+    mapped = jax.lax.map(lambda block: function(*block), blocks)
+    return mapped.reshape(num_blocks * rows, *mapped.shape[2:])[:n]

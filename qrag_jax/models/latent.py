@@ -1,0 +1,118 @@
+"""Latent towers (ours): a transformer over the vectors of the question and the chunks taken so far, an MLP on chunks.
+
+The text encoder stays frozen: the index of chunk vectors is built once and a retrieval step costs microseconds. The
+vectors may come from anywhere.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Float, Int
+
+from qrag_jax.models.network import Network, VectorRows
+
+
+@dataclass(frozen=True)
+class LatentConfig:
+    """Sizes of the latent towers."""
+
+    width: int = 128  # state transformer
+    num_layers: int = 2
+    num_heads: int = 4
+    action_hidden: int = 256  # hidden width of the chunk MLP
+    dim: int = 128  # where states and actions meet
+
+
+class LatentState(nn.Module):
+    """Question and taken chunks, as vectors in document order -> one state vector."""
+
+    config: LatentConfig
+
+    @nn.compact
+    def __call__(
+        self, question: Float[Array, "batch vector"], chunks: Float[Array, "batch taken vector"]
+    ) -> Float[Array, "batch dim"]:
+        """Encodes a batch of states that hold the same number of chunks."""
+        c = self.config
+        question_token = nn.Dense(c.width, name="question_in")(question)[:, None]
+        chunk_tokens = nn.Dense(c.width, name="chunk_in")(chunks) + order_code(chunks.shape[1], c.width)
+        x = jnp.concatenate([question_token, chunk_tokens], axis=1)
+        for layer in range(c.num_layers):
+            x = Block(c.width, c.num_heads, name=f"layer_{layer}")(x)
+        return nn.Dense(c.dim, name="out")(nn.LayerNorm(name="final_norm")(x[:, 0]))
+
+
+class Block(nn.Module):
+    """One pre-norm transformer layer without dropout."""
+
+    width: int
+    num_heads: int
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "batch tokens width"]) -> Float[Array, "batch tokens width"]:
+        """Self-attention and MLP, each with a residual."""
+        y = nn.LayerNorm(name="attention_norm")(x)
+        x = x + nn.MultiHeadDotProductAttention(self.num_heads, name="attention")(y)
+        y = nn.LayerNorm(name="mlp_norm")(x)
+        y = nn.Dense(4 * self.width, name="mlp_in")(y)
+        return x + nn.Dense(self.width, name="mlp_out")(nn.gelu(y))
+
+
+class LatentAction(nn.Module):
+    """A chunk's vector -> its action vector."""
+
+    config: LatentConfig
+
+    @nn.compact
+    def __call__(self, chunks: Float[Array, "rows vector"]) -> Float[Array, "rows dim"]:
+        """Encodes every row alone."""
+        x = nn.gelu(nn.Dense(self.config.action_hidden, name="hidden")(chunks))
+        return nn.Dense(self.config.dim, name="out")(x)
+
+
+def order_code(num_chunks: int, width: int) -> np.ndarray:
+    """Sinusoidal code of the rank of a taken chunk in document order, float32 [num_chunks, width]."""
+    rank = np.arange(num_chunks, dtype=np.float64)[:, None]
+    angle = rank * 100.0 ** (-np.arange(width // 2, dtype=np.float64) / (width // 2))
+    return np.concatenate([np.sin(angle), np.cos(angle)], axis=-1).astype(np.float32)
+
+
+def make_latent_network(
+    config: LatentConfig, mean: Float[np.ndarray, " vector"], std: Float[np.ndarray, " vector"]
+) -> Network:
+    """Latent towers over vectors that are standardised with the given constants.
+
+    Args:
+        config: sizes.
+        mean: mean of the training vectors.
+        std: their standard deviation per component.
+
+    Raises:
+        ValueError: a component of `std` is not positive, or sizes do not fit.
+    """
+    if not np.all(std > 0):
+        raise ValueError("std must be positive in every component: a constant component carries nothing, set its std to 1")
+    if config.width % (2 * config.num_heads):
+        raise ValueError(f"width={config.width} must be a multiple of twice num_heads={config.num_heads}")
+    state, action = LatentState(config), LatentAction(config)
+    scale = np.float32(config.dim**-0.5)
+
+    def standardise(vectors: Array) -> Array:
+        return (vectors - mean) / std
+
+    def init(key: Array) -> dict:
+        key_state, key_action = jax.random.split(key)
+        question, chunks = jnp.zeros((1, len(mean))), jnp.zeros((1, 1, len(mean)))
+        return {"state": state.init(key_state, question, chunks), "action": action.init(key_action, chunks[0])}
+
+    def actions(params: dict, table: VectorRows) -> Array:
+        return action.apply(params["action"], standardise(table.vectors))
+
+    def states(params: dict, questions: VectorRows, table: VectorRows, taken: Int[Array, "batch taken"]) -> Array:
+        chunks = standardise(table.vectors[taken])
+        return scale * state.apply(params["state"], standardise(questions.vectors), chunks)
+
+    return Network(init, actions, states, config.dim)

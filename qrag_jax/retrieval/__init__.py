@@ -1,0 +1,1 @@
+"""Retrievers and their environment: the retrieval MDP, policies, and the BM25 baseline."""

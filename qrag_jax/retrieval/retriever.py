@@ -1,0 +1,253 @@
+"""A multi-step retriever as one object: encoder, towers, parameters; made fresh, from a checkpoint, and saved into one."""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qrag_jax.checkpoint import load_checkpoint
+from qrag_jax.config import config_from_dict
+from qrag_jax.models.embedder import make_embedder
+from qrag_jax.models.encoder import EncoderConfig, init_encoder
+from qrag_jax.models.latent import LatentConfig, make_latent_network
+from qrag_jax.models.network import Network, PyTree, TokenRows, VectorRows
+from qrag_jax.models.text import make_text_network
+from qrag_jax.models.hf_config import read_encoder_config
+from qrag_jax.models.tokenizer import TextTokenizer, train_word_level
+from qrag_jax.models.weights import LoadedEncoder, load_encoder, save_encoder
+from qrag_jax.retrieval.env import EnvConfig
+from qrag_jax.types import InputError, UsageError
+
+Progress = Callable[[int, int], None]
+_DEAD_COMPONENT = 1e-6  # MiniLM has three components that its last LayerNorm multiplies by zero
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """Where the text encoder comes from and how much text it reads.
+
+    Attributes:
+        source: `minilm` (the embedded package), a local folder, a hub id, `scratch` (a small encoder with a vocabulary
+            of the training texts), or `vectors` (none: the data are vectors).
+        num_layers: keep the first layers only; null keeps all. Depth of a `scratch` encoder.
+        pooling: `mean` or `cls`; null takes what the encoder's folder says.
+        normalize: divide pooled vectors by their L2 norm. The towers of Q-RAG do not.
+        window: most tokens of a chunk, [CLS] and [SEP] counted; what is cut is counted and reported.
+        question_window: most tokens of a question; a longer one is an error.
+        hidden_size: width of a `scratch` encoder.
+        num_heads: attention heads of a `scratch` encoder.
+    """
+
+    source: str = "minilm"
+    num_layers: int | None = 2
+    pooling: Literal["mean", "cls"] | None = None
+    normalize: bool = False
+    window: int = 64
+    question_window: int = 64
+    hidden_size: int = 64
+    num_heads: int = 4
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The towers.
+
+    Attributes:
+        mode: `latent` keeps the text encoder frozen and learns on its vectors; `text` fine-tunes the encoder.
+        encoder: the text encoder.
+        latent: sizes of the latent towers.
+        state_chunk_window: text mode: most tokens that one taken chunk adds to the state.
+        scale: text mode: constant that divides the vectors of both towers.
+        bucket_widths: text mode: widths in tokens at which chunks of a batch are encoded; capped by encoder.window.
+    """
+
+    mode: Literal["latent", "text"] = "latent"
+    encoder: EncoderSpec = field(default_factory=EncoderSpec)
+    latent: LatentConfig = field(default_factory=LatentConfig)
+    state_chunk_window: int = 64
+    scale: float = 10.0
+    bucket_widths: tuple[int, ...] = (16, 32, 48)
+
+
+@dataclass(frozen=True)
+class Retriever:
+    """Everything that turns a question and chunks into picks.
+
+    Attributes:
+        model: config of the towers.
+        env: config of the decision process.
+        network: the towers as pure functions.
+        params: their parameters.
+        encoder: the frozen encoder (latent) or the architecture and tokenizer of the towers (text); None for vectors.
+        constants: latent mode: `mean` and `std` of the training vectors.
+    """
+
+    model: ModelConfig
+    env: EnvConfig
+    network: Network
+    params: PyTree
+    encoder: LoadedEncoder | None
+    constants: Mapping[str, np.ndarray]
+
+    def rows(self, texts: Sequence[str] | np.ndarray, kind: Literal["chunk", "question"], progress: Progress | None = None):
+        """What the towers read of every text, as NumPy rows, and the number of texts that the window cut.
+
+        Raises:
+            InputError: a question is longer than its window, or texts were given to a model of vectors.
+        """
+        spec = self.model.encoder
+        if not isinstance(texts, np.ndarray) and self.encoder is None:
+            raise InputError("this model was trained on given vectors and has no text encoder: give vectors, not texts")
+        if isinstance(texts, np.ndarray):
+            return self._vector_rows(texts), 0
+        window = spec.window if kind == "chunk" else spec.question_window
+        strict = kind == "question"
+        if self.model.mode == "latent":
+            embedder = make_embedder(self.encoder, window=window, long_texts="error" if strict else "cut")
+            vectors = embedder(texts, progress)
+            return VectorRows(vectors), embedder.counts.num_texts_cut
+        table = self.encoder.tokenizer.encode(texts, window, strict=strict, name=kind)
+        return TokenRows(table.tokens, table.lengths), table.num_texts_cut
+
+    def _vector_rows(self, vectors: np.ndarray) -> VectorRows:
+        if self.model.mode != "latent":
+            raise UsageError("text mode reads texts: set model.mode=latent for a task of vectors")
+        if vectors.shape[1:] != self.constants["mean"].shape:
+            raise InputError(f"vectors of {vectors.shape[1]} components, the model reads {len(self.constants['mean'])}")
+        return VectorRows(np.asarray(vectors, np.float32))
+
+    def action_vectors(self, rows: TokenRows | VectorRows, texts: Sequence[str] | None = None) -> np.ndarray:
+        """The index: one unrotated action vector for every row, float32 [rows, dim]; built once, searched at every step."""
+        if isinstance(rows, VectorRows):
+            return np.asarray(jax.jit(self.network.actions)(self.params, rows))
+        tower = replace(self.encoder, params=self.params["action"])
+        return make_embedder(tower, window=self.model.encoder.window)(texts) / np.float32(self.model.scale)
+
+    def lengths(self, rows: TokenRows | VectorRows) -> tuple[np.ndarray, tuple[int, ...]]:
+        """Token lengths of the rows and the bucket widths for `Packer`; vectors all have length 1."""
+        if isinstance(rows, VectorRows):
+            return np.ones(len(rows.vectors), np.int32), (1,)
+        longest = int(rows.lengths.max())
+        return rows.lengths, (*(w for w in sorted(set(self.model.bucket_widths)) if w < longest), longest)
+
+
+def new_retriever(
+    model: ModelConfig, env: EnvConfig, texts: Sequence[str] | np.ndarray, key: jax.Array, progress: Progress | None = None
+) -> tuple[Retriever, TokenRows | VectorRows, int]:
+    """A fresh retriever for the chunk texts (or vectors) of a training task.
+
+    Args:
+        model: config of the towers.
+        env: config of the decision process.
+        texts: training chunks; they give a `scratch` encoder its vocabulary and latent towers their standardisation.
+        key: draws the parameters; consumed.
+        progress: of the embedding of the texts.
+
+    Returns:
+        (retriever, rows of the texts, number of texts cut by the window).
+    """
+    given_vectors = isinstance(texts, np.ndarray)
+    if given_vectors != (model.encoder.source == "vectors"):
+        raise UsageError("model.encoder.source=vectors belongs to data.task=vectors, and to no other task")
+    if given_vectors and model.mode != "latent":
+        raise UsageError("text mode reads texts: set model.mode=latent for a task of vectors")
+    encoder_key, key = jax.random.split(key)
+    encoder = None if given_vectors else _make_encoder(model.encoder, texts, encoder_key)
+    draft = Retriever(model, env, None, None, encoder, {})
+    if model.mode == "text":
+        network = _network(model, encoder, {})
+        rows, num_cut = draft.rows(texts, "chunk", progress)
+        return replace(draft, network=network, params=network.init(key)), rows, num_cut
+    if given_vectors:
+        rows, num_cut = VectorRows(np.asarray(texts, np.float32)), 0
+    else:
+        rows, num_cut = draft.rows(texts, "chunk", progress)
+    std = rows.vectors.std(0)
+    constants = {"mean": rows.vectors.mean(0), "std": np.where(std < _DEAD_COMPONENT, 1.0, std).astype(np.float32)}
+    network = _network(model, encoder, constants)
+    return replace(draft, network=network, params=network.init(key), constants=constants), rows, num_cut
+
+
+def retriever_around(model: ModelConfig, env: EnvConfig, encoder: LoadedEncoder) -> Retriever:
+    """Text towers that both are the given encoder, as it is."""
+    network = _network(model, encoder, {})
+    return Retriever(model, env, network, network.init(jax.random.key(0)), encoder, {})
+
+
+def retriever_files(retriever: Retriever) -> dict[str, bytes]:
+    """Files that a checkpoint must hold beside its arrays, so that it stands alone.
+
+    Latent mode keeps the frozen encoder whole, text mode only its shape and tokenizer: the weights are parameters.
+    """
+    if retriever.encoder is None:
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        encoder = retriever.encoder
+        save_encoder(folder, encoder.config, encoder.params, encoder.tokenizer, pooler=encoder.pooler)
+        names = sorted(path.relative_to(folder) for path in Path(folder).rglob("*") if path.is_file())
+        kept = [name for name in names if retriever.model.mode == "latent" or name.suffix != ".safetensors"]
+        return {f"encoder/{name.as_posix()}": (Path(folder) / name).read_bytes() for name in kept}
+
+
+def load_retriever(folder: str | Path, step: int | None = None) -> Retriever:
+    """The retriever of a run folder; needs nothing but that folder.
+
+    Raises:
+        UsageError: no such folder or step.
+        InputError: a damaged or foreign checkpoint.
+    """
+    saved = load_checkpoint(folder, step=step, groups=None)
+    for group in ("params", "constants"):
+        if group not in saved.arrays:
+            raise InputError(f"{saved.folder}: no group {group!r}: this is no checkpoint of a retriever")
+    source = str(saved.folder / "config.yaml")
+    model = config_from_dict(ModelConfig, saved.config.get("model", {}), source)
+    env = config_from_dict(EnvConfig, saved.config.get("env", {}), source)
+    params = jax.tree.map(jnp.asarray, saved.arrays["params"])
+    constants = {name: np.asarray(value) for name, value in saved.arrays["constants"].items()}
+    encoder = None
+    if model.encoder.source != "vectors":
+        encoder = _read_encoder(saved.folder / "files" / "encoder", model, params)
+    return Retriever(model, env, _network(model, encoder, constants), params, encoder, constants)
+
+
+def _make_encoder(spec: EncoderSpec, texts: Sequence[str], key: jax.Array) -> LoadedEncoder:
+    if spec.source != "scratch":
+        return load_encoder(spec.source, num_layers=spec.num_layers, pooling=spec.pooling, normalize=spec.normalize)
+    tokenizer = train_word_level(texts)
+    config = EncoderConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=spec.hidden_size,
+        num_layers=spec.num_layers or 2,
+        num_heads=spec.num_heads,
+        intermediate_size=4 * spec.hidden_size,
+        activation="gelu_tanh",
+        pooling=spec.pooling or "mean",
+        normalize=spec.normalize,
+    )
+    return LoadedEncoder(config, init_encoder(key, config), tokenizer)
+
+
+def _network(model: ModelConfig, encoder: LoadedEncoder | None, constants: Mapping[str, np.ndarray]) -> Network:
+    if model.mode == "latent":
+        return make_latent_network(model.latent, constants["mean"], constants["std"])
+    return make_text_network(
+        encoder.config,
+        lambda key: encoder.params,  # both towers start from the loaded or drawn encoder
+        encoder.tokenizer.sep_id,
+        model.scale,
+        model.state_chunk_window,
+    )
+
+
+def _read_encoder(folder: Path, model: ModelConfig, params: PyTree) -> LoadedEncoder:
+    """The encoder of a checkpoint: whole, or with the action tower's parameters in text mode."""
+    if model.mode == "latent":
+        return load_encoder(folder)
+    config = read_encoder_config(folder)
+    return LoadedEncoder(config, params["action"], TextTokenizer.from_file(folder / "tokenizer.json"))

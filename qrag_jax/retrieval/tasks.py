@@ -1,0 +1,113 @@
+"""What there is to retrieve: a pool of chunk texts, a pool of questions, and contexts with gold drawn over them.
+
+Training and evaluation see every source of data through `Task`: stories hidden in a haystack, examples of a JSONL file,
+or episodes over vectors that a user already has.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qrag_jax.data.babilong import Composed, compose, draw_noise_pool, fits, text_table
+from qrag_jax.data.haystack import Haystack
+from qrag_jax.data.stories import Stories
+from qrag_jax.data.vector_task import VectorTask, stack_episodes
+from qrag_jax.retrieval.batching import Contexts
+from qrag_jax.types import Example, InputError, UsageError
+
+PADDING = -1
+
+
+@dataclass(frozen=True)
+class Task:
+    """A source of contexts.
+
+    Attributes:
+        name: for reports.
+        texts: chunk texts (or their vectors, float32 [n, dim]) that ids of `Contexts.chunks` point to.
+        questions: question texts (or vectors) that ids of `Contexts.questions` point to.
+        query_ids: one per query.
+        contexts: (query numbers int [batch], generator) -> contexts of these queries; fixed contexts ignore the
+            generator.
+        num_left_out: queries that the task cannot pose at this length; they are not among `query_ids`.
+    """
+
+    name: str
+    texts: Sequence[str] | np.ndarray
+    questions: Sequence[str] | np.ndarray
+    query_ids: Sequence[str]
+    contexts: Callable[[np.ndarray, np.random.Generator], Contexts]
+    num_left_out: int = 0
+
+    def __len__(self) -> int:
+        return len(self.query_ids)
+
+
+def hidden_stories_task(
+    name: str, stories: Stories, haystack: Haystack, num_chunks: int, shared_haystack: int | None = None
+) -> Task:
+    """Stories whose facts are hidden among the sentences of a haystack; every draw hides them anew.
+
+    Args:
+        name: for reports.
+        stories: facts, questions, gold.
+        haystack: noise; sentences that are facts are removed.
+        num_chunks: chunks of a context; queries whose story has more facts are left out and counted.
+        shared_haystack: the contexts of a batch share a pool of this many noise sentences; None draws freely.
+
+    Raises:
+        UsageError: no story fits.
+    """
+    haystack = haystack.without(stories.texts)
+    keep = np.flatnonzero(fits(stories, num_chunks))
+    left_out = stories.num_left_out + len(stories) - len(keep)
+    if not len(keep):
+        raise UsageError(f"{name}: none of {len(stories)} questions has its story fit in {num_chunks} chunks: raise num_chunks")
+
+    def contexts(queries: np.ndarray, rng: np.random.Generator) -> Contexts:
+        pool = None if shared_haystack is None else draw_noise_pool(haystack, shared_haystack, rng)
+        composed: Composed = compose(stories, haystack, keep[queries], num_chunks, rng, noise_pool=pool)
+        return Contexts(composed.question_ids, composed.chunks, composed.gold)
+
+    query_ids = [stories.query_ids[i] for i in keep]
+    return Task(name, text_table(stories, haystack), stories.questions, query_ids, contexts, left_out)
+
+
+def examples_task(name: str, examples: Sequence[Example]) -> Task:
+    """Examples with contexts of their own, padded to the longest of a batch; equal texts are stored once."""
+    if not examples:
+        raise InputError(f"{name}: no example")
+    text_ids: dict[str, int] = {}
+    question_ids: dict[str, int] = {}
+    chunks = [np.array([text_ids.setdefault(c, len(text_ids)) for c in e.chunks], np.int32) for e in examples]
+    questions = np.array([question_ids.setdefault(e.question, len(question_ids)) for e in examples], np.int32)
+    width = max(len(row) for row in chunks)
+
+    def contexts(queries: np.ndarray, rng: np.random.Generator) -> Contexts:
+        del rng
+        ids = np.full((len(queries), width), PADDING, np.int32)
+        gold = np.zeros(ids.shape, bool)
+        for row, query in enumerate(queries):
+            ids[row, : len(chunks[query])] = chunks[query]
+            gold[row, list(examples[query].gold)] = True
+        return Contexts(questions[queries], ids, gold)
+
+    return Task(name, list(text_ids), list(question_ids), [e.query_id for e in examples], contexts)
+
+
+def vectors_task(name: str, task: VectorTask) -> Task:
+    """Episodes over given vectors; chunk and question vectors must have one width."""
+    if task.chunk_vectors.shape[1] != task.question_vectors.shape[1]:
+        raise InputError(
+            f"{name}: chunk vectors have {task.chunk_vectors.shape[1]} components, question vectors "
+            f"{task.question_vectors.shape[1]}: embed both with the same model"
+        )
+    width = max(len(row) for row in task.chunks)
+
+    def contexts(queries: np.ndarray, rng: np.random.Generator) -> Contexts:
+        del rng
+        batch = stack_episodes(task, queries, width)
+        return Contexts(batch.question_ids, np.where(batch.valid, batch.chunks, PADDING), batch.gold)
+
+    return Task(name, task.chunk_vectors, task.question_vectors, task.query_ids, contexts)

@@ -1,0 +1,196 @@
+"""The Q learner: soft Q-learning with lambda-returns and an EMA target network (Q-RAG, Algorithm 1).
+
+`update` is one pure function: rollout, targets, loss, gradient, optimiser step, target step. Each ablation of the paper
+is a value of `LearnerConfig`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from qrag_jax.models.network import Network, PyTree
+from qrag_jax.retrieval.env import Batch, EnvConfig, Rollout, replay_q_values, rollout
+from qrag_jax.retrieval.policy import make_boltzmann
+from qrag_jax.train.returns import ValueKind, chosen_pair_loss, lambda_returns, state_value
+from qrag_jax.train.schedules import ScheduleConfig, make_schedule
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """Hyper-parameters of the learner.
+
+    Attributes:
+        gamma: discount.
+        lambda_: mixing weight of the lambda-returns.
+        value: how a state's value follows from Q (soft is the paper's eq. 4).
+        top_k_actions: policy and value see only the best k untaken chunks; None is all of them.
+        target_network: value next states with the EMA parameters; False uses the online ones.
+        tau: share of the online parameters in each target step.
+        soft_trace: add `-alpha log pi` of the next action to the sampled part of the return.
+        reencode: encode the chosen pairs a second time for the gradient, in place of keeping the whole rollout's
+            activations; same values, less memory.
+        learning_rate: schedule of the optimiser.
+        temperature: schedule of alpha.
+        epsilon: schedule of the share of uniform picks.
+        weight_decay: of AdamW, on all parameters.
+        clip_norm: largest global norm of a gradient.
+        adam_b1: decay of AdamW's first moment.
+        adam_b2: decay of AdamW's second moment.
+        adam_eps: AdamW's denominator floor.
+    """
+
+    gamma: float = 0.99
+    lambda_: float = 0.5
+    value: ValueKind = "soft"
+    top_k_actions: int | None = None
+    target_network: bool = True
+    tau: float = 0.05
+    soft_trace: bool = False
+    reencode: bool = False
+    learning_rate: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(1e-3, 0.0, warmup=0.02))
+    temperature: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(0.03, 0.001))
+    epsilon: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(0.1, 0.0))
+    weight_decay: float = 5e-4
+    clip_norm: float = 2.0
+    adam_b1: float = 0.9
+    adam_b2: float = 0.98
+    adam_eps: float = 1e-6
+
+
+@struct.dataclass
+class LearnerState:
+    """Everything that an update changes."""
+
+    params: PyTree
+    target_params: PyTree
+    opt_state: PyTree
+    step: jax.Array  # int32 []
+    key: jax.Array  # root key of the run; never consumed, folded by step
+
+
+class Learner(NamedTuple):
+    """`init(params, key) -> state` and `update(state, batch) -> (state, metrics)`; jit `update` with donation."""
+
+    init: Callable[[PyTree, jax.Array], LearnerState]
+    update: Callable[[LearnerState, Batch], tuple[LearnerState, dict[str, jax.Array]]]
+
+
+def rollout_targets(played: Rollout, temperature: jax.Array, config: LearnerConfig) -> jax.Array:
+    """Lambda-return targets of a rollout, float32 [batch, T], without gradients."""
+    bonus = jnp.zeros_like(played.next_values)
+    if config.soft_trace:
+        next_log_probs = jnp.concatenate([played.log_probs[:, 1:], jnp.zeros_like(played.log_probs[:, :1])], axis=1)
+        bonus = -temperature * next_log_probs
+    discounts = config.gamma * played.continues
+    returns = jax.vmap(lambda_returns, in_axes=(0, 0, 0, None, 0))(
+        played.rewards, discounts, played.next_values, config.lambda_, bonus
+    )
+    return jax.lax.stop_gradient(returns)
+
+
+def q_loss(
+    network: Network,
+    params: PyTree,
+    target_params: PyTree,
+    batch: Batch,
+    key: jax.Array,
+    temperature: jax.Array,
+    epsilon: jax.Array,
+    env: EnvConfig,
+    config: LearnerConfig,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Mean squared error of the chosen pairs of one fresh rollout against their lambda-returns.
+
+    Args:
+        network: the towers.
+        params: online parameters; the only argument that gradients flow to.
+        target_params: parameters that value the next states.
+        batch: environments.
+        key: of the rollout; consumed.
+        temperature: alpha of policy and value.
+        epsilon: share of uniform picks.
+        env: the decision process.
+        config: hyper-parameters.
+
+    Returns:
+        The loss and a dict of scalars: return, completion rate, mean Q, mean target.
+    """
+    policy = make_boltzmann(temperature, epsilon, config.top_k_actions)
+    critic = jax.lax.stop_gradient(target_params if config.target_network else params)
+
+    def value(q: jax.Array, allowed: jax.Array) -> jax.Array:
+        operator = lambda q, allowed: state_value(q, allowed, temperature, config.value, config.top_k_actions)  # noqa: E731
+        return jax.vmap(operator)(q, allowed)
+
+    acting = jax.lax.stop_gradient(params) if config.reencode else params
+    played = rollout(network, acting, batch, key, policy, env, critic, value)
+    q_tm1 = replay_q_values(network, params, batch, played, env) if config.reencode else played.q_values
+    g_tm1 = rollout_targets(played, temperature, config)
+    loss = jax.vmap(jax.vmap(chosen_pair_loss))(q_tm1, g_tm1).mean()
+    found = jnp.take_along_axis(batch.gold, played.actions, axis=1).sum(1) == batch.gold.sum(1)
+    metrics = {
+        "loss": loss,
+        "return": played.rewards.sum(1).mean(),
+        "complete": found.mean(),
+        "q": q_tm1.sum(-1).mean(),
+        "target": g_tm1.mean(),
+    }
+    return loss, metrics
+
+
+def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_updates: int) -> Learner:
+    """Bundles the learner's pure functions for a run of `num_updates` updates.
+
+    Raises:
+        ValueError: a hyper-parameter out of range.
+    """
+    _check(env, config, network.dim)
+    rate = make_schedule(config.learning_rate, num_updates, "learner.learning_rate")
+    alpha = make_schedule(config.temperature, num_updates, "learner.temperature")
+    epsilon = make_schedule(config.epsilon, num_updates, "learner.epsilon")
+    optimiser = optax.chain(
+        optax.clip_by_global_norm(config.clip_norm),
+        optax.adamw(rate, config.adam_b1, config.adam_b2, config.adam_eps, weight_decay=config.weight_decay),
+    )
+
+    def init(params: PyTree, key: jax.Array) -> LearnerState:
+        # A copy: two towers or networks that share buffers cannot both be donated.
+        params, target = jax.tree.map(jnp.array, params), jax.tree.map(jnp.array, params)
+        return LearnerState(params, target, optimiser.init(params), jnp.int32(0), jnp.array(key, copy=True))
+
+    def update(state: LearnerState, batch: Batch) -> tuple[LearnerState, dict[str, jax.Array]]:
+        now = alpha(state.step), epsilon(state.step)
+        key = jax.random.fold_in(state.key, state.step)
+        grad = jax.value_and_grad(q_loss, argnums=1, has_aux=True)
+        (_, metrics), gradient = grad(network, state.params, state.target_params, batch, key, *now, env, config)
+        # optax mixes Python floats of other types, which strict promotion refuses.
+        with jax.numpy_dtype_promotion("standard"):
+            step, opt_state = optimiser.update(gradient, state.opt_state, state.params)
+            params = optax.apply_updates(state.params, step)
+            target = optax.incremental_update(params, state.target_params, config.tau)
+        metrics |= {"grad_norm": optax.global_norm(gradient), "temperature": now[0], "epsilon": now[1]}
+        metrics["learning_rate"] = rate(state.step)
+        return LearnerState(params, target, opt_state, state.step + 1, state.key), metrics
+
+    return Learner(init, update)
+
+
+def _check(env: EnvConfig, config: LearnerConfig, dim: int) -> None:
+    """Refuses hyper-parameters outside their range."""
+    shares = {"gamma": config.gamma, "lambda_": config.lambda_, "tau": config.tau}
+    for name, share in shares.items():
+        if not 0 <= share <= 1:
+            raise ValueError(f"learner.{name}={share} must lie in [0, 1]")
+    if min(config.temperature.start, config.temperature.end) <= 0 or config.temperature.warmup:
+        raise ValueError("learner.temperature must start and end above 0 and have no warm-up: softmax divides by it")
+    if config.top_k_actions is not None and config.top_k_actions < 1:
+        raise ValueError(f"learner.top_k_actions={config.top_k_actions} must be at least 1, or null for all chunks")
+    if env.num_steps < 1:
+        raise ValueError(f"env.num_steps={env.num_steps} must be at least 1")
+    if dim % (2 * env.num_q_heads):
+        raise ValueError(f"env.num_q_heads={env.num_q_heads} must split the {dim} components into even slices")

@@ -1,0 +1,69 @@
+"""Frozen nouns and protocols that every package shares. Imports no JAX."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+Span = tuple[int, int]  # half-open character offsets (start, end) into Document.text
+
+# Texts -> float32 [n, dim].
+Embed = Callable[[Sequence[str]], np.ndarray]
+# One text -> (float32 [num_tokens, dim], int64 [num_tokens, 2] half-open character offsets).
+EmbedTokens = Callable[[str], tuple[np.ndarray, np.ndarray]]
+# One text -> its number of tokens, special tokens not counted.
+CountTokens = Callable[[str], int]
+
+
+class InputError(ValueError):
+    """Bad data or a bad artefact: the message names the file, field and value, and says what to do. CLI exit code 1."""
+
+
+class UsageError(InputError):
+    """A wrong config, flag or path that was asked for. CLI exit code 2."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text with a stable id; `metadata` holds what a reader knows of it (title, path, ...)."""
+
+    id: str
+    text: str
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A question, its candidate chunks in document order, and the indices of the chunks that answer it."""
+
+    query_id: str
+    question: str
+    chunks: tuple[str, ...]
+    gold: tuple[int, ...]
+    answer: str | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One pick of a retriever: index of the chunk in its context, the Q value it was picked by, its position `rho`."""
+
+    chunk: int
+    q_value: float
+    position: float
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """The picks of one question, in order of retrieval, and why the retriever stopped."""
+
+    query_id: str
+    steps: tuple[Step, ...]
+    stop_reason: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a result cost. Later issues add generator tokens and dollars."""
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    embedder_tokens: int = 0

@@ -1,0 +1,231 @@
+import json
+import subprocess
+import sys
+import types
+
+import pytest
+
+from qrag_jax import __version__, cli
+from qrag_jax.cli.main import METHODS, main, make_parser, parse
+from qrag_jax.types import InputError, UsageError
+
+VERBS = ["demo", "train", "eval", "find", "export"]
+
+
+@pytest.fixture
+def handler(monkeypatch):
+    """Stands in for every verb's module; `handler.run` can be set by the test, `handler.args` is what it was given."""
+    module = types.ModuleType("handler")
+
+    def run(args):
+        module.args = args
+        return 0
+
+    module.run = run
+    for verb in VERBS:
+        monkeypatch.setitem(sys.modules, f"qrag_jax.cli.{verb}", module)
+    return module
+
+
+def test_defaults_of_demo():
+    args = vars(parse(["demo"]))
+    assert args == {
+        "verb": "demo",
+        "smoke": False,
+        "out": "runs/demo",
+        "babi": None,
+        "haystack": "sotu",
+        "seed": 0,
+        "json": False,
+    }
+
+
+def test_flags_of_demo():
+    args = parse("demo --smoke --out o --babi b.txt --haystack h --seed 3 --json".split())
+    assert (args.smoke, args.out, args.babi, args.haystack, args.seed, args.json) == (True, "o", "b.txt", "h", 3, True)
+
+
+@pytest.mark.parametrize("override", ["learner.gamma=0.9", "--learner.gamma=0.9"])
+def test_train_takes_overrides_with_and_without_dashes_anywhere(override):
+    args = parse(["train", override, "--config_path", "x.yaml", "--seed=3", "--out", "r", "name=a=b", "--dry_run"])
+    assert args.overrides == ["learner.gamma=0.9", "seed=3", "name=a=b"]
+    assert (args.config_path, args.out, args.dry_run, args.json) == ("x.yaml", "r", True, False)
+
+
+def test_a_flag_of_train_is_not_taken_for_an_override():
+    args = parse(["train", "--out=r", "--config_path=x.yaml"])
+    assert (args.out, args.config_path, args.overrides) == ("r", "x.yaml", [])
+
+
+def test_eval():
+    args = parse(
+        "eval RUN --babi f.txt --num_chunks 50,160,1200 --methods trained,bm25 --json o.json --per_query p".split()
+    )
+    assert (args.run, args.babi, args.jsonl, args.num_chunks) == ("RUN", "f.txt", None, (50, 160, 1200))
+    assert (args.methods, args.json, args.per_query) == (("trained", "bm25"), "o.json", "p")
+    args = parse("eval RUN --jsonl q.jsonl --num_questions 5 --num_steps 4 --seed 1".split())
+    assert (args.jsonl, args.num_questions, args.num_steps, args.seed) == ("q.jsonl", 5, 4, 1)
+    assert (args.methods, args.num_chunks, args.haystack) == (METHODS, None, "sotu")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["find", "RUN", "a.txt", "notes/", "Where is it?", "--num_steps", "3", "--json"],
+        ["find", "--json", "--num_steps=3", "RUN", "a.txt", "notes/", "Where is it?"],
+        ["find", "RUN", "a.txt", "notes/", "--num-steps", "3", "--json", "Where is it?"],
+    ],
+)
+def test_the_last_text_of_find_is_the_question(argv):
+    args = parse(argv)
+    assert (args.run, args.paths, args.question) == ("RUN", ["a.txt", "notes/"], "Where is it?")
+    assert (args.num_steps, args.json) == (3, True)
+
+
+def test_export():
+    args = parse(["export", "RUN", "DIR"])
+    assert (args.run, args.folder) == ("RUN", "DIR")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "say what to do: demo, train, eval, find, export"),
+        (["fnd"], "invalid choice: 'fnd'"),
+        (["demo", "extra"], "unrecognized arguments: extra"),
+        (["demo", "--seeds=3"], "unrecognized arguments: --seeds=3"),
+        (["demo", "--smok"], "unrecognized arguments: --smok"),
+        (["demo", "--seed", "-1"], "is not an integer of at least 0"),
+        (["train", "--learner.gamma", "0.9"], "unrecognized arguments: --learner.gamma"),
+        (["eval", "RUN"], "one of the arguments --babi --jsonl is required"),
+        (["eval", "RUN", "--babi", "a", "--jsonl", "b"], "not allowed with argument"),
+        (["eval", "--babi", "a"], "the following arguments are required: RUN"),
+        (["eval", "RUN", "--babi", "a", "--num_chunks", "50,x"], "'x' is not an integer of at least 1"),
+        (["eval", "RUN", "--babi", "a", "--num_chunks", "0"], "'0' is not an integer of at least 1"),
+        (["eval", "RUN", "--babi", "a", "--methods", "bm52"], "'bm52' is no method; choose from trained, untrained"),
+        (["find", "RUN", "question"], "give at least one file or folder, and the question last"),
+        (["find", "RUN", "a.txt", "q", "--num_steps", "0"], "'0' is not an integer of at least 1"),
+        (["export", "RUN"], "the following arguments are required: DIR"),
+    ],
+)
+def test_wrong_usage_exits_2_with_a_reason(argv, message, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(argv)
+    assert caught.value.code == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.out == ""
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"qrag_jax {__version__}\n"
+
+
+def test_help_names_every_verb(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert all(f"    {verb} " in out for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb_teaches(verb, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([verb, "--help"])
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert "What comes out" in out
+    assert out.partition("examples:")[2].count(f"qrag {verb}") >= 2
+
+
+def test_every_flag_is_explained():
+    _, verbs = make_parser()
+    assert list(verbs) == VERBS
+    for parser in verbs.values():
+        assert all(action.help for action in parser._actions)
+
+
+def test_the_examples_of_the_help_parse():
+    _, verbs = make_parser()
+    lines = [line for parser in verbs.values() for line in parser.epilog.splitlines() if line.startswith("  qrag ")]
+    assert len(lines) >= 2 * len(VERBS)
+    for line in lines:
+        command, *_ = line.strip().split("   ")  # a comment stands after blanks
+        import shlex
+
+        assert parse(shlex.split(command)[1:]).verb in VERBS
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "message"),
+    [
+        (InputError("a.txt:3: not a fact"), 1, "qrag: error: a.txt:3: not a fact\n"),
+        (UsageError("no such folder: RUN"), 2, "qrag: error: no such folder: RUN\n"),
+        (
+            PermissionError(13, "Permission denied", "x.json"),
+            1,
+            "qrag: error: [Errno 13] Permission denied: 'x.json'\n",
+        ),
+        (KeyboardInterrupt(), 130, "qrag: stopped\n"),
+    ],
+)
+def test_errors_become_exit_codes(handler, capsys, raised, code, message):
+    def run(args):
+        raise raised
+
+    handler.run = run
+    assert main(["export", "RUN", "DIR"]) == code
+    captured = capsys.readouterr()
+    assert captured.err == message
+    assert captured.out == ""
+
+
+def test_a_bug_keeps_its_traceback(handler):
+    def run(args):
+        raise KeyError("bug")
+
+    handler.run = run
+    with pytest.raises(KeyError, match="bug"):
+        main(["demo"])
+
+
+def test_the_exit_code_is_the_handlers(handler):
+    handler.run = lambda args: 7
+    assert main(["demo"]) == 7
+
+
+def test_json_goes_to_stdout_and_messages_to_stderr(capsys, tmp_path):
+    cli.write_json({"a": [1, "é"]})
+    cli.say("done")
+    cli.write_json({"b": 2}, tmp_path / "new" / "rows.json")
+    cli.write_json(3, "-")
+    captured = capsys.readouterr()
+    assert captured.out == '{\n  "a": [\n    1,\n    "é"\n  ]\n}\n3\n'
+    assert captured.err == "done\n"
+    assert json.loads((tmp_path / "new" / "rows.json").read_text()) == {"b": 2}
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        cli.write_json(float("nan"))
+
+
+def test_a_closed_pipe_is_no_error():
+    code = """
+import sys, types
+module = types.ModuleType("demo")
+def run(args):
+    for _ in range(100_000):
+        print("a line of output")
+    return 0
+module.run = run
+sys.modules["qrag_jax.cli.demo"] = module
+from qrag_jax.cli.main import main
+sys.exit(main(["demo"]))
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"a line of output\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 141

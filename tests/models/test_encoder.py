@@ -1,0 +1,221 @@
+import math
+from dataclasses import replace
+from functools import partial
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qrag_jax.models.encoder import (
+    Encoder,
+    EncoderConfig,
+    encode,
+    encode_in_blocks,
+    encode_tokens,
+    init_encoder,
+    pool,
+    valid_tokens,
+)
+from qrag_jax.types import UsageError
+
+CONFIG = EncoderConfig(
+    vocab_size=11,
+    hidden_size=8,
+    num_layers=2,
+    num_heads=2,
+    intermediate_size=12,
+    max_positions=9,
+    type_vocab_size=2,
+)
+# Op by op every test would compile dozens of tiny programs.
+run = jax.jit(encode, static_argnums=0)
+run_in_blocks = jax.jit(encode_in_blocks, static_argnums=(0, 4))
+run_tokens = jax.jit(encode_tokens, static_argnums=0)
+
+
+def random_params(config, seed=0):
+    """Parameters with biases and norms that are not trivial, so that a forgotten one shows; nothing is compiled."""
+    shapes = jax.eval_shape(partial(init_encoder, config=config), jax.random.key(0))
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0.2, 0.4, leaf.shape), leaf.dtype), shapes)
+
+
+def random_rows(n, length, seed=0, shortest=1):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(shortest, length + 1, n).astype(np.int32)
+    return jnp.asarray(rng.integers(0, CONFIG.vocab_size, (n, length)), jnp.int32), jnp.asarray(lengths)
+
+
+def numpy_encoder(config, params, tokens):
+    """BERT for one row without padding, position by position and head by head, in float64."""
+    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+
+    def dense(layer, name, x):
+        return x @ layer[name]["kernel"] + layer[name]["bias"]
+
+    def norm(values, x):
+        centred = x - x.mean()
+        return centred / math.sqrt((centred**2).mean() + config.layer_norm_eps) * values["scale"] + values["bias"]
+
+    def gelu(x):
+        if config.activation == "gelu":
+            return 0.5 * x * (1 + math.erf(x / math.sqrt(2)))
+        return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+    rows = []
+    for position, token in enumerate(tokens):
+        total = p["word_embeddings"]["embedding"][token] + p["position_embeddings"]["embedding"][position]
+        rows.append(norm(p["embeddings_norm"], total + p["type_embeddings"]["embedding"][0]))
+    size = config.hidden_size // config.num_heads
+    for index in range(config.num_layers):
+        layer = p[f"layer_{index}"]
+        attended = []
+        for row in rows:
+            heads = []
+            for head in range(config.num_heads):
+                part = slice(head * size, (head + 1) * size)
+                query = dense(layer, "query", row)[part]
+                scores = np.array([query @ dense(layer, "key", other)[part] for other in rows]) / math.sqrt(size)
+                weights = np.exp(scores) / np.exp(scores).sum()
+                heads.append(
+                    sum(w * dense(layer, "value", other)[part] for w, other in zip(weights, rows, strict=True))
+                )
+            attended.append(
+                norm(layer["attention_norm"], row + dense(layer, "attention_output", np.concatenate(heads)))
+            )
+        rows = []
+        for row in attended:
+            inner = np.array([gelu(x) for x in dense(layer, "intermediate", row)])
+            rows.append(norm(layer["output_norm"], row + dense(layer, "output", inner)))
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
+def test_matches_numpy_written_position_by_position(activation):
+    config = replace(CONFIG, activation=activation)
+    params = random_params(config)
+    tokens, lengths = random_rows(4, 7)
+    hidden = run_tokens(config, params, tokens, lengths)
+    for row, length in enumerate(np.asarray(lengths)):
+        expected = numpy_encoder(config, params, np.asarray(tokens[row, :length]))
+        np.testing.assert_allclose(hidden[row, :length], expected, atol=1e-5)
+
+
+def test_runs_under_strict_promotion():
+    params = random_params(CONFIG)
+    tokens, lengths = random_rows(3, 5)
+    with jax.numpy_dtype_promotion("strict"):
+        vectors = jax.jit(lambda: encode_in_blocks(CONFIG, params, tokens, lengths, 5))()
+    assert vectors.dtype == jnp.float32
+
+
+def test_content_of_padding_has_no_effect_bit_for_bit():
+    params = random_params(CONFIG)
+    tokens, lengths = random_rows(5, 8, shortest=2)
+    other = jnp.where(valid_tokens(lengths, 8), tokens, (tokens + 3) % CONFIG.vocab_size)
+    np.testing.assert_array_equal(run(CONFIG, params, tokens, lengths), run(CONFIG, params, other, lengths))
+
+
+def test_amount_of_padding_and_neighbours_have_no_effect():
+    params = random_params(CONFIG)
+    tokens, lengths = random_rows(5, 6, shortest=3)
+    together = run(CONFIG, params, tokens, lengths)
+    for row, length in enumerate(np.asarray(lengths)):
+        alone = run(CONFIG, params, tokens[row : row + 1, :length], lengths[row : row + 1])
+        np.testing.assert_allclose(together[row], alone[0], atol=1e-6)
+
+
+def test_first_layers_are_those_of_the_whole_encoder():
+    params = random_params(CONFIG)
+    tokens, lengths = random_rows(3, 6)
+    apply = jax.jit(partial(Encoder(CONFIG).apply, capture_intermediates=True, mutable=["intermediates"]))
+    _, captured = apply({"params": params}, tokens, valid_tokens(lengths, 6))
+    one = replace(CONFIG, num_layers=1)
+    shallow = {name: value for name, value in params.items() if name != "layer_1"}
+    hidden = run_tokens(one, shallow, tokens, lengths)
+    np.testing.assert_allclose(hidden, captured["intermediates"]["layer_0"]["__call__"][0], atol=1e-6)
+
+
+@pytest.mark.parametrize(("n", "tokens_per_block"), [(0, 12), (1, 12), (3, 12), (4, 12), (9, 24), (3, 1), (9, 1024)])
+def test_blocks_give_the_values_of_one_batch(n, tokens_per_block):
+    params = random_params(CONFIG)
+    tokens, lengths = random_rows(n, 6)
+    blocks = run_in_blocks(CONFIG, params, tokens, lengths, tokens_per_block)
+    assert blocks.shape == (n, CONFIG.hidden_size)
+    np.testing.assert_allclose(blocks, run(CONFIG, params, tokens, lengths), atol=1e-6)
+
+
+def test_blocks_give_the_gradient_of_one_batch():
+    config = replace(CONFIG, num_layers=1)
+    params = random_params(config)
+    tokens, lengths = random_rows(5, 6)
+    target = jnp.asarray(np.random.default_rng(1).normal(size=(5, CONFIG.hidden_size)), jnp.float32)
+
+    def loss(params, function, *arguments):
+        return jnp.mean(jnp.square(function(config, params, tokens, lengths, *arguments) - target))
+
+    gradient = jax.jit(jax.grad(loss), static_argnums=(1, 2))
+    whole = gradient(params, encode)
+    blocks = gradient(params, encode_in_blocks, 12)
+    chex.assert_trees_all_close(blocks, whole, atol=1e-6)
+
+
+@pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("cls", False)])
+def test_row_of_padding_is_zero_and_its_gradient_finite(pooling, normalize):
+    config = replace(CONFIG, num_layers=1, pooling=pooling, normalize=normalize)
+    params = random_params(config)
+    tokens, _ = random_rows(3, 6)
+    lengths = jnp.asarray([6, 0, 2], jnp.int32)
+    vectors = run(config, params, tokens, lengths)
+    np.testing.assert_array_equal(vectors[1], np.zeros(8, np.float32))
+    assert np.all(np.any(np.asarray(vectors)[[0, 2]] != 0, axis=1))
+    weights = jnp.arange(24, dtype=jnp.float32).reshape(3, 8) / 24
+    gradient = jax.jit(jax.grad(lambda params, *rows: jnp.sum(encode(config, params, *rows[:2]) * rows[2])))
+    gradients = gradient(params, tokens, lengths, weights)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
+    without = gradient(params, tokens[::2], lengths[::2], weights[::2])
+    chex.assert_trees_all_close(gradients, without, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "normalize", "expected"),
+    [("mean", False, [2.0, 4.0]), ("cls", False, [3.0, 4.0]), ("cls", True, [0.6, 0.8])],
+)
+def test_pooling_by_hand(pooling, normalize, expected):
+    hidden = jnp.asarray([[[3.0, 4.0], [1.0, 4.0], [100.0, 100.0]]])
+    pooled = pool(hidden, jnp.asarray([[True, True, False]]), pooling, normalize)
+    np.testing.assert_allclose(pooled[0], expected, atol=1e-7)
+
+
+def test_same_key_same_parameters():
+    init = jax.jit(init_encoder, static_argnums=1)
+    first, again = (init(jax.random.key(3), CONFIG) for _ in range(2))
+    chex.assert_trees_all_equal(first, again)
+    other = init(jax.random.key(4), CONFIG)
+    assert not np.array_equal(first["layer_0"]["query"]["kernel"], other["layer_0"]["query"]["kernel"])
+
+
+def test_rows_beyond_the_position_table_are_refused():
+    tokens, lengths = random_rows(2, 10)
+    with pytest.raises(UsageError, match="rows of 10 tokens, but the encoder has 9 positions"):
+        encode(CONFIG, random_params(CONFIG), tokens, lengths)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"num_layers": 0}, "num_layers: 0 is not a positive number"),
+        ({"num_heads": 3}, "hidden_size 8 is not a multiple of num_heads 3"),
+        ({"pooling": "max"}, "pooling 'max': choose mean or cls"),
+        ({"activation": "relu"}, "activation 'relu': choose gelu or gelu_tanh"),
+    ],
+)
+def test_wrong_config_is_refused(values, message):
+    config = replace(CONFIG)
+    for name, value in values.items():
+        # Past the type checks that are on in tests; users do not have them.
+        object.__setattr__(config, name, value)
+    with pytest.raises(UsageError, match=message):
+        config.__post_init__()
