@@ -42,16 +42,18 @@ Train a retriever from a config. Every field has a default; a YAML file and key=
 later ones winning. A typo is refused with the name that was probably meant.
 
 What comes out, in --out: a checkpoint folder that stands alone (parameters, optimiser, config, tokenizer, versions;
-it may be moved) and metrics.jsonl, one line a logged step.
+it may be moved) and metrics.jsonl, one line a logged step. A folder that holds a checkpoint already is refused.
 """
 _TRAIN_EXAMPLES = """\
 examples:
   qrag train --dry_run                                          print every field and its default
   qrag train --config_path run.yaml --out runs/qa2 learner.gamma=0.9 --seed=1
+  qrag train --out runs/qa1 data.task=babi 'data.paths=[qa1_train.txt]' data.haystack=novels/
 """
 
 _EVAL = """\
-Score a trained retriever on bAbI questions hidden in long text, or on your own questions with known chunks.
+Score a trained retriever on bAbI questions hidden in long text, or on your own questions (as texts or as vectors) with
+known chunks.
 
 What comes out: a table of fact exact match and F1 with 95% intervals, one row a method and length; --json writes the
 rows, --per_query one line a question with the chunks chosen and their Q values. Methods: `trained`; `untrained`, the
@@ -61,12 +63,14 @@ _EVAL_EXAMPLES = """\
 examples:
   qrag eval runs/demo --babi qa2_valid.txt --num_chunks 50,160,1200 --json rows.json
   qrag eval runs/mine --jsonl questions.jsonl --per_query chosen.jsonl --methods trained,bm25
+  qrag eval runs/index --vectors index/         chunks.npy, questions.npy and episodes.jsonl
 """
 
 _FIND = """\
 Ask a trained retriever about your own text files: it picks one chunk, reads it, and looks for the next one.
 
-What comes out: the chunks in the order they were found, each with file:line and its Q value.
+What comes out: the chunks in the order they were found, each with file:line and its Q value, and once more in the
+order they stand in. --json adds offsets and costs.
 """
 _FIND_EXAMPLES = """\
 examples:
@@ -75,9 +79,11 @@ examples:
 """
 
 _EXPORT = """\
-Write both towers of a run as folders that sentence_transformers.SentenceTransformer loads, with the same vectors.
+Write the text encoders of a run as folders that sentence_transformers.SentenceTransformer loads, with the same vectors.
 
-What comes out: DIR with one folder a tower, each with weights, tokenizer and a card that says what it covers.
+What comes out: of a text run DIR/state and DIR/action, its two towers; of a latent run DIR/encoder, the frozen encoder
+that its towers read the vectors of. Each has weights, tokenizer and a card that says what it covers. A DIR that holds
+anything is refused.
 """
 _EXPORT_EXAMPLES = """\
 examples:
@@ -162,7 +168,7 @@ def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         "train": _add_train(add("train", "train a retriever from a config", _TRAIN, _TRAIN_EXAMPLES)),
         "eval": _add_eval(add("eval", "score a trained retriever beside its baselines", _EVAL, _EVAL_EXAMPLES)),
         "find": _add_find(add("find", "ask a trained retriever about your own files", _FIND, _FIND_EXAMPLES)),
-        "export": _add_export(add("export", "write the towers for sentence-transformers", _EXPORT, _EXPORT_EXAMPLES)),
+        "export": _add_export(add("export", "write the encoders for sentence-transformers", _EXPORT, _EXPORT_EXAMPLES)),
     }
     return parser, verbs
 
@@ -193,6 +199,7 @@ def _add_eval(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--babi", metavar="FILE", help="bAbI questions (.txt, .txt.gz), hidden in the haystack")
     source.add_argument("--jsonl", metavar="FILE", help='lines of {"question": ..., "chunks": [...], "gold": [...]}')
+    source.add_argument("--vectors", metavar="DIR", help="chunk and question vectors, for a run trained on vectors")
     _add_haystack(parser)
     parser.add_argument(
         "--num_chunks",
@@ -200,13 +207,19 @@ def _add_eval(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         metavar="N,N,...",
         help="context lengths in chunks, for --babi (default: 1, 4, 16 and 64 times the training length)",
     )
+    parser.add_argument(
+        "--max_haystack_sentences",
+        type=_positive,
+        default=20_000,
+        metavar="N",
+        help="embed at most this many sentences of the haystack (default: %(default)s)",
+    )
     parser.add_argument("--num_questions", type=_positive, metavar="N", help="questions a length (default: all)")
     _add_seed(parser)
     _add_num_steps(parser)
     parser.add_argument(
         "--methods",
         type=_methods,
-        default=METHODS,
         metavar="M,M,...",
         help=f"rows to compute, of {', '.join(METHODS)} (default: all)",
     )

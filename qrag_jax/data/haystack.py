@@ -129,6 +129,19 @@ def make_haystack(documents: Collection[Document], name: str) -> Haystack:
     return Haystack(tuple(sentences), index, name, names, {f"fewer than {MIN_WORDS} words": num_short})
 
 
+def limit_haystack(haystack: Haystack, most: int | None, seed: int) -> Haystack:
+    """Whole documents in random order until `most` sentences are reached; what is kept stays in reading order."""
+    if most is None or len(haystack) <= most:
+        return haystack
+    sizes = np.bincount(haystack.document)
+    order = np.random.default_rng([seed, 1]).permutation(len(sizes))
+    chosen = np.zeros(len(sizes), bool)
+    chosen[order[: 1 + int(np.searchsorted(np.cumsum(sizes[order]), most))]] = True
+    keep = np.flatnonzero(chosen[haystack.document])[:most]
+    sentences = tuple(haystack.sentences[i] for i in keep)
+    return Haystack(sentences, haystack.document[keep], haystack.name, haystack.document_names, haystack.num_dropped)
+
+
 def num_words(sentence: str) -> int:
     """Number of words; each letter of Chinese, Japanese, Korean or Thai counts as one."""
     return len(_WORD.findall(sentence))

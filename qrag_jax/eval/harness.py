@@ -1,8 +1,9 @@
 """Runs methods over tasks at several context lengths: one row a method and length, one record a question."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ MOST_PER_CALL = 256
 
 @dataclass(frozen=True)
 class Labels:
-    """What rows say of the run they belong to."""
+    """What rows say of the run that they belong to."""
 
     mode: str
     positions: str
@@ -27,7 +28,7 @@ class Labels:
     training_chunks: int
 
 
-Report = Callable[[str, int], None]  # (method, num_chunks), before each row
+Report = Callable[[str], None]  # told what is being scored
 
 
 def evaluate(
@@ -65,13 +66,13 @@ def evaluate(
     rows, records = [], []
     for method, picker in pickers.items():
         if report is not None:
-            report(method, num_chunks)
+            report(f"{task.name}: {method} at {num_chunks} chunks")
         start = time.perf_counter()
         chosen, q_values = pick_all(picker, contexts, num_steps)
         seconds = time.perf_counter() - start
         scores = score_facts(chosen, contexts.gold)
         trained = method == "trained"
-        names = {
+        names: dict[str, Any] = {
             "method": method,
             "mode": labels.mode if trained else "none" if method == "bm25" else "text",
             "positions": labels.positions if trained else "none",
@@ -90,8 +91,8 @@ def evaluate(
         )
         records += make_records(
             scores,
-            query_ids=[task.query_ids[i] for i in queries],
-            questions=[_text(task.questions, i) for i in contexts.questions],
+            query_ids=[task.query_ids[int(i)] for i in queries],
+            questions=_questions(task, contexts),
             chosen=chosen,
             q_values=q_values,
             gold=contexts.gold,
@@ -108,18 +109,22 @@ def pick_all(picker: Picker, contexts: Contexts, num_steps: int) -> tuple[np.nda
     chosen, scores = [], []
     for first in range(0, total, size):
         part = np.minimum(np.arange(first, first + size), total - 1)
-        slots, values = picker(Contexts(contexts.questions[part], contexts.chunks[part], contexts.gold[part]), num_steps)
+        slots, values = picker(
+            Contexts(contexts.questions[part], contexts.chunks[part], contexts.gold[part]), num_steps
+        )
         chosen.append(slots)
         scores.append(values)
     return np.concatenate(chosen)[:total].astype(np.int64), np.concatenate(scores)[:total].astype(np.float64)
 
 
-def _text(texts: Sequence[str] | np.ndarray, index: int) -> str:
-    return f"question {index}" if isinstance(texts, np.ndarray) else texts[index]
+def _questions(task: Task, contexts: Contexts) -> list[str]:
+    if isinstance(task.questions, np.ndarray):
+        return [f"question {i}" for i in contexts.questions]
+    return [str(task.questions[i]) for i in contexts.questions]
 
 
 def _chosen_texts(task: Task, contexts: Contexts, chosen: np.ndarray) -> list[list[str]] | None:
     if isinstance(task.texts, np.ndarray):
         return None
     ids = np.take_along_axis(contexts.chunks, chosen, axis=1)
-    return [[task.texts[i] for i in row] for row in ids]
+    return [[str(task.texts[i]) for i in row] for row in ids]

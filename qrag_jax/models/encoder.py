@@ -20,6 +20,7 @@ Pooling = Literal["mean", "cls"]
 Activation = Literal["gelu", "gelu_tanh"]
 
 TOKENS_PER_BLOCK = 1024
+NUM_WIDTHS = 4  # widths that a block may be encoded at; each is compiled
 _MASKED_LOGIT = -1e30
 _SMALLEST_SQUARED_NORM = 1e-24
 
@@ -92,7 +93,15 @@ class Encoder(nn.Module):
 
     config: EncoderConfig
 
-    @nn.compact
+    def setup(self) -> None:
+        """Declares the submodules; their attribute names are the names in the parameter tree."""
+        config = self.config
+        self.word_embeddings = _embedding(config.vocab_size, config.hidden_size)
+        self.position_embeddings = _embedding(config.max_positions, config.hidden_size)
+        self.type_embeddings = _embedding(config.type_vocab_size, config.hidden_size)
+        self.embeddings_norm = _layer_norm(config)
+        self.layer = [EncoderLayer(config) for _ in range(config.num_layers)]
+
     def __call__(self, tokens: Int[Array, "n L"], valid: Bool[Array, "n L"]) -> Float[Array, "n L d"]:
         """Encodes padded token rows.
 
@@ -103,6 +112,10 @@ class Encoder(nn.Module):
         Raises:
             UsageError: rows are longer than the position table.
         """
+        return self.contextualise(self.embed(tokens), valid)
+
+    def embed(self, tokens: Int[Array, "n L"]) -> Float[Array, "n L d"]:
+        """The input of the first layer: word, position and type embeddings, normalised."""
         config = self.config
         length = tokens.shape[1]
         if length > config.max_positions:
@@ -110,22 +123,24 @@ class Encoder(nn.Module):
                 f"rows of {length} tokens, but the encoder has {config.max_positions} positions: choose a window of at "
                 f"most {config.max_positions}"
             )
-        words = _embedding(config.vocab_size, config.hidden_size, "word_embeddings")(tokens)
-        positions = _embedding(config.max_positions, config.hidden_size, "position_embeddings")(jnp.arange(length))
-        types = _embedding(config.type_vocab_size, config.hidden_size, "type_embeddings")(jnp.zeros_like(tokens))
-        hidden = _layer_norm(config, "embeddings_norm")(words + positions + types)
-        for index in range(config.num_layers):
-            hidden = EncoderLayer(config, name=f"layer_{index}")(hidden, valid)
+        positions = self.position_embeddings(jnp.arange(length))
+        types = self.type_embeddings(jnp.zeros_like(tokens))
+        return self.embeddings_norm(self.word_embeddings(tokens) + positions + types)
+
+    def contextualise(self, hidden: Float[Array, "n L d"], valid: Bool[Array, "n L"]) -> Float[Array, "n L d"]:
+        """All transformer layers on embedded tokens."""
+        for layer in self.layer:
+            hidden = layer(hidden, valid)
         return hidden
 
 
-def _layer_norm(config: EncoderConfig, name: str) -> nn.LayerNorm:
+def _layer_norm(config: EncoderConfig, name: str | None = None) -> nn.LayerNorm:
     # E[x^2] - E[x]^2 loses digits against the reference; the two-pass variance costs nothing measurable.
     return nn.LayerNorm(epsilon=config.layer_norm_eps, use_fast_variance=False, name=name)
 
 
-def _embedding(num_rows: int, size: int, name: str) -> nn.Embed:
-    return nn.Embed(num_rows, size, embedding_init=nn.initializers.normal(0.02), name=name)
+def _embedding(num_rows: int, size: int) -> nn.Embed:
+    return nn.Embed(num_rows, size, embedding_init=nn.initializers.normal(0.02))
 
 
 def init_encoder(key: PRNGKeyArray | Array, config: EncoderConfig) -> dict[str, Any]:
@@ -188,35 +203,57 @@ def encode_in_blocks(
     config: EncoderConfig,
     params: Params,
     tokens: Int[Array, "n L"],
-    lengths: Int[Array, " n"],
+    lengths: Int[Array, "n"],
     tokens_per_block: int = TOKENS_PER_BLOCK,
 ) -> Float[Array, "n d"]:
     """The values of `encode`, computed block after block of about `tokens_per_block` tokens (`lax.map`).
 
     On CPU a block whose temporaries stay in cache is about twice as fast as one large batch; accelerators want large
-    blocks. Rows are padded inside to whole blocks. Differentiable.
+    blocks. Rows are padded inside to whole blocks. Differentiable. Rows are sorted by length inside, and a block is
+    encoded at the smallest of a few widths that holds its longest row, so padding costs little.
     """
-    return in_blocks(lambda *rows: encode(config, params, *rows), tokens, lengths, tokens_per_block)
-
-
-def in_blocks(
-    function: Callable[[Array, Array], Array],
-    tokens: Int[Array, "n L"],
-    lengths: Int[Array, " n"],
-    tokens_per_block: int,
-) -> Array:
-    """Applies `function(tokens, lengths) -> [n, ...]` to blocks of rows and joins the results in order."""
-    n, length = tokens.shape
-    rows = max(1, tokens_per_block // max(length, 1))
-    num_blocks = -(-n // rows)
-    if num_blocks <= 1:
-        return function(tokens, lengths)
-    # Equal blocks, so that as few padded rows as possible are computed: 65 rows of 64 become 2 x 33, not 2 x 64.
-    rows = -(-n // num_blocks)
-    extra = num_blocks * rows - n
-    blocks = (
-        jnp.pad(tokens, ((0, extra), (0, 0))).reshape(num_blocks, rows, length),
-        jnp.pad(lengths, (0, extra)).reshape(num_blocks, rows),
+    n, width = tokens.shape
+    # Embedded outside of the blocks: each block's gradient of the table would be as large as the whole vocabulary.
+    hidden = Encoder(config).apply({"params": params}, tokens, method="embed")
+    order = jnp.argsort(lengths)
+    pooled = _map_blocks(
+        lambda rows, row_lengths: _pooled_layers(config, params, rows, row_lengths),
+        hidden[order],  # type: ignore[index]
+        lengths[order],
+        max(1, min(n, tokens_per_block // width)),
     )
+    return pooled[jnp.argsort(order)]
+
+
+def _pooled_layers(config: EncoderConfig, params: Params, hidden: Array, lengths: Array) -> Array:
+    """Layers and pooling of embedded rows, at the smallest of a few widths that holds the longest row."""
+
+    def at_width(width: int) -> Callable[[Params, Array, Array], Array]:
+        def run(params: Params, hidden: Array, lengths: Array) -> Array:
+            valid = valid_tokens(lengths, width)
+            mixed = Encoder(config).apply({"params": params}, hidden[:, :width], valid, method="contextualise")
+            return pool(mixed, valid, config.pooling, config.normalize)  # type: ignore[arg-type]
+
+        # Recomputed in the backward pass: kept activations would be those of all widths, zeros for the ones not taken
+        # (measured on CPU: 0.9 s against 9.8 s for a gradient of 9,657 tokens).
+        return jax.checkpoint(run)
+
+    widths = sorted({-(-hidden.shape[1] * share // (8 * NUM_WIDTHS)) * 8 for share in range(1, NUM_WIDTHS)})
+    widths = [width for width in widths if width < hidden.shape[1]] + [hidden.shape[1]]
+    branch = jnp.searchsorted(jnp.asarray(widths), lengths.max(initial=0))
+    return jax.lax.switch(branch, [at_width(width) for width in widths], params, hidden, lengths)
+
+
+def _map_blocks(function: Callable[[Array, Array], Array], rows: Array, lengths: Array, size: int) -> Array:
+    """Applies `function(rows, lengths) -> [size, ...]` to blocks of `size` rows and joins the results in order."""
+    n = len(rows)
+    num_blocks = max(1, -(-n // size))
+    # Equal blocks, so that as few padded rows as possible are computed: 65 rows of 64 become 2 x 33, not 2 x 64.
+    size = -(-n // num_blocks)
+    extra = num_blocks * size - n
+    padded = jnp.pad(rows, ((0, extra), *[(0, 0)] * (rows.ndim - 1)))
+    blocks = padded.reshape(num_blocks, size, *rows.shape[1:]), jnp.pad(lengths, (0, extra)).reshape(num_blocks, size)
+    if num_blocks == 1:
+        return function(blocks[0][0], blocks[1][0])[:n]
     mapped = jax.lax.map(lambda block: function(*block), blocks)
-    return mapped.reshape(num_blocks * rows, *mapped.shape[2:])[:n]
+    return mapped.reshape(num_blocks * size, *mapped.shape[2:])[:n]

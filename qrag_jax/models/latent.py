@@ -5,6 +5,7 @@ vectors may come from anywhere.
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -13,17 +14,29 @@ from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
 from qrag_jax.models.network import Network, VectorRows
+from qrag_jax.types import UsageError
 
 
 @dataclass(frozen=True)
 class LatentConfig:
-    """Sizes of the latent towers."""
+    """Sizes of the latent towers.
+
+    Raises:
+        UsageError: a size below 1, or a width that does not split into heads.
+    """
 
     width: int = 128  # state transformer
     num_layers: int = 2
     num_heads: int = 4
     action_hidden: int = 256  # hidden width of the chunk MLP
     dim: int = 128  # where states and actions meet
+
+    def __post_init__(self) -> None:
+        for name in ("width", "num_layers", "num_heads", "action_hidden", "dim"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.width % (2 * self.num_heads):
+            raise UsageError(f"width={self.width} must be a multiple of twice num_heads={self.num_heads}")
 
 
 class LatentState(nn.Module):
@@ -91,12 +104,12 @@ def make_latent_network(
         std: their standard deviation per component.
 
     Raises:
-        ValueError: a component of `std` is not positive, or sizes do not fit.
+        ValueError: a component of `std` is not positive.
     """
     if not np.all(std > 0):
-        raise ValueError("std must be positive in every component: a constant component carries nothing, set its std to 1")
-    if config.width % (2 * config.num_heads):
-        raise ValueError(f"width={config.width} must be a multiple of twice num_heads={config.num_heads}")
+        raise ValueError(
+            "std must be positive in every component: a constant component carries nothing, set its std to 1"
+        )
     state, action = LatentState(config), LatentAction(config)
     scale = np.float32(config.dim**-0.5)
 
@@ -109,10 +122,10 @@ def make_latent_network(
         return {"state": state.init(key_state, question, chunks), "action": action.init(key_action, chunks[0])}
 
     def actions(params: dict, table: VectorRows) -> Array:
-        return action.apply(params["action"], standardise(table.vectors))
+        return cast(Array, action.apply(params["action"], standardise(table.vectors)))
 
     def states(params: dict, questions: VectorRows, table: VectorRows, taken: Int[Array, "batch taken"]) -> Array:
         chunks = standardise(table.vectors[taken])
-        return scale * state.apply(params["state"], standardise(questions.vectors), chunks)
+        return scale * cast(Array, state.apply(params["state"], standardise(questions.vectors), chunks))
 
     return Network(init, actions, states, config.dim)

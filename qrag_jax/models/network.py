@@ -7,6 +7,7 @@ import jax
 from flax import struct
 
 PyTree = Any
+AnyArray = Any  # a NumPy array on the host, a JAX array on the device and inside jit
 
 
 class Network(NamedTuple):
@@ -30,26 +31,20 @@ class Network(NamedTuple):
 class VectorRows:
     """Frozen text vectors, one row a text: what the latent towers read."""
 
-    vectors: jax.Array  # float32 [rows, dim]
+    vectors: AnyArray  # float32 [rows, dim]
 
-    def take(self, rows: jax.Array, buckets: tuple[tuple[int, int], ...] = ()) -> "VectorRows":
-        """The given rows, in their order; vectors have one width, so `buckets` does not matter."""
-        del buckets
+    def take(self, rows: jax.Array) -> "VectorRows":
+        """The given rows, in their order."""
         return VectorRows(self.vectors[rows])
 
 
 @struct.dataclass
 class TokenRows:
-    """Token ids `[CLS] text [SEP]`, one row a text, padded on the right: what the text towers read.
+    """Token ids `[CLS] text [SEP]`, one row a text, padded on the right: what the text towers read."""
 
-    `buckets` splits the rows into groups of (rows, width), whose rows are no longer than the group's width: each group
-    is encoded at its own width. Empty: all rows are one group. It is static, so every new value costs a compilation.
-    """
+    tokens: AnyArray  # int32 [rows, width]
+    lengths: AnyArray  # int32 [rows]
 
-    tokens: jax.Array  # int32 [rows, width]
-    lengths: jax.Array  # int32 [rows]
-    buckets: tuple[tuple[int, int], ...] = struct.field(pytree_node=False, default=())
-
-    def take(self, rows: jax.Array, buckets: tuple[tuple[int, int], ...] = ()) -> "TokenRows":
-        """The given rows, in their order, which must fit `buckets`."""
-        return TokenRows(self.tokens[rows], self.lengths[rows], buckets)
+    def take(self, rows: jax.Array) -> "TokenRows":
+        """The given rows, in their order."""
+        return TokenRows(self.tokens[rows], self.lengths[rows])

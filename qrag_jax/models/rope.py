@@ -1,6 +1,6 @@
 """Rotary positions on pooled vectors, and the score of a state against rotated actions (Q-RAG, section 3.2, eq. 6).
 
-Pairs are interleaved: components (2k, 2k+1) turn by `position * theta ** (-2k / dim)`. With several Q heads each head is
+Pairs are interleaved: (2k, 2k+1) turn by `position * theta ** (-2k / dim)`. With several Q heads each head is
 a slice of the vector with its own frequency table over its own `dim / num_heads` components.
 """
 
@@ -8,15 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from qrag_jax.types import UsageError
+
 
 def inverse_frequencies(dim: int, num_heads: int = 1, theta: float = 1e4) -> np.ndarray:
     """Radians per unit of position for every component pair, float32 [dim / 2], head after head.
 
     Raises:
-        ValueError: `dim` does not split into `num_heads` slices of even width.
+        UsageError: `dim` does not split into `num_heads` slices of even width.
     """
     if num_heads < 1 or dim % (2 * num_heads):
-        raise ValueError(f"dim={dim} must split into num_heads={num_heads} slices of even width: choose another width")
+        raise UsageError(f"dim={dim} must split into num_heads={num_heads} slices of even width: choose another width")
     width = dim // num_heads
     return np.tile(theta ** (-np.arange(0, width, 2, dtype=np.float64) / width), num_heads).astype(np.float32)
 

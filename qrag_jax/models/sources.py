@@ -45,6 +45,11 @@ def find_folder(source: str | Path, revision: str | None = None) -> Path:
     )
 
 
+def is_installed() -> bool:
+    """True if the package of the embedded encoder is there; its weights are not looked at."""
+    return importlib.util.find_spec(PACKAGE_MODULE) is not None
+
+
 def _embedded_folder() -> Path:
     # The package is found, never imported: its own requirements (torch) are not installed.
     spec = importlib.util.find_spec(PACKAGE_MODULE)

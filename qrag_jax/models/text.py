@@ -72,7 +72,7 @@ def make_text_network(
     """
     factor = 1.0 / scale
 
-    def encode_bucket(params: PyTree, tokens: Array, lengths: Array) -> Array:
+    def encode(params: PyTree, tokens: Array, lengths: Array) -> Array:
         return factor * encode_in_blocks(config, params, tokens, lengths, tokens_per_block)
 
     def make_params(key: Array) -> PyTree:
@@ -80,12 +80,7 @@ def make_text_network(
         return {"state": start, "action": jax.tree.map(jnp.array, start)}
 
     def actions(params: PyTree, table: TokenRows) -> Array:
-        parts, first = [], 0
-        for rows, width in table.buckets or (table.tokens.shape,):
-            rows_of = slice(first, first + rows)
-            parts.append(encode_bucket(params["action"], table.tokens[rows_of, :width], table.lengths[rows_of]))
-            first += rows
-        return jnp.concatenate(parts)
+        return encode(params["action"], table.tokens, table.lengths)
 
     def states(params: PyTree, questions: TokenRows, table: TokenRows, taken: Int[Array, "batch taken"]) -> Array:
         tokens, lengths = questions.tokens, questions.lengths
@@ -97,6 +92,6 @@ def make_text_network(
                 f"a state of {taken.shape[1]} chunks takes up to {tokens.shape[1]} tokens, the encoder has "
                 f"{config.max_positions} positions: lower env.num_steps or model.state_chunk_window"
             )
-        return encode_bucket(params["state"], tokens, lengths)
+        return encode(params["state"], tokens, lengths)
 
     return Network(make_params, actions, states, config.hidden_size)

@@ -1,34 +1,30 @@
 """From contexts of text ids to the arrays of a batch: distinct chunks once, in static shapes."""
 
-import jax
 import numpy as np
 from flax import struct
 
-from qrag_jax.models.network import PyTree
+from qrag_jax.models.network import AnyArray, PyTree
 from qrag_jax.retrieval.env import Batch
-
-Buckets = tuple[tuple[int, int], ...]
 
 
 @struct.dataclass
 class Sample:
     """A batch as ids into a resident pool of texts: small to send, cheap to make on the host."""
 
-    distinct: jax.Array  # int32 [rows], pool ids of the distinct chunks; tail of each bucket padded with id 0
-    questions: jax.Array  # int32 [batch], ids into the pool of questions
-    chunks: jax.Array  # int32 [batch, chunks], positions in `distinct`
-    indices: jax.Array  # int32 [batch, chunks]
-    lengths: jax.Array  # int32 [batch]
-    valid: jax.Array  # bool [batch, chunks]
-    gold: jax.Array  # bool [batch, chunks]
-    env: jax.Array  # int32 [batch]
-    buckets: Buckets = struct.field(pytree_node=False, default=())
+    distinct: AnyArray  # int32 [rows], pool ids of the distinct chunks, ascending; the tail is padded with id 0
+    questions: AnyArray  # int32 [batch], ids into the pool of questions
+    chunks: AnyArray  # int32 [batch, chunks], positions in `distinct`
+    indices: AnyArray  # int32 [batch, chunks]
+    lengths: AnyArray  # int32 [batch]
+    valid: AnyArray  # bool [batch, chunks]
+    gold: AnyArray  # bool [batch, chunks]
+    env: AnyArray  # int32 [batch]
 
 
 def materialise(chunk_pool: PyTree, question_pool: PyTree, sample: Sample) -> Batch:
     """Gathers a batch's rows from the pools, on the device. Pure; call it inside the jitted update."""
     return Batch(
-        table=chunk_pool.take(sample.distinct, sample.buckets),
+        table=chunk_pool.take(sample.distinct),
         questions=question_pool.take(sample.questions),
         chunks=sample.chunks,
         indices=sample.indices,
@@ -49,25 +45,21 @@ class Contexts:
         gold: bool [batch, chunks].
     """
 
-    questions: np.ndarray
-    chunks: np.ndarray
-    gold: np.ndarray
+    questions: AnyArray
+    chunks: AnyArray
+    gold: AnyArray
 
 
 class Packer:
     """Packs contexts into samples whose shapes stay the same from batch to batch.
 
-    Distinct chunks are sorted into buckets by length. A bucket's capacity only grows: a batch that does not fit raises
-    it by a tenth and costs one compilation, so a run compiles a handful of times at most.
+    The number of rows only grows: a batch with more distinct chunks raises it to a tenth above its own and costs one
+    compilation, so a run compiles a handful of times at most.
     """
 
-    def __init__(self, lengths: np.ndarray, widths: tuple[int, ...], multiple: int = 64):
-        """Args: lengths int [pool], tokens of every text; widths, ascending, the last at least the longest text."""
-        if list(widths) != sorted(set(widths)) or not len(lengths) or lengths.max() > widths[-1]:
-            raise ValueError(f"bucket widths {widths} must ascend up to the longest text of {lengths.max(initial=0)} tokens")
-        self.widths = tuple(int(width) for width in widths)
-        self.capacities = [0] * len(widths)
-        self._bucket_of = np.searchsorted(self.widths, lengths, side="left")
+    def __init__(self, multiple: int = 128):
+        """Args: multiple, what the number of rows is rounded up to."""
+        self.capacity = 0
         self._multiple = multiple
 
     def __call__(
@@ -87,48 +79,42 @@ class Packer:
         """
         valid = contexts.chunks >= 0
         distinct, inverse = np.unique(np.where(valid, contexts.chunks, contexts.chunks[:, :1]), return_inverse=True)
-        bucket = self._bucket_of[distinct]
-        counts = np.bincount(bucket, minlength=len(self.widths))
-        for b, count in enumerate(counts):
-            if count > self.capacities[b]:
-                self.capacities[b] = -(-int(1.1 * count) // self._multiple) * self._multiple
-        order = np.argsort(bucket, kind="stable")
-        first_slot = np.cumsum([0, *self.capacities[:-1]])
-        rank = np.arange(len(distinct)) - np.repeat(np.cumsum(counts) - counts, counts)
-        slots = np.empty(len(distinct), np.int32)
-        slots[order] = first_slot[bucket[order]] + rank
-        rows = np.zeros(sum(self.capacities), np.int32)
-        rows[slots] = distinct
+        if len(distinct) > self.capacity:
+            self.capacity = -(-int(1.1 * len(distinct)) // self._multiple) * self._multiple
+        rows = np.zeros(self.capacity, np.int32)
+        rows[: len(distinct)] = distinct
         size, num_chunks = valid.shape
         default_indices = np.broadcast_to(np.arange(num_chunks), valid.shape)
         return Sample(
             distinct=rows,
             questions=contexts.questions.astype(np.int32),
-            chunks=slots[inverse.reshape(valid.shape)],
+            chunks=inverse.reshape(valid.shape).astype(np.int32),
             indices=np.asarray(default_indices if indices is None else indices, np.int32),
             lengths=np.asarray(valid.sum(1) if lengths is None else lengths, np.int32),
             valid=valid,
             gold=contexts.gold & valid,
             env=np.arange(first_env, first_env + size, dtype=np.int32),
-            buckets=tuple((c, w) for c, w in zip(self.capacities, self.widths, strict=True) if c),
         )
 
 
-def stretched_indices(
-    rng: np.random.Generator, batch: int, num_chunks: int, stretch: float
-) -> tuple[np.ndarray, np.ndarray]:
+def stretched_indices(rng: np.random.Generator, valid: np.ndarray, stretch: float) -> tuple[np.ndarray, np.ndarray]:
     """Document indices as if each context were a sample of a longer document, so that positions of long texts are met.
 
-    A document length is drawn log-uniformly from `num_chunks` to `stretch * num_chunks`, and the context's chunks stand
-    at distinct sorted indices in it.
+    A document length is drawn log-uniformly from the context's number of chunks to `stretch` times it, and the chunks
+    stand at distinct sorted indices in it.
+
+    Args:
+        rng: consumed.
+        valid: bool [batch, chunks], real chunks, on the left.
+        stretch: at least 1; 1 leaves every chunk at its place.
 
     Returns:
-        (indices int32 [batch, num_chunks], lengths int32 [batch]).
+        (indices int32 [batch, chunks], lengths int32 [batch]); padding stands beyond the document.
     """
-    if stretch < 1:
-        raise ValueError(f"data.stretch={stretch} must be at least 1 (1 = positions as they are)")
-    lengths = np.floor(num_chunks * np.exp(rng.uniform(0.0, np.log(stretch), batch))).astype(np.int64)
+    num_chunks = valid.sum(1)
+    lengths = np.floor(num_chunks * np.exp(rng.uniform(0.0, np.log(stretch), len(valid)))).astype(np.int64)
     # Sorted distinct integers: sorted integers with repeats in a shorter range, plus their rank.
     spare = lengths - num_chunks + 1
-    draws = np.sort((rng.random((batch, num_chunks)) * spare[:, None]).astype(np.int64), axis=1)
-    return (draws + np.arange(num_chunks)).astype(np.int32), lengths.astype(np.int32)
+    shares = np.where(valid, rng.random(valid.shape), 1.0)
+    draws = np.sort((shares * spare[:, None]).astype(np.int64), axis=1)
+    return (draws + np.arange(valid.shape[1])).astype(np.int32), lengths.astype(np.int32)

@@ -6,7 +6,7 @@ function here is pure; a batch of environments advances in lock step, so step t 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
-from qrag_jax.models.network import Network, PyTree
+from qrag_jax.models.network import AnyArray, Network, PyTree
 from qrag_jax.models.rope import inverse_frequencies, rotary_scores, rotation_table
 from qrag_jax.retrieval.positions import Positions, chunk_positions
 from qrag_jax.types import InputError
@@ -56,12 +56,12 @@ class Batch:
 
     table: PyTree  # distinct chunks, [rows, ...]
     questions: PyTree  # [batch, ...]
-    chunks: jax.Array  # int32 [batch, chunks], row of every chunk in document order
-    indices: jax.Array  # int32 [batch, chunks], document index of every chunk
-    lengths: jax.Array  # int32 [batch], chunks in the document
-    valid: jax.Array  # bool [batch, chunks], False at padding
-    gold: jax.Array  # bool [batch, chunks]
-    env: jax.Array  # int32 [batch], global number of the environment: its random draws depend on nothing else
+    chunks: AnyArray  # int32 [batch, chunks], row of every chunk in document order
+    indices: AnyArray  # int32 [batch, chunks], document index of every chunk
+    lengths: AnyArray  # int32 [batch], chunks in the document
+    valid: AnyArray  # bool [batch, chunks], False at padding
+    gold: AnyArray  # bool [batch, chunks]
+    env: AnyArray  # int32 [batch], global number of the environment: its random draws depend on nothing else
 
 
 @struct.dataclass
@@ -75,6 +75,14 @@ class Rollout:
     rewards: jax.Array  # float32 [batch, T]
     continues: jax.Array  # float32 [batch, T], 0 where the step ends the episode
     next_values: jax.Array  # float32 [batch, T], value of the state after the step, from the critic; 0 without one
+
+
+@runtime_checkable  # the type checks of the tests ask isinstance
+class HasMasks(Protocol):
+    """A batch or a sample of one: what is needed to see whether its episodes can be played."""
+
+    valid: Any
+    gold: Any
 
 
 # (keys [batch], q [batch, chunks], allowed [batch, chunks]) -> (actions int32 [batch], log probabilities [batch])
@@ -98,8 +106,9 @@ def step_reward(
         (reward, continues), continues 0 at the last step and, with `end_at_completion`, at completion.
     """
     num_taken = taken.shape[0] + 1
+    is_gold = gold[action]
     before = gold[taken].sum()
-    after = before + gold[action]
+    after = before + is_gold.astype(before.dtype)
     num_gold = gold.sum()
     complete_now = (after == num_gold) & (before < num_gold)
     complete = after == num_gold
@@ -107,9 +116,9 @@ def step_reward(
     bonus = 0.5 + 0.5 * num_gold.astype(jnp.float32) / num_taken if config.penalty else jnp.float32(1.0)
     if config.reward == "at_completion":
         paid = complete_now
-    else:
-        paid = complete & (last or (config.end_at_completion and complete_now))
-    reward = jnp.where(paid, bonus, 0.0) + config.fact_reward * gold[action]
+    else:  # an episode that ends at completion has its last step there: it is not paid a second time at T
+        paid = complete_now if config.end_at_completion else complete & last
+    reward = jnp.where(paid, bonus, 0.0) + jnp.where(is_gold, config.fact_reward, 0.0)
     continues = jnp.float32(0.0 if last else 1.0)
     if config.end_at_completion:
         continues = jnp.where(complete, 0.0, continues)
@@ -184,7 +193,7 @@ def rollout(
         q = q_values(network, params, rows, batch, taken, rotation, config)
         step_keys = jax.vmap(lambda k, t=t: jax.random.fold_in(k, t))(keys)
         action, log_prob = policy(step_keys, jax.lax.stop_gradient(q).sum(1), allowed)
-        if critic is not None and t > 0:
+        if critic_rows is not None and value is not None and t > 0:
             values.append(value(q_values(network, critic, critic_rows, batch, taken, rotation, config), allowed))
         reward, continues = jax.vmap(step_reward, in_axes=(0, 0, 0, None))(batch.gold, taken, action, config)
         picked = lambda x, action=action: jnp.take_along_axis(x, action[:, None], axis=1)[:, 0]  # noqa: E731
@@ -195,8 +204,9 @@ def rollout(
     values.append(jnp.zeros(size))
     if critic is None:
         values = [jnp.zeros(size)] * config.num_steps
-    columns = [jnp.stack(column, axis=1) for column in zip(*steps, strict=True)]
-    return Rollout(*columns, jax.lax.stop_gradient(jnp.stack(values, axis=1)))
+    actions, positions, chosen, log_probs, rewards, continues = (jnp.stack(c, axis=1) for c in zip(*steps, strict=True))
+    next_values = jax.lax.stop_gradient(jnp.stack(values, axis=1))
+    return Rollout(actions, positions, chosen, log_probs, rewards, continues, next_values)
 
 
 def replay_q_values(network: Network, params: PyTree, batch: Batch, played: Rollout, config: EnvConfig) -> Array:
@@ -223,7 +233,7 @@ def replay_q_values(network: Network, params: PyTree, batch: Batch, played: Roll
     return jnp.stack(columns, axis=1)
 
 
-def check_batch(batch: Batch, config: EnvConfig) -> None:
+def check_batch(batch: HasMasks, config: EnvConfig) -> None:
     """Refuses, on the host, environments in which an episode cannot be played.
 
     Raises:

@@ -33,7 +33,8 @@ def boltzmann_log_probs(
     if top_k is not None and top_k < q.shape[0]:
         masked = jnp.where(masked >= jax.lax.top_k(masked, top_k)[0][-1], masked, -jnp.inf)
     soft = jax.nn.softmax(masked / temperature)
-    uniform = allowed / jnp.maximum(allowed.sum(), 1)
+    weights = allowed.astype(q.dtype)
+    uniform = weights / jnp.maximum(weights.sum(), 1)
     return jnp.log((1 - epsilon) * soft + epsilon * uniform)
 
 

@@ -19,8 +19,8 @@ def relative_positions(
 
         rho(i) = j * delta + ell * (i - b_j) / (b_{j+1} - b_j)   for b_j <= i < b_{j+1},
 
-    with bounds `b_0 = 0, b_j = i_j, b_{k+1} = length` of the taken document indices `i_1 < .. < i_k`. If index 0 is taken,
-    interval 0 is empty and no chunk falls in it. Real-valued, so that neighbours keep distinct positions in long texts.
+    with bounds `b_0 = 0, b_j = i_j, b_{k+1} = length` of the taken document indices `i_1 < .. < i_k`. If index 0 is
+    taken, interval 0 is empty and no chunk falls in it. Real-valued: neighbours keep distinct positions in long texts.
 
     Args:
         indices: document index of every chunk, in [0, length).

@@ -1,10 +1,10 @@
-"""A multi-step retriever as one object: encoder, towers, parameters; made fresh, from a checkpoint, and saved into one."""
+"""A multi-step retriever as one object: encoder, towers, parameters; made fresh, loaded from a run, saved into one."""
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,16 +14,19 @@ from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.config import config_from_dict
 from qrag_jax.models.embedder import make_embedder
 from qrag_jax.models.encoder import EncoderConfig, init_encoder
+from qrag_jax.models.hf_config import read_encoder_config
 from qrag_jax.models.latent import LatentConfig, make_latent_network
 from qrag_jax.models.network import Network, PyTree, TokenRows, VectorRows
 from qrag_jax.models.text import make_text_network
-from qrag_jax.models.hf_config import read_encoder_config
 from qrag_jax.models.tokenizer import TextTokenizer, train_word_level
 from qrag_jax.models.weights import LoadedEncoder, load_encoder, save_encoder
 from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.types import InputError, UsageError
 
 Progress = Callable[[int, int], None]
+Texts = Sequence[str] | np.ndarray  # texts, or their vectors float32 [n, dim]
+Rows = TokenRows | VectorRows
+Kind = Literal["chunk", "question"]
 _DEAD_COMPONENT = 1e-6  # MiniLM has three components that its last LayerNorm multiplies by zero
 
 
@@ -63,7 +66,6 @@ class ModelConfig:
         latent: sizes of the latent towers.
         state_chunk_window: text mode: most tokens that one taken chunk adds to the state.
         scale: text mode: constant that divides the vectors of both towers.
-        bucket_widths: text mode: widths in tokens at which chunks of a batch are encoded; capped by encoder.window.
     """
 
     mode: Literal["latent", "text"] = "latent"
@@ -71,7 +73,6 @@ class ModelConfig:
     latent: LatentConfig = field(default_factory=LatentConfig)
     state_chunk_window: int = 64
     scale: float = 10.0
-    bucket_widths: tuple[int, ...] = (16, 32, 48)
 
 
 @dataclass(frozen=True)
@@ -94,51 +95,39 @@ class Retriever:
     encoder: LoadedEncoder | None
     constants: Mapping[str, np.ndarray]
 
-    def rows(self, texts: Sequence[str] | np.ndarray, kind: Literal["chunk", "question"], progress: Progress | None = None):
-        """What the towers read of every text, as NumPy rows, and the number of texts that the window cut.
+    def rows(self, texts: Texts, kind: Kind, progress: Progress | None = None) -> tuple[Rows, int]:
+        """What the towers read of every text, and the number of texts that the window cut.
 
         Raises:
-            InputError: a question is longer than its window, or texts were given to a model of vectors.
+            InputError: a question is longer than its window, or vectors do not fit the model.
+            UsageError: texts were given to a model of vectors, or vectors to text towers.
         """
-        spec = self.model.encoder
-        if not isinstance(texts, np.ndarray) and self.encoder is None:
-            raise InputError("this model was trained on given vectors and has no text encoder: give vectors, not texts")
-        if isinstance(texts, np.ndarray):
-            return self._vector_rows(texts), 0
-        window = spec.window if kind == "chunk" else spec.question_window
-        strict = kind == "question"
-        if self.model.mode == "latent":
-            embedder = make_embedder(self.encoder, window=window, long_texts="error" if strict else "cut")
-            vectors = embedder(texts, progress)
-            return VectorRows(vectors), embedder.counts.num_texts_cut
-        table = self.encoder.tokenizer.encode(texts, window, strict=strict, name=kind)
-        return TokenRows(table.tokens, table.lengths), table.num_texts_cut
-
-    def _vector_rows(self, vectors: np.ndarray) -> VectorRows:
+        if not isinstance(texts, np.ndarray):
+            return _read_texts(self.model, self.encoder, texts, kind, progress)
         if self.model.mode != "latent":
             raise UsageError("text mode reads texts: set model.mode=latent for a task of vectors")
-        if vectors.shape[1:] != self.constants["mean"].shape:
-            raise InputError(f"vectors of {vectors.shape[1]} components, the model reads {len(self.constants['mean'])}")
-        return VectorRows(np.asarray(vectors, np.float32))
+        if texts.shape[1:] != self.constants["mean"].shape:
+            raise InputError(f"vectors of {texts.shape[1]} components, the model reads {len(self.constants['mean'])}")
+        return VectorRows(np.asarray(texts, np.float32)), 0
 
-    def action_vectors(self, rows: TokenRows | VectorRows, texts: Sequence[str] | None = None) -> np.ndarray:
-        """The index: one unrotated action vector for every row, float32 [rows, dim]; built once, searched at every step."""
+    def action_vectors(self, rows: Rows, texts: Texts, progress: Progress | None = None) -> np.ndarray:
+        """The index: an unrotated action vector for every text, float32 [rows, dim]; built once.
+
+        Args:
+            rows: of the texts; latent towers read them.
+            texts: text towers embed them, sorted by length in fixed shapes.
+            progress: of the text towers.
+        """
         if isinstance(rows, VectorRows):
             return np.asarray(jax.jit(self.network.actions)(self.params, rows))
+        assert self.encoder is not None and not isinstance(texts, np.ndarray)
         tower = replace(self.encoder, params=self.params["action"])
-        return make_embedder(tower, window=self.model.encoder.window)(texts) / np.float32(self.model.scale)
-
-    def lengths(self, rows: TokenRows | VectorRows) -> tuple[np.ndarray, tuple[int, ...]]:
-        """Token lengths of the rows and the bucket widths for `Packer`; vectors all have length 1."""
-        if isinstance(rows, VectorRows):
-            return np.ones(len(rows.vectors), np.int32), (1,)
-        longest = int(rows.lengths.max())
-        return rows.lengths, (*(w for w in sorted(set(self.model.bucket_widths)) if w < longest), longest)
+        return make_embedder(tower, window=self.model.encoder.window)(texts, progress) / np.float32(self.model.scale)
 
 
 def new_retriever(
-    model: ModelConfig, env: EnvConfig, texts: Sequence[str] | np.ndarray, key: jax.Array, progress: Progress | None = None
-) -> tuple[Retriever, TokenRows | VectorRows, int]:
+    model: ModelConfig, env: EnvConfig, texts: Texts, key: jax.Array, progress: Progress | None = None
+) -> tuple[Retriever, Rows, int]:
     """A fresh retriever for the chunk texts (or vectors) of a training task.
 
     Args:
@@ -150,6 +139,9 @@ def new_retriever(
 
     Returns:
         (retriever, rows of the texts, number of texts cut by the window).
+
+    Raises:
+        UsageError: the encoder's source does not fit the kind of task.
     """
     given_vectors = isinstance(texts, np.ndarray)
     if given_vectors != (model.encoder.source == "vectors"):
@@ -157,20 +149,36 @@ def new_retriever(
     if given_vectors and model.mode != "latent":
         raise UsageError("text mode reads texts: set model.mode=latent for a task of vectors")
     encoder_key, key = jax.random.split(key)
-    encoder = None if given_vectors else _make_encoder(model.encoder, texts, encoder_key)
-    draft = Retriever(model, env, None, None, encoder, {})
-    if model.mode == "text":
-        network = _network(model, encoder, {})
-        rows, num_cut = draft.rows(texts, "chunk", progress)
-        return replace(draft, network=network, params=network.init(key)), rows, num_cut
     if given_vectors:
-        rows, num_cut = VectorRows(np.asarray(texts, np.float32)), 0
+        encoder, rows, num_cut = None, VectorRows(np.asarray(texts, np.float32)), 0
     else:
-        rows, num_cut = draft.rows(texts, "chunk", progress)
-    std = rows.vectors.std(0)
-    constants = {"mean": rows.vectors.mean(0), "std": np.where(std < _DEAD_COMPONENT, 1.0, std).astype(np.float32)}
+        encoder = _make_encoder(model.encoder, texts, encoder_key)
+        rows, num_cut = _read_texts(model, encoder, texts, "chunk", progress)
+    constants = _standardisation(rows.vectors) if isinstance(rows, VectorRows) else {}
     network = _network(model, encoder, constants)
-    return replace(draft, network=network, params=network.init(key), constants=constants), rows, num_cut
+    return Retriever(model, env, network, network.init(key), encoder, constants), rows, num_cut
+
+
+def _standardisation(vectors: Any) -> dict[str, np.ndarray]:
+    """Mean and standard deviation of every component."""
+    std = np.std(vectors, axis=0)
+    return {"mean": np.mean(vectors, axis=0), "std": np.where(std < _DEAD_COMPONENT, 1.0, std).astype(np.float32)}
+
+
+def _read_texts(
+    model: ModelConfig, encoder: LoadedEncoder | None, texts: Sequence[str], kind: Kind, progress: Progress | None
+) -> tuple[Rows, int]:
+    """Vectors of the frozen encoder (latent) or token rows (text), and how many texts were cut."""
+    if encoder is None:
+        raise UsageError("this model was trained on given vectors and has no text encoder: give vectors, not texts")
+    window = model.encoder.window if kind == "chunk" else model.encoder.question_window
+    strict = kind == "question"
+    if model.mode == "latent":
+        embedder = make_embedder(encoder, window=window, long_texts="error" if strict else "cut")
+        vectors = embedder(texts, progress)
+        return VectorRows(vectors), embedder.counts.num_texts_cut
+    table = encoder.tokenizer.encode(texts, window, strict=strict, name=kind)
+    return TokenRows(table.tokens, table.lengths), table.num_texts_cut
 
 
 def retriever_around(model: ModelConfig, env: EnvConfig, encoder: LoadedEncoder) -> Retriever:
@@ -236,6 +244,7 @@ def _make_encoder(spec: EncoderSpec, texts: Sequence[str], key: jax.Array) -> Lo
 def _network(model: ModelConfig, encoder: LoadedEncoder | None, constants: Mapping[str, np.ndarray]) -> Network:
     if model.mode == "latent":
         return make_latent_network(model.latent, constants["mean"], constants["std"])
+    assert encoder is not None
     return make_text_network(
         encoder.config,
         lambda key: encoder.params,  # both towers start from the loaded or drawn encoder

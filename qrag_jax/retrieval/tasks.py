@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qrag_jax.data.babilong import Composed, compose, draw_noise_pool, fits, text_table
+from qrag_jax.data.babilong import compose, draw_noise_pool, fits, text_table
 from qrag_jax.data.haystack import Haystack
 from qrag_jax.data.stories import Stories
 from qrag_jax.data.vector_task import VectorTask, stack_episodes
@@ -44,34 +44,47 @@ class Task:
         return len(self.query_ids)
 
 
-def hidden_stories_task(
-    name: str, stories: Stories, haystack: Haystack, num_chunks: int, shared_haystack: int | None = None
-) -> Task:
-    """Stories whose facts are hidden among the sentences of a haystack; every draw hides them anew.
+def hidden_stories_tasks(
+    name: str,
+    stories: Stories,
+    haystack: Haystack,
+    lengths: Sequence[int],
+    shared_haystack: int | None = None,
+) -> list[Task]:
+    """Stories whose facts are hidden among the sentences of a haystack, at several lengths; every draw hides them anew.
 
     Args:
         name: for reports.
         stories: facts, questions, gold.
         haystack: noise; sentences that are facts are removed.
-        num_chunks: chunks of a context; queries whose story has more facts are left out and counted.
+        lengths: chunks of a context, one task each; queries whose story has more facts are left out and counted.
         shared_haystack: the contexts of a batch share a pool of this many noise sentences; None draws freely.
+
+    Returns:
+        Tasks over one and the same pool of texts.
 
     Raises:
         UsageError: no story fits.
     """
     haystack = haystack.without(stories.texts)
-    keep = np.flatnonzero(fits(stories, num_chunks))
-    left_out = stories.num_left_out + len(stories) - len(keep)
-    if not len(keep):
-        raise UsageError(f"{name}: none of {len(stories)} questions has its story fit in {num_chunks} chunks: raise num_chunks")
+    texts = text_table(stories, haystack)
 
-    def contexts(queries: np.ndarray, rng: np.random.Generator) -> Contexts:
-        pool = None if shared_haystack is None else draw_noise_pool(haystack, shared_haystack, rng)
-        composed: Composed = compose(stories, haystack, keep[queries], num_chunks, rng, noise_pool=pool)
-        return Contexts(composed.question_ids, composed.chunks, composed.gold)
+    def at_length(num_chunks: int) -> Task:
+        keep = np.flatnonzero(fits(stories, num_chunks))
+        if not len(keep):
+            raise UsageError(
+                f"{name}: none of {len(stories)} questions has its story fit in {num_chunks} chunks: raise num_chunks"
+            )
 
-    query_ids = [stories.query_ids[i] for i in keep]
-    return Task(name, text_table(stories, haystack), stories.questions, query_ids, contexts, left_out)
+        def contexts(queries: np.ndarray, rng: np.random.Generator) -> Contexts:
+            pool = None if shared_haystack is None else draw_noise_pool(haystack, shared_haystack, rng)
+            composed = compose(stories, haystack, keep[queries], num_chunks, rng, noise_pool=pool)
+            return Contexts(composed.question_ids, composed.chunks, composed.gold)
+
+        left_out = stories.num_left_out + len(stories) - len(keep)
+        return Task(name, texts, stories.questions, [stories.query_ids[i] for i in keep], contexts, left_out)
+
+    return [at_length(num_chunks) for num_chunks in lengths]
 
 
 def examples_task(name: str, examples: Sequence[Example]) -> Task:

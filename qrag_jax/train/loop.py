@@ -1,11 +1,12 @@
 """The training loop: the only Python loop over updates. Prefetches batches, logs, saves."""
 
 import json
-import queue
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import chex
@@ -23,8 +24,8 @@ from qrag_jax.train.q_learner import Learner, LearnerState, make_learner
 from qrag_jax.train.run import RunConfig, make_sampler
 from qrag_jax.types import InputError
 
-# Shapes change when a bucket of distinct chunks grows: rarely, and only at the start of a run.
-MAX_TRACES = 12
+# A batch's number of distinct chunks may outgrow its shape: rarely, and only at the start of a run.
+MAX_TRACES = 6
 Report = Callable[[str, int, int, dict[str, float]], None]  # (stage, done, of, metrics)
 
 
@@ -44,20 +45,20 @@ def train(config: RunConfig, task: Task, out: Path | None = None, report: Report
         UsageError: the config does not fit itself or the data.
         InputError: a context that cannot be played, or a loss that is not finite.
     """
-    report = report or (lambda *_: None)
+    report = _silent if report is None else report
     key_params, key_run = jax.random.split(jax.random.key(config.seed))
     embed_progress = lambda done, of: report("embed", done, of, {})  # noqa: E731
     retriever, rows, num_cut = new_retriever(config.model, config.env, task.texts, key_params, embed_progress)
     questions, _ = retriever.rows(task.questions, "question")
-    sampler = make_sampler(task, Packer(*retriever.lengths(rows)), config)
-    check_contexts(sampler(0), config)
+    sampler = make_sampler(task, Packer(), config)
+    check_batch(sampler(0), config.env)
     learner = make_learner(retriever.network, config.env, config.learner, config.num_updates)
     state = learner.init(retriever.params, key_run)
     update = jitted_update(learner)
-    pools = jax.device_put((rows, questions))
+    chunk_pool, question_pool = jax.device_put((rows, questions))
     log = _Log(out, {"num_texts": len(rows_of(rows)), "num_texts_cut": num_cut, "num_left_out": task.num_left_out})
     for step, sample in enumerate(prefetch(sampler, config.num_updates)):
-        state, metrics = update(state, *pools, sample)
+        state, metrics = update(state, chunk_pool, question_pool, sample)
         done = step + 1
         if done % config.log_every == 0 or done == config.num_updates:
             values = finite({name: float(value) for name, value in metrics.items()}, done)
@@ -79,41 +80,16 @@ def jitted_update(learner: Learner) -> Callable[[LearnerState, PyTree, PyTree, S
 
 def prefetch(sampler: Callable[[int], Sample], num_steps: int, first: int = 0, depth: int = 4) -> Iterator[Sample]:
     """Batches in order, made ahead of use in a thread; an error in the thread is raised here."""
-    ready: queue.Queue = queue.Queue(depth)
-    stop = threading.Event()
-
-    def put(item: object) -> None:
-        while not stop.is_set():
-            try:
-                return ready.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-
-    def work() -> None:
-        try:
-            for step in range(first, num_steps):
-                if stop.is_set():
-                    return
-                put(sampler(step))
-        except BaseException as error:  # handed over: the consumer raises it
-            put(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+    steps = iter(range(first, num_steps))
+    pool = ThreadPoolExecutor(max_workers=1)
     try:
-        for _ in range(first, num_steps):
-            item = ready.get()
-            if isinstance(item, BaseException):
-                raise item
-            yield item
+        waiting = deque(pool.submit(sampler, step) for step in islice(steps, depth))
+        while waiting:
+            ready = waiting.popleft().result()
+            waiting.extend(pool.submit(sampler, step) for step in islice(steps, 1))
+            yield ready
     finally:
-        stop.set()
-        thread.join()
-
-
-def check_contexts(sample: Sample, config: RunConfig) -> None:
-    """Refuses a config whose episodes cannot be played on its data, before anything is compiled."""
-    check_batch(sample, config.env)
+        pool.shutdown(cancel_futures=True)
 
 
 def finite(metrics: dict[str, float], step: int) -> dict[str, float]:
@@ -144,6 +120,10 @@ def save_run(out: Path, config: RunConfig, retriever: Retriever, state: LearnerS
 def rows_of(rows: PyTree) -> np.ndarray:
     """Any leaf of a table: its length is the number of rows."""
     return jax.tree.leaves(rows)[0]
+
+
+def _silent(stage: str, done: int, of: int, metrics: dict[str, float]) -> None:
+    """Reports nothing."""
 
 
 class _Log:

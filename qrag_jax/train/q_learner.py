@@ -18,6 +18,7 @@ from qrag_jax.retrieval.env import Batch, EnvConfig, Rollout, replay_q_values, r
 from qrag_jax.retrieval.policy import make_boltzmann
 from qrag_jax.train.returns import ValueKind, chosen_pair_loss, lambda_returns, state_value
 from qrag_jax.train.schedules import ScheduleConfig, make_schedule
+from qrag_jax.types import UsageError
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class LearnerConfig:
         adam_b1: decay of AdamW's first moment.
         adam_b2: decay of AdamW's second moment.
         adam_eps: AdamW's denominator floor.
+
+    Raises:
+        UsageError: a value out of range.
     """
 
     gamma: float = 0.99
@@ -52,7 +56,7 @@ class LearnerConfig:
     tau: float = 0.05
     soft_trace: bool = False
     reencode: bool = False
-    learning_rate: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(1e-3, 0.0, warmup=0.02))
+    learning_rate: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(2e-3, 0.0, warmup=0.02))
     temperature: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(0.03, 0.001))
     epsilon: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(0.1, 0.0))
     weight_decay: float = 5e-4
@@ -60,6 +64,25 @@ class LearnerConfig:
     adam_b1: float = 0.9
     adam_b2: float = 0.98
     adam_eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "lambda_", "tau"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UsageError(f"{name}={getattr(self, name)} must lie in [0, 1]")
+        for name in ("adam_b1", "adam_b2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)} must lie in [0, 1)")
+        for name in ("clip_norm", "adam_eps"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name}={getattr(self, name)} must be above 0")
+        if not self.weight_decay >= 0:
+            raise UsageError(f"weight_decay={self.weight_decay} must be at least 0")
+        if self.top_k_actions is not None and self.top_k_actions < 1:
+            raise UsageError(f"top_k_actions={self.top_k_actions} must be at least 1, or null for all chunks")
+        if min(self.temperature.start, self.temperature.end) <= 0 or self.temperature.warmup:
+            raise UsageError("temperature must start and end above 0 and have no warm-up: the softmax divides by it")
+        if not 0 <= min(self.epsilon.start, self.epsilon.end) <= max(self.epsilon.start, self.epsilon.end) <= 1:
+            raise UsageError("epsilon must start and end in [0, 1]: it is a share of the picks")
 
 
 @struct.dataclass
@@ -124,8 +147,10 @@ def q_loss(
     critic = jax.lax.stop_gradient(target_params if config.target_network else params)
 
     def value(q: jax.Array, allowed: jax.Array) -> jax.Array:
-        operator = lambda q, allowed: state_value(q, allowed, temperature, config.value, config.top_k_actions)  # noqa: E731
-        return jax.vmap(operator)(q, allowed)
+        def one(q: jax.Array, allowed: jax.Array) -> jax.Array:
+            return state_value(q, allowed, temperature, config.value, config.top_k_actions)
+
+        return jax.vmap(one)(q, allowed)
 
     acting = jax.lax.stop_gradient(params) if config.reencode else params
     played = rollout(network, acting, batch, key, policy, env, critic, value)
@@ -147,12 +172,12 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
     """Bundles the learner's pure functions for a run of `num_updates` updates.
 
     Raises:
-        ValueError: a hyper-parameter out of range.
+        UsageError: the decision process has no step, or more Q heads than the towers' vectors can be split into.
     """
-    _check(env, config, network.dim)
-    rate = make_schedule(config.learning_rate, num_updates, "learner.learning_rate")
-    alpha = make_schedule(config.temperature, num_updates, "learner.temperature")
-    epsilon = make_schedule(config.epsilon, num_updates, "learner.epsilon")
+    _check(env, network.dim)
+    rate = make_schedule(config.learning_rate, num_updates)
+    alpha = make_schedule(config.temperature, num_updates)
+    epsilon = make_schedule(config.epsilon, num_updates)
     optimiser = optax.chain(
         optax.clip_by_global_norm(config.clip_norm),
         optax.adamw(rate, config.adam_b1, config.adam_b2, config.adam_eps, weight_decay=config.weight_decay),
@@ -180,17 +205,12 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
     return Learner(init, update)
 
 
-def _check(env: EnvConfig, config: LearnerConfig, dim: int) -> None:
-    """Refuses hyper-parameters outside their range."""
-    shares = {"gamma": config.gamma, "lambda_": config.lambda_, "tau": config.tau}
-    for name, share in shares.items():
-        if not 0 <= share <= 1:
-            raise ValueError(f"learner.{name}={share} must lie in [0, 1]")
-    if min(config.temperature.start, config.temperature.end) <= 0 or config.temperature.warmup:
-        raise ValueError("learner.temperature must start and end above 0 and have no warm-up: softmax divides by it")
-    if config.top_k_actions is not None and config.top_k_actions < 1:
-        raise ValueError(f"learner.top_k_actions={config.top_k_actions} must be at least 1, or null for all chunks")
+def _check(env: EnvConfig, dim: int) -> None:
+    """Refuses a decision process that the towers cannot play."""
     if env.num_steps < 1:
-        raise ValueError(f"env.num_steps={env.num_steps} must be at least 1")
-    if dim % (2 * env.num_q_heads):
-        raise ValueError(f"env.num_q_heads={env.num_q_heads} must split the {dim} components into even slices")
+        raise UsageError(f"env.num_steps={env.num_steps} must be at least 1")
+    if env.num_q_heads < 1 or dim % (2 * env.num_q_heads):
+        raise UsageError(
+            f"env.num_q_heads={env.num_q_heads} must be at least 1 and split the {dim} components of the towers' "
+            "vectors into slices of even width"
+        )

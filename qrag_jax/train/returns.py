@@ -90,7 +90,7 @@ def state_value(
 def chosen_pair_loss(q_tm1: Float[Array, "heads"], g_tm1: Float[Array, ""]) -> Float[Array, ""]:
     """Squared error of one chosen pair; every one of H heads alone regresses on the return.
 
-        mean_h (H * Q_h - G)^2        (one head: (Q - G)^2; two heads: the halves of the authors' code)
+    mean_h (H * Q_h - G)^2        (one head: (Q - G)^2; two heads: the halves of the authors' code)
     """
     num_heads = q_tm1.shape[0]
     return jnp.mean(jnp.square(num_heads * q_tm1 - g_tm1))

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from qrag_jax.data.babi import read_babi
-from qrag_jax.data.haystack import Haystack, load_haystack
+from qrag_jax.data.haystack import limit_haystack, load_haystack
 from qrag_jax.data.jsonl import read_examples
 from qrag_jax.data.stories import Stories, concatenate
 from qrag_jax.data.vector_task import read_vector_task
@@ -16,7 +16,7 @@ from qrag_jax.data.worlds import simulate_stories
 from qrag_jax.retrieval.batching import Packer, Sample, stretched_indices
 from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.retriever import ModelConfig
-from qrag_jax.retrieval.tasks import Task, examples_task, hidden_stories_task, vectors_task
+from qrag_jax.retrieval.tasks import Task, examples_task, hidden_stories_tasks, vectors_task
 from qrag_jax.train.q_learner import LearnerConfig
 from qrag_jax.types import UsageError
 
@@ -50,8 +50,14 @@ class DataConfig:
     max_haystack_sentences: int | None = 12_000
     num_chunks: int = 20
     shared_haystack: int | None = None
-    stretch: float = 1.0
+    stretch: float = 16.0
     batch_size: int = 128
+
+    def __post_init__(self) -> None:
+        if self.stretch < 1:
+            raise ValueError(f"data.stretch={self.stretch} must be at least 1 (1 = every chunk at its own place)")
+        if min(self.batch_size, self.num_chunks, self.num_questions) < 1:
+            raise ValueError("data.batch_size, data.num_chunks and data.num_questions must be at least 1")
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class RunConfig:
     """
 
     seed: int = 0
-    num_updates: int = 3000
+    num_updates: int = 5000
     log_every: int = 50
     save_every: int | None = None
     data: DataConfig = field(default_factory=DataConfig)
@@ -88,7 +94,9 @@ def training_task(config: RunConfig) -> Task:
     """
     data = config.data
     if (data.task == "worlds") != (not data.paths):
-        raise UsageError(f"data.paths={list(data.paths)} does not fit data.task={data.task}: worlds takes none, others need one")
+        raise UsageError(
+            f"data.paths={list(data.paths)} does not fit data.task={data.task}: worlds takes none, others need one"
+        )
     if data.task == "jsonl":
         examples = [example for path in data.paths for example in read_examples(path)]
         return examples_task("jsonl", examples)
@@ -102,38 +110,24 @@ def training_task(config: RunConfig) -> Task:
     else:
         name = "+".join(Path(path).name.split(".")[0] for path in data.paths)
         stories = _read_stories(data.paths)
-    haystack = limit_haystack(load_haystack(data.haystack, data.haystack_split), data.max_haystack_sentences, config.seed)
-    return hidden_stories_task(name, stories, haystack, data.num_chunks, data.shared_haystack)
+    haystack = limit_haystack(
+        load_haystack(data.haystack, data.haystack_split), data.max_haystack_sentences, config.seed
+    )
+    (task,) = hidden_stories_tasks(name, stories, haystack, (data.num_chunks,), data.shared_haystack)
+    return task
 
 
 def _read_stories(paths: tuple[str, ...]) -> Stories:
     return concatenate([read_babi(path) for path in paths])
 
 
-def limit_haystack(haystack: Haystack, most: int | None, seed: int) -> Haystack:
-    """Whole documents in random order until `most` sentences are reached; what is kept stays in reading order."""
-    if most is None or len(haystack) <= most:
-        return haystack
-    sizes = np.bincount(haystack.document)
-    order = np.random.default_rng([seed, 1]).permutation(len(sizes))
-    chosen = np.zeros(len(sizes), bool)
-    chosen[order[: 1 + int(np.searchsorted(np.cumsum(sizes[order]), most))]] = True
-    keep = np.flatnonzero(chosen[haystack.document])[:most]
-    sentences = tuple(haystack.sentences[i] for i in keep)
-    return Haystack(sentences, haystack.document[keep], haystack.name, haystack.document_names, haystack.num_dropped)
-
-
 def make_sampler(task: Task, packer: Packer, config: RunConfig) -> Callable[[int], Sample]:
-    """Step number -> its batch; a function of the config's seed and the step alone, so that a resumed run draws the same."""
+    """Step number -> its batch: a function of the seed and the step alone, so that a resumed run draws the same."""
     data = config.data
 
     def sample(step: int) -> Sample:
         rng = np.random.default_rng([config.seed, 2, step])
         contexts = task.contexts(rng.integers(len(task), size=data.batch_size), rng)
-        if data.stretch == 1:
-            return packer(contexts)
-        if (contexts.chunks < 0).any():
-            raise UsageError("data.stretch needs contexts of one length: set it to 1 for jsonl and vectors")
-        return packer(contexts, *stretched_indices(rng, *contexts.chunks.shape, data.stretch))
+        return packer(contexts, *stretched_indices(rng, contexts.chunks >= 0, data.stretch))
 
     return sample

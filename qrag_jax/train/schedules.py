@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
+
+from qrag_jax.types import UsageError
 
 
 @dataclass(frozen=True)
@@ -17,6 +21,9 @@ class ScheduleConfig:
         kind: shape of the decay.
         warmup: share of the run in which the value rises linearly from 0 to `start`.
         until: share of the run at which the decay ends.
+
+    Raises:
+        UsageError: shares out of order, or an exponential schedule that touches 0.
     """
 
     start: float
@@ -25,21 +32,21 @@ class ScheduleConfig:
     warmup: float = 0.0
     until: float = 1.0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.warmup < self.until <= 1:
+            raise UsageError(f"need 0 <= warmup < until <= 1, got warmup={self.warmup} and until={self.until}")
+        if self.kind == "exponential" and min(self.start, self.end) <= 0:
+            raise UsageError(
+                f"an exponential schedule needs start and end above 0, got start={self.start} and end={self.end}"
+            )
 
-def make_schedule(config: ScheduleConfig, num_updates: int, name: str = "schedule") -> optax.Schedule:
-    """The schedule as a pure function of the update's number.
 
-    Raises:
-        ValueError: shares out of order, or an exponential schedule that touches 0.
-    """
-    if not 0 <= config.warmup < config.until <= 1:
-        raise ValueError(f"{name}: need 0 <= warmup < until <= 1, got warmup={config.warmup}, until={config.until}")
-    if config.kind == "exponential" and min(config.start, config.end) <= 0:
-        raise ValueError(f"{name}: an exponential schedule needs start and end above 0, got {config.start}, {config.end}")
+def make_schedule(config: ScheduleConfig, num_updates: int) -> optax.Schedule:
+    """The schedule as a pure function of the update's number."""
     rise = config.warmup * num_updates
     fall = (config.until - config.warmup) * num_updates
 
-    def schedule(count: jnp.ndarray) -> jnp.ndarray:
+    def schedule(count: ArrayLike) -> jax.Array:
         step = jnp.asarray(count, jnp.float32)
         share = jnp.clip((step - rise) / max(fall, 1.0), 0.0, 1.0)
         if config.kind == "linear":
@@ -48,7 +55,8 @@ def make_schedule(config: ScheduleConfig, num_updates: int, name: str = "schedul
             value = config.end + (config.start - config.end) * 0.5 * (1 + jnp.cos(jnp.pi * share))
         else:
             value = config.start * (config.end / config.start) ** share
-        # The first update of a warm-up already moves: (step + 1), not step.
-        return jnp.where(step < rise, config.start * (step + 1) / max(rise, 1.0), value)
+        # The first update of a warm-up already moves: (step + 1), not step; and it never overshoots.
+        risen = jnp.minimum((step + 1) / max(rise, 1.0), 1.0)
+        return jnp.where(step < rise, config.start * risen, value)
 
     return schedule

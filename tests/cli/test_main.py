@@ -6,7 +6,7 @@ import types
 import pytest
 
 from qrag_jax import __version__, cli
-from qrag_jax.cli.main import METHODS, main, make_parser, parse
+from qrag_jax.cli.main import main, make_parser, parse
 from qrag_jax.types import InputError, UsageError
 
 VERBS = ["demo", "train", "eval", "find", "export"]
@@ -65,7 +65,9 @@ def test_eval():
     assert (args.methods, args.json, args.per_query) == (("trained", "bm25"), "o.json", "p")
     args = parse("eval RUN --jsonl q.jsonl --num_questions 5 --num_steps 4 --seed 1".split())
     assert (args.jsonl, args.num_questions, args.num_steps, args.seed) == ("q.jsonl", 5, 4, 1)
-    assert (args.methods, args.num_chunks, args.haystack) == (METHODS, None, "sotu")
+    assert (args.methods, args.num_chunks, args.haystack) == (None, None, "sotu")
+    args = parse("eval RUN --vectors index/".split())
+    assert (args.vectors, args.babi, args.jsonl) == ("index/", None, None)
 
 
 @pytest.mark.parametrize(
@@ -97,8 +99,9 @@ def test_export():
         (["demo", "--smok"], "unrecognized arguments: --smok"),
         (["demo", "--seed", "-1"], "is not an integer of at least 0"),
         (["train", "--learner.gamma", "0.9"], "unrecognized arguments: --learner.gamma"),
-        (["eval", "RUN"], "one of the arguments --babi --jsonl is required"),
+        (["eval", "RUN"], "one of the arguments --babi --jsonl --vectors is required"),
         (["eval", "RUN", "--babi", "a", "--jsonl", "b"], "not allowed with argument"),
+        (["eval", "RUN", "--jsonl", "a", "--vectors", "b"], "not allowed with argument"),
         (["eval", "--babi", "a"], "the following arguments are required: RUN"),
         (["eval", "RUN", "--babi", "a", "--num_chunks", "50,x"], "'x' is not an integer of at least 1"),
         (["eval", "RUN", "--babi", "a", "--num_chunks", "0"], "'0' is not an integer of at least 1"),

@@ -1,0 +1,149 @@
+"""What a long command is doing: bars on a terminal, a line now and then in a log; always on standard error."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn
+from rich.progress import Progress as Bars
+
+_SHOWN = ("complete", "loss")  # of the metrics of an update: what tells whether it learns
+_NOTE = "now"  # the stage under which notes stand
+
+
+@dataclass
+class _Stage:
+    """One stage on its way; the rate is measured from its first report on, so that no compilation slows it."""
+
+    first_done: int
+    first_time: float
+    done: int
+    of: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    was_shown: bool = False
+
+    def describe(self, now: float) -> str:
+        """`1,500/3,000  182/s, 0:08 left, complete 0.93, loss 0.0031`."""
+        facts = []
+        seconds, steps = now - self.first_time, self.done - self.first_done
+        if seconds > 0 and steps > 0:
+            rate = steps / seconds
+            facts.append(f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each")
+            if self.done < self.of:
+                facts.append(f"{_clock((self.of - self.done) / rate)} left")
+        facts += [f"{name} {self.metrics[name]:.3g}" for name in _SHOWN if name in self.metrics]
+        return f"{self.done:,}/{self.of:,}  {', '.join(facts)}".rstrip()
+
+
+class Progress:
+    """Shows progress while its context is open.
+
+        with Progress() as progress:
+            retriever = train(config, task, out, progress.report)
+
+    On a terminal every stage is a bar. Elsewhere a line is written at most every `interval` seconds, and one at the end
+    of a stage that had a line before: what takes less time than that leaves a log alone.
+    """
+
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        transient: bool = False,
+        interval: float = 10.0,
+        stream: TextIO | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Sets up, but shows nothing yet.
+
+        Args:
+            quiet: show nothing at all.
+            transient: remove the bars at the end, for commands whose answer is what counts.
+            interval: seconds between two lines where there is no terminal.
+            stream: where to write; None is standard error.
+            now: clock in seconds.
+        """
+        self._quiet, self._transient, self._interval, self._now = quiet, transient, interval, now
+        self._stream = stream
+        self._stages: dict[str, _Stage] = {}
+        self._bars: Bars | None = None
+        self._ids: dict[str, TaskID] = {}
+        self._last_line = 0.0
+
+    def __enter__(self) -> "Progress":
+        self._last_line = self._now()
+        stream = sys.stderr if self._stream is None else self._stream
+        self._stream = stream
+        console = Console(file=stream)
+        # Asked of the stream itself: rich takes FORCE_COLOR for a terminal.
+        if not self._quiet and stream.isatty() and not console.is_dumb_terminal:
+            # Standard output is the answer of the command and stays what it is; messages go above the bars.
+            self._bars = Bars(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=12),
+                TextColumn("{task.fields[facts]}", markup=False),
+                console=console,
+                transient=self._transient,
+                redirect_stdout=False,
+            )
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bars is not None:
+            if _NOTE in self._ids:  # it spoke of something under way
+                self._bars.remove_task(self._ids.pop(_NOTE))
+            self._bars.stop()
+            self._bars = None
+
+    def report(self, stage: str, done: int, of: int, metrics: Mapping[str, float] | None = None) -> None:
+        """Says that `done` of `of` units of a stage are done; `train.loop.train` takes this method.
+
+        A stage that goes back, or has another number of units than before, starts anew.
+        """
+        now = self._now()
+        state = self._stages.get(stage)
+        if state is None or state.of != of or done < state.done:
+            state = self._stages[stage] = _Stage(done, now, done, of)
+        state.done, state.metrics = done, metrics or {}
+        if self._bars is not None:
+            self._show_bar(stage, done, of, state.describe(now))
+        elif now - self._last_line >= self._interval or (done == of and state.was_shown):
+            state.was_shown = True
+            self._write_line(f"{stage} {state.describe(now)}", now)
+
+    def stage(self, name: str) -> Callable[[int, int], None]:
+        """A callback `(done, of)` that reports the stage `name`."""
+        return lambda done, of: self.report(name, done, of)
+
+    def note(self, text: str) -> None:
+        """Says what is being done when nothing can be counted; the next note takes its place."""
+        now = self._now()
+        if self._bars is not None:
+            self._show_bar(_NOTE, 0, None, text)
+        elif now - self._last_line >= self._interval:
+            self._write_line(text, now)
+
+    def _show_bar(self, stage: str, done: int, of: int | None, facts: str) -> None:
+        assert self._bars is not None
+        if stage not in self._ids:
+            self._ids[stage] = self._bars.add_task(stage, total=of, facts=facts)
+        self._bars.update(self._ids[stage], completed=done, total=of, facts=facts)
+
+    def _write_line(self, text: str, now: float) -> None:
+        self._last_line = now
+        if not self._quiet:
+            print(text, file=self._stream, flush=True)
+
+
+def _clock(seconds: float) -> str:
+    """`0:08`, `12:05`, `1:02:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,165 @@
+"""Greedy multi-step search: chunks are embedded into an index once, then any number of questions are asked of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qrag_jax.models.embedder import make_embedder
+from qrag_jax.models.network import PyTree, TokenRows, VectorRows
+from qrag_jax.retrieval.batching import Contexts
+from qrag_jax.retrieval.env import Batch, EnvConfig, Rollout, rollout
+from qrag_jax.retrieval.policy import make_greedy
+from qrag_jax.retrieval.retriever import Progress, Retriever, Texts
+from qrag_jax.types import InputError, Step, Trajectory, UsageError
+
+
+@dataclass(frozen=True)
+class Index:
+    """Embedded chunks and the retriever that searches them; made by `make_index`.
+
+    Attributes:
+        retriever: whose towers made the index.
+        num_chunks: chunks in it.
+        num_texts_cut: chunks that were longer than the window; only their beginning is in the index.
+        read_questions: questions (texts, or vectors [n, dim]) -> what the state tower reads of them.
+        play: (question rows, contexts over the chunks of the index, T) -> greedy rollouts. Compiled once for every
+            shape of the contexts and T.
+    """
+
+    retriever: Retriever
+    num_chunks: int
+    num_texts_cut: int
+    read_questions: Callable[[Texts], PyTree]
+    play: Callable[[PyTree, Contexts, int], Rollout]
+
+
+def make_index(
+    retriever: Retriever, texts: Texts, progress: Progress | None = None, vectors: np.ndarray | None = None
+) -> Index:
+    """Embeds chunks, once.
+
+    Args:
+        retriever: as trained.
+        texts: chunks in document order: texts, or float32 [n, dim] for a retriever of given vectors.
+        progress: of the embedding.
+        vectors: action vectors of the chunks, if they are at hand.
+
+    Raises:
+        InputError: no chunks, or vectors for a retriever of texts or the other way round.
+    """
+    if not len(texts):
+        raise InputError("no chunk to search in: give at least one")
+    rows, num_texts_cut = retriever.rows(texts, "chunk", progress)
+    if vectors is None:
+        vectors = retriever.action_vectors(rows, texts, progress)
+    pools = jax.device_put((vectors, rows))
+
+    def play(env: EnvConfig, params: PyTree, pools: PyTree, questions: PyTree, contexts: Contexts) -> Rollout:
+        vectors, rows = pools
+        batch = _over_pool(rows, questions, contexts)
+        key = jax.random.key(0)  # a greedy policy draws nothing
+        return rollout(retriever.network, params, batch, key, make_greedy(), env, action_vectors=vectors)
+
+    compiled = jax.jit(play, static_argnums=0)
+
+    def run(questions: PyTree, contexts: Contexts, num_steps: int) -> Rollout:
+        env = replace(retriever.env, num_steps=num_steps)
+        return compiled(env, retriever.params, pools, questions, contexts)
+
+    return Index(retriever, len(texts), num_texts_cut, _question_reader(retriever), run)
+
+
+def search(index: Index, question: str | np.ndarray, num_steps: int | None = None, query_id: str = "") -> Trajectory:
+    """Picks chunks for one question greedily, each pick in the light of those before it.
+
+    Args:
+        index: of the chunks.
+        question: a text, or float32 [dim] for a retriever of given vectors.
+        num_steps: T, chunks to pick; None takes as many as in training.
+        query_id: for the trajectory.
+
+    Returns:
+        T steps: index of the chunk, the Q value (summed over heads) and the position that it was picked by.
+
+    Raises:
+        InputError: fewer chunks than steps, or a question that is empty or longer than its window.
+        UsageError: `num_steps` below 1.
+    """
+    steps = index.retriever.env.num_steps if num_steps is None else num_steps
+    if steps < 1:
+        raise UsageError(f"num_steps={steps}: pick at least one chunk")
+    if index.num_chunks < steps:
+        raise InputError(
+            f"{index.num_chunks} chunks cannot give {steps} picks: lower num_steps or search in a longer text"
+        )
+    questions = index.read_questions([question] if isinstance(question, str) else question[None])
+    everything = np.arange(index.num_chunks, dtype=np.int32)[None]
+    contexts = Contexts(np.zeros(1, np.int32), everything, np.zeros(everything.shape, bool))
+    played = index.play(questions, contexts, steps)
+    columns = (np.asarray(x)[0].tolist() for x in (played.actions, played.q_values.sum(-1), played.positions))
+    return Trajectory(query_id, tuple(Step(*values) for values in zip(*columns, strict=True)), "num_steps")
+
+
+def retrieve(
+    retriever: Retriever, question: str | np.ndarray, texts: Texts, num_steps: int | None = None
+) -> Trajectory:
+    """`search` for a single question: the chunks are embedded for it alone."""
+    return search(make_index(retriever, texts), question, num_steps)
+
+
+def check_questions(retriever: Retriever, questions: Texts) -> None:
+    """Refuses questions that the retriever cannot read, before anything is embedded.
+
+    Raises:
+        InputError: a question that is empty, or longer than its window.
+    """
+    if isinstance(questions, np.ndarray) or retriever.encoder is None:
+        return
+    window = retriever.model.encoder.question_window
+    for question, ids in zip(questions, retriever.encoder.tokenizer.ids(questions), strict=True):
+        shown = question if len(question) <= 60 else question[:60] + "..."
+        if not len(ids):
+            raise InputError(f"question {question!r}: nothing to ask; write a question")
+        if len(ids) + 2 > window:
+            raise InputError(
+                f"question {shown!r} has {len(ids) + 2} tokens ([CLS] and [SEP] counted), this run reads {window} "
+                "(model.encoder.question_window): shorten it"
+            )
+
+
+def _question_reader(retriever: Retriever) -> Callable[[Texts], PyTree]:
+    """One encoder for all questions to come, in shapes that do not change from question to question."""
+    encoder, window = retriever.encoder, retriever.model.encoder.question_window
+    if encoder is None:
+        return lambda questions: retriever.rows(questions, "question")[0]
+    if retriever.model.mode == "text":
+        read = lambda questions: encoder.tokenizer.encode(questions, window, strict=True, length=window)  # noqa: E731
+        rows = lambda table: TokenRows(table.tokens, table.lengths)  # noqa: E731
+    else:
+        read, rows = make_embedder(encoder, window=window, long_texts="error"), VectorRows
+
+    def read_questions(questions: Texts) -> PyTree:
+        if isinstance(questions, np.ndarray):  # of the encoder of a latent run
+            return retriever.rows(questions, "question")[0]
+        check_questions(retriever, questions)
+        return rows(read(questions))
+
+    return read_questions
+
+
+def _over_pool(rows: PyTree, questions: PyTree, contexts: Contexts) -> Batch:
+    """The pool itself is the table of the batch: nothing of it is encoded, the index is at hand."""
+    valid = contexts.chunks >= 0
+    return Batch(
+        table=rows,
+        questions=questions.take(contexts.questions),
+        chunks=jnp.maximum(contexts.chunks, 0),
+        indices=jnp.broadcast_to(jnp.arange(contexts.chunks.shape[1]), contexts.chunks.shape),
+        lengths=valid.sum(1),
+        valid=valid,
+        gold=contexts.gold,
+        env=jnp.arange(len(contexts.chunks)),
+    )

@@ -1,0 +1,54 @@
+"""Small runs for the tests of the verbs: a retriever as it was drawn, saved without training, in a second."""
+
+import random
+
+import pytest
+
+FACTS = (
+    "Mary went to the kitchen.",
+    "Mary picked up the milk there.",
+    "John travelled to the garden.",
+    "It rained all day long.",
+    "Sandra journeyed to the office.",
+    "John went back to the hallway.",
+    "Where is the milk?",
+)
+
+
+@pytest.fixture(scope="session")
+def save_untrained():
+    """(folder, texts, env=..., mode=..., **encoder fields) -> the retriever that was saved there."""
+    import jax
+
+    from qrag_jax.checkpoint import save_checkpoint
+    from qrag_jax.config import to_dict
+    from qrag_jax.models.latent import LatentConfig
+    from qrag_jax.retrieval.env import EnvConfig
+    from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig, new_retriever, retriever_files
+    from qrag_jax.train.run import RunConfig
+
+    latent = LatentConfig(width=8, num_layers=1, num_heads=2, action_hidden=8, dim=8)
+
+    def save(folder, texts=FACTS, env=None, mode="latent", **encoder):
+        env = env or EnvConfig(num_steps=3)
+        spec = {"source": "scratch", "num_layers": 1, "hidden_size": 8, "num_heads": 2} | encoder
+        model = ModelConfig(mode=mode, encoder=EncoderSpec(**spec), latent=latent)
+        retriever, _, _ = new_retriever(model, env, texts, jax.random.key(0))
+        arrays = {"params": retriever.params, "constants": dict(retriever.constants)}
+        config = to_dict(RunConfig(model=model, env=env))
+        save_checkpoint(folder, 0, arrays, config, retriever_files(retriever))
+        return retriever
+
+    return save
+
+
+@pytest.fixture(scope="session")
+def haystack(tmp_path_factory):
+    """A folder with six documents of 30 sentences each."""
+    folder = tmp_path_factory.mktemp("haystack")
+    words = "river stone cloud market window letter winter castle forest island music paper".split()
+    rng = random.Random(0)
+    for document in range(6):
+        lines = [f"The {rng.choice(words)} of the {rng.choice(words)} is number {document} {i}." for i in range(30)]
+        (folder / f"{document}.txt").write_text(" ".join(lines))
+    return folder

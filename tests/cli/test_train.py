@@ -1,0 +1,194 @@
+import json
+import types
+
+import numpy as np
+import pytest
+
+import qrag_jax.cli.train as cli_train
+from qrag_jax.checkpoint import checkpoint_steps
+from qrag_jax.cli.main import main
+from qrag_jax.config import load_config
+from qrag_jax.retrieval.retriever import load_retriever
+from qrag_jax.train.run import RunConfig
+
+TINY = """\
+num_updates: 3
+log_every: 2
+env: {num_steps: 2}
+model:
+  encoder: {source: scratch, num_layers: 1, hidden_size: 8, num_heads: 2}
+  latent: {width: 8, num_layers: 1, num_heads: 2, action_hidden: 8, dim: 8}
+data: {batch_size: 4, num_chunks: 12, num_questions: 20, haystack_split: all}
+"""
+BABI = """\
+1 Mary moved to the bathroom.
+2 John went to the hallway.
+3 Where is Mary?\tbathroom\t1
+4 Daniel went back to the hallway.
+5 Where is Daniel?\thallway\t4
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, haystack):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    (tmp_path / "haystack").symlink_to(haystack)
+    (tmp_path / "babi.txt").write_text(BABI)
+    return tmp_path
+
+
+def train(*argv):
+    return main(["train", "--config_path", "tiny.yaml", "data.haystack=haystack", *argv])
+
+
+@pytest.fixture
+def no_updates(monkeypatch):
+    """Stands in for the loop: writes the metrics that the loop would, and keeps what it was given."""
+    seen = types.SimpleNamespace()
+
+    def fake(config, task, out, report):
+        seen.config, seen.task, seen.out = config, task, out
+        out.mkdir(parents=True)
+        facts = {"num_texts": 1200, "num_texts_cut": 34, "num_left_out": 0}
+        lines = [{"data": facts}, {"step": 2}, {"step": 3, "seconds": 1.5, "complete": 0.25, "loss": 0.5}]
+        (out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        report("train", 3, 3, {"loss": 0.5})
+
+    monkeypatch.setattr(cli_train, "train", fake)
+    return seen
+
+
+def test_dry_run_prints_a_config_that_loads_and_writes_nothing(folder, capsys):
+    assert train("--dry_run", "--learner.gamma=0.9", "--out", "run") == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    (folder / "whole.yaml").write_text(captured.out)
+    config = load_config(RunConfig, folder / "whole.yaml")
+    assert config == load_config(RunConfig, folder / "tiny.yaml", ["learner.gamma=0.9", "data.haystack=haystack"])
+    assert (config.learner.gamma, config.num_updates) == (0.9, 3)
+    assert not (folder / "run").exists()
+
+
+def test_a_run_on_worlds(folder, capsys):
+    assert train("--out", "runs/a b", "model.encoder.window=8") == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    err = captured.err.splitlines()
+    assert err[0].startswith("worlds2: 20 questions over ") and "left out, their story is longer" in err[0]
+    assert "chunks are longer than model.encoder.window=8 tokens; only their beginning was read" in captured.err
+    assert "trained: runs/a b, 3 updates in " in captured.err
+    assert err[-2:] == ["next: qrag eval 'runs/a b' --babi FILE", "      qrag find 'runs/a b' FILES... \"question\""]
+    lines = [json.loads(line) for line in (folder / "runs/a b/metrics.jsonl").read_text().splitlines()]
+    assert [line.get("step") for line in lines] == [None, 2, 3]
+    assert checkpoint_steps(folder / "runs/a b") == [3]
+    (folder / "runs" / "a b").rename(folder / "moved")
+    assert load_retriever("moved").env.num_steps == 2
+    assert main(["find", "moved", "haystack/0.txt", "Where is the stone?"]) == 0
+
+
+def test_a_run_on_vectors(folder, capsys):
+    rng = np.random.default_rng(0)
+    index = folder / "index"
+    index.mkdir()
+    np.save(index / "chunks.npy", rng.normal(size=(12, 4)).astype(np.float32))
+    np.save(index / "questions.npy", rng.normal(size=(3, 4)).astype(np.float32))
+    episodes = [{"question": i, "range": [i, i + 8], "gold": [i + 1]} for i in range(3)]
+    (index / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in episodes))
+    overrides = ["data.task=vectors", "data.paths=[index]", "model.encoder.source=vectors", "env.num_steps=1"]
+    assert train("--out", "run", "--json", *overrides) == 0
+    captured = capsys.readouterr()
+    metrics = json.loads(captured.out)
+    assert (metrics["run"], metrics["step"]) == ("run", 3)
+    assert {"seconds", "loss", "complete"} <= set(metrics)
+    assert captured.err.splitlines()[0] == "vectors: 3 questions over 12 distinct chunks"
+    assert captured.err.splitlines()[-1] == "next: qrag eval run --vectors DIR"
+
+
+@pytest.mark.parametrize(
+    ("task", "asks"),
+    [("babi", "--babi FILE --haystack DIR"), ("jsonl", "--jsonl FILE")],
+)
+def test_what_comes_next_fits_the_data(folder, no_updates, capsys, task, asks):
+    example = {"question": "Where?", "chunks": ["a b", "c d", "e f"], "gold": [1]}
+    (folder / "q.jsonl").write_text(json.dumps(example) + "\n")
+    path = {"babi": "babi.txt", "jsonl": "q.jsonl"}[task]
+    assert train("--out", "run", "--json", f"data.task={task}", f"data.paths=[{path}]") == 0
+    captured = capsys.readouterr()
+    assert f"next: qrag eval run {asks}\n" in captured.err
+    assert "34 of 1,200 chunks are longer than model.encoder.window=64 tokens" in captured.err
+    assert json.loads(captured.out) == {"run": "run", "step": 3, "seconds": 1.5, "complete": 0.25, "loss": 0.5}
+    assert len(no_updates.task) == {"babi": 2, "jsonl": 1}[task]
+
+
+def test_a_run_folder_is_not_written_over(folder, no_updates, capsys):
+    (folder / "run" / "step_3").mkdir(parents=True)
+    (folder / "taken").write_text("a file")
+    assert train("--out", "run") == 2
+    assert "run: holds a trained run already (step 3): choose another --out" in capsys.readouterr().err
+    assert train("--out", "taken") == 2
+    assert "taken: is a file: choose another --out" in capsys.readouterr().err
+    assert not vars(no_updates)
+
+
+def test_what_a_run_that_was_stopped_left_behind_is_no_obstacle(folder):
+    (folder / "run" / ".tmp-step_3").mkdir(parents=True)
+    (folder / "run" / "metrics.jsonl").write_text("")
+    cli_train.check_out(folder / "run")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("learner.gama=0.9", "learner.gama: unknown field (value 0.9); did you mean learner.gamma?"),
+        ("num_updates=many", "num_updates: expected an integer, got 'many'"),
+        ("learner.gamma=1.5", "learner: gamma=1.5 must lie in [0, 1]"),
+        ("learner.lambda_=-1", "learner: lambda_=-1.0 must lie in [0, 1]"),
+        ("learner.tau=2", "learner: tau=2.0 must lie in [0, 1]"),
+        ("learner.adam_b2=1", "learner: adam_b2=1.0 must lie in [0, 1)"),
+        ("learner.clip_norm=0", "learner: clip_norm=0.0 must be above 0"),
+        ("learner.weight_decay=-1", "learner: weight_decay=-1.0 must be at least 0"),
+        ("learner.top_k_actions=0", "learner: top_k_actions=0 must be at least 1, or null for all chunks"),
+        ("learner.temperature.end=0", "learner: temperature must start and end above 0 and have no warm-up"),
+        ("learner.epsilon.start=2", "learner: epsilon must start and end in [0, 1]"),
+        ("learner.learning_rate.warmup=1", "learner.learning_rate: need 0 <= warmup < until <= 1, got warmup=1.0"),
+        ("learner.epsilon.kind=exponential", "learner.epsilon: an exponential schedule needs start and end above 0"),
+        ("model.latent.num_heads=3", "model.latent: width=8 must be a multiple of twice num_heads=3"),
+        ("model.latent.dim=0", "model.latent: dim=0 must be at least 1"),
+    ],
+)
+def test_values_out_of_range_are_refused_at_once(folder, capsys, override, message):
+    assert train("--dry_run", override) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"qrag: error: override {override}: ") and message in captured.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "message"),
+    [
+        (["data.stretch=0.5"], 2, "data.stretch=0.5 must be at least 1"),
+        (["env.num_steps=0"], 2, "env.num_steps=0 must be at least 1"),
+        (["env.num_q_heads=3"], 2, "env.num_q_heads=3 must be at least 1 and split the 8 components"),
+        (["env.num_steps=13"], 1, "has 12 chunks but env.num_steps=13 picks"),
+        (["data.paths=[babi.txt]"], 2, "does not fit data.task=worlds"),
+        (["data.task=babi", "data.paths=[absent.txt]"], 2, "absent.txt"),
+        (["data.task=babi", "data.paths=[bad.txt]"], 1, "bad.txt:2"),
+        (["data.haystack=absent"], 2, "haystack absent: no such file or folder"),
+        (["data.haystack=blank"], 1, "blank/a.txt: empty document"),
+        (["--config_path", "absent.yaml"], 2, "absent.yaml: no such config file"),
+        (["--config_path", "twice.yaml"], 2, "twice.yaml:2"),
+        (["model.encoder.source=absent/folder"], 2, "encoder 'absent/folder'"),
+    ],
+)
+def test_refusals(folder, capsys, argv, code, message):
+    (folder / "bad.txt").write_text("1 Mary moved to the bathroom.\nnot a line\n")
+    (folder / "twice.yaml").write_text("seed: 1\nseed: 2\n")
+    (folder / "blank").mkdir()
+    (folder / "blank" / "a.txt").write_text(" ")
+    assert train("--out", "run", *argv) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    *_, error = captured.err.splitlines()
+    assert error.startswith("qrag: error: ") and message in error
+    assert not (folder / "run").exists()

@@ -1,0 +1,62 @@
+"""What `qrag export` writes against sentence-transformers: the vectors of the run's own towers to 1e-5."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qrag_jax.checkpoint import save_checkpoint
+from qrag_jax.cli.main import main
+from qrag_jax.config import to_dict
+from qrag_jax.retrieval.env import EnvConfig
+from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig, new_retriever, retriever_files
+from qrag_jax.train.run import RunConfig
+
+pytestmark = pytest.mark.oracle
+
+TEXTS = ["Where is the milk?", "Mary went to the kitchen.", "a", "John picked up the football there. " * 12]
+SOURCES = {
+    "minilm": EncoderSpec("minilm", num_layers=2, window=32, question_window=96),
+    "scratch": EncoderSpec("scratch", num_layers=2, hidden_size=16, num_heads=4, window=32, question_window=96),
+}
+
+
+def save_run(folder, mode, source):
+    """A run folder with towers that differ from each other and from what they started from."""
+    model, env = ModelConfig(mode=mode, encoder=SOURCES[source]), EnvConfig()
+    retriever, _, _ = new_retriever(model, env, TEXTS, jax.random.key(0))
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(
+        lambda leaf: leaf + rng.normal(0, 0.02, leaf.shape).astype(np.float32), dict(retriever.params)
+    )
+    arrays = {"params": params, "constants": dict(retriever.constants)}
+    config = to_dict(RunConfig(model=model, env=env))
+    save_checkpoint(folder, 0, arrays, config, retriever_files(retriever))
+    return retriever, params
+
+
+def encode(folder):
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+
+
+@pytest.mark.parametrize("source", list(SOURCES))
+def test_both_towers_of_a_text_run(tmp_path, source):
+    retriever, params = save_run(tmp_path / "run", "text", source)
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "out")]) == 0
+    questions, rows = (jax.device_put(retriever.rows(TEXTS, kind)[0]) for kind in ("question", "chunk"))
+    nothing = jnp.zeros((len(TEXTS), 0), jnp.int32)
+    states = jax.jit(retriever.network.states)(params, questions, rows, nothing)
+    actions = jax.jit(retriever.network.actions)(params, rows)
+    assert np.abs(states - actions).max() > 1e-2
+    np.testing.assert_allclose(encode(tmp_path / "out" / "state"), states, atol=1e-5)
+    np.testing.assert_allclose(encode(tmp_path / "out" / "action"), actions, atol=1e-5)
+
+
+@pytest.mark.parametrize("source", list(SOURCES))
+def test_the_encoder_of_a_latent_run(tmp_path, source):
+    retriever, _ = save_run(tmp_path / "run", "latent", source)
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "out")]) == 0
+    vectors = retriever.rows(TEXTS, "chunk")[0].vectors
+    np.testing.assert_allclose(encode(tmp_path / "out" / "encoder"), vectors, atol=1e-5)

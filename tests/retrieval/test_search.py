@@ -1,0 +1,158 @@
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qrag_jax.models.latent import LatentConfig
+from qrag_jax.models.network import TokenRows, VectorRows
+from qrag_jax.models.rope import rotate
+from qrag_jax.retrieval.env import EnvConfig
+from qrag_jax.retrieval.positions import relative_positions
+from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig, new_retriever
+from qrag_jax.retrieval.search import check_questions, make_index, retrieve, search
+from qrag_jax.types import InputError, UsageError
+
+TEXTS = [
+    "mary went to the kitchen",
+    "john took the milk",
+    "it rained",
+    "john went to the garden with mary and the milk",
+    "the office was empty",
+    "mary took the football there",
+]
+SPEC = EncoderSpec("scratch", num_layers=1, hidden_size=8, num_heads=2, window=8, question_window=12)
+LATENT = LatentConfig(width=8, num_layers=1, num_heads=2, action_hidden=8, dim=8)
+
+
+def make(mode, texts=TEXTS, spec=SPEC):
+    model = ModelConfig(mode=mode, encoder=spec, latent=LATENT, scale=2.0)
+    retriever, _, _ = new_retriever(model, EnvConfig(num_steps=3), texts, jax.random.key(1))
+    # as drawn, the towers are nearly blind to their input; noise makes Q values that differ
+    noisy = lambda leaf: leaf + 0.3 * np.random.default_rng(leaf.size).normal(size=leaf.shape).astype(np.float32)  # noqa: E731
+    return replace(retriever, params=jax.tree.map(noisy, retriever.params))
+
+
+@pytest.fixture(scope="module", params=["latent", "text"])
+def retriever(request):
+    return make(request.param)
+
+
+@pytest.fixture(scope="module")
+def index(retriever):
+    return make_index(retriever, TEXTS)
+
+
+def by_hand(retriever, question, texts, num_steps):
+    """The same search as a plain loop: rotate every untaken row to its position, take the largest product."""
+    rows = jax.device_put(retriever.rows(texts, "chunk")[0])
+    asked = jax.device_put(retriever.rows([question], "question")[0])
+    network, params = retriever.network, retriever.params
+    actions = jax.jit(network.actions)(params, rows)
+    taken, steps = [], []
+    for _ in range(num_steps):
+        order = jnp.asarray(sorted(taken), jnp.int32)
+        positions = relative_positions(jnp.arange(len(texts)), order, len(texts))
+        state = jax.jit(network.states)(params, asked, rows, order[None])[0]
+        q = np.array(rotate(actions, positions) @ state)
+        q[taken] = -np.inf
+        best = int(q.argmax())
+        steps.append((best, q[best], positions[best]))
+        taken.append(best)
+    return steps
+
+
+def test_picks_q_values_and_positions_are_those_of_a_plain_loop(retriever, index):
+    expected = by_hand(retriever, "where is the milk", TEXTS, 3)
+    found = search(index, "where is the milk", query_id="q1")
+    assert [step.chunk for step in found.steps] == [chunk for chunk, _, _ in expected]
+    values = [(step.q_value, step.position) for step in found.steps]
+    np.testing.assert_allclose(values, [rest for _, *rest in expected], rtol=1e-4, atol=1e-5)
+    assert (found.query_id, found.stop_reason) == ("q1", "num_steps")
+    assert len({step.chunk for step in found.steps}) == 3
+
+
+def test_one_shot_form_and_fewer_steps():
+    retriever = make("latent")
+    three = search(make_index(retriever, TEXTS), "where is mary")
+    two = retrieve(retriever, "where is mary", TEXTS, 2)
+    assert [step.chunk for step in two.steps] == [step.chunk for step in three.steps[:2]]
+    assert type(two.steps[0].chunk) is int and type(two.steps[0].q_value) is float
+
+
+def test_a_second_question_of_another_length_compiles_nothing(retriever):
+    traced = []
+
+    def states(*args):
+        traced.append(args[3].shape)
+        return retriever.network.states(*args)
+
+    counted = replace(retriever, network=retriever.network._replace(states=states))
+    index = make_index(counted, TEXTS)
+    search(index, "where is the milk")
+    assert traced == [(1, 0), (1, 1), (1, 2)]
+    search(index, "mary")
+    assert len(traced) == 3
+
+
+def test_cut_chunks_are_counted(index):
+    assert (index.num_chunks, index.num_texts_cut) == (6, 1)  # the fourth has 10 words, the window room for 6
+
+
+def test_action_vectors_at_hand_are_not_made_again(retriever, index):
+    rows, _ = retriever.rows(TEXTS, "chunk")
+    vectors = retriever.action_vectors(rows, TEXTS)
+    twice = make_index(retriever, TEXTS, vectors=2 * vectors)
+    first, doubled = (search(i, "where is the milk").steps[0] for i in (index, twice))
+    assert doubled.chunk == first.chunk
+    assert doubled.q_value == pytest.approx(2 * first.q_value, rel=1e-5)
+
+
+def test_progress_ends_with_all_chunks(retriever):
+    calls = []
+    make_index(retriever, TEXTS, lambda done, of: calls.append((done, of)))
+    assert calls[-1] == (6, 6)
+
+
+def test_given_vectors():
+    rng = np.random.default_rng(0)
+    chunks, questions = rng.normal(size=(7, 5)).astype(np.float32), rng.normal(size=(2, 5)).astype(np.float32)
+    retriever = make("latent", chunks, spec=EncoderSpec("vectors"))
+    index = make_index(retriever, chunks)
+    for question in questions:
+        rows = retriever.rows(question[None], "question")[0]
+        assert isinstance(rows, VectorRows)
+        found = search(index, question, 7)
+        assert sorted(step.chunk for step in found.steps) == list(range(7))
+    with pytest.raises(InputError, match="has no text encoder: give vectors"):
+        search(index, "where is the milk")
+    with pytest.raises(InputError, match="vectors of 4 components, the model reads 5"):
+        search(index, questions[0, :4])
+
+
+def test_questions_of_text_towers_are_padded_to_one_width():
+    index = make_index(make("text"), TEXTS)
+    rows = index.read_questions(["where is mary", "milk"])
+    assert isinstance(rows, TokenRows)
+    assert rows.tokens.shape == (2, 12) and rows.lengths.tolist() == [5, 3]
+
+
+def test_refusals(retriever, index):
+    with pytest.raises(InputError, match="6 chunks cannot give 7 picks: lower num_steps"):
+        search(index, "where", 7)
+    with pytest.raises(UsageError, match="num_steps=0: pick at least one"):
+        search(index, "where", 0)
+    with pytest.raises(InputError, match=r"question 'mary mary.*' has 13 tokens .* this run reads 12 .*shorten it"):
+        search(index, "mary " * 11)
+    with pytest.raises(InputError, match="question ' ': nothing to ask"):
+        search(index, " ")
+    with pytest.raises(InputError, match="no chunk to search in"):
+        make_index(retriever, [])
+
+
+def test_long_questions_are_shown_by_their_beginning(retriever):
+    check_questions(retriever, ["mary " * 10])
+    with pytest.raises(InputError) as caught:
+        check_questions(retriever, ["where is the milk", "mary " * 100])
+    assert str(caught.value).startswith(f"question {'mary ' * 12 + '...'!r} has 102 tokens")

@@ -1,0 +1,151 @@
+import numpy as np
+import pytest
+
+from qrag_jax.data.haystack import Haystack
+from qrag_jax.data.stories import StoriesBuilder
+from qrag_jax.data.vector_task import make_vector_task
+from qrag_jax.retrieval.tasks import PADDING, examples_task, hidden_stories_tasks, vectors_task
+from qrag_jax.types import Example, InputError, UsageError
+
+
+def make_stories():
+    """Three questions over 2, 3 and 5 facts; the first two ask the same."""
+    builder = StoriesBuilder()
+    ids = [builder.intern(f"fact {i}") for i in range(5)]
+    as_ids = lambda *rows: np.asarray([ids[i] for i in rows], np.int32)  # noqa: E731
+    builder.add("q0", as_ids(3, 1), "Where?", "here", [1])
+    builder.add("q1", as_ids(0, 2, 4), "Where?", "there", [0, 2])
+    builder.add("q2", as_ids(4, 3, 2, 1, 0), "Who?", "she", [0, 1])
+    return builder.build(num_left_out=1)
+
+
+def make_haystack(num_sentences=30):
+    sentences = tuple(f"noise sentence {i}" for i in range(num_sentences)) + ("fact 3",)
+    return Haystack(sentences, np.arange(num_sentences + 1, dtype=np.int32) // 16, "noise")
+
+
+def texts_of(task, row):
+    return [task.texts[i] for i in row]
+
+
+# --- examples
+
+
+def make_examples():
+    return [
+        Example("a", "Who?", ("x", "y", "z"), (2,)),
+        Example("b", "Where?", ("y", "w"), (0, 1)),
+        Example("c", "Who?", ("z", "z", "x", "v"), (3,)),
+    ]
+
+
+def test_examples_by_hand():
+    task = examples_task("mine", make_examples())
+    assert len(task) == 3 and list(task.query_ids) == ["a", "b", "c"] and task.num_left_out == 0
+    assert list(task.texts) == ["x", "y", "z", "w", "v"]  # every text once
+    assert list(task.questions) == ["Who?", "Where?"]
+    contexts = task.contexts(np.array([1, 0, 1]), np.random.default_rng(0))
+    assert contexts.questions.tolist() == [1, 0, 1]
+    # Padded to the longest example of all, so that every batch has one shape.
+    assert contexts.chunks.tolist() == [[1, 3, -1, -1], [0, 1, 2, -1], [1, 3, -1, -1]]
+    assert contexts.gold.tolist() == [[True, True, False, False], [False, False, True, False], [True, True, False, False]]
+    repeated = task.contexts(np.array([2]), np.random.default_rng(0))
+    assert texts_of(task, repeated.chunks[0]) == ["z", "z", "x", "v"]  # a text may stand twice in a context
+    assert repeated.gold.tolist() == [[False, False, False, True]]
+
+
+def test_examples_ignore_the_generator():
+    task = examples_task("mine", make_examples())
+    one, other = (task.contexts(np.arange(3), np.random.default_rng(seed)) for seed in range(2))
+    np.testing.assert_array_equal(one.chunks, other.chunks)
+
+
+def test_no_example_is_refused():
+    with pytest.raises(InputError, match="mine: no example"):
+        examples_task("mine", [])
+
+
+# --- hidden stories
+
+
+def test_hidden_stories_keep_their_facts_in_order_and_mark_the_gold():
+    (task,) = hidden_stories_tasks("two", make_stories(), make_haystack(), (8,))
+    stories = make_stories()
+    rng = np.random.default_rng(0)
+    places = []
+    for _ in range(20):
+        contexts = task.contexts(np.arange(3), rng)
+        assert contexts.chunks.shape == (3, 8)
+        for story, (row, gold) in enumerate(zip(contexts.chunks, contexts.gold, strict=True)):
+            texts = texts_of(task, row)
+            facts = [text for text in texts if text.startswith("fact")]
+            assert facts == stories.fact_texts(story)
+            found = [text for text, is_gold in zip(texts, gold, strict=True) if is_gold]
+            assert found == [stories.fact_texts(story)[i] for i in stories.gold[story]]
+            assert task.questions[contexts.questions[story]] == stories.question(story)
+        places.append(tuple(np.flatnonzero(contexts.gold[0])))
+    assert len(set(places)) > 3  # every draw hides them anew
+
+
+def test_stories_that_do_not_fit_are_left_out_and_counted():
+    short, long = hidden_stories_tasks("two", make_stories(), make_haystack(), (4, 8))
+    assert list(short.query_ids) == ["q0", "q1"] and short.num_left_out == 2  # one was left out before
+    assert list(long.query_ids) == ["q0", "q1", "q2"] and long.num_left_out == 1
+    # Query numbers of a task are those of its own query_ids.
+    (middle,) = hidden_stories_tasks("two", make_stories(), make_haystack(), (2,))
+    contexts = middle.contexts(np.array([0]), np.random.default_rng(0))
+    assert texts_of(middle, contexts.chunks[0]) == ["fact 3", "fact 1"]
+
+
+def test_lengths_share_one_pool_of_texts():
+    short, long = hidden_stories_tasks("two", make_stories(), make_haystack(), (4, 8))
+    assert short.texts is long.texts
+    assert len(set(short.texts)) == len(short.texts) == 5 + 30
+
+
+def test_a_sentence_that_is_a_fact_is_no_noise():
+    (task,) = hidden_stories_tasks("two", make_stories(), make_haystack(), (30,))
+    assert list(task.texts).count("fact 3") == 1
+    contexts = task.contexts(np.ones(50, int), np.random.default_rng(0))  # q1 does not hold fact 3
+    assert "fact 3" not in {text for row in contexts.chunks for text in texts_of(task, row)}
+
+
+def test_a_shared_haystack_bounds_the_distinct_chunks():
+    (shared,) = hidden_stories_tasks("two", make_stories(), make_haystack(), (8,), shared_haystack=6)
+    (free,) = hidden_stories_tasks("two", make_stories(), make_haystack(), (8,))
+    noise = lambda task: len(set(np.unique(task.contexts(np.zeros(64, int), np.random.default_rng(0)).chunks)) - set(range(5)))  # noqa: E731
+    assert noise(shared) <= 6 < noise(free)
+
+
+def test_same_generator_same_contexts():
+    (task,) = hidden_stories_tasks("two", make_stories(), make_haystack(), (8,))
+    one, again, other = (task.contexts(np.arange(3), np.random.default_rng(seed)) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one.chunks, again.chunks)
+    assert (one.chunks != other.chunks).any()
+
+
+def test_a_length_that_no_story_fits_is_refused():
+    with pytest.raises(UsageError, match="two: none of 3 questions has its story fit in 1 chunks: raise num_chunks"):
+        hidden_stories_tasks("two", make_stories(), make_haystack(), (1,))
+
+
+# --- vectors
+
+
+def test_vectors_by_hand():
+    chunks, questions = np.eye(4, 3, dtype=np.float32), np.ones((2, 3), np.float32)
+    rows = [{"question": 1, "chunks": [3, 0, 2], "gold": [2]}, {"question": 0, "range": [1, 3], "gold": [1, 2]}]
+    task = vectors_task("mine", make_vector_task(chunks, questions, [(f"line {i}", row) for i, row in enumerate(rows)]))
+    assert task.texts is chunks and task.questions is questions and list(task.query_ids) == ["0", "1"]
+    contexts = task.contexts(np.array([0, 1]), np.random.default_rng(0))
+    assert contexts.questions.tolist() == [1, 0]
+    assert contexts.chunks.tolist() == [[3, 0, 2], [1, 2, PADDING]]
+    assert contexts.gold.tolist() == [[False, False, True], [True, True, False]]
+    # A batch of short episodes has the shape of all others.
+    assert task.contexts(np.array([1]), np.random.default_rng(0)).chunks.shape == (1, 3)
+
+
+def test_vectors_of_unequal_widths_are_refused():
+    task = make_vector_task(np.ones((2, 3), np.float32), np.ones((1, 4), np.float32), [("x", {"question": 0, "gold": [0]})])
+    with pytest.raises(InputError, match="mine: chunk vectors have 3 components, question vectors 4"):
+        vectors_task("mine", task)

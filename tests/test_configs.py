@@ -1,0 +1,50 @@
+"""Every file of configs/: it loads, and its header says what a reader needs before spending hours."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from qrag_jax.config import flatten, load_config, to_dict
+from qrag_jax.strict_yaml import parse_yaml
+from qrag_jax.train.run import RunConfig
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted((ROOT / "configs").rglob("*"))
+FILES = [path for path in FILES if path.is_file()]
+names = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def test_there_are_some():
+    assert {path.parent.name for path in FILES} == {"qrag"}
+    assert "paper_babilong_contriever.yaml" in {path.name for path in FILES}
+
+
+@names
+def test_it_loads_and_says_what_it_sets(path):
+    config = flatten(to_dict(load_config(RunConfig, path)))
+    given = flatten(parse_yaml(path.read_text(), str(path)))
+    assert given and {name: config[name] for name in given} == given
+
+
+@names
+def test_its_header_gives_command_hardware_time_and_expected_score(path):
+    header = re.match(r"(#.*\n)+", path.read_text()).group()
+    for field in ("Command:   qrag train", "Hardware:", "Time:", "Expected:"):
+        assert field in header
+    assert f"--config_path {path.relative_to(ROOT)} --out runs/" in header
+
+
+def test_the_paper_s_hyper_parameters():
+    """BabiLong row of the paper's table, and what it shares with the other rows (one Q head, as in the text)."""
+    config = load_config(RunConfig, ROOT / "configs/qrag/paper_babilong_contriever.yaml")
+    learner, model, data = config.learner, config.model, config.data
+    assert (learner.lambda_, learner.tau, learner.gamma, learner.clip_norm) == (0.65, 0.1, 0.99, 2.0)
+    assert (learner.adam_b1, learner.adam_b2, learner.adam_eps, learner.weight_decay) == (0.9, 0.98, 1e-6, 0.01)
+    rate, alpha = learner.learning_rate, learner.temperature
+    assert (rate.start, rate.end, rate.kind, rate.warmup * config.num_updates) == (5e-5, 0.0, "linear", 1000)
+    assert (alpha.start, alpha.kind) == (0.01, "linear") and alpha.end <= 1e-4
+    assert (config.num_updates, data.batch_size, data.num_chunks, config.env.num_steps) == (50_000, 64, 100, 6)
+    assert (model.mode, model.encoder.source, model.encoder.num_layers) == ("text", "facebook/contriever", None)
+    assert (model.encoder.window, model.scale, config.env.num_q_heads) == (64, 10.0, 1)
+    assert (config.env.positions, config.env.delta, config.env.ell) == ("relative", 10.0, 9.0)

@@ -1,0 +1,130 @@
+"""Tiny networks and environments that the tests of retrieval, training and evaluation share."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qrag_jax.models.encoder import EncoderConfig, init_encoder
+from qrag_jax.models.latent import LatentConfig, make_latent_network
+from qrag_jax.models.network import Network, TokenRows, VectorRows
+from qrag_jax.models.text import make_text_network
+from qrag_jax.retrieval.env import Batch
+
+VECTOR = 6  # components of a given vector
+DIM = 8  # where states and actions meet
+SEP = 3
+LATENT = LatentConfig(width=8, num_layers=1, num_heads=2, action_hidden=8, dim=DIM)
+ENCODER = EncoderConfig(
+    vocab_size=20, hidden_size=DIM, num_layers=1, num_heads=2, intermediate_size=8, max_positions=40
+)
+
+
+def linear_network() -> Network:
+    """States and actions that a test can write down in NumPy; a state depends on the order of its chunks."""
+
+    def init(key):
+        del key
+        rng = np.random.default_rng(0)
+        draw = lambda: jnp.asarray(rng.normal(size=(VECTOR, DIM)) * 0.5, jnp.float32)  # noqa: E731
+        return {"state": {"question": draw(), "chunk": draw()}, "action": draw()}
+
+    def actions(params, table):
+        return table.vectors @ params["action"]
+
+    def states(params, questions, table, taken):
+        rank = jnp.arange(1, taken.shape[1] + 1, dtype=jnp.float32)
+        chunks = jnp.einsum("btv,t->bv", table.vectors[taken], rank)
+        return questions.vectors @ params["state"]["question"] + chunks @ params["state"]["chunk"]
+
+    return Network(init, actions, states, DIM)
+
+
+def latent_network() -> Network:
+    return make_latent_network(LATENT, np.full(VECTOR, 0.1, np.float32), np.full(VECTOR, 0.9, np.float32))
+
+
+def text_network(**options) -> Network:
+    return make_text_network(ENCODER, partial(init_encoder, config=ENCODER), SEP, **options)
+
+
+NETWORKS = {"linear": linear_network, "latent": latent_network, "text": text_network}
+
+
+def random_params(network: Network, seed: int = 0, scale: float = 0.4):
+    """Parameters in which nothing is trivial: towers differ, biases and norms are no zeros and ones."""
+    shapes = jax.eval_shape(network.init, jax.random.key(0))
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0.1, scale, leaf.shape), leaf.dtype), shapes)
+
+
+def vector_rows(rng: np.random.Generator, num_rows: int) -> VectorRows:
+    return VectorRows(jnp.asarray(rng.normal(size=(num_rows, VECTOR)), jnp.float32))
+
+
+def token_rows(rng: np.random.Generator, num_rows: int, width: int) -> TokenRows:
+    """Rows `[CLS] words [SEP]` of random lengths; padding is no zero, so that reading it would show."""
+    lengths = rng.integers(2, width + 1, num_rows).astype(np.int32)
+    lengths[0] = width
+    tokens = rng.integers(4, ENCODER.vocab_size, (num_rows, width)).astype(np.int32)
+    tokens[:, 0] = 2
+    tokens[np.arange(num_rows), lengths - 1] = SEP
+    return TokenRows(jnp.asarray(tokens), jnp.asarray(lengths))
+
+
+def make_batch(
+    kind: str = "linear", seed: int = 0, size: int = 4, chunks: int = 7, num_gold: int = 2, shortest: int = 4
+) -> Batch:
+    """Random environments over one table of distinct chunks; documents of unequal length, padded on the right.
+
+    Environment 0 is full, and stands in a longer document: its indices have gaps.
+    """
+    rng = np.random.default_rng(seed)
+    num_rows = 2 * chunks
+    if kind == "text":
+        table, questions = token_rows(rng, num_rows, 6), token_rows(rng, size, 5)
+    else:
+        table, questions = vector_rows(rng, num_rows), vector_rows(rng, size)
+    lengths = rng.integers(shortest, chunks + 1, size)
+    lengths[0] = chunks
+    valid = np.arange(chunks) < lengths[:, None]
+    gold = np.zeros((size, chunks), bool)
+    for row, length in enumerate(lengths):
+        gold[row, rng.choice(length, num_gold, replace=False)] = True
+    indices = np.tile(np.arange(chunks), (size, 1))
+    indices[0] = np.sort(rng.choice(3 * chunks, chunks, replace=False))
+    document = lengths.copy()
+    document[0] = 3 * chunks
+    rows = np.stack([rng.permutation(num_rows)[:chunks] for _ in range(size)])
+    as_int = lambda x: jnp.asarray(x, jnp.int32)  # noqa: E731
+    return Batch(
+        table, questions, as_int(rows), as_int(indices), as_int(document), jnp.asarray(valid), jnp.asarray(gold),
+        as_int(np.arange(size)),
+    )  # fmt: skip
+
+
+def select_environments(batch: Batch, rows) -> Batch:
+    """The given environments of a batch, over the same table."""
+    rows = jnp.asarray(rows, jnp.int32)
+    fields = {name: getattr(batch, name)[rows] for name in ("chunks", "indices", "lengths", "valid", "gold", "env")}
+    return batch.replace(questions=batch.questions.take(rows), **fields)
+
+
+def position_by_definition(mode: str, index: int, taken, length: int, delta: float = 10.0, ell: float = 9.0) -> float:
+    """rho(i) in Python's floats: find the interval [b_j, b_j+1) that holds i."""
+    if mode != "relative":
+        return float(index) if mode == "absolute" else 0.0
+    bounds = [0, *sorted(taken), length]
+    (j,) = [j for j in range(len(bounds) - 1) if bounds[j] <= index < bounds[j + 1]]
+    return j * delta + ell * (index - bounds[j]) / (bounds[j + 1] - bounds[j])
+
+
+def rotated_by_definition(vector, position: float, num_heads: int = 1, theta: float = 1e4) -> np.ndarray:
+    """R(p) a in float64; each head has the frequencies of its own width."""
+    heads = np.asarray(vector, np.float64).reshape(num_heads, -1, 2)
+    width = 2 * heads.shape[1]
+    angle = position * theta ** (-2 * np.arange(width // 2) / width)
+    cos, sin = np.cos(angle), np.sin(angle)
+    turned = np.stack([heads[..., 0] * cos - heads[..., 1] * sin, heads[..., 0] * sin + heads[..., 1] * cos], -1)
+    return turned.reshape(-1)
