@@ -98,7 +98,7 @@ def test_a_packed_batch_has_the_q_values_of_the_naive_one(kind):
         gold=contexts.gold,
         env=np.arange(size, dtype=np.int32),
     )
-    assert len(jax.tree.leaves(packed.table)[0]) == 12 < len(jax.tree.leaves(naive.table)[0])
+    assert len(jax.tree.leaves(packed.table)[0]) <= 12 < size * num_chunks
     network = NETWORKS[kind]()
     params = random_params(network)
     play = jax.jit(lambda batch: rollout(network, params, batch, jax.random.key(0), make_greedy(), EnvConfig()))
