@@ -35,9 +35,9 @@ VALID_SEED = 1_000_003
 
 # name -> (config file, overrides)
 EXPERIMENTS = {
-    "two_facts": ("worlds2_latent.yaml", []),
-    "two_facts_absolute": ("worlds2_latent.yaml", ["env.positions=absolute"]),
-    "two_facts_none": ("worlds2_latent.yaml", ["env.positions=none"]),
+    "two_facts": ("worlds2_latent.yaml", ["num_updates=3000"]),  # the demo's run, shorter
+    "two_facts_absolute": ("worlds2_latent.yaml", ["num_updates=3000", "env.positions=absolute"]),
+    "two_facts_none": ("worlds2_latent.yaml", ["num_updates=3000", "env.positions=none"]),
     "three_facts": ("worlds3_latent.yaml", []),
     "two_facts_text": ("worlds2_text.yaml", []),
 }

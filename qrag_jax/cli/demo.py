@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     babi = _babi_files(args.babi)
     _clear(out)
     task = training_task(config)
-    say(f"{describe(task)}, {config.data.num_chunks} in a context")
+    say(f"{describe(task)}; a context has {config.data.num_chunks} chunks")
     with Progress() as progress:
         train(config, task, out, progress.report)
     (out / "config.yaml").write_text(dump_config(config), encoding="utf-8")

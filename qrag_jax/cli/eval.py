@@ -73,8 +73,6 @@ def score(
     rows, records, pickers, indexed = [], [], {}, None
     with Progress() as progress:
         for task in tasks:
-            if task.num_left_out:
-                say(f"{task.name}: {task.num_left_out} questions left out: their story does not fit the context")
             if task.texts is not indexed:
                 pickers = make_pickers(
                     retriever, task.texts, task.questions, methods, _BASELINE_ENCODER, progress.stage("embed")
@@ -90,10 +88,7 @@ def score(
 def held_back_haystack(source: str, most: int | None, seed: int = 0) -> Haystack:
     """Sentences to hide facts in: of speeches the fifth that training never sees, of another source all."""
     haystack = load_haystack(source, "valid" if source == "sotu" else "all")
-    limited = limit_haystack(haystack, most, seed)
-    if len(limited) < len(haystack):
-        say(f"haystack {source}: {len(limited)} of {len(haystack)} sentences are used (--max_haystack_sentences)")
-    return limited
+    return limit_haystack(haystack, most, seed)
 
 
 def _tasks(args: argparse.Namespace, training_chunks: int) -> Iterator[Task]:
@@ -104,6 +99,8 @@ def _tasks(args: argparse.Namespace, training_chunks: int) -> Iterator[Task]:
     else:
         stories = read_babi(args.babi)
         haystack = held_back_haystack(args.haystack, args.max_haystack_sentences)
+        if len(haystack) == args.max_haystack_sentences:
+            say(f"haystack {args.haystack}: {len(haystack):,} of its sentences are used (--max_haystack_sentences)")
         lengths = args.num_chunks or tuple(factor * training_chunks for factor in LENGTH_FACTORS)
         if len(set(lengths)) != len(lengths):
             raise UsageError(f"--num_chunks {','.join(map(str, lengths))}: a length stands twice")

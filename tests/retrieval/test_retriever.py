@@ -233,5 +233,3 @@ def test_vectors_and_texts_are_not_mixed_up(made):
             made[0].rows(vectors, "chunk")
 
 
-def test_rows_of_either_mode(made):
-    assert isinstance(made[1], TokenRows if made[0].model.mode == "text" else VectorRows)

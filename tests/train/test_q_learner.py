@@ -1,0 +1,485 @@
+import math
+from dataclasses import replace
+from functools import cache
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from tiny import NETWORKS, latent_network, linear_network, make_batch, random_params
+
+from qrag_jax.models.network import Network, VectorRows
+from qrag_jax.retrieval.env import Batch, EnvConfig, Rollout, rollout
+from qrag_jax.retrieval.policy import make_boltzmann
+from qrag_jax.train.q_learner import LearnerConfig, make_learner, q_loss, rollout_targets
+from qrag_jax.train.returns import state_value
+from qrag_jax.train.schedules import ScheduleConfig
+from qrag_jax.types import UsageError
+
+pytestmark = pytest.mark.usefixtures("strict_promotion")
+ENV = EnvConfig(num_steps=3)
+CONFIG = LearnerConfig(temperature=ScheduleConfig(0.5, 0.5), epsilon=ScheduleConfig(0.3, 0.3))
+
+
+@cache
+def compiled_loss(kind, env=ENV, config=CONFIG):
+    """(params, target params, batch, key) -> ((loss, metrics), gradient), at temperature 0.5 and epsilon 0.3."""
+
+    def loss(params, target, batch, key):
+        return q_loss(NETWORKS[kind](), params, target, batch, key, jnp.float32(0.5), jnp.float32(0.3), env, config)
+
+    return jax.jit(jax.value_and_grad(loss, has_aux=True))
+
+
+def loss_of(kind="linear", env=ENV, config=CONFIG, batch=None, params=None, target=None, key=0):
+    network = NETWORKS[kind]()
+    params = random_params(network) if params is None else params
+    target = random_params(network, seed=1) if target is None else target
+    batch = make_batch(kind) if batch is None else batch
+    (loss, metrics), gradient = compiled_loss(kind, env, config)(params, target, batch, jax.random.key(key))
+    return float(loss), {name: float(value) for name, value in metrics.items()}, gradient
+
+
+def largest_difference(one, other):
+    return max(jax.tree.leaves(jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), one, other)))
+
+
+# --- targets
+
+
+def played_by_hand():
+    """One episode of 3 steps whose reward comes at the second one."""
+    row = lambda *values: jnp.asarray([values], jnp.float32)  # noqa: E731
+    return Rollout(
+        actions=jnp.array([[0, 1, 2]], jnp.int32),
+        positions=row(0, 0, 0),
+        q_values=jnp.zeros((1, 3, 1)),
+        log_probs=row(-0.1, -0.7, -1.3),
+        rewards=row(0, 1, 0),
+        continues=row(1, 1, 0),
+        next_values=row(0.4, 0.6, 0),
+    )
+
+
+def test_targets_by_hand():
+    # G_2 = 0; G_1 = 1 + .5 (.5 * .6 + .5 * 0) = 1.15; G_0 = 0 + .5 (.5 * .4 + .5 * 1.15) = .3875
+    targets = rollout_targets(played_by_hand(), jnp.float32(0.5), replace(CONFIG, gamma=0.5, lambda_=0.5))
+    np.testing.assert_allclose(targets, [[0.3875, 1.15, 0]], rtol=1e-6)
+
+
+def test_soft_trace_targets_by_hand():
+    # The next action's -alpha log pi joins the sampled return: 0.5 * 1.3 at step 1, 0.5 * 0.7 at step 0.
+    config = replace(CONFIG, gamma=0.5, lambda_=0.5, soft_trace=True)
+    g_1 = 1 + 0.5 * (0.5 * 0.6 + 0.5 * (0 + 0.65))
+    g_0 = 0.5 * (0.5 * 0.4 + 0.5 * (g_1 + 0.35))
+    targets = rollout_targets(played_by_hand(), jnp.float32(0.5), config)
+    np.testing.assert_allclose(targets, [[g_0, g_1, 0]], rtol=1e-6)
+
+
+# --- the loss
+
+
+def targets_in_a_loop(played, config, temperature=0.5):
+    """Lambda-returns of every environment, from the recursion."""
+    rows = []
+    for env in range(len(played.rewards)):
+        g, row = float(played.next_values[env, -1]), []
+        for t in reversed(range(played.rewards.shape[1])):
+            last = t == played.rewards.shape[1] - 1
+            bonus = 0.0 if last or not config.soft_trace else -temperature * float(played.log_probs[env, t + 1])
+            mixed = (1 - config.lambda_) * float(played.next_values[env, t]) + config.lambda_ * (g + bonus)
+            g = float(played.rewards[env, t]) + config.gamma * float(played.continues[env, t]) * mixed
+            row.append(g)
+        rows.append(row[::-1])
+    return np.array(rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "num_q_heads"),
+    [
+        ({}, 1),
+        ({}, 2),
+        ({"value": "expected", "lambda_": 0.9, "gamma": 0.8}, 1),
+        ({"value": "hard", "top_k_actions": 2, "soft_trace": True}, 2),
+        ({"target_network": False}, 1),
+    ],
+)
+def test_the_loss_against_a_loop(options, num_q_heads):
+    """Mean over environments and steps of (Q - G)^2 of the chosen pairs, each head on its own."""
+    config, env = replace(CONFIG, **options), replace(ENV, num_q_heads=num_q_heads)
+    network, batch = linear_network(), make_batch()
+    params, target = random_params(network), random_params(network, seed=1)
+    loss, metrics, _ = loss_of(env=env, config=config)
+
+    def value(q, allowed):
+        one = lambda q, allowed: state_value(q, allowed, 0.5, config.value, config.top_k_actions)  # noqa: E731
+        return jax.vmap(one)(q, allowed)
+
+    @jax.jit
+    def play(params, critic):
+        policy = make_boltzmann(0.5, 0.3, config.top_k_actions)
+        return rollout(network, params, batch, jax.random.key(0), policy, env, critic, value)
+
+    played = play(params, target if config.target_network else params)
+    targets = targets_in_a_loop(played, config)
+    q = np.asarray(played.q_values, np.float64)
+    expected = np.mean((num_q_heads * q - targets[..., None]) ** 2)
+    assert loss == pytest.approx(expected, rel=1e-4)
+    assert metrics["loss"] == loss
+    assert metrics["target"] == pytest.approx(targets.mean(), rel=1e-4, abs=1e-5)
+    assert metrics["q"] == pytest.approx(q.sum(-1).mean(), rel=1e-4, abs=1e-5)
+    assert metrics["return"] == pytest.approx(float(played.rewards.sum(1).mean()), rel=1e-5)
+    gold = np.take_along_axis(np.asarray(batch.gold), np.asarray(played.actions), axis=1)
+    assert metrics["complete"] == pytest.approx((gold.sum(1) == 2).mean())
+
+
+GRID = [("latent", mode, heads) for mode in ("relative", "absolute", "none") for heads in (1, 2)]
+GRID += [("text", mode, heads) for mode, heads in [("relative", 1), ("absolute", 2), ("none", 1), ("relative", 2)]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "positions", "num_q_heads"),
+    [
+        pytest.param(*case, marks=() if case in [("latent", "relative", 1), ("latent", "absolute", 2)] else pytest.mark.slow)
+        for case in GRID
+    ],
+)
+def test_encoding_again_has_the_same_loss_and_gradient(kind, positions, num_q_heads):
+    """Activations of the rollout kept, or the chosen pairs encoded a second time."""
+    env = EnvConfig(num_steps=3, positions=positions, num_q_heads=num_q_heads)
+    inside, _, gradient = loss_of(kind, env)
+    again, _, gradient_again = loss_of(kind, env, replace(CONFIG, reencode=True))
+    assert again == pytest.approx(inside, rel=1e-5)
+    size = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(gradient))
+    assert size > 1e-2
+    assert largest_difference(gradient, gradient_again) < 1e-5 * max(1.0, size)
+    if kind == "linear":
+        return
+    for tower in ("state", "action"):  # both towers learn
+        assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(gradient[tower])) > 1e-3
+
+
+def test_no_gradient_flows_through_the_targets():
+    """The gradient is that of (Q - G)^2 with G a constant, also when the critic is the online network."""
+    config = replace(CONFIG, target_network=False)
+    network, batch = linear_network(), make_batch()
+    params = random_params(network)
+    _, _, gradient = loss_of(config=config)
+    _, _, with_constant_critic = loss_of(target=params)
+    assert largest_difference(gradient, with_constant_critic) < 1e-6
+
+    def loss_of_target(target):
+        return q_loss(network, params, target, batch, jax.random.key(0), jnp.float32(0.5), jnp.float32(0.3), ENV, CONFIG)[0]
+
+    gradient = jax.jit(jax.grad(loss_of_target))(random_params(network, seed=1))
+    assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_the_target_network_is_used_or_not():
+    other = random_params(linear_network(), seed=2)
+    assert loss_of()[0] != loss_of(target=other)[0]
+    config = replace(CONFIG, target_network=False)
+    assert loss_of(config=config)[0] == loss_of(config=config, target=other)[0]
+
+
+def test_padding_has_no_gradient():
+    """A table row that only padding points at gets no gradient: nothing of it reaches the loss."""
+    batch = make_batch(shortest=4)
+    extra = jnp.concatenate([batch.table.vectors, jnp.ones((1, 6))])
+    padded = batch.replace(chunks=jnp.where(batch.valid, batch.chunks, len(extra) - 1))
+    params = random_params(linear_network())
+
+    def loss(vectors):
+        given = padded.replace(table=VectorRows(vectors))
+        return q_loss(
+            linear_network(), params, params, given, jax.random.key(0), jnp.float32(0.5), jnp.float32(0.3), ENV, CONFIG
+        )[0]
+
+    gradient = np.asarray(jax.jit(jax.grad(loss))(extra))
+    assert (gradient[-1] == 0).all() and np.isfinite(gradient).all()
+    assert (gradient[:-1] != 0).any()
+
+
+@pytest.mark.parametrize("value", ["soft", "expected", "hard"])
+def test_gradients_are_finite_when_nothing_is_left_to_choose(value):
+    """Documents of exactly T chunks, T = 3, and a top-k larger than what is left."""
+    batch = make_batch()
+    batch = batch.replace(valid=batch.valid & (jnp.arange(7) < 3), lengths=jnp.full(4, 3, jnp.int32))
+    loss, _, gradient = loss_of(batch=batch, config=replace(CONFIG, value=value, top_k_actions=5, soft_trace=True))
+    assert math.isfinite(loss)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+# --- one update
+
+
+def make_state(config=CONFIG, network=None, num_updates=10, env=ENV, **options):
+    network = network or linear_network()
+    learner = make_learner(network, env, replace(config, **options), num_updates)
+    return learner, learner.init(random_params(network), jax.random.key(7))
+
+
+def test_an_update_is_adamw_on_the_clipped_gradient():
+    """The first step of AdamW by hand: both moments, corrected, are the gradient itself and its square."""
+    options = {
+        "learning_rate": ScheduleConfig(0.02, 0.02),
+        "weight_decay": 0.3,
+        "clip_norm": 0.5,
+        "adam_b1": 0.7,
+        "adam_b2": 0.9,
+        "adam_eps": 0.01,
+    }
+    learner, state = make_state(**options)
+    params = state.params
+    _, _, gradient = loss_of(target=params, key=None) if False else (0, 0, None)
+    key = jax.random.fold_in(jax.random.key(7), 0)
+    (_, _), gradient = compiled_loss("linear")(params, params, make_batch(), key)
+    norm = math.sqrt(sum(float(jnp.sum(jnp.square(leaf))) for leaf in jax.tree.leaves(gradient)))
+    assert norm > 0.5  # the clipping bites
+    new, metrics = jax.jit(learner.update)(state, make_batch())
+    assert float(metrics["grad_norm"]) == pytest.approx(norm, rel=1e-4)
+    for p, g, found in zip(*map(jax.tree.leaves, (params, gradient, new.params)), strict=True):
+        p, g = np.asarray(p, np.float64), np.asarray(g, np.float64) * 0.5 / norm
+        np.testing.assert_allclose(found, p - 0.02 * (g / (np.abs(g) + 0.01) + 0.3 * p), atol=1e-5)
+
+
+def test_the_target_follows_by_hand():
+    """target <- tau * online + (1 - tau) * target, with the parameters after the step."""
+    learner, state = make_state(tau=0.25)
+    before = jax.tree.map(lambda leaf: leaf + 1, state.params)
+    state = state.replace(target_params=before)
+    new, _ = jax.jit(learner.update)(state, make_batch())
+    expected = jax.tree.map(lambda online, target: 0.25 * online + 0.75 * target, new.params, before)
+    assert largest_difference(new.target_params, expected) < 1e-6
+    assert largest_difference(new.params, state.params) > 1e-5
+
+
+@pytest.mark.parametrize(("tau", "same_as"), [(0.0, "before"), (1.0, "online")])
+def test_limits_of_tau(tau, same_as):
+    learner, state = make_state(tau=tau)
+    new, _ = jax.jit(learner.update)(state, make_batch())
+    assert largest_difference(new.target_params, state.params if same_as == "before" else new.params) < 1e-7
+
+
+def test_schedules_advance_with_the_step():
+    learner, state = make_state(
+        learning_rate=ScheduleConfig(1.0, 0.0, warmup=0.4),
+        temperature=ScheduleConfig(0.4, 0.1, "exponential"),
+        epsilon=ScheduleConfig(0.5, 0.0, until=0.5),
+        num_updates=10,
+    )
+    update = jax.jit(learner.update)
+    found = []
+    for _ in range(4):
+        state, metrics = update(state, make_batch())
+        found.append([float(metrics[name]) for name in ("learning_rate", "temperature", "epsilon")])
+    expected = [[0.25 * (t + 1), 0.4 * 0.25 ** (t / 10), 0.5 - 0.1 * t] for t in range(4)]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert int(state.step) == 4
+
+
+def test_a_learning_rate_of_0_keeps_the_parameters():
+    learner, state = make_state(learning_rate=ScheduleConfig(0.0, 0.0), weight_decay=1.0)
+    new, _ = jax.jit(learner.update)(state, make_batch())
+    jax.tree.map(np.testing.assert_array_equal, new.params, state.params)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"gamma": 0.5},
+        {"lambda_": 1.0},
+        {"value": "expected"},
+        {"value": "hard"},
+        {"top_k_actions": 1},
+        {"soft_trace": True},
+        {"target_network": False},
+    ],
+)
+def test_every_switch_changes_the_targets(options):
+    """From one state and one key; the values themselves are checked above and in test_returns."""
+    assert abs(loss_of(config=replace(CONFIG, **options))[1]["target"] - loss_of()[1]["target"]) > 1e-3
+
+
+def test_a_step_is_a_function_of_the_state_and_the_batch():
+    learner, state = make_state(network=latent_network())
+    update, batch = jax.jit(learner.update), make_batch("latent")
+    one, again = update(state, batch), update(state, batch)
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(_data, one), jax.tree.map(_data, again))
+    # The root key stays; another step draws otherwise.
+    np.testing.assert_array_equal(jax.random.key_data(one[0].key), jax.random.key_data(jax.random.key(7)))
+    later = update(state.replace(step=state.step + 1), batch)
+    assert float(later[1]["loss"]) != float(one[1]["loss"])
+
+
+def _data(leaf):
+    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+
+
+def test_same_seed_same_run_bit_for_bit():
+    def run(seed):
+        learner = make_learner(linear_network(), ENV, CONFIG, 5)
+        state = learner.init(random_params(linear_network()), jax.random.key(seed))
+        update = jax.jit(learner.update, donate_argnums=0)
+        losses = []
+        for step in range(5):
+            state, metrics = update(state, make_batch(seed=step))
+            losses.append(float(metrics["loss"]))
+        return losses, state.params
+
+    one, again, other = run(0), run(0), run(1)
+    assert one[0] == again[0] != other[0]
+    jax.tree.map(np.testing.assert_array_equal, one[1], again[1])
+
+
+def test_nothing_recompiles_from_update_to_update():
+    learner, state = make_state()
+    update = jax.jit(chex.assert_max_traces(learner.update, n=1))
+    for step in range(5):
+        state, metrics = update(state, make_batch(seed=step))
+        assert math.isfinite(float(metrics["loss"]))
+    assert update._cache_size() == 1
+
+
+def test_a_donated_state_is_reused_also_when_towers_share_buffers():
+    """Two towers that start as one array cannot both be donated: `init` must copy."""
+    shared = jnp.ones((6, 8))
+    network = linear_network()
+    params = {"state": {"question": shared, "chunk": shared}, "action": shared}
+    learner = make_learner(network, ENV, CONFIG, 5)
+    key = jax.random.key(0)
+    state = learner.init(params, key)
+    update = jax.jit(learner.update, donate_argnums=0)
+    first = jax.tree.leaves(state.params)
+    for _ in range(2):
+        state, metrics = update(state, make_batch())
+    assert all(leaf.is_deleted() for leaf in first)
+    assert math.isfinite(float(metrics["loss"]))
+    assert float(shared.sum()) == 48  # the caller's arrays live on
+    assert jax.random.key_data(key).shape
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(params))
+
+
+def bandit():
+    """One pick among four chunks; the gold one is told by a component of its vector, and the question is silent."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(64, 6)).astype(np.float32) * 0.3
+    vectors[:16, 0] = 2.0
+    contexts = []
+    for _ in range(32):
+        row = np.concatenate([rng.integers(0, 16, 1), rng.integers(16, 64, 3)])
+        contexts.append(rng.permutation(row))
+    chunks = np.stack(contexts).astype(np.int32)
+    places = np.tile(np.arange(4, dtype=np.int32), (32, 1))
+    as_jax = jnp.asarray
+    return Batch(
+        VectorRows(as_jax(vectors)),
+        VectorRows(jnp.ones((32, 6))),
+        as_jax(chunks),
+        as_jax(places),
+        jnp.full(32, 4, jnp.int32),
+        jnp.ones((32, 4), bool),
+        as_jax(chunks < 16),
+        jnp.arange(32, dtype=jnp.int32),
+    )
+
+
+@pytest.mark.parametrize("num_q_heads", [1, 2])
+def test_a_bandit_is_learned(num_q_heads):
+    """Q of the gold chunk goes to 1, its reward, and the loss to 0."""
+    env = EnvConfig(num_steps=1, num_q_heads=num_q_heads)
+    config = LearnerConfig(
+        learning_rate=ScheduleConfig(1e-2, 1e-3),
+        temperature=ScheduleConfig(0.3, 0.01),
+        epsilon=ScheduleConfig(0.5, 0.0),
+        weight_decay=0.0,
+    )
+    network, batch = latent_network(), bandit()
+    learner = make_learner(network, env, config, 150)
+    state = learner.init(random_params(network, scale=0.3), jax.random.key(0))
+
+    @jax.jit
+    def run(state):
+        return jax.lax.scan(lambda state, _: learner.update(state, batch), state, length=150)
+
+    _, metrics = run(state)
+    first, last = ({name: float(values[part].mean()) for name, values in metrics.items()} for part in (slice(10), slice(-10, None)))
+    assert first["complete"] < 0.7 and last["complete"] > 0.97
+    assert last["loss"] < 0.1 * first["loss"]
+    assert last["q"] == pytest.approx(1.0, abs=0.1)
+
+
+# --- devices
+
+
+def sharded(tree, mesh, spec):
+    return jax.device_put(tree, NamedSharding(mesh, spec))
+
+
+@pytest.mark.parametrize("kind", ["linear", pytest.param("text", marks=pytest.mark.slow)])
+def test_eight_devices_give_the_losses_of_one(kind):
+    """Batch-leading arrays split over a mesh axis, parameters and the table of chunks on every device."""
+    network = NETWORKS[kind]()
+    learner = make_learner(network, ENV, CONFIG, 10)
+    update = jax.jit(learner.update)
+    mesh = Mesh(np.array(jax.devices()[:8]), ("data",))
+
+    def run(place):
+        state = learner.init(random_params(network), jax.random.key(0))
+        state, losses = place(state, None), []
+        for step in range(3):
+            state, metrics = update(state, place(make_batch(kind, seed=step, size=16), step))
+            losses.append(float(metrics["loss"]))
+        return losses, state
+
+    def over_mesh(tree, step):
+        if step is None:
+            return sharded(tree, mesh, PartitionSpec())
+        split = sharded(tree.replace(table=None), mesh, PartitionSpec("data"))
+        return split.replace(table=sharded(tree.table, mesh, PartitionSpec()))
+
+    one, _ = run(lambda tree, step: tree)
+    eight, state = run(over_mesh)
+    assert len(jax.tree.leaves(state.params)[0].sharding.device_set) == 8
+    np.testing.assert_allclose(eight, one, rtol=1e-5, atol=1e-5)
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gamma": 1.1}, r"gamma=1.1 must lie in \[0, 1\]"),
+        ({"lambda_": -0.1}, r"lambda_=-0.1 must lie in \[0, 1\]"),
+        ({"tau": float("nan")}, r"tau=nan must lie in \[0, 1\]"),
+        ({"adam_b2": 1.0}, r"adam_b2=1.0 must lie in \[0, 1\)"),
+        ({"clip_norm": 0.0}, "clip_norm=0.0 must be above 0"),
+        ({"adam_eps": 0.0}, "adam_eps=0.0 must be above 0"),
+        ({"weight_decay": -1.0}, "weight_decay=-1.0 must be at least 0"),
+        ({"top_k_actions": 0}, "top_k_actions=0 must be at least 1"),
+        ({"temperature": ScheduleConfig(0.1, 0.0)}, "temperature must start and end above 0"),
+        ({"temperature": ScheduleConfig(0.1, 0.1, warmup=0.1)}, "have no warm-up"),
+        ({"epsilon": ScheduleConfig(1.5, 0.0)}, r"epsilon must start and end in \[0, 1\]"),
+        ({"epsilon": ScheduleConfig(0.5, -0.1)}, r"epsilon must start and end in \[0, 1\]"),
+    ],
+)
+def test_hyper_parameters_out_of_range_are_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        LearnerConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_steps": 0}, "env.num_steps=0 must be at least 1"),
+        ({"num_q_heads": 0}, "env.num_q_heads=0 must be at least 1"),
+        ({"num_q_heads": 3}, "env.num_q_heads=3 must .* split the 8 components"),
+        ({"num_q_heads": 8}, "env.num_q_heads=8 must .* slices of even width"),
+    ],
+)
+def test_a_process_that_the_towers_cannot_play_is_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        make_learner(Network(None, None, None, 8), EnvConfig(**options), CONFIG, 10)
