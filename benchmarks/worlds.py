@@ -60,7 +60,7 @@ def run(name: str, seed: int, smoke: bool) -> tuple[list[Row], dict]:
     worlds = simulate_stories(
         config.data.num_facts, 50 if smoke else 1000, VALID_SEED, "valid", max_facts=config.data.num_chunks
     )
-    haystack = held_back_haystack(config.data.haystack, 300 if smoke else 6000)
+    haystack = held_back_haystack(config.data.haystack, 300 if smoke else 6000, {"haystack": config.data.haystack})
     lengths = [factor * config.data.num_chunks for factor in LENGTH_FACTORS]
     baselines = ("untrained", "single_step", "bm25") if seed == 0 and name in ("two_facts", "three_facts") else ()
     rows: list[Row] = []

@@ -29,6 +29,7 @@ from qrag_jax.types import UsageError
 
 NUM_QUESTIONS = 1000
 HAYSTACK_SENTENCES = 6000
+SAMPLE = "sample.txt"  # the text that the demo asks at its end
 _VALID_SEED = 1_000_003  # worlds of the valid split never occur in training, whatever the seeds
 
 
@@ -43,7 +44,7 @@ def demo_config(seed: int, haystack: str, smoke: bool) -> RunConfig:
 
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag demo`; see `qrag demo --help`."""
-    out = Path(args.out)
+    out = Path(args.out or ("runs/demo-smoke" if args.smoke else "runs/demo"))
     config = demo_config(args.seed, args.haystack, args.smoke)
     babi = _babi_files(args.babi)
     _clear(out)
@@ -54,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
     (out / "config.yaml").write_text(dump_config(config), encoding="utf-8")
     retriever = load_retriever(out)  # what is measured is what was saved
     num_questions = 50 if args.smoke else NUM_QUESTIONS
-    haystack = held_back_haystack(args.haystack, 400 if args.smoke else HAYSTACK_SENTENCES)
+    haystack = held_back_haystack(
+        args.haystack, 400 if args.smoke else HAYSTACK_SENTENCES, {"haystack": args.haystack, "haystack_split": "train"}
+    )
     worlds = simulate_stories(2, num_questions, _VALID_SEED, "valid", max_facts=config.data.num_chunks)
     rows = _measure(out, config, retriever, worlds, haystack, babi, num_questions)
     if args.json:
@@ -82,7 +85,10 @@ def _babi_files(path: str | None) -> list[Path]:
 
 def _clear(out: Path) -> None:
     """Removes the checkpoints of an earlier demo: the newest step of a folder is what is loaded from it."""
-    for step in checkpoint_steps(out):
+    steps = checkpoint_steps(out)
+    if steps and not (out / SAMPLE).is_file():
+        raise UsageError(f"{out}: holds a run (step {steps[-1]}) that no demo wrote: choose another --out")
+    for step in steps:
         say(f"replacing {out}/step_{step} of an earlier run")
         shutil.rmtree(out / f"step_{step}")
 
@@ -120,7 +126,7 @@ def _ask(out: Path, retriever: Retriever, worlds: Stories, haystack: Haystack, q
     places = np.sort(rng.choice(size, len(facts), replace=False))
     for place, fact in zip(places[::-1], facts[::-1], strict=True):
         lines.insert(int(place), fact)
-    path = out / "sample.txt"
+    path = out / SAMPLE
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     question = worlds.question(chosen)
     if quiet:

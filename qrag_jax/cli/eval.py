@@ -1,11 +1,12 @@
 """`qrag eval`: scores a trained retriever and its baselines on questions with known chunks."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from qrag_jax.checkpoint import load_checkpoint
+from qrag_jax.checkpoint import Checkpoint, load_checkpoint
 from qrag_jax.cli import say, write_json
 from qrag_jax.cli.progress import Progress
 from qrag_jax.data.babi import read_babi
@@ -28,8 +29,9 @@ _BASELINE_ENCODER = "minilm"
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag eval`; see `qrag eval --help`."""
     retriever = load_retriever(args.run)
-    labels = run_labels(args.run, retriever)
-    tasks = list(_tasks(args, labels.training_chunks))
+    saved = load_checkpoint(args.run, groups=())
+    labels = run_labels(saved, retriever)
+    tasks = list(_tasks(args, labels.training_chunks, saved.config.get("data", {})))
     methods = args.methods or default_methods(vectors=bool(args.vectors))
     rows, records = score(retriever, tasks, methods, labels, args.num_steps, args.num_questions, args.seed)
     if args.per_query:
@@ -41,11 +43,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def run_labels(folder: str | Path, retriever: Retriever) -> Labels:
-    """What rows say of a run, from the config in its checkpoint."""
-    config = load_checkpoint(folder, groups=()).config
-    data = config.get("data", {})
-    return Labels(retriever.model.mode, retriever.env.positions, config.get("seed", 0), data.get("num_chunks", 1))
+def run_labels(saved: Checkpoint, retriever: Retriever) -> Labels:
+    """What rows say of a run, from its checkpoint."""
+    seed, training_chunks = saved.config.get("seed", 0), saved.metadata.get("num_chunks", 1)
+    return Labels(retriever.model.mode, retriever.env.positions, seed, training_chunks)
 
 
 def default_methods(vectors: bool = False) -> tuple[str, ...]:
@@ -85,20 +86,34 @@ def score(
     return rows, records
 
 
-def held_back_haystack(source: str, most: int | None, seed: int = 0) -> Haystack:
-    """Sentences to hide facts in: of speeches the fifth that training never sees, of another source all."""
-    haystack = load_haystack(source, "valid" if source == "sotu" else "all")
-    return limit_haystack(haystack, most, seed)
+def held_back_haystack(source: str, most: int | None, trained_on: Mapping[str, Any], seed: int = 0) -> Haystack:
+    """Sentences to hide facts in: of a source that the run was trained on, only the fifth that training never saw.
+
+    Args:
+        source: as of `load_haystack`.
+        most: sentences to keep; None keeps all.
+        trained_on: the `data` section of the run's config.
+        seed: of the choice of documents.
+    """
+    own = _place(source) == _place(str(trained_on.get("haystack", "")))
+    if own and trained_on.get("haystack_split") == "all" and trained_on.get("task") in ("worlds", "babi"):
+        say(f"haystack {source}: the run was trained on all of it; scores in text that it knows say less")
+    return limit_haystack(load_haystack(source, "valid" if own else "all"), most, seed)
 
 
-def _tasks(args: argparse.Namespace, training_chunks: int) -> Iterator[Task]:
+def _place(source: str) -> str:
+    """One name for one source: a path in full, however it was written."""
+    return str(Path(source).resolve()) if Path(source).exists() else source
+
+
+def _tasks(args: argparse.Namespace, training_chunks: int, trained_on: Mapping[str, Any]) -> Iterator[Task]:
     if args.jsonl:
         yield examples_task(_name(args.jsonl), read_examples(args.jsonl))
     elif args.vectors:
         yield vectors_task(_name(args.vectors), read_vector_task(args.vectors))
     else:
         stories = read_babi(args.babi)
-        haystack = held_back_haystack(args.haystack, args.max_haystack_sentences)
+        haystack = held_back_haystack(args.haystack, args.max_haystack_sentences, trained_on)
         if len(haystack) == args.max_haystack_sentences:
             say(f"haystack {args.haystack}: {len(haystack):,} of its sentences are used (--max_haystack_sentences)")
         lengths = args.num_chunks or tuple(factor * training_chunks for factor in LENGTH_FACTORS)

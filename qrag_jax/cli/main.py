@@ -175,7 +175,9 @@ def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
 
 def _add_demo(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--smoke", action="store_true", help="a short run that shows that it works, not how well")
-    parser.add_argument("--out", default="runs/demo", metavar="RUN", help="folder for results (default: %(default)s)")
+    parser.add_argument(
+        "--out", metavar="RUN", help="folder for results (default: runs/demo; with --smoke runs/demo-smoke)"
+    )
     parser.add_argument("--babi", metavar="PATH", help="bAbI file, or folder of them, to score the retriever on too")
     _add_haystack(parser)
     _add_seed(parser)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qrag_jax.eval.facts import score_facts
-from qrag_jax.eval.pickers import Picker, check_steps
+from qrag_jax.eval.pickers import Picker
 from qrag_jax.eval.records import QueryRecord, Row, make_records, summarise
 from qrag_jax.retrieval.batching import Contexts
 from qrag_jax.retrieval.tasks import Task
@@ -60,9 +60,10 @@ def evaluate(
     queries = np.arange(len(task))
     if num_questions is not None and num_questions < len(task):
         queries = np.sort(rng.permutation(len(task))[:num_questions])
+    task.check_steps(num_steps)
     contexts = task.contexts(queries, rng)
-    check_steps(contexts, num_steps)
     num_chunks = contexts.chunks.shape[1]
+    read_as_text = () if isinstance(task.texts, np.ndarray) else ("untrained", "single_step")
     rows, records = [], []
     for method, picker in pickers.items():
         if report is not None:
@@ -74,7 +75,7 @@ def evaluate(
         trained = method == "trained"
         names: dict[str, Any] = {
             "method": method,
-            "mode": labels.mode if trained else "none" if method == "bm25" else "text",
+            "mode": labels.mode if trained else "text" if method in read_as_text else "none",
             "positions": labels.positions if trained else "none",
             "seed": labels.seed,
         }

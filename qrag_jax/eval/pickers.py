@@ -13,7 +13,7 @@ from qrag_jax.retrieval.bm25 import Bm25Index
 from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig, Retriever, retriever_around
 from qrag_jax.retrieval.search import Progress, Texts, make_index
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import UsageError
 
 # (contexts, num_steps) -> (chosen chunks int [batch, T] in order of retrieval, their scores float [batch, T])
 Picker = Callable[[Contexts, int], tuple[np.ndarray, np.ndarray]]
@@ -39,7 +39,9 @@ def multi_step_picker(
 
 def untrained_retriever(loaded: LoadedEncoder, model: ModelConfig, env: EnvConfig) -> Retriever:
     """An encoder as it was published, in the same multi-step search: state text against chunk text, no positions."""
-    spec = EncoderSpec("as given", None, window=model.encoder.window, question_window=model.encoder.question_window)
+    spec = EncoderSpec(
+        "as given", num_layers=None, window=model.encoder.window, question_window=model.encoder.question_window
+    )
     text = ModelConfig(mode="text", encoder=spec, state_chunk_window=model.state_chunk_window, scale=1.0)
     return retriever_around(text, replace(env, positions="none", num_q_heads=1), loaded)
 
@@ -115,16 +117,8 @@ def make_pickers(
             untrained = untrained_retriever(loaded, retriever.model, retriever.env)
             pickers["untrained"] = multi_step_picker(untrained, texts, questions, vectors=vectors)
         if "single_step" in methods:
-            pickers["single_step"] = single_step_picker(vectors, make_embedder(loaded, window=window)(questions))
+            ask = make_embedder(loaded, window=retriever.model.encoder.question_window, long_texts="error")
+            pickers["single_step"] = single_step_picker(vectors, ask(questions))
     if "bm25" in methods:
         pickers["bm25"] = bm25_picker(texts, questions)
     return pickers
-
-
-def check_steps(contexts: Contexts, num_steps: int) -> None:
-    """Refuses contexts with fewer chunks than picks."""
-    num_chunks = (contexts.chunks >= 0).sum(1)
-    if (num_chunks < num_steps).any():
-        raise InputError(
-            f"a context of {int(num_chunks.min())} chunks cannot give {num_steps} picks: lower --num_steps"
-        )

@@ -6,18 +6,17 @@ function here is pure; a batch of environments advances in lock step, so step t 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from qrag_jax.models.network import AnyArray, Network, PyTree
 from qrag_jax.models.rope import inverse_frequencies, rotary_scores, rotation_table
 from qrag_jax.retrieval.positions import Positions, chunk_positions
-from qrag_jax.types import InputError
+from qrag_jax.types import UsageError
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,12 @@ class EnvConfig:
     fact_reward: float = 0.0
     end_at_completion: bool = False
 
+    def __post_init__(self) -> None:
+        if self.num_steps < 1 or self.num_q_heads < 1:
+            raise UsageError(f"num_steps={self.num_steps} and num_q_heads={self.num_q_heads} must be at least 1")
+        if not 0 < self.ell < self.delta:
+            raise UsageError(f"ell={self.ell} must lie above 0 and below delta={self.delta}, or intervals overlap")
+
 
 @struct.dataclass
 class Batch:
@@ -75,14 +80,6 @@ class Rollout:
     rewards: jax.Array  # float32 [batch, T]
     continues: jax.Array  # float32 [batch, T], 0 where the step ends the episode
     next_values: jax.Array  # float32 [batch, T], value of the state after the step, from the critic; 0 without one
-
-
-@runtime_checkable  # the type checks of the tests ask isinstance
-class HasMasks(Protocol):
-    """A batch or a sample of one: what is needed to see whether its episodes can be played."""
-
-    valid: Any
-    gold: Any
 
 
 # (keys [batch], q [batch, chunks], allowed [batch, chunks]) -> (actions int32 [batch], log probabilities [batch])
@@ -173,7 +170,7 @@ def rollout(
     Args:
         network: the towers.
         params: parameters of the acting network.
-        batch: environments; each must hold at least `num_steps` real chunks (`check_batch` refuses others).
+        batch: environments; each must hold at least `num_steps` real chunks (`Task.check_steps` refuses others).
         key: root key of this rollout; folded by environment number, then by step. The key is consumed.
         policy: how actions follow from Q values.
         config: the decision process.
@@ -231,21 +228,3 @@ def replay_q_values(network: Network, params: PyTree, batch: Batch, played: Roll
         q = q_values(network, params, rows[:, t : t + 1], batch, taken, step_rotation, config)
         columns.append(q[..., 0])
     return jnp.stack(columns, axis=1)
-
-
-def check_batch(batch: HasMasks, config: EnvConfig) -> None:
-    """Refuses, on the host, environments in which an episode cannot be played.
-
-    Raises:
-        InputError: fewer real chunks than steps, or no gold chunk.
-    """
-    num_chunks = np.asarray(batch.valid).sum(1)
-    if (num_chunks < config.num_steps).any():
-        worst = int(num_chunks.argmin())
-        raise InputError(
-            f"environment {worst} has {num_chunks[worst]} chunks but env.num_steps={config.num_steps} picks: "
-            "lower env.num_steps or give longer contexts"
-        )
-    num_gold = (np.asarray(batch.gold) & np.asarray(batch.valid)).sum(1)
-    if (num_gold == 0).any():
-        raise InputError(f"environment {int(num_gold.argmin())} has no gold chunk: nothing could ever be rewarded")

@@ -36,7 +36,8 @@ class EncoderSpec:
 
     Attributes:
         source: `minilm` (the embedded package), a local folder, a hub id, `scratch` (a small encoder with a vocabulary
-            of the training texts), or `vectors` (none: the data are vectors).
+            of the training texts; latent towers keep it as it was drawn), or `vectors` (none: the data are vectors).
+        revision: commit or tag of a hub id.
         num_layers: keep the first layers only; null keeps all. Depth of a `scratch` encoder.
         pooling: `mean` or `cls`; null takes what the encoder's folder says.
         normalize: divide pooled vectors by their L2 norm. The towers of Q-RAG do not.
@@ -47,6 +48,7 @@ class EncoderSpec:
     """
 
     source: str = "minilm"
+    revision: str | None = None
     num_layers: int | None = 2
     pooling: Literal["mean", "cls"] | None = None
     normalize: bool = False
@@ -226,7 +228,13 @@ def load_retriever(folder: str | Path, step: int | None = None) -> Retriever:
 
 def _make_encoder(spec: EncoderSpec, texts: Sequence[str], key: jax.Array) -> LoadedEncoder:
     if spec.source != "scratch":
-        return load_encoder(spec.source, num_layers=spec.num_layers, pooling=spec.pooling, normalize=spec.normalize)
+        return load_encoder(
+            spec.source,
+            num_layers=spec.num_layers,
+            pooling=spec.pooling,
+            normalize=spec.normalize,
+            revision=spec.revision,
+        )
     tokenizer = train_word_level(texts)
     config = EncoderConfig(
         vocab_size=tokenizer.vocab_size,

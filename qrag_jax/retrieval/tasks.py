@@ -28,6 +28,7 @@ class Task:
         texts: chunk texts (or their vectors, float32 [n, dim]) that ids of `Contexts.chunks` point to.
         questions: question texts (or vectors) that ids of `Contexts.questions` point to.
         query_ids: one per query.
+        sizes: int [queries], chunks in the context of each.
         contexts: (query numbers int [batch], generator) -> contexts of these queries; fixed contexts ignore the
             generator.
         num_left_out: queries that the task cannot pose at this length; they are not among `query_ids`.
@@ -37,11 +38,25 @@ class Task:
     texts: Sequence[str] | np.ndarray
     questions: Sequence[str] | np.ndarray
     query_ids: Sequence[str]
+    sizes: np.ndarray
     contexts: Callable[[np.ndarray, np.random.Generator], Contexts]
     num_left_out: int = 0
 
     def __len__(self) -> int:
         return len(self.query_ids)
+
+    def check_steps(self, num_steps: int) -> None:
+        """Refuses a task in which some context has fewer chunks than picks are to be made.
+
+        Raises:
+            InputError: names the query.
+        """
+        short = np.flatnonzero(self.sizes < num_steps)
+        if len(short):
+            raise InputError(
+                f"{self.name}: query {self.query_ids[int(short[0])]} has {int(self.sizes[short[0]])} chunks, which "
+                f"cannot give {num_steps} picks ({len(short)} such queries): make fewer or leave them out"
+            )
 
 
 def hidden_stories_tasks(
@@ -82,7 +97,8 @@ def hidden_stories_tasks(
             return Contexts(composed.question_ids, composed.chunks, composed.gold)
 
         left_out = stories.num_left_out + len(stories) - len(keep)
-        return Task(name, texts, stories.questions, [stories.query_ids[i] for i in keep], contexts, left_out)
+        query_ids = [stories.query_ids[i] for i in keep]
+        return Task(name, texts, stories.questions, query_ids, np.full(len(keep), num_chunks), contexts, left_out)
 
     return [at_length(num_chunks) for num_chunks in lengths]
 
@@ -106,7 +122,8 @@ def examples_task(name: str, examples: Sequence[Example]) -> Task:
             gold[row, list(examples[query].gold)] = True
         return Contexts(questions[queries], ids, gold)
 
-    return Task(name, list(text_ids), list(question_ids), [e.query_id for e in examples], contexts)
+    sizes = np.array([len(row) for row in chunks])
+    return Task(name, list(text_ids), list(question_ids), [e.query_id for e in examples], sizes, contexts)
 
 
 def vectors_task(name: str, task: VectorTask) -> Task:
@@ -123,4 +140,5 @@ def vectors_task(name: str, task: VectorTask) -> Task:
         batch = stack_episodes(task, queries, width)
         return Contexts(batch.question_ids, np.where(batch.valid, batch.chunks, PADDING), batch.gold)
 
-    return Task(name, task.chunk_vectors, task.question_vectors, task.query_ids, contexts)
+    sizes = np.array([len(row) for row in task.chunks])
+    return Task(name, task.chunk_vectors, task.question_vectors, task.query_ids, sizes, contexts)

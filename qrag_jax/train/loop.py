@@ -17,7 +17,6 @@ from qrag_jax.checkpoint import save_checkpoint
 from qrag_jax.config import to_dict
 from qrag_jax.models.network import PyTree
 from qrag_jax.retrieval.batching import Packer, Sample, materialise
-from qrag_jax.retrieval.env import check_batch
 from qrag_jax.retrieval.retriever import Retriever, new_retriever, retriever_files
 from qrag_jax.retrieval.tasks import Task
 from qrag_jax.train.q_learner import Learner, LearnerState, make_learner
@@ -46,12 +45,12 @@ def train(config: RunConfig, task: Task, out: Path | None = None, report: Report
         InputError: a context that cannot be played, or a loss that is not finite.
     """
     report = _silent if report is None else report
+    task.check_steps(config.env.num_steps)
     key_params, key_run = jax.random.split(jax.random.key(config.seed))
     embed_progress = lambda done, of: report("embed", done, of, {})  # noqa: E731
     retriever, rows, num_cut = new_retriever(config.model, config.env, task.texts, key_params, embed_progress)
     questions, _ = retriever.rows(task.questions, "question")
     sampler = make_sampler(task, Packer(), config)
-    check_batch(sampler(0), config.env)
     learner = make_learner(retriever.network, config.env, config.learner, config.num_updates)
     state = learner.init(retriever.params, key_run)
     update = jitted_update(learner)
@@ -60,11 +59,16 @@ def train(config: RunConfig, task: Task, out: Path | None = None, report: Report
     for step, sample in enumerate(prefetch(sampler, config.num_updates)):
         state, metrics = update(state, chunk_pool, question_pool, sample)
         done = step + 1
-        if done % config.log_every == 0 or done == config.num_updates:
-            values = finite({name: float(value) for name, value in metrics.items()}, done)
+        last = done == config.num_updates
+        to_log = last or done % config.log_every == 0
+        to_save = last or (config.save_every is not None and done % config.save_every == 0)
+        if not (to_log or to_save):
+            continue
+        values = finite({name: float(value) for name, value in metrics.items()}, done)
+        if to_log:
             log.write(done, values)
             report("train", done, config.num_updates, values)
-        if out is not None and (done == config.num_updates or (config.save_every and done % config.save_every == 0)):
+        if to_save and out is not None:
             save_run(out, config, retriever, state, task)
     return replace(retriever, params=state.params)
 
@@ -114,6 +118,7 @@ def save_run(out: Path, config: RunConfig, retriever: Retriever, state: LearnerS
         "constants": dict(retriever.constants),
     }
     about = {"task": task.name, "num_questions": len(task), "num_left_out": task.num_left_out}
+    about["num_chunks"] = int(task.sizes.max())  # of the longest context
     return save_checkpoint(out, int(state.step), arrays, to_dict(config), retriever_files(retriever), about)
 
 

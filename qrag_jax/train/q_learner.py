@@ -207,8 +207,6 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
 
 def _check(env: EnvConfig, dim: int) -> None:
     """Refuses a decision process that the towers cannot play."""
-    if env.num_steps < 1:
-        raise UsageError(f"env.num_steps={env.num_steps} must be at least 1")
     if env.num_q_heads < 1 or dim % (2 * env.num_q_heads):
         raise UsageError(
             f"env.num_q_heads={env.num_q_heads} must be at least 1 and split the {dim} components of the towers' "

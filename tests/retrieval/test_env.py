@@ -18,7 +18,6 @@ from tiny import (
 
 from qrag_jax.retrieval.env import (
     EnvConfig,
-    check_batch,
     observe,
     q_values,
     replay_q_values,
@@ -421,21 +420,3 @@ def test_q_values_have_one_row_a_head():
 
 
 # --- refusals
-
-
-def test_check_batch_refuses_fewer_chunks_than_steps():
-    batch = make_batch(size=3, shortest=3)
-    check_batch(batch, EnvConfig(num_steps=3))
-    valid = batch.valid.at[1, 2:].set(False)
-    with pytest.raises(InputError, match="environment 1 has 2 chunks but env.num_steps=3 picks: lower env.num_steps"):
-        check_batch(batch.replace(valid=valid), EnvConfig(num_steps=3))
-
-
-def test_check_batch_refuses_an_environment_without_gold():
-    batch = make_batch(size=3)
-    with pytest.raises(InputError, match="environment 2 has no gold chunk"):
-        check_batch(batch.replace(gold=batch.gold.at[2].set(False)), EnvConfig())
-    # Gold at padding is no gold.
-    only_padding = batch.gold.at[2].set(~batch.valid[2])
-    with pytest.raises(InputError, match="environment 2 has no gold chunk"):
-        check_batch(batch.replace(gold=only_padding), EnvConfig())
