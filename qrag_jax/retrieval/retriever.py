@@ -57,6 +57,13 @@ class EncoderSpec:
     hidden_size: int = 64
     num_heads: int = 4
 
+    def __post_init__(self) -> None:
+        for name in ("window", "question_window"):
+            if getattr(self, name) < 3:
+                raise UsageError(f"{name}={getattr(self, name)} must be at least 3: [CLS], a token and [SEP]")
+        if self.num_layers is not None and self.num_layers < 1:
+            raise UsageError(f"num_layers={self.num_layers} must be at least 1, or null for all")
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -75,6 +82,12 @@ class ModelConfig:
     latent: LatentConfig = field(default_factory=LatentConfig)
     state_chunk_window: int = 64
     scale: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.state_chunk_window < 2:
+            raise UsageError(f"state_chunk_window={self.state_chunk_window} must be at least 2: a token and [SEP]")
+        if not self.scale > 0:
+            raise UsageError(f"scale={self.scale} must be above 0")
 
 
 @dataclass(frozen=True)
@@ -211,10 +224,7 @@ def load_retriever(folder: str | Path, step: int | None = None) -> Retriever:
         UsageError: no such folder or step.
         InputError: a damaged or foreign checkpoint.
     """
-    saved = load_checkpoint(folder, step=step, groups=None)
-    for group in ("params", "constants"):
-        if group not in saved.arrays:
-            raise InputError(f"{saved.folder}: no group {group!r}: this is no checkpoint of a retriever")
+    saved = load_checkpoint(folder, step=step, groups=("params", "constants"))
     source = str(saved.folder / "config.yaml")
     model = config_from_dict(ModelConfig, saved.config.get("model", {}), source)
     env = config_from_dict(EnvConfig, saved.config.get("env", {}), source)

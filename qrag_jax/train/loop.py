@@ -56,9 +56,12 @@ def train(config: RunConfig, task: Task, out: Path | None = None, report: Report
     update = jitted_update(learner)
     chunk_pool, question_pool = jax.device_put((rows, questions))
     log = _Log(out, {"num_texts": len(rows_of(rows)), "num_texts_cut": num_cut, "num_left_out": task.num_left_out})
+    report("compile", 0, 1, {})
     for step, sample in enumerate(prefetch(sampler, config.num_updates)):
         state, metrics = update(state, chunk_pool, question_pool, sample)
         done = step + 1
+        if done == 1:
+            report("compile", 1, 1, {})
         last = done == config.num_updates
         to_log = last or done % config.log_every == 0
         to_save = last or (config.save_every is not None and done % config.save_every == 0)

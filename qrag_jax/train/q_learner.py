@@ -198,7 +198,7 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
             step, opt_state = optimiser.update(gradient, state.opt_state, state.params)
             params = optax.apply_updates(state.params, step)
             target = optax.incremental_update(params, state.target_params, config.tau)
-        metrics |= {"grad_norm": optax.global_norm(gradient), "temperature": now[0], "epsilon": now[1]}
+        metrics |= {"grad_norm": optax.tree.norm(gradient), "temperature": now[0], "epsilon": now[1]}
         metrics["learning_rate"] = rate(state.step)
         return LearnerState(params, target, opt_state, state.step + 1, state.key), metrics
 

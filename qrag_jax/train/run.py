@@ -84,6 +84,14 @@ class RunConfig:
     env: EnvConfig = field(default_factory=EnvConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
 
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise UsageError(f"seed={self.seed} must be at least 0")
+        if self.num_updates < 1 or self.log_every < 1:
+            raise UsageError(f"num_updates={self.num_updates} and log_every={self.log_every} must be at least 1")
+        if self.save_every is not None and self.save_every < 1:
+            raise UsageError(f"save_every={self.save_every} must be at least 1, or null to save at the end only")
+
 
 def training_task(config: RunConfig) -> Task:
     """Reads or simulates the training data.

@@ -32,7 +32,7 @@ def test_defaults_of_demo():
     assert args == {
         "verb": "demo",
         "smoke": False,
-        "out": "runs/demo",
+        "out": None,
         "babi": None,
         "haystack": "sotu",
         "seed": 0,

@@ -153,8 +153,20 @@ def test_what_a_run_that_was_stopped_left_behind_is_no_obstacle(folder):
         ("learner.epsilon.start=2", "learner: epsilon must start and end in [0, 1]"),
         ("learner.learning_rate.warmup=1", "learner.learning_rate: need 0 <= warmup < until <= 1, got warmup=1.0"),
         ("learner.epsilon.kind=exponential", "learner.epsilon: an exponential schedule needs start and end above 0"),
+        ("data.stretch=0.5", "data.stretch=0.5 must be at least 1"),
+        ("data.batch_size=0", "data.batch_size, data.num_chunks and data.num_questions must be at least 1"),
+        ("env.num_steps=0", "env: num_steps=0 and num_q_heads=1 must be at least 1"),
+        ("env.ell=10", "env: ell=10.0 must lie above 0 and below delta=10.0"),
         ("model.latent.num_heads=3", "model.latent: width=8 must be a multiple of twice num_heads=3"),
         ("model.latent.dim=0", "model.latent: dim=0 must be at least 1"),
+        ("seed=-1", "seed=-1 must be at least 0"),
+        ("num_updates=0", "num_updates=0 and log_every=2 must be at least 1"),
+        ("log_every=0", "num_updates=3 and log_every=0 must be at least 1"),
+        ("save_every=0", "save_every=0 must be at least 1, or null to save at the end only"),
+        ("model.scale=0", "model: scale=0.0 must be above 0"),
+        ("model.state_chunk_window=1", "model: state_chunk_window=1 must be at least 2"),
+        ("model.encoder.window=2", "model.encoder: window=2 must be at least 3"),
+        ("model.encoder.num_layers=0", "model.encoder: num_layers=0 must be at least 1, or null for all"),
     ],
 )
 def test_values_out_of_range_are_refused_at_once(folder, capsys, override, message):
@@ -167,10 +179,8 @@ def test_values_out_of_range_are_refused_at_once(folder, capsys, override, messa
 @pytest.mark.parametrize(
     ("argv", "code", "message"),
     [
-        (["data.stretch=0.5"], 2, "data.stretch=0.5 must be at least 1"),
-        (["env.num_steps=0"], 2, "env.num_steps=0 must be at least 1"),
         (["env.num_q_heads=3"], 2, "env.num_q_heads=3 must be at least 1 and split the 8 components"),
-        (["env.num_steps=13"], 1, "has 12 chunks but env.num_steps=13 picks"),
+        (["env.num_steps=13"], 1, "has 12 chunks, which cannot give 13 picks"),
         (["data.paths=[babi.txt]"], 2, "does not fit data.task=worlds"),
         (["data.task=babi", "data.paths=[absent.txt]"], 2, "absent.txt"),
         (["data.task=babi", "data.paths=[bad.txt]"], 1, "bad.txt:2"),

@@ -37,7 +37,9 @@ def attention(p, x):
     out = np.zeros_like(x)
     num_heads, size = p["query"]["bias"].shape
     for head in range(num_heads):
-        query, key, value = (x @ p[name]["kernel"][:, head] + p[name]["bias"][head] for name in ("query", "key", "value"))
+        query, key, value = (
+            x @ p[name]["kernel"][:, head] + p[name]["bias"][head] for name in ("query", "key", "value")
+        )
         for token in range(len(x)):
             scores = np.exp(key @ query[token] / math.sqrt(size))
             out[token] += (scores / scores.sum()) @ value @ p["out"]["kernel"][head]
@@ -105,7 +107,9 @@ def test_actions_against_numpy():
     network = make_latent_network(LATENT, ZERO, ONE)
     params = random_params(network)
     _, table, _ = random_case(0)
-    np.testing.assert_allclose(network.actions(params, table), numpy_actions(params, np.asarray(table.vectors)), atol=2e-5)
+    np.testing.assert_allclose(
+        network.actions(params, table), numpy_actions(params, np.asarray(table.vectors)), atol=2e-5
+    )
 
 
 def test_vectors_are_standardised():

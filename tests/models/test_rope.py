@@ -53,7 +53,9 @@ def test_pairs_are_interleaved_and_slow_down():
 @pytest.mark.parametrize("num_heads", [1, 2, 4])
 def test_rotation_against_python_floats(num_heads):
     _, actions, positions = random_case()
-    expected = [rotated_by_hand(a, p, num_heads) for a, p in zip(np.asarray(actions), np.asarray(positions), strict=True)]
+    expected = [
+        rotated_by_hand(a, p, num_heads) for a, p in zip(np.asarray(actions), np.asarray(positions), strict=True)
+    ]
     np.testing.assert_allclose(rotate(actions, positions, num_heads), expected, atol=2e-5)
 
 
@@ -92,7 +94,9 @@ def test_scores_without_a_table_are_plain_inner_products(num_heads):
     state, actions, _ = random_case()
     scores = rotary_scores(state, actions, None, num_heads)
     np.testing.assert_allclose(scores.sum(0), np.asarray(actions) @ np.asarray(state), atol=1e-5)
-    np.testing.assert_allclose(scores[0], np.asarray(actions)[:, : 8 // num_heads] @ np.asarray(state)[: 8 // num_heads], atol=1e-5)
+    np.testing.assert_allclose(
+        scores[0], np.asarray(actions)[:, : 8 // num_heads] @ np.asarray(state)[: 8 // num_heads], atol=1e-5
+    )
 
 
 def test_heads_turn_as_if_they_were_vectors_of_their_own():

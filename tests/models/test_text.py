@@ -114,7 +114,10 @@ def test_actions_encode_the_rows_with_their_own_tower():
     actions = jax.jit(network.actions)(params, table)
     expected = encode_once(ENCODER, params["action"], table.tokens, table.lengths) / 4
     np.testing.assert_allclose(actions, expected, atol=1e-5)
-    assert np.abs(np.asarray(actions - encode_once(ENCODER, params["state"], table.tokens, table.lengths) / 4)).max() > 1e-2
+    assert (
+        np.abs(np.asarray(actions - encode_once(ENCODER, params["state"], table.tokens, table.lengths) / 4)).max()
+        > 1e-2
+    )
 
 
 def test_blocks_change_nothing():
@@ -154,7 +157,9 @@ def test_towers_take_gradients_of_their_own():
     network = text_network()
     params = random_params(network)
     questions, table, taken = rows_and_taken(2)
-    gradient = jax.jit(jax.grad(lambda params: jnp.sum(jnp.square(network.states(params, questions, table, taken)))))(params)
+    gradient = jax.jit(jax.grad(lambda params: jnp.sum(jnp.square(network.states(params, questions, table, taken)))))(
+        params
+    )
     assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(gradient["action"]))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient["state"]))
     assert float(jnp.abs(gradient["state"]["word_embeddings"]["embedding"]).max()) > 1e-6
@@ -165,7 +170,9 @@ def test_more_chunks_than_the_encoder_has_positions_for_are_refused():
     small = replace(ENCODER, max_positions=19)
     network = make_text_network(small, partial(init_encoder, config=small), SEP)
     params = random_params(network)
-    message = "a state of 3 chunks takes up to 20 tokens, the encoder has 19 positions: lower env.num_steps or model.state"
+    message = (
+        "a state of 3 chunks takes up to 20 tokens, the encoder has 19 positions: lower env.num_steps or model.state"
+    )
     with pytest.raises(UsageError, match=message):
         network.states(params, *rows_and_taken(3))
     shorter = make_text_network(small, partial(init_encoder, config=small), SEP, chunk_window=4)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import DIM, NETWORKS, random_params, token_rows, vector_rows
+from tiny import DIM, NETWORKS, quick_jit, random_params, token_rows, vector_rows
 
 from qrag_jax.retrieval.batching import Contexts, Packer, materialise, stretched_indices
 from qrag_jax.retrieval.env import Batch, EnvConfig, rollout
@@ -74,7 +74,8 @@ def test_shapes_stay_and_only_grow():
 def test_batches_of_one_task_have_one_shape():
     packer, rng = Packer(), np.random.default_rng(0)
     shapes = {
-        tuple(jax.tree.leaves(jax.tree.map(np.shape, packer(random_contexts(rng, pool=40, batch=8))))) for _ in range(20)
+        tuple(jax.tree.leaves(jax.tree.map(np.shape, packer(random_contexts(rng, pool=40, batch=8)))))
+        for _ in range(20)
     }
     assert len(shapes) == 1
 
@@ -83,7 +84,9 @@ def test_batches_of_one_task_have_one_shape():
 def test_a_packed_batch_has_the_q_values_of_the_naive_one(kind):
     """The naive batch embeds every chunk of every context for itself."""
     rng = np.random.default_rng(1)
-    pool, asked = (token_rows(rng, 9, 6), token_rows(rng, 5, 5)) if kind == "text" else (vector_rows(rng, 9), vector_rows(rng, 5))
+    pool, asked = (
+        (token_rows(rng, 9, 6), token_rows(rng, 5, 5)) if kind == "text" else (vector_rows(rng, 9), vector_rows(rng, 5))
+    )
     contexts = random_contexts(rng)
     indices, lengths = stretched_indices(rng, contexts.chunks >= 0, 3.0)
     packed = jax.jit(materialise)(pool, asked, Packer(multiple=4)(contexts, indices, lengths))
@@ -101,7 +104,7 @@ def test_a_packed_batch_has_the_q_values_of_the_naive_one(kind):
     assert len(jax.tree.leaves(packed.table)[0]) <= 12 < size * num_chunks
     network = NETWORKS[kind]()
     params = random_params(network)
-    play = jax.jit(lambda batch: rollout(network, params, batch, jax.random.key(0), make_greedy(), EnvConfig()))
+    play = quick_jit(lambda batch: rollout(network, params, batch, jax.random.key(0), make_greedy(), EnvConfig()))
     found, expected = play(packed), play(naive)
     np.testing.assert_array_equal(found.actions, expected.actions)
     np.testing.assert_allclose(found.q_values, expected.q_values, atol=1e-5)

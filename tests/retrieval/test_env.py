@@ -11,6 +11,7 @@ from tiny import (
     linear_network,
     make_batch,
     position_by_definition,
+    quick_jit,
     random_params,
     rotated_by_definition,
     select_environments,
@@ -27,7 +28,7 @@ from qrag_jax.retrieval.env import (
 )
 from qrag_jax.retrieval.policy import make_boltzmann, make_greedy
 from qrag_jax.train.returns import state_value
-from qrag_jax.types import InputError
+from qrag_jax.types import UsageError
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 MODES = ("relative", "absolute", "none")
@@ -60,7 +61,7 @@ def compiled(kind, config=EnvConfig(), policy="boltzmann"):  # noqa: B008
         }[policy]()
         return rollout(NETWORKS[kind](), params, batch, key, chosen, config, critic, soft_value)
 
-    return jax.jit(run)
+    return quick_jit(run)
 
 
 def play(kind, batch, config=EnvConfig(), policy="boltzmann", key=0, epsilon=0.3, script=(0, 0, 0), params=None):  # noqa: B008
@@ -218,7 +219,7 @@ def test_a_given_index_is_used_and_changes_nothing():
     network, batch = linear_network(), make_batch()
     params = random_params(network)
 
-    @jax.jit
+    @quick_jit
     def run(index):
         key = jax.random.key(0)
         return rollout(network, params, batch, key, make_greedy(), EnvConfig(), action_vectors=index)
@@ -282,7 +283,9 @@ def test_the_state_depends_on_document_order():
     """The same two vectors, taken at swapped places of the document, are another state."""
     batch, config = make_batch("latent"), EnvConfig(positions="none")
     swapped = batch.replace(chunks=batch.chunks[:, jnp.array([3, 1, 2, 0, 4, 5, 6])])
-    plain, other = (np.asarray(play("latent", b, config, "scripted", script=(0, 3, 1)).q_values) for b in (batch, swapped))
+    plain, other = (
+        np.asarray(play("latent", b, config, "scripted", script=(0, 3, 1)).q_values) for b in (batch, swapped)
+    )
     assert np.abs(plain - other)[:, 2].min() > 1e-5
 
 
@@ -320,7 +323,7 @@ def test_a_batch_is_a_loop_and_a_vmap_over_single_environments(kind):
         alone = select_environments(batch, env[None])
         return rollout(network, params, alone, jax.random.key(0), policy, EnvConfig())
 
-    mapped = jax.jit(jax.vmap(single))(jnp.arange(4, dtype=jnp.int32))
+    mapped = quick_jit(jax.vmap(single))(jnp.arange(4, dtype=jnp.int32))
     np.testing.assert_array_equal(mapped.actions[:, 0], together.actions)
     for name in ("q_values", "log_probs", "rewards", "positions"):
         close(getattr(mapped, name)[:, 0], getattr(together, name))
@@ -368,7 +371,7 @@ def test_gradients_flow_through_the_chosen_q_values_only():
     network = linear_network()
     params = random_params(network)
 
-    @jax.jit
+    @quick_jit
     def gradients(weights):
         def weighted(params):
             policy = make_boltzmann(0.5, 0.3)
@@ -420,3 +423,17 @@ def test_q_values_have_one_row_a_head():
 
 
 # --- refusals
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_steps": 0}, "num_steps=0 and num_q_heads=1 must be at least 1"),
+        ({"num_q_heads": 0}, "num_steps=3 and num_q_heads=0 must be at least 1"),
+        ({"ell": 10.0}, "ell=10.0 must lie above 0 and below delta=10.0"),
+        ({"ell": 0.0}, "ell=0.0 must lie above 0"),
+    ],
+)
+def test_a_process_out_of_range_is_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        EnvConfig(**options)

@@ -68,9 +68,7 @@ def test_log_probs_by_hand():
     np.testing.assert_allclose(jnp.exp(log_probs_of(q, allowed, 0.5, 0.2)), [0.3, 0, 0.7], rtol=1e-6)
 
 
-@given(
-    st.floats(0.05, 5), st.floats(0, 1), st.sampled_from([None, 1, 2, 3, 6]), st.integers(0, 1000)
-)
+@given(st.floats(0.05, 5), st.floats(0, 1), st.sampled_from([None, 1, 2, 3, 6]), st.integers(0, 1000))
 def test_log_probs_against_the_mixture(temperature, epsilon, top_k, seed):
     rng = np.random.default_rng(seed)
     q = rng.normal(size=6).astype(np.float32)

@@ -6,13 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import LATENT
+from tiny import LATENT, quick_jit
 
 from qrag_jax.checkpoint import save_checkpoint
 from qrag_jax.config import to_dict
 from qrag_jax.models.embedder import make_embedder
 from qrag_jax.models.encoder import EncoderConfig, init_encoder
-from qrag_jax.models.network import TokenRows, VectorRows
 from qrag_jax.models.sources import PACKAGE_MODULE
 from qrag_jax.models.tokenizer import train_word_level
 from qrag_jax.models.weights import LoadedEncoder, load_encoder, save_encoder
@@ -57,7 +56,7 @@ def greedy_q(retriever, rows):
     contexts = Contexts(np.arange(2, dtype=np.int32), np.tile(np.arange(6, dtype=np.int32), (2, 1)), np.eye(2, 6) > 0)
     questions, _ = retriever.rows(QUESTIONS, "question")
     batch = materialise(*jax.device_put((rows, questions)), jax.device_put(Packer(multiple=2)(contexts)))
-    played = jax.jit(
+    played = quick_jit(
         lambda params: rollout(retriever.network, params, batch, jax.random.key(0), make_greedy(), retriever.env)
     )(retriever.params)
     return played.actions, played.q_values
@@ -137,7 +136,9 @@ def test_towers_around_an_encoder():
     tokenizer = train_word_level(TEXTS)
     config = EncoderConfig(tokenizer.vocab_size, 8, 1, 2, 16, max_positions=32)
     params = jax.jit(init_encoder, static_argnums=1)(jax.random.key(0), config)
-    retriever = retriever_around(model_of("text"), replace(ENV, positions="none"), LoadedEncoder(config, params, tokenizer))
+    retriever = retriever_around(
+        model_of("text"), replace(ENV, positions="none"), LoadedEncoder(config, params, tokenizer)
+    )
     rows, _ = retriever.rows(TEXTS, "chunk")
     _, q = greedy_q(retriever, rows)
     embed = make_embedder(LoadedEncoder(config, params, tokenizer), window=8)
@@ -231,5 +232,3 @@ def test_vectors_and_texts_are_not_mixed_up(made):
     if made[0].model.mode == "text":
         with pytest.raises(UsageError, match="text mode reads texts"):
             made[0].rows(vectors, "chunk")
-
-

@@ -48,7 +48,11 @@ def test_examples_by_hand():
     assert contexts.questions.tolist() == [1, 0, 1]
     # Padded to the longest example of all, so that every batch has one shape.
     assert contexts.chunks.tolist() == [[1, 3, -1, -1], [0, 1, 2, -1], [1, 3, -1, -1]]
-    assert contexts.gold.tolist() == [[True, True, False, False], [False, False, True, False], [True, True, False, False]]
+    assert contexts.gold.tolist() == [
+        [True, True, False, False],
+        [False, False, True, False],
+        [True, True, False, False],
+    ]
     repeated = task.contexts(np.array([2]), np.random.default_rng(0))
     assert texts_of(task, repeated.chunks[0]) == ["z", "z", "x", "v"]  # a text may stand twice in a context
     assert repeated.gold.tolist() == [[False, False, False, True]]
@@ -58,6 +62,16 @@ def test_examples_ignore_the_generator():
     task = examples_task("mine", make_examples())
     one, other = (task.contexts(np.arange(3), np.random.default_rng(seed)) for seed in range(2))
     np.testing.assert_array_equal(one.chunks, other.chunks)
+
+
+def test_fewer_chunks_than_picks_are_refused_for_every_query():
+    """Not for the first batch alone: the short one may come late."""
+    task = examples_task("mine", make_examples())
+    assert task.sizes.tolist() == [3, 2, 4]
+    task.check_steps(2)
+    message = "mine: query b has 2 chunks, which cannot give 3 picks .1 such queries.: lower the number of steps"
+    with pytest.raises(InputError, match=message):
+        task.check_steps(3)
 
 
 def test_no_example_is_refused():
@@ -89,6 +103,7 @@ def test_hidden_stories_keep_their_facts_in_order_and_mark_the_gold():
 
 def test_stories_that_do_not_fit_are_left_out_and_counted():
     short, long = hidden_stories_tasks("two", make_stories(), make_haystack(), (4, 8))
+    assert short.sizes.tolist() == [4, 4] and long.sizes.tolist() == [8, 8, 8]
     assert list(short.query_ids) == ["q0", "q1"] and short.num_left_out == 2  # one was left out before
     assert list(long.query_ids) == ["q0", "q1", "q2"] and long.num_left_out == 1
     # Query numbers of a task are those of its own query_ids.
@@ -113,7 +128,9 @@ def test_a_sentence_that_is_a_fact_is_no_noise():
 def test_a_shared_haystack_bounds_the_distinct_chunks():
     (shared,) = hidden_stories_tasks("two", make_stories(), make_haystack(), (8,), shared_haystack=6)
     (free,) = hidden_stories_tasks("two", make_stories(), make_haystack(), (8,))
-    noise = lambda task: len(set(np.unique(task.contexts(np.zeros(64, int), np.random.default_rng(0)).chunks)) - set(range(5)))  # noqa: E731
+    noise = lambda task: len(
+        set(np.unique(task.contexts(np.zeros(64, int), np.random.default_rng(0)).chunks)) - set(range(5))
+    )  # noqa: E731
     assert noise(shared) <= 6 < noise(free)
 
 
@@ -141,11 +158,14 @@ def test_vectors_by_hand():
     assert contexts.questions.tolist() == [1, 0]
     assert contexts.chunks.tolist() == [[3, 0, 2], [1, 2, PADDING]]
     assert contexts.gold.tolist() == [[False, False, True], [True, True, False]]
+    assert task.sizes.tolist() == [3, 2]
     # A batch of short episodes has the shape of all others.
     assert task.contexts(np.array([1]), np.random.default_rng(0)).chunks.shape == (1, 3)
 
 
 def test_vectors_of_unequal_widths_are_refused():
-    task = make_vector_task(np.ones((2, 3), np.float32), np.ones((1, 4), np.float32), [("x", {"question": 0, "gold": [0]})])
+    task = make_vector_task(
+        np.ones((2, 3), np.float32), np.ones((1, 4), np.float32), [("x", {"question": 0, "gold": [0]})]
+    )
     with pytest.raises(InputError, match="mine: chunk vectors have 3 components, question vectors 4"):
         vectors_task("mine", task)

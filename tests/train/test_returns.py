@@ -242,7 +242,9 @@ def test_value_does_not_depend_on_the_order_of_chunks():
     order = rng.permutation(7)
     for kind in KINDS:
         found = values(jnp.asarray(q[:, order]), jnp.asarray(allowed[order]), jnp.float32(0.2), kind, 2)
-        np.testing.assert_allclose(found, values(jnp.asarray(q), jnp.asarray(allowed), jnp.float32(0.2), kind, 2), rtol=1e-5)
+        np.testing.assert_allclose(
+            found, values(jnp.asarray(q), jnp.asarray(allowed), jnp.float32(0.2), kind, 2), rtol=1e-5
+        )
 
 
 # --- loss
