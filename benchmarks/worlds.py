@@ -38,6 +38,7 @@ EXPERIMENTS = {
     "two_facts": ("worlds2_latent.yaml", ["num_updates=3000"]),  # the demo's run, shorter
     "two_facts_absolute": ("worlds2_latent.yaml", ["num_updates=3000", "env.positions=absolute"]),
     "two_facts_none": ("worlds2_latent.yaml", ["num_updates=3000", "env.positions=none"]),
+    "two_facts_sparse": ("worlds2_latent.yaml", ["num_updates=3000", "env.fact_reward=0"]),  # the paper's reward
     "three_facts": ("worlds3_latent.yaml", []),
     "two_facts_text": ("worlds2_text.yaml", []),
 }
@@ -65,7 +66,8 @@ def run(name: str, seed: int, smoke: bool) -> tuple[list[Row], dict]:
     baselines = ("untrained", "single_step", "bm25") if seed == 0 and name in ("two_facts", "three_facts") else ()
     rows: list[Row] = []
     pickers = None
-    for task in hidden_stories_tasks(f"worlds{config.data.num_facts}", worlds, haystack, lengths):
+    sparse = "" if config.env.fact_reward else " sparse reward"
+    for task in hidden_stories_tasks(f"worlds{config.data.num_facts}{sparse}", worlds, haystack, lengths):
         pickers = pickers or make_pickers(retriever, task.texts, task.questions, ("trained", *baselines))
         labels = Labels(config.model.mode, config.env.positions, seed, config.data.num_chunks)
         rows += evaluate(task, pickers, config.env.num_steps, labels)[0]

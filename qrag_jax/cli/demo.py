@@ -21,6 +21,7 @@ from qrag_jax.data.worlds import simulate_stories
 from qrag_jax.eval.harness import Labels
 from qrag_jax.eval.records import Row, write_records, write_rows
 from qrag_jax.eval.report import format_table, plot_rows, write_markdown
+from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.retriever import Retriever, load_retriever
 from qrag_jax.retrieval.tasks import Task, hidden_stories_tasks
 from qrag_jax.train.loop import train
@@ -34,8 +35,8 @@ _VALID_SEED = 1_000_003  # worlds of the valid split never occur in training, wh
 
 
 def demo_config(seed: int, haystack: str, smoke: bool) -> RunConfig:
-    """The demo's run: latent towers on two-fact worlds, the defaults of every config class but for the sizes."""
-    config = RunConfig(seed=seed, data=DataConfig(haystack=haystack))
+    """The demo's run: `configs/qrag/worlds2_latent.yaml`, which is all defaults but for the reward of every fact."""
+    config = RunConfig(seed=seed, data=DataConfig(haystack=haystack), env=EnvConfig(fact_reward=0.2))
     if not smoke:
         return config
     data = replace(config.data, num_questions=500, max_haystack_sentences=400, batch_size=32)

@@ -76,7 +76,7 @@ class RunConfig:
     """
 
     seed: int = 0
-    num_updates: int = 5000
+    num_updates: int = 4000
     log_every: int = 50
     save_every: int | None = None
     data: DataConfig = field(default_factory=DataConfig)

@@ -69,7 +69,7 @@ def test_fewer_chunks_than_picks_are_refused_for_every_query():
     task = examples_task("mine", make_examples())
     assert task.sizes.tolist() == [3, 2, 4]
     task.check_steps(2)
-    message = "mine: query b has 2 chunks, which cannot give 3 picks .1 such queries.: lower the number of steps"
+    message = "mine: query b has 2 chunks, which cannot give 3 picks .1 such queries."
     with pytest.raises(InputError, match=message):
         task.check_steps(3)
 
@@ -77,6 +77,11 @@ def test_fewer_chunks_than_picks_are_refused_for_every_query():
 def test_no_example_is_refused():
     with pytest.raises(InputError, match="mine: no example"):
         examples_task("mine", [])
+
+
+def test_an_example_without_gold_is_refused():
+    with pytest.raises(InputError, match="mine: query d has no gold chunk"):
+        examples_task("mine", [*make_examples(), Example("d", "Why?", ("x", "y"), ())])
 
 
 # --- hidden stories

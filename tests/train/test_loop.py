@@ -1,0 +1,276 @@
+import importlib.util
+import json
+import math
+import shutil
+import threading
+from dataclasses import replace
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import LATENT
+
+from qrag_jax.checkpoint import checkpoint_steps, load_checkpoint
+from qrag_jax.config import config_from_dict
+from qrag_jax.data.vector_task import make_vector_task
+from qrag_jax.models.network import VectorRows
+from qrag_jax.models.sources import PACKAGE_MODULE
+from qrag_jax.retrieval.batching import Contexts, Packer
+from qrag_jax.retrieval.env import EnvConfig
+from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig, load_retriever, new_retriever
+from qrag_jax.retrieval.search import make_index, search
+from qrag_jax.retrieval.tasks import examples_task, vectors_task
+from qrag_jax.train.loop import finite, jitted_update, prefetch, train
+from qrag_jax.train.q_learner import Learner, LearnerConfig, LearnerState
+from qrag_jax.train.run import DataConfig, RunConfig
+from qrag_jax.train.schedules import ScheduleConfig
+from qrag_jax.types import Example, InputError
+
+NAMES = [f"{a} {b}" for a in ("old", "new", "red", "tall") for b in ("cat", "dog", "hat", "key", "box")]
+SCRATCH = EncoderSpec("scratch", num_layers=1, window=8, question_window=6, hidden_size=8, num_heads=2)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """The loop compiles for itself: as little optimisation as possible, for programs that run a few times."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture(autouse=True)
+def own_traces():
+    """chex counts traces over the whole process."""
+    chex.clear_trace_counter()
+
+
+def make_vectors_task(size=12, scale=1.0):
+    rng = np.random.default_rng(0)
+    rows = [{"question": i % 5, "gold": [i % 12, (i + 3) % 12]} for i in range(size)]
+    chunks, questions = (rng.normal(size=(n, 6)).astype(np.float32) * np.float32(scale) for n in (12, 5))
+    return vectors_task(
+        "vectors", make_vector_task(chunks, questions, [(f"line {i}", row) for i, row in enumerate(rows)])
+    )
+
+
+def make_texts_task(size=10):
+    examples = [
+        Example(
+            f"q{i}", f"where is {NAMES[i]}", tuple(f"the {name} is here" for name in NAMES[i : i + 4 + i % 3]), (0, 2)
+        )
+        for i in range(size)
+    ]
+    return examples_task("texts", examples)
+
+
+def make_config(source="vectors", mode="latent", **options):
+    spec = EncoderSpec("vectors") if source == "vectors" else SCRATCH
+    model = ModelConfig(mode=mode, encoder=spec, latent=LATENT, state_chunk_window=6)
+    data = DataConfig(task="vectors" if source == "vectors" else "jsonl", paths=("given",), batch_size=4, stretch=1.0)
+    fixed = {"num_updates": 3, "log_every": 2, "env": EnvConfig(num_steps=2), "data": data, "model": model}
+    return RunConfig(**(fixed | options))
+
+
+def read_metrics(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """(folder, config, returned retriever, reports) of a run over vectors."""
+    chex.clear_trace_counter()
+    folder, reports = tmp_path_factory.mktemp("run") / "new", []
+    config = make_config(num_updates=5, save_every=2)
+    retriever = train(config, make_vectors_task(), folder, lambda *report: reports.append(report))
+    return folder, config, retriever, reports
+
+
+# --- what a run leaves
+
+
+def test_metrics_are_one_json_object_a_logged_step(run):
+    facts, *steps = read_metrics(run[0])
+    assert facts == {"data": {"num_texts": 12, "num_texts_cut": 0, "num_left_out": 0}}
+    assert [line["step"] for line in steps] == [2, 4, 5]  # every second, and the last
+    for line in steps:
+        assert {"loss", "return", "complete", "q", "target", "grad_norm", "learning_rate", "seconds"} <= set(line)
+        assert all(math.isfinite(value) for value in line.values())
+    assert [line["seconds"] for line in steps] == sorted(line["seconds"] for line in steps)
+
+
+def test_progress_is_reported(run):
+    trained = [report for report in run[3] if report[0] == "train"]
+    assert [(done, of) for _, done, of, _ in trained] == [(2, 5), (4, 5), (5, 5)]
+    assert all("loss" in metrics for *_, metrics in trained)
+
+
+def test_the_checkpoint_stands_alone(run):
+    folder, config, retriever, _ = run
+    assert checkpoint_steps(folder) == [2, 4, 5]
+    saved = load_checkpoint(folder)
+    assert saved.step == 5
+    assert set(saved.arrays) == {"params", "target_params", "opt_state", "step", "key", "constants"}
+    assert int(saved.arrays["step"]) == 5
+    np.testing.assert_array_equal(
+        jax.random.key_data(saved.arrays["key"]), jax.random.key_data(jax.random.split(jax.random.key(0))[1])
+    )
+    assert config_from_dict(RunConfig, saved.config, "saved") == config
+    assert saved.metadata["task"] == "vectors" and saved.metadata["num_questions"] == 12
+    jax.tree.map(np.testing.assert_array_equal, saved.arrays["params"], retriever.params)
+    leaves = zip(*(jax.tree.leaves(saved.arrays[group]) for group in ("params", "target_params")), strict=True)
+    assert any((online != target).any() for online, target in leaves)
+
+
+def test_a_moved_run_gives_the_same_q_values(run, tmp_path):
+    folder, _, retriever, _ = run
+    shutil.copytree(folder, tmp_path / "moved")
+    loaded = load_retriever(tmp_path / "moved")
+    task = make_vectors_task()
+    found, expected = (search(make_index(r, task.texts), task.questions[1]).steps for r in (loaded, retriever))
+    assert found == expected and len(found) == 2
+    earlier = load_retriever(tmp_path / "moved", step=2)
+    assert search(make_index(earlier, task.texts), task.questions[1]).steps != expected
+
+
+@pytest.mark.parametrize("mode", ["latent", pytest.param("text", marks=pytest.mark.slow)])
+def test_a_run_over_texts_needs_its_folder_alone(mode, tmp_path, monkeypatch):
+    """Saved, moved, and read where the embedded package is not installed."""
+    task = make_texts_task()
+    trained = train(make_config("texts", mode), task, tmp_path / "run")
+    shutil.move(tmp_path / "run", tmp_path / "moved")
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == PACKAGE_MODULE else find_spec(name, *rest)
+    )
+    loaded = load_retriever(tmp_path / "moved")
+    found, expected = (search(make_index(r, task.texts), task.questions[3]).steps for r in (loaded, trained))
+    assert [step.chunk for step in found] == [step.chunk for step in expected]
+    np.testing.assert_allclose([s.q_value for s in found], [s.q_value for s in expected], rtol=1e-5)
+    config = make_config("texts", mode)
+    fresh, _, _ = new_retriever(config.model, config.env, task.texts, jax.random.split(jax.random.key(0))[0])
+    changed = [(a != b).any() for a, b in zip(*map(jax.tree.leaves, (fresh.params, loaded.params)), strict=True)]
+    assert any(changed)  # the trained towers were saved, not those that they started from
+
+
+def test_same_seed_same_run_bit_for_bit(run, tmp_path):
+    folder, config, retriever, _ = run
+    again = train(config, make_vectors_task(), tmp_path)
+    jax.tree.map(np.testing.assert_array_equal, retriever.params, again.params)
+    without_time = lambda path: [{k: v for k, v in line.items() if k != "seconds"} for line in read_metrics(path)]  # noqa: E731
+    assert without_time(tmp_path) == without_time(folder)
+    other = train(replace(config, seed=1), make_vectors_task())
+    assert any((a != b).any() for a, b in zip(*map(jax.tree.leaves, (retriever.params, other.params)), strict=True))
+
+
+# --- what stops a run
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
+    """The parameters leave all bounds at the first update; the second loss tells, and nothing is saved after that."""
+    config = make_config(
+        num_updates=6, log_every=4, save_every=1, learner=LearnerConfig(learning_rate=ScheduleConfig(1e30, 1e30))
+    )
+    with pytest.raises(InputError, match="not finite; the run stops. Lower learner.learning_rate"):
+        train(config, make_vectors_task(), tmp_path)
+    assert max(checkpoint_steps(tmp_path), default=0) <= 1
+    assert all(math.isfinite(value) for line in read_metrics(tmp_path)[1:] for value in line.values())
+
+
+def test_finite_names_what_is_not():
+    assert finite({"loss": 1.0}, 3) == {"loss": 1.0}
+    with pytest.raises(InputError, match="update 3: loss, q not finite"):
+        finite({"loss": math.nan, "return": 0.0, "q": math.inf}, 3)
+
+
+def test_fewer_chunks_than_steps_are_refused_before_anything_is_made(tmp_path):
+    reports = []
+    with pytest.raises(InputError, match="texts: query q0 has 4 chunks, which cannot give 5 picks"):
+        train(
+            make_config("texts", env=EnvConfig(num_steps=5)),
+            make_texts_task(),
+            tmp_path / "run",
+            lambda *r: reports.append(r),
+        )
+    assert not reports and not (tmp_path / "run").exists()
+
+
+def test_a_question_beyond_its_window_is_refused(tmp_path):
+    examples = [Example("q", "where is the very old and tall cat", ("a b", "c d"), (0,))]
+    with pytest.raises(InputError, match="where is the very old and tall cat"):
+        train(make_config("texts"), examples_task("texts", examples), tmp_path)
+
+
+# --- one compiled update
+
+
+def counting_learner():
+    """Its update counts the steps and shows the batch."""
+
+    def update(state, batch):
+        return state.replace(step=state.step + 1), {"questions": batch.questions.vectors, "chunks": batch.table.vectors}
+
+    return Learner(lambda params, key: params, update)
+
+
+def update_once():
+    """A fresh jitted update, called once: (update, its result, what it took beside the state)."""
+    pool = VectorRows(jnp.arange(6.0).reshape(3, 2))
+    contexts = Contexts(np.array([1], np.int32), np.array([[2, 0]], np.int32), np.array([[True, False]]))
+    rest = (pool, pool, Packer(multiple=1)(contexts))
+    update = jitted_update(counting_learner())
+    return update, update(LearnerState({}, {}, (), jnp.zeros((), jnp.int32), jax.random.key(0)), *rest), rest
+
+
+def test_the_update_gathers_its_batch_and_donates_the_state():
+    update, (state, metrics), rest = update_once()
+    np.testing.assert_array_equal(metrics["questions"], [[2, 3]])
+    np.testing.assert_array_equal(metrics["chunks"], [[0, 1], [4, 5]])
+    later, _ = update(state, *rest)
+    assert int(later.step) == 2 and state.step.is_deleted()
+    assert update._cache_size() == 1
+
+
+def test_many_runs_fit_into_one_process():
+    """A sweep trains dozens of retrievers: traces of one run must not count against another."""
+    for _ in range(20):
+        update_once()
+
+
+# --- batches ahead of use
+
+
+def test_prefetched_batches_come_in_order():
+    assert list(prefetch(lambda step: step * 10, 6)) == [0, 10, 20, 30, 40, 50]
+    assert list(prefetch(lambda step: step, 6, first=4)) == [4, 5]
+    assert list(prefetch(lambda step: step, 3, first=3)) == []
+
+
+def test_batches_are_made_in_a_thread_and_not_all_at_once():
+    made, caller = [], threading.get_ident()
+
+    def sampler(step):
+        made.append((step, threading.get_ident()))
+        return step
+
+    batches = prefetch(sampler, 100, depth=3)
+    assert next(batches) == 0
+    batches.close()
+    steps = [step for step, _ in made]
+    assert steps == list(range(len(steps))) and 1 <= len(steps) <= 4  # what was asked for, and no batch after the end
+    assert caller not in {thread for _, thread in made}
+
+
+def test_an_error_of_the_sampler_is_raised_where_its_batch_is_due():
+    def sampler(step):
+        if step == 2:
+            raise InputError("row 2 is broken")
+        return step
+
+    batches = prefetch(sampler, 10)
+    assert [next(batches), next(batches)] == [0, 1]
+    with pytest.raises(InputError, match="row 2 is broken"):
+        next(batches)
+    assert not any("ThreadPool" in thread.name and thread.is_alive() for thread in threading.enumerate())
