@@ -13,6 +13,8 @@ from qrag_jax.retrieval.retriever import Retriever, load_retriever
 from qrag_jax.retrieval.search import check_questions, make_index, search
 from qrag_jax.types import Cost, InputError, Step, Trajectory, UsageError
 
+_MOST_SHOWN = 100  # characters of a chunk in a table
+
 
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag find`; see `qrag find --help`."""
@@ -96,9 +98,9 @@ def format_steps(found: Trajectory, chunks: Sequence[FileChunk]) -> str:
     rows = [["step", "Q value", "where", "chunk"]]
     for number, step in enumerate(found.steps, 1):
         chunk = chunks[step.chunk]
-        rows.append([f"{number:>4}", f"{step.q_value:>7.3f}", _shown(chunk.place), _shown(chunk.plain)])
+        rows.append([f"{number:>4}", f"{step.q_value:>7.3f}", _shown(chunk.place), _short(chunk.plain)])
     in_order = [chunks[i] for i in sorted(step.chunk for step in found.steps)]
-    ordered = [[_shown(chunk.place), _shown(chunk.plain)] for chunk in in_order]
+    ordered = [[_shown(chunk.place), _short(chunk.plain)] for chunk in in_order]
     return "\n".join([*_align(rows), "", "in document order:", *_align(ordered)])
 
 
@@ -131,6 +133,11 @@ def _align(rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns of one width each; the last one runs free."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     return ["  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows]
+
+
+def _short(text: str) -> str:
+    """One line of a table; `--json` has the whole text."""
+    return _shown(text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "...")
 
 
 def _shown(text: str) -> str:

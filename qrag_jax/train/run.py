@@ -43,7 +43,7 @@ class DataConfig:
 
     task: Literal["worlds", "babi", "jsonl", "vectors"] = "worlds"
     num_facts: int = 2
-    num_questions: int = 20_000
+    num_questions: int = 50_000
     paths: tuple[str, ...] = ()
     haystack: str = "sotu"
     haystack_split: Literal["train", "all"] = "train"
@@ -76,7 +76,7 @@ class RunConfig:
     """
 
     seed: int = 0
-    num_updates: int = 4000
+    num_updates: int = 5000
     log_every: int = 50
     save_every: int | None = None
     data: DataConfig = field(default_factory=DataConfig)

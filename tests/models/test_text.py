@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import ENCODER, SEP, random_params, text_network, token_rows
+from tiny import ENCODER, SEP, quick_jit, random_params, text_network, token_rows
 
 from qrag_jax.models.encoder import encode, init_encoder
 from qrag_jax.models.network import TokenRows
@@ -157,7 +157,7 @@ def test_towers_take_gradients_of_their_own():
     network = text_network()
     params = random_params(network)
     questions, table, taken = rows_and_taken(2)
-    gradient = jax.jit(jax.grad(lambda params: jnp.sum(jnp.square(network.states(params, questions, table, taken)))))(
+    gradient = quick_jit(jax.grad(lambda params: jnp.sum(jnp.square(network.states(params, questions, table, taken)))))(
         params
     )
     assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(gradient["action"]))

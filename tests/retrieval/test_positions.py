@@ -102,6 +102,8 @@ def test_taken_entries_beyond_the_document_count_as_not_taken():
     np.testing.assert_array_equal(
         relative_positions(jnp.arange(6), indices(2, 6, 9), 6), relative_positions(jnp.arange(6), indices(2), 6)
     )
+    # Padding then meets an interval of no width at all.
+    assert np.isfinite(relative_positions(jnp.arange(12), indices(2, 6, 9), 6)).all()
 
 
 def test_length_may_be_traced():

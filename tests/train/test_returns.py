@@ -212,6 +212,16 @@ def test_gradient_of_the_soft_value_is_the_policy():
     np.testing.assert_allclose(found[0, :3], softmax(np.array([0.3, -1.0, 0.8]) / 0.5), rtol=1e-5)
 
 
+@pytest.mark.parametrize("alpha", [0.5, 1e-6])
+def test_slope_of_the_soft_value_in_the_temperature_is_the_entropy(alpha):
+    """Finite under masks also where the filler over the temperature leaves the range of float32."""
+    q = alpha * np.array([0.3, -1.0, 0.8, 2.0], np.float32)
+    allowed = jnp.array([True, True, True, False])
+    found = jax.grad(state_value, argnums=2)(jnp.asarray(q)[None], allowed, jnp.float32(alpha))
+    p = softmax(q[:3].astype(np.float64) / alpha)
+    assert float(found) == pytest.approx(-(p * np.log(p)).sum(), rel=1e-4)
+
+
 def test_soft_and_expected_become_hard_as_the_temperature_falls():
     q = jnp.array([[0.3, -1.0, 0.8, 0.79]])
     allowed = jnp.array([True, True, True, False])

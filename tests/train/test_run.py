@@ -162,6 +162,10 @@ def test_dotted_overrides_reach_every_part():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
+        ("num_updates=0", "num_updates=0"),
+        ("log_every=0", "log_every=0"),
+        ("save_every=0", "save_every=0"),
+        ("seed=-1", "seed=-1"),
         ("data.stretch=0.5", "stretch"),
         ("data.batch_size=0", "batch_size"),
         ("learner.gamma=2", "gamma"),
@@ -169,6 +173,8 @@ def test_dotted_overrides_reach_every_part():
         ("env.positions=realtive", "positions"),
         ("env.num_steps=0", "num_steps"),
         ("model.latent.width=3", "width"),
+        ("model.scale=0", "scale"),
+        ("model.encoder.window=2", "window=2"),
     ],
 )
 def test_values_out_of_range_are_refused_with_their_name(override, message):
