@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 
 import chex
@@ -25,6 +25,7 @@ from qrag_jax.types import InputError
 
 # A batch's number of distinct chunks may outgrow its shape: rarely, and only at the start of a run.
 MAX_TRACES = 6
+_RUN_NUMBERS = count()
 Report = Callable[[str, int, int, dict[str, float]], None]  # (stage, done, of, metrics)
 
 
@@ -82,6 +83,7 @@ def jitted_update(learner: Learner) -> Callable[[LearnerState, PyTree, PyTree, S
     def step(state: LearnerState, chunks: PyTree, questions: PyTree, sample: Sample) -> tuple[LearnerState, dict]:
         return learner.update(state, materialise(chunks, questions, sample))
 
+    step.__name__ = f"update_{next(_RUN_NUMBERS)}"  # chex counts by place and name: a run must not count for another
     return jax.jit(chex.assert_max_traces(step, n=MAX_TRACES), donate_argnums=0)
 
 

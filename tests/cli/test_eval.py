@@ -78,7 +78,7 @@ def test_more_steps_than_chunks_is_an_error(run, tmp_path, capsys):
     path = tmp_path / "own.jsonl"
     path.write_text(json.dumps({"question": "Where?", "chunks": ["a", "b"], "gold": [1]}) + "\n")
     assert main(["eval", run, "--jsonl", str(path), "--methods", "trained"]) == 1
-    assert "2 chunks cannot give 3 picks" in capsys.readouterr().err
+    assert "2 chunks, which cannot give 3 picks" in capsys.readouterr().err
 
 
 def test_a_story_longer_than_every_context_is_an_error(run, babi, haystack, capsys):

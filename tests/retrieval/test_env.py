@@ -297,6 +297,21 @@ def test_same_key_same_run_bit_for_bit(kind):
     assert any((np.asarray(one.actions) != np.asarray(other.actions)).any() for other in others)
 
 
+def test_keys_are_folded_by_environment_and_by_step():
+    """So a resumed or a reshuffled batch draws the same, and no two draws share their noise."""
+
+    def showing_its_keys(keys, q, allowed):
+        actions, _ = make_greedy()(keys, q, allowed)
+        return actions, jax.vmap(jax.random.uniform)(keys)
+
+    network, batch = linear_network(), make_batch().replace(env=jnp.array([4, 0, 9, 2], jnp.int32))
+    root, params = jax.random.key(11), random_params(network)
+    run = lambda batch: rollout(network, params, batch, root, showing_its_keys, EnvConfig()).log_probs  # noqa: E731
+    folded = [[jax.random.fold_in(jax.random.fold_in(root, env), t) for t in range(3)] for env in (4, 0, 9, 2)]
+    expected = [[float(jax.random.uniform(key)) for key in row] for row in folded]
+    np.testing.assert_allclose(quick_jit(run)(batch), expected, rtol=1e-6)
+
+
 def test_draws_depend_on_the_number_of_the_environment():
     """Equal environments draw differently, because their numbers differ, and alike when these are equal."""
     batch = select_environments(make_batch(), [0] * 40)
@@ -388,10 +403,17 @@ def test_gradients_flow_through_the_chosen_q_values_only():
 
 def test_gradient_of_a_chosen_q_against_differences():
     batch, params = make_batch(), random_params(linear_network())
-    config = EnvConfig()
-    chosen = lambda params: play("linear", batch, config, "scripted", script=(2, 1, 3), params=params).q_values.sum()  # noqa: E731
-    gradient = jax.grad(chosen)(params)["action"]
-    step = 1e-2
+
+    @quick_jit
+    def value_and_gradient(params):
+        def total(params):
+            policy = scripted(jnp.array([2, 1, 3], jnp.int32))
+            return rollout(linear_network(), params, batch, jax.random.key(0), policy, EnvConfig()).q_values.sum()
+
+        return jax.value_and_grad(total)(params)
+
+    chosen = lambda params: value_and_gradient(params)[0]  # noqa: E731
+    gradient, step = value_and_gradient(params)[1]["action"], 1e-2
     for i, j in [(0, 0), (3, 5)]:
         moved = [chosen({**params, "action": params["action"].at[i, j].add(sign * step)}) for sign in (1, -1)]
         assert float(gradient[i, j]) == pytest.approx(float(moved[0] - moved[1]) / (2 * step), abs=1e-2)

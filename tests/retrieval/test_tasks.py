@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from qrag_jax.data.haystack import Haystack
-from qrag_jax.data.stories import StoriesBuilder
+from qrag_jax.data.stories import StoriesBuilder, select
 from qrag_jax.data.vector_task import make_vector_task
 from qrag_jax.retrieval.tasks import PADDING, examples_task, hidden_stories_tasks, vectors_task
 from qrag_jax.types import Example, InputError, UsageError
@@ -111,10 +111,11 @@ def test_stories_that_do_not_fit_are_left_out_and_counted():
     assert short.sizes.tolist() == [4, 4] and long.sizes.tolist() == [8, 8, 8]
     assert list(short.query_ids) == ["q0", "q1"] and short.num_left_out == 2  # one was left out before
     assert list(long.query_ids) == ["q0", "q1", "q2"] and long.num_left_out == 1
-    # Query numbers of a task are those of its own query_ids.
-    (middle,) = hidden_stories_tasks("two", make_stories(), make_haystack(), (2,))
-    contexts = middle.contexts(np.array([0]), np.random.default_rng(0))
-    assert texts_of(middle, contexts.chunks[0]) == ["fact 3", "fact 1"]
+    # Query numbers of a task are those of its own query_ids, also when the first story was left out.
+    (last,) = hidden_stories_tasks("two", select(make_stories(), [2, 1, 0]), make_haystack(), (3,))
+    assert list(last.query_ids) == ["q1", "q0"]
+    contexts = last.contexts(np.array([0]), np.random.default_rng(0))
+    assert texts_of(last, contexts.chunks[0]) == ["fact 0", "fact 2", "fact 4"]
 
 
 def test_lengths_share_one_pool_of_texts():

@@ -3,6 +3,7 @@ import json
 import math
 import shutil
 import threading
+import time
 from dataclasses import replace
 
 import chex
@@ -253,6 +254,7 @@ def test_batches_are_made_in_a_thread_and_not_all_at_once():
 
     def sampler(step):
         made.append((step, threading.get_ident()))
+        time.sleep(0.02)  # long enough that a second thread would take the next step
         return step
 
     batches = prefetch(sampler, 100, depth=3)
@@ -260,7 +262,8 @@ def test_batches_are_made_in_a_thread_and_not_all_at_once():
     batches.close()
     steps = [step for step, _ in made]
     assert steps == list(range(len(steps))) and 1 <= len(steps) <= 4  # what was asked for, and no batch after the end
-    assert caller not in {thread for _, thread in made}
+    threads = {thread for _, thread in made}
+    assert len(threads) == 1 and caller not in threads  # a packer is no shared object
 
 
 def test_an_error_of_the_sampler_is_raised_where_its_batch_is_due():

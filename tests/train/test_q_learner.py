@@ -86,6 +86,14 @@ def test_targets_by_hand():
     np.testing.assert_allclose(targets, [[0.3875, 1.15, 0]], rtol=1e-6)
 
 
+def test_nothing_is_bootstrapped_where_an_episode_ends():
+    """It ends at step 1 of 3, by completion: G_1 is the reward alone, whatever the values after it."""
+    played = played_by_hand().replace(continues=jnp.array([[1.0, 0.0, 0.0]]))
+    targets = rollout_targets(played, jnp.float32(0.5), replace(CONFIG, gamma=0.5, lambda_=0.5, soft_trace=True))
+    g_0 = 0.5 * (0.5 * 0.4 + 0.5 * (1 + 0.35))
+    np.testing.assert_allclose(targets[0, :2], [g_0, 1.0], rtol=1e-6)
+
+
 def test_soft_trace_targets_by_hand():
     # The next action's -alpha log pi joins the sampled return: 0.5 * 1.3 at step 1, 0.5 * 0.7 at step 0.
     config = replace(CONFIG, gamma=0.5, lambda_=0.5, soft_trace=True)
