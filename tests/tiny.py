@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from qrag_jax.models.encoder import EncoderConfig, init_encoder
 from qrag_jax.models.latent import LatentConfig, make_latent_network
@@ -53,6 +54,16 @@ def text_network(**options) -> Network:
 quick_jit = partial(
     jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """The same for all that a test module compiles, also inside the code under test: import it there."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
 
 NETWORKS = {"linear": linear_network, "latent": latent_network, "text": text_network}
 

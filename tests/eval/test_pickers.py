@@ -4,7 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import LATENT, VECTOR, position_by_definition, random_params, rotated_by_definition
+from tiny import (  # noqa: F401
+    LATENT,
+    VECTOR,
+    position_by_definition,
+    quick_compilation,
+    random_params,
+    rotated_by_definition,
+)
 
 from qrag_jax.eval.pickers import (
     bm25_picker,
@@ -120,6 +127,7 @@ def test_one_compilation_for_all_slices_of_a_shape(vectors_retriever):
     np.testing.assert_array_equal(first, multi_step_picker(retriever, chunks, questions)(make_contexts(), 2)[0])
 
 
+@pytest.mark.slow
 def test_untrained_multi_step_reads_what_it_has_taken(folder):
     """The encoder as published: question and chosen chunks as one text, against every chunk; no positions, no scale."""
     loaded = load_encoder(folder)
@@ -189,6 +197,7 @@ def test_bm25_reads_every_context_alone(padded):
 # --- all of them
 
 
+@pytest.mark.slow
 def test_all_methods_over_texts(folder):
     model = ModelConfig(
         encoder=EncoderSpec("scratch", 1, window=16, question_window=10, hidden_size=8, num_heads=2), latent=LATENT

@@ -5,7 +5,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import LATENT, VECTOR, latent_network, quick_jit, random_params, vector_rows
+from tiny import (  # noqa: F401
+    LATENT,
+    VECTOR,
+    latent_network,
+    quick_compilation,
+    quick_jit,
+    random_params,
+    vector_rows,
+)
 
 from qrag_jax.models.latent import LatentConfig, make_latent_network, order_code
 from qrag_jax.models.network import VectorRows

@@ -5,7 +5,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import ENCODER, SEP, quick_jit, random_params, text_network, token_rows
+from tiny import (  # noqa: F401
+    ENCODER,
+    SEP,
+    quick_compilation,
+    quick_jit,
+    random_params,
+    text_network,
+    token_rows,
+)
 
 from qrag_jax.models.encoder import encode, init_encoder
 from qrag_jax.models.network import TokenRows

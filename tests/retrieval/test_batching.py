@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import DIM, NETWORKS, quick_jit, random_params, token_rows, vector_rows
+from tiny import (  # noqa: F401
+    DIM,
+    NETWORKS,
+    quick_compilation,
+    quick_jit,
+    random_params,
+    token_rows,
+    vector_rows,
+)
 
 from qrag_jax.retrieval.batching import Contexts, Packer, materialise, stretched_indices
 from qrag_jax.retrieval.env import Batch, EnvConfig, rollout
@@ -80,7 +88,7 @@ def test_batches_of_one_task_have_one_shape():
     assert len(shapes) == 1
 
 
-@pytest.mark.parametrize("kind", ["latent", "text"])
+@pytest.mark.parametrize("kind", ["latent", pytest.param("text", marks=pytest.mark.slow)])
 def test_a_packed_batch_has_the_q_values_of_the_naive_one(kind):
     """The naive batch embeds every chunk of every context for itself."""
     rng = np.random.default_rng(1)

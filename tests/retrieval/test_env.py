@@ -6,11 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import logsumexp
-from tiny import (
+from tiny import (  # noqa: F401
     NETWORKS,
     linear_network,
     make_batch,
     position_by_definition,
+    quick_compilation,
     quick_jit,
     random_params,
     rotated_by_definition,
@@ -289,7 +290,7 @@ def test_the_state_depends_on_document_order():
     assert np.abs(plain - other)[:, 2].min() > 1e-5
 
 
-@pytest.mark.parametrize("kind", ["latent", "text"])
+@pytest.mark.parametrize("kind", ["latent", pytest.param("text", marks=pytest.mark.slow)])
 def test_same_key_same_run_bit_for_bit(kind):
     batch = make_batch(kind)
     one, again, *others = (play(kind, batch, key=key) for key in (3, 3, 4, 5))

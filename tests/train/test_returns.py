@@ -196,10 +196,11 @@ def test_gradient_ignores_masked_chunks_and_is_finite(kind, top_k, filler):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("num_heads", [1, 2, 3])
+@pytest.mark.parametrize("num_heads", [1, 3])
 def test_no_action_left_is_0_with_a_gradient_of_0(kind, num_heads):
     q = jnp.full((num_heads, 4), 5.0)
-    value, gradient = jax.value_and_grad(state_value, argnums=(0, 2))(q, jnp.zeros(4, bool), jnp.float32(0.1), kind)
+    slope = jax.jit(jax.value_and_grad(state_value, argnums=(0, 2)), static_argnums=3)
+    value, gradient = slope(q, jnp.zeros(4, bool), jnp.float32(0.1), kind)
     assert value == 0
     np.testing.assert_array_equal(gradient[0], jnp.zeros_like(q))
     assert gradient[1] == 0
