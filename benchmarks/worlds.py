@@ -1,6 +1,6 @@
 """Trains retrievers on simulated worlds and measures them at 1, 4, 16 and 64 times the training length.
 
-    python benchmarks/worlds.py                        # all experiments, 3 seeds: about 40 minutes on 2 cores
+    python benchmarks/worlds.py                        # all experiments, 3 seeds: about an hour and a half on 2 cores
     python benchmarks/worlds.py --only three_facts --seeds 0
     python benchmarks/worlds.py --smoke                # a minute: shows that the script runs
 
