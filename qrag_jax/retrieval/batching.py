@@ -53,8 +53,8 @@ class Contexts:
 class Packer:
     """Packs contexts into samples whose shapes stay the same from batch to batch.
 
-    The number of rows only grows: a batch with more distinct chunks raises it to a tenth above its own and costs one
-    compilation, so a run compiles a handful of times at most.
+    The number of rows only grows: a batch with more distinct chunks raises it to a tenth above its own, by half at
+    least, and costs one compilation, so a run compiles a handful of times at most.
     """
 
     def __init__(self, multiple: int = 128):
@@ -80,7 +80,9 @@ class Packer:
         valid = contexts.chunks >= 0
         distinct, inverse = np.unique(np.where(valid, contexts.chunks, contexts.chunks[:, :1]), return_inverse=True)
         if len(distinct) > self.capacity:
-            self.capacity = -(-int(1.1 * len(distinct)) // self._multiple) * self._multiple
+            # By half at least: documents of very uneven size would otherwise set a new shape again and again.
+            wanted = max(int(1.1 * len(distinct)), int(1.5 * self.capacity))
+            self.capacity = -(-wanted // self._multiple) * self._multiple
         rows = np.zeros(self.capacity, np.int32)
         rows[: len(distinct)] = distinct
         size, num_chunks = valid.shape

@@ -24,7 +24,7 @@ from qrag_jax.train.run import RunConfig, make_sampler
 from qrag_jax.types import InputError
 
 # A batch's number of distinct chunks may outgrow its shape: rarely, and only at the start of a run.
-MAX_TRACES = 16
+MAX_TRACES = 6
 _RUN_NUMBERS = count()
 Report = Callable[[str, int, int, dict[str, float]], None]  # (stage, done, of, metrics)
 

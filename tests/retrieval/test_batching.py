@@ -73,10 +73,25 @@ def test_shapes_stay_and_only_grow():
 
     assert rows(10) == 12  # 11 with a tenth of reserve, rounded up to 12
     assert [rows(n) for n in (12, 1, 5)] == [12, 12, 12]
-    assert rows(13) == 16  # 14.3 -> 16
-    assert rows(10) == 16
+    assert rows(13) == 20  # a half more than 12, rounded up to 20
+    assert rows(10) == 20
     assert rows(40) == 44
     assert packer.capacity == 44
+
+
+def test_batches_of_very_uneven_size_have_few_shapes():
+    """Log-normal sizes that creep up: what a tenth at a time would answer with a shape each."""
+    sizes = np.sort(np.random.default_rng(0).lognormal(7, 0.4, 300).astype(int))
+
+    def document(size):
+        return np.arange(size, dtype=np.int32)[None]
+
+    shapes, capacity = 1, 1.1 * sizes[0]
+    while capacity < sizes[-1]:
+        shapes, capacity = shapes + 1, 1.5 * capacity
+    packer = Packer()
+    seen = {len(packer(Contexts(np.zeros(1, np.int32), i, i == 0)).distinct) for i in map(document, sizes)}
+    assert len(seen) <= shapes <= 7
 
 
 def test_batches_of_one_task_have_one_shape():
