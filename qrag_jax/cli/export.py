@@ -1,10 +1,10 @@
-"""`qrag export`: the text encoders of a run as folders for sentence-transformers."""
+"""`qrag export`: the text encoders of a run for sentence-transformers: two towers as one Router, or one encoder."""
 
 import argparse
 from pathlib import Path
 
 from qrag_jax.cli import say
-from qrag_jax.models.export import export_sentence_transformer
+from qrag_jax.models.export import export_router, export_sentence_transformer
 from qrag_jax.models.sources import MINILM
 from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.retriever import Retriever, load_retriever
@@ -13,6 +13,10 @@ from qrag_jax.types import UsageError
 _FROZEN = (
     "This is the frozen encoder whose vectors a latent retriever reads. What was trained, a small transformer and an "
     "MLP over these vectors, is no text encoder: it stays in the run folder, and `qrag_jax` searches with it."
+)
+_STOP = (
+    "This run has learned when to stop: an action vector of its own, which belongs to no text and is left out here. "
+    "Use qrag_jax for searches that stop by themselves."
 )
 
 
@@ -26,8 +30,7 @@ def run(args: argparse.Namespace) -> int:
             f"{args.run}: was trained on given vectors and has no text encoder: there is nothing to export"
         )
     written = export_towers(retriever, folder) if retriever.model.mode == "text" else export_encoder(retriever, folder)
-    for path in written:
-        say(f"wrote {path}")
+    say(f"wrote {written}")
     if retriever.model.mode == "latent":
         say(f"the latent towers read vectors, not texts: they stay in {args.run}")
     return 0
@@ -45,32 +48,27 @@ def check_folder(folder: Path) -> None:
         raise UsageError(f"{folder}: is not empty: give a folder that is empty or not there yet")
 
 
-def export_towers(retriever: Retriever, folder: Path) -> list[Path]:
-    """Writes both towers of a text run; their constant scale is folded into the weights.
+def export_towers(retriever: Retriever, folder: Path) -> Path:
+    """Writes both towers of a text run as one Router; their constant scale is folded into the weights.
 
     Returns:
-        The folders `state` and `action`.
+        The folder itself.
     """
     encoder, model = retriever.encoder, retriever.model
     assert encoder is not None
-    windows = {"state": model.encoder.question_window, "action": model.encoder.window}
-    return [
-        export_sentence_transformer(
-            folder / role,
-            encoder.config,
-            retriever.params[role],
-            encoder.tokenizer,
-            role=role,
-            scale=1 / model.scale,
-            window=window,
-            base=base_name(model.encoder.source),
-            notes=[positions_note(retriever.env)],
-        )
-        for role, window in windows.items()
-    ]
+    return export_router(
+        folder,
+        encoder.config,
+        retriever.params,
+        encoder.tokenizer,
+        scale=1 / model.scale,
+        windows={"state": model.encoder.question_window, "action": model.encoder.window},
+        base=base_name(model.encoder.source),
+        notes=[positions_note(retriever.env), *([_STOP] if "stop" in retriever.params else [])],
+    )
 
 
-def export_encoder(retriever: Retriever, folder: Path) -> list[Path]:
+def export_encoder(retriever: Retriever, folder: Path) -> Path:
     """Writes the frozen text encoder of a latent run.
 
     Returns:
@@ -78,7 +76,7 @@ def export_encoder(retriever: Retriever, folder: Path) -> list[Path]:
     """
     encoder, spec = retriever.encoder, retriever.model.encoder
     assert encoder is not None
-    path = export_sentence_transformer(
+    return export_sentence_transformer(
         folder / "encoder",
         encoder.config,
         encoder.params,
@@ -88,7 +86,6 @@ def export_encoder(retriever: Retriever, folder: Path) -> list[Path]:
         base=base_name(spec.source),
         notes=[_FROZEN],
     )
-    return [path]
 
 
 def positions_note(env: EnvConfig) -> str:
@@ -101,7 +98,7 @@ def positions_note(env: EnvConfig) -> str:
         facts += f", delta {env.delta:g}, ell {env.ell:g}"
     return (
         f"This run was trained with {env.positions} positions ({facts}): its Q values are the dot products after the "
-        "action vector has been rotated to the chunk's position, which these folders leave out."
+        "action vector has been rotated to the chunk's position, which this folder leaves out."
     )
 
 

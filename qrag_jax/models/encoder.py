@@ -1,65 +1,27 @@
-"""BERT encoder in flax linen: token, position and type embeddings, post-norm layers, pooling.
+"""Text encoders in flax linen: embeddings, post-norm layers, pooling. BERT, RoBERTa, XLM-RoBERTa and MPNet.
 
 There is no dropout: training and inference run the same deterministic function (the authors of Q-RAG left dropout on
 in policy, critic and target; ours is off everywhere).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from qrag_jax.models.encoder_config import EncoderConfig, Pooling
+from qrag_jax.models.token_positions import NUM_BUCKETS, counted_positions, relative_buckets
 from qrag_jax.types import UsageError
 
 Params = Mapping[str, Any]
-Pooling = Literal["mean", "cls"]
-Activation = Literal["gelu", "gelu_tanh"]
 
 TOKENS_PER_BLOCK = 1024
 NUM_WIDTHS = 4  # widths that a block may be encoded at; each is compiled
 _MASKED_LOGIT = -1e30
 _SMALLEST_SQUARED_NORM = 1e-24
-
-
-@dataclass(frozen=True)
-class EncoderConfig:
-    """Shape of a BERT encoder and how its token vectors become one vector.
-
-    `activation` is part of the weights' meaning: "gelu" is the exact one of HF `gelu`, "gelu_tanh" its tanh
-    approximation (HF `gelu_new`, `gelu_pytorch_tanh`), faster on CPU. `pooling` averages the valid tokens, special
-    tokens included, or takes the first; `normalize` divides the pooled vector by its L2 norm.
-
-    Raises:
-        UsageError: a size is not positive, or `num_heads` does not divide `hidden_size`.
-    """
-
-    vocab_size: int
-    hidden_size: int = 384
-    num_layers: int = 6
-    num_heads: int = 12
-    intermediate_size: int = 1536
-    max_positions: int = 512
-    type_vocab_size: int = 2
-    layer_norm_eps: float = 1e-12
-    activation: Activation = "gelu"
-    pooling: Pooling = "mean"
-    normalize: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("vocab_size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "max_positions",
-                     "type_vocab_size"):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise UsageError(f"encoder {name}: {getattr(self, name)} is not a positive number")
-        if self.hidden_size % self.num_heads:
-            raise UsageError(f"encoder hidden_size {self.hidden_size} is not a multiple of num_heads {self.num_heads}")
-        if self.activation not in ("gelu", "gelu_tanh"):
-            raise UsageError(f"encoder activation {self.activation!r}: choose gelu or gelu_tanh")
-        if self.pooling not in ("mean", "cls"):
-            raise UsageError(f"encoder pooling {self.pooling!r}: choose mean or cls")
 
 
 class EncoderLayer(nn.Module):
@@ -68,8 +30,10 @@ class EncoderLayer(nn.Module):
     config: EncoderConfig
 
     @nn.compact
-    def __call__(self, hidden: Float[Array, "n L d"], valid: Bool[Array, "n L"]) -> Float[Array, "n L d"]:
-        """Maps token vectors to token vectors; no position attends to an invalid one."""
+    def __call__(
+        self, hidden: Float[Array, "n L d"], valid: Bool[Array, "n L"], bias: Float[Array, "heads L L"] | None = None
+    ) -> Float[Array, "n L d"]:
+        """Maps token vectors to token vectors; no position attends to an invalid one; `bias` is added to the logits."""
         config = self.config
         n, length, _ = hidden.shape
         heads = (n, length, config.num_heads, config.hidden_size // config.num_heads)
@@ -77,6 +41,7 @@ class EncoderLayer(nn.Module):
         key = nn.Dense(config.hidden_size, name="key")(hidden).reshape(heads)
         value = nn.Dense(config.hidden_size, name="value")(hidden).reshape(heads)
         logits = jnp.einsum("nqhc,nkhc->nhqk", query, key) / jnp.sqrt(jnp.float32(heads[-1]))
+        logits = logits if bias is None else logits + bias
         # A finite constant: a row without any valid token gets uniform weights, so that its gradient is finite.
         weights = jax.nn.softmax(jnp.where(valid[:, None, None, :], logits, _MASKED_LOGIT), axis=-1)
         mixed = jnp.einsum("nhqk,nkhc->nqhc", weights, value).reshape(hidden.shape)
@@ -89,7 +54,7 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """BERT without its pooler head: tokens -> vectors of the last layer. Deterministic, no dropout."""
+    """An encoder without its pooler head: tokens -> vectors of the last layer. Deterministic, no dropout."""
 
     config: EncoderConfig
 
@@ -97,8 +62,11 @@ class Encoder(nn.Module):
         """Declares the submodules; their attribute names are the names in the parameter tree."""
         config = self.config
         self.word_embeddings = _embedding(config.vocab_size, config.hidden_size)
-        self.position_embeddings = _embedding(config.max_positions, config.hidden_size)
-        self.type_embeddings = _embedding(config.type_vocab_size, config.hidden_size)
+        self.position_embeddings = _embedding(config.first_position + config.max_positions, config.hidden_size)
+        if config.type_vocab_size:
+            self.type_embeddings = _embedding(config.type_vocab_size, config.hidden_size)
+        if config.family == "mpnet":
+            self.relative_bias = _embedding(NUM_BUCKETS, config.num_heads)
         self.embeddings_norm = _layer_norm(config)
         self.layer = [EncoderLayer(config) for _ in range(config.num_layers)]
 
@@ -110,12 +78,12 @@ class Encoder(nn.Module):
             valid: True at tokens, False at padding.
 
         Raises:
-            UsageError: rows are longer than the position table.
+            UsageError: rows are longer than `config.max_positions`.
         """
         return self.contextualise(self.embed(tokens), valid)
 
     def embed(self, tokens: Int[Array, "n L"]) -> Float[Array, "n L d"]:
-        """The input of the first layer: word, position and type embeddings, normalised."""
+        """The input of the first layer: word, position and type embeddings (where there are types), normalised."""
         config = self.config
         length = tokens.shape[1]
         if length > config.max_positions:
@@ -123,14 +91,19 @@ class Encoder(nn.Module):
                 f"rows of {length} tokens, but the encoder has {config.max_positions} positions: choose a window of at "
                 f"most {config.max_positions}"
             )
-        positions = self.position_embeddings(jnp.arange(length))
-        types = self.type_embeddings(jnp.zeros_like(tokens))
-        return self.embeddings_norm(self.word_embeddings(tokens) + positions + types)
+        places = jnp.arange(length) if config.family == "bert" else counted_positions(tokens, config.padding_id)
+        total = self.word_embeddings(tokens) + self.position_embeddings(places)
+        if config.type_vocab_size:
+            total = total + self.type_embeddings(jnp.zeros_like(tokens))
+        return self.embeddings_norm(total)
 
     def contextualise(self, hidden: Float[Array, "n L d"], valid: Bool[Array, "n L"]) -> Float[Array, "n L d"]:
-        """All transformer layers on embedded tokens."""
+        """All transformer layers on embedded tokens; they share one table of relative biases, where there is one."""
+        bias = None
+        if self.config.family == "mpnet":
+            bias = jnp.moveaxis(self.relative_bias(relative_buckets(hidden.shape[1])), -1, 0)
         for layer in self.layer:
-            hidden = layer(hidden, valid)
+            hidden = layer(hidden, valid, bias)
         return hidden
 
 

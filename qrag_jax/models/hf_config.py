@@ -2,13 +2,15 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 
-from qrag_jax.models.encoder import Activation, EncoderConfig, Pooling
+from qrag_jax.models.encoder_config import FAMILIES, Activation, EncoderConfig, Pooling
+from qrag_jax.models.token_positions import NUM_BUCKETS
+from qrag_jax.models.tokenizer import TextTokenizer
 from qrag_jax.types import InputError
 
 _SIZES = {
@@ -17,12 +19,13 @@ _SIZES = {
     "num_hidden_layers": "num_layers",
     "num_attention_heads": "num_heads",
     "intermediate_size": "intermediate_size",
-    "max_position_embeddings": "max_positions",
-    "type_vocab_size": "type_vocab_size",
 }
+_POSITIONS, _TYPES, _BUCKETS = "max_position_embeddings", "type_vocab_size", "relative_attention_num_buckets"
+_CLASSES = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "mpnet": "MPNet"}
 _ACTIVATIONS: dict[str, Activation] = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 _POOLING_FLAGS: dict[str, Pooling] = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-_DEFAULT_POOLING_PATH = "1_Pooling"
+POOLING_PATH = "1_Pooling"
+ROUTER_PATH = "0_Router"
 
 
 def read_json(path: Path) -> Any:
@@ -45,28 +48,41 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
             fields are named together.
     """
     path = folder / "config.json"
+    if not path.is_file() and (folder / ROUTER_PATH).is_dir():
+        tower = folder / ROUTER_PATH / "query_0_Transformer"
+        raise InputError(f"{folder}: holds two towers, a Router of sentence-transformers: load one, such as {tower}")
     values = read_json(path)
     if not isinstance(values, dict):
         raise InputError(f"{path}: a JSON object is needed, not {type(values).__name__}")
     problems = _problems(values)
     if problems:
         raise InputError(f"{path}: " + "; ".join(problems))
+    family = values["model_type"]
     try:
-        values = _bert_config(values).to_dict()
+        values = _transformers_config(values).to_dict()
     except StrictDataclassError as error:
         raise InputError(f"{path}: transformers refuses it: {' '.join(str(error).split())}") from error
+    padding_id = values["pad_token_id"] if family in ("roberta", "xlm-roberta") else 1
+    # RoBERTa and MPNet leave the rows up to the padding id unused.
+    unused = 0 if family == "bert" else padding_id + 1
+    if values[_POSITIONS] <= unused:
+        raise InputError(f"{path}: {_POSITIONS} is {values[_POSITIONS]}, but {family} uses none of the first {unused}")
     pooling, normalize = read_pooling(folder)
     return EncoderConfig(
         **{ours: values[theirs] for theirs, ours in _SIZES.items()},
+        max_positions=values[_POSITIONS] - unused,
+        type_vocab_size=0 if family == "mpnet" else values[_TYPES],
         layer_norm_eps=float(values["layer_norm_eps"]),
         activation=_ACTIVATIONS[values["hidden_act"]],
         pooling=pooling,
         normalize=normalize,
+        family=family,
+        padding_id=padding_id,
     )
 
 
-def _bert_config(values: Mapping[str, Any]) -> Any:
-    """A `transformers.BertConfig`: it knows the defaults of every field that a file leaves out."""
+def _transformers_config(values: Mapping[str, Any]) -> Any:
+    """The config class of transformers: it knows the defaults of every field that a file leaves out."""
 
     def keep(record: logging.LogRecord) -> bool:
         return "PyTorch was not found" not in record.getMessage()
@@ -74,20 +90,27 @@ def _bert_config(values: Mapping[str, Any]) -> Any:
     # Imported here: it costs half a second. It says on import that torch is absent, which is as it should be.
     logger = logging.getLogger("transformers")
     logger.addFilter(keep)
-    from transformers import BertConfig
+    import transformers
 
+    config = getattr(transformers, f"{_CLASSES[values['model_type']]}Config")
     logger.removeFilter(keep)
-    return BertConfig.from_dict(dict(values))
+    return config.from_dict(dict(values))
 
 
 def _problems(values: Mapping[str, Any]) -> list[str]:
     problems = []
-    if values.get("model_type") != "bert":
-        problems.append(f"model_type is {values.get('model_type')!r}, only 'bert' is read")
-    for name in _SIZES:
+    family = values.get("model_type")
+    if family not in FAMILIES:
+        problems.append(f"model_type is {family!r}, only {', '.join(FAMILIES)} are read")
+    for name in (*_SIZES, _POSITIONS, *([] if family == "mpnet" else [_TYPES])):
         value = values.get(name, 1)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             problems.append(f"{name} is {value!r}, a positive integer is needed")
+    padding_id = values.get("pad_token_id", 1)
+    if family in ("roberta", "xlm-roberta") and (type(padding_id) is not int or padding_id < 0):
+        problems.append(f"pad_token_id is {padding_id!r}, an id is needed: positions count from it")
+    if family == "mpnet" and values.get(_BUCKETS, NUM_BUCKETS) != NUM_BUCKETS:
+        problems.append(f"{_BUCKETS} is {values[_BUCKETS]!r}, only {NUM_BUCKETS} is read")
     if values.get("hidden_act", "gelu") not in _ACTIVATIONS:
         problems.append(f"hidden_act is {values['hidden_act']!r}, choose one of {', '.join(_ACTIVATIONS)}")
     if values.get("position_embedding_type", "absolute") != "absolute":
@@ -100,27 +123,41 @@ def _problems(values: Mapping[str, Any]) -> list[str]:
 def read_pooling(folder: Path) -> tuple[Pooling, bool]:
     """Pooling and L2 normalisation as `modules.json` and the pooling module's `config.json` state them.
 
+    One tower of a Router has them beside its folder.
+
     Raises:
         InputError: another pooling than mean or CLS, or a module that would change the vectors (Dense, ...).
     """
-    modules_path = folder / "modules.json"
+    route = folder.name.removesuffix("_0_Transformer")
+    router_path, modules_path = folder.parent / "router_config.json", folder / "modules.json"
+    if route != folder.name and router_path.is_file():
+        router = read_json(router_path)
+        types = router.get("types") if isinstance(router, dict) else None
+        if not isinstance(types, dict):
+            raise InputError(f"{router_path}: an object with types of modules is needed")
+        modules = [{"path": name, "type": kind} for name, kind in types.items() if name.startswith(f"{route}_")]
+        return _pooling_of_modules(router_path, modules)
     if not modules_path.is_file():
-        return _read_pooling_mode(folder, _DEFAULT_POOLING_PATH), False
+        return _read_pooling_mode(folder, POOLING_PATH), False
     modules = read_json(modules_path)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise InputError(f"{modules_path}: a list of modules is needed")
+    return _pooling_of_modules(modules_path, modules)
+
+
+def _pooling_of_modules(path: Path, modules: Sequence[Mapping[str, Any]]) -> tuple[Pooling, bool]:
+    """What the modules that the file lists do to token vectors; their folders are beside it."""
     pooling: Pooling = "mean"
     normalize = False
     for module in modules:
         kind = str(module.get("type", "")).rsplit(".", 1)[-1]
         if kind == "Pooling":
-            pooling = _read_pooling_mode(folder, str(module.get("path", "")))
+            pooling = _read_pooling_mode(path.parent, str(module.get("path", "")))
         elif kind == "Normalize":
             normalize = True
         elif kind != "Transformer":
             raise InputError(
-                f"{modules_path}: module {module.get('type')!r} is not supported; only Transformer, Pooling and "
-                "Normalize are"
+                f"{path}: module {module.get('type')!r} is not supported; only Transformer, Pooling and Normalize are"
             )
     return pooling, normalize
 
@@ -128,7 +165,7 @@ def read_pooling(folder: Path) -> tuple[Pooling, bool]:
 def _read_pooling_mode(folder: Path, relative: str) -> Pooling:
     windows = PureWindowsPath(relative)
     if ".." in PurePosixPath(relative).parts + windows.parts or windows.anchor or relative.startswith("/"):
-        raise InputError(f"{folder / 'modules.json'}: module path {relative!r} leaves the folder")
+        raise InputError(f"{folder}: module path {relative!r} leaves the folder")
     path = folder / relative / "config.json"
     if not path.is_file():
         return "mean"
@@ -151,20 +188,27 @@ def read_max_seq_length(folder: Path) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def hf_config(config: EncoderConfig, pad_id: int) -> dict[str, Any]:
+def hf_config(config: EncoderConfig, tokenizer: TextTokenizer) -> dict[str, Any]:
     """The `config.json` of an encoder, as transformers writes it; dropout is 0."""
     values = {
-        "architectures": ["BertModel"],
-        "model_type": "bert",
+        "architectures": [f"{_CLASSES[config.family]}Model"],
+        "model_type": config.family,
         **{theirs: getattr(config, ours) for theirs, ours in _SIZES.items()},
+        _POSITIONS: config.first_position + config.max_positions,
         "layer_norm_eps": config.layer_norm_eps,
         "hidden_act": "gelu" if config.activation == "gelu" else "gelu_pytorch_tanh",
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
-        "pad_token_id": pad_id,
+        "pad_token_id": tokenizer.pad_id if config.family == "bert" else config.padding_id,
         "dtype": "float32",
     }
-    return json.loads(_bert_config(values).to_json_string())
+    if config.family == "mpnet":
+        values[_BUCKETS] = NUM_BUCKETS
+    else:
+        values[_TYPES] = config.type_vocab_size
+    if config.family != "bert":
+        values |= {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
+    return json.loads(_transformers_config(values).to_json_string())
 
 
 def pooling_config(config: EncoderConfig) -> dict[str, Any]:
@@ -178,12 +222,19 @@ def pooling_config(config: EncoderConfig) -> dict[str, Any]:
     }
 
 
+def module_kinds(config: EncoderConfig) -> list[str]:
+    """Modules of sentence-transformers that turn a text into its vector, in order."""
+    return ["Transformer", "Pooling", *(["Normalize"] if config.normalize else [])]
+
+
 def modules_config(config: EncoderConfig) -> list[dict[str, Any]]:
-    """The `modules.json` of sentence-transformers."""
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    if config.normalize:
-        modules.append(("2_Normalize", "Normalize"))
+    """The `modules.json` of sentence-transformers for one encoder."""
     return [
-        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for index, (path, kind) in enumerate(modules)
+        {"idx": index, "name": str(index), "path": f"{index}_{kind}" if index else "", "type": module_type(kind)}
+        for index, kind in enumerate(module_kinds(config))
     ]
+
+
+def module_type(kind: str) -> str:
+    """The class of a module, by the name that sentence-transformers 3 to 6 read."""
+    return f"sentence_transformers.models.{kind}"

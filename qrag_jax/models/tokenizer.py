@@ -2,19 +2,28 @@
 
 Tokenizer files carry truncation and padding of their own (MiniLM's cuts at 128 tokens and pads to 128): both are
 switched off here, so that no text is ever cut silently by the file.
+
+A row is `[CLS] text [SEP]`. RoBERTa, XLM-RoBERTa and MPNet call these two <s> and </s>; we say [CLS] and [SEP] of all.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+from qrag_jax.models.special_tokens import (
+    CLS,
+    ROLES,
+    SEP,
+    SPECIAL_TOKENS,
+    UNKNOWN,
+    find_special_tokens,
+    read_special_tokens,
+)
 from qrag_jax.types import InputError, UsageError
 
-PAD, UNKNOWN, CLS, SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
-SPECIAL_TOKENS = (PAD, UNKNOWN, CLS, SEP)
 _NUM_SHOWN = 60
 
 
@@ -36,52 +45,59 @@ class TokenTable:
 
 
 class TextTokenizer:
-    """A BERT-style tokenizer: `[CLS] text [SEP]`. Immutable; safe to share.
+    """A tokenizer whose rows are `[CLS] text [SEP]`, one token before a text and one after. Immutable; safe to share.
 
-    As in transformers, a special token that is written out in a text ("[SEP]") is read as that token.
+    As in transformers, a special token that is written out in a text ("[SEP]") is read as that token. Several texts in
+    one row, as in the states of text towers, are joined by one [SEP]; RoBERTa was pre-trained with two between texts.
 
     Attributes:
-        pad_id, unknown_id, cls_id, sep_id: ids of the special tokens.
+        special_tokens: the special tokens by `pad_token`, `unk_token`, `cls_token`, `sep_token`.
+        pad_id, unknown_id, cls_id, sep_id: their ids.
         vocab_size: number of ids, added tokens counted.
     """
 
-    def __init__(self, tokenizer: Tokenizer, source: str = "tokenizer") -> None:
+    def __init__(self, tokenizer: Tokenizer, source: str = "tokenizer", names: Mapping[str, str] | None = None) -> None:
         """Copies `tokenizer` and switches its truncation and padding off.
 
+        Args:
+            tokenizer: of the `tokenizers` library. What it puts around a text are [CLS] and [SEP].
+            source: names it in errors.
+            names: special tokens by role, as far as `tokenizer_config.json` has them.
+
         Raises:
-            InputError: one of [PAD], [UNK], [CLS], [SEP] is missing.
+            InputError: a special token is missing or cannot be told.
         """
         self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        found = {token: self._tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
-        ids = [token_id for token_id in found.values() if token_id is not None]
-        missing = [token for token, token_id in found.items() if token_id is None]
-        if missing:
-            raise InputError(
-                f"{source}: the vocabulary has no {', '.join(missing)}; only BERT-style tokenizers with "
-                f"{', '.join(SPECIAL_TOKENS)} are read"
-            )
-        self.pad_id, self.unknown_id, self.cls_id, self.sep_id = ids
+        found = find_special_tokens(self._tokenizer, tokenizer.padding or {}, names or {}, source)
+        self.special_tokens = {role: token for role, (token, _) in found.items()}
+        self.pad_id, self.unknown_id, self.cls_id, self.sep_id = (found[role][1] for role in ROLES)
         self.vocab_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     @classmethod
     def from_file(cls, path: str | Path) -> "TextTokenizer":
-        """Reads a `tokenizer.json`; a missing or broken file raises InputError."""
+        """Reads a `tokenizer.json`, and names of special tokens from a `tokenizer_config.json` beside it.
+
+        Raises:
+            InputError: a missing or broken file.
+        """
         path = Path(path)
         if not path.is_file():
             raise InputError(f"{path}: no such tokenizer file (a tokenizer.json of the `tokenizers` library)")
-        return cls.from_json(path.read_text(encoding="utf-8"), source=str(path))
+        beside = path.with_name("tokenizer_config.json")
+        names = read_special_tokens(beside) if beside.is_file() else None
+        return cls.from_json(path.read_text(encoding="utf-8"), source=str(path), names=names)
 
     @classmethod
-    def from_json(cls, text: str, source: str = "tokenizer") -> "TextTokenizer":
-        """Reads the content of a `tokenizer.json`; `source` names it in errors."""
+    def from_json(cls, text: str, source: str = "tokenizer", names: Mapping[str, str] | None = None) -> "TextTokenizer":
+        """Reads the content of a `tokenizer.json`; `source` names it in errors, `names` as in the constructor."""
         try:
             # `from_str` raises a bare Exception for every parse error, `from_buffer` a ValueError.
             tokenizer = Tokenizer.from_buffer(text.encode("utf-8"))
         except ValueError as error:
             raise InputError(f"{source}: not a tokenizer of the `tokenizers` library: {error}") from error
-        return cls(tokenizer, source)
+        return cls(tokenizer, source, names)
 
     def to_json(self) -> str:
         """The content of a `tokenizer.json` without truncation and padding; `from_json` reads it back."""
@@ -147,7 +163,8 @@ class TextTokenizer:
     def offsets(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Token ids (int32 [n]) of one text, without special tokens, and their character offsets (int64 [n, 2]).
 
-        Offsets are half-open and point into `text` itself, not into its lower-cased form.
+        Offsets are half-open and point into `text` itself, not into its lower-cased form. A token of XLM-RoBERTa may
+        hold the white space before it; where a character takes several tokens (bytes), they share its offsets.
         """
         (encoding,) = self._encode_batch([text], offsets=True)
         return np.asarray(encoding.ids, np.int32), np.asarray(encoding.offsets, np.int64).reshape(-1, 2)

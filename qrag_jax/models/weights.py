@@ -15,9 +15,10 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from qrag_jax.models.bert_table import POOLER, params_from_tensors, tensors_from_params, without_prefix
-from qrag_jax.models.encoder import Activation, EncoderConfig, Params, Pooling
+from qrag_jax.models.encoder import Params
+from qrag_jax.models.encoder_config import Activation, EncoderConfig, Pooling
 from qrag_jax.models.hf_config import (
+    POOLING_PATH,
     hf_config,
     modules_config,
     pooling_config,
@@ -25,7 +26,8 @@ from qrag_jax.models.hf_config import (
     read_max_seq_length,
 )
 from qrag_jax.models.sources import find_folder
-from qrag_jax.models.tokenizer import CLS, PAD, SEP, UNKNOWN, TextTokenizer
+from qrag_jax.models.tokenizer import TextTokenizer
+from qrag_jax.models.weight_table import POOLER, params_from_tensors, tensors_from_params, without_prefix
 from qrag_jax.types import InputError, UsageError
 
 
@@ -35,7 +37,7 @@ class LoadedEncoder:
 
     Attributes:
         params: nested dict of float32 arrays on the default device.
-        pooler: the BERT pooler tensors by their Hugging Face names, empty when the file has none. Unused by our
+        pooler: the pooler's tensors by their Hugging Face names, empty when the file has none. Unused by our
             vectors; kept so that a saved folder is complete for transformers.
         max_seq_length: the window that a sentence-transformers folder asks for; None without one.
     """
@@ -67,7 +69,10 @@ def load_encoder(
     activation: Activation | None = None,
     revision: str | None = None,
 ) -> LoadedEncoder:
-    """Loads a BERT encoder with its tokenizer.
+    """Loads an encoder with its tokenizer: BERT, RoBERTa, XLM-RoBERTa or MPNet, as `config.json` says.
+
+    Texts are read as they are: no "query: " or "passage: " is put before them, also for e5, whose authors do. Q-RAG's
+    towers are trained without (so were its authors'); for a frozen e5 put the prefix into the texts yourself.
 
     Args:
         source: "minilm" (the embedded package), a local folder, or a hub id.
@@ -96,7 +101,7 @@ def load_encoder(
     config = replace(config, **{name: value for name, value in overrides.items() if value is not None})  # type: ignore[arg-type]
     if num_layers is not None:
         config, params = first_layers(config, params, num_layers)
-    named = without_prefix(tensors, str(path))
+    named = without_prefix(config, tensors, str(path))
     return LoadedEncoder(
         config=config,
         params=jax.tree.map(jnp.asarray, params),
@@ -134,29 +139,42 @@ def save_encoder(
 
     Args:
         folder: made when it is not there; files of the same names are replaced.
-        pooler: the BERT pooler tensors to keep (`LoadedEncoder.pooler`); None or empty writes zeros. No vector of ours
+        pooler: the pooler's tensors to keep (`LoadedEncoder.pooler`); None or empty writes zeros. No vector of ours
             depends on them, but transformers reports a model without them as incomplete.
         max_seq_length: window for sentence-transformers; None is all positions of the encoder.
     """
     folder = Path(folder)
+    save_transformer(folder, config, params, tokenizer, pooler=pooler, max_seq_length=max_seq_length)
+    write_json(folder / "modules.json", modules_config(config))
+    write_json(folder / POOLING_PATH / "config.json", pooling_config(config))
+    return folder
+
+
+def save_transformer(
+    folder: Path,
+    config: EncoderConfig,
+    params: Params,
+    tokenizer: TextTokenizer,
+    *,
+    pooler: Mapping[str, np.ndarray] | None = None,
+    max_seq_length: int | None = None,
+) -> None:
+    """The part of `save_encoder` that is the Transformer module of sentence-transformers: all but the pooling."""
     tensors = tensors_from_params(config, params)
     tensors |= _pooler_tensors(config, pooler)
-    (folder / "1_Pooling").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
-    files = {
-        "config.json": hf_config(config, tokenizer.pad_id),
-        "tokenizer_config.json": _tokenizer_config(config),
-        "modules.json": modules_config(config),
-        "sentence_bert_config.json": {
-            "max_seq_length": max_seq_length or config.max_positions,
-            "do_lower_case": False,
-        },
-        "1_Pooling/config.json": pooling_config(config),
-    }
-    for name, content in files.items():
-        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    return folder
+    write_json(folder / "config.json", hf_config(config, tokenizer))
+    write_json(folder / "tokenizer_config.json", _tokenizer_config(config, tokenizer))
+    window = {"max_seq_length": max_seq_length or config.max_positions, "do_lower_case": False}
+    write_json(folder / "sentence_bert_config.json", window)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes one JSON file, and the folder that it is in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _pooler_tensors(config: EncoderConfig, pooler: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
@@ -170,14 +188,12 @@ def _pooler_tensors(config: EncoderConfig, pooler: Mapping[str, np.ndarray] | No
     return {name: np.ascontiguousarray(pooler[name], dtype=np.float32) for name in POOLER}
 
 
-def _tokenizer_config(config: EncoderConfig) -> dict[str, Any]:
-    # The generic class reads tokenizer.json as it is; transformers' BertTokenizer rebuilds it as WordPiece.
+def _tokenizer_config(config: EncoderConfig, tokenizer: TextTokenizer) -> dict[str, Any]:
+    # The generic class reads tokenizer.json as it is; those of a family build another one from its vocabulary.
+    types = ["token_type_ids"] if config.family == "bert" else []
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": config.max_positions,
-        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-        "pad_token": PAD,
-        "unk_token": UNKNOWN,
-        "cls_token": CLS,
-        "sep_token": SEP,
+        "model_input_names": ["input_ids", *types, "attention_mask"],
+        **tokenizer.special_tokens,
     }

@@ -4,11 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny import quick_compilation  # noqa: F401
+from tiny_encoders import random_encoder
 
 from qrag_jax.cli.export import base_name, positions_note
 from qrag_jax.cli.main import main
-from qrag_jax.models.embedder import make_embedder
-from qrag_jax.models.weights import load_encoder
+from qrag_jax.models.encoder import encode
+from qrag_jax.models.weights import load_encoder, save_encoder
 from qrag_jax.retrieval.env import EnvConfig
 
 QUESTIONS = ["Where is the milk?", "John?", "Mary went back to the office."]
@@ -20,29 +22,62 @@ def in_an_empty_folder(tmp_path, monkeypatch):
 
 
 def embed(folder, texts):
-    return make_embedder(load_encoder(folder))(texts)
+    """Vectors of a written folder, which knows its own window."""
+    loaded = load_encoder(folder)
+    table = loaded.tokenizer.encode(texts, loaded.max_seq_length)
+    return jax.jit(encode, static_argnums=0)(loaded.config, loaded.params, table.tokens, table.lengths)
 
 
-def test_towers_of_a_text_run(tmp_path, save_untrained, capsys):
-    run = save_untrained(tmp_path / "run", mode="text", window=20, question_window=24)
-    assert main(["export", "run", "towers"]) == 0
-    captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", "wrote towers/state\nwrote towers/action\n")
-    # the state before the first step, and the unrotated action vectors, as the run's own network computes them
+def first_step(run):
+    """States before the first step and unrotated action vectors, as the run's own network computes them."""
     questions, _ = run.rows(QUESTIONS, "question")
     rows, _ = run.rows(QUESTIONS, "chunk")
     questions, rows = jax.device_put((questions, rows))
     nothing = jnp.zeros((len(QUESTIONS), 0), jnp.int32)
     states = jax.jit(run.network.states)(run.params, questions, rows, nothing)
-    actions = jax.jit(run.network.actions)(run.params, rows)
-    np.testing.assert_allclose(embed("towers/state", QUESTIONS), states, atol=1e-5)
-    np.testing.assert_allclose(embed("towers/action", QUESTIONS), actions, atol=1e-5)
+    return states, jax.jit(run.network.actions)(run.params, rows)
+
+
+def tower(folder, route):
+    return f"{folder}/0_Router/{route}_0_Transformer"
+
+
+def test_the_router_of_a_text_run(tmp_path, save_untrained, capsys):
+    run = save_untrained(tmp_path / "run", mode="text", window=20, question_window=24)
+    assert main(["export", "run", "towers"]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "wrote towers\n")
+    states, actions = first_step(run)
+    np.testing.assert_allclose(embed(tower("towers", "query"), QUESTIONS), states, atol=1e-5)
+    np.testing.assert_allclose(embed(tower("towers", "document"), QUESTIONS), actions, atol=1e-5)
     assert np.abs(np.asarray(states)).max() > 0.05  # far above the tolerance
-    for role, window in (("state", 24), ("action", 20)):
-        settings = json.loads((tmp_path / "towers" / role / "sentence_bert_config.json").read_text())
+    for route, window in (("query", 24), ("document", 20)):
+        settings = json.loads((tmp_path / tower("towers", route) / "sentence_bert_config.json").read_text())
         assert settings["max_seq_length"] == window
-    card = (tmp_path / "towers" / "action" / "README.md").read_text()
+    card = (tmp_path / "towers" / "README.md").read_text()
     assert "scale 0.1 is folded" in card and "trained with relative positions (theta 10000" in card
+    assert "learned when to stop" not in card
+
+
+def test_the_router_of_an_mpnet_run_that_stops(tmp_path, save_untrained):
+    made = random_encoder("mpnet", QUESTIONS)
+    save_encoder(tmp_path / "my-mpnet", made.config, made.params, made.tokenizer)
+    env = EnvConfig(num_steps=3, reward="at_end", stop=True)
+    run = save_untrained(tmp_path / "run", env=env, mode="text", source="my-mpnet", num_layers=None, pooling="cls")
+    assert main(["export", "run", "towers"]) == 0
+    states, actions = first_step(run)
+    np.testing.assert_allclose(embed(tower("towers", "query"), QUESTIONS), states, atol=1e-5)
+    np.testing.assert_allclose(embed(tower("towers", "document"), QUESTIONS), actions, atol=1e-5)
+    card = (tmp_path / "towers" / "README.md").read_text()
+    assert "- MPNet, 2 layers of 16, cls pooling" in card and "- trained from my-mpnet\n" in card
+    assert "learned when to stop: an action vector of its own" in card
+
+
+def test_a_scale_of_normalised_towers_is_refused(tmp_path, save_untrained, capsys):
+    save_untrained(tmp_path / "run", mode="text", normalize=True)
+    assert main(["export", "run", "towers"]) == 2
+    assert "the encoder normalises its vectors, so that no scale can be kept" in capsys.readouterr().err
+    assert not (tmp_path / "towers").exists()
 
 
 def test_the_encoder_of_a_latent_run(tmp_path, save_untrained, capsys):

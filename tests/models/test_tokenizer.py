@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_encoders import TOKENIZERS, byte_bpe, mpnet_words, unigram
 from tokenizers import Tokenizer
 
 from qrag_jax.models.sources import PACKAGE_MODULE
@@ -107,6 +108,51 @@ def test_offsets_point_into_the_text_as_given():
     assert tokenizer.offsets("")[1].shape == (0, 2)
 
 
+def test_rows_of_byte_pairs_by_hand():
+    # no merges: one token a byte; a space is the byte that is written as \u0120
+    tokenizer = byte_bpe([])
+    h, i, space = (tokenizer._tokenizer.token_to_id(token) for token in ("h", "i", "\u0120"))
+    table = tokenizer.encode(["hi h", "", "i"], window=8)
+    assert table.tokens.tolist() == [[0, h, i, space, h, 2], [0, 2, 1, 1, 1, 1], [0, i, 2, 1, 1, 1]]
+    assert (tokenizer.pad_id, tokenizer.unknown_id, tokenizer.cls_id, tokenizer.sep_id) == (1, 3, 0, 2)
+    # a character of two bytes is two tokens that share its place
+    assert tokenizer.offsets("h\u00e9i")[1].tolist() == [[0, 1], [1, 2], [1, 2], [2, 3]]
+
+
+def test_rows_of_unigram_pieces_by_hand():
+    tokenizer = unigram(["mary went"])
+    mary, went, space, e, unknown = (
+        tokenizer._tokenizer.token_to_id(token) for token in ("\u2581mary", "\u2581went", "\u2581", "e", "<unk>")
+    )
+    table = tokenizer.encode(["Mary went e!", "went"], window=5)
+    assert table.tokens.tolist() == [[0, mary, went, space, 2], [0, went, 2, 1, 1]]
+    assert (table.num_cut, tokenizer.unknown_id, tokenizer.pad_id) == (2, unknown, 1)
+    assert tokenizer.ids(["e!"])[0].tolist() == [space, e, unknown]
+    assert tokenizer.offsets("Mary went")[1].tolist() == [[0, 4], [4, 9]]  # the space belongs to the word after it
+
+
+def test_mpnet_uses_its_own_special_tokens_although_bert_s_are_there():
+    tokenizer = mpnet_words(["mary went"])
+    mary = tokenizer._tokenizer.token_to_id("mary")
+    assert tokenizer.encode(["mary x"], window=8).tokens.tolist() == [[0, mary, 5, 2]]
+    assert tokenizer.special_tokens == {
+        "pad_token": "<pad>", "unk_token": "[UNK]", "cls_token": "<s>", "sep_token": "</s>",
+    }  # fmt: skip
+    again = TextTokenizer.from_json(tokenizer.to_json())
+    assert again.special_tokens == tokenizer.special_tokens
+
+
+@pytest.mark.parametrize("family", list(TOKENIZERS))
+def test_special_tokens_come_back_from_a_folder(family, tmp_path):
+    tokenizer = TOKENIZERS[family](TEXTS)
+    (tmp_path / "tokenizer.json").write_text(tokenizer.to_json())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(tokenizer.special_tokens))
+    again = TextTokenizer.from_file(tmp_path / "tokenizer.json")
+    assert again.special_tokens == tokenizer.special_tokens and again.to_json() == tokenizer.to_json()
+    expected, found = (which.encode([LONG, "x", ""], 16) for which in (tokenizer, again))
+    assert found.tokens.tolist() == expected.tokens.tolist() and found.num_cut == expected.num_cut > 0
+
+
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_offsets_are_in_order_and_inside_the_text(tokenizer, text):
@@ -130,8 +176,8 @@ def test_wrong_files_are_refused(tokenizer, tmp_path):
     (tmp_path / "tokenizer.json").write_text(tokenizer.to_json()[:-50])
     with pytest.raises(InputError, match=r"tokenizer\.json: not a tokenizer of the `tokenizers` library"):
         TextTokenizer.from_file(tmp_path / "tokenizer.json")
-    with pytest.raises(InputError, match=r"the vocabulary has no \[PAD\], \[SEP\]"):
-        TextTokenizer.from_json(tokenizer.to_json().replace("[PAD]", "<pad>").replace("[SEP]", "</s>"))
+    with pytest.raises(InputError, match=r"the vocabulary has no \[PAD\]; tokenizers with \[PAD\], .* or <pad>"):
+        TextTokenizer.from_json(tokenizer.to_json().replace("[PAD]", "<none>"))
 
 
 def test_wrong_texts_are_refused(tokenizer):

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 
 import chex
@@ -15,42 +14,17 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+from tiny_encoders import unigram
+from tiny_tensors import CONFIG, SHAPES, shapes_of, tensors_of
 
-from qrag_jax.models.bert_table import bert_table, params_from_tensors, tensors_from_params
-from qrag_jax.models.encoder import EncoderConfig, init_encoder
+from qrag_jax.models.encoder import EncoderConfig
 from qrag_jax.models.sources import INSTALL_COMMAND, PACKAGE_MODULE, PACKAGE_VERSION
 from qrag_jax.models.tokenizer import train_word_level
+from qrag_jax.models.weight_table import params_from_tensors
 from qrag_jax.models.weights import load_encoder, save_encoder
 from qrag_jax.types import InputError, UsageError
 
-CONFIG = EncoderConfig(
-    vocab_size=10, hidden_size=4, num_layers=2, num_heads=2, intermediate_size=6, max_positions=7, activation="gelu"
-)
 TOKENIZER = train_word_level(["mary went to the kitchen"])
-
-# Written from the names that transformers gives a BertModel, not from our table.
-DENSE = {
-    "attention.self.query": (4, 4),
-    "attention.self.key": (4, 4),
-    "attention.self.value": (4, 4),
-    "attention.output.dense": (4, 4),
-    "intermediate.dense": (6, 4),
-    "output.dense": (4, 6),
-}
-SHAPES = {
-    "embeddings.word_embeddings.weight": (10, 4),
-    "embeddings.position_embeddings.weight": (7, 4),
-    "embeddings.token_type_embeddings.weight": (2, 4),
-    "embeddings.LayerNorm.weight": (4,),
-    "embeddings.LayerNorm.bias": (4,),
-}
-for _layer in range(2):
-    for _name, _shape in DENSE.items():
-        SHAPES[f"encoder.layer.{_layer}.{_name}.weight"] = _shape
-        SHAPES[f"encoder.layer.{_layer}.{_name}.bias"] = _shape[:1]
-    for _name in ("attention.output.LayerNorm", "output.LayerNorm"):
-        SHAPES[f"encoder.layer.{_layer}.{_name}.weight"] = (4,)
-        SHAPES[f"encoder.layer.{_layer}.{_name}.bias"] = (4,)
 
 needs_minilm = pytest.mark.skipif(
     importlib.util.find_spec(PACKAGE_MODULE) is None, reason="embedded MiniLM is not installed"
@@ -59,8 +33,7 @@ needs_minilm = pytest.mark.skipif(
 
 @pytest.fixture
 def tensors():
-    rng = np.random.default_rng(0)
-    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}
+    return tensors_of("bert")
 
 
 @pytest.fixture
@@ -93,74 +66,6 @@ def change_tensors(folder, change):
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors")
-
-
-def test_table_has_one_row_a_tensor():
-    assert {row.name: row.shape for row in bert_table(CONFIG)} == SHAPES
-    shapes = jax.eval_shape(partial(init_encoder, config=CONFIG), jax.random.key(0))
-    paths = {tuple(key.key for key in path) for path, _ in jax.tree_util.tree_leaves_with_path(shapes)}
-    assert paths == {row.path for row in bert_table(CONFIG)}
-
-
-def test_tensors_land_where_they_belong(tensors):
-    params = params_from_tensors(CONFIG, tensors)
-    np.testing.assert_array_equal(
-        params["layer_1"]["output"]["kernel"], tensors["encoder.layer.1.output.dense.weight"].T
-    )
-    np.testing.assert_array_equal(params["layer_0"]["key"]["bias"], tensors["encoder.layer.0.attention.self.key.bias"])
-    np.testing.assert_array_equal(
-        params["layer_0"]["attention_norm"]["scale"], tensors["encoder.layer.0.attention.output.LayerNorm.weight"]
-    )
-    np.testing.assert_array_equal(
-        params["type_embeddings"]["embedding"], tensors["embeddings.token_type_embeddings.weight"]
-    )
-
-
-def test_round_trip_is_bit_identical(tensors):
-    params = params_from_tensors(CONFIG, tensors)
-    back = tensors_from_params(CONFIG, params)
-    assert back.keys() == tensors.keys()
-    assert all(np.array_equal(back[name], tensors[name]) for name in tensors)
-    shapes = jax.eval_shape(partial(init_encoder, config=CONFIG), jax.random.key(0))
-    chex.assert_trees_all_equal_shapes_and_dtypes(params, shapes)
-
-
-def test_prefix_position_ids_and_pooler_are_known(tensors):
-    prefixed = {f"bert.{name}": tensor for name, tensor in tensors.items()}
-    prefixed["bert.embeddings.position_ids"] = np.arange(7)[None]
-    prefixed["bert.pooler.dense.weight"] = np.zeros((4, 4), np.float32)
-    chex.assert_trees_all_equal(params_from_tensors(CONFIG, prefixed), params_from_tensors(CONFIG, tensors))
-    with pytest.raises(InputError, match="some tensors are there twice"):
-        params_from_tensors(CONFIG, prefixed | tensors)
-
-
-def test_all_wrong_tensors_are_named_together(tensors):
-    del tensors["encoder.layer.0.output.dense.bias"], tensors["embeddings.LayerNorm.weight"]
-    tensors["encoder.layer.2.output.dense.bias"] = np.zeros(4, np.float32)
-    tensors["encoder.layer.1.intermediate.dense.weight"] = np.zeros((4, 6), np.float32)
-    tensors["encoder.layer.1.output.dense.weight"][1, 1] = np.nan
-    tensors["embeddings.LayerNorm.bias"] = np.zeros(4, np.int32)
-    with pytest.raises(InputError) as caught:
-        params_from_tensors(CONFIG, tensors, "here")
-    for part in (
-        "here: ",
-        "missing: embeddings.LayerNorm.weight, encoder.layer.0.output.dense.bias;",
-        "left over: encoder.layer.2.output.dense.bias;",
-        "encoder.layer.1.intermediate.dense.weight: shape (4, 6), needed (6, 4)",
-        "encoder.layer.1.output.dense.weight: holds NaN or infinity",
-        "embeddings.LayerNorm.bias: dtype int32, a float is needed",
-    ):
-        assert part in str(caught.value)
-
-
-def test_all_wrong_parameters_are_named_together(tensors):
-    params = params_from_tensors(CONFIG, tensors)
-    del params["layer_0"]["query"]["bias"]
-    params["layer_2"] = {"bias": np.zeros(4, np.float32)}
-    params["layer_1"]["key"]["kernel"] = np.zeros((4, 5), np.float32)
-    with pytest.raises(InputError) as caught:
-        tensors_from_params(CONFIG, params)
-    assert "missing: layer_0/query/bias; left over: layer_2/bias; layer_1/key/kernel: shape (5, 4)" in str(caught.value)
 
 
 def test_folder_without_sentence_transformers_files(folder, tensors):
@@ -233,6 +138,67 @@ def test_saved_folder_is_read_back_bit_for_bit(folder, tmp_path):
         assert file.metadata() == {"format": "pt"}
 
 
+FILES = {
+    "roberta": {"max_position_embeddings": 9, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    "xlm-roberta": {"max_position_embeddings": 12, "type_vocab_size": 1, "pad_token_id": 4},
+    "mpnet": {"max_position_embeddings": 9, "relative_attention_num_buckets": 32},
+}
+READ = {
+    "roberta": {"type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    "xlm-roberta": {"type_vocab_size": 1, "padding_id": 4},
+    "mpnet": {"type_vocab_size": 0},
+}
+
+
+@pytest.mark.parametrize("family", list(FILES))
+def test_folder_of_another_family(folder, tmp_path, family):
+    # 7 positions can be used: those up to the padding id are not
+    config = replace(CONFIG, family=family, **READ[family])
+    change_json(folder / "config.json", model_type=family, **FILES[family])
+    shapes = shapes_of(family) | {
+        "embeddings.position_embeddings.weight": (FILES[family]["max_position_embeddings"], 4)
+    }
+    rng = np.random.default_rng(0)
+    tensors = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    save_file(tensors, folder / "model.safetensors")
+    loaded = load_encoder(folder)
+    assert loaded.config == config and loaded.config.max_positions == 7
+    save_encoder(tmp_path / "saved", loaded.config, loaded.params, loaded.tokenizer)
+    again = load_encoder(tmp_path / "saved")
+    assert again.config == config and again.max_seq_length == 7
+    chex.assert_trees_all_equal(again.params, params_from_tensors(config, tensors))
+    written = json.loads((tmp_path / "saved/config.json").read_text())
+    name = {"roberta": "RobertaModel", "xlm-roberta": "XLMRobertaModel", "mpnet": "MPNetModel"}[family]
+    assert written["architectures"] == [name] and written["model_type"] == family
+    assert written.items() >= FILES[family].items()
+    tokens = json.loads((tmp_path / "saved/tokenizer_config.json").read_text())
+    assert tokens["model_max_length"] == 7 and tokens["model_input_names"] == ["input_ids", "attention_mask"]
+
+
+def test_a_bert_folder_saved_before_there_were_families(folder):
+    """Whatever a BERT folder leaves out is as it was: config.json names no padding, no special tokens are named."""
+    change_json(folder / "config.json", pad_token_id=0, type_vocab_size=2)
+    write_json(folder / "tokenizer_config.json", {"pad_token": "[PAD]", "cls_token": "[CLS]", "model_max_length": 7})
+    loaded = load_encoder(folder)
+    assert loaded.config == CONFIG and loaded.config.family == "bert"
+    assert loaded.tokenizer.to_json() == TOKENIZER.to_json()
+
+
+def test_bert_with_the_tokenizer_of_xlm_roberta(folder, tmp_path):
+    """Multilingual-e5-small is such a model."""
+    (folder / "tokenizer.json").write_text(unigram(["a b"]).to_json())
+    loaded = load_encoder(folder)
+    assert loaded.config == CONFIG
+    assert (loaded.tokenizer.cls_id, loaded.tokenizer.pad_id, loaded.tokenizer.sep_id) == (0, 1, 2)
+    save_encoder(tmp_path / "saved", loaded.config, loaded.params, loaded.tokenizer)
+    written = json.loads((tmp_path / "saved/tokenizer_config.json").read_text())
+    assert (
+        written.items() >= {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}.items()
+    )
+    assert json.loads((tmp_path / "saved/config.json").read_text())["pad_token_id"] == 1
+    assert load_encoder(tmp_path / "saved").config == CONFIG
+
+
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("normalize", [True, False])
 def test_every_kind_of_config_is_read_back(folder, tmp_path, pooling, normalize):
@@ -293,7 +259,16 @@ def test_incomplete_and_broken_folders_are_refused(folder):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"model_type": "roberta", "hidden_act": "relu"}, "model_type is 'roberta', .*; hidden_act is 'relu'"),
+        (
+            {"model_type": "t5", "hidden_act": "relu"},
+            "model_type is 't5', only bert, .* are read; hidden_act is 'relu'",
+        ),
+        ({"model_type": "roberta", "pad_token_id": None}, "pad_token_id is None, an id is needed"),
+        (
+            {"model_type": "roberta", "pad_token_id": 6},
+            "max_position_embeddings is 7, but roberta uses none of the first",
+        ),
+        ({"model_type": "mpnet", "relative_attention_num_buckets": 16}, "num_buckets is 16, only 32 is read"),
         ({"hidden_size": "4", "vocab_size": 0}, "vocab_size is 0, .*; hidden_size is '4'"),
         ({"position_embedding_type": "relative_key"}, "only 'absolute' is read"),
         ({"is_decoder": True}, "an encoder is needed"),
@@ -330,7 +305,8 @@ def test_hub_id_downloads_only_what_is_read(folder, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     assert load_encoder("owner/name", revision="v1").config == CONFIG
     assert asked["name"] == "owner/name" and asked["revision"] == "v1"
-    assert "model.safetensors" in asked["allow_patterns"] and not any("bin" in name for name in asked["allow_patterns"])
+    assert {"model.safetensors", "tokenizer_config.json"} <= set(asked["allow_patterns"])
+    assert not any("bin" in name for name in asked["allow_patterns"])
 
 
 def test_hub_without_network_says_what_to_do(monkeypatch):

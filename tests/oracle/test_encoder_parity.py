@@ -1,4 +1,4 @@
-"""The encoder against transformers on torch: a tiny random BERT, layer by layer, and its gradient."""
+"""The encoders against transformers on torch: tiny random models of every family, layer by layer, and gradients."""
 
 from dataclasses import replace
 from functools import partial
@@ -7,42 +7,60 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny import quick_compilation  # noqa: F401
 
-from qrag_jax.models.bert_table import bert_table
-from qrag_jax.models.encoder import Encoder, encode, valid_tokens
+from qrag_jax.models.encoder import Encoder, encode, encode_in_blocks, valid_tokens
+from qrag_jax.models.token_positions import relative_buckets
 from qrag_jax.models.tokenizer import train_word_level
-from qrag_jax.models.weights import load_encoder
+from qrag_jax.models.weight_table import weight_table
+from qrag_jax.models.weights import load_encoder, save_encoder
 
 pytestmark = pytest.mark.oracle
 
-LENGTHS = [9, 1, 4, 12]
+LENGTHS = [9, 1, 150, 12]  # 150: beyond the largest distance that MPNet tells apart
+SHAPE = {
+    "vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40,
+    "max_position_embeddings": 152, "layer_norm_eps": 1e-5, "attn_implementation": "eager",
+}  # fmt: skip
+MODELS = {
+    "bert": ("Bert", {}),
+    "bert, tanh gelu": ("Bert", {"hidden_act": "gelu_new"}),
+    "roberta": ("Roberta", {"type_vocab_size": 1}),
+    "roberta, other padding": ("Roberta", {"pad_token_id": 3, "max_position_embeddings": 154}),
+    "xlm-roberta": ("XLMRoberta", {"type_vocab_size": 1}),
+    "mpnet": ("MPNet", {}),
+}
 
 
-@pytest.fixture(scope="module", params=["gelu", "gelu_new"])
-def tiny(request, tmp_path_factory):
-    """(torch model, our loaded encoder) of one random BERT, handed over through its folder."""
+def torch_model(kind):
     import torch
-    from transformers import BertConfig, BertModel
+    import transformers
 
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=40,
-        max_position_embeddings=16, hidden_act=request.param, attn_implementation="eager",
-    )  # fmt: skip
-    model = BertModel(config).eval()
+    name, changes = MODELS[kind]
+    config = getattr(transformers, f"{name}Config")(**{**SHAPE, **changes})
+    model = getattr(transformers, f"{name}Model")(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():  # biases and norms are trivial at the start
             parameter.add_(0.1 * torch.randn_like(parameter))
-    folder = tmp_path_factory.mktemp(request.param)
+    return model
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def tiny(request, tmp_path_factory):
+    """(torch model, our loaded encoder) of one random model, handed over through its folder."""
+    model = torch_model(request.param)
+    folder = tmp_path_factory.mktemp("encoder")
     model.save_pretrained(folder)
     (folder / "tokenizer.json").write_text(train_word_level(["a b c"]).to_json())
     return model, load_encoder(folder)
 
 
-@pytest.fixture(scope="module")
-def rows():
-    # Not the pad id: torch's embedding has no gradient there (`padding_idx`), whether the token is valid or not.
-    tokens = np.random.default_rng(0).integers(1, 50, (len(LENGTHS), max(LENGTHS)))
+def rows_for(model):
+    """Random rows, padded with the model's padding id, which no text holds: torch gives it no gradient."""
+    pad_id = model.config.pad_token_id
+    tokens = np.random.default_rng(0).integers(4, SHAPE["vocab_size"], (len(LENGTHS), max(LENGTHS)))
+    tokens[np.arange(max(LENGTHS)) >= np.asarray(LENGTHS)[:, None]] = pad_id
     return jnp.asarray(tokens, jnp.int32), jnp.asarray(LENGTHS, jnp.int32)
 
 
@@ -53,29 +71,64 @@ def torch_rows(tokens, lengths):
     return {"input_ids": torch.tensor(np.asarray(tokens, np.int64)), "attention_mask": torch.tensor(mask.astype(int))}
 
 
-def test_every_layer(tiny, rows):
-    import torch
-
-    model, loaded = tiny
-    tokens, lengths = rows
-    with torch.no_grad():
-        expected = model(**torch_rows(tokens, lengths), output_hidden_states=True).hidden_states
+def hidden_states(loaded, tokens, lengths):
+    """What every layer of ours gives, the embeddings first."""
     apply = jax.jit(partial(Encoder(loaded.config).apply, capture_intermediates=True, mutable=["intermediates"]))
     _, captured = apply({"params": loaded.params}, tokens, valid_tokens(lengths, tokens.shape[1]))
-    captured = captured["intermediates"]
-    ours = [captured["embeddings_norm"]["__call__"][0]] + [captured[f"layer_{i}"]["__call__"][0] for i in range(3)]
-    assert len(ours) == len(expected)
+    names = ["embeddings_norm", *(f"layer_{index}" for index in range(loaded.config.num_layers))]
+    return [captured["intermediates"][name]["__call__"][0] for name in names]
+
+
+def assert_same_layers(model, loaded, tokens, lengths):
+    import torch
+
+    with torch.no_grad():
+        expected = model(**torch_rows(tokens, lengths), output_hidden_states=True).hidden_states
     valid = np.asarray(valid_tokens(lengths, tokens.shape[1]))
+    ours = hidden_states(loaded, tokens, lengths)
+    assert len(ours) == len(expected) == 4
     for layer, (mine, theirs) in enumerate(zip(ours, expected, strict=True)):
         np.testing.assert_allclose(np.asarray(mine)[valid], theirs.numpy()[valid], atol=1e-5, err_msg=f"layer {layer}")
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_gradient_of_every_tensor(tiny, rows, pooling):
+def test_every_layer(tiny):
+    assert_same_layers(*tiny, *rows_for(tiny[0]))
+
+
+def test_padding_token_inside_of_a_text(tiny):
+    # a user may write "<pad>": RoBERTa and MPNet do not count it as a position
+    tokens, lengths = rows_for(tiny[0])
+    assert_same_layers(*tiny, tokens.at[0, 3:5].set(tiny[0].config.pad_token_id), lengths)
+
+
+def test_the_longest_row(tiny):
     import torch
 
     model, loaded = tiny
-    tokens, lengths = rows
+    longest = loaded.config.max_positions
+    assert longest == 152 if loaded.config.family == "bert" else longest == 150
+    tokens = jnp.full((1, longest), 7, jnp.int32)
+    assert_same_layers(model, loaded, tokens, jnp.asarray([longest], jnp.int32))
+    with pytest.raises((IndexError, RuntimeError)), torch.no_grad():
+        model(input_ids=torch.full((1, longest + 1), 7))
+
+
+def test_blocks_and_pooling(tiny):
+    model, loaded = tiny
+    tokens, lengths = rows_for(model)
+    inputs = torch_rows(tokens, lengths)
+    mask = inputs["attention_mask"][..., None].float()
+    expected = ((model(**inputs).last_hidden_state * mask).sum(1) / mask.sum(1)).detach().numpy()
+    ours = jax.jit(encode_in_blocks, static_argnums=(0, 4))(loaded.config, loaded.params, tokens, lengths, 300)
+    np.testing.assert_allclose(ours, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_gradient_of_every_tensor(tiny, pooling):
+    import torch
+
+    model, loaded = tiny
+    tokens, lengths = rows_for(model)
     config = replace(loaded.config, pooling=pooling)
     weights = np.random.default_rng(1).normal(size=(len(LENGTHS), config.hidden_size)).astype(np.float32)
 
@@ -91,9 +144,30 @@ def test_gradient_of_every_tensor(tiny, rows, pooling):
         return jnp.sum(encode(config, params, tokens, lengths) * weights)
 
     ours = jax.jit(jax.grad(loss))(loaded.params)
-    for row in bert_table(config):
+    for row in weight_table(config):
         mine = ours
         for name in row.path:
             mine = mine[name]
         mine = np.asarray(mine).T if row.transposed else np.asarray(mine)
         np.testing.assert_allclose(mine, theirs[row.name].numpy(), atol=1e-5, rtol=1e-5, err_msg=row.name)
+
+
+def test_saved_folder_loads_in_transformers(tiny, tmp_path):
+    """What we write has every tensor that transformers asks for, bit for bit, and nothing else."""
+    model, loaded = tiny
+    save_encoder(tmp_path, loaded.config, loaded.params, loaded.tokenizer, pooler=loaded.pooler)
+    again, report = type(model).from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values()), report
+    assert again.config.architectures == [type(model).__name__]
+    expected = model.state_dict()
+    for name, tensor in again.state_dict().items():
+        np.testing.assert_array_equal(tensor.numpy(), expected[name].numpy(), err_msg=name)
+
+
+def test_every_distance_falls_in_the_bucket_of_mpnet():
+    import torch
+    from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
+
+    place = torch.arange(600)
+    expected = MPNetEncoder.relative_position_bucket(place[None, :] - place[:, None])
+    np.testing.assert_array_equal(relative_buckets(600), expected.numpy())

@@ -1,18 +1,16 @@
-"""MiniLM and exported folders against sentence-transformers: the same vectors to 1e-5."""
+"""MiniLM and exported folders of every family against sentence-transformers: the same vectors to 1e-5."""
 
 from dataclasses import replace
-from functools import partial
 
-import jax
 import numpy as np
 import pytest
+from tiny import quick_compilation  # noqa: F401
+from tiny_encoders import random_encoder, unigram
 
 from qrag_jax.models.embedder import make_embedder
-from qrag_jax.models.encoder import EncoderConfig, init_encoder
-from qrag_jax.models.export import export_sentence_transformer
+from qrag_jax.models.export import export_router, export_sentence_transformer
 from qrag_jax.models.sources import MINILM, find_folder
-from qrag_jax.models.tokenizer import train_word_level
-from qrag_jax.models.weights import LoadedEncoder, load_encoder
+from qrag_jax.models.weights import load_encoder
 
 pytestmark = pytest.mark.oracle
 
@@ -55,42 +53,84 @@ def test_minilm_token_vectors(minilm):
         np.testing.assert_allclose(vectors, expected[1:-1], atol=1e-5)
 
 
-def scratch_encoder():
-    """A small encoder as training from scratch leaves it: own words, tanh gelu, non-trivial norms."""
-    tokenizer = train_word_level(TEXTS)
-    config = EncoderConfig(
-        vocab_size=tokenizer.vocab_size,
-        hidden_size=16,
-        num_layers=2,
-        num_heads=4,
-        intermediate_size=32,
-        max_positions=64,
-        activation="gelu_tanh",
-    )
-    shapes = jax.eval_shape(partial(init_encoder, config=config), jax.random.key(0))
-    rng = np.random.default_rng(0)
-    params = jax.tree.map(lambda leaf: rng.normal(0.1, 0.4, leaf.shape).astype(np.float32), shapes)
-    return LoadedEncoder(config, params, tokenizer)
+def encoder(source):
+    """MiniLM's first layers, or a small random encoder: own words, non-trivial norms, tanh gelu for `bert`."""
+    if source == "minilm":
+        return load_encoder(MINILM, num_layers=2)
+    if source == "bert, unigram":  # as multilingual-e5-small
+        return random_encoder("bert", TEXTS, unigram)
+    return random_encoder(source, TEXTS, activation="gelu_tanh" if source == "bert" else "gelu")
 
 
-@pytest.mark.parametrize("source", ["minilm", "scratch"])
 @pytest.mark.parametrize(
-    ("pooling", "normalize", "scale"), [("mean", False, 0.1), ("cls", False, 1.0), ("mean", True, 1.0)]
+    ("source", "pooling", "normalize"),
+    [
+        ("minilm", "mean", False),
+        ("minilm", "cls", False),
+        ("minilm", "mean", True),
+        ("bert", "mean", False),
+        ("bert, unigram", "mean", True),
+        ("roberta", "mean", False),
+        ("xlm-roberta", "mean", True),  # as multilingual-e5
+        ("mpnet", "cls", False),  # as multi-qa-mpnet
+    ],
 )
-def test_exported_tower(tmp_path, capfd, caplog, source, pooling, normalize, scale):
-    loaded = load_encoder(MINILM, num_layers=2) if source == "minilm" else scratch_encoder()
+def test_exported_encoder(tmp_path, capfd, caplog, source, pooling, normalize):
+    loaded = encoder(source)
     loaded = replace(loaded, config=replace(loaded.config, pooling=pooling, normalize=normalize))
     window = 64
     export_sentence_transformer(
-        tmp_path, loaded.config, loaded.params, loaded.tokenizer, role="state", scale=scale, window=window,
-        pooler=loaded.pooler,
-    )  # fmt: skip
+        tmp_path, loaded.config, loaded.params, loaded.tokenizer, window=window, pooler=loaded.pooler
+    )
     reference = load_reference(tmp_path)
     assert reference.similarity_fn_name == "dot" and reference.max_seq_length == window
     vectors = reference.encode(TEXTS)
-    np.testing.assert_allclose(vectors, make_embedder(loaded, window=window)(TEXTS) * scale, atol=1e-5)
+    np.testing.assert_allclose(vectors, make_embedder(loaded, window=window)(TEXTS), atol=1e-5)
     np.testing.assert_allclose(vectors, make_embedder(load_encoder(tmp_path))(TEXTS), atol=1e-5)
     np.testing.assert_allclose(reference.similarity(vectors, vectors), vectors @ vectors.T, rtol=1e-4, atol=1e-5)
     captured = capfd.readouterr()
     printed = captured.out + captured.err + caplog.text
     assert "MISSING" not in printed and "UNEXPECTED" not in printed
+
+
+@pytest.mark.parametrize("source", ["minilm", "bert", "bert, unigram", "roberta", "xlm-roberta", "mpnet"])
+def test_tokens_of_an_exported_encoder(tmp_path, source):
+    loaded = encoder(source)
+    export_sentence_transformer(tmp_path, loaded.config, loaded.params, loaded.tokenizer)
+    reference = load_reference(tmp_path).tokenizer
+    special = loaded.tokenizer.special_tokens
+    texts = [
+        *TEXTS[:5],
+        f"Mary {special['pad_token']} went {special['sep_token']} there",
+        "[PAD] [SEP] <pad> </s> <mask>",
+    ]
+    table = loaded.tokenizer.encode(texts, 64)
+    theirs = reference(texts)["input_ids"]
+    assert [row[:length].tolist() for row, length in zip(table.tokens, table.lengths, strict=True)] == theirs
+    ids = (reference.pad_token_id, reference.unk_token_id, reference.cls_token_id, reference.sep_token_id)
+    assert ids == (
+        loaded.tokenizer.pad_id,
+        loaded.tokenizer.unknown_id,
+        loaded.tokenizer.cls_id,
+        loaded.tokenizer.sep_id,
+    )
+
+
+@pytest.mark.parametrize(("pooling", "normalize", "scale"), [("cls", False, 0.1), ("mean", True, 1.0)])
+def test_exported_router_and_its_towers_read_back(tmp_path, pooling, normalize, scale):
+    state = encoder("mpnet")
+    state = replace(state, config=replace(state.config, pooling=pooling, normalize=normalize))
+    action = replace(
+        state, params=random_encoder("mpnet", TEXTS, num_layers=2).params | {"layer_1": state.params["layer_0"]}
+    )
+    params = {"state": state.params, "action": action.params}
+    windows = {"state": 64, "action": 32}
+    export_router(tmp_path, state.config, params, state.tokenizer, scale=scale, windows=windows)
+    reference = load_reference(tmp_path)
+    queries, documents = reference.encode_query(TEXTS), reference.encode_document(TEXTS)
+    np.testing.assert_allclose(queries, make_embedder(state, window=64)(TEXTS) * scale, atol=1e-5)
+    np.testing.assert_allclose(documents, make_embedder(action, window=32)(TEXTS) * scale, atol=1e-5)
+    for route, vectors in (("query", queries), ("document", documents)):
+        again = load_encoder(tmp_path / "0_Router" / f"{route}_0_Transformer")
+        assert again.config == state.config
+        np.testing.assert_allclose(make_embedder(again)(TEXTS), vectors, atol=1e-5)

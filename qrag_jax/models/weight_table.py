@@ -10,11 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from qrag_jax.models.encoder import EncoderConfig, Params
+from qrag_jax.models.encoder import Params
+from qrag_jax.models.encoder_config import EncoderConfig
+from qrag_jax.models.token_positions import NUM_BUCKETS
 from qrag_jax.types import InputError
 
 POOLER = ("pooler.dense.weight", "pooler.dense.bias")
-_IGNORED = re.compile(r"embeddings\.position_ids|pooler\..*")
+# Pre-training heads are in the files of some base models.
+_IGNORED = re.compile(r"embeddings\.position_ids|pooler\..*|lm_head\..*|cls\.(predictions|seq_relationship)\..*")
+_PREFIXES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "mpnet": "mpnet."}
+_ATTENTION = {"query": "self.query", "key": "self.key", "value": "self.value", "attention_output": "output.dense"}
+_MPNET_ATTENTION = {"query": "attn.q", "key": "attn.k", "value": "attn.v", "attention_output": "attn.o"}
 
 
 @dataclass(frozen=True)
@@ -27,28 +33,36 @@ class TensorRow:
     transposed: bool = False
 
 
-def bert_table(config: EncoderConfig) -> tuple[TensorRow, ...]:
-    """The rows of a BERT encoder with `config.num_layers` layers; the pooler head is not part of it."""
+def weight_table(config: EncoderConfig) -> tuple[TensorRow, ...]:
+    """The rows of an encoder with `config.num_layers` layers; the pooler head is not part of it."""
     d, inner = config.hidden_size, config.intermediate_size
-    rows = [
-        TensorRow(f"embeddings.{theirs}.weight", (ours, "embedding"), (size, d))
-        for theirs, ours, size in (
-            ("word_embeddings", "word_embeddings", config.vocab_size),
-            ("position_embeddings", "position_embeddings", config.max_positions),
-            ("token_type_embeddings", "type_embeddings", config.type_vocab_size),
-        )
-    ]
-    rows += _norm_rows("embeddings.LayerNorm", ("embeddings_norm",), d)
+    is_mpnet = config.family == "mpnet"
+    attention, norm = (_MPNET_ATTENTION, "LayerNorm") if is_mpnet else (_ATTENTION, "output.LayerNorm")
+    rows = _embedding_rows(config)
     for index in range(config.num_layers):
         theirs, ours = f"encoder.layer.{index}", f"layer_{index}"
-        for name in ("query", "key", "value"):
-            rows += _dense_rows(f"{theirs}.attention.self.{name}", (ours, name), d, d)
-        rows += _dense_rows(f"{theirs}.attention.output.dense", (ours, "attention_output"), d, d)
-        rows += _norm_rows(f"{theirs}.attention.output.LayerNorm", (ours, "attention_norm"), d)
+        for name, their_name in attention.items():
+            rows += _dense_rows(f"{theirs}.attention.{their_name}", (ours, name), d, d)
+        rows += _norm_rows(f"{theirs}.attention.{norm}", (ours, "attention_norm"), d)
         rows += _dense_rows(f"{theirs}.intermediate.dense", (ours, "intermediate"), d, inner)
         rows += _dense_rows(f"{theirs}.output.dense", (ours, "output"), inner, d)
         rows += _norm_rows(f"{theirs}.output.LayerNorm", (ours, "output_norm"), d)
     return tuple(rows)
+
+
+def _embedding_rows(config: EncoderConfig) -> list[TensorRow]:
+    d = config.hidden_size
+    num_positions = config.first_position + config.max_positions
+    tables = [
+        ("embeddings.word_embeddings", "word_embeddings", (config.vocab_size, d)),
+        ("embeddings.position_embeddings", "position_embeddings", (num_positions, d)),
+    ]
+    if config.type_vocab_size:
+        tables.append(("embeddings.token_type_embeddings", "type_embeddings", (config.type_vocab_size, d)))
+    if config.family == "mpnet":
+        tables.append(("encoder.relative_attention_bias", "relative_bias", (NUM_BUCKETS, config.num_heads)))
+    rows = [TensorRow(f"{theirs}.weight", (ours, "embedding"), shape) for theirs, ours, shape in tables]
+    return rows + _norm_rows("embeddings.LayerNorm", ("embeddings_norm",), d)
 
 
 def _dense_rows(theirs: str, ours: tuple[str, ...], num_in: int, num_out: int) -> list[TensorRow]:
@@ -70,13 +84,14 @@ def params_from_tensors(
 ) -> dict[str, Any]:
     """Our parameters (nested dict of float32 NumPy arrays) from tensors by Hugging Face names.
 
-    Known and ignored: a `bert.` prefix, `embeddings.position_ids`, `pooler.*`.
+    Known and ignored: the family's prefix (`bert.`, `roberta.`, `mpnet.`), `embeddings.position_ids`, `pooler.*`, and
+    the heads of pre-training (`lm_head.*`, `cls.predictions.*`, `cls.seq_relationship.*`).
 
     Raises:
         InputError: tensors are missing, left over, of a wrong shape, no floats, or not finite; all are named together.
     """
-    named = without_prefix(tensors, source)
-    rows = bert_table(config)
+    named = without_prefix(config, tensors, source)
+    rows = weight_table(config)
     problems = []
     missing = [row.name for row in rows if row.name not in named]
     if missing:
@@ -107,7 +122,7 @@ def tensors_from_params(config: EncoderConfig, params: Params) -> dict[str, np.n
         InputError: parameters are missing, left over or of a wrong shape; all are named together.
     """
     flat = _flatten(params)
-    rows = bert_table(config)
+    rows = weight_table(config)
     problems = [f"missing: {'/'.join(row.path)}" for row in rows if row.path not in flat]
     known = {row.path for row in rows}
     problems += [f"left over: {'/'.join(path)}" for path in sorted(flat) if path not in known]
@@ -138,11 +153,14 @@ def _tensor_problem(name: str, tensor: np.ndarray, shape: tuple[int, ...]) -> st
     return None
 
 
-def without_prefix(tensors: Mapping[str, np.ndarray], source: str) -> dict[str, np.ndarray]:
-    """Tensors by their names without the optional prefix `bert.`; a name that is there twice raises InputError."""
-    named = {name.removeprefix("bert."): tensor for name, tensor in tensors.items()}
+def without_prefix(
+    config: EncoderConfig, tensors: Mapping[str, np.ndarray], source: str = "tensors"
+) -> dict[str, np.ndarray]:
+    """Tensors by their names without the family's optional prefix; a name that is there twice raises InputError."""
+    prefix = _PREFIXES[config.family]
+    named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
     if len(named) != len(tensors):
-        raise InputError(f"{source}: some tensors are there twice, with and without the prefix 'bert.'")
+        raise InputError(f"{source}: some tensors are there twice, with and without the prefix {prefix!r}")
     return named
 
 

@@ -1,0 +1,78 @@
+"""Tokenizers and encoders of every family that tests build without a download."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+from qrag_jax.models.encoder import EncoderConfig, init_encoder
+from qrag_jax.models.tokenizer import TextTokenizer, train_word_level
+from qrag_jax.models.weights import LoadedEncoder
+
+ROBERTA_TOKENS = ["<s>", "<pad>", "</s>", "<unk>"]
+BERT_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+
+
+def words_of(texts):
+    return sorted({word for text in texts for word in text.lower().replace("?", " ?").replace(".", " .").split()})
+
+
+def byte_bpe(texts) -> TextTokenizer:
+    """Byte pairs, as RoBERTa has them: a space belongs to the token after it, every text can be written."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=ROBERTA_TOKENS, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )  # fmt: skip
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    return TextTokenizer(tokenizer)
+
+
+def unigram(texts) -> TextTokenizer:
+    """Pieces with scores, as XLM-RoBERTa has them: whole words, single characters, unknown ones."""
+    words = words_of(texts)
+    pieces = [(token, 0.0) for token in ROBERTA_TOKENS] + [("▁", -6.0)] + [(f"▁{word}", -3.0) for word in words]
+    pieces += [(character, -8.0) for character in sorted({character for word in words for character in word})]
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=3))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.add_special_tokens(ROBERTA_TOKENS)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return TextTokenizer(tokenizer)
+
+
+def mpnet_words(texts) -> TextTokenizer:
+    """Word pieces as MPNet has them: its own special tokens, and all of BERT's in the vocabulary; unknown is [UNK]."""
+    vocabulary = [*ROBERTA_TOKENS, *BERT_TOKENS, *words_of(texts), "<mask>"]
+    tokenizer = Tokenizer(models.WordPiece({token: i for i, token in enumerate(vocabulary)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "[UNK]", "<mask>"])
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    return TextTokenizer(tokenizer)
+
+
+TOKENIZERS = {"bert": train_word_level, "roberta": byte_bpe, "xlm-roberta": unigram, "mpnet": mpnet_words}
+NUM_TYPES = {"bert": 2, "roberta": 1, "xlm-roberta": 1, "mpnet": 0}
+
+
+def random_params(config: EncoderConfig, seed=0):
+    """Parameters with biases and norms that are not trivial, so that a forgotten one shows; nothing is compiled."""
+    shapes = jax.eval_shape(partial(init_encoder, config=config), jax.random.key(0))
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0.2, 0.4, leaf.shape), leaf.dtype), shapes)
+
+
+def random_encoder(family: str, texts, make_tokenizer=None, **changes) -> LoadedEncoder:
+    """A small encoder of a family: random weights and a tokenizer, by default the family's, that knows the texts."""
+    tokenizer = (make_tokenizer or TOKENIZERS[family])(texts)
+    sizes = {"hidden_size": 16, "num_layers": 2, "num_heads": 4, "intermediate_size": 32, "max_positions": 64}
+    sizes |= {"family": family, "type_vocab_size": NUM_TYPES[family], "vocab_size": tokenizer.vocab_size} | changes
+    config = EncoderConfig(**sizes)
+    return LoadedEncoder(config, random_params(config), tokenizer)
