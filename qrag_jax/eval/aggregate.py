@@ -155,7 +155,7 @@ def over_seeds(values: Sequence[float]) -> SeedRange:
 def _sign_flip_p_value(differences: Float[np.ndarray, " n"], seed: int, num_resamples: int) -> float:
     # Equal questions stay equal under every flip: without them the test is the same and often exact.
     changed = differences[np.abs(differences) > _SAME]
-    if changed.size == 0:
+    if changed.size < 2:  # no flip at all, or one whose both signs are equally far from 0
         return 1.0
     test = stats.permutation_test(
         (changed,),

@@ -143,6 +143,12 @@ def test_the_same_answers_prove_no_difference_and_no_certainty():
     assert -0.1 < difference.low < 0 < difference.high < 0.1
 
 
+def test_one_question_that_differs_proves_nothing():
+    """Both signs of a single difference are equally far from 0."""
+    difference = paired_difference(np.array([1.0, 0.0, 1.0]), np.array([0.0, 0.0, 1.0]))
+    assert (difference.mean, difference.p_value) == (pytest.approx(1 / 3), 1.0)
+
+
 def test_over_seeds():
     spread = over_seeds([0.9, 0.96, 0.93])
     assert spread.mean == pytest.approx(0.93)
