@@ -26,7 +26,7 @@ from qrag_jax.eval.records import Row, read_rows, write_rows
 from qrag_jax.eval.report import format_table, plot_rows
 from qrag_jax.retrieval.tasks import hidden_stories_tasks
 from qrag_jax.train.loop import train
-from qrag_jax.train.run import RunConfig, training_task
+from qrag_jax.train.run import RunConfig, training_tasks
 
 CONFIGS = Path(__file__).parent.parent / "configs" / "qrag"
 RESULTS = Path(__file__).parent / "results"
@@ -56,7 +56,7 @@ def run(name: str, seed: int, smoke: bool) -> tuple[list[Row], dict]:
     file, overrides = EXPERIMENTS[name]
     config = load_config(RunConfig, CONFIGS / file, [*overrides, f"seed={seed}", *(SMOKE if smoke else [])])
     start = time.perf_counter()
-    retriever = train(config, training_task(config), None, _say(name, seed))
+    retriever = train(config, training_tasks(config)[0], None, _say(name, seed))
     seconds = time.perf_counter() - start
     worlds = simulate_stories(
         config.data.num_facts, 50 if smoke else 1000, VALID_SEED, "valid", max_facts=config.data.num_chunks

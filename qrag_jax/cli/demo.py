@@ -9,7 +9,7 @@ import numpy as np
 
 from qrag_jax.checkpoint import checkpoint_steps
 from qrag_jax.cli import say, write_json
-from qrag_jax.cli.eval import LENGTH_FACTORS, default_methods, held_back_haystack, score
+from qrag_jax.cli.eval import LENGTH_FACTORS, Options, default_methods, held_back_haystack, score
 from qrag_jax.cli.find import print_answer
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.train import describe
@@ -25,7 +25,7 @@ from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.retriever import Retriever, load_retriever
 from qrag_jax.retrieval.tasks import Task, hidden_stories_tasks
 from qrag_jax.train.loop import train
-from qrag_jax.train.run import DataConfig, RunConfig, training_task
+from qrag_jax.train.run import DataConfig, RunConfig, training_tasks
 from qrag_jax.types import UsageError
 
 NUM_QUESTIONS = 1000
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     config = demo_config(args.seed, args.haystack, args.smoke)
     babi = _babi_files(args.babi)
     _clear(out)
-    task = training_task(config)
+    task = training_tasks(config)[0]
     say(f"{describe(task)}; a context has {config.data.num_chunks} chunks")
     with Progress() as progress:
         train(config, task, out, progress.report)
@@ -109,9 +109,10 @@ def _measure(
     for path in babi:
         tasks += hidden_stories_tasks(path.name.split(".")[0], read_babi(path), haystack, lengths)
     labels = Labels(retriever.model.mode, retriever.env.positions, config.seed, config.data.num_chunks)
-    rows, records = score(retriever, tasks, default_methods(), labels, num_questions=num_questions)
+    options = Options(default_methods(), config.env.num_steps, num_questions)
+    rows, records = score(retriever, tasks, labels, options)
     write_rows(out / "results.json", rows)
-    write_records(out / "queries.jsonl", records)
+    write_records(out / "queries.jsonl", [record for _, own in records for record in own])
     plot_rows(out / "plot.png", rows)
     write_markdown(out / "table.md", rows, title="qrag demo", plot="plot.png")
     return rows

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,21 @@ from qrag_jax.cli.progress import Progress
 from qrag_jax.data.babi import read_babi
 from qrag_jax.data.haystack import Haystack, limit_haystack, load_haystack
 from qrag_jax.data.jsonl import read_examples
+from qrag_jax.data.multihop import READERS, describe
 from qrag_jax.data.vector_task import read_vector_task
-from qrag_jax.eval.harness import Labels, evaluate
-from qrag_jax.eval.pickers import make_pickers
+from qrag_jax.eval.calibration import calibrate, stored_threshold
+from qrag_jax.eval.compare import compare, comparison_values, format_comparisons
+from qrag_jax.eval.harness import Labels, Threshold, asked, draw_contexts, evaluate, pick_all
+from qrag_jax.eval.pickers import Picker, beam_picker, make_pickers
+from qrag_jax.eval.protocols import check_apart, overlap
 from qrag_jax.eval.records import METHODS, QueryRecord, Row, write_records
 from qrag_jax.eval.report import format_table
+from qrag_jax.eval.stopping import analyse
+from qrag_jax.eval.stopping_report import write_stopping
 from qrag_jax.models.sources import is_installed
+from qrag_jax.retrieval.batching import Contexts
 from qrag_jax.retrieval.retriever import Retriever, load_retriever
+from qrag_jax.retrieval.search import make_index
 from qrag_jax.retrieval.tasks import Task, examples_task, hidden_stories_tasks, vectors_task
 from qrag_jax.types import UsageError
 
@@ -31,16 +39,89 @@ def run(args: argparse.Namespace) -> int:
     retriever = load_retriever(args.run)
     saved = load_checkpoint(args.run, groups=())
     labels = run_labels(saved, retriever)
-    tasks = list(_tasks(args, labels.training_chunks, saved.config.get("data", {})))
-    methods = args.methods or default_methods(vectors=bool(args.vectors))
-    rows, records = score(retriever, tasks, methods, labels, args.num_steps, args.num_questions, args.seed)
+    options = Options(
+        methods=args.methods or default_methods(vectors=bool(args.vectors)),
+        num_steps=args.num_steps or retriever.env.num_steps,
+        num_questions=args.num_questions,
+        seed=args.seed,
+        protocols=args.protocol or (),
+        beam_widths=args.beam_width,
+        threshold=stored_threshold(saved.metadata),
+        stopping=args.stopping,
+    )
+    check_protocols(options, retriever, calibrated=bool(args.calibrate))
+    data = saved.config.get("data", {})
+    tasks = list(_tasks(args, labels.training_chunks, data))
+    held_out = _calibration_task(args, labels.training_chunks, data) if args.calibrate else None
+    rows, records = score(retriever, tasks, labels, options, held_out)
     if args.per_query:
-        write_records(args.per_query, records)
+        write_records(args.per_query, [record for _, own in records for record in own])
     if args.json:
         write_json([asdict(row) for row in rows], args.json)
     if args.json != "-":
         print(format_table(rows))
+    if args.tests:
+        found = [comparison for name, own in records for comparison in compare(name, own)]
+        write_json(comparison_values(found), args.tests)
+        if args.json != "-":
+            print(format_comparisons(found))
     return 0
+
+
+@dataclass(frozen=True)
+class Options:
+    """How `score` scores.
+
+    Attributes:
+        methods: rows to compute.
+        num_steps: T.
+        num_questions: questions a task; None is all.
+        seed: of the choice of questions and of their contexts.
+        protocols: of `eval.protocols.PROTOCOLS`; none stands for `fixed` and what the methods have besides, without the
+            oracle.
+        beam_widths: of the trained method; 1 is the greedy search.
+        threshold: the run's own.
+        stopping: folder for the analysis of the trained method's stops.
+    """
+
+    methods: tuple[str, ...]
+    num_steps: int
+    num_questions: int | None = None
+    seed: int = 0
+    protocols: tuple[str, ...] = ()
+    beam_widths: tuple[int, ...] = (1,)
+    threshold: Threshold | None = None
+    stopping: str | None = None
+
+
+def check_protocols(options: Options, retriever: Retriever, calibrated: bool) -> None:
+    """Refuses protocols that no row could be of, before anything is embedded.
+
+    Raises:
+        UsageError: says what the protocol needs.
+    """
+    if "threshold" in options.protocols and options.threshold is None and not calibrated:
+        raise UsageError(
+            "--protocol threshold: this run has no threshold of its own; train it with dev.share=0.1, or give "
+            "questions that are not reported with --calibrate FILE"
+        )
+    if "stop" in options.protocols and not retriever.env.stop:
+        raise UsageError(
+            "--protocol stop: this run has not learned to stop; train it with env.stop=true env.reward=at_end, or "
+            "choose --protocol threshold"
+        )
+    if len(set(options.beam_widths)) != len(options.beam_widths):
+        raise UsageError(f"--beam_width {','.join(map(str, options.beam_widths))}: a width stands twice")
+    if "trained" in options.methods:
+        return
+    if max(options.beam_widths) > 1:
+        raise UsageError("--beam_width searches with the trained retriever: name trained in --methods")
+    if options.stopping:
+        raise UsageError("--stopping looks at the trained retriever: name trained in --methods")
+    if options.protocols and set(options.protocols) <= ({"stop"} if calibrated else {"stop", "threshold"}):
+        raise UsageError(
+            f"--protocol {','.join(options.protocols)}: of all methods trained alone has it; name it in --methods"
+        )
 
 
 def run_labels(saved: Checkpoint, retriever: Retriever) -> Labels:
@@ -62,28 +143,118 @@ def default_methods(vectors: bool = False) -> tuple[str, ...]:
 
 
 def score(
-    retriever: Retriever,
-    tasks: list[Task],
-    methods: tuple[str, ...],
-    labels: Labels,
-    num_steps: int | None = None,
-    num_questions: int | None = None,
-    seed: int = 0,
-) -> tuple[list[Row], list[QueryRecord]]:
-    """Scores methods over tasks; tasks over the same pool of texts share one index."""
-    rows, records, pickers, indexed = [], [], {}, None
+    retriever: Retriever, tasks: list[Task], labels: Labels, options: Options, held_out: Task | None = None
+) -> tuple[list[Row], list[tuple[str, list[QueryRecord]]]]:
+    """Scores methods over tasks; tasks over the same pool of texts share one index.
+
+    Args:
+        retriever: the trained one.
+        tasks: at one length each.
+        labels: of the rows.
+        options: what to score.
+        held_out: queries to fit the thresholds of all methods on, in place of the run's own threshold.
+
+    Returns:
+        (rows, (task name, records) of every task).
+    """
+    rows, records, indexed = [], [], None
+    pickers, beams = {}, {}
     with Progress() as progress:
+        thresholds = {} if options.threshold is None else {"trained": options.threshold}
+        if held_out is not None:
+            thresholds = _fit(retriever, held_out, options, progress)
+        protocols = options.protocols or ("fixed", "threshold", "stop")
+        thresholds = _apart(thresholds, tasks, options)
         for task in tasks:
             if task.texts is not indexed:
-                pickers = make_pickers(
-                    retriever, task.texts, task.questions, methods, _BASELINE_ENCODER, progress.stage("embed")
-                )
+                pickers, beams = _pickers(retriever, task, options, thresholds.get("trained"), progress)
                 indexed = task.texts
-            steps, note = num_steps or retriever.env.num_steps, progress.note
-            new_rows, new_records = evaluate(task, pickers, steps, labels, num_questions, seed, note, keep_texts=True)
-            rows += new_rows
-            records += new_records
+            found: list[QueryRecord] = []
+            for width in (1, *(w for w in options.beam_widths if w > 1)):
+                own = pickers if width == 1 else {"trained": beams[width]}
+                new_rows, new_records = evaluate(
+                    task,
+                    own,
+                    options.num_steps,
+                    labels,
+                    options.num_questions,
+                    options.seed,
+                    progress.note,
+                    keep_texts=True,
+                    protocols=protocols,
+                    thresholds=thresholds,
+                    beam_width=width,
+                )
+                rows += new_rows
+                found += new_records
+            records.append((task.name, found))
+            if options.stopping:
+                _write_stopping(task, pickers["trained"], options)
     return rows, records
+
+
+def _apart(thresholds: dict[str, Threshold], tasks: list[Task], options: Options) -> dict[str, Threshold]:
+    """The thresholds, once no question to report was used to fit them: before anything long is embedded.
+
+    Raises:
+        UsageError: one was, and threshold rows were asked for; if they were not, they are left out, which is said.
+    """
+    if not thresholds or (options.protocols and "threshold" not in options.protocols):
+        return thresholds
+    fitted_on = frozenset[str]().union(*(threshold.fitted_on for threshold in thresholds.values()))
+    for task in tasks:
+        shared = overlap(fitted_on, asked(task, options.num_questions, options.seed))
+        if shared and not options.protocols:
+            say(f"{task.name}: no threshold rows, {shared:,} of its questions were used to fit the threshold")
+            return {}
+        if shared:
+            check_apart(fitted_on, asked(task, options.num_questions, options.seed))
+    return thresholds
+
+
+def _pickers(
+    retriever: Retriever, task: Task, options: Options, threshold: Threshold | None, progress: Progress
+) -> tuple[dict[str, Picker], dict[int, Picker]]:
+    """Pickers by method, and of the trained method by beam width, over one index."""
+    index = None
+    if "trained" in options.methods:
+        index = make_index(retriever, task.texts, progress.stage("embed"))
+    pickers = make_pickers(
+        retriever, task.texts, task.questions, options.methods, _BASELINE_ENCODER, progress.stage("embed"), index
+    )
+    lowest = None if threshold is None else threshold.value
+    widths = [width for width in options.beam_widths if width > 1]
+    beams = {} if index is None else {w: beam_picker(index, task.questions, w, lowest) for w in widths}
+    return pickers, beams
+
+
+def _fit(retriever: Retriever, held_out: Task, options: Options, progress: Progress) -> dict[str, Threshold]:
+    """A threshold for every method, fitted on held-out queries."""
+    pickers, _ = _pickers(retriever, held_out, options, None, progress)
+    fitted = {}
+    for name, picker in pickers.items():
+        fitted[name], reached = calibrate(held_out, picker, options.num_steps, seed=options.seed)
+        say(
+            f"{name}: threshold {fitted[name].value:.4g}, fitted on {reached.n:,} questions of {held_out.name} "
+            f"(F1 {reached.fact_f1:.3f} there)"
+        )
+    return fitted
+
+
+def _write_stopping(task: Task, picker: Picker, options: Options) -> None:
+    """Appendix B and C for the trained method on one task; questions with fewer chunks than picks are left out."""
+    _, contexts = draw_contexts(task, options.num_questions, options.seed)
+    sizes = (contexts.chunks >= 0).sum(axis=1)
+    full = sizes >= options.num_steps
+    if not full.any():
+        say(f"{task.name}: every context has fewer than {options.num_steps} chunks: no analysis of its stops")
+        return
+    contexts = Contexts(contexts.questions[full], contexts.chunks[full], contexts.gold[full])
+    picked, gold = pick_all(picker, contexts, options.num_steps)
+    analysis = analyse(picked.chosen, picked.scores, gold, sizes[full])
+    folder = Path(str(options.stopping)) / f"{task.name}_{contexts.chunks.shape[1]}"
+    write_stopping(folder, analysis, title=f"{task.name}, {contexts.chunks.shape[1]:,} chunks: when to stop")
+    say(f"wrote {folder}")
 
 
 def held_back_haystack(source: str, most: int | None, trained_on: Mapping[str, Any], seed: int = 0) -> Haystack:
@@ -107,19 +278,49 @@ def _place(source: str) -> str:
 
 
 def _tasks(args: argparse.Namespace, training_chunks: int, trained_on: Mapping[str, Any]) -> Iterator[Task]:
-    if args.jsonl:
-        yield examples_task(_name(args.jsonl), read_examples(args.jsonl))
-    elif args.vectors:
-        yield vectors_task(_name(args.vectors), read_vector_task(args.vectors))
+    kind, path = _source(args)
+    if kind in READERS:
+        yield _multihop_task(kind, path)
+    elif kind == "jsonl":
+        yield examples_task(_name(path), read_examples(path))
+    elif kind == "vectors":
+        yield vectors_task(_name(path), read_vector_task(path))
     else:
-        stories = read_babi(args.babi)
-        haystack = held_back_haystack(args.haystack, args.max_haystack_sentences, trained_on)
+        haystack = _haystack(args, trained_on)
         if len(haystack) == args.max_haystack_sentences:
             say(f"haystack {args.haystack}: {len(haystack):,} of its sentences are used (--max_haystack_sentences)")
         lengths = args.num_chunks or tuple(factor * training_chunks for factor in LENGTH_FACTORS)
         if len(set(lengths)) != len(lengths):
             raise UsageError(f"--num_chunks {','.join(map(str, lengths))}: a length stands twice")
-        yield from hidden_stories_tasks(_name(args.babi), stories, haystack, lengths)
+        yield from hidden_stories_tasks(_name(path), read_babi(path), haystack, lengths)
+
+
+def _calibration_task(args: argparse.Namespace, training_chunks: int, trained_on: Mapping[str, Any]) -> Task:
+    """The questions of --calibrate, of the same kind as those that are reported; stories at the training length."""
+    kind, path = _source(args)[0], args.calibrate
+    if kind in READERS:
+        return _multihop_task(kind, path)
+    if kind == "jsonl":
+        return examples_task(_name(path), read_examples(path))
+    if kind == "vectors":
+        return vectors_task(_name(path), read_vector_task(path))
+    return hidden_stories_tasks(_name(path), read_babi(path), _haystack(args, trained_on), (training_chunks,))[0]
+
+
+def _source(args: argparse.Namespace) -> tuple[str, str]:
+    """Kind and path of the questions: the flag that was given."""
+    given = {kind: getattr(args, kind) for kind in ("babi", "jsonl", "vectors", *READERS)}
+    return next((kind, path) for kind, path in given.items() if path)
+
+
+def _multihop_task(kind: str, path: str) -> Task:
+    read = READERS[kind](path)
+    say(describe(_name(path), read))
+    return examples_task(f"{kind} {_name(path)}", read.examples, sum(read.left_out.values()))
+
+
+def _haystack(args: argparse.Namespace, trained_on: Mapping[str, Any]) -> Haystack:
+    return held_back_haystack(args.haystack, args.max_haystack_sentences, trained_on)
 
 
 def _name(path: str) -> str:

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 
+from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.cli import say, write_json
 from qrag_jax.cli.progress import Progress
 from qrag_jax.data.files import FileChunk, read_files, sentence_chunks
+from qrag_jax.eval.calibration import stored_threshold
 from qrag_jax.retrieval.retriever import Retriever, load_retriever
 from qrag_jax.retrieval.search import check_questions, make_index, search
 from qrag_jax.types import Cost, InputError, Step, Trajectory, UsageError
@@ -21,8 +23,36 @@ def run(args: argparse.Namespace) -> int:
     seconds: dict[str, float] = {}
     with _timed("load", seconds):
         retriever = load_retriever(args.run)
-    print_answer(retriever, args.paths, args.question, args.num_steps, as_json=args.json, seconds=seconds)
+        threshold = _own_threshold(args.run, retriever) if args.stop else None
+    learned = args.stop and retriever.env.stop
+    print_answer(
+        retriever,
+        args.paths,
+        args.question,
+        args.num_steps,
+        as_json=args.json,
+        seconds=seconds,
+        threshold=threshold,
+        learned_stop=learned,
+    )
     return 0
+
+
+def _own_threshold(run: str, retriever: Retriever) -> float | None:
+    """The threshold that a run keeps; None for one with a learned STOP, which needs none.
+
+    Raises:
+        UsageError: the run has neither.
+    """
+    if retriever.env.stop:
+        return None
+    threshold = stored_threshold(load_checkpoint(run, groups=()).metadata)
+    if threshold is None:
+        raise UsageError(
+            f"--stop: {run} does not know when to stop; train it with dev.share=0.1 (a threshold from held-out "
+            "questions) or with env.stop=true env.reward=at_end (a learned stop)"
+        )
+    return threshold.value
 
 
 def print_answer(
@@ -33,6 +63,8 @@ def print_answer(
     *,
     as_json: bool = False,
     seconds: Mapping[str, float] | None = None,
+    threshold: float | None = None,
+    learned_stop: bool = False,
 ) -> None:
     """Searches text files and prints what was found on standard output; what was cut is said on standard error.
 
@@ -43,6 +75,8 @@ def print_answer(
         num_steps: chunks to pick; None takes as many as in training.
         as_json: print `to_json` in place of tables.
         seconds: what was spent before, by stage.
+        threshold: as of `retrieval.search.search`.
+        learned_stop: as of `retrieval.search.search`.
 
     Raises:
         UsageError: a path does not exist, or the retriever has no text encoder.
@@ -72,7 +106,7 @@ def print_answer(
             "tokens that this run reads; only their beginning was searched"
         )
     with _timed("search", spent):
-        found = search(index, question, num_steps)
+        found = search(index, question, num_steps, threshold=threshold, learned_stop=learned_stop)
     if as_json:
         cost = Cost(spent, num_tokens_read(retriever, question, texts, found))
         write_json(to_json(question, found, chunks, index.num_texts_cut, cost))
@@ -88,6 +122,7 @@ def to_json(
         "question": question,
         "num_chunks": len(chunks),
         "num_chunks_cut": num_texts_cut,
+        "stop_reason": found.stop_reason,
         "steps": [_step_to_json(number, step, chunks[step.chunk]) for number, step in enumerate(found.steps, 1)],
         "cost": asdict(cost),
     }

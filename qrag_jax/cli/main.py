@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from qrag_jax import __version__
 from qrag_jax.types import InputError, UsageError
 
-METHODS = ("trained", "untrained", "single_step", "bm25")
+METHODS = ("trained", "untrained", "single_step", "bm25")  # as in eval.records, whose import takes longer
+PROTOCOLS = ("fixed", "threshold", "stop", "oracle")  # as in eval.protocols
 _EXIT_BROKEN_PIPE = 141  # what a shell reports for a process that died of SIGPIPE
 
 _DESCRIPTION = """\
@@ -52,17 +53,22 @@ examples:
 """
 
 _EVAL = """\
-Score a trained retriever on bAbI questions hidden in long text, or on your own questions (as texts or as vectors) with
-known chunks.
+Score a trained retriever on bAbI questions hidden in long text, on HotpotQA, MuSiQue or 2WikiMultihopQA, or on your own
+questions (as texts or as vectors) with known chunks.
 
-What comes out: a table of fact exact match and F1 with 95% intervals, one row a method and length; --json writes the
-rows, --per_query one line a question with the chunks chosen and their Q values. Methods: `trained`; `untrained`, the
-same search without the training; `single_step`, plain nearest neighbours; `bm25`.
+What comes out: a table of fact exact match and F1 with 95% intervals, one row a method, protocol and length; --json
+writes the rows, --per_query one line a question with the chunks chosen and their Q values. Methods: `trained`;
+`untrained`, the same search without the training; `single_step`, plain nearest neighbours; `bm25`.
+
+A method picks --num_steps chunks; the protocol says how many of them count. `fixed`: all. `threshold`: those before the
+first Q below a threshold that was fitted on other questions. `stop`: those before the learned STOP of a run with
+env.stop=true. `oracle`: until all gold is found, which only the labels tell: a bound, no method.
 """
 _EVAL_EXAMPLES = """\
 examples:
   qrag eval runs/demo --babi qa2_valid.txt --num_chunks 50,160,1200 --json rows.json
   qrag eval runs/mine --jsonl questions.jsonl --per_query chosen.jsonl --methods trained,bm25
+  qrag eval runs/multihop --hotpot hotpot_dev.json --protocol fixed,threshold,oracle --beam_width 1,4 --tests tests.json
   qrag eval runs/index --vectors index/         chunks.npy, questions.npy and episodes.jsonl
 """
 
@@ -79,11 +85,12 @@ examples:
 """
 
 _EXPORT = """\
-Write the text encoders of a run as folders that sentence_transformers.SentenceTransformer loads, with the same vectors.
+Write the text encoders of a run for sentence_transformers.SentenceTransformer, with the same vectors.
 
-What comes out: of a text run DIR/state and DIR/action, its two towers; of a latent run DIR/encoder, the frozen encoder
-that its towers read the vectors of. Each has weights, tokenizer and a card that says what it covers. A DIR that holds
-anything is refused.
+What comes out: of a text run DIR itself, one Router with both towers (encode_query is the state before the first step,
+encode_document the action vector, similarity dot); of a latent run DIR/encoder, the frozen encoder that its towers read
+the vectors of. Each has weights, tokenizer and a card that says what it cannot express. A DIR that holds anything is
+refused.
 """
 _EXPORT_EXAMPLES = """\
 examples:
@@ -201,6 +208,9 @@ def _add_eval(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--babi", metavar="FILE", help="bAbI questions (.txt, .txt.gz), hidden in the haystack")
     source.add_argument("--jsonl", metavar="FILE", help='lines of {"question": ..., "chunks": [...], "gold": [...]}')
+    source.add_argument("--hotpot", metavar="FILE", help="HotpotQA (distractor) as .json, .jsonl[.gz], .parquet, ...")
+    source.add_argument("--musique", metavar="FILE", help="MuSiQue")
+    source.add_argument("--2wiki", metavar="FILE", help="2WikiMultihopQA")
     source.add_argument("--vectors", metavar="DIR", help="chunk and question vectors, for a run trained on vectors")
     _add_haystack(parser)
     parser.add_argument(
@@ -225,18 +235,48 @@ def _add_eval(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         metavar="M,M,...",
         help=f"rows to compute, of {', '.join(METHODS)} (default: all)",
     )
+    parser.add_argument(
+        "--protocol",
+        type=_protocols,
+        metavar="P,P,...",
+        help=f"which of the T picks count, of {', '.join(PROTOCOLS)} (default: fixed, and threshold and stop where the "
+        "run has them)",
+    )
+    parser.add_argument(
+        "--calibrate",
+        metavar="FILE",
+        help="fit the thresholds of all methods on these questions, of the same kind as those that are scored and "
+        "none of them (default: the run's own threshold, for trained)",
+    )
+    parser.add_argument(
+        "--beam_width",
+        type=_integers,
+        default=(1,),
+        metavar="B,B,...",
+        help="also search with beams of these widths (default: 1, the greedy search)",
+    )
+    parser.add_argument(
+        "--stopping", metavar="DIR", help="write tables and plots of early, perfect and late stops, ROC and budgets"
+    )
+    parser.add_argument("--tests", metavar="OUT", help="write paired tests between the methods as JSON, and print them")
     parser.add_argument("--json", metavar="OUT", help="write the rows as JSON; - prints them instead of the table")
     parser.add_argument("--per_query", metavar="OUT.jsonl", help="write one line a question: chunks chosen, Q values")
     return parser
 
 
 def _add_find(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    parser.usage = "qrag find [-h] [--num_steps T] [--json] RUN PATHS... QUESTION"  # argparse would repeat the last two
+    # argparse would repeat the last two
+    parser.usage = "qrag find [-h] [--num_steps T] [--stop] [--json] RUN PATHS... QUESTION"
     parser.add_argument("run", metavar="RUN", help="run folder of `qrag demo` or `qrag train`")
     parser.add_argument(
         "texts", nargs="+", metavar="PATHS... QUESTION", help="text files or folders of .txt and .md; the question last"
     )
     _add_num_steps(parser)
+    parser.add_argument(
+        "--stop",
+        action="store_true",
+        help="only the picks before the run's own stop: its threshold from held-out questions, or its learned STOP",
+    )
     parser.add_argument("--json", action="store_true", help="print the steps as JSON")
     return parser
 
@@ -303,6 +343,16 @@ def _methods(text: str) -> tuple[str, ...]:
     for name in names:
         if name not in METHODS:
             raise argparse.ArgumentTypeError(f"{name!r} is no method; choose from {', '.join(METHODS)}")
+    return names
+
+
+def _protocols(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    for name in names:
+        if name not in PROTOCOLS:
+            raise argparse.ArgumentTypeError(f"{name!r} is no protocol; choose from {', '.join(PROTOCOLS)}")
+    if len(set(names)) != len(names):
+        raise argparse.ArgumentTypeError(f"{text!r} names a protocol twice")
     return names
 
 

@@ -4,23 +4,25 @@ import argparse
 import json
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qrag_jax.checkpoint import checkpoint_steps
+from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.cli import say, write_json
 from qrag_jax.cli.progress import Progress
 from qrag_jax.config import dump_config, load_config
+from qrag_jax.eval.calibration import fit_on_dev
 from qrag_jax.retrieval.tasks import Task
-from qrag_jax.train.loop import train
-from qrag_jax.train.run import RunConfig, training_task
-from qrag_jax.types import UsageError
+from qrag_jax.train.loop import check_out, train
+from qrag_jax.train.run import RunConfig, training_tasks
 
 # What asks for a run's own kind of questions again.
 _EVAL_FLAGS = {
     "worlds": "--babi FILE",
     "babi": "--babi FILE --haystack DIR",
     "jsonl": "--jsonl FILE",
+    "multihop": "--hotpot FILE",
     "vectors": "--vectors DIR",
 }
 
@@ -33,10 +35,11 @@ def run(args: argparse.Namespace) -> int:
         return 0
     out = Path(args.out)
     check_out(out)
-    task = training_task(config)
-    say(describe(task))
+    task, dev = training_tasks(config)
+    say(describe(task) + (f"; {len(dev):,} held out" if dev is not None else ""))
     with Progress() as progress:
-        train(config, task, out, progress.report)
+        fit = partial(fit_on_dev, beam_widths=config.dev.beam_widths)
+        train(config, task, out, progress.report, dev, fit)
     facts, last = read_metrics(out / "metrics.jsonl")
     if facts.get("num_texts_cut"):
         say(
@@ -45,6 +48,15 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.json:
         write_json({"run": str(out), **last})
+    if dev is not None:
+        chosen = load_checkpoint(out, groups=()).metadata["dev"]
+        say(
+            f"held-out questions chose update {chosen['update']:,} (return {chosen['return']:.3f}) and the threshold "
+            f"{chosen['threshold']:.4g} (F1 {chosen['fact_f1']:.3f} on the {chosen['num_questions']:,} of them)"
+        )
+        if "beam_width" in chosen:
+            found = ", ".join(f"{width}: {f1:.3f}" for width, f1 in chosen["beam_f1"].items())
+            say(f"beam width {chosen['beam_width']} is best on them (F1 by width {found}): --beam_width of qrag eval")
     folder = shlex.quote(str(out))
     say(
         f"trained: {out}, {last['step']:,} updates in {last['seconds']:,.0f} s, {last['complete']:.1%} of the last "
@@ -54,19 +66,6 @@ def run(args: argparse.Namespace) -> int:
     if config.data.task != "vectors":
         say(f'      qrag find {folder} FILES... "question"')
     return 0
-
-
-def check_out(out: Path) -> None:
-    """Refuses a run folder that holds a run already, or is no folder.
-
-    Raises:
-        UsageError: says what is there.
-    """
-    steps = checkpoint_steps(out)
-    if steps:
-        raise UsageError(f"{out}: holds a trained run already (step {steps[-1]}): choose another --out, or remove it")
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out}: is a file: choose another --out")
 
 
 def describe(task: Task) -> str:

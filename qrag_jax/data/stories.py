@@ -138,6 +138,51 @@ def select(stories: Stories, ids: Sequence[int] | np.ndarray) -> Stories:
     )
 
 
+def hold_out(stories: Stories, share: float, seed: int) -> tuple[Stories, Stories]:
+    """Splits questions into (kept, held out) by story: questions over one story, whose facts grow, stay together.
+
+    A held-out question that is asked over the same facts on the other side too is left out of the held-out part.
+
+    Args:
+        stories: in the order in which they were read; questions over one story follow each other.
+        share: of the stories, in (0, 1); at least one is held out.
+        seed: another seed holds out other stories.
+
+    Raises:
+        InputError: fewer than two stories, or none that is held out is new, so that nothing could be held out.
+    """
+    story = _story_numbers(stories)
+    num_stories = int(story[-1]) + 1 if len(stories) else 0
+    if num_stories < 2:
+        raise InputError(f"{num_stories} story cannot be split into a part to train on and a part to hold out")
+    size = min(max(1, round(share * num_stories)), num_stories - 1)
+    held = np.isin(story, np.random.default_rng([seed, 4]).permutation(num_stories)[:size])
+    asked = [(int(stories.question_ids[i]), stories.facts[i].tobytes()) for i in range(len(stories))]
+    known = {content for content, out in zip(asked, held, strict=True) if not out}
+    fresh = held & np.fromiter((content not in known for content in asked), bool, len(asked))
+    if not fresh.any():
+        raise InputError(
+            f"all {held.sum()} questions that would be held out are asked on the other side too: hold out more of them"
+        )
+    return select(stories, ~held), select(stories, fresh)
+
+
+def without(stories: Stories, others: Stories) -> Stories:
+    """The questions of `stories` that `others` does not ask over the same facts; their text tables may differ."""
+    known = {(others.question(i), *others.fact_texts(i)) for i in range(len(others))}
+    fresh = [(stories.question(i), *stories.fact_texts(i)) not in known for i in range(len(stories))]
+    return select(stories, np.array(fresh, bool))
+
+
+def _story_numbers(stories: Stories) -> np.ndarray:
+    """int64 [n]: a question goes on with the story before it if its facts start with all facts of that question."""
+    starts = np.ones(len(stories), bool)
+    for i in range(1, len(stories)):
+        before, now = stories.facts[i - 1], stories.facts[i]
+        starts[i] = len(now) < len(before) or not np.array_equal(now[: len(before)], before)
+    return np.cumsum(starts) - 1
+
+
 def concatenate(parts: Sequence[Stories]) -> Stories:
     """All questions of `parts` in order, over one text table in which every sentence has one id.
 

@@ -1,14 +1,18 @@
-"""Runs methods over tasks at several context lengths: one row a method and length, one record a question."""
+"""Runs methods over tasks at several context lengths: one row a method, protocol and length, one record a question.
+
+A method picks T chunks once; every protocol then scores the picks that it keeps of them.
+"""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from qrag_jax.eval.facts import score_facts
-from qrag_jax.eval.pickers import Picker
+from qrag_jax.eval.facts import NOT_TAKEN, score_facts
+from qrag_jax.eval.pickers import Picked, Picker
+from qrag_jax.eval.protocols import check_apart, keep, kept_by_oracle, kept_by_threshold
 from qrag_jax.eval.records import QueryRecord, Row, make_records, summarise
 from qrag_jax.retrieval.batching import Contexts
 from qrag_jax.retrieval.tasks import Task
@@ -28,7 +32,38 @@ class Labels:
     training_chunks: int
 
 
+@dataclass(frozen=True)
+class Threshold:
+    """A threshold on the scores of one method.
+
+    Attributes:
+        value: a method stops before the first pick whose score lies below it.
+        fitted_on: fingerprints (`Task.fingerprint`) of the questions that it was fitted on.
+    """
+
+    value: float
+    fitted_on: frozenset[str] = frozenset()
+
+
 Report = Callable[[str], None]  # told what is being scored
+
+
+def draw_contexts(task: Task, num_questions: int | None = None, seed: int = 0) -> tuple[np.ndarray, Contexts]:
+    """The queries to score (int [n]; all, or a random subset) and their contexts: the same for every method."""
+    queries, rng = _draw(task, num_questions, seed)
+    return queries, task.contexts(queries, rng)
+
+
+def asked(task: Task, num_questions: int | None = None, seed: int = 0) -> list[str]:
+    """Fingerprints of the queries that `draw_contexts` gives."""
+    return [task.fingerprint(int(query)) for query in _draw(task, num_questions, seed)[0]]
+
+
+def _draw(task: Task, num_questions: int | None, seed: int) -> tuple[np.ndarray, np.random.Generator]:
+    rng = np.random.default_rng([seed, 3, len(task)])
+    if num_questions is None or num_questions >= len(task):
+        return np.arange(len(task)), rng
+    return np.sort(rng.permutation(len(task))[:num_questions]), rng
 
 
 def evaluate(
@@ -40,28 +75,39 @@ def evaluate(
     seed: int = 0,
     report: Report | None = None,
     keep_texts: bool = False,
+    protocols: Sequence[str] = ("fixed",),
+    thresholds: Mapping[str, Threshold] | None = None,
+    beam_width: int = 1,
 ) -> tuple[list[Row], list[QueryRecord]]:
-    """Scores every method on the same contexts of one task.
+    """Scores every method on the same contexts of one task, under every protocol that it has.
 
     Args:
         task: queries and their contexts at one length.
         pickers: by method name (`pickers.make_pickers`), indexed over `task.texts`.
-        num_steps: T, picks a question: fixed, no early stop.
+        num_steps: T, picks a question, fewer where a context has fewer chunks; protocols other than `fixed` keep the
+            first of them.
         labels: of the rows.
         num_questions: a random subset of this size; None scores all.
         seed: of the subset and of the contexts.
         report: called before each method.
         keep_texts: put the chosen chunks' texts into the records.
+        protocols: of `protocols.PROTOCOLS`; a method without a threshold or a learned STOP has no row of that name.
+        thresholds: by method.
+        beam_width: what the pickers search with, for the rows.
 
     Returns:
         (rows, records), method by method.
+
+    Raises:
+        UsageError: a threshold was fitted on one of the questions that it would be reported on.
     """
-    rng = np.random.default_rng([seed, 3, len(task)])
-    queries = np.arange(len(task))
-    if num_questions is not None and num_questions < len(task):
-        queries = np.sort(rng.permutation(len(task))[:num_questions])
-    task.check_steps(num_steps)
-    contexts = task.contexts(queries, rng)
+    queries, contexts = draw_contexts(task, num_questions, seed)
+    sizes = (contexts.chunks >= 0).sum(axis=1)
+    thresholds = thresholds or {}
+    if "threshold" in protocols and thresholds:
+        fingerprints = asked(task, num_questions, seed)
+        for method in set(thresholds) & set(pickers):
+            check_apart(thresholds[method].fitted_on, fingerprints)
     num_chunks = contexts.chunks.shape[1]
     read_as_text = () if isinstance(task.texts, np.ndarray) else ("untrained", "single_step")
     rows, records = [], []
@@ -69,53 +115,96 @@ def evaluate(
         if report is not None:
             report(f"{task.name}: {method} at {num_chunks} chunks")
         start = time.perf_counter()
-        chosen, q_values = pick_all(picker, contexts, num_steps)
+        picked, gold = pick_all(picker, contexts, num_steps)
         seconds = time.perf_counter() - start
-        scores = score_facts(chosen, contexts.gold)
         trained = method == "trained"
         names: dict[str, Any] = {
             "method": method,
             "mode": labels.mode if trained else "text" if method in read_as_text else "none",
             "positions": labels.positions if trained else "none",
             "seed": labels.seed,
+            "beam_width": beam_width,
         }
-        rows.append(
-            summarise(
+        for protocol in protocols:
+            num_kept = num_kept_by(protocol, picked, gold, thresholds.get(method))
+            if num_kept is None:
+                continue
+            chosen = keep(picked.chosen, np.minimum(num_kept, sizes))
+            scores = score_facts(chosen, contexts.gold)
+            rows.append(
+                summarise(
+                    scores,
+                    task=task.name,
+                    num_chunks=num_chunks,
+                    length_factor=num_chunks / labels.training_chunks,
+                    seconds=seconds,
+                    num_left_out=task.num_left_out,
+                    protocol=protocol,
+                    threshold=thresholds[method].value if protocol == "threshold" else None,
+                    **names,
+                )
+            )
+            records += make_records(
                 scores,
-                task=task.name,
-                num_chunks=num_chunks,
-                length_factor=num_chunks / labels.training_chunks,
-                seconds=seconds,
-                num_left_out=task.num_left_out,
+                query_ids=[task.query_ids[int(i)] for i in queries],
+                questions=_questions(task, contexts),
+                chosen=chosen,
+                q_values=picked.scores,
+                gold=contexts.gold,
+                texts=_chosen_texts(task, contexts, chosen) if keep_texts else None,
+                protocol=protocol,
                 **names,
             )
-        )
-        records += make_records(
-            scores,
-            query_ids=[task.query_ids[int(i)] for i in queries],
-            questions=_questions(task, contexts),
-            chosen=chosen,
-            q_values=q_values,
-            gold=contexts.gold,
-            texts=_chosen_texts(task, contexts, chosen) if keep_texts else None,
-            **names,
-        )
     return rows, records
 
 
-def pick_all(picker: Picker, contexts: Contexts, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
+def num_kept_by(protocol: str, picked: Picked, gold: np.ndarray, threshold: Threshold | None) -> np.ndarray | None:
+    """How many of its first picks a protocol keeps, int [n]; None where the method does not have it."""
+    if protocol == "fixed":
+        return np.full(len(picked.chosen), picked.chosen.shape[1])
+    if protocol == "oracle":
+        return kept_by_oracle(picked.chosen, gold)
+    if protocol == "stop":
+        return picked.num_before_stop
+    return None if threshold is None else kept_by_threshold(picked.scores, threshold.value)
+
+
+def pick_all(picker: Picker, contexts: Contexts, num_steps: int) -> tuple[Picked, np.ndarray]:
+    """All picks of a method, and the gold mask that they index.
+
+    A context with fewer chunks than `num_steps` is picked empty. What is missing to T picks points at slots of no chunk
+    that the returned mask, bool [n, M + T], has behind those of the contexts, at scores below all others.
+    """
+    sizes = np.minimum((contexts.chunks >= 0).sum(axis=1), num_steps)
+    total, num_chunks = contexts.chunks.shape
+    gold = np.pad(contexts.gold, ((0, 0), (0, num_steps)))
+    chosen = np.tile(np.arange(num_steps) + num_chunks, (total, 1))
+    scores, before = np.full(chosen.shape, np.nan), None
+    for size in np.unique(sizes):  # one, but for very short contexts
+        rows = np.flatnonzero(sizes == size)
+        part = _pick_equal(picker, Contexts(*(x[rows] for x in _fields(contexts))), int(size))
+        chosen[rows, :size], scores[rows, :size] = part.chosen, part.scores
+        if part.num_before_stop is not None:
+            before = np.full(total, num_steps) if before is None else before
+            before[rows] = part.num_before_stop
+    return Picked(chosen, np.where(np.isnan(scores), np.nanmin(scores) - 1, scores), before), gold
+
+
+def _fields(contexts: Contexts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return contexts.questions, contexts.chunks, contexts.gold
+
+
+def _pick_equal(picker: Picker, contexts: Contexts, num_steps: int) -> Picked:
     """Calls a picker on slices of one shape, the last one padded with repeats, so that a length compiles once."""
     total, num_chunks = contexts.chunks.shape
     size = max(1, min(total, MOST_PER_CALL, CHUNKS_PER_CALL // num_chunks))
-    chosen, scores = [], []
+    parts = []
     for first in range(0, total, size):
         part = np.minimum(np.arange(first, first + size), total - 1)
-        slots, values = picker(
-            Contexts(contexts.questions[part], contexts.chunks[part], contexts.gold[part]), num_steps
-        )
-        chosen.append(slots)
-        scores.append(values)
-    return np.concatenate(chosen)[:total].astype(np.int64), np.concatenate(scores)[:total].astype(np.float64)
+        parts.append(picker(Contexts(*(x[part] for x in _fields(contexts))), num_steps))
+    join = lambda name, kind: np.concatenate([getattr(p, name) for p in parts])[:total].astype(kind)  # noqa: E731
+    stop = None if parts[0].num_before_stop is None else join("num_before_stop", np.int64)
+    return Picked(join("chosen", np.int64), join("scores", np.float64), stop)
 
 
 def _questions(task: Task, contexts: Contexts) -> list[str]:
@@ -127,5 +216,6 @@ def _questions(task: Task, contexts: Contexts) -> list[str]:
 def _chosen_texts(task: Task, contexts: Contexts, chosen: np.ndarray) -> list[list[str]] | None:
     if isinstance(task.texts, np.ndarray):
         return None
-    ids = np.take_along_axis(contexts.chunks, chosen, axis=1)
-    return [[str(task.texts[i]) for i in row] for row in ids]
+    ids = np.take_along_axis(contexts.chunks, np.maximum(chosen, 0), axis=1)
+    taken = chosen != NOT_TAKEN
+    return [[str(task.texts[i]) for i in row[kept]] for row, kept in zip(ids, taken, strict=True)]

@@ -9,7 +9,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import get_type_hints
 
@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from qrag_jax.eval.aggregate import mean_interval
 from qrag_jax.eval.facts import NOT_TAKEN, FactScores
+from qrag_jax.eval.protocols import PROTOCOLS
 from qrag_jax.types import InputError, UsageError
 
 # The fixed method names, in the order of tables and legends.
@@ -29,8 +30,9 @@ _SLACK = 1e-9  # rounding between a mean and a bound that it may touch
 class QueryRecord:
     """The answer of one method to one question.
 
-    `chosen` holds chunk indices in order of retrieval, `q_values` the value each was picked by (Q, or the BM25 score),
-    `texts` the chosen chunks' texts where they are kept, `gold` the indices that answer the question.
+    `chosen` holds the chunk indices that the protocol kept, in order of retrieval, `q_values` the value each was picked
+    by (Q, or the BM25 score), `texts` the chosen chunks' texts where they are kept, `gold` the indices that answer the
+    question.
     """
 
     query_id: str
@@ -46,10 +48,12 @@ class QueryRecord:
     fact_em: float
     fact_f1: float
     texts: tuple[str, ...] | None = None
+    protocol: str = "fixed"
+    beam_width: int = 1
 
     def __post_init__(self) -> None:
         _check_kinds(self, _RECORD_KINDS)
-        _check_method(self.method)
+        _check_method(self)
         _check_shares(self, ("fact_em", "fact_f1"))
         _require(self.num_chunks >= 1, "num_chunks", self.num_chunks, "must be at least 1")
         _require(len(self.q_values) == len(self.chosen), "q_values", self.q_values, "needs one value a chosen chunk")
@@ -67,7 +71,12 @@ class Row:
 
     `fact_em`, `fact_f1` and `f1_ceiling` are means over the `n` questions that were scored, `em_low` and `em_high` the
     95% interval of `fact_em`; `length_factor` is `num_chunks` over the training length; `seconds` is the wall time of
-    the evaluation; `num_left_out` counts the questions whose story did not fit into `num_chunks` chunks.
+    picking, the same for all protocols of a method; `num_left_out` counts the questions that the task could not pose
+    (their story did not fit into `num_chunks` chunks, or their gold is broken).
+
+    `protocol` says which of the picks count (`protocols.PROTOCOLS`), `threshold` below which score it stops,
+    `num_taken` how many picks a question count on average; `f1_low`, `f1_high` are the 95% interval of `fact_f1`. Rows
+    of before protocols were told apart are of the protocol `fixed` and have none of these numbers.
     """
 
     task: str
@@ -85,11 +94,18 @@ class Row:
     seconds: float
     f1_ceiling: float
     num_left_out: int
+    protocol: str = "fixed"
+    beam_width: int = 1
+    f1_low: float | None = None
+    f1_high: float | None = None
+    num_taken: float | None = None
+    threshold: float | None = None
 
     def __post_init__(self) -> None:
         _check_kinds(self, _ROW_KINDS)
-        _check_method(self.method)
+        _check_method(self)
         _check_shares(self, ("fact_em", "fact_f1", "em_low", "em_high", "f1_ceiling"))
+        _check_shares(self, [name for name in ("f1_low", "f1_high") if getattr(self, name) is not None])
         for name in ("task", "mode", "positions"):
             _require(bool(getattr(self, name).strip()), name, getattr(self, name), "must not be empty")
         for name, least in (("num_chunks", 1), ("n", 1), ("num_left_out", 0), ("seconds", 0)):
@@ -113,12 +129,15 @@ def summarise(
     length_factor: float,
     seconds: float,
     num_left_out: int = 0,
+    protocol: str = "fixed",
+    beam_width: int = 1,
+    threshold: float | None = None,
 ) -> Row:
-    """The row of one method at one length: means over the questions, and the bootstrap interval of fact EM.
+    """The row of one method at one length: means over the questions, and the bootstrap intervals of fact EM and F1.
 
     The resampling always uses seed 0: the interval belongs to the questions, not to the run's `seed`.
     """
-    em = mean_interval(scores.em)
+    em, f1 = mean_interval(scores.em), mean_interval(scores.f1)
     return Row(
         task=task,
         method=method,
@@ -128,13 +147,19 @@ def summarise(
         num_chunks=int(num_chunks),
         length_factor=float(length_factor),
         fact_em=em.mean,
-        fact_f1=float(scores.f1.mean()),
+        fact_f1=f1.mean,
         em_low=em.low,
         em_high=em.high,
         n=em.n,
         seconds=float(seconds),
         f1_ceiling=float(scores.f1_ceiling.mean()),
         num_left_out=int(num_left_out),
+        protocol=protocol,
+        beam_width=beam_width,
+        f1_low=f1.low,
+        f1_high=f1.high,
+        num_taken=float(scores.num_taken.mean()),
+        threshold=threshold,
     )
 
 
@@ -151,12 +176,14 @@ def make_records(
     positions: str,
     seed: int,
     texts: Sequence[Sequence[str]] | None = None,
+    protocol: str = "fixed",
+    beam_width: int = 1,
 ) -> list[QueryRecord]:
     """One record a question from the arrays of an evaluation; picks of `NOT_TAKEN` are dropped.
 
     Args:
         scores: `score_facts(chosen, gold)`.
-        texts: for every question the texts of its picks, or None to keep indices only.
+        texts: for every question the texts of the picks that are kept, or None to keep indices only.
     """
     records = []
     for row, query_id in enumerate(query_ids):
@@ -176,6 +203,8 @@ def make_records(
                 fact_em=float(scores.em[row]),
                 fact_f1=float(scores.f1[row]),
                 texts=None if texts is None else tuple(texts[row]),
+                protocol=protocol,
+                beam_width=beam_width,
             )
         )
     return records
@@ -220,7 +249,7 @@ def read_records(path: str | os.PathLike) -> list[QueryRecord]:
     """
     lines = _read(path).split("\n")
     return [
-        _from_json(QueryRecord, _parse(line, f"{path}:{number}"), f"{path}:{number}", optional=frozenset({"texts"}))
+        _from_json(QueryRecord, _parse(line, f"{path}:{number}"), f"{path}:{number}")
         for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
@@ -268,10 +297,14 @@ def write_whole(path: str | os.PathLike, text: str) -> None:
 
 
 _KIND_NAMES = {str: "a text", int: "a whole number", float: "a finite number"}
-_ROW_KINDS: Mapping[str, type] = get_type_hints(Row)
+# float | None fields are checked as floats where they hold something.
+_ROW_KINDS: Mapping[str, type] = {
+    name: kind if kind in _KIND_NAMES else float for name, kind in get_type_hints(Row).items()
+}
 _RECORD_KINDS: Mapping[str, type] = {
     name: kind for name, kind in get_type_hints(QueryRecord).items() if kind in _KIND_NAMES
 }
+_MAY_BE_NONE = frozenset({"f1_low", "f1_high", "num_taken", "threshold", "texts"})
 _TUPLE_KINDS = {"chosen": int, "q_values": float, "gold": int, "texts": str}
 
 
@@ -284,14 +317,18 @@ def _is_kind(value: object, kind: type) -> bool:
 def _check_kinds(record: Row | QueryRecord, kinds: Mapping[str, type]) -> None:
     for name, kind in kinds.items():
         value = getattr(record, name)
-        _require(_is_kind(value, kind), name, value, f"must be {_KIND_NAMES[kind]}")
+        fits = _is_kind(value, kind) or (value is None and name in _MAY_BE_NONE)
+        _require(fits, name, value, f"must be {_KIND_NAMES[kind]}")
     for name, kind in _TUPLE_KINDS.items():
         for value in getattr(record, name, None) or ():
             _require(_is_kind(value, kind), name, value, f"must hold {_KIND_NAMES[kind]} each")
 
 
-def _check_method(method: str) -> None:
-    _require(method in METHODS, "method", method, f"must be one of {', '.join(METHODS)}")
+def _check_method(record: Row | QueryRecord) -> None:
+    for name, known in (("method", METHODS), ("protocol", PROTOCOLS)):
+        value = getattr(record, name)
+        _require(value in known, name, value, f"must be one of {', '.join(known)}")
+    _require(record.beam_width >= 1, "beam_width", record.beam_width, "must be at least 1")
 
 
 def _check_shares(record: Row | QueryRecord, names: Sequence[str]) -> None:
@@ -305,11 +342,12 @@ def _require(holds: bool, name: str, value: object, rule: str) -> None:
         raise InputError(f"{name} = {value!r} {rule}")
 
 
-def _from_json(cls: type, values: object, where: str, optional: frozenset[str] = frozenset()):
-    """Build `cls` from a JSON object; every error names `where`."""
+def _from_json(cls: type, values: object, where: str):
+    """Build `cls` from a JSON object; fields with a default may be absent; every error names `where`."""
     if not isinstance(values, dict):
         raise InputError(f"{where}: expected a JSON object, got {type(values).__name__}")
     known = {field.name for field in fields(cls)}
+    optional = {field.name for field in fields(cls) if field.default is not MISSING}
     missing, unknown = sorted(known - optional - values.keys()), sorted(values.keys() - known)
     if missing or unknown:
         raise InputError(f"{where}: missing fields {missing}, unknown fields {unknown}; write the file again")

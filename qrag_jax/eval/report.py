@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qrag_jax.eval.aggregate import over_seeds
+from qrag_jax.eval.protocols import PROTOCOLS
 from qrag_jax.eval.records import METHODS, Row, write_whole
 from qrag_jax.types import InputError, UsageError
 
@@ -34,16 +35,21 @@ class Cell:
     em_high: float
     fact_f1: float
     f1_ceiling: float
+    f1_low: float | None
+    f1_high: float | None
+    num_taken: float | None
 
 
 @dataclass(frozen=True)
 class Line:
-    """One method of one task, mode and kind of positions: its cells by `num_chunks`, shortest context first."""
+    """One method under one protocol: its cells by `num_chunks`, shortest context first."""
 
     task: str
     method: str
     mode: str
     positions: str
+    protocol: str
+    beam_width: int
     cells: dict[int, Cell]
 
 
@@ -55,14 +61,16 @@ def collect_lines(rows: Sequence[Row]) -> list[Line]:
     """
     if not rows:
         raise InputError("a report needs at least one row, got none")
-    groups: dict[tuple[str, str, str, str], dict[int, list[Row]]] = {}
+    groups: dict[tuple[str, str, str, str, str, int], dict[int, list[Row]]] = {}
     for row in rows:
-        lengths = groups.setdefault((row.task, row.method, row.mode, row.positions), {})
+        key = (row.task, row.method, row.mode, row.positions, row.protocol, row.beam_width)
+        lengths = groups.setdefault(key, {})
         same_length = lengths.setdefault(row.num_chunks, [])
         if any(other.seed == row.seed for other in same_length):
             raise InputError(
-                f"two rows for task {row.task}, method {row.method}, {row.mode}, positions {row.positions}, "
-                f"{row.num_chunks} chunks, seed {row.seed}: report one run at a time"
+                f"two rows for task {row.task}, method {row.method}, {row.mode}, positions {row.positions}, protocol "
+                f"{row.protocol}, beam width {row.beam_width}, {row.num_chunks} chunks, seed {row.seed}: report one "
+                "run at a time"
             )
         same_length.append(row)
     lines = [
@@ -70,7 +78,12 @@ def collect_lines(rows: Sequence[Row]) -> list[Line]:
         for names, lengths in groups.items()
     ]
     tasks = list(dict.fromkeys(line.task for line in lines))
-    return sorted(lines, key=lambda line: (tasks.index(line.task), METHODS.index(line.method)))
+
+    def place(line: Line) -> tuple[int, int, int, int]:
+        protocol, method = PROTOCOLS.index(line.protocol), METHODS.index(line.method)
+        return tasks.index(line.task), protocol, method, line.beam_width
+
+    return sorted(lines, key=place)
 
 
 def format_table(rows: Sequence[Row], *, markdown: bool = False) -> str:
@@ -137,8 +150,11 @@ def plot_rows(path: str | os.PathLike, rows: Sequence[Row], *, title: str | None
 def _merge_seeds(rows: Sequence[Row]) -> Cell:
     em = over_seeds([row.fact_em for row in rows])
     low, high = (rows[0].em_low, rows[0].em_high) if len(rows) == 1 else (em.low, em.high)
-    f1, ceiling = (over_seeds([getattr(row, name) for row in rows]).mean for name in ("fact_f1", "f1_ceiling"))
-    return Cell(rows[0], len(rows), em.mean, low, high, f1, ceiling)
+    f1, ceiling = (over_seeds([getattr(row, name) for row in rows]) for name in ("fact_f1", "f1_ceiling"))
+    f1_low, f1_high = (rows[0].f1_low, rows[0].f1_high) if len(rows) == 1 else (f1.low, f1.high)
+    known = [row.num_taken for row in rows if row.num_taken is not None]
+    num_taken = over_seeds(known).mean if known else None
+    return Cell(rows[0], len(rows), em.mean, low, high, f1.mean, ceiling.mean, f1_low, f1_high, num_taken)
 
 
 def _shared(lines: Sequence[Line], name: str) -> str | None:
@@ -154,7 +170,9 @@ def _label(line: Line, lines: Sequence[Line]) -> str:
         label += f", {line.mode}"
     if _shared(lines, "positions") is None:
         label += f", {line.positions} positions" if line.positions != "none" else ", no positions"
-    return label
+    if _shared(lines, "protocol") is None:
+        label += f", {line.protocol}"
+    return label if line.beam_width == 1 else f"{label}, beam {line.beam_width}"
 
 
 def _between(values: Sequence[int]) -> str:
@@ -179,6 +197,8 @@ def _heading(lines: Sequence[Line]) -> str:
         parts.append(f"mode {mode}")
     if (positions := _shared(lines, "positions")) is not None:
         parts.append(f"positions {positions}")
+    if (protocol := _shared(lines, "protocol")) is not None and protocol != "fixed":
+        parts.append(f"protocol {protocol}")
     parts.append(f"n = {_between([cell.row.n for cell in _cells(lines)])} questions a length")
     most_seeds = max(cell.num_seeds for cell in _cells(lines))
     if most_seeds > 1:
@@ -188,23 +208,30 @@ def _heading(lines: Sequence[Line]) -> str:
 
 def _notes(lines: Sequence[Line]) -> list[str]:
     cells = _cells(lines)
-    ceilings = [cell.f1_ceiling for cell in cells]
-    span = f"{min(ceilings):.3f}"
-    if max(ceilings) - min(ceilings) >= 5e-4:
-        span += f" to {max(ceilings):.3f}"
-    interval = "Beside fact EM: 95% interval over the questions"
+    interval = f"Beside fact EM{' and F1' if _many_protocols(lines) else ''}: 95% interval over the questions"
     if any(cell.num_seeds > 1 for cell in cells):
         interval += "; of several seeds the mean, smallest and largest"
-    notes = [
-        f"{interval}.",
-        f"Fact F1 cannot exceed {span} with this many picks: 2 min(g, T) / (g + T), g gold facts, T picks.",
-    ]
+    notes = [f"{interval}."]
+    if ceilings := [cell.f1_ceiling for cell in cells if cell.row.protocol == "fixed"]:
+        span = f"{min(ceilings):.3f}"
+        if max(ceilings) - min(ceilings) >= 5e-4:
+            span += f" to {max(ceilings):.3f}"
+        which = "of the fixed protocol cannot" if _many_protocols(lines) else "cannot"
+        notes.append(
+            f"Fact F1 {which} exceed {span} with this many picks: 2 min(g, T) / (g + T), g gold facts, T picks."
+        )
+    meanings = {
+        "threshold": "stops below a Q that was fitted on held-out questions",
+        "stop": "the retriever's own learned stop",
+        "oracle": "stops when all gold is found: it reads the labels, a bound of EM and no method",
+    }
+    notes += [f"{name}: {text}." for name, text in meanings.items() if any(x.protocol == name for x in lines)]
     left_out = {num_chunks: 0 for num_chunks in _lengths(lines)}
     for cell in cells:
         left_out[cell.row.num_chunks] = max(left_out[cell.row.num_chunks], cell.row.num_left_out)
     if any(left_out.values()):
         counts = ", ".join(f"{count:,} at {num_chunks:,}" for num_chunks, count in left_out.items() if count)
-        notes.append(f"Left out, story longer than the context: {counts} chunks.")
+        notes.append(f"Left out, story longer than the context or broken gold: {counts} chunks.")
     return notes
 
 
@@ -212,22 +239,33 @@ def _table_cells(lines: Sequence[Line], markdown: bool) -> list[list[str]]:
     """Header and body of the table as texts; a row with a name only opens the block of one measure."""
     lengths = _lengths(lines)
     table = [["chunks", *(f"{num_chunks:,} ({factor})" for num_chunks, factor in lengths.items())]]
-    for measure in ("fact EM", "fact F1"):
+    for measure in ("fact EM", "fact F1", "chunks taken") if _many_protocols(lines) else ("fact EM", "fact F1"):
         table.append([f"**{measure}**" if markdown else measure, *("" for _ in lengths)])
         for line in lines:
             cells = [line.cells.get(num_chunks) for num_chunks in lengths]
             label = _label(line, lines) if markdown else f"  {_label(line, lines)}"
-            table.append([label, *(_cell_text(cell, measure, markdown) for cell in cells)])
+            interval = measure == "fact EM" or _many_protocols(lines)
+            table.append([label, *(_cell_text(cell, measure, interval, markdown) for cell in cells)])
     return table
 
 
-def _cell_text(cell: Cell | None, measure: str, markdown: bool) -> str:
-    if cell is None:
+def _many_protocols(lines: Sequence[Line]) -> bool:
+    """Whether some line is not of the fixed protocol: F1 is then the measure to look at, beside the chunks it took."""
+    return any(line.protocol != "fixed" for line in lines)
+
+
+def _cell_text(cell: Cell | None, measure: str, interval: bool, markdown: bool) -> str:
+    if cell is None or (measure == "chunks taken" and cell.num_taken is None):
         return "-"
+    if measure == "chunks taken":
+        return f"{cell.num_taken:.2f}"
+    values = (cell.fact_em, cell.em_low, cell.em_high)
     if measure == "fact F1":
-        return _share(cell.fact_f1)
-    low, high = _share(cell.em_low), _share(cell.em_high)
-    return f"{_share(cell.fact_em)} [{low}, {high}]" if markdown else f"{_share(cell.fact_em)} {low}-{high}"
+        values = (cell.fact_f1, cell.f1_low, cell.f1_high)
+    mean, low, high = (None if value is None else _share(value) for value in values)
+    if not interval or low is None:
+        return str(mean)
+    return f"{mean} [{low}, {high}]" if markdown else f"{mean} {low}-{high}"
 
 
 def _share(value: float) -> str:
@@ -268,14 +306,15 @@ def _draw_task(panel, lines: Sequence[Line]) -> None:
         )
         left.plot(chunks, [c.fact_em for c in cells], label=_label(line, lines), clip_on=False, **style)
         right.plot(chunks, [c.fact_f1 for c in cells], clip_on=False, **style)
-    ceilings = {cell.row.num_chunks: cell.f1_ceiling for cell in _cells(lines)}
-    chunks = sorted(ceilings)
-    heights = [ceilings[num_chunks] for num_chunks in chunks]
-    right.plot(chunks, heights, color="0.35", linestyle=(0, (5, 3)), linewidth=1.0)
-    right.annotate(
-        f"ceiling {heights[0]:.3g}: no retriever exceeds it with this many picks",
-        (chunks[0], heights[0]), xytext=(0, 7), textcoords="offset points", fontsize=8, color="0.25",
-    )  # fmt: skip
+    ceilings = {cell.row.num_chunks: cell.f1_ceiling for cell in _cells(lines) if cell.row.protocol == "fixed"}
+    if ceilings:
+        chunks = sorted(ceilings)
+        heights = [ceilings[num_chunks] for num_chunks in chunks]
+        right.plot(chunks, heights, color="0.35", linestyle=(0, (5, 3)), linewidth=1.0)
+        right.annotate(
+            f"ceiling {heights[0]:.3g}: no retriever exceeds it with this many picks",
+            (chunks[0], heights[0]), xytext=(0, 7), textcoords="offset points", fontsize=8, color="0.25",
+        )  # fmt: skip
     band = "band: range over seeds" if any(c.num_seeds > 1 for c in _cells(lines)) else "band: 95% interval"
     _dress(left, "fact EM: all gold chunks among the picks", f"share of questions ({band})", lines)
     _dress(right, "fact F1 of the picks", "", lines)

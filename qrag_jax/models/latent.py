@@ -4,6 +4,7 @@ The text encoder stays frozen: the index of chunk vectors is built once and a re
 vectors may come from anywhere.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -21,6 +22,10 @@ from qrag_jax.types import UsageError
 class LatentConfig:
     """Sizes of the latent towers.
 
+    `residual` starts from what the vectors know: a tower adds a correction, at first zero, to the standardised vector
+    of the question or the chunk, so that fresh Q values are the similarity of both. It needs `dim` to be the width of
+    the vectors. Right for few questions; with many, towers of their own `dim` learn faster and score more cheaply.
+
     Raises:
         UsageError: a size below 1, or a width that does not split into heads.
     """
@@ -30,6 +35,7 @@ class LatentConfig:
     num_heads: int = 4
     action_hidden: int = 256  # hidden width of the chunk MLP
     dim: int = 128  # where states and actions meet
+    residual: bool = False
 
     def __post_init__(self) -> None:
         for name in ("width", "num_layers", "num_heads", "action_hidden", "dim"):
@@ -55,7 +61,7 @@ class LatentState(nn.Module):
         x = jnp.concatenate([question_token, chunk_tokens], axis=1)
         for layer in range(c.num_layers):
             x = Block(c.width, c.num_heads, name=f"layer_{layer}")(x)
-        return nn.Dense(c.dim, name="out")(nn.LayerNorm(name="final_norm")(x[:, 0]))
+        return _out(c, question)(nn.LayerNorm(name="final_norm")(x[:, 0]))
 
 
 class Block(nn.Module):
@@ -83,7 +89,15 @@ class LatentAction(nn.Module):
     def __call__(self, chunks: Float[Array, "rows vector"]) -> Float[Array, "rows dim"]:
         """Encodes every row alone."""
         x = nn.gelu(nn.Dense(self.config.action_hidden, name="hidden")(chunks))
-        return nn.Dense(self.config.dim, name="out")(x)
+        return _out(self.config, chunks)(x)
+
+
+def _out(config: LatentConfig, vectors: Float[Array, "n vector"]) -> Callable[[Array], Array]:
+    """The last layer of a tower; of a residual one a correction of `vectors`, zero at first."""
+    if not config.residual:
+        return nn.Dense(config.dim, name="out")
+    correction = nn.Dense(config.dim, name="out", kernel_init=nn.initializers.zeros_init())
+    return lambda x: vectors + correction(x)
 
 
 def order_code(num_chunks: int, width: int) -> np.ndarray:
@@ -105,13 +119,19 @@ def make_latent_network(
 
     Raises:
         ValueError: a component of `std` is not positive.
+        UsageError: residual towers of another width than the vectors.
     """
     if not np.all(std > 0):
         raise ValueError(
             "std must be positive in every component: a constant component carries nothing, set its std to 1"
         )
+    if config.residual and config.dim != len(mean):
+        raise UsageError(
+            f"model.latent.residual=true needs model.latent.dim={len(mean)}, the width of the vectors, got {config.dim}"
+        )
     state, action = LatentState(config), LatentAction(config)
-    scale = np.float32(config.dim**-0.5)
+    # Fresh Q values are moderate: inner products of random vectors, or of standardised ones (then about a cosine).
+    scale = np.float32(1 / config.dim if config.residual else config.dim**-0.5)
 
     def standardise(vectors: Array) -> Array:
         return (vectors - mean) / std

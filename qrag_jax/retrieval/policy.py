@@ -31,7 +31,8 @@ def boltzmann_log_probs(
     """
     masked = jnp.where(allowed, q, -jnp.inf)
     if top_k is not None and top_k < q.shape[0]:
-        masked = jnp.where(masked >= jax.lax.top_k(masked, top_k)[0][-1], masked, -jnp.inf)
+        best = jnp.zeros_like(allowed).at[jax.lax.top_k(masked, top_k)[1]].set(True)  # exactly k, also among equals
+        masked = jnp.where(best, masked, -jnp.inf)
     soft = jax.nn.softmax(masked / temperature)
     weights = allowed.astype(q.dtype)
     uniform = weights / jnp.maximum(weights.sum(), 1)
@@ -49,11 +50,15 @@ def make_boltzmann(temperature: Array | float, epsilon: Array | float, top_k: in
     return jax.vmap(draw)
 
 
-def make_greedy() -> Policy:
-    """A policy that always takes the best chunk; keys are ignored, log probabilities are 0."""
+def make_greedy(num_chunks: int | None = None) -> Policy:
+    """A policy that always takes the best action; keys are ignored, log probabilities are 0.
+
+    Args:
+        num_chunks: only the first `num_chunks` actions, so that STOP, which stands behind them, is never taken.
+    """
 
     def pick(key: Array, q: Array, allowed: Array) -> tuple[Array, Array]:
         del key
-        return greedy(q, allowed), jnp.float32(0.0)
+        return greedy(q[:num_chunks], allowed[:num_chunks]), jnp.float32(0.0)
 
     return jax.vmap(pick)

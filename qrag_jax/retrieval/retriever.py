@@ -12,7 +12,7 @@ import numpy as np
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.config import config_from_dict
-from qrag_jax.models.embedder import make_embedder
+from qrag_jax.models.embedder import default_tokens_per_block, make_embedder
 from qrag_jax.models.encoder import EncoderConfig, init_encoder
 from qrag_jax.models.hf_config import read_encoder_config
 from qrag_jax.models.latent import LatentConfig, make_latent_network
@@ -141,16 +141,23 @@ class Retriever:
 
 
 def new_retriever(
-    model: ModelConfig, env: EnvConfig, texts: Texts, key: jax.Array, progress: Progress | None = None
+    model: ModelConfig,
+    env: EnvConfig,
+    texts: Texts,
+    key: jax.Array,
+    progress: Progress | None = None,
+    questions: Texts = (),
 ) -> tuple[Retriever, Rows, int]:
     """A fresh retriever for the chunk texts (or vectors) of a training task.
 
     Args:
         model: config of the towers.
         env: config of the decision process.
-        texts: training chunks; they give a `scratch` encoder its vocabulary and latent towers their standardisation.
+        texts: training chunks; they give latent towers their standardisation and, with the questions, a `scratch`
+            encoder its vocabulary.
         key: draws the parameters; consumed.
         progress: of the embedding of the texts.
+        questions: of training.
 
     Returns:
         (retriever, rows of the texts, number of texts cut by the window).
@@ -167,11 +174,14 @@ def new_retriever(
     if given_vectors:
         encoder, rows, num_cut = None, VectorRows(np.asarray(texts, np.float32)), 0
     else:
-        encoder = _make_encoder(model.encoder, texts, encoder_key)
+        encoder = _make_encoder(model.encoder, [*texts, *questions], encoder_key)
         rows, num_cut = _read_texts(model, encoder, texts, "chunk", progress)
     constants = _standardisation(rows.vectors) if isinstance(rows, VectorRows) else {}
     network = _network(model, encoder, constants)
-    return Retriever(model, env, network, network.init(key), encoder, constants), rows, num_cut
+    params = network.init(key)
+    if env.stop:  # at zero, STOP is worth nothing until an episode says otherwise
+        params = {**params, "stop": jnp.zeros(network.dim)}
+    return Retriever(model, env, network, params, encoder, constants), rows, num_cut
 
 
 def _standardisation(vectors: Any) -> dict[str, np.ndarray]:
@@ -220,15 +230,18 @@ def retriever_files(retriever: Retriever) -> dict[str, bytes]:
 def load_retriever(folder: str | Path, step: int | None = None) -> Retriever:
     """The retriever of a run folder; needs nothing but that folder.
 
+    A run with held-out questions gives the parameters that did best on them, another run its last ones.
+
     Raises:
         UsageError: no such folder or step.
         InputError: a damaged or foreign checkpoint.
     """
-    saved = load_checkpoint(folder, step=step, groups=("params", "constants"))
+    group = "params" if "dev" not in load_checkpoint(folder, step=step, groups=()).metadata else "best_params"
+    saved = load_checkpoint(folder, step=step, groups=(group, "constants"))
     source = str(saved.folder / "config.yaml")
     model = config_from_dict(ModelConfig, saved.config.get("model", {}), source)
     env = config_from_dict(EnvConfig, saved.config.get("env", {}), source)
-    params = jax.tree.map(jnp.asarray, saved.arrays["params"])
+    params = jax.tree.map(jnp.asarray, saved.arrays[group])
     constants = {name: np.asarray(value) for name, value in saved.arrays["constants"].items()}
     encoder = None
     if model.encoder.source != "vectors":
@@ -269,6 +282,7 @@ def _network(model: ModelConfig, encoder: LoadedEncoder | None, constants: Mappi
         encoder.tokenizer.sep_id,
         model.scale,
         model.state_chunk_window,
+        default_tokens_per_block(),
     )
 
 

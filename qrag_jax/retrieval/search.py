@@ -10,6 +10,7 @@ import numpy as np
 from qrag_jax.models.embedder import make_embedder
 from qrag_jax.models.network import PyTree, TokenRows, VectorRows
 from qrag_jax.retrieval.batching import Contexts
+from qrag_jax.retrieval.beam import Plan, beam_search
 from qrag_jax.retrieval.env import Batch, EnvConfig, Rollout, rollout
 from qrag_jax.retrieval.policy import make_greedy
 from qrag_jax.retrieval.retriever import Progress, Retriever, Texts
@@ -25,8 +26,9 @@ class Index:
         num_chunks: chunks in it.
         num_texts_cut: chunks that were longer than the window; only their beginning is in the index.
         read_questions: questions (texts, or vectors [n, dim]) -> what the state tower reads of them.
-        play: (question rows, contexts over the chunks of the index, T) -> greedy rollouts. Compiled once for every
-            shape of the contexts and T.
+        play: (question rows, contexts over the chunks of the index, T) -> greedy rollouts, which take chunks to the
+            end and report beside each the Q of STOP. Compiled once for every shape of the contexts and T.
+        plan: (question rows, contexts, T, beam width, threshold) -> beam search, compiled as `play`.
     """
 
     retriever: Retriever
@@ -34,6 +36,7 @@ class Index:
     num_texts_cut: int
     read_questions: Callable[[Texts], PyTree]
     play: Callable[[PyTree, Contexts, int], Rollout]
+    plan: Callable[[PyTree, Contexts, int, int, float], Plan]
 
 
 def make_index(
@@ -61,18 +64,37 @@ def make_index(
         vectors, rows = pools
         batch = _over_pool(rows, questions, contexts)
         key = jax.random.key(0)  # a greedy policy draws nothing
-        return rollout(retriever.network, params, batch, key, make_greedy(), env, action_vectors=vectors)
+        policy = make_greedy(num_chunks=contexts.chunks.shape[1])
+        return rollout(retriever.network, params, batch, key, policy, env, action_vectors=vectors)
 
-    compiled = jax.jit(play, static_argnums=0)
+    def plan(
+        env: EnvConfig, width: int, threshold: jax.Array, params: PyTree, pools: PyTree, questions: PyTree, contexts
+    ) -> Plan:
+        vectors, rows = pools
+        batch = _over_pool(rows, questions, contexts)
+        return beam_search(retriever.network, params, batch, env, width, threshold, action_vectors=vectors)
+
+    compiled_play, compiled_plan = jax.jit(play, static_argnums=0), jax.jit(plan, static_argnums=(0, 1))
 
     def run(questions: PyTree, contexts: Contexts, num_steps: int) -> Rollout:
         env = replace(retriever.env, num_steps=num_steps)
-        return compiled(env, retriever.params, pools, questions, contexts)
+        return compiled_play(env, retriever.params, pools, questions, contexts)
 
-    return Index(retriever, len(texts), num_texts_cut, _question_reader(retriever), run)
+    def run_plan(questions: PyTree, contexts: Contexts, num_steps: int, width: int, threshold: float) -> Plan:
+        env = replace(retriever.env, num_steps=num_steps)
+        return compiled_plan(env, width, np.float32(threshold), retriever.params, pools, questions, contexts)
+
+    return Index(retriever, len(texts), num_texts_cut, _question_reader(retriever), run, run_plan)
 
 
-def search(index: Index, question: str | np.ndarray, num_steps: int | None = None, query_id: str = "") -> Trajectory:
+def search(
+    index: Index,
+    question: str | np.ndarray,
+    num_steps: int | None = None,
+    query_id: str = "",
+    threshold: float | None = None,
+    learned_stop: bool = False,
+) -> Trajectory:
     """Picks chunks for one question greedily, each pick in the light of those before it.
 
     Args:
@@ -80,14 +102,19 @@ def search(index: Index, question: str | np.ndarray, num_steps: int | None = Non
         question: a text, or float32 [dim] for a retriever of given vectors.
         num_steps: T, chunks to pick; None takes as many as in training.
         query_id: for the trajectory.
+        threshold: stop before the first pick whose Q lies below it; the first pick always stays.
+        learned_stop: stop where STOP is worth more than any chunk.
 
     Returns:
-        T steps: index of the chunk, the Q value (summed over heads) and the position that it was picked by.
+        T steps, or those before a stop: index of the chunk, the Q value (summed over heads) and the position that it
+        was picked by; and the reason of the stop, `num_steps`, `threshold` or `learned_stop`.
 
     Raises:
         InputError: fewer chunks than steps, or a question that is empty or longer than its window.
-        UsageError: `num_steps` below 1.
+        UsageError: `num_steps` below 1, or a run that has not learned to stop.
     """
+    if learned_stop and not index.retriever.env.stop:
+        raise UsageError("learned_stop=True: this run has not learned to stop (env.stop=true in training)")
     steps = index.retriever.env.num_steps if num_steps is None else num_steps
     if steps < 1:
         raise UsageError(f"num_steps={steps}: pick at least one chunk")
@@ -100,7 +127,14 @@ def search(index: Index, question: str | np.ndarray, num_steps: int | None = Non
     contexts = Contexts(np.zeros(1, np.int32), everything, np.zeros(everything.shape, bool))
     played = index.play(questions, contexts, steps)
     columns = (np.asarray(x)[0].tolist() for x in (played.actions, played.q_values.sum(-1), played.positions))
-    return Trajectory(query_id, tuple(Step(*values) for values in zip(*columns, strict=True)), "num_steps")
+    picks = [Step(*values) for values in zip(*columns, strict=True)]
+    stop_values = np.asarray(played.stop_q_values.sum(-1))[0]
+    for t, pick in enumerate(picks[1:], start=1):
+        if learned_stop and stop_values[t] > pick.q_value:
+            return Trajectory(query_id, tuple(picks[:t]), "learned_stop")
+        if threshold is not None and pick.q_value < threshold:
+            return Trajectory(query_id, tuple(picks[:t]), "threshold")
+    return Trajectory(query_id, tuple(picks), "num_steps")
 
 
 def retrieve(

@@ -4,8 +4,9 @@ Training and evaluation see every source of data through `Task`: stories hidden 
 or episodes over vectors that a user already has.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import numpy as np
 
@@ -31,6 +32,8 @@ class Task:
         sizes: int [queries], chunks in the context of each.
         contexts: (query numbers int [batch], generator) -> contexts of these queries; fixed contexts ignore the
             generator.
+        fingerprint: query number -> digest of what is asked and of what answers it, the same wherever it is read from;
+            it tells whether a number was fitted on a question that it is now reported on.
         num_left_out: queries that the task cannot pose at this length; they are not among `query_ids`.
     """
 
@@ -40,6 +43,7 @@ class Task:
     query_ids: Sequence[str]
     sizes: np.ndarray
     contexts: Callable[[np.ndarray, np.random.Generator], Contexts]
+    fingerprint: Callable[[int], str]
     num_left_out: int = 0
 
     def __len__(self) -> int:
@@ -57,6 +61,27 @@ class Task:
                 f"{self.name}: query {self.query_ids[int(short[0])]} has {int(self.sizes[short[0]])} chunks, which "
                 f"cannot give {num_steps} picks ({len(short)} such queries): make fewer or leave them out"
             )
+
+
+def subset(task: Task, queries: np.ndarray, name: str | None = None) -> Task:
+    """The queries of the given numbers, in that order, over the same pools."""
+    return replace(
+        task,
+        name=name or task.name,
+        query_ids=[task.query_ids[int(i)] for i in queries],
+        sizes=task.sizes[queries],
+        contexts=lambda chosen, rng: task.contexts(queries[chosen], rng),
+        fingerprint=lambda query: task.fingerprint(int(queries[query])),
+    )
+
+
+def _digest(parts: Iterable[str | bytes]) -> str:
+    """16 hexadecimal digits of texts or bytes, in their order."""
+    digest = blake2b(digest_size=8)
+    for part in parts:
+        digest.update(part if isinstance(part, bytes) else part.encode("utf-8", "surrogatepass"))
+        digest.update(b"\0")
+    return digest.hexdigest()
 
 
 def hidden_stories_tasks(
@@ -96,15 +121,20 @@ def hidden_stories_tasks(
             composed = compose(stories, haystack, keep[queries], num_chunks, rng, noise_pool=pool)
             return Contexts(composed.question_ids, composed.chunks, composed.gold)
 
+        def fingerprint(query: int) -> str:
+            story = int(keep[query])
+            return _digest([stories.question(story), *stories.fact_texts(story)])
+
         left_out = stories.num_left_out + len(stories) - len(keep)
         query_ids = [stories.query_ids[i] for i in keep]
-        return Task(name, texts, stories.questions, query_ids, np.full(len(keep), num_chunks), contexts, left_out)
+        sizes = np.full(len(keep), num_chunks)
+        return Task(name, texts, stories.questions, query_ids, sizes, contexts, fingerprint, left_out)
 
     return [at_length(num_chunks) for num_chunks in lengths]
 
 
-def examples_task(name: str, examples: Sequence[Example]) -> Task:
-    """Examples with contexts of their own, padded to the longest of a batch; equal texts are stored once."""
+def examples_task(name: str, examples: Sequence[Example], num_left_out: int = 0) -> Task:
+    """Examples with contexts of their own, padded to the longest of all; equal texts are stored once."""
     if not examples:
         raise InputError(f"{name}: no example")
     silent = next((example.query_id for example in examples if not example.gold), None)
@@ -127,8 +157,13 @@ def examples_task(name: str, examples: Sequence[Example]) -> Task:
             gold[row, list(examples[query].gold)] = True
         return Contexts(questions[queries], ids, gold)
 
+    def fingerprint(query: int) -> str:
+        example = examples[query]
+        return _digest([example.question, *sorted(example.chunks[i] for i in example.gold)])
+
     sizes = np.array([len(row) for row in chunks])
-    return Task(name, list(text_ids), list(question_ids), [e.query_id for e in examples], sizes, contexts)
+    query_ids = [e.query_id for e in examples]
+    return Task(name, list(text_ids), list(question_ids), query_ids, sizes, contexts, fingerprint, num_left_out)
 
 
 def vectors_task(name: str, task: VectorTask) -> Task:
@@ -145,5 +180,9 @@ def vectors_task(name: str, task: VectorTask) -> Task:
         batch = stack_episodes(task, queries, width)
         return Contexts(batch.question_ids, np.where(batch.valid, batch.chunks, PADDING), batch.gold)
 
+    def fingerprint(query: int) -> str:
+        gold = task.chunk_vectors[task.chunks[query][task.gold[query]]]
+        return _digest([task.question_vectors[task.question_ids[query]].tobytes(), gold.tobytes()])
+
     sizes = np.array([len(row) for row in task.chunks])
-    return Task(name, task.chunk_vectors, task.question_vectors, task.query_ids, sizes, contexts)
+    return Task(name, task.chunk_vectors, task.question_vectors, task.query_ids, sizes, contexts, fingerprint)

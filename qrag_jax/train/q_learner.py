@@ -6,7 +6,7 @@ is a value of `LearnerConfig`.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from qrag_jax.retrieval.env import Batch, EnvConfig, Rollout, replay_q_values, r
 from qrag_jax.retrieval.policy import make_boltzmann
 from qrag_jax.train.returns import ValueKind, chosen_pair_loss, lambda_returns, state_value
 from qrag_jax.train.schedules import ScheduleConfig, make_schedule
+from qrag_jax.train.sft import trajectory_loss
 from qrag_jax.types import UsageError
 
 
@@ -26,6 +27,8 @@ class LearnerConfig:
     """Hyper-parameters of the learner.
 
     Attributes:
+        objective: `soft_q` is value-based reinforcement learning; `sft` is trajectory supervision by the gold chunks
+            (`sft.trajectory_loss`), a baseline that uses of these fields the optimiser's only.
         gamma: discount.
         lambda_: mixing weight of the lambda-returns.
         value: how a state's value follows from Q (soft is the paper's eq. 4).
@@ -48,6 +51,7 @@ class LearnerConfig:
         UsageError: a value out of range.
     """
 
+    objective: Literal["soft_q", "sft"] = "soft_q"
     gamma: float = 0.99
     lambda_: float = 0.5
     value: ValueKind = "soft"
@@ -156,16 +160,25 @@ def q_loss(
     played = rollout(network, acting, batch, key, policy, env, critic, value)
     q_tm1 = replay_q_values(network, params, batch, played, env) if config.reencode else played.q_values
     g_tm1 = rollout_targets(played, temperature, config)
-    loss = jax.vmap(jax.vmap(chosen_pair_loss))(q_tm1, g_tm1).mean()
-    found = jnp.take_along_axis(batch.gold, played.actions, axis=1).sum(1) == batch.gold.sum(1)
+    # Steps after the end of an episode have no return: they are left out of every mean.
+    over_steps = lambda x: (x * played.alive).sum() / played.alive.sum()  # noqa: E731
+    loss = over_steps(jax.vmap(jax.vmap(chosen_pair_loss))(q_tm1, g_tm1))
     metrics = {
         "loss": loss,
         "return": played.rewards.sum(1).mean(),
-        "complete": found.mean(),
-        "q": q_tm1.sum(-1).mean(),
-        "target": g_tm1.mean(),
+        "complete": complete(batch, played).mean(),
+        "q": over_steps(q_tm1.sum(-1)),
+        "target": over_steps(g_tm1),
     }
+    if env.stop:
+        metrics["taken"] = jnp.where(played.stops, 0.0, played.alive).sum(1).mean()
     return loss, metrics
+
+
+def complete(batch: Batch, played: Rollout) -> jax.Array:
+    """Whether each episode took all gold chunks before its end, bool [batch]."""
+    counted = (played.alive > 0) & ~played.stops
+    return (jnp.take_along_axis(batch.gold, played.actions, axis=1) & counted).sum(1) == batch.gold.sum(1)
 
 
 def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_updates: int) -> Learner:
@@ -174,7 +187,7 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
     Raises:
         UsageError: the decision process has no step, or more Q heads than the towers' vectors can be split into.
     """
-    _check(env, network.dim)
+    _check(env, config, network.dim)
     rate = make_schedule(config.learning_rate, num_updates)
     alpha = make_schedule(config.temperature, num_updates)
     epsilon = make_schedule(config.epsilon, num_updates)
@@ -189,26 +202,34 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
         return LearnerState(params, target, optimiser.init(params), jnp.int32(0), jnp.array(key, copy=True))
 
     def update(state: LearnerState, batch: Batch) -> tuple[LearnerState, dict[str, jax.Array]]:
-        now = alpha(state.step), epsilon(state.step)
+        now = jnp.asarray(alpha(state.step)), jnp.asarray(epsilon(state.step))
         key = jax.random.fold_in(state.key, state.step)
-        grad = jax.value_and_grad(q_loss, argnums=1, has_aux=True)
-        (_, metrics), gradient = grad(network, state.params, state.target_params, batch, key, *now, env, config)
+
+        def loss(params: PyTree) -> tuple[jax.Array, dict[str, jax.Array]]:
+            if config.objective == "sft":
+                return trajectory_loss(network, params, batch, key, env)
+            return q_loss(network, params, state.target_params, batch, key, *now, env, config)
+
+        (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)
         # optax mixes Python floats of other types, which strict promotion refuses.
         with jax.numpy_dtype_promotion("standard"):
             step, opt_state = optimiser.update(gradient, state.opt_state, state.params)
             params = optax.apply_updates(state.params, step)
             target = optax.incremental_update(params, state.target_params, config.tau)
-        metrics |= {"grad_norm": optax.tree.norm(gradient), "temperature": now[0], "epsilon": now[1]}
-        metrics["learning_rate"] = rate(state.step)
+        metrics |= {"grad_norm": optax.tree.norm(gradient), "learning_rate": rate(state.step)}
+        if config.objective == "soft_q":
+            metrics |= {"temperature": now[0], "epsilon": now[1]}
         return LearnerState(params, target, opt_state, state.step + 1, state.key), metrics
 
     return Learner(init, update)
 
 
-def _check(env: EnvConfig, dim: int) -> None:
+def _check(env: EnvConfig, config: LearnerConfig, dim: int) -> None:
     """Refuses a decision process that the towers cannot play."""
     if env.num_q_heads < 1 or dim % (2 * env.num_q_heads):
         raise UsageError(
             f"env.num_q_heads={env.num_q_heads} must be at least 1 and split the {dim} components of the towers' "
             "vectors into slices of even width"
         )
+    if config.objective == "sft" and env.stop:
+        raise UsageError("learner.objective=sft learns no STOP: set env.stop=false")

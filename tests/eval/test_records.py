@@ -53,7 +53,12 @@ RECORD = QueryRecord(
     fact_f1=0.8,
     texts=("Mary took the milk.", "Mary went home.", "A\nB"),
 )
-FIELDS = "task method mode positions seed num_chunks length_factor fact_em fact_f1 em_low em_high n seconds".split()
+THRESHOLD_ROW = replace(ROW, protocol="threshold", beam_width=4, f1_low=0.7, f1_high=0.79, num_taken=2.4, threshold=0.3)
+OLD_FIELDS = (
+    "task method mode positions seed num_chunks length_factor fact_em fact_f1 em_low em_high n seconds f1_ceiling "
+    "num_left_out"
+).split()
+FIELDS = [*OLD_FIELDS, "protocol", "beam_width", "f1_low", "f1_high", "num_taken", "threshold"]
 
 
 def write_json(path, values):
@@ -62,17 +67,31 @@ def write_json(path, values):
 
 
 def test_row_has_exactly_the_promised_fields():
-    assert list(asdict(ROW)) == [*FIELDS, "f1_ceiling", "num_left_out"]
+    assert list(asdict(ROW)) == FIELDS
     assert METHODS == ("trained", "untrained", "single_step", "bm25")
 
 
 def test_rows_survive_the_file(tmp_path):
-    rows = [ROW, replace(ROW, method="bm25", seed=3, num_chunks=1280, length_factor=64.0)]
+    rows = [ROW, replace(ROW, method="bm25", seed=3, num_chunks=1280, length_factor=64.0), THRESHOLD_ROW]
     path = tmp_path / "new" / "folder" / "results.json"
     write_rows(path, rows)
     assert read_rows(path) == rows
-    assert [list(row) for row in json.loads(path.read_text())] == [[*FIELDS, "f1_ceiling", "num_left_out"]] * 2
-    assert path.read_text().count("\n") == 4  # brackets and one line a row
+    assert [list(row) for row in json.loads(path.read_text())] == [FIELDS] * 3
+    assert path.read_text().count("\n") == 5  # brackets and one line a row
+
+
+def test_rows_of_before_protocols_are_read_as_fixed(tmp_path):
+    """Files that an earlier version wrote have none of the new fields, in rows as in records."""
+    old = {name: value for name, value in asdict(ROW).items() if name in OLD_FIELDS}
+    (row,) = read_rows(write_json(tmp_path / "r.json", [old]))
+    assert row == ROW
+    assert (row.protocol, row.beam_width, row.f1_low, row.f1_high, row.num_taken, row.threshold) == (
+        "fixed", 1, None, None, None, None
+    )  # fmt: skip
+    record = {name: value for name, value in asdict(RECORD).items() if name not in ("protocol", "beam_width")}
+    (tmp_path / "r.jsonl").write_text(json.dumps(record))
+    assert read_records(tmp_path / "r.jsonl") == [RECORD]
+    assert (RECORD.protocol, RECORD.beam_width) == ("fixed", 1)
 
 
 def test_whole_numbers_are_read_as_floats(tmp_path):
@@ -86,12 +105,16 @@ def test_no_rows_is_a_valid_file(tmp_path):
 
 
 def test_records_survive_the_file(tmp_path):
-    records = [RECORD, replace(RECORD, query_id="q2", texts=None, chosen=(), q_values=(), fact_em=0.0, fact_f1=0.0)]
+    records = [
+        RECORD,
+        replace(RECORD, query_id="q2", texts=None, chosen=(), q_values=(), fact_em=0.0, fact_f1=0.0),
+        replace(RECORD, protocol="stop", beam_width=8),
+    ]
     write_records(tmp_path / "r.jsonl", records)
     assert read_records(tmp_path / "r.jsonl") == records
     lines = (tmp_path / "r.jsonl").read_text(encoding="utf-8").split("\n")
     assert "texts" in json.loads(lines[0]) and "texts" not in json.loads(lines[1])
-    assert lines[2:] == [""]
+    assert lines[3:] == [""]
 
 
 def test_summarise_by_hand():
@@ -114,6 +137,31 @@ def test_summarise_by_hand():
     assert row.fact_f1 == pytest.approx((0.8 + 0.8 + 0.4 + 0) / 4)
     assert row.f1_ceiling == pytest.approx(0.8)
     assert 0 <= row.em_low <= 0.5 <= row.em_high <= 1
+    assert 0 <= row.f1_low <= row.fact_f1 <= row.f1_high <= 1
+    assert (row.protocol, row.beam_width, row.num_taken, row.threshold) == ("fixed", 1, 3.0, None)
+
+
+def test_summarise_counts_the_picks_that_a_protocol_kept():
+    """Two facts; 1, 2 and 3 of the picks count: F1 2/3, 1 and 4/5, ceilings the same."""
+    gold = np.zeros((3, 6), bool)
+    gold[:, [1, 4]] = True
+    chosen = np.array([[1, NOT_TAKEN, NOT_TAKEN], [1, 4, NOT_TAKEN], [4, 0, 1]], np.int32)
+    row = summarise(
+        score_facts(chosen, gold),
+        task="t",
+        method="trained",
+        mode="text",
+        positions="none",
+        seed=1,
+        num_chunks=6,
+        length_factor=2.0,
+        seconds=0.5,
+        protocol="threshold",
+        beam_width=2,
+        threshold=-0.5,
+    )
+    assert row.fact_f1 == pytest.approx((2 / 3 + 1 + 4 / 5) / 3) == pytest.approx(row.f1_ceiling)
+    assert (row.protocol, row.beam_width, row.num_taken, row.threshold) == ("threshold", 2, 2.0, -0.5)
 
 
 def test_make_records_drops_picks_that_were_not_taken():
@@ -170,6 +218,15 @@ def test_paired_values_refuse_other_questions():
         ("em_high", 1.2, r"em_high = 1.2 must lie in \[0, 1\]"),
         ("fact_em", 0.99, "fact_em = 0.99 lies outside its interval"),
         ("fact_f1", 0.9, "fact_f1 = 0.9 exceeds its ceiling 0.8"),
+        ("protocol", "first", "protocol = 'first' must be one of fixed, threshold, stop, oracle"),
+        ("protocol", None, "protocol = None must be a text"),
+        ("beam_width", 0, "beam_width = 0 must be at least 1"),
+        ("beam_width", 2.0, "beam_width = 2.0 must be a whole number"),
+        ("f1_low", -0.1, r"f1_low = -0.1 must lie in \[0, 1\]"),
+        ("f1_high", 1.1, r"f1_high = 1.1 must lie in \[0, 1\]"),
+        ("f1_high", "high", "f1_high = 'high' must be a finite number"),
+        ("num_taken", float("inf"), "num_taken = inf must be a finite number"),
+        ("threshold", float("nan"), "threshold = nan must be a finite number"),
     ],
 )
 def test_impossible_rows_are_refused(field, value, message):
@@ -187,6 +244,9 @@ def test_impossible_rows_are_refused(field, value, message):
         ({"gold": (20,)}, "gold = .* must hold distinct indices"),
         ({"fact_f1": 1.5}, "fact_f1 = 1.5 must lie in"),
         ({"method": "BM25"}, "method = 'BM25'"),
+        ({"protocol": "Oracle"}, "protocol = 'Oracle' must be one of fixed, threshold, stop, oracle"),
+        ({"beam_width": 0}, "beam_width = 0 must be at least 1"),
+        ({"beam_width": True}, "beam_width = True must be a whole number"),
     ],
 )
 def test_impossible_records_are_refused(changes, message):

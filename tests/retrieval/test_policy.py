@@ -90,6 +90,23 @@ def test_top_k_counts_allowed_chunks_only():
     np.testing.assert_allclose(found, np.arange(6) == 2)
 
 
+@given(st.integers(1, 6), st.integers(0, 200))
+def test_top_k_keeps_exactly_k_among_equals(top_k, seed):
+    """The first in document order, as `greedy` has it; a state of equal values is where a fresh run starts."""
+    rng = np.random.default_rng(seed)
+    q = rng.integers(0, 2, 6).astype(np.float32)
+    allowed = rng.random(6) < 0.7
+    allowed[rng.integers(6)] = True
+    found = np.exp(log_probs_of(jnp.asarray(q), jnp.asarray(allowed), 1.0, top_k=top_k))
+    order = sorted(np.flatnonzero(allowed), key=lambda i: (-q[i], i))
+    assert np.flatnonzero(found).tolist() == sorted(order[:top_k])
+
+
+def test_top_k_of_equal_values_is_uniform_over_k():
+    found = np.exp(log_probs_of(jnp.zeros(6), jnp.asarray(ALLOWED), 0.5, top_k=3))
+    np.testing.assert_allclose(found, [1 / 3, 1 / 3, 1 / 3, 0, 0, 0], rtol=1e-6)
+
+
 def test_a_low_temperature_is_greedy_and_a_high_one_uniform():
     low = np.exp(log_probs_of(jnp.asarray(Q), jnp.asarray(ALLOWED), 1e-6))
     np.testing.assert_allclose(low, np.arange(6) == 1)
@@ -155,6 +172,15 @@ def test_greedy_policy_ignores_its_keys():
         assert np.asarray(actions).tolist() == [1, 1, 1]
         assert np.asarray(log_probs).tolist() == [0, 0, 0]
         assert actions.dtype == jnp.int32
+
+
+def test_a_greedy_policy_over_chunks_alone_never_stops():
+    """STOP stands in the last column: the best action of all, and not to be had."""
+    q, allowed = jnp.asarray([[0.1, 0.7, 0.3, 9.0]]), jnp.asarray([[True, True, True, True]])
+    keys = jax.random.split(jax.random.key(0), 1)
+    assert make_greedy()(keys, q, allowed)[0].tolist() == [3]
+    assert make_greedy(num_chunks=3)(keys, q, allowed)[0].tolist() == [1]
+    assert make_greedy(num_chunks=3)(keys, q, allowed.at[0, 1].set(False))[0].tolist() == [2]
 
 
 @pytest.mark.usefixtures("strict_promotion")

@@ -63,11 +63,14 @@ def unrotated_q(retriever, rows, taken):
     return jax.jit(run)(retriever.params, *jax.device_put((questions, rows)))
 
 
-def save(folder, retriever):
+def save(folder, retriever, best_params=None):
     """A checkpoint as the training loop writes it, as far as a retriever needs it."""
     arrays = {"params": retriever.params, "constants": dict(retriever.constants)}
     config = {"model": to_dict(retriever.model), "env": to_dict(retriever.env)}
-    return save_checkpoint(folder, 3, arrays, config, retriever_files(retriever))
+    about = {}
+    if best_params is not None:
+        arrays, about = arrays | {"best_params": best_params}, {"dev": {"update": 1, "return": 0.5}}
+    return save_checkpoint(folder, 3, arrays, config, retriever_files(retriever), about)
 
 
 # --- what is read
@@ -112,6 +115,31 @@ def test_the_index_is_the_action_tower(made):
     expected = jax.jit(retriever.network.actions)(retriever.params, jax.device_put(rows))
     assert index.shape == (6, 8) and index.dtype == np.float32
     np.testing.assert_allclose(index, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["latent", "text"])
+def test_a_scratch_vocabulary_knows_the_words_of_questions(mode):
+    """Words that no chunk has are no [UNK]: questions that differ in them alone are told apart."""
+    asked = ["who juggles", "who sings"]
+    rows = {}
+    for name, questions in (("with", asked), ("without", ())):
+        retriever, _, num_cut = new_retriever(model_of(mode), ENV, TEXTS, jax.random.key(0), None, questions)
+        assert num_cut == 2  # questions are no chunks: their words alone count
+        rows[name] = [np.asarray(leaf) for leaf in jax.tree.leaves(retriever.rows(asked, "question")[0])][0]
+        known = retriever.encoder.tokenizer.ids(["juggles sings mary"])[0]
+        assert len(set(np.asarray(known).tolist())) == (3 if questions else 2)
+    assert (rows["with"][0] != rows["with"][1]).any()
+    np.testing.assert_array_equal(*rows["without"])
+
+
+def test_a_learned_stop_starts_at_0():
+    """And it draws nothing: the towers are those of a run without it."""
+    plain, _, _ = new_retriever(model_of("latent"), ENV, TEXTS, jax.random.key(0))
+    env = replace(ENV, reward="at_end", stop=True)
+    stopping, _, _ = new_retriever(model_of("latent"), env, TEXTS, jax.random.key(0))
+    assert set(stopping.params) == {*plain.params, "stop"}
+    np.testing.assert_array_equal(stopping.params["stop"], np.zeros(8))
+    jax.tree.map(np.testing.assert_array_equal, plain.params, {k: v for k, v in stopping.params.items() if k != "stop"})
 
 
 def test_a_question_beyond_its_window_is_refused(made):
@@ -202,6 +230,16 @@ def test_trained_towers_come_back_not_the_ones_they_started_from(made, tmp_path)
     jax.tree.map(np.testing.assert_array_equal, trained.params, loaded.params)
     if retriever.model.mode == "text":  # embeds with the trained action tower
         jax.tree.map(np.testing.assert_array_equal, loaded.encoder.params, trained.params["action"])
+
+
+def test_a_run_with_held_out_questions_gives_its_best_parameters(made, tmp_path):
+    """Also to the embedder of the index, which in text mode is the action tower."""
+    retriever, rows, _ = made
+    best = replace(retriever, params=jax.tree.map(lambda leaf: leaf + 0.25, retriever.params))
+    save(tmp_path, retriever, best_params=best.params)
+    loaded = load_retriever(tmp_path)
+    jax.tree.map(np.testing.assert_array_equal, best.params, loaded.params)
+    np.testing.assert_allclose(loaded.action_vectors(rows, TEXTS), best.action_vectors(rows, TEXTS), atol=1e-6)
 
 
 # --- refusals

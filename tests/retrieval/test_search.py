@@ -4,13 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny import linear_network, quick_compilation, random_params  # noqa: F401
 
 from qrag_jax.models.latent import LatentConfig
 from qrag_jax.models.network import TokenRows, VectorRows
 from qrag_jax.models.rope import rotate
+from qrag_jax.retrieval.batching import Contexts
 from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.positions import relative_positions
-from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig, new_retriever
+from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig, Retriever, new_retriever
 from qrag_jax.retrieval.search import check_questions, make_index, retrieve, search
 from qrag_jax.types import InputError, UsageError
 
@@ -155,3 +157,69 @@ def test_long_questions_are_shown_by_their_beginning(retriever):
     with pytest.raises(InputError) as caught:
         check_questions(retriever, ["where is the milk", "mary " * 100])
     assert str(caught.value).startswith(f"question {'mary ' * 12 + '...'!r} has 102 tokens")
+
+
+# --- many questions over one index
+
+
+def vector_index(stop=False):
+    """(index of 20 vectors under linear towers, their questions as rows)."""
+    env = EnvConfig(num_steps=2, reward="at_end", stop=stop)
+    rng = np.random.default_rng(0)
+    chunks, questions = rng.normal(size=(20, 6)).astype(np.float32), rng.normal(size=(3, 6)).astype(np.float32)
+    params = random_params(linear_network()) | ({"stop": jnp.linspace(-2.0, 2.0, 8)} if stop else {})
+    constants = {"mean": np.zeros(6, np.float32), "std": np.ones(6, np.float32)}
+    model = ModelConfig(encoder=EncoderSpec("vectors"))
+    index = make_index(Retriever(model, env, linear_network(), params, None, constants), chunks)
+    return index, index.read_questions(questions)
+
+
+def contexts_of(*chunks):
+    """Contexts of the given chunks, padded to the longest; question i is asked of context i."""
+    ids = np.full((len(chunks), max(map(len, chunks))), -1, np.int32)
+    for row, own in zip(ids, chunks, strict=True):
+        row[: len(own)] = own
+    return Contexts(np.arange(len(chunks), dtype=np.int32), ids, np.zeros(ids.shape, bool))
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_one_beam_is_what_is_played(stop):
+    """An index plays to the end; with a learned STOP the plan says beside its picks how many of them count."""
+    index, asked = vector_index(stop)
+    contexts = contexts_of([3, 1, 4], [1, 5, 9, 2, 6], [19, 0, 7, 8])
+    played, plan = index.play(asked, contexts, 3), index.plan(asked, contexts, 3, 1, -np.inf)
+    np.testing.assert_array_equal(plan.actions, played.actions)
+    np.testing.assert_allclose(plan.q_values, played.q_values.sum(-1), rtol=1e-4, atol=1e-5)
+    stops = np.asarray(played.stop_q_values.sum(-1) > played.q_values.sum(-1))
+    assert stops.any() == stop and not stops[:, 0].any()
+    np.testing.assert_array_equal(plan.num_kept, np.where(stops.any(1), stops.argmax(1), 3))
+    assert not np.asarray(played.stops).any()  # no STOP is taken
+    assert np.isfinite(played.stop_q_values[:, 1:]).all() == stop
+
+
+def test_a_context_is_planned_alone_as_beside_longer_ones():
+    index, asked = vector_index()
+    chunks = [[3, 1, 4], [1, 5, 9, 2, 6], [19, 0, 7, 8]]
+    together = index.plan(asked, contexts_of(*chunks), 3, 4, -np.inf)
+    alone = index.plan(asked, contexts_of(chunks[0]), 3, 4, -np.inf)
+    np.testing.assert_array_equal(together.actions[0], alone.actions[0])
+    np.testing.assert_allclose(together.scores[0], alone.scores[0], rtol=1e-4)
+    assert (np.asarray(together.actions) < np.array([[3], [5], [4]])).all()
+
+
+def test_another_threshold_compiles_nothing():
+    """It is fitted after training, and tried at many values."""
+    index, asked = vector_index()
+    contexts, traced = contexts_of([3, 1, 4, 0], [1, 5, 9, 2]), []
+    network = index.retriever.network
+
+    def states(*args):
+        traced.append(1)
+        return network.states(*args)
+
+    counted = make_index(
+        replace(index.retriever, network=network._replace(states=states)), np.asarray(np.eye(20, 6), np.float32)
+    )
+    kept = [counted.plan(asked, contexts, 2, 2, threshold).num_kept.tolist() for threshold in (-100.0, 0.0, 100.0)]
+    assert len(traced) == 2  # one a step
+    assert kept[0] == [2, 2] and kept[2] == [1, 1]

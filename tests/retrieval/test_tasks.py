@@ -4,7 +4,7 @@ import pytest
 from qrag_jax.data.haystack import Haystack
 from qrag_jax.data.stories import StoriesBuilder, select
 from qrag_jax.data.vector_task import make_vector_task
-from qrag_jax.retrieval.tasks import PADDING, examples_task, hidden_stories_tasks, vectors_task
+from qrag_jax.retrieval.tasks import PADDING, examples_task, hidden_stories_tasks, subset, vectors_task
 from qrag_jax.types import Example, InputError, UsageError
 
 
@@ -175,3 +175,100 @@ def test_vectors_of_unequal_widths_are_refused():
     )
     with pytest.raises(InputError, match="mine: chunk vectors have 3 components, question vectors 4"):
         vectors_task("mine", task)
+
+
+# --- parts of a task
+
+
+def test_a_subset_is_the_task_of_its_queries():
+    task = examples_task("mine", make_examples(), num_left_out=4)
+    part = subset(task, np.array([2, 0]), "part")
+    assert (part.name, len(part), list(part.query_ids), part.sizes.tolist()) == ("part", 2, ["c", "a"], [4, 3])
+    assert part.texts is task.texts and part.questions is task.questions and part.num_left_out == 4
+    rng = np.random.default_rng(0)
+    found, expected = part.contexts(np.array([0, 1, 0]), rng), task.contexts(np.array([2, 0, 2]), rng)
+    for name in ("questions", "chunks", "gold"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert [part.fingerprint(i) for i in range(2)] == [task.fingerprint(i) for i in (2, 0)]
+    again = subset(part, np.array([1]))
+    assert (again.name, list(again.query_ids), again.fingerprint(0)) == ("part", ["a"], task.fingerprint(0))
+    part.check_steps(3)
+    with pytest.raises(InputError, match="query b has 2 chunks"):
+        subset(task, np.array([1])).check_steps(3)
+
+
+def test_a_subset_of_hidden_stories_draws_from_the_generator_that_it_is_given():
+    (task,) = hidden_stories_tasks("two", make_stories(), make_haystack(), (8,))
+    part = subset(task, np.array([2, 1]))
+    found = part.contexts(np.arange(2), np.random.default_rng(5))
+    expected = task.contexts(np.array([2, 1]), np.random.default_rng(5))
+    np.testing.assert_array_equal(found.chunks, expected.chunks)
+
+
+# --- fingerprints
+
+
+def story_fingerprints(stories, length=8, num_sentences=30):
+    (task,) = hidden_stories_tasks("any", stories, make_haystack(num_sentences), (length,))
+    return dict(zip(task.query_ids, (task.fingerprint(i) for i in range(len(task))), strict=True))
+
+
+def test_a_story_has_one_fingerprint_whatever_hides_it():
+    """Name, length of the context, haystack, order of reading, and what else was read beside it."""
+    base = story_fingerprints(make_stories())
+    assert len(set(base.values())) == 3
+    assert base == story_fingerprints(make_stories(), length=20, num_sentences=40)
+    assert base == story_fingerprints(select(make_stories(), [2, 0, 1]))
+    short = story_fingerprints(make_stories(), length=3)  # the third story does not fit
+    assert short == {query: base[query] for query in ("q0", "q1")}
+    assert all(len(digest) == 16 and int(digest, 16) >= 0 for digest in base.values())
+
+
+def one_story(question, *facts):
+    builder = StoriesBuilder()
+    builder.add("q", np.asarray([builder.intern(fact) for fact in facts], np.int32), question, "-", [0])
+    return story_fingerprints(builder.build())["q"]
+
+
+def test_another_question_or_other_facts_have_another_fingerprint():
+    different = [
+        one_story("Where?", "a", "b"),
+        one_story("Who?", "a", "b"),
+        one_story("Where?", "b", "a"),
+        one_story("Where?", "a"),
+        one_story("Where?", "a", "b", "b"),
+        one_story("Where?", "ab"),
+        one_story("Where?a", "b"),
+    ]
+    assert len(set(different)) == len(different)
+
+
+def test_examples_have_one_fingerprint_whatever_stands_beside_their_gold():
+    def fingerprint(question, chunks, gold):
+        return examples_task(
+            "any", [Example("first", "?", ("x",), (0,)), Example("q", question, chunks, gold)]
+        ).fingerprint(1)
+
+    base = fingerprint("Who?", ("x", "y", "z"), (0, 2))
+    assert base == fingerprint("Who?", ("z", "other", "more", "x"), (0, 3))
+    others = [
+        fingerprint("Where?", ("x", "y", "z"), (0, 2)),
+        fingerprint("Who?", ("x", "y", "z"), (0, 1)),
+        fingerprint("Who?", ("x", "y", "z"), (0,)),
+        fingerprint("Who?", ("x", "y", "z"), (0, 1, 2)),
+    ]
+    assert len({base, *others}) == 5
+
+
+def test_vectors_have_the_fingerprint_of_what_they_are():
+    """Not of their row numbers: the same vectors may stand elsewhere in another folder."""
+    chunks, questions = np.eye(4, 3, dtype=np.float32), np.arange(6, dtype=np.float32).reshape(2, 3)
+
+    def fingerprint(chunks, questions, question, ids, gold):
+        row = {"question": question, "chunks": ids, "gold": gold}
+        return vectors_task("any", make_vector_task(chunks, questions, [("line", row)])).fingerprint(0)
+
+    base = fingerprint(chunks, questions, 1, [0, 2, 3], [2])
+    assert base == fingerprint(chunks[::-1].copy(), questions[::-1].copy(), 0, [1, 3], [1])
+    assert base != fingerprint(chunks, questions, 0, [0, 2, 3], [2])
+    assert base != fingerprint(chunks, questions, 1, [0, 2, 3], [0])

@@ -22,11 +22,13 @@ from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig, load_retriever, new_retriever
 from qrag_jax.retrieval.search import make_index, search
 from qrag_jax.retrieval.tasks import examples_task, vectors_task
-from qrag_jax.train.loop import finite, jitted_update, prefetch, train
+from qrag_jax.train import loop
+from qrag_jax.train.dev import make_dev_score
+from qrag_jax.train.loop import check_out, finite, jitted_update, prefetch, train
 from qrag_jax.train.q_learner import Learner, LearnerConfig, LearnerState
-from qrag_jax.train.run import DataConfig, RunConfig
+from qrag_jax.train.run import DataConfig, DevConfig, RunConfig
 from qrag_jax.train.schedules import ScheduleConfig
-from qrag_jax.types import Example, InputError
+from qrag_jax.types import Example, InputError, UsageError
 
 NAMES = [f"{a} {b}" for a in ("old", "new", "red", "tall") for b in ("cat", "dog", "hat", "key", "box")]
 SCRATCH = EncoderSpec("scratch", num_layers=1, window=8, question_window=6, hidden_size=8, num_heads=2)
@@ -142,7 +144,9 @@ def test_a_run_over_texts_needs_its_folder_alone(mode, tmp_path, monkeypatch):
     assert [step.chunk for step in found] == [step.chunk for step in expected]
     np.testing.assert_allclose([s.q_value for s in found], [s.q_value for s in expected], rtol=1e-5)
     config = make_config("texts", mode)
-    fresh, _, _ = new_retriever(config.model, config.env, task.texts, jax.random.split(jax.random.key(0))[0])
+    fresh, _, _ = new_retriever(
+        config.model, config.env, task.texts, jax.random.split(jax.random.key(0))[0], None, task.questions
+    )
     changed = [(a != b).any() for a, b in zip(*map(jax.tree.leaves, (fresh.params, loaded.params)), strict=True)]
     assert any(changed)  # the trained towers were saved, not those that they started from
 
@@ -155,7 +159,148 @@ def test_same_seed_same_run_bit_for_bit(run, tmp_path):
     assert without_time(tmp_path) == without_time(folder)
 
 
+# --- held-out questions
+
+SCORES = [0.5, 0.5, 0.2]  # of updates 4, 8 and 9: the best one comes twice, and the last is not the best
+
+
+@pytest.fixture(scope="module")
+def scored_run(tmp_path_factory):
+    """(folder, returned retriever, parameters as they were scored, what was calibrated) of a run with such scores."""
+    chex.clear_trace_counter()
+    folder, dev, scored, calibrated = tmp_path_factory.mktemp("dev") / "run", make_vectors_task(4), [], []
+
+    def make_score(retriever, task, batch_size, seed):
+        assert task is dev and (batch_size, seed) == (4, 0) and retriever.env.num_steps == 2
+
+        def score(params):
+            scored.append(jax.tree.map(np.array, params))
+            return SCORES[len(scored) - 1]
+
+        return score
+
+    def calibrate(retriever, task):
+        calibrated.append((retriever, task is dev))
+        return {"threshold": 0.25, "queries": ["a", "b"]}
+
+    config = make_config(num_updates=9, save_every=3, log_every=5, dev=DevConfig(every=4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "make_dev_score", make_score)
+        retriever = train(config, make_vectors_task(), folder, dev=dev, calibrate=calibrate)
+    return folder, retriever, scored, calibrated
+
+
+def assert_equal(one, other):
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def differ(one, other):
+    return any((np.asarray(a) != np.asarray(b)).any() for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True))
+
+
+def test_the_result_is_what_did_best_and_the_later_one_among_equals(scored_run):
+    _, retriever, scored, _ = scored_run
+    assert len(scored) == 3  # every fourth update, and the last
+    assert_equal(retriever.params, scored[1])
+    assert differ(scored[0], scored[1]) and differ(scored[2], scored[1])
+
+
+def test_the_checkpoint_of_a_scored_run(scored_run):
+    """`best_params` are what a run is loaded with; the last ones are kept for whoever goes on with it."""
+    folder, retriever, scored, _ = scored_run
+    saved = load_checkpoint(folder)
+    assert saved.step == 9
+    assert saved.metadata["dev"] == {"update": 8, "return": 0.5, "threshold": 0.25, "queries": ["a", "b"]}
+    assert_equal(saved.arrays["best_params"], scored[1])
+    assert_equal(saved.arrays["params"], scored[2])
+    loaded = load_retriever(folder)
+    assert_equal(loaded.params, scored[1])
+    question, texts = make_vectors_task().questions[1], make_vectors_task().texts
+    found, expected = (search(make_index(r, texts), question).steps for r in (loaded, retriever))
+    assert found == expected
+
+
+def test_earlier_checkpoints_have_the_best_parameters_so_far(scored_run):
+    """The first has none: nothing was scored yet, and its parameters are taken as they are."""
+    folder, _, scored, _ = scored_run
+    first = load_checkpoint(folder, step=3)
+    assert "dev" not in first.metadata and "best_params" not in first.arrays
+    assert_equal(load_retriever(folder, step=3).params, first.arrays["params"])
+    assert load_checkpoint(folder, step=6).metadata["dev"] == {"update": 4, "return": 0.5}
+    assert_equal(load_retriever(folder, step=6).params, scored[0])
+
+
+def test_what_is_fitted_is_fitted_on_the_result(scored_run):
+    _, retriever, _, calibrated = scored_run
+    ((fitted_on, on_dev),) = calibrated
+    assert on_dev
+    assert_equal(fitted_on.params, retriever.params)
+
+
+def test_scores_are_logged_where_they_are_made(scored_run):
+    _, *steps = read_metrics(scored_run[0])
+    assert [(line["step"], line.get("dev_return")) for line in steps] == [(4, 0.5), (5, None), (8, 0.5), (9, 0.2)]
+    assert all("loss" in line for line in steps)
+
+
+def test_scores_of_a_run_are_those_of_its_parameters(tmp_path):
+    """Nothing replaced: what metrics.jsonl says of an update is what the checkpoint of that update is worth."""
+    config = make_config(num_updates=2, save_every=1, dev=DevConfig(), env=EnvConfig(num_steps=2, fact_reward=0.1))
+    dev = make_vectors_task(10)
+    retriever = train(config, make_vectors_task(), tmp_path, dev=dev)
+    score = make_dev_score(retriever, dev, 4, 0)
+    _, *steps = read_metrics(tmp_path)
+    assert [line["step"] for line in steps] == [1, 2]  # a tenth of the run is no update
+    for line in steps:
+        params = load_checkpoint(tmp_path, step=line["step"]).arrays["params"]
+        assert line["dev_return"] == pytest.approx(score(params), rel=1e-5)
+    about = load_checkpoint(tmp_path).metadata["dev"]
+    assert about["return"] == max(line["dev_return"] for line in steps)
+    assert about["return"] == pytest.approx(score(retriever.params), rel=1e-5)
+
+
+def test_a_run_without_held_out_questions_fits_nothing(run):
+    saved = load_checkpoint(run[0])
+    assert "dev" not in saved.metadata and "best_params" not in saved.arrays
+    assert_equal(load_retriever(run[0]).params, saved.arrays["params"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"env": EnvConfig(num_steps=2, reward="at_end", stop=True)},
+        pytest.param({"learner": LearnerConfig(objective="sft")}, marks=pytest.mark.slow),
+    ],
+)
+def test_runs_of_other_kinds_come_back(options, tmp_path):
+    """A learned STOP is one more parameter; trajectory supervision has metrics of its own."""
+    trained = train(make_config(**options), make_vectors_task(), tmp_path)
+    loaded = load_retriever(tmp_path)
+    assert_equal(loaded.params, trained.params)
+    assert loaded.env == trained.env
+    assert ("stop" in loaded.params) == trained.env.stop
+    _, *steps = read_metrics(tmp_path)
+    assert ("taken" in steps[0]) == trained.env.stop and "complete" in steps[0]
+
+
 # --- what stops a run
+
+
+def test_a_folder_that_holds_a_run_is_refused(run):
+    """Before anything is read or made; what is there stays as it is."""
+    folder, reports = run[0], []
+    before = {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
+    with pytest.raises(UsageError, match=r"holds a trained run already \(step 5\): choose another --out, or remove it"):
+        train(make_config(), make_vectors_task(), folder, lambda *report: reports.append(report))
+    assert not reports and before == {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(UsageError, match="run: is a file: choose another --out"):
+        check_out(tmp_path / "run")
+    check_out(tmp_path)  # an empty folder, and one that is not there yet, are free
+    check_out(tmp_path / "new")
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):

@@ -81,8 +81,11 @@ def played_by_hand():
         actions=jnp.array([[0, 1, 2]], jnp.int32),
         positions=row(0, 0, 0),
         q_values=jnp.zeros((1, 3, 1)),
+        stop_q_values=jnp.full((1, 3, 1), -jnp.inf),
         log_probs=row(-0.1, -0.7, -1.3),
         rewards=row(0, 1, 0),
+        stops=jnp.zeros((1, 3), bool),
+        alive=row(1, 1, 1),
         continues=row(1, 1, 0),
         next_values=row(0.4, 0.6, 0),
     )

@@ -1,0 +1,158 @@
+"""HotpotQA + MuSiQue + 2WikiMultihopQA, train -> dev: every protocol, beams 1, 2, 4, 8, intervals and paired tests.
+
+    python benchmarks/multihop.py run DATA [--only latent] [--seeds 0 1 2]      # resumes: a run that is there is kept
+    python benchmarks/multihop.py table                                         # benchmarks/results/multihop/README.md
+
+DATA holds hotpotqa/, musique/ and 2wiki/, each with train.jsonl.gz and dev.jsonl.gz. All goes through the command line:
+`qrag train` on the three train files mixed, of which dev.share is held out to choose the update, the threshold and the
+beam width, then `qrag eval` on each dev file. Run it with the GLIBC_TUNABLES of the Makefile.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from worlds import machine
+
+from qrag_jax.checkpoint import load_checkpoint
+from qrag_jax.eval.records import read_rows
+from qrag_jax.eval.report import format_table
+
+CONFIGS = Path(__file__).parent.parent / "configs" / "qrag"
+RESULTS = Path(__file__).parent / "results" / "multihop"
+SETS = {"hotpot": "hotpotqa", "musique": "musique", "2wiki": "2wiki"}
+STOP = ["env.stop=true", "env.reward=at_end"]
+# name -> (config, overrides, protocols, beam widths)
+RUNS = {
+    "latent": ("multihop_latent.yaml", [], "fixed,threshold,oracle", "1,2,4,8"),
+    "latent_stop": ("multihop_latent.yaml", STOP, "stop", "1,2,4,8"),
+    "latent_sft": ("multihop_latent.yaml", ["learner.objective=sft"], "fixed,threshold,oracle", "1"),
+    "text2": ("multihop_text.yaml", [], "fixed,threshold,oracle", "1,2,4,8"),
+}
+
+
+def qrag(*arguments: str) -> None:
+    """Runs the command line in a process of its own."""
+    subprocess.run([sys.executable, "-m", "qrag_jax.cli.main", *arguments], check=True)
+
+
+def run(data: Path, name: str, seed: int, runs: Path, results: Path, smoke: bool) -> None:
+    config, overrides, protocols, beams = RUNS[name]
+    out = runs / f"{name}_{seed}"
+    paths = ", ".join(f"{kind}:{data}/{folder}/train.jsonl.gz" for kind, folder in SETS.items())
+    overrides = [*overrides, f"seed={seed}", f"data.paths=[{paths}]", "dev.beam_widths=[1,2,4,8]"]
+    if smoke:
+        overrides += ["num_updates=2", "data.batch_size=4", "dev.num_questions=4", "dev.beam_widths=[1]"]
+    start = time.perf_counter()
+    qrag("train", "--config_path", str(CONFIGS / config), "--out", str(out), *overrides)
+    seconds = time.perf_counter() - start
+    first = name == "latent" and seed == 0  # whose baselines serve all runs
+    for kind, folder in SETS.items():
+        flags = ["--protocol", protocols, "--beam_width", beams, "--json", str(results / f"{name}_{seed}_{kind}.json")]
+        flags += ["--methods", "trained,untrained,single_step,bm25" if first else "trained"]
+        flags += ["--tests", str(results / f"{name}_{seed}_{kind}_tests.json")] if first or beams != "1" else []
+        flags += ["--stopping", str(results / "stopping" / f"{name}_{seed}")] if first else []
+        qrag("eval", str(out), f"--{kind}", f"{data}/{folder}/dev.jsonl.gz", *flags)
+    saved = load_checkpoint(out, groups=())
+    dev = {key: value for key, value in saved.metadata["dev"].items() if key != "fitted_on"}
+    about = {
+        "run": name,
+        "seed": seed,
+        "config": config,
+        "overrides": [o for o in overrides if not o.startswith("data.paths")],
+        "dev": dev,
+    }
+    about |= {"updates": saved.step, "train_seconds": round(seconds, 1), **machine()}
+    (results / f"{name}_{seed}.json").write_text(json.dumps(about, indent=1) + "\n")
+
+
+def write_table(results: Path) -> None:
+    abouts = [json.loads(path.read_text()) for name in RUNS for path in sorted(results.glob(f"{name}_[0-9].json"))]
+    parts = [_HEAD]
+    for name in RUNS:
+        seeds = [about["seed"] for about in abouts if about["run"] == name]
+        rows = [row for seed in seeds for kind in SETS for row in read_rows(results / f"{name}_{seed}_{kind}.json")]
+        parts.append(f"## {name}\n\n" + (format_table(rows, markdown=True) if rows else "not run"))
+    parts.append("## Chosen on held-out train questions\n\n" + _choices(abouts))
+    parts.append("## Paired tests\n\n" + _tests(results, abouts))
+    parts.append(_runs(abouts))
+    (results / "README.md").write_text("\n\n".join(parts) + "\n")
+
+
+_HEAD = """# HotpotQA, MuSiQue and 2WikiMultihopQA
+
+Command: `python benchmarks/multihop.py run DATA`, then `table`. Trained on the three train sets mixed (100 + 100 + 500
+questions, 15% of them held out), T = 4. The sets are small: intervals are wide, and no row is called better than
+another without a paired test below. Several seeds: mean [smallest, largest]; one seed: [95% interval over
+the questions]."""
+
+
+def _choices(abouts: list[dict]) -> str:
+    lines = ["| run | seed | update | threshold | F1 held out | beam F1 held out | width |", "|" + " --- |" * 7]
+    for about in abouts:
+        dev = about["dev"]
+        beams = ", ".join(f"{width}: {f1:.3f}" for width, f1 in dev.get("beam_f1", {}).items())
+        lines.append(
+            f"| {about['run']} | {about['seed']} | {dev['update']} | {dev['threshold']:.3f} | {dev['fact_f1']:.3f} "
+            f"| {beams} | {dev.get('beam_width', '')} |"
+        )
+    return "\n".join(lines)
+
+
+def _tests(results: Path, abouts: list[dict]) -> str:
+    """Differences of seed 0; Holm-corrected within a set, protocol and measure."""
+    heads = ["run", "set", "protocol", "measure", "pair", "difference", "95% interval", "p (Holm)", "n"]
+    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
+    for about in abouts:
+        for kind in SETS:
+            path = results / f"{about['run']}_{about['seed']}_{kind}_tests.json"
+            if about["seed"] or not path.exists():
+                continue
+            for row in json.loads(path.read_text()):
+                pair = f"{row['first']} - {row['second']}"
+                lines.append(
+                    f"| {about['run']} | {kind} | {row['protocol']} | {row['measure']} | {pair} "
+                    f"| {row['difference']:+.3f} | [{row['low']:+.3f}, {row['high']:+.3f}] | {row['p_holm']:.4f} "
+                    f"| {row['n']} |"
+                )
+    return "\n".join(lines)
+
+
+def _runs(abouts: list[dict]) -> str:
+    lines = ["## Runs", "", "| run | seed | config | overrides | updates | training s | commit | machine |"]
+    lines.append("|" + " --- |" * 8)
+    for a in abouts:
+        place = f"{a['cores']} cores {a['device']}, {a['processor']}, jax {a['jax']}"
+        lines.append(
+            f"| {a['run']} | {a['seed']} | {a['config']} | {' '.join(a['overrides'])} | {a['updates']} "
+            f"| {a['train_seconds']} | {a['commit']} | {place} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stage", choices=("run", "table"))
+    parser.add_argument("data", type=Path, nargs="?")
+    parser.add_argument("--runs", type=Path, default=Path("runs/multihop"), help="where the trained runs go")
+    parser.add_argument("--only", nargs="*", choices=list(RUNS), default=list(RUNS))
+    parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
+    parser.add_argument("--smoke", action="store_true")
+    args = parser.parse_args()
+    results = RESULTS / "smoke" if args.smoke else RESULTS
+    results.mkdir(parents=True, exist_ok=True)
+    if args.stage == "run":
+        if args.data is None:
+            parser.error("say where the data are: DATA")
+        for name in args.only:
+            for seed in args.seeds:
+                if not (results / f"{name}_{seed}.json").exists():
+                    run(args.data, name, seed, args.runs, results, args.smoke)
+    write_table(results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Differences between rows, question by question: what may be said of two methods, and what not."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+from qrag_jax.eval.aggregate import paired_difference
+from qrag_jax.eval.records import QueryRecord, paired_values
+
+MEASURES = ("fact_em", "fact_f1")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Mean of `first - second` over the same `n` questions of a task under one protocol.
+
+    `low` and `high` are the 95% bootstrap interval, `p_value` is of the two-sided sign-flip permutation test, `p_holm`
+    is corrected for the number of comparisons that are reported together (Holm).
+    """
+
+    task: str
+    num_chunks: int
+    protocol: str
+    measure: str
+    first: str
+    second: str
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    p_holm: float
+    n: int
+
+
+def compare(task: str, records: Sequence[QueryRecord]) -> list[Comparison]:
+    """The trained greedy search against every other method, and each beam width against it, under each protocol.
+
+    Protocols are never compared with each other: they answer with different numbers of chunks.
+
+    Args:
+        task: name, for the rows.
+        records: of one task at one length and seed.
+
+    Returns:
+        Comparisons of both measures; Holm's correction counts those of one measure together.
+    """
+    groups: dict[tuple[str, str, int], list[QueryRecord]] = {}
+    for record in records:
+        groups.setdefault((record.protocol, record.method, record.beam_width), []).append(record)
+    found = []
+    for measure in MEASURES:
+        rows = [
+            _compare(task, measure, groups[base], groups[other])
+            for base in groups
+            if base[1:] == ("trained", 1)
+            for other in groups
+            if other[0] == base[0] and other != base
+        ]
+        found += holm(rows)
+    return found
+
+
+def holm(rows: Sequence[Comparison]) -> list[Comparison]:
+    """The rows with Holm's step-down correction for their number m.
+
+    p_holm of the p-value of rank k (from 0, smallest first) = max over ranks j <= k of min(1, (m - j) * p_j)
+    """
+    largest, corrected = 0.0, dict[int, float]()
+    for rank, index in enumerate(sorted(range(len(rows)), key=lambda i: rows[i].p_value)):
+        largest = max(largest, min(1.0, (len(rows) - rank) * rows[index].p_value))
+        corrected[index] = largest
+    return [replace(row, p_holm=corrected[i]) for i, row in enumerate(rows)]
+
+
+def format_comparisons(rows: Sequence[Comparison]) -> str:
+    """The comparisons as lines of text."""
+    names = {"fact_em": "EM", "fact_f1": "F1"}
+    lines = ["paired differences over the same questions: mean, 95% interval, p of a permutation test, Holm-corrected"]
+    for row in rows:
+        lines.append(
+            f"  {row.task} {row.num_chunks:,} chunks, {row.protocol}, {names[row.measure]}: {row.first} - {row.second} "
+            f"{row.difference:+.3f} [{row.low:+.3f}, {row.high:+.3f}], p = {row.p_holm:.4f}, n = {row.n:,}"
+        )
+    return "\n".join(lines)
+
+
+def comparison_values(rows: Sequence[Comparison]) -> list[dict[str, object]]:
+    """The comparisons as JSON values."""
+    return [asdict(row) for row in rows]
+
+
+def _compare(task: str, measure: str, base: Sequence[QueryRecord], other: Sequence[QueryRecord]) -> Comparison:
+    """The trained greedy search minus another method; a beam search minus the greedy one."""
+    beams = other[0].method == "trained"
+    first, second = (other, base) if beams else (base, other)
+    difference = paired_difference(*paired_values(first, second, measure))
+    names = [f"beam {r[0].beam_width}" if r[0].beam_width > 1 else r[0].method for r in (first, second)]
+    return Comparison(
+        task=task,
+        num_chunks=base[0].num_chunks,
+        protocol=base[0].protocol,
+        measure=measure,
+        first=names[0],
+        second=names[1],
+        difference=difference.mean,
+        low=difference.low,
+        high=difference.high,
+        p_value=difference.p_value,
+        p_holm=difference.p_value,
+        n=difference.n,
+    )
