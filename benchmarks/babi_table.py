@@ -129,12 +129,12 @@ def _paper_table(runs: Runs) -> str:
 
 
 def _ablations(runs: Runs) -> list[str]:
-    known = [variant for _, variant in runs if not variant.startswith(("alpha", "lambda"))]
-    order = list(dict.fromkeys(["main", *known]))
+    known = [variant for _, variant in runs if not variant.startswith(("main", "alpha", "lambda"))]
+    order = list(dict.fromkeys(["base", *known]))
     return [v for v in order if any((task, v) in runs for task in ("qa2", "qa3"))]
 
 
-_PAIRED = """Paired differences to main: the same questions, means over the seeds that both rows have; 95% bootstrap
+_PAIRED = """Paired differences to base: the same questions, means over the seeds that both rows have; 95% bootstrap
 interval, and p of a permutation test, corrected (Holm) for the rows of a task and length."""
 
 
@@ -168,13 +168,13 @@ def _differences(runs: Runs, task: str, measure: str, protocol: str) -> str:
     corrected = [holm([cells[i] for _, cells in rows]) for i in range(2)]
     show = lambda c: f"{c.difference:+.3f} [{c.low:+.3f}, {c.high:+.3f}], p = {c.p_holm:.4f}"  # noqa: E731
     body = [[variant, show(corrected[0][i]), show(corrected[1][i])] for i, (variant, _) in enumerate(rows)]
-    return f"### {task}: difference to main, fact EM, fixed T = 6\n\n" + _grid(["row", "1K", "32K"], body)
+    return f"### {task}: difference to base, fact EM, fixed T = 6\n\n" + _grid(["row", "1K", "32K"], body)
 
 
 def _difference(runs: Runs, task: str, variant: str, num_chunks: int, measure: str, protocol: str) -> Comparison | None:
     seeds = {one["seed"] for one in runs.get((task, variant), [])}
-    main = {k: [one for one in v if one["seed"] in seeds] for k, v in runs.items()}
-    first, second = (entry(main, task, name, num_chunks, protocol) for name in (variant, "main"))
+    same = {k: [one for one in v if one["seed"] in seeds] for k, v in runs.items()}
+    first, second = (entry(same, task, name, num_chunks, protocol) for name in (variant, "base"))
     if first is None or second is None:
         return None
     found = paired_difference(first.per_question(measure), second.per_question(measure))
@@ -184,7 +184,7 @@ def _difference(runs: Runs, task: str, variant: str, num_chunks: int, measure: s
         protocol,
         measure,
         variant,
-        "main",
+        "base",
         found.mean,
         found.low,
         found.high,
@@ -195,9 +195,9 @@ def _difference(runs: Runs, task: str, variant: str, num_chunks: int, measure: s
 
 
 def _sweep(runs: Runs, task: str, name: str, at_main: float) -> list[tuple[float, str]]:
-    """(value, variant) of a sweep in rising order, the main row at its own value."""
+    """(value, variant) of a sweep in rising order, the base row at its own value."""
     own = [(float(v.split()[1]), v) for t, v in runs if t == task and v.startswith(f"{name} ")]
-    return sorted([*own, (at_main, "main")])
+    return sorted([*own, (at_main, "base")])
 
 
 def _sweep_table(runs: Runs) -> str:
