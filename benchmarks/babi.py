@@ -46,17 +46,18 @@ from qrag_jax.retrieval.tasks import Task, hidden_stories_tasks
 from qrag_jax.train.loop import train
 from qrag_jax.train.run import RunConfig, training_tasks
 
-CONFIG = Path(__file__).parent.parent / "configs" / "qrag" / "babi_latent.yaml"
+CONFIGS = Path(__file__).parent.parent / "configs" / "qrag"
 RESULTS = Path(__file__).parent / "results" / "babi"
 # chunks of a context -> (about as many tokens, questions)
 LENGTHS = {50: ("1K", 1000), 160: ("4K", 1000), 1200: ("32K", 1000), 4600: ("128K", 200), 40000: ("1M", 200)}
 PROTOCOLS = ("fixed", "threshold", "stop", "oracle")
+STEPS = 6  # T of every evaluation
 # qa3 has 185 train stories: simulated ones come with them. Questions of one fact are learned sooner.
 PER_TASK = {3: ["data.num_simulated=4000", "data.num_facts=3"]} | {qa: ["num_updates=1000"] for qa in (1, 4, 5)}
 # Ablations have a smaller budget, and `base` is what they are compared with.
 SHORT = ["data.num_chunks=100", "data.stretch=400"]
-SHORT_UPDATES = {2: ["num_updates=800"], 3: ["num_updates=1500"]}
-SHORT_LENGTHS = (50, 1200, 4600)
+SHORT_UPDATES = {2: ["num_updates=500"], 3: ["num_updates=1200"]}
+SHORT_LENGTHS = (50, 1200)
 VARIANTS: dict[str, list[str]] = {
     "main": [],
     "base": [],
@@ -72,6 +73,7 @@ VARIANTS: dict[str, list[str]] = {
 ALPHAS, LAMBDAS = (0.003, 0.01, 0.1, 0.3), (0.0, 0.25, 0.75, 1.0)  # beside 0.03 and 0.5 of base
 VARIANTS |= {f"alpha {a:g}": [f"learner.temperature.start={a}", f"learner.temperature.end={a / 30}"] for a in ALPHAS}
 VARIANTS |= {f"lambda {x:g}": [f"learner.lambda_={x}"] for x in LAMBDAS}
+TEXT = {2: ["num_updates=200"], 3: ["num_updates=200", "env.num_steps=5", "data.num_chunks=60"]}
 SMOKE = ["num_updates=6", "data.batch_size=8", "dev.num_questions=8", "data.shared_haystack=100"]
 
 
@@ -79,14 +81,23 @@ def all_runs(seeds: Sequence[int], only: Sequence[str] | None) -> list[tuple[int
     """(task, variant, seed): all tasks of the main row first, then the ablations on qa2 and qa3."""
     rows = [(qa, "main", seed) for seed in seeds for qa in (2, 3, 1, 4, 5)]
     rows += [(qa, name, seed) for seed in seeds for name in VARIANTS if name != "main" for qa in (2, 3)]
+    rows += [(qa, "text", 0) for qa in TEXT]
     return [row for row in rows if only is None or row[1] in only]
 
 
-class VectorCache:
-    """Vectors of the frozen encoder (the first 2 layers of MiniLM, window 64) by text, kept in a folder."""
+def overrides_of(qa: int, variant: str) -> list[str]:
+    """What a run changes of its config file."""
+    if variant == "text":
+        return [*PER_TASK.get(qa, []), *TEXT[qa]]
+    short = [] if variant == "main" else SHORT + SHORT_UPDATES[qa]
+    return [*PER_TASK.get(qa, []), *short, *VARIANTS[variant]]
 
-    def __init__(self, folder: Path):
-        self._folder, self._embed = folder, None
+
+class VectorCache:
+    """Vectors of frozen MiniLM (window 64) by text, kept in a folder."""
+
+    def __init__(self, folder: Path, num_layers: int | None):
+        self._folder, self._num_layers, self._embed = folder, num_layers, None
         texts = folder / "texts.json"
         self._texts: list[str] = json.loads(texts.read_text()) if texts.exists() else []
         self._vectors = np.load(folder / "vectors.npy") if texts.exists() else np.zeros((0, 384), np.float32)
@@ -95,7 +106,10 @@ class VectorCache:
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         new = [text for text in dict.fromkeys(texts) if text not in self._row]
         if new:
-            self._embed = self._embed or make_embedder(load_encoder("minilm", num_layers=2, normalize=False), window=64)
+            # Whole, the encoder is as it was published; its first layers are what the latent towers read.
+            normalize = None if self._num_layers is None else False
+            loaded = load_encoder("minilm", num_layers=self._num_layers, normalize=normalize)
+            self._embed = self._embed or make_embedder(loaded, window=64)
             self._row |= {text: row for row, text in enumerate(new, start=len(self._texts))}
             self._texts += new
             self._vectors = np.concatenate([self._vectors, self._embed(new)])
@@ -131,21 +145,22 @@ def report_tasks(data: Path, qa: int, lengths: Sequence[int]) -> list[Task]:
 def run(data: Path, cache: VectorCache, qa: int, variant: str, seed: int, smoke: bool) -> dict[str, Any]:
     """Trains one retriever and scores it at all lengths."""
     paths = [f"data.paths=[{data}/babi/qa{qa}_train.txt.gz]", f"data.haystack={data}/novels/train.jsonl.gz"]
-    own = [*PER_TASK.get(qa, []), *(SHORT + SHORT_UPDATES[qa] if variant != "main" else []), *VARIANTS[variant]]
-    fixed = [f"seed={seed}", "model.encoder.source=vectors"]
-    config = load_config(RunConfig, CONFIG, [*paths, *own, *fixed, *(SMOKE if smoke else [])])
-    task, dev = (cache.task(t) for t in training_tasks(config) if t is not None)
+    own, text = overrides_of(qa, variant), variant == "text"
+    file = CONFIGS / ("babi_text.yaml" if text else "babi_latent.yaml")
+    source = [] if text else ["model.encoder.source=vectors"]
+    config = load_config(RunConfig, file, [*paths, *own, f"seed={seed}", *source, *(SMOKE if smoke else [])])
+    read = (lambda t: t) if text else cache.task
+    task, dev = (read(t) for t in training_tasks(config) if t is not None)
     start = time.perf_counter()
     retriever = train(config, task, dev=dev)
     seconds = time.perf_counter() - start
-    steps = config.env.num_steps
-    threshold, fitted = calibrate(dev, multi_step_picker(make_index(retriever, dev.texts), dev.questions), steps)
-    tasks = report_tasks(data, qa, tuple(LENGTHS) if variant == "main" else SHORT_LENGTHS)
-    texts, questions = cache(tasks[0].texts), cache(tasks[0].questions)
-    picker = multi_step_picker(make_index(retriever, texts), questions)
+    threshold, fitted = calibrate(dev, multi_step_picker(make_index(retriever, dev.texts), dev.questions), STEPS)
+    tasks = report_tasks(data, qa, tuple(LENGTHS) if variant in ("main", "text") else SHORT_LENGTHS)
+    first = read(tasks[0])
+    picker = multi_step_picker(make_index(retriever, first.texts), first.questions)
     labels = Labels(config.model.mode, config.env.positions, seed, config.data.num_chunks)
-    tasks = [replace(task, texts=texts, questions=questions) for task in tasks]
-    scored = score(tasks, "trained", picker, labels, steps, threshold, smoke)
+    tasks = [replace(task, texts=first.texts, questions=first.questions) for task in tasks]
+    scored = score(tasks, "trained", picker, labels, STEPS, threshold, smoke)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     dev_facts = {"threshold": threshold.value, "fact_f1": fitted.fact_f1, "fact_em": fitted.fact_em, "n": fitted.n}
     about = {"task": f"qa{qa}", "variant": variant, "seed": seed, "overrides": own}
@@ -192,12 +207,12 @@ def counts(records: Sequence[QueryRecord]) -> dict[str, str]:
     }
 
 
-def baselines(data: Path, qa: int, smoke: bool) -> list[dict[str, Any]]:
+def baselines(data: Path, cache: VectorCache, qa: int, smoke: bool) -> list[dict[str, Any]]:
     """Rows without training: MiniLM as published in the same multi-step search and in one step, and BM25; no dev split
     chooses anything, so there is no threshold. Up to 32K tokens: the pool is embedded by all six layers here."""
     tasks = report_tasks(data, qa, (50, 160, 1200))
-    loaded, model, env = load_encoder("minilm"), ModelConfig(), EnvConfig(num_steps=6)
-    vectors = make_embedder(loaded, window=64)(tasks[0].texts)
+    loaded, model, env = load_encoder("minilm"), ModelConfig(), EnvConfig(num_steps=STEPS)
+    vectors = cache(tasks[0].texts)
     untrained = untrained_retriever(loaded, model, env)
     ask = make_embedder(loaded, window=64, long_texts="error")
     texts, questions = tasks[0].texts, tasks[0].questions
@@ -209,7 +224,7 @@ def baselines(data: Path, qa: int, smoke: bool) -> list[dict[str, Any]]:
     labels = Labels("text", "none", 0, 50)
     found = []
     for name, picker in pickers.items():
-        scored = score(tasks, name, picker, labels, env.num_steps, None, smoke)
+        scored = score(tasks, name, picker, labels, STEPS, None, smoke)
         found.append({"task": f"qa{qa}", "variant": name, "seed": 0, "overrides": [], **machine(), "lengths": scored})
     return found
 
@@ -231,7 +246,7 @@ def main() -> None:
     parser.add_argument("stage", choices=("embed", "run", "baselines", "table"))
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--cache", type=Path, default=Path("runs/babi_cache"))
-    parser.add_argument("--only", nargs="*", choices=list(VARIANTS))
+    parser.add_argument("--only", nargs="*", choices=[*VARIANTS, "text"])
     parser.add_argument("--tasks", nargs="*", type=int, default=[1, 2, 3, 4, 5])
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--part", default="0/1", help="I/N: every N-th run, from the I-th")
@@ -245,14 +260,16 @@ def main() -> None:
         return
     if args.data is None:
         parser.error("say where the data are: DATA")
-    cache = VectorCache(args.cache)
+    cache = VectorCache(args.cache, 2)
     if args.stage == "embed":
         embed(args.data, cache)
         return
     if args.stage == "baselines":
+        cache = VectorCache(args.cache / "whole", None)
         for qa in args.tasks:
-            for found in baselines(args.data, qa, args.smoke):
+            for found in baselines(args.data, cache, qa, args.smoke):
                 write(folder, found)
+        cache.save()
         return
     part, parts = (int(number) for number in args.part.split("/"))
     for qa, variant, seed in all_runs(args.seeds, args.only)[part::parts]:

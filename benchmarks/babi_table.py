@@ -113,6 +113,16 @@ def _main_tables(runs: Runs) -> str:
         rows.append([task, *taken])
     note = "Chunks taken by the threshold, questions scored, and questions left out because their story does not fit"
     parts += [f"### {note}", _grid(["task", *TOKENS.values()], rows)]
+    for title, protocol, name in (
+        ("fact EM, fixed T = 6", "fixed", "fact_em"),
+        ("fact F1, threshold", "threshold", "fact_f1"),
+    ):
+        rows = [[task, *_cells(runs, task, "text", protocol, name)] for task in tasks]
+        parts += [
+            f"### Text mode, MiniLM's first 2 layers fine-tuned, 1 seed: {title}",
+            _grid(["task", *TOKENS.values()], rows),
+        ]
+    parts.append("Text mode with all 6 layers of MiniLM: not run, it needs a GPU.")
     return "\n\n".join([*parts, "![fact F1 against length](lengths.png)"])
 
 
@@ -129,7 +139,7 @@ def _paper_table(runs: Runs) -> str:
 
 
 def _ablations(runs: Runs) -> list[str]:
-    known = [variant for _, variant in runs if not variant.startswith(("main", "alpha", "lambda"))]
+    known = [variant for _, variant in runs if not variant.startswith(("main", "text", "alpha", "lambda"))]
     order = list(dict.fromkeys(["base", *known]))
     return [v for v in order if any((task, v) in runs for task in ("qa2", "qa3"))]
 

@@ -17,7 +17,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from qrag_jax.cli.eval import held_back_haystack
+from qrag_jax.cli.questions import held_back_haystack
 from qrag_jax.config import load_config
 from qrag_jax.data.worlds import simulate_stories
 from qrag_jax.eval.harness import Labels, evaluate

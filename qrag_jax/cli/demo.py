@@ -9,9 +9,10 @@ import numpy as np
 
 from qrag_jax.checkpoint import checkpoint_steps
 from qrag_jax.cli import say, write_json
-from qrag_jax.cli.eval import LENGTH_FACTORS, Options, default_methods, held_back_haystack, score
+from qrag_jax.cli.eval import Options, default_methods, score
 from qrag_jax.cli.find import print_answer
 from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.questions import LENGTH_FACTORS, held_back_haystack
 from qrag_jax.cli.train import describe
 from qrag_jax.config import dump_config
 from qrag_jax.data.babi import read_babi

@@ -1,19 +1,13 @@
 """`qrag eval`: scores a trained retriever and its baselines on questions with known chunks."""
 
 import argparse
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint
 from qrag_jax.cli import say, write_json
 from qrag_jax.cli.progress import Progress
-from qrag_jax.data.babi import read_babi
-from qrag_jax.data.haystack import Haystack, limit_haystack, load_haystack
-from qrag_jax.data.jsonl import read_examples
-from qrag_jax.data.multihop import READERS, describe
-from qrag_jax.data.vector_task import read_vector_task
+from qrag_jax.cli.questions import calibration_task, report_tasks
 from qrag_jax.eval.calibration import calibrate, stored_threshold
 from qrag_jax.eval.compare import compare, comparison_values, format_comparisons
 from qrag_jax.eval.harness import Labels, Threshold, asked, draw_contexts, evaluate, pick_all
@@ -27,10 +21,9 @@ from qrag_jax.models.sources import is_installed
 from qrag_jax.retrieval.batching import Contexts
 from qrag_jax.retrieval.retriever import Retriever, load_retriever
 from qrag_jax.retrieval.search import make_index
-from qrag_jax.retrieval.tasks import Task, examples_task, hidden_stories_tasks, vectors_task
+from qrag_jax.retrieval.tasks import Task
 from qrag_jax.types import UsageError
 
-LENGTH_FACTORS = (1, 4, 16, 64)
 _BASELINE_ENCODER = "minilm"
 
 
@@ -51,8 +44,8 @@ def run(args: argparse.Namespace) -> int:
     )
     check_protocols(options, retriever, calibrated=bool(args.calibrate))
     data = saved.config.get("data", {})
-    tasks = list(_tasks(args, labels.training_chunks, data))
-    held_out = _calibration_task(args, labels.training_chunks, data) if args.calibrate else None
+    tasks = list(report_tasks(args, labels.training_chunks, data))
+    held_out = calibration_task(args, labels.training_chunks, data) if args.calibrate else None
     rows, records = score(retriever, tasks, labels, options, held_out)
     if args.per_query:
         write_records(args.per_query, [record for _, own in records for record in own])
@@ -255,73 +248,3 @@ def _write_stopping(task: Task, picker: Picker, options: Options) -> None:
     folder = Path(str(options.stopping)) / f"{task.name}_{contexts.chunks.shape[1]}"
     write_stopping(folder, analysis, title=f"{task.name}, {contexts.chunks.shape[1]:,} chunks: when to stop")
     say(f"wrote {folder}")
-
-
-def held_back_haystack(source: str, most: int | None, trained_on: Mapping[str, Any], seed: int = 0) -> Haystack:
-    """Sentences to hide facts in: of a source that the run was trained on, only the fifth that training never saw.
-
-    Args:
-        source: as of `load_haystack`.
-        most: sentences to keep; None keeps all.
-        trained_on: the `data` section of the run's config.
-        seed: of the choice of documents.
-    """
-    own = _place(source) == _place(str(trained_on.get("haystack", "")))
-    if own and trained_on.get("haystack_split") == "all" and trained_on.get("task") in ("worlds", "babi"):
-        say(f"haystack {source}: the run was trained on all of it; scores in text that it knows say less")
-    return limit_haystack(load_haystack(source, "valid" if own else "all"), most, seed)
-
-
-def _place(source: str) -> str:
-    """One name for one source: a path in full, however it was written."""
-    return str(Path(source).resolve()) if Path(source).exists() else source
-
-
-def _tasks(args: argparse.Namespace, training_chunks: int, trained_on: Mapping[str, Any]) -> Iterator[Task]:
-    kind, path = _source(args)
-    if kind in READERS:
-        yield _multihop_task(kind, path)
-    elif kind == "jsonl":
-        yield examples_task(_name(path), read_examples(path))
-    elif kind == "vectors":
-        yield vectors_task(_name(path), read_vector_task(path))
-    else:
-        haystack = _haystack(args, trained_on)
-        if len(haystack) == args.max_haystack_sentences:
-            say(f"haystack {args.haystack}: {len(haystack):,} of its sentences are used (--max_haystack_sentences)")
-        lengths = args.num_chunks or tuple(factor * training_chunks for factor in LENGTH_FACTORS)
-        if len(set(lengths)) != len(lengths):
-            raise UsageError(f"--num_chunks {','.join(map(str, lengths))}: a length stands twice")
-        yield from hidden_stories_tasks(_name(path), read_babi(path), haystack, lengths)
-
-
-def _calibration_task(args: argparse.Namespace, training_chunks: int, trained_on: Mapping[str, Any]) -> Task:
-    """The questions of --calibrate, of the same kind as those that are reported; stories at the training length."""
-    kind, path = _source(args)[0], args.calibrate
-    if kind in READERS:
-        return _multihop_task(kind, path)
-    if kind == "jsonl":
-        return examples_task(_name(path), read_examples(path))
-    if kind == "vectors":
-        return vectors_task(_name(path), read_vector_task(path))
-    return hidden_stories_tasks(_name(path), read_babi(path), _haystack(args, trained_on), (training_chunks,))[0]
-
-
-def _source(args: argparse.Namespace) -> tuple[str, str]:
-    """Kind and path of the questions: the flag that was given."""
-    given = {kind: getattr(args, kind) for kind in ("babi", "jsonl", "vectors", *READERS)}
-    return next((kind, path) for kind, path in given.items() if path)
-
-
-def _multihop_task(kind: str, path: str) -> Task:
-    read = READERS[kind](path)
-    say(describe(_name(path), read))
-    return examples_task(f"{kind} {_name(path)}", read.examples, sum(read.left_out.values()))
-
-
-def _haystack(args: argparse.Namespace, trained_on: Mapping[str, Any]) -> Haystack:
-    return held_back_haystack(args.haystack, args.max_haystack_sentences, trained_on)
-
-
-def _name(path: str) -> str:
-    return Path(path).name.split(".")[0]

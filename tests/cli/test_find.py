@@ -163,3 +163,26 @@ def test_a_truncated_checkpoint(tmp_path, files, save_untrained, capsys):
     encoder.write_bytes(encoder.read_bytes()[:-1])
     assert main(["find", "run", "diary.txt", QUESTION]) == 1
     assert "model.safetensors" in capsys.readouterr().err
+
+
+def test_stop_shows_the_picks_before_the_runs_threshold(tmp_path, files, save_untrained, capsys):
+    """The first pick always stays, so a threshold above every Q leaves it alone."""
+    save_untrained(tmp_path / "run", metadata={"dev": {"threshold": 1e6, "fitted_on": ["ab"]}})
+    argv = ["find", str(tmp_path / "run"), *files, QUESTION, "--json"]
+    assert main(argv) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert (len(whole["steps"]), whole["stop_reason"]) == (3, "num_steps")
+    assert main([*argv, "--stop"]) == 0
+    cut = json.loads(capsys.readouterr().out)
+    assert (cut["steps"], cut["stop_reason"]) == (whole["steps"][:1], "threshold")
+
+
+def test_stop_takes_the_learned_stop_of_a_run_that_has_one(tmp_path, files, save_untrained, capsys):
+    save_untrained(tmp_path / "run", env=EnvConfig(num_steps=3, stop=True, reward="at_end"))
+    assert main(["find", str(tmp_path / "run"), *files, QUESTION, "--json", "--stop"]) == 0
+    assert json.loads(capsys.readouterr().out)["stop_reason"] in ("num_steps", "learned_stop")
+
+
+def test_a_run_that_does_not_know_when_to_stop(run, files, capsys):
+    assert main(["find", run.folder, *files, QUESTION, "--stop"]) == 2
+    assert "does not know when to stop; train it with dev.share=0.1" in capsys.readouterr().err

@@ -200,3 +200,37 @@ def test_sizes_out_of_range_are_refused(options, message):
 def test_a_constant_component_is_refused():
     with pytest.raises(ValueError, match="std must be positive in every component"):
         make_latent_network(LATENT, ZERO, np.array([1, 1, 0, 1, 1, 1], np.float32))
+
+
+def test_fresh_residual_towers_are_the_similarity_of_the_vectors():
+    """Q(s, a) = <q, a> / dim of standardised vectors, whatever was taken."""
+    rng = np.random.default_rng(0)
+    mean, std = rng.normal(size=VECTOR).astype(np.float32), rng.uniform(0.5, 2, VECTOR).astype(np.float32)
+    network = make_latent_network(replace(LATENT, dim=VECTOR, residual=True), mean, std)
+    params = network.init(jax.random.key(0))
+    table, questions = vector_rows(rng, 5), vector_rows(rng, 2)
+    scaled = [(np.asarray(rows.vectors) - mean) / std for rows in (questions, table)]
+    for taken in ([[], []], [[0], [3]]):
+        states = network.states(params, questions, table, jnp.asarray(taken, jnp.int32).reshape(2, -1))
+        np.testing.assert_allclose(
+            states @ network.actions(params, table).T, scaled[0] @ scaled[1].T / VECTOR, atol=1e-5
+        )
+
+
+def test_residual_towers_learn_a_correction():
+    network = make_latent_network(replace(LATENT, dim=VECTOR, residual=True), ZERO, ONE)
+    rng = np.random.default_rng(1)
+    table, questions = vector_rows(rng, 3), vector_rows(rng, 1)
+    taken = jnp.zeros((1, 1), jnp.int32)
+
+    def q(params):
+        return (network.states(params, questions, table, taken) @ network.actions(params, table).T).sum()
+
+    gradient = jax.grad(q)(network.init(jax.random.key(0)))
+    for tower in ("state", "action"):
+        assert float(jnp.abs(gradient[tower]["params"]["out"]["kernel"]).max()) > 0
+
+
+def test_residual_towers_of_another_width_are_refused():
+    with pytest.raises(UsageError, match=f"model.latent.dim={VECTOR}, the width of the vectors, got 8"):
+        make_latent_network(replace(LATENT, dim=8, residual=True), ZERO, ONE)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrag_jax.models.rope import inverse_frequencies, rotary_scores, rotate, rotation_table
+from qrag_jax.models.rope import cos_sin, inverse_frequencies, rotary_scores, rotate, rotation_table
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 
@@ -144,3 +144,26 @@ def test_gradient_of_the_scores_is_the_rotated_row():
 def test_widths_that_do_not_split_are_refused(dim, num_heads):
     with pytest.raises(ValueError, match=f"dim={dim} must split into num_heads={num_heads}"):
         inverse_frequencies(dim, num_heads)
+
+
+@given(st.floats(-1e4, 1e4, width=32))
+def test_cosine_and_sine_are_as_exact_as_float32(angle):
+    cos, sin = cos_sin(jnp.float32(angle))
+    assert abs(float(cos) - math.cos(angle)) < 1.2e-7
+    assert abs(float(sin) - math.sin(angle)) < 1.2e-7
+
+
+def test_cosine_and_sine_at_multiples_of_a_quarter_turn():
+    quarters = np.arange(-8, 9)
+    cos, sin = cos_sin(jnp.asarray(quarters * np.pi / 2, jnp.float32))
+    np.testing.assert_allclose(cos, np.cos(quarters * np.pi / 2), atol=1e-6)
+    np.testing.assert_allclose(sin, np.sin(quarters * np.pi / 2), atol=1e-6)
+    assert [float(x) for x in cos_sin(jnp.float32(0.0))] == [1.0, 0.0]
+
+
+def test_a_table_of_small_angles_is_the_table():
+    positions, frequencies = jnp.asarray([0.0, 3.25, 57.0]), inverse_frequencies(8)
+    for small, exact in zip(
+        rotation_table(positions, frequencies, small_angles=True), rotation_table(positions, frequencies), strict=True
+    ):
+        np.testing.assert_allclose(small, exact, atol=2e-7)

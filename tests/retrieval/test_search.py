@@ -223,3 +223,36 @@ def test_another_threshold_compiles_nothing():
     kept = [counted.plan(asked, contexts, 2, 2, threshold).num_kept.tolist() for threshold in (-100.0, 0.0, 100.0)]
     assert len(traced) == 2  # one a step
     assert kept[0] == [2, 2] and kept[2] == [1, 1]
+
+
+def test_a_threshold_ends_a_search_before_the_first_pick_below_it(index):
+    whole = search(index, "where is the milk", 3)
+    values = [step.q_value for step in whole.steps]
+    for threshold in (min(values) - 1, sorted(values)[1], max(values) + 1):
+        kept = next((t for t in range(1, 3) if values[t] < threshold), 3)
+        found = search(index, "where is the milk", 3, threshold=threshold)
+        assert found.steps == whole.steps[:kept]
+        assert found.stop_reason == ("num_steps" if kept == 3 else "threshold")
+
+
+@pytest.mark.parametrize(("bias", "kept"), [(50.0, 1), (-50.0, 3)])
+def test_a_learned_stop_ends_a_search(bias, kept):
+    """The vector of STOP makes its Q far above or below that of every chunk; the first pick stays all the same."""
+    env = EnvConfig(num_steps=3, stop=True, reward="at_end")
+    latent = make("latent")
+    asked = latent.rows(["where is the milk"], "question")[0]
+    rows = jax.device_put(latent.rows(TEXTS, "chunk")[0])
+    first = search(make_index(latent, TEXTS), "where is the milk", 3).steps[0].chunk
+    state = latent.network.states(latent.params, asked, rows, jnp.asarray([[first]], jnp.int32))[0]
+    params = {**latent.params, "stop": bias * state / (state @ state)}
+    retriever = replace(latent, env=env, params=params)
+    found = search(make_index(retriever, TEXTS), "where is the milk", 3, learned_stop=True)
+    if kept == 1:
+        assert (len(found.steps), found.stop_reason) == (1, "learned_stop")
+    assert found.steps[0].chunk == first
+    assert len(search(make_index(retriever, TEXTS), "where is the milk", 3).steps) == 3
+
+
+def test_a_run_without_stop_cannot_be_asked_to_use_it(index):
+    with pytest.raises(UsageError, match="this run has not learned to stop"):
+        search(index, "where is the milk", 2, learned_stop=True)
