@@ -20,7 +20,7 @@ from qrag_jax.eval.stopping_report import write_stopping
 from qrag_jax.models.sources import is_installed
 from qrag_jax.retrieval.batching import Contexts
 from qrag_jax.retrieval.retriever import Retriever, load_retriever
-from qrag_jax.retrieval.search import make_index
+from qrag_jax.retrieval.search import make_index, num_questions_cut
 from qrag_jax.retrieval.tasks import Task
 from qrag_jax.types import UsageError
 
@@ -212,6 +212,7 @@ def _pickers(
     index = None
     if "trained" in options.methods:
         index = make_index(retriever, task.texts, progress.stage("embed"))
+        say_what_is_cut(retriever, task, index.num_texts_cut)
     pickers = make_pickers(
         retriever, task.texts, task.questions, options.methods, _BASELINE_ENCODER, progress.stage("embed"), index
     )
@@ -219,6 +220,20 @@ def _pickers(
     widths = [width for width in options.beam_widths if width > 1]
     beams = {} if index is None else {w: beam_picker(index, task.questions, w, lowest) for w in widths}
     return pickers, beams
+
+
+def say_what_is_cut(retriever: Retriever, task: Task, num_texts_cut: int) -> None:
+    """Says how many chunks and questions of a task the run reads the beginning of only."""
+    spec = retriever.model.encoder
+    questions = num_questions_cut(retriever, task.questions)
+    for count, what, of, window in (
+        (num_texts_cut, "chunks", len(task.texts), spec.window),
+        (questions, "questions", len(task.questions), spec.question_window),
+    ):
+        if count:
+            say(
+                f"{task.name}: {count:,} of {of:,} {what} are longer than the {window} tokens that this run reads of one"
+            )
 
 
 def _fit(retriever: Retriever, held_out: Task, options: Options, progress: Progress) -> dict[str, Threshold]:

@@ -46,6 +46,11 @@ def run(args: argparse.Namespace) -> int:
             f"{facts['num_texts_cut']:,} of {facts['num_texts']:,} chunks are longer than model.encoder.window="
             f"{config.model.encoder.window} tokens; only their beginning was read"
         )
+    if facts.get("num_questions_cut"):
+        say(
+            f"{facts['num_questions_cut']:,} questions are longer than model.encoder.question_window="
+            f"{config.model.encoder.question_window} tokens; only their beginning was read"
+        )
     if args.json:
         write_json({"run": str(out), **last})
     if dev is not None:

@@ -151,7 +151,7 @@ def make_pickers(
             untrained = untrained_retriever(loaded, retriever.model, retriever.env)
             pickers["untrained"] = multi_step_picker(make_index(untrained, texts, vectors=vectors), questions)
         if "single_step" in methods:
-            ask = make_embedder(loaded, window=retriever.model.encoder.question_window, long_texts="error")
+            ask = make_embedder(loaded, window=retriever.model.encoder.question_window)
             pickers["single_step"] = single_step_picker(vectors, ask(questions))
     if "bm25" in methods:
         pickers["bm25"] = bm25_picker(texts, questions)

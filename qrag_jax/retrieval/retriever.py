@@ -42,7 +42,8 @@ class EncoderSpec:
         pooling: `mean` or `cls`; null takes what the encoder's folder says.
         normalize: divide pooled vectors by their L2 norm. The towers of Q-RAG do not.
         window: most tokens of a chunk, [CLS] and [SEP] counted; what is cut is counted and reported.
-        question_window: most tokens of a question; a longer one is an error.
+        question_window: most tokens of a question; in training and evaluation a longer one is cut and counted, a search
+            of one's own files refuses it.
         hidden_size: width of a `scratch` encoder.
         num_heads: attention heads of a `scratch` encoder.
     """
@@ -114,7 +115,7 @@ class Retriever:
         """What the towers read of every text, and the number of texts that the window cut.
 
         Raises:
-            InputError: a question is longer than its window, or vectors do not fit the model.
+            InputError: vectors do not fit the model.
             UsageError: texts were given to a model of vectors, or vectors to text towers.
         """
         if not isinstance(texts, np.ndarray):
@@ -197,12 +198,11 @@ def _read_texts(
     if encoder is None:
         raise UsageError("this model was trained on given vectors and has no text encoder: give vectors, not texts")
     window = model.encoder.window if kind == "chunk" else model.encoder.question_window
-    strict = kind == "question"
     if model.mode == "latent":
-        embedder = make_embedder(encoder, window=window, long_texts="error" if strict else "cut")
+        embedder = make_embedder(encoder, window=window)
         vectors = embedder(texts, progress)
         return VectorRows(vectors), embedder.counts.num_texts_cut
-    table = encoder.tokenizer.encode(texts, window, strict=strict, name=kind)
+    table = encoder.tokenizer.encode(texts, window)
     return TokenRows(table.tokens, table.lengths), table.num_texts_cut
 
 

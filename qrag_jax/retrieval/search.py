@@ -25,7 +25,8 @@ class Index:
         retriever: whose towers made the index.
         num_chunks: chunks in it.
         num_texts_cut: chunks that were longer than the window; only their beginning is in the index.
-        read_questions: questions (texts, or vectors [n, dim]) -> what the state tower reads of them.
+        read_questions: questions (texts, or vectors [n, dim]) -> what the state tower reads of them, the beginning of
+            those that are longer than their window (`num_questions_cut`).
         play: (question rows, contexts over the chunks of the index, T) -> greedy rollouts, which take chunks to the
             end and report beside each the Q of STOP. Compiled once for every shape of the contexts and T.
         plan: (question rows, contexts, T, beam width, threshold) -> beam search, compiled as `play`.
@@ -122,7 +123,9 @@ def search(
         raise InputError(
             f"{index.num_chunks} chunks cannot give {steps} picks: lower num_steps or search in a longer text"
         )
-    questions = index.read_questions([question] if isinstance(question, str) else question[None])
+    asked = [question] if isinstance(question, str) else question[None]
+    check_questions(index.retriever, asked)
+    questions = index.read_questions(asked)
     everything = np.arange(index.num_chunks, dtype=np.int32)[None]
     contexts = Contexts(np.zeros(1, np.int32), everything, np.zeros(everything.shape, bool))
     played = index.play(questions, contexts, steps)
@@ -164,21 +167,28 @@ def check_questions(retriever: Retriever, questions: Texts) -> None:
             )
 
 
+def num_questions_cut(retriever: Retriever, questions: Texts) -> int:
+    """How many questions are longer than their window."""
+    if isinstance(questions, np.ndarray) or retriever.encoder is None:
+        return 0
+    ids = retriever.encoder.tokenizer.ids(questions)
+    return sum(len(row) + 2 > retriever.model.encoder.question_window for row in ids)
+
+
 def _question_reader(retriever: Retriever) -> Callable[[Texts], PyTree]:
     """One encoder for all questions to come, in shapes that do not change from question to question."""
     encoder, window = retriever.encoder, retriever.model.encoder.question_window
     if encoder is None:
         return lambda questions: retriever.rows(questions, "question")[0]
     if retriever.model.mode == "text":
-        read = lambda questions: encoder.tokenizer.encode(questions, window, strict=True, length=window)  # noqa: E731
+        read = lambda questions: encoder.tokenizer.encode(questions, window, length=window)  # noqa: E731
         rows = lambda table: TokenRows(table.tokens, table.lengths)  # noqa: E731
     else:
-        read, rows = make_embedder(encoder, window=window, long_texts="error"), VectorRows
+        read, rows = make_embedder(encoder, window=window), VectorRows
 
     def read_questions(questions: Texts) -> PyTree:
         if isinstance(questions, np.ndarray):  # of the encoder of a latent run
             return retriever.rows(questions, "question")[0]
-        check_questions(retriever, questions)
         return rows(read(questions))
 
     return read_questions

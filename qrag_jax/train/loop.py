@@ -68,13 +68,14 @@ def train(
     retriever, rows, num_cut = new_retriever(
         config.model, config.env, task.texts, key_params, embed_progress, task.questions
     )
-    questions, _ = retriever.rows(task.questions, "question")
+    questions, num_questions_cut = retriever.rows(task.questions, "question")
     sampler = make_sampler(task, Packer(), config)
     learner = make_learner(retriever.network, config.env, config.learner, config.num_updates)
     state = learner.init(retriever.params, key_run)
     update = jitted_update(learner)
     chunk_pool, question_pool = jax.device_put((rows, questions))
-    log = _Log(out, {"num_texts": len(rows_of(rows)), "num_texts_cut": num_cut, "num_left_out": task.num_left_out})
+    facts = {"num_texts": len(rows_of(rows)), "num_texts_cut": num_cut, "num_questions_cut": num_questions_cut}
+    log = _Log(out, facts | {"num_left_out": task.num_left_out})
     best = None if dev is None else _Best(make_dev_score(retriever, dev, config.data.batch_size, config.seed))
     report("compile", 0, 1, {})
     for step, sample in enumerate(prefetch(sampler, config.num_updates)):

@@ -142,10 +142,13 @@ def test_a_learned_stop_starts_at_0():
     jax.tree.map(np.testing.assert_array_equal, plain.params, {k: v for k, v in stopping.params.items() if k != "stop"})
 
 
-def test_a_question_beyond_its_window_is_refused(made):
-    with pytest.raises(InputError, match="Where is the old milk"):
-        made[0].rows(["Where is the old milk"], "question")
-    made[0].rows(["Where is the milk"], "question")  # 6 tokens
+def test_a_question_beyond_its_window_is_cut_and_counted(made):
+    """[CLS] where is the old [SEP]: what stands behind its window does not matter."""
+    cut, counted = made[0].rows(["Where is the old milk"], "question")
+    other, _ = made[0].rows(["Where is the old garden"], "question")
+    jax.tree.map(np.testing.assert_array_equal, cut, other)
+    assert counted == 1
+    assert made[0].rows(["Where is the milk"], "question")[1] == 0  # 6 tokens
 
 
 def test_an_encoder_from_a_folder_with_its_first_layers(tmp_path):

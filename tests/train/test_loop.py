@@ -332,10 +332,11 @@ def test_fewer_chunks_than_steps_are_refused_before_anything_is_made(tmp_path):
     assert not reports and not (tmp_path / "run").exists()
 
 
-def test_a_question_beyond_its_window_is_refused(tmp_path):
-    examples = [Example("q", "where is the very old and tall cat", ("a b", "c d"), (0,))]
-    with pytest.raises(InputError, match="where is the very old and tall cat"):
-        train(make_config("texts"), examples_task("texts", examples), tmp_path)
+def test_a_question_beyond_its_window_is_cut_and_counted(tmp_path):
+    examples = [Example("q", "where is the very old and tall cat", ("a b", "c d", "e f"), (0,))]
+    train(make_config("texts"), examples_task("texts", examples), tmp_path)
+    facts = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])["data"]
+    assert facts["num_questions_cut"] == 1
 
 
 # --- one compiled update
