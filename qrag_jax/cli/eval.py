@@ -231,9 +231,7 @@ def say_what_is_cut(retriever: Retriever, task: Task, num_texts_cut: int) -> Non
         (questions, "questions", len(task.questions), spec.question_window),
     ):
         if count:
-            say(
-                f"{task.name}: {count:,} of {of:,} {what} are longer than the {window} tokens that this run reads of one"
-            )
+            say(f"{task.name}: {count:,} of {of:,} {what} are longer than the {window} tokens this run reads")
 
 
 def _fit(retriever: Retriever, held_out: Task, options: Options, progress: Progress) -> dict[str, Threshold]:
