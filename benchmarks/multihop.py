@@ -103,7 +103,7 @@ def _choices(abouts: list[dict]) -> str:
 
 
 def _tests(results: Path, abouts: list[dict]) -> str:
-    """Differences of seed 0; Holm-corrected within a set, protocol and measure."""
+    """Differences of seed 0; Holm-corrected within a set and measure, all protocols together."""
     heads = ["run", "set", "protocol", "measure", "pair", "difference", "95% interval", "p (Holm)", "n"]
     lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
     for about in abouts:

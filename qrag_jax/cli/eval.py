@@ -13,7 +13,7 @@ from qrag_jax.eval.compare import compare, comparison_values, format_comparisons
 from qrag_jax.eval.harness import Labels, Threshold, asked, draw_contexts, evaluate, pick_all
 from qrag_jax.eval.pickers import Picker, beam_picker, make_pickers
 from qrag_jax.eval.protocols import check_apart, overlap
-from qrag_jax.eval.records import METHODS, QueryRecord, Row, write_records
+from qrag_jax.eval.records import METHODS, QueryRecord, Row, write_records, write_rows
 from qrag_jax.eval.report import format_table
 from qrag_jax.eval.stopping import analyse
 from qrag_jax.eval.stopping_report import write_stopping
@@ -49,8 +49,10 @@ def run(args: argparse.Namespace) -> int:
     rows, records = score(retriever, tasks, labels, options, held_out)
     if args.per_query:
         write_records(args.per_query, [record for _, own in records for record in own])
-    if args.json:
-        write_json([asdict(row) for row in rows], args.json)
+    if args.json == "-":
+        write_json([asdict(row) for row in rows])
+    elif args.json:
+        write_rows(args.json, rows)
     if args.json != "-":
         print(format_table(rows))
     if args.tests:
@@ -153,11 +155,13 @@ def score(
     rows, records, indexed = [], [], None
     pickers, beams = {}, {}
     with Progress() as progress:
-        thresholds = {} if options.threshold is None else {"trained": options.threshold}
-        if held_out is not None:
+        if _used(tasks, options, fitted_on(options, held_out)):
+            thresholds = {}
+        elif held_out is not None:
             thresholds = _fit(retriever, held_out, options, progress)
+        else:
+            thresholds = {} if options.threshold is None else {"trained": options.threshold}
         protocols = options.protocols or ("fixed", "threshold", "stop")
-        thresholds = _apart(thresholds, tasks, options)
         for task in tasks:
             if task.texts is not indexed:
                 pickers, beams = _pickers(retriever, task, options, thresholds.get("trained"), progress)
@@ -186,23 +190,33 @@ def score(
     return rows, records
 
 
-def _apart(thresholds: dict[str, Threshold], tasks: list[Task], options: Options) -> dict[str, Threshold]:
-    """The thresholds, once no question to report was used to fit them: before anything long is embedded.
+def fitted_on(options: Options, held_out: Task | None) -> frozenset[str]:
+    """Fingerprints of the questions that the thresholds of an evaluation are, or will be, fitted on."""
+    if held_out is not None:
+        return frozenset(held_out.fingerprint(query) for query in range(len(held_out)))
+    return frozenset() if options.threshold is None else options.threshold.fitted_on
+
+
+def _used(tasks: list[Task], options: Options, questions: frozenset[str]) -> bool:
+    """Whether a question to report is one of those that thresholds are fitted on: before anything is embedded.
+
+    A beam is searched with the threshold, whatever protocol then counts its picks.
 
     Raises:
-        UsageError: one was, and threshold rows were asked for; if they were not, they are left out, which is said.
+        UsageError: it is, and rows that need a threshold were asked for; if not, they are left out, which is said.
     """
-    if not thresholds or (options.protocols and "threshold" not in options.protocols):
-        return thresholds
-    fitted_on = frozenset[str]().union(*(threshold.fitted_on for threshold in thresholds.values()))
+    wanted = "threshold" in options.protocols or max(options.beam_widths) > 1
+    if not questions or (options.protocols and not wanted):
+        return False
     for task in tasks:
-        shared = overlap(fitted_on, asked(task, options.num_questions, options.seed))
-        if shared and not options.protocols:
-            say(f"{task.name}: no threshold rows, {shared:,} of its questions were used to fit the threshold")
-            return {}
-        if shared:
-            check_apart(fitted_on, asked(task, options.num_questions, options.seed))
-    return thresholds
+        reported = asked(task, options.num_questions, options.seed)
+        if not (shared := overlap(questions, reported)):
+            continue
+        if wanted:
+            check_apart(questions, reported)
+        say(f"{task.name}: no threshold rows, {shared:,} of its questions were used to fit the threshold")
+        return True
+    return False
 
 
 def _pickers(
@@ -256,6 +270,9 @@ def _write_stopping(task: Task, picker: Picker, options: Options) -> None:
         say(f"{task.name}: every context has fewer than {options.num_steps} chunks: no analysis of its stops")
         return
     contexts = Contexts(contexts.questions[full], contexts.chunks[full], contexts.gold[full])
+    if (contexts.gold.sum(axis=1) == sizes[full]).all():
+        say(f"{task.name}: every chunk is gold: no analysis of its stops")
+        return
     picked, gold = pick_all(picker, contexts, options.num_steps)
     analysis = analyse(picked.chosen, picked.scores, gold, sizes[full])
     folder = Path(str(options.stopping)) / f"{task.name}_{contexts.chunks.shape[1]}"

@@ -50,6 +50,8 @@ def report_tasks(args: argparse.Namespace, training_chunks: int, trained_on: Map
         InputError: a malformed file.
     """
     kind, path = _source(args)
+    if kind != "babi" and args.num_chunks:
+        raise UsageError(f"--num_chunks hides facts of --babi; questions of --{kind} come with their chunks")
     if kind in READERS:
         yield _multihop_task(kind, path)
     elif kind == "jsonl":

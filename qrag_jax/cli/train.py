@@ -36,6 +36,8 @@ def run(args: argparse.Namespace) -> int:
     out = Path(args.out)
     check_out(out)
     task, dev = training_tasks(config)
+    for note in task.notes:
+        say(note)
     say(describe(task) + (f"; {len(dev):,} held out" if dev is not None else ""))
     with Progress() as progress:
         fit = partial(fit_on_dev, beam_widths=config.dev.beam_widths)
@@ -77,7 +79,8 @@ def describe(task: Task) -> str:
     """One line about the training data: `worlds2: 20,000 questions over 12,240 chunks`, and what was left out."""
     line = f"{task.name}: {len(task):,} questions over {len(task.texts):,} distinct chunks"
     if task.num_left_out:
-        line += f"; {task.num_left_out:,} left out, their story is longer than a context"
+        why = "see above" if task.notes else "their story is longer than a context"
+        line += f"; {task.num_left_out:,} left out, {why}"
     return line
 
 

@@ -9,6 +9,7 @@ stay.
 Questions that cannot be posed are left out and counted; questions whose labels are broken in part are kept and counted.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from qrag_jax.types import Example, InputError
 NO_GOLD = "no gold paragraph"
 GOLD_NOT_IN_CONTEXT = "gold title not in the context"
 NOT_ANSWERABLE = "not answerable"
+EMPTY_QUESTION = "empty question"
+EMPTY_PARAGRAPH = "paragraph without title and text"
+NOT_UNICODE = "half of a character (a lone surrogate)"
 # What is odd about the labels of a question that is kept.
 SENTENCE_OUT_OF_RANGE = "sentence number out of range"
 TITLE_SHARED = "gold title above several different paragraphs, all taken as gold"
@@ -131,10 +135,11 @@ def _read(source: str | Path, what: str, pose: Callable[[Mapping, str], _Posed |
     for where, default_id, row in read_rows(source, what):
         try:
             posed = pose(row, where)
-            if isinstance(posed, str):
-                left_out[posed] += 1
+            made = posed if isinstance(posed, str) else _example(row, where, default_id, posed)
+            if isinstance(posed, str) or isinstance(made, str):
+                left_out[str(made)] += 1
                 continue
-            example, repeated = _example(row, where, default_id, posed)
+            example, repeated = made
         except InputError as error:
             raise InputError(f"{error}; expected {what}") from error
         if example.query_id in seen:
@@ -150,19 +155,23 @@ def _read(source: str | Path, what: str, pose: Callable[[Mapping, str], _Posed |
     return MultihopSet(examples, dict(left_out), dict(odd))
 
 
-def _example(row: Mapping, where: str, default_id: str, posed: _Posed) -> tuple[Example, bool]:
-    """The example, and whether a copy of a gold paragraph was left out of it."""
+def _example(row: Mapping, where: str, default_id: str, posed: _Posed) -> tuple[Example, bool] | str:
+    """The example and whether a copy of a gold paragraph was left out of it, or the reason why there is none."""
+    if "" in posed.paragraphs:
+        return EMPTY_PARAGRAPH
+    question = one_line(text_field(row.get("question"), "question", where))
+    if not question:
+        return EMPTY_QUESTION
+    if any("\ud800" <= character <= "\udfff" for text in (question, *posed.paragraphs) for character in text):
+        return NOT_UNICODE
     gold_texts = {text for text, is_gold in zip(posed.paragraphs, posed.is_gold, strict=True) if is_gold}
     chunks: list[str] = []
     for text in posed.paragraphs:
         if text not in gold_texts or text not in chunks:
             chunks.append(text)
     gold = tuple(index for index, text in enumerate(chunks) if text in gold_texts)
-    question = one_line(text_field(row.get("question"), "question", where))
-    if not question:
-        raise InputError(f"{where}: question is empty")
-    answer = row.get("answer")
-    answer = None if answer is None else text_field(answer, "answer", where)
+    answer = row.get("answer")  # for later use only: some sets have numbers and truth values here
+    answer = answer if answer is None or isinstance(answer, str) else json.dumps(answer)
     query_id = _query_id(row, where, default_id)
     return Example(query_id, question, tuple(chunks), gold, answer), len(chunks) < len(posed.paragraphs)
 
@@ -185,12 +194,12 @@ def _pose_titled(row: Mapping, where: str) -> _Posed | str:
     num_sentences: dict[str, int] = {}
     for index, entry in enumerate(entries(row, "context", ("title", "sentences"), where)):
         place = f"context[{index}]"
-        title = one_line(text_field(entry.get("title"), f"{place} title", where))
+        title = one_line(text_field(entry.get("title") or "", f"{place} title", where))
         sentences = entry.get("sentences", entry.get("content"))  # some releases of 2WikiMultihopQA say content
         if not isinstance(sentences, list) or not all(isinstance(sentence, str) for sentence in sentences):
             raise InputError(f"{where}: {place} sentences must be a list of texts, got {short(sentences)}")
         titles.append(title)
-        paragraphs.append(_chunk(title, " ".join(sentences), place, where))
+        paragraphs.append(_chunk(title, " ".join(sentences)))
         num_sentences[title] = max(len(sentences), num_sentences.get(title, 0))
     facts = _supporting_facts(row, where)
     gold_titles = {title for title, _ in facts}
@@ -215,8 +224,8 @@ def _supporting_facts(row: Mapping, where: str) -> list[tuple[str, int]]:
     for index, entry in enumerate(entries(row, "supporting_facts", ("title", "sent_id"), where)):
         place = f"supporting_facts[{index}]"
         title = one_line(text_field(entry.get("title"), f"{place} title", where))
-        number = _number(entry.get("sent_id"), f"{place} sentence number", where)
-        facts.append((title, -1 if number is None else number))
+        number = entry.get("sent_id")  # says nothing about paragraphs: what is no number counts as odd
+        facts.append((title, number if isinstance(number, int) and not isinstance(number, bool) else -1))
     return facts
 
 
@@ -232,14 +241,14 @@ def _pose_musique(row: Mapping, where: str) -> _Posed | str:
     gold_numbers = set()
     for index, entry in enumerate(entries(row, "paragraphs", (), where)):
         place = f"paragraphs[{index}]"
-        title = one_line(text_field(entry.get("title"), f"{place} title", where))
+        title = one_line(text_field(entry.get("title") or "", f"{place} title", where))
         text = text_field(entry.get("paragraph_text"), f"{place} paragraph_text", where)
         marked = entry.get("is_supporting")
         if marked is None:
             raise _no_labels(f"{place} is_supporting", where)
         if not isinstance(marked, bool):
             raise InputError(f"{where}: {place} is_supporting must be true or false, got {short(marked)}")
-        paragraphs.append(_chunk(title, text, place, where))
+        paragraphs.append(_chunk(title, text))
         is_gold.append(marked)
         if marked:
             gold_numbers.add(_number(entry.get("idx", index), f"{place} idx", where))
@@ -256,10 +265,8 @@ def _number(value: object, field: str, where: str) -> int | None:
     return value
 
 
-def _chunk(title: str, text: str, place: str, where: str) -> str:
+def _chunk(title: str, text: str) -> str:
     text = one_line(text)
-    if not (title or text):
-        raise InputError(f"{where}: {place} has neither title nor text")
     return f"{title}: {text}" if title and text else title or text
 
 

@@ -57,11 +57,10 @@ def read_rows(source: str | Path, what: str) -> Iterator[Row]:
 
 def _json_rows(path: Path, what: str) -> Iterator[Row]:
     """JSON Lines; a file named .json may be one list, which its first character tells."""
-    if path.name.endswith((".json", ".json.gz")):
-        text = read_text_file(path, what)
-        if re.match(r"\s*\[", text):
-            yield from _list_rows(path, text, what)
-            return
+    text = read_text_file(path, what)
+    if re.match(r"\s*\[", text):  # one list, whatever the file is called
+        yield from _list_rows(path, text, what)
+        return
     for where, fields in read_json_lines(path, what):
         yield where, f"{path.name}:{where.rsplit(':', 1)[1]}", fields
 

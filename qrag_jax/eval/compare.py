@@ -14,7 +14,7 @@ class Comparison:
     """Mean of `first - second` over the same `n` questions of a task under one protocol.
 
     `low` and `high` are the 95% bootstrap interval, `p_value` is of the two-sided sign-flip permutation test, `p_holm`
-    is corrected for the number of comparisons that are reported together (Holm).
+    is corrected (Holm) for the comparisons of one measure on this task and length, all protocols together.
     """
 
     task: str

@@ -140,7 +140,7 @@ def evaluate(
                     seconds=seconds,
                     num_left_out=task.num_left_out,
                     protocol=protocol,
-                    threshold=thresholds[method].value if protocol == "threshold" else None,
+                    threshold=_threshold_of(protocol, beam_width, thresholds.get(method), picked),
                     **names,
                 )
             )
@@ -156,6 +156,12 @@ def evaluate(
                 **names,
             )
     return rows, records
+
+
+def _threshold_of(protocol: str, beam_width: int, threshold: Threshold | None, picked: Picked) -> float | None:
+    """The threshold that a row depends on: by its protocol, or as what ends the beams of a search without STOP."""
+    searched_with = beam_width > 1 and picked.num_before_stop is None
+    return threshold.value if threshold is not None and (protocol == "threshold" or searched_with) else None
 
 
 def num_kept_by(protocol: str, picked: Picked, gold: np.ndarray, threshold: Threshold | None) -> np.ndarray | None:

@@ -4,7 +4,7 @@ A retriever plays all T steps; a protocol keeps the first few picks of every que
 
     fixed       all T
     threshold   goes on while Q_t >= threshold, which was calibrated on other questions
-    stop        the retriever's own learned STOP: nothing to do here, `chosen` has `NOT_TAKEN` behind it already
+    stop        the retriever's own learned STOP: the search says how many picks it was worth (`pickers.Picked`)
     oracle      stops when the gold set is complete: it reads the labels, so it is a bound and never a method
 
 Rows of different protocols are never mixed: fact F1 rewards a short answer, so it says little without the protocol.

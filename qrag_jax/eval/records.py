@@ -74,9 +74,9 @@ class Row:
     picking, the same for all protocols of a method; `num_left_out` counts the questions that the task could not pose
     (their story did not fit into `num_chunks` chunks, or their gold is broken).
 
-    `protocol` says which of the picks count (`protocols.PROTOCOLS`), `threshold` below which score it stops,
-    `num_taken` how many picks a question count on average; `f1_low`, `f1_high` are the 95% interval of `fact_f1`. Rows
-    of before protocols were told apart are of the protocol `fixed` and have none of these numbers.
+    `protocol` says which of the picks count (`protocols.PROTOCOLS`), `threshold` the score below which it or a beam
+    stops, `num_taken` how many picks a question count on average; `f1_low`, `f1_high` are the 95% interval of
+    `fact_f1`. Rows of before protocols were told apart are of the protocol `fixed` and have none of these numbers.
     """
 
     task: str

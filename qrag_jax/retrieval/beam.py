@@ -4,8 +4,9 @@ The score of a beam is the Q value of its last action: what the retriever, with 
 expects of that trajectory. Beams of one length are compared by it, as the paper ranks candidates by Q. A beam finishes
 
 * by STOP, where the run has learned it: its score is then Q(s, STOP), the expected reward of the set as it is;
-* below a threshold, where one is given: no untaken chunk reaches it (App. B), and the beam keeps the score of its last
-  action. Without this rule a complete set, of which nothing more is to be had, would lose to an incomplete one.
+* below a threshold, where one is given: no untaken chunk, or not its first one, reaches it (App. B), and the beam keeps
+  the score of its last action. Without this rule a complete set, of which nothing more is to be had, would lose to an
+  incomplete one.
 
 A run with a reward for every fact (`env.fact_reward`) has less to expect the more it has found. To its beams' scores is
 added what each earlier action seems to have earned: by how much Q fell from it to the best next action, within
@@ -129,10 +130,13 @@ def _expand(
     earned = beams.earned
     if t:
         best_next = jnp.maximum(best_q[..., 0], split(stop_q).max(-1, initial=-jnp.inf))
-        earned += jnp.clip(beams.q_values[..., -1] - best_next, 0.0, config.fact_reward)
+        earned += jnp.clip(beams.q_values[..., -1] - best_next, 0.0, max(config.fact_reward, 0.0))
     rank = jnp.arange(best.shape[-1], dtype=jnp.int32)
-    # The first chunk is taken in any case; a chunk below the threshold is taken by finished beams only.
-    worth = (best_q >= threshold) if t else jnp.ones(best_q.shape, bool)
+    # The first chunk is taken in any case, and a beam whose first chunk lies below the threshold has it alone; another
+    # chunk below the threshold is taken by finished beams only.
+    worth = jnp.ones(best_q.shape, bool)
+    if t:
+        worth = (best_q >= threshold) & (beams.q_values[..., :1] >= threshold)
     ends = ~finished & ~worth.any(axis=-1, keepdims=True)
     going = finished | ends  # these go on greedily, with the score and the number of chunks that they ended with
     children = _Beams(

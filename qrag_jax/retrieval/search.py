@@ -103,7 +103,7 @@ def search(
         question: a text, or float32 [dim] for a retriever of given vectors.
         num_steps: T, chunks to pick; None takes as many as in training.
         query_id: for the trajectory.
-        threshold: stop before the first pick whose Q lies below it; the first pick always stays.
+        threshold: stop at the first pick whose Q lies below it, and leave that one out, unless it is the first.
         learned_stop: stop where STOP is worth more than any chunk.
 
     Returns:
@@ -135,7 +135,7 @@ def search(
     for t, pick in enumerate(picks[1:], start=1):
         if learned_stop and stop_values[t] > pick.q_value:
             return Trajectory(query_id, tuple(picks[:t]), "learned_stop")
-        if threshold is not None and pick.q_value < threshold:
+        if threshold is not None and min(picks[0].q_value, pick.q_value) < threshold:
             return Trajectory(query_id, tuple(picks[:t]), "threshold")
     return Trajectory(query_id, tuple(picks), "num_steps")
 

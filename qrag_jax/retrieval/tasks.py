@@ -32,9 +32,11 @@ class Task:
         sizes: int [queries], chunks in the context of each.
         contexts: (query numbers int [batch], generator) -> contexts of these queries; fixed contexts ignore the
             generator.
-        fingerprint: query number -> digest of what is asked and of what answers it, the same wherever it is read from;
-            it tells whether a number was fitted on a question that it is now reported on.
+        fingerprint: query number -> digest of what is asked and of what answers it, whatever its id, noise, case and
+            white space; it tells whether a number was fitted on a question that it is now reported on. Other gold
+            makes another question.
         num_left_out: queries that the task cannot pose at this length; they are not among `query_ids`.
+        notes: what a reader of the data has to say about it, a line each.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Task:
     contexts: Callable[[np.ndarray, np.random.Generator], Contexts]
     fingerprint: Callable[[int], str]
     num_left_out: int = 0
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.query_ids)
@@ -76,10 +79,11 @@ def subset(task: Task, queries: np.ndarray, name: str | None = None) -> Task:
 
 
 def _digest(parts: Iterable[str | bytes]) -> str:
-    """16 hexadecimal digits of texts or bytes, in their order."""
+    """16 hexadecimal digits of texts (case and white space aside) or bytes, in their order."""
     digest = blake2b(digest_size=8)
     for part in parts:
-        digest.update(part if isinstance(part, bytes) else part.encode("utf-8", "surrogatepass"))
+        text = part if isinstance(part, bytes) else " ".join(part.split()).casefold().encode("utf-8", "surrogatepass")
+        digest.update(text)
         digest.update(b"\0")
     return digest.hexdigest()
 
@@ -133,7 +137,7 @@ def hidden_stories_tasks(
     return [at_length(num_chunks) for num_chunks in lengths]
 
 
-def examples_task(name: str, examples: Sequence[Example], num_left_out: int = 0) -> Task:
+def examples_task(name: str, examples: Sequence[Example], num_left_out: int = 0, notes: tuple[str, ...] = ()) -> Task:
     """Examples with contexts of their own, padded to the longest of all; equal texts are stored once."""
     if not examples:
         raise InputError(f"{name}: no example")
@@ -163,7 +167,8 @@ def examples_task(name: str, examples: Sequence[Example], num_left_out: int = 0)
 
     sizes = np.array([len(row) for row in chunks])
     query_ids = [e.query_id for e in examples]
-    return Task(name, list(text_ids), list(question_ids), query_ids, sizes, contexts, fingerprint, num_left_out)
+    texts, asked = list(text_ids), list(question_ids)
+    return Task(name, texts, asked, query_ids, sizes, contexts, fingerprint, num_left_out, notes)
 
 
 def vectors_task(name: str, task: VectorTask) -> Task:

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from qrag_jax.data.babi import read_babi
 from qrag_jax.data.haystack import limit_haystack, load_haystack
 from qrag_jax.data.jsonl import read_examples
-from qrag_jax.data.multihop import READERS, MultihopSet
+from qrag_jax.data.multihop import READERS, MultihopSet, describe
 from qrag_jax.data.stories import Stories, concatenate, hold_out, without
 from qrag_jax.data.vector_task import read_vector_task
 from qrag_jax.data.worlds import simulate_stories
@@ -19,7 +19,7 @@ from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.retriever import ModelConfig
 from qrag_jax.retrieval.tasks import Task, examples_task, hidden_stories_tasks, subset, vectors_task
 from qrag_jax.train.q_learner import LearnerConfig
-from qrag_jax.types import UsageError
+from qrag_jax.types import Example, UsageError
 
 _DEV_SENTENCES = 4000  # of the haystack's held-back documents: enough for contexts of any kind, quickly embedded
 
@@ -151,19 +151,35 @@ def training_tasks(config: RunConfig) -> tuple[Task, Task | None]:
         )
     if data.task in ("worlds", "babi"):
         return _hidden_tasks(config)
-    task = _given_task(data, config.env.num_steps)
+    if data.task == "vectors":
+        if len(data.paths) != 1:
+            raise UsageError(f"data.task=vectors takes one folder, data.paths has {len(data.paths)}")
+        task = vectors_task("vectors", read_vector_task(data.paths[0]))
+        if not config.dev.share:
+            return task, None
+        kept, held = _split(task, config)
+        return subset(task, kept), _at_most(subset(task, held, f"{task.name} dev"), config)
+    examples, about = _examples(data, config.env.num_steps)
+    task = examples_task(examples=examples, **about)
     if not config.dev.share:
         return task, None
+    # Pools of their own: training neither embeds nor standardises with what is held out.
+    kept, held = _split(task, config)
+    dev_task = examples_task(f"{task.name} dev", [examples[i] for i in held])
+    return examples_task(examples=[examples[i] for i in kept], **about), _at_most(dev_task, config)
+
+
+def _split(task: Task, config: RunConfig) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the queries to train on and to hold out; a question that the data have twice is on one side only."""
     order = np.random.default_rng([config.seed, 4]).permutation(len(task))
     size = max(1, round(config.dev.share * len(task)))
     if size >= len(task):
         raise UsageError(f"dev.share={config.dev.share} holds out all of {len(task)} questions: lower it")
     held, kept = np.sort(order[:size]), np.sort(order[size:])
-    # The same question may stand in the data twice: it must not be on both sides.
     known = {task.fingerprint(int(i)) for i in kept}
     held = np.array([i for i in held if task.fingerprint(int(i)) not in known], np.int64)
     _check_held_out(len(held), config.dev)
-    return subset(task, kept), _at_most(subset(task, held, f"{task.name} dev"), config)
+    return kept, held
 
 
 def _check_held_out(num_questions: int, dev: DevConfig) -> None:
@@ -174,19 +190,22 @@ def _check_held_out(num_questions: int, dev: DevConfig) -> None:
         )
 
 
-def _given_task(data: DataConfig, num_steps: int) -> Task:
-    """Questions that come with their chunks; published sets have a few with fewer chunks than picks: left out."""
+def _examples(data: DataConfig, num_steps: int) -> tuple[list[Example], dict[str, Any]]:
+    """Questions that come with their chunks, and what `examples_task` is told of them besides.
+
+    Published sets have a few with fewer chunks than picks: they are left out and counted.
+    """
     if data.task == "jsonl":
-        return examples_task("jsonl", [example for path in data.paths for example in read_examples(path)])
-    if data.task == "multihop":
-        sets = [_read_multihop(path) for path in data.paths]
-        examples = [replace(e, query_id=f"{name}:{e.query_id}") for name, read in sets for e in read.examples]
-        playable = [example for example in examples if len(example.chunks) >= num_steps]
-        left_out = sum(sum(read.left_out.values()) for _, read in sets) + len(examples) - len(playable)
-        return examples_task("+".join(dict.fromkeys(name for name, _ in sets)), playable, left_out)
-    if len(data.paths) != 1:
-        raise UsageError(f"data.task=vectors takes one folder, data.paths has {len(data.paths)}")
-    return vectors_task("vectors", read_vector_task(data.paths[0]))
+        return [example for path in data.paths for example in read_examples(path)], {"name": "jsonl"}
+    sets = [(path, *_read_multihop(path)) for path in data.paths]
+    examples = [replace(e, query_id=f"{name}:{e.query_id}") for _, name, read in sets for e in read.examples]
+    playable = [example for example in examples if len(example.chunks) >= num_steps]
+    notes = [describe(path, read) for path, _, read in sets]
+    if short := len(examples) - len(playable):
+        notes.append(f"{short} questions left out, with fewer than env.num_steps={num_steps} paragraphs")
+    left_out = sum(sum(read.left_out.values()) for _, _, read in sets) + short
+    name = "+".join(dict.fromkeys(name for _, name, _ in sets))
+    return playable, {"name": name, "num_left_out": left_out, "notes": tuple(notes)}
 
 
 def _read_multihop(path: str) -> tuple[str, MultihopSet]:

@@ -190,7 +190,8 @@ def test_every_protocol_and_beam_of_a_published_set(run, sets, tmp_path, capsys)
     ]  # fmt: skip
     for row in rows:
         assert (row.task, row.n, row.num_chunks, row.num_left_out) == ("hotpot test", 4, 5, 1)
-        assert (row.threshold is not None) == (row.protocol == "threshold")
+        # Beams are searched with the threshold, whatever protocol then counts their picks.
+        assert (row.threshold is not None) == (row.protocol == "threshold" or row.beam_width > 1)
     found = {(row.method, row.beam_width, row.protocol): row for row in rows}
     for method, width in (("trained", 1), ("bm25", 1), ("trained", 2)):
         fixed, threshold, oracle = (found[method, width, protocol] for protocol in protocols)
@@ -264,8 +265,23 @@ def test_the_runs_own_threshold_needs_no_calibration(tmp_path, save_untrained, s
         ("trained", "fixed", None), ("trained", "threshold", -100.0), ("bm25", "fixed", None)
     ]  # fmt: skip
     assert rows[1]["num_taken"] == rows[0]["num_taken"]  # so low a threshold keeps everything there is
-    assert main([*command, "--jsonl", str(tmp_path / "own.jsonl")]) == 2
-    assert "fitted on 1 of the 3 questions to report" in capsys.readouterr().err
+    own = [*command, "--jsonl", str(tmp_path / "own.jsonl")]
+    for asked in (
+        ["--protocol", "fixed,threshold"],
+        ["--beam_width", "2"],
+        ["--protocol", "fixed", "--beam_width", "2"],
+    ):
+        assert main([*own, *asked]) == 2
+        assert "fitted on 1 of the 3 questions to report" in capsys.readouterr().err
+    assert main(own) == 0  # nobody asked for the threshold
+    captured = capsys.readouterr()
+    assert {row["protocol"] for row in json.loads(captured.out)} == {"fixed"}
+    assert "no threshold rows, 1 of its questions were used to fit the threshold" in captured.err
+
+
+def test_lengths_are_for_hidden_stories(tmp_path, run, sets, capsys):
+    assert main(["eval", run, "--hotpot", sets["test.json"], "--num_chunks", "50"]) == 2
+    assert "--num_chunks hides facts of --babi; questions of --hotpot come with their chunks" in capsys.readouterr().err
 
 
 def test_stories_are_calibrated_at_the_training_length(tmp_path, save_untrained, babi, haystack, capsys):

@@ -109,7 +109,7 @@ def test_a_run_that_holds_questions_out(folder, capsys):
     overrides = ["data.task=jsonl", "data.paths=[train.jsonl]", "dev.share=0.4", "dev.every=1"]
     assert train("--out", "run", *overrides) == 0
     err = capsys.readouterr().err
-    assert err.splitlines()[0] == "jsonl: 6 questions over 13 distinct chunks; 4 held out"
+    assert err.splitlines()[0] == "jsonl: 6 questions over 9 distinct chunks; 4 held out"
     dev = load_checkpoint("run", groups=()).metadata["dev"]
     assert dev["update"] in (1, 2, 3) and len(dev["fitted_on"]) == dev["num_questions"] == 4
     assert f"held-out questions chose update {dev['update']} (return {dev['return']:.3f})" in err

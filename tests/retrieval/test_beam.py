@@ -17,6 +17,7 @@ from tiny import (  # noqa: F401
 )
 from tiny_q import STOP, random_table, table_batch, table_env, table_network, table_params
 
+from qrag_jax.eval.protocols import kept_by_threshold
 from qrag_jax.retrieval.beam import beam_search
 from qrag_jax.retrieval.env import EnvConfig, rollout
 from qrag_jax.retrieval.policy import make_greedy
@@ -64,7 +65,8 @@ def endings(q_of, num_steps, threshold=NEVER, stop=False):
         chunks = {action: value for action, value in q.items() if action != "stop"}
         if stop and taken:
             yield q["stop"], taken
-        worth = {action: value for action, value in chunks.items() if not taken or value >= threshold}
+        good = not taken or q_of(())[taken[0]] >= threshold
+        worth = {action: value for action, value in chunks.items() if not taken or (good and value >= threshold)}
         if not worth:
             yield score, taken
         for action, value in worth.items():
@@ -88,7 +90,8 @@ def merged(q_of, num_steps, threshold, stop, fact_reward):
                 earned += min(max(last - max((q if stop else chunks).values()), 0), fact_reward)
             if stop and t:
                 ended.append((earned + q["stop"], order))
-            worth = {action: value for action, value in chunks.items() if not t or value >= threshold}
+            good = not t or q_of(())[order[0]] >= threshold
+            worth = {action: value for action, value in chunks.items() if not t or (good and value >= threshold)}
             if not worth:
                 ended.append((score, order))
             for action, value in worth.items():
@@ -401,3 +404,12 @@ def test_a_given_index_is_used():
 def test_no_beam_is_refused():
     with pytest.raises(UsageError, match="beam width 0: at least 1 beam is needed"):
         beam_search(table_network(), table_params({}), table_batch(3), ENV, 0)
+
+
+@pytest.mark.parametrize("threshold", [-0.5, 0.0, 0.4])
+def test_a_plan_keeps_what_the_protocol_keeps(threshold):
+    """One rule everywhere: also a first chunk below the threshold ends a beam, which then is that chunk alone."""
+    for width in (1, 2):
+        found = plan(table_params(*(random_table(seed, 5, 3) for seed in range(12))), table_batch(5, 12), width=width,
+                     threshold=threshold)  # fmt: skip
+        np.testing.assert_array_equal(found.num_kept, kept_by_threshold(found.q_values, threshold))

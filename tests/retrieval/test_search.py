@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tiny import linear_network, quick_compilation, random_params  # noqa: F401
 
+from qrag_jax.eval.protocols import kept_by_threshold
 from qrag_jax.models.latent import LatentConfig
 from qrag_jax.models.network import TokenRows, VectorRows
 from qrag_jax.models.rope import rotate
@@ -229,7 +230,7 @@ def test_a_threshold_ends_a_search_before_the_first_pick_below_it(index):
     whole = search(index, "where is the milk", 3)
     values = [step.q_value for step in whole.steps]
     for threshold in (min(values) - 1, sorted(values)[1], max(values) + 1):
-        kept = next((t for t in range(1, 3) if values[t] < threshold), 3)
+        kept = int(kept_by_threshold(np.array([values]), threshold)[0])
         found = search(index, "where is the milk", 3, threshold=threshold)
         assert found.steps == whole.steps[:kept]
         assert found.stop_reason == ("num_steps" if kept == 3 else "threshold")
@@ -240,7 +241,7 @@ def test_a_learned_stop_ends_a_search(bias, kept):
     """The vector of STOP makes its Q far above or below that of every chunk; the first pick stays all the same."""
     env = EnvConfig(num_steps=3, stop=True, reward="at_end")
     latent = make("latent")
-    asked = latent.rows(["where is the milk"], "question")[0]
+    asked = jax.device_put(latent.rows(["where is the milk"], "question")[0])
     rows = jax.device_put(latent.rows(TEXTS, "chunk")[0])
     first = search(make_index(latent, TEXTS), "where is the milk", 3).steps[0].chunk
     state = latent.network.states(latent.params, asked, rows, jnp.asarray([[first]], jnp.int32))[0]
