@@ -121,7 +121,7 @@ def test_a_run_that_holds_questions_out(folder, capsys):
     assert main([*evaluate, "test.jsonl"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["protocol"], row["threshold"]) for row in rows] == [("fixed", None), ("threshold", dev["threshold"])]
-    assert main([*evaluate, "train.jsonl"]) == 2
+    assert main([*evaluate, "train.jsonl", "--protocol", "threshold"]) == 2
     assert "the threshold was fitted on 4 of the 10 questions to report" in capsys.readouterr().err
 
 

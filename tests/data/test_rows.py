@@ -25,12 +25,12 @@ def fields_of(source):
     ("name", "data"),
     [
         ("a.json", b" \n" + LIST),
-        ("a.json.gz", gzip.compress(LIST)),
+        ("a.json.gz", gzip.compress(LIST, mtime=0)),
         ("a.json", b"\xef\xbb\xbf" + LIST),
         ("lines.json", LINES),
-        ("lines.json.gz", gzip.compress(LINES)),
+        ("lines.json.gz", gzip.compress(LINES, mtime=0)),
         ("a.jsonl", LINES),
-        ("a.jsonl.gz", gzip.compress(LINES)),
+        ("a.jsonl.gz", gzip.compress(LINES, mtime=0)),
     ],
 )
 def test_json_in_every_packing(tmp_path, name, data):
@@ -104,7 +104,7 @@ def test_what_the_hub_refuses(monkeypatch, error):
         ("a.json", b"[{}, 3]", "a.json: row 1: expected a JSON object, got int"),
         ("a.json", b'[{"id": ', r"a.json: not JSON \(.*is the file whole"),
         ("a.json", b'{"id"', "a.json:1: not JSON"),
-        ("a.json.gz", gzip.compress(LIST)[:-12], "a.json.gz: cannot be read"),
+        ("a.json.gz", gzip.compress(LIST, mtime=0)[:-12], "a.json.gz: cannot be read"),
         ("a.jsonl", b"{}\n[1]", "a.jsonl:2: expected a JSON object, got list"),
         ("a.parquet", b"PAR", "a.parquet: cannot be read as .parquet"),
         ("a.csv", b"id,n", "a.csv: unknown kind of file; expected rows as .json or .jsonl"),

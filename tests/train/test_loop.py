@@ -86,7 +86,7 @@ def run(tmp_path_factory):
 
 def test_metrics_are_one_json_object_a_logged_step(run):
     facts, *steps = read_metrics(run[0])
-    assert facts == {"data": {"num_texts": 12, "num_texts_cut": 0, "num_left_out": 0}}
+    assert facts == {"data": {"num_texts": 12, "num_texts_cut": 0, "num_questions_cut": 0, "num_left_out": 0}}
     assert [line["step"] for line in steps] == [2, 4, 5]  # every second, and the last
     for line in steps:
         assert {"loss", "return", "complete", "q", "target", "grad_norm", "learning_rate", "seconds"} <= set(line)
