@@ -104,12 +104,11 @@ def evaluate(
     queries, contexts = draw_contexts(task, num_questions, seed)
     sizes = (contexts.chunks >= 0).sum(axis=1)
     thresholds = thresholds or {}
-    if "threshold" in protocols and thresholds:
+    if thresholds and ("threshold" in protocols or beam_width > 1):  # beams are searched with it
         fingerprints = asked(task, num_questions, seed)
         for method in set(thresholds) & set(pickers):
             check_apart(thresholds[method].fitted_on, fingerprints)
     num_chunks = contexts.chunks.shape[1]
-    read_as_text = () if isinstance(task.texts, np.ndarray) else ("untrained", "single_step")
     rows, records = [], []
     for method, picker in pickers.items():
         if report is not None:
@@ -117,18 +116,11 @@ def evaluate(
         start = time.perf_counter()
         picked, gold = pick_all(picker, contexts, num_steps)
         seconds = time.perf_counter() - start
-        trained = method == "trained"
-        names: dict[str, Any] = {
-            "method": method,
-            "mode": labels.mode if trained else "text" if method in read_as_text else "none",
-            "positions": labels.positions if trained else "none",
-            "seed": labels.seed,
-            "beam_width": beam_width,
-        }
         for protocol in protocols:
             num_kept = num_kept_by(protocol, picked, gold, thresholds.get(method))
             if num_kept is None:
                 continue
+            names = _names(task, method, labels) | {"protocol": protocol, "beam_width": beam_width}
             chosen = keep(picked.chosen, np.minimum(num_kept, sizes))
             scores = score_facts(chosen, contexts.gold)
             rows.append(
@@ -139,7 +131,6 @@ def evaluate(
                     length_factor=num_chunks / labels.training_chunks,
                     seconds=seconds,
                     num_left_out=task.num_left_out,
-                    protocol=protocol,
                     threshold=_threshold_of(protocol, beam_width, thresholds.get(method), picked),
                     **names,
                 )
@@ -152,10 +143,18 @@ def evaluate(
                 q_values=picked.scores,
                 gold=contexts.gold,
                 texts=_chosen_texts(task, contexts, chosen) if keep_texts else None,
-                protocol=protocol,
                 **names,
             )
     return rows, records
+
+
+def _names(task: Task, method: str, labels: Labels) -> dict[str, Any]:
+    """What rows and records of a method say of it: a run's mode and positions are those of its trained method alone."""
+    reads_text = method in ("untrained", "single_step") and not isinstance(task.texts, np.ndarray)
+    mode, positions = ("text" if reads_text else "none"), "none"
+    if method == "trained":
+        mode, positions = labels.mode, labels.positions
+    return {"method": method, "mode": mode, "positions": positions, "seed": labels.seed}
 
 
 def _threshold_of(protocol: str, beam_width: int, threshold: Threshold | None, picked: Picked) -> float | None:
