@@ -50,7 +50,7 @@ def fit_on_dev(retriever: Retriever, dev: Task, beam_widths: Sequence[int] = ())
     beams = {}
     for width in sorted(set(beam_widths)):
         searcher = beam_picker(index, dev.questions, width, threshold.value)
-        beams[width] = _kept_f1(dev, searcher, steps, protocol, threshold)
+        beams[width] = _kept_f1(dev, searcher, steps, protocol, threshold, width)
     chosen = {}
     if beams:
         best = max(beams, key=lambda width: beams[width])
@@ -66,10 +66,10 @@ def fit_on_dev(retriever: Retriever, dev: Task, beam_widths: Sequence[int] = ())
     }
 
 
-def _kept_f1(dev: Task, picker: Picker, num_steps: int, protocol: str, threshold: Threshold) -> float:
+def _kept_f1(dev: Task, picker: Picker, num_steps: int, protocol: str, threshold: Threshold, beam_width: int) -> float:
     """Mean F1 of a search on all queries of a task, under one protocol."""
     _, contexts = draw_contexts(dev)
-    picked, gold = pick_all(picker, contexts, num_steps)
+    picked, gold = pick_all(picker, contexts, num_steps, beam_width)
     num_kept = num_kept_by(protocol, picked, gold, threshold)
     assert num_kept is not None
     sizes = (contexts.chunks >= 0).sum(axis=1)

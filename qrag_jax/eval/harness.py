@@ -17,7 +17,8 @@ from qrag_jax.eval.records import QueryRecord, Row, make_records, summarise
 from qrag_jax.retrieval.batching import Contexts
 from qrag_jax.retrieval.tasks import Task
 
-# Chunks of one compiled call: enough to keep the cores busy, little enough to stay in tens of megabytes.
+# Chunks of one compiled call: enough to keep the cores busy, little enough to stay in tens of megabytes (latent towers)
+# or 200 MB (text towers of 384). Each beam of a search counts its chunks again.
 CHUNKS_PER_CALL = 65_536
 MOST_PER_CALL = 256
 
@@ -114,7 +115,7 @@ def evaluate(
         if report is not None:
             report(f"{task.name}: {method} at {num_chunks} chunks")
         start = time.perf_counter()
-        picked, gold = pick_all(picker, contexts, num_steps)
+        picked, gold = pick_all(picker, contexts, num_steps, beam_width)
         seconds = time.perf_counter() - start
         for protocol in protocols:
             num_kept = num_kept_by(protocol, picked, gold, thresholds.get(method))
@@ -174,8 +175,8 @@ def num_kept_by(protocol: str, picked: Picked, gold: np.ndarray, threshold: Thre
     return None if threshold is None else kept_by_threshold(picked.scores, threshold.value)
 
 
-def pick_all(picker: Picker, contexts: Contexts, num_steps: int) -> tuple[Picked, np.ndarray]:
-    """All picks of a method, and the gold mask that they index.
+def pick_all(picker: Picker, contexts: Contexts, num_steps: int, beam_width: int = 1) -> tuple[Picked, np.ndarray]:
+    """All picks of a method, and the gold mask that they index; every beam of a call counts its chunks again.
 
     A context with fewer chunks than `num_steps` is picked empty. What is missing to T picks points at slots of no chunk
     that the returned mask, bool [n, M + T], has behind those of the contexts, at scores below all others.
@@ -187,7 +188,7 @@ def pick_all(picker: Picker, contexts: Contexts, num_steps: int) -> tuple[Picked
     scores, before = np.full(chosen.shape, np.nan), None
     for size in np.unique(sizes):  # one, but for very short contexts
         rows = np.flatnonzero(sizes == size)
-        part = _pick_equal(picker, Contexts(*(x[rows] for x in _fields(contexts))), int(size))
+        part = _pick_equal(picker, Contexts(*(x[rows] for x in _fields(contexts))), int(size), beam_width)
         chosen[rows, :size], scores[rows, :size] = part.chosen, part.scores
         if part.num_before_stop is not None:
             before = np.full(total, num_steps) if before is None else before
@@ -199,10 +200,10 @@ def _fields(contexts: Contexts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return contexts.questions, contexts.chunks, contexts.gold
 
 
-def _pick_equal(picker: Picker, contexts: Contexts, num_steps: int) -> Picked:
+def _pick_equal(picker: Picker, contexts: Contexts, num_steps: int, beam_width: int) -> Picked:
     """Calls a picker on slices of one shape, the last one padded with repeats, so that a length compiles once."""
     total, num_chunks = contexts.chunks.shape
-    size = max(1, min(total, MOST_PER_CALL, CHUNKS_PER_CALL // num_chunks))
+    size = max(1, min(total, MOST_PER_CALL, CHUNKS_PER_CALL // (num_chunks * beam_width)))
     parts = []
     for first in range(0, total, size):
         part = np.minimum(np.arange(first, first + size), total - 1)

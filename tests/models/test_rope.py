@@ -167,3 +167,16 @@ def test_a_table_of_small_angles_is_the_table():
         rotation_table(positions, frequencies, small_angles=True), rotation_table(positions, frequencies), strict=True
     ):
         np.testing.assert_allclose(small, exact, atol=2e-7)
+
+
+def test_forty_thousand_chunks_score_as_rotated_rows():
+    """The element-wise form at the size of 1M tokens, against the rotated rows themselves in float64."""
+    rng = np.random.default_rng(0)
+    state, actions = rng.normal(size=8), rng.normal(size=(40_000, 8))
+    positions = np.sort(rng.uniform(0, 70, 40_000))
+    angles = positions[:, None] * 1e4 ** (-np.arange(0, 8, 2) / 8)
+    even, odd = actions[:, 0::2], actions[:, 1::2]
+    rotated = np.stack([even * np.cos(angles) - odd * np.sin(angles), even * np.sin(angles) + odd * np.cos(angles)], -1)
+    table = rotation_table(jnp.asarray(positions, jnp.float32), inverse_frequencies(8), small_angles=True)
+    scores = rotary_scores(jnp.asarray(state, jnp.float32), jnp.asarray(actions, jnp.float32), table)
+    np.testing.assert_allclose(scores[0], rotated.reshape(40_000, 8) @ state, atol=1e-4)
