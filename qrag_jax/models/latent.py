@@ -4,6 +4,7 @@ The text encoder stays frozen: the index of chunk vectors is built once and a re
 vectors may come from anywhere.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -21,10 +22,9 @@ from qrag_jax.types import UsageError
 class LatentConfig:
     """Sizes of the latent towers.
 
-    `residual` starts from what the vectors know: a tower adds a correction, at first zero, to the vector of the
-    question or the chunk as it is given, so that fresh Q values are inner products of both: cosines, if the encoder
-    normalises its vectors, as it should. It needs `dim` to be the width of the vectors. Right for few questions; with
-    many, towers of their own `dim` learn faster and score more cheaply.
+    `residual` starts from what the vectors know: a tower adds a correction, at first zero, to the standardised vector
+    of the question or the chunk, so that fresh Q values are the similarity of both. It needs `dim` to be the width of
+    the vectors. Right for few questions; with many, towers of their own `dim` learn faster and score more cheaply.
 
     Raises:
         UsageError: a size below 1, or a width that does not split into heads.
@@ -61,7 +61,7 @@ class LatentState(nn.Module):
         x = jnp.concatenate([question_token, chunk_tokens], axis=1)
         for layer in range(c.num_layers):
             x = Block(c.width, c.num_heads, name=f"layer_{layer}")(x)
-        return _out(c)(nn.LayerNorm(name="final_norm")(x[:, 0]))
+        return _out(c, question)(nn.LayerNorm(name="final_norm")(x[:, 0]))
 
 
 class Block(nn.Module):
@@ -89,14 +89,15 @@ class LatentAction(nn.Module):
     def __call__(self, chunks: Float[Array, "rows vector"]) -> Float[Array, "rows dim"]:
         """Encodes every row alone."""
         x = nn.gelu(nn.Dense(self.config.action_hidden, name="hidden")(chunks))
-        return _out(self.config)(x)
+        return _out(self.config, chunks)(x)
 
 
-def _out(config: LatentConfig) -> nn.Dense:
-    """The last layer of a tower; of a residual one it gives a correction, zero at first."""
-    if config.residual:
-        return nn.Dense(config.dim, name="out", kernel_init=nn.initializers.zeros_init())
-    return nn.Dense(config.dim, name="out")
+def _out(config: LatentConfig, vectors: Float[Array, "n vector"]) -> Callable[[Array], Array]:
+    """The last layer of a tower; of a residual one a correction of `vectors`, zero at first."""
+    if not config.residual:
+        return nn.Dense(config.dim, name="out")
+    correction = nn.Dense(config.dim, name="out", kernel_init=nn.initializers.zeros_init())
+    return lambda x: vectors + correction(x)
 
 
 def order_code(num_chunks: int, width: int) -> np.ndarray:
@@ -129,8 +130,8 @@ def make_latent_network(
             f"model.latent.residual=true needs model.latent.dim={len(mean)}, the width of the vectors, got {config.dim}"
         )
     state, action = LatentState(config), LatentAction(config)
-    # Fresh Q values are moderate: cosines, or inner products of random vectors of `dim` components.
-    scale = np.float32(1.0 if config.residual else config.dim**-0.5)
+    # Fresh Q values are moderate: inner products of random vectors, or of standardised ones (then about a cosine).
+    scale = np.float32(1 / config.dim if config.residual else config.dim**-0.5)
 
     def standardise(vectors: Array) -> Array:
         return (vectors - mean) / std
@@ -141,12 +142,10 @@ def make_latent_network(
         return {"state": state.init(key_state, question, chunks), "action": action.init(key_action, chunks[0])}
 
     def actions(params: dict, table: VectorRows) -> Array:
-        correction = cast(Array, action.apply(params["action"], standardise(table.vectors)))
-        return table.vectors + correction if config.residual else correction
+        return cast(Array, action.apply(params["action"], standardise(table.vectors)))
 
     def states(params: dict, questions: VectorRows, table: VectorRows, taken: Int[Array, "batch taken"]) -> Array:
         chunks = standardise(table.vectors[taken])
-        correction = cast(Array, state.apply(params["state"], standardise(questions.vectors), chunks))
-        return scale * (questions.vectors + correction if config.residual else correction)
+        return scale * cast(Array, state.apply(params["state"], standardise(questions.vectors), chunks))
 
     return Network(init, actions, states, config.dim)

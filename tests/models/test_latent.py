@@ -203,16 +203,17 @@ def test_a_constant_component_is_refused():
 
 
 def test_fresh_residual_towers_are_the_similarity_of_the_vectors():
-    """Q(s, a) = <q, a> of the given vectors, whatever was taken."""
+    """Q(s, a) = <q, a> / dim of standardised vectors, whatever was taken."""
     rng = np.random.default_rng(0)
     mean, std = rng.normal(size=VECTOR).astype(np.float32), rng.uniform(0.5, 2, VECTOR).astype(np.float32)
     network = make_latent_network(replace(LATENT, dim=VECTOR, residual=True), mean, std)
     params = network.init(jax.random.key(0))
     table, questions = vector_rows(rng, 5), vector_rows(rng, 2)
+    scaled = [(np.asarray(rows.vectors) - mean) / std for rows in (questions, table)]
     for taken in ([[], []], [[0], [3]]):
         states = network.states(params, questions, table, jnp.asarray(taken, jnp.int32).reshape(2, -1))
         np.testing.assert_allclose(
-            states @ network.actions(params, table).T, questions.vectors @ table.vectors.T, atol=1e-5
+            states @ network.actions(params, table).T, scaled[0] @ scaled[1].T / VECTOR, atol=1e-5
         )
 
 
