@@ -1,8 +1,11 @@
 import json
+import os
 import shutil
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import chex
 import jax
@@ -14,9 +17,18 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from qrag_jax import __version__
-from qrag_jax.checkpoint import checkpoint_steps, load_checkpoint, require_same_config, save_checkpoint
+from qrag_jax.checkpoint import (
+    checkpoint_steps,
+    load_checkpoint,
+    newest_valid_step,
+    require_same_config,
+    save_checkpoint,
+)
+from qrag_jax.manifest import write_json, write_manifest
 from qrag_jax.types import InputError, UsageError
 
+# Of a process that starts another JAX, with one device.
+ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PATH": "", "PYTHONPATH": ":".join(sys.path)}
 CONFIG = {"learner": {"gamma": 0.9, "sizes": [1, 2]}, "name": "run"}
 
 
@@ -141,10 +153,8 @@ from qrag_jax.checkpoint import load_checkpoint
 assert len(jax.devices()) == 1
 print(load_checkpoint(sys.argv[1]).arrays["params"]["w"].sum())
 """
-    env = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PATH": "", "PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "elsewhere")], capture_output=True, text=True, env=env, timeout=120
-    )
+    argv = [sys.executable, "-c", code, str(tmp_path / "elsewhere")]
+    done = subprocess.run(argv, capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) == 63 * 64 / 2
 
@@ -195,35 +205,123 @@ def test_a_killed_save_is_not_a_checkpoint_and_does_not_hinder_the_next(tmp_path
     assert not (tmp_path / "step_7" / "arrays" / "torn").exists()
 
 
-@pytest.mark.parametrize("harm", ["truncate", "flip", "delete"])
-def test_a_harmed_file_is_named(tmp_path, harm):
-    step = save(tmp_path / "whole")
-    names = [path.relative_to(step).as_posix() for path in sorted(step.rglob("*")) if path.is_file()]
-    assert {"config.yaml", "metadata.json", "manifest.json", "files/tokenizer.json"} < set(names)
-    assert any(name.startswith("arrays/") for name in names)
-    for name in names:
-        victim = shutil.copytree(step, tmp_path / "harmed" / "step_12") / name
-        content = victim.read_bytes()
-        if harm == "delete":
-            victim.unlink()
-        elif harm == "truncate":
-            victim.write_bytes(content[: len(content) // 2])
-        else:
-            middle = len(content) // 2
-            victim.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
-        with pytest.raises(InputError) as caught:
-            load_checkpoint(tmp_path / "harmed")
-        # a flipped bit in the manifest itself makes it accuse the file it describes, or stop being JSON
-        assert name in str(caught.value) or name == "manifest.json"
-        assert "again" in str(caught.value)
-        shutil.rmtree(tmp_path / "harmed")
+class KilledError(BaseException):
+    """As SIGKILL: once it was raised, nothing is renamed or deleted any more, not even in `finally`."""
 
 
-def test_an_empty_step_folder_is_not_taken_for_a_checkpoint(tmp_path):
+class Life:
+    """Ends before the n-th rename, or in the middle of the n-th deletion of a folder."""
+
+    def __init__(self, patch, num_deeds):
+        self.left, self.rename, self.rmtree = num_deeds, Path.rename, shutil.rmtree
+        patch.setattr(Path, "rename", lambda path, to: self.spend() and self.rename(path, to))
+        patch.setattr(shutil, "rmtree", self.delete)
+
+    def spend(self):
+        if self.left <= 0:
+            self.left = -1
+            raise KilledError
+        self.left -= 1
+        return True
+
+    def delete(self, path, ignore_errors=False):
+        if Path(path).exists():
+            if self.left == 0:
+                next(file for file in sorted(Path(path).rglob("*")) if file.is_file()).unlink()
+            self.spend()
+            self.rmtree(path, ignore_errors=ignore_errors)
+
+
+@pytest.mark.parametrize(("saved", "keep", "num_deaths"), [(3, 1, 5), (2, 2, 3)])
+def test_a_save_that_is_killed_anywhere_loses_no_more_than_itself(tmp_path, monkeypatch, saved, keep, num_deaths):
+    """A step is added, or replaced: what is newest afterwards is whole, and the old or the new one to the bit."""
+    deaths = 0
+    while True:
+        folder = tmp_path / str(deaths)
+        for step in (1, 2):
+            save_checkpoint(folder, step, {"x": step}, {})
+        with monkeypatch.context() as patch:
+            Life(patch, deaths)
+            try:
+                save_checkpoint(folder, saved, {"x": 10}, {}, keep=keep)
+                break
+            except KilledError:
+                deaths += 1
+        step, skipped = newest_valid_step(folder)
+        loaded = load_checkpoint(folder)
+        assert step in (2, saved) and skipped == () and loaded.step == step
+        assert loaded.arrays["x"] in ((2, 10) if saved == 2 else (2,) if step == 2 else (10,))
+        assert load_checkpoint(loaded.folder).arrays == loaded.arrays
+        save_checkpoint(folder, 4, {"x": 4}, {})  # and the next save tidies up
+        assert all(path.name.startswith("step_") for path in folder.iterdir())
+        assert load_checkpoint(folder, step=step).arrays == loaded.arrays
+    assert deaths == num_deaths
+
+
+def test_a_step_that_was_moved_aside_and_not_replaced_is_found_and_put_back(tmp_path, monkeypatch):
+    save_checkpoint(tmp_path, 5, {"x": 1}, {})
+    with monkeypatch.context() as patch:
+        Life(patch, 1)
+        with pytest.raises(KilledError):
+            save_checkpoint(tmp_path, 5, {"x": 2}, {})
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".old-step_5", ".tmp-step_5"]
+    assert checkpoint_steps(tmp_path) == [5] and newest_valid_step(tmp_path) == (5, ())
+    for wanted in ({}, {"step": 5}):
+        assert load_checkpoint(tmp_path, **wanted).arrays == {"x": 1}
+    save_checkpoint(tmp_path, 6, {"x": 3}, {})
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step_5", "step_6"]
+    assert load_checkpoint(tmp_path, step=5).arrays == {"x": 1}
+
+
+def test_a_step_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+    """Every file and folder of the step is synced, then it is renamed, then the folder that holds the name is."""
+    synced, order = set(), []
+    fsync, rename = os.fsync, Path.rename
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.add(os.fstat(fd).st_ino), order.append("sync"), fsync(fd)))
+    monkeypatch.setattr(Path, "rename", lambda path, to: (order.append(path.name), rename(path, to)))
+    step = save_checkpoint(tmp_path, 1, {"x": jnp.ones(3)}, {}, {"a/b/c": "x"})
+    everything = {path.stat().st_ino for path in (tmp_path, step, *step.rglob("*"))}
+    assert synced == everything
+    assert order.index(".tmp-step_1") == len(order) - 2 and order[-1] == "sync"
+
+
+def test_the_newest_valid_step(tmp_path, caplog):
+    assert newest_valid_step(tmp_path / "absent") == newest_valid_step(tmp_path) == (None, ())
+    for step in (1, 2, 10):
+        save_checkpoint(tmp_path, step, {"x": step}, {}, metadata={"group": "x"})
+    assert newest_valid_step(tmp_path) == (10, ())
+    assert load_checkpoint(tmp_path).skipped == () and not caplog.records
+    (tmp_path / "step_11").mkdir()
+    (tmp_path / "step_10" / "config.yaml").unlink()
+    bad = (
+        f"{tmp_path}/step_11: no manifest.json, so this is not a whole checkpoint",
+        f"{tmp_path}/step_10/config.yaml: missing",
+    )
+    assert newest_valid_step(tmp_path) == (2, bad) and not caplog.records
+    loaded = load_checkpoint(tmp_path, groups=lambda metadata: [metadata["group"]])
+    assert (loaded.step, loaded.arrays, loaded.skipped, loaded.folder) == (2, {"x": 2}, bad, tmp_path / "step_2")
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"damaged and passed over: {bad[0]}; {bad[1]}. {tmp_path}/step_2 is read")
+    for asked in ({"folder": tmp_path, "step": 10}, {"folder": tmp_path / "step_10"}):
+        with pytest.raises(InputError, match=r"step_10/config.yaml: missing; delete this step's folder"):
+            load_checkpoint(**asked)
+    shutil.rmtree(tmp_path / "step_1")
+    (tmp_path / "step_2" / "metadata.json").write_text("")
+    with pytest.raises(InputError, match=r"every checkpoint here is damaged: .*step_11: no manifest.*/step_2/metadata"):
+        load_checkpoint(tmp_path)
+    with pytest.raises(InputError, match=r"every checkpoint here is damaged: .*step_10/config.yaml: missing"):
+        newest_valid_step(tmp_path)
+
+
+def test_who_does_not_ask_is_told_on_standard_error(tmp_path):
     save_checkpoint(tmp_path, 1, {"x": 1}, {})
     (tmp_path / "step_2").mkdir()
-    with pytest.raises(InputError, match=r"step_2: no manifest.json.*delete this step's folder"):
-        load_checkpoint(tmp_path)
+    code = "import sys; from qrag_jax.checkpoint import load_checkpoint; print(load_checkpoint(sys.argv[1]).step)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, env=ENVIRONMENT, timeout=120
+    )
+    assert done.stdout == "1\n"
+    assert f"damaged and passed over: {tmp_path}/step_2: no manifest.json" in done.stderr
 
 
 def test_absent_folder_step_and_group(tmp_path):
@@ -278,8 +376,6 @@ def test_arguments():
 
 
 def test_a_newer_format_says_which_version_to_install(tmp_path):
-    from qrag_jax.manifest import write_manifest
-
     step = save_checkpoint(tmp_path, 1, {"x": 1}, {})
     record = json.loads((step / "metadata.json").read_text())
     (step / "metadata.json").write_text(json.dumps(record | {"format": 99, "versions": {"qrag_jax": "9.0"}}))
@@ -290,7 +386,7 @@ def test_a_newer_format_says_which_version_to_install(tmp_path):
 
 def test_a_manifest_cannot_point_outside(tmp_path):
     step = save_checkpoint(tmp_path, 1, {"x": 1}, {})
-    (step / "manifest.json").write_text(json.dumps({"files": {"../../etc/passwd": {"bytes": 1, "sha256": ""}}}))
+    write_json(step / "manifest.json", {"files": {"../../etc/passwd": {"bytes": 1, "sha256": ""}}})
     with pytest.raises(InputError, match="is not a file name under the checkpoint"):
         load_checkpoint(tmp_path)
 
@@ -307,3 +403,115 @@ def test_require_same_config():
     assert "seed is 1 there and 2 here" in message
     assert "old is True there and 'absent' here" in message
     assert "steps" not in message and "or another run folder" in message
+
+
+def sharded_tree(num_devices):
+    """A little training state over the first devices of all processes: split, replicated, and off the devices."""
+    devices = np.array(jax.devices()[:num_devices])
+    mesh = jax.sharding.Mesh(devices, ("d",))
+    rng = np.random.default_rng(0)
+
+    def put(value, *spec):
+        sharding = NamedSharding(mesh, P(*spec))
+        return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
+
+    data = np.arange(2, dtype=np.uint32)
+    return {
+        "params": {
+            "rows": put(rng.normal(size=(16, 3)).astype(np.float32), "d"),
+            "columns": put(rng.normal(size=(3, 8)).astype(jnp.bfloat16), None, "d"),
+            "bias": put(rng.normal(size=5).astype(np.float32)),
+            "count": put(np.asarray(7, np.int32)),
+        },
+        "key": jax.random.wrap_key_data(put(data)),
+        "step": 12,
+        "mean": rng.normal(size=3),
+        "local": jnp.arange(3),
+        "empty": np.zeros((0, 2), np.float32),
+    }
+
+
+def assert_same_shards(found, wanted):
+    """Every leaf has the sharding and, on the devices of this process, the bits that are wanted."""
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert type(a) is type(b)
+        if not isinstance(b, jax.Array):
+            np.testing.assert_array_equal(a, b)
+            continue
+        assert a.dtype == b.dtype and a.sharding.is_equivalent_to(b.sharding, b.ndim)
+        if jnp.issubdtype(b.dtype, jax.dtypes.prng_key):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
+        for mine, theirs in zip(a.addressable_shards, b.addressable_shards, strict=True):
+            assert mine.index == theirs.index and mine.device == theirs.device
+            assert np.asarray(mine.data).tobytes() == np.asarray(theirs.data).tobytes()
+
+
+def take_part(port, index, there, here):
+    """One of two processes with two devices each: reads what one process saved, saves in common, judges damage."""
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(f"localhost:{port}", 2, int(index))
+    assert (jax.process_count(), len(jax.devices()), len(jax.local_devices())) == (2, 4, 2)
+    tree, here = sharded_tree(4), Path(here)
+    read = load_checkpoint(there, tree)
+    assert_same_shards(read.arrays, tree)
+    saved = read.arrays | {"key": jax.random.fold_in(read.arrays["key"], 1)}  # what is restored can be worked with
+    assert newest_valid_step(here) == (None, ())
+    for step in (1, 2, 3):
+        save_checkpoint(here, step, saved, CONFIG, {"tokenizer.json": "{}"}, {"loss": 0.5}, keep=2)
+    assert sorted(path.name for path in here.iterdir()) == ["step_2", "step_3"]
+    assert_same_shards(load_checkpoint(here, tree, step=3).arrays, saved)
+    assert newest_valid_step(here) == (3, ())  # both wait for the answer, so both have read
+    if index == "0":  # reading alone waits for nobody
+        assert load_checkpoint(here, groups=["step"]).arrays == {"step": 12}
+        (here / "step_3" / "config.yaml").unlink()
+    bad = f"{here}/step_3/config.yaml: missing"
+    assert newest_valid_step(here) == (2, (bad,) if index == "0" else ())
+    for kept in (2, 3):
+        if index == "0":
+            shutil.copytree(here / f"step_{kept}", here.with_name("copy") / f"step_{kept}")
+            (here / f"step_{kept}" / "manifest.json").unlink()
+    with pytest.raises(InputError, match=f"{here}: every checkpoint"):
+        newest_valid_step(here)
+    with pytest.raises(InputError, match="bad: a object cannot be saved"):  # by all, before anybody waits
+        save_checkpoint(here, 4, saved | {"bad": object()}, {})
+    print("all went well")
+
+
+@pytest.mark.slow
+def test_two_processes_save_and_restore_what_one_restores_and_saved(tmp_path):
+    save_checkpoint(tmp_path / "one", 1, sharded_tree(8), CONFIG)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    env = ENVIRONMENT | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    argv = [sys.executable, __file__, port]
+    folders = [str(tmp_path / "one"), str(tmp_path / "two")]
+    workers = [
+        subprocess.Popen([*argv, str(i), *folders], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for i in range(2)
+    ]
+    try:
+        said = [worker.communicate(timeout=200) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert all(out.endswith("all went well\n") for out, _ in said), said
+    for num_devices in (8, 2, 1):
+        template = sharded_tree(num_devices)
+        wanted = template | {"key": jax.random.fold_in(template["key"], 1)}
+        found = load_checkpoint(tmp_path / "copy", template)
+        assert_same_shards(found.arrays, wanted)
+    assert (found.step, found.config, found.metadata) == (2, CONFIG, {"loss": 0.5})
+    assert "step_3/config.yaml: missing" in found.skipped[0]
+
+
+def test_saved_on_eight_devices_restored_on_fewer(tmp_path):
+    save_checkpoint(tmp_path, 1, sharded_tree(8), CONFIG)
+    for num_devices in (8, 2, 1):
+        tree = sharded_tree(num_devices)
+        assert_same_shards(load_checkpoint(tmp_path, tree).arrays, tree)
+
+
+if __name__ == "__main__":
+    take_part(*sys.argv[1:])

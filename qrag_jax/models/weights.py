@@ -1,6 +1,9 @@
 """Encoders from and to folders: `config.json`, `model.safetensors`, `tokenizer.json` and the pooling files.
 
-Only safetensors are read: no pickle, no torch.
+Only safetensors are read: no pickle, no torch. All that a file says of itself is checked: the header, every name, shape
+and dtype, that all numbers are finite. A bit that flipped inside the numbers mostly leaves finite ones and can only be
+found by a hash: the embedded package has one pinned (`sources`), and a folder with a manifest of ours is compared with
+it; a file from elsewhere has none.
 """
 
 import json
@@ -12,9 +15,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
+from qrag_jax.manifest import MANIFEST, read_json, verify_manifest
 from qrag_jax.models.encoder import Params
 from qrag_jax.models.encoder_config import Activation, EncoderConfig, Pooling
 from qrag_jax.models.hf_config import (
@@ -29,6 +33,9 @@ from qrag_jax.models.sources import find_folder
 from qrag_jax.models.tokenizer import TextTokenizer
 from qrag_jax.models.weight_table import POOLER, params_from_tensors, tensors_from_params, without_prefix
 from qrag_jax.types import InputError, UsageError
+
+# What NumPy reads of a safetensors file; an 8-bit float it does not.
+_DTYPES = {"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"}
 
 
 @dataclass(frozen=True)
@@ -84,13 +91,16 @@ def load_encoder(
 
     Raises:
         UsageError: there is no such source, or it has fewer layers.
-        InputError: the folder is incomplete or inconsistent; the message names every wrong tensor.
+        InputError: the folder is incomplete or inconsistent, or not what its manifest says; the message names every
+            tensor that is missing, left over, of a wrong shape or dtype, or not finite.
     """
     folder = find_folder(source, revision)
+    _verify_own(folder)
     config = read_encoder_config(folder)
     path = folder / "model.safetensors"
     tensors = _read_tensors(path)
-    params = params_from_tensors(config, tensors, str(path))
+    with np.errstate(invalid="ignore"):  # infinities of both signs: refused below
+        params = params_from_tensors(config, tensors, str(path))
     tokenizer = TextTokenizer.from_file(folder / "tokenizer.json")
     if tokenizer.vocab_size > config.vocab_size:
         raise InputError(
@@ -101,12 +111,11 @@ def load_encoder(
     config = replace(config, **{name: value for name, value in overrides.items() if value is not None})  # type: ignore[arg-type]
     if num_layers is not None:
         config, params = first_layers(config, params, num_layers)
-    named = without_prefix(config, tensors, str(path))
     return LoadedEncoder(
         config=config,
         params=jax.tree.map(jnp.asarray, params),
         tokenizer=tokenizer,
-        pooler={name: named[name].astype(np.float32) for name in POOLER if name in named},
+        pooler=_read_pooler(config, tensors, path),
         max_seq_length=read_max_seq_length(folder),
     )
 
@@ -119,9 +128,36 @@ def _read_tensors(path: Path) -> dict[str, np.ndarray]:
         found = f" (found {', '.join(others)}; pickle and sharded files are not read)" if others else ""
         raise InputError(f"{path}: no such file{found}; save the model with transformers as one safetensors file")
     try:
-        return load_file(path)
+        with safe_open(path, "numpy") as file:
+            dtypes = {name: file.get_slice(name).get_dtype() for name in file.keys()}
+        if unknown := {name: dtype for name, dtype in dtypes.items() if dtype not in _DTYPES}:
+            shown = ", ".join(f"{name}: {dtype}" for name, dtype in unknown.items())
+            raise InputError(f"{path}: dtypes that are not read: {shown}; save the model in float32 or bfloat16")
+        tensors = load_file(path)
     except SafetensorError as error:
         raise InputError(f"{path}: broken safetensors file ({error}); copy it again") from error
+    largest = np.finfo(np.float32).max
+    wide = [name for name, tensor in tensors.items() if tensor.dtype == np.float64 and (abs(tensor) > largest).any()]
+    if wide:
+        raise InputError(f"{path}: numbers that are not finite as float32, in {', '.join(wide)}")
+    return tensors
+
+
+def _read_pooler(config: EncoderConfig, tensors: Mapping[str, np.ndarray], path: Path) -> dict[str, np.ndarray]:
+    """The pooler's tensors, both or none."""
+    named = without_prefix(config, tensors, str(path))
+    pooler = {name: tensor.astype(np.float32) for name, tensor in named.items() if name in POOLER}
+    bad = [name for name, tensor in pooler.items() if not np.isfinite(tensor).all()]
+    if bad:
+        raise InputError(f"{path}: {', '.join(bad)}: holds NaN or infinity")
+    return _pooler_tensors(config, pooler, f"{path}: ") if pooler else {}
+
+
+def _verify_own(folder: Path) -> None:
+    """Compares a folder with its manifest, if it has one and that lists files as ours do."""
+    path = folder / MANIFEST
+    if path.is_file() and "files" in read_json(path):
+        verify_manifest(folder)
 
 
 def save_encoder(
@@ -177,14 +213,19 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _pooler_tensors(config: EncoderConfig, pooler: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+def _pooler_tensors(
+    config: EncoderConfig, pooler: Mapping[str, np.ndarray] | None, source: str = ""
+) -> dict[str, np.ndarray]:
     d = config.hidden_size
     shapes = dict(zip(POOLER, ((d, d), (d,)), strict=True))
     if not pooler:
         return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     wrong = [name for name, shape in shapes.items() if name not in pooler or pooler[name].shape != shape]
-    if wrong or len(pooler) != len(shapes):
-        raise InputError(f"pooler: {', '.join(wrong) or 'more tensors than'} {', '.join(POOLER)} of shapes {shapes}")
+    wrong += [name for name in pooler if name not in shapes]
+    if wrong:
+        raise InputError(
+            f"{source}pooler: {', '.join(wrong)}: missing, left over or of a wrong shape; needed: {shapes}"
+        )
     return {name: np.ascontiguousarray(pooler[name], dtype=np.float32) for name in POOLER}
 
 
