@@ -43,13 +43,25 @@ Train a retriever from a config. Every field has a default; a YAML file and key=
 later ones winning. A typo is refused with the name that was probably meant.
 
 What comes out, in --out: a checkpoint folder that stands alone (parameters, optimiser, config, tokenizer, versions;
-it may be moved) and metrics.jsonl, one line a logged step. A folder that holds a checkpoint already is refused.
+it may be moved), metrics.jsonl, one line a logged step, and times.jsonl, the seconds of these steps. A folder that
+holds a checkpoint already is refused, but for --resume.
+
+A run saves every save_every updates (default: a tenth of the run), and at SIGTERM or Ctrl-C before it ends, with exit
+code 143 or 130. --resume goes on after its newest undamaged checkpoint, and every later update is what it would have
+been, bit for bit on the same kind and number of devices. Give a cluster's job the same line each time: where there is
+no checkpoint yet, --resume starts with the first update.
+
+mesh.data=8 splits a batch over 8 devices, mesh.fsdp=8 also parameters and optimiser. On several machines start the same
+line once a process, with --distributed where SLURM, Open MPI, Kubernetes or a TPU pod says who is who, else with
+--coordinator, --num_processes and --process_id. All of them see the same files; the first one writes.
 """
 _TRAIN_EXAMPLES = """\
 examples:
   qrag train --dry_run                                          print every field and its default
   qrag train --config_path run.yaml --out runs/qa2 learner.gamma=0.9 --seed=1
   qrag train --out runs/qa1 data.task=babi 'data.paths=[qa1_train.txt]' data.haystack=novels/
+  qrag train --out runs/qa2 --resume                            with the config that the run was started with
+  srun qrag train --config_path run.yaml --out runs/big --resume --distributed mesh.data=16
 """
 
 _EVAL = """\
@@ -96,6 +108,46 @@ _EXPORT_EXAMPLES = """\
 examples:
   qrag export runs/text exported/
   qrag export runs/text /tmp/towers
+"""
+
+_WHERE = """\
+owner/name is a repository of the Hugging Face hub (HF_ENDPOINT chooses another); a folder starts with ./, / or ~. A
+name that is both is refused: ./name is the folder, hf://owner/name the repository.
+"""
+_PUSH = f"""\
+Share a run, on the Hugging Face hub or in a folder.
+
+What comes out, at WHERE: its newest checkpoint with a manifest of hashes, a card (config, training data, scores) and
+metrics.jsonl.
+
+{_WHERE}
+A repository is made when absent, public unless --private says otherwise. It holds one step: what the last push wrote
+is replaced in one commit, and stays in the history. A folder that holds anything is refused. The token is the one of
+`hf auth login` or HF_TOKEN.
+"""
+_PUSH_EXAMPLES = """\
+examples:
+  qrag push runs/qa2 alice/qa2                            all of it, optimiser too: others can train on
+  qrag push runs/qa2 alice/qa2 --inference --private      what searching needs, for alice alone
+  qrag push runs/qa2 alice/qa2 --scores rows.json         with what `qrag eval --json rows.json` wrote
+  qrag push runs/qa2 ./shared/qa2 --license apache-2.0
+"""
+
+_PULL = f"""\
+Fetch a run that was shared.
+
+What comes out: a run folder OUT, which `qrag find`, `eval` and `export` take.
+
+{_WHERE}
+@REVISION after the repository is a branch, a tag or a whole commit id. Every file is compared with the manifest first:
+a damaged one is named, and nothing is kept. A download that breaks off goes on when it is run again. An OUT that holds
+anything is refused. The hashes find damage; they do not say who pushed it.
+"""
+_PULL_EXAMPLES = """\
+examples:
+  qrag pull alice/qa2 runs/alice
+  qrag pull alice/qa2@v1 runs/alice         as it was when it was tagged v1
+  qrag pull /mnt/shared/qa2 runs/qa2 --step 1200
 """
 
 
@@ -176,6 +228,8 @@ def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         "eval": _add_eval(add("eval", "score a trained retriever beside its baselines", _EVAL, _EVAL_EXAMPLES)),
         "find": _add_find(add("find", "ask a trained retriever about your own files", _FIND, _FIND_EXAMPLES)),
         "export": _add_export(add("export", "write the encoders for sentence-transformers", _EXPORT, _EXPORT_EXAMPLES)),
+        "push": _add_push(add("push", "share a run on the hub or in a folder", _PUSH, _PUSH_EXAMPLES)),
+        "pull": _add_pull(add("pull", "fetch a run that was shared", _PULL, _PULL_EXAMPLES)),
     }
     return parser, verbs
 
@@ -197,6 +251,11 @@ def _add_train(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         "--config_path", metavar="X.yaml", help="YAML file with the fields that differ from the defaults"
     )
     parser.add_argument("--out", default="runs/train", metavar="RUN", help="run folder to write (default: %(default)s)")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out, if there is one")
+    parser.add_argument("--distributed", action="store_true", help="one of several processes, as the cluster says")
+    parser.add_argument("--coordinator", metavar="HOST:PORT", help="one of several processes; where the first one is")
+    parser.add_argument("--num_processes", type=_positive, metavar="N", help="with --coordinator: processes in all")
+    parser.add_argument("--process_id", type=_natural, metavar="I", help="with --coordinator: number of this one")
     parser.add_argument("--dry_run", action="store_true", help="print the whole resolved config as YAML and stop")
     parser.add_argument("--json", action="store_true", help="print the final metrics as JSON")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as learner.gamma=0.9 or --seed=1")
@@ -284,6 +343,28 @@ def _add_find(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 def _add_export(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("run", metavar="RUN", help="run folder of `qrag train`")
     parser.add_argument("folder", metavar="DIR", help="folder to write; made when absent")
+    return parser
+
+
+def _add_push(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("run", metavar="RUN", help="run folder of `qrag demo` or `qrag train`")
+    parser.add_argument("where", metavar="WHERE", help="owner/name, or a folder")
+    parser.add_argument(
+        "--step", type=_natural, metavar="N", help="which checkpoint (default: the newest that is whole)"
+    )
+    parser.add_argument(
+        "--inference", action="store_true", help="leave out what only training needs: optimiser, target parameters"
+    )
+    parser.add_argument("--scores", metavar="ROWS", help="rows of `qrag eval --json`, as a table on the card")
+    parser.add_argument("--license", metavar="ID", help="for the card, such as apache-2.0 (default: none is named)")
+    parser.add_argument("--private", action="store_true", help="make a repository that others do not see")
+    return parser
+
+
+def _add_pull(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("where", metavar="WHERE", help="owner/name[@REVISION], or a folder")
+    parser.add_argument("out", metavar="OUT", help="run folder to write")
+    parser.add_argument("--step", type=_natural, metavar="N", help="which checkpoint (default: the newest)")
     return parser
 
 

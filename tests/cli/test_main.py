@@ -12,7 +12,7 @@ from qrag_jax.eval.protocols import PROTOCOLS
 from qrag_jax.eval.records import METHODS
 from qrag_jax.types import InputError, UsageError
 
-VERBS = ["demo", "train", "eval", "find", "export"]
+VERBS = ["demo", "train", "eval", "find", "export", "push", "pull"]
 
 
 @pytest.fixture

@@ -1,0 +1,338 @@
+"""Runs on the Hugging Face hub or in a shared folder: pushed whole, pulled whole, and proved by their manifest.
+
+    README.md       the card
+    metrics.jsonl   of the training, and times.jsonl, where the run has them
+    step_1200/      one checkpoint, as `checkpoint.save_checkpoint` wrote it
+
+A repository is thus a run folder with one step; older ones are older commits. What is pulled is untrusted: its names
+are checked before anything is fetched, only what the manifest lists is taken, and a run stands in its place after
+every hash was found right. Imports no JAX, and the hub's client only when a repository is asked for.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from qrag_jax.manifest import MANIFEST, files_under, find_damage, path_inside, read_json, verify_manifest
+from qrag_jax.types import InputError, UsageError
+
+CARD = "README.md"
+_LOGS = ("metrics.jsonl", "times.jsonl")
+_FOREIGN = frozenset({CARD, ".gitattributes"})  # what a repository has before anything is pushed to it
+_REPOSITORY = re.compile(r"(hf://)?([A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(.+))?", re.ASCII)
+_STEP = re.compile(r"step_(0|[1-9][0-9]{0,17})/manifest\.json")
+_LOG_IN = "run `hf auth login`, or set HF_TOKEN"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder, or a repository of the hub with or without a revision (branch, tag or commit)."""
+
+    folder: Path | None = None
+    repository: str | None = None
+    revision: str | None = None
+
+    def __str__(self) -> str:
+        if self.folder is not None:
+            return str(self.folder)
+        return f"{self.repository}@{self.revision}" if self.revision else str(self.repository)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Names of the files of a place; `fetch` gives a file's path, `put` brings that file to another path."""
+
+    origin: str
+    names: frozenset[str]
+    fetch: Callable[[str], Path]
+    put: Callable[[Path, Path], object]
+
+
+def parse_place(text: str) -> Place:
+    """`owner/name[@revision]` is a repository, what starts with `/`, `.` or `~` is a folder; nothing else is a place.
+
+    Raises:
+        UsageError: neither of them, or a name that is also a folder here (`hf://` before it says that it is not meant).
+    """
+    if text.startswith(("/", ".", "~")):
+        return Place(folder=Path(os.path.expanduser(text)))
+    match = _REPOSITORY.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            f"{text!r} is no place to share: write owner/name for a repository of the hub, or a folder that starts "
+            "with ./, / or ~"
+        )
+    scheme, repository, revision = match.groups()
+    if scheme is None and Path(repository).exists():
+        raise UsageError(f"{text!r} is a folder here: write ./{repository} if you mean it, hf://{text} if you do not")
+    return Place(repository=repository, revision=revision)
+
+
+def run_files(folder: Path, step: int, card: str, run: Path | None = None) -> dict[str, Path | bytes]:
+    """What a push writes, by name: the card, the run's logs where they exist, every file that the manifest lists.
+
+    Args:
+        folder: of the step, verified.
+        step: its number.
+        card: Markdown.
+        run: folder of the logs; None leaves them out.
+    """
+    files: dict[str, Path | bytes] = {CARD: card.encode()}
+    if run is not None:
+        files |= {name: run / name for name in _LOGS if (run / name).is_file()}
+    names = [MANIFEST, *_listed(folder / MANIFEST)]
+    return files | {f"step_{step}/{name}": path_inside(folder, name, str(folder / MANIFEST)) for name in names}
+
+
+def push_run(
+    place: Place,
+    files: Mapping[str, Path | bytes],
+    message: str,
+    private: bool = False,
+    endpoint: str | None = None,
+) -> str:
+    """Write a run to a folder, all of it or nothing, or to a repository, in one commit.
+
+    Args:
+        place: a folder that is empty or not there yet; a repository, made when absent.
+        files: of `run_files`.
+        message: of the commit.
+        private: a repository that only its owner sees.
+        endpoint: of the hub; None takes HF_ENDPOINT, or huggingface.co.
+
+    Returns:
+        Where it is now: the folder, or the address of the commit.
+
+    Raises:
+        UsageError: the folder is not empty; the repository holds something else, or is public against `private`; no
+            token, no network, no permission.
+        InputError: a file was altered on its way.
+    """
+    if place.revision is not None:
+        raise UsageError(f"{place}: a push goes to the main branch: leave @{place.revision} out")
+    if place.folder is None:
+        return _push_to_hub(place, files, message, private, endpoint)
+    if private:
+        raise UsageError(f"{place}: --private belongs to a repository of the hub; a folder has its own permissions")
+    check_out(place.folder)
+    beside = _beside(place.folder, "push")
+    shutil.rmtree(beside, ignore_errors=True)  # of a push that was killed
+    try:
+        for name, content in files.items():
+            target = beside / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, bytes):
+                target.write_bytes(content)
+            else:
+                shutil.copyfile(content, target)
+        for step in _steps(files).values():
+            verify_manifest(beside / step)
+        _move_into(beside, place.folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return str(place.folder)
+
+
+def pull_run(place: Place, out: Path, step: int | None = None, endpoint: str | None = None) -> tuple[int, str]:
+    """Fetch a run into `out`, all of it or nothing.
+
+    A download that breaks off is kept beside `out` as `.pull-<name>`, and the next pull goes on with it.
+
+    Args:
+        place: where a run was pushed to; any run folder will do.
+        out: a folder that is empty or not there yet.
+        step: which checkpoint, where there are several; None takes the newest.
+        endpoint: of the hub; None takes HF_ENDPOINT, or huggingface.co.
+
+    Returns:
+        (step, where it came from: the folder, or the repository at its commit).
+
+    Raises:
+        UsageError: `out` is not empty, no such place, no network, no permission.
+        InputError: no checkpoint there, or one that is damaged: the file is named.
+    """
+    check_out(out)
+    beside = _beside(out, "pull")
+    if place.folder is not None:
+        source = _folder_source(place.folder)
+    else:
+        source = _hub_source(place, beside / "download", endpoint)
+    number, folder = _choose(source, step)
+    manifest = source.fetch(f"{folder}/{MANIFEST}")
+    try:
+        names = _wanted(source, folder, _listed(manifest))
+    except InputError as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise _refusal(source, beside, str(error).rpartition("; ")[0]) from error
+    fetched = {name: source.fetch(name) for name in names}
+    run = beside / "run"
+    shutil.rmtree(run, ignore_errors=True)  # of a pull that was killed
+    try:
+        for name, path in fetched.items():
+            target = path_inside(run, name, source.origin)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            source.put(path, target)
+        if fault := find_damage(run / folder):
+            raise _refusal(source, beside, fault)
+        _move_into(run, out)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return number, source.origin
+
+
+def check_out(out: Path) -> None:
+    """Refuses a folder that holds something, so that no run is mixed with another.
+
+    Raises:
+        UsageError: names the folder.
+    """
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out}: is a file: give a folder that is empty or not there yet")
+    if out.is_dir() and any(out.iterdir()):
+        raise UsageError(f"{out}: is not empty: give a folder that is empty or not there yet")
+
+
+def _beside(out: Path, verb: str) -> Path:
+    """On the file system of `out`, so that a rename moves it there."""
+    out = out.absolute()
+    return out.with_name(f".{verb}-{out.name}")
+
+
+def _move_into(folder: Path, out: Path) -> None:
+    if out.is_dir():
+        out.rmdir()  # empty, as `check_out` saw; refuses if it no longer is
+    folder.rename(out)
+
+
+def _refusal(source: _Source, beside: Path, fault: str) -> InputError:
+    for folder in ("run", "download"):  # gone by now: say the names that the source knows
+        fault = fault.replace(f"{beside / folder}{os.sep}", "")
+    return InputError(f"{source.origin}: refused, nothing was kept: {fault}; pull again, or have it pushed again")
+
+
+def _steps(names: Iterable[str]) -> dict[int, str]:
+    """Step folders by their number, of names that end in a manifest."""
+    found = (match for match in map(_STEP.fullmatch, names) if match)
+    return {int(match[1]): f"step_{match[1]}" for match in found}
+
+
+def _choose(source: _Source, step: int | None) -> tuple[int, str]:
+    steps = _steps(source.names)
+    if not steps:
+        raise InputError(f"{source.origin}: no checkpoint here (no step_<n>/{MANIFEST}); was it pushed by `qrag push`?")
+    if step is not None and step not in steps:
+        there = ", ".join(map(str, sorted(steps)))
+        raise UsageError(f"{source.origin}: no checkpoint of step {step}; there is {there}")
+    number = max(steps) if step is None else step
+    return number, steps[number]
+
+
+def _listed(manifest: Path) -> list[str]:
+    """Names in a manifest, each one plain and relative."""
+    files = read_json(manifest).get("files")
+    if not isinstance(files, dict) or not files:
+        raise InputError(f"{manifest}: lists no files; copy the checkpoint again")
+    for name in files:
+        path_inside(manifest.parent, name, str(manifest))
+    return list(files)
+
+
+def _wanted(source: _Source, folder: str, listed: Iterable[str]) -> list[str]:
+    names = [f"{folder}/{name}" for name in (MANIFEST, *listed)]
+    if absent := [name for name in names if name not in source.names]:
+        raise InputError(f"{absent[0]}: missing, though the manifest lists it; push it again")
+    return [*names, *sorted({CARD, *_LOGS} & source.names)]
+
+
+def _folder_source(folder: Path) -> _Source:
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; give one that a run was pushed to, or owner/name for a repository")
+    names = frozenset(path.relative_to(folder).as_posix() for path in files_under(folder))
+    return _Source(str(folder), names, lambda name: folder / name, shutil.copyfile)
+
+
+def _hub_source(place: Place, download: Path, endpoint: str | None) -> _Source:
+    """The files of one commit, so that a push in between does not mix two."""
+    from huggingface_hub import HfApi  # costs a second, which a folder need not wait for
+
+    api, repository = HfApi(endpoint=endpoint), str(place.repository)
+    with _hub_errors(f"{place}: nothing was pulled", place.revision):
+        info = api.model_info(repository, revision=place.revision)
+    names = frozenset(file.rfilename for file in info.siblings or ())
+
+    def fetch(name: str) -> Path:
+        with _hub_errors(f"{place}: the download broke off and goes on when you pull again", place.revision):
+            return Path(api.hf_hub_download(repository, name, revision=info.sha, local_dir=download))
+
+    return _Source(f"{repository}@{info.sha}", names, fetch, os.replace)
+
+
+def _push_to_hub(
+    place: Place, files: Mapping[str, Path | bytes], message: str, private: bool, endpoint: str | None
+) -> str:
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
+
+    if get_token() is None:
+        raise UsageError(
+            f"{place}: a push needs a token: {_LOG_IN} to one with write access "
+            "(https://huggingface.co/settings/tokens), or push to a folder"
+        )
+    api, repository = HfApi(endpoint=endpoint), str(place.repository)
+    with _hub_errors(f"{place}: nothing was pushed"):
+        api.create_repo(repository, private=private or None, exist_ok=True)
+        info = api.model_info(repository)
+    if private and not info.private:
+        raise UsageError(f"{place}: exists and is public: make it private in its settings, or choose another name")
+    there = {file.rfilename for file in info.siblings or ()}
+    if there - _FOREIGN and not _steps(there):
+        raise UsageError(
+            f"{place}: holds something that `qrag push` did not write ({min(there - _FOREIGN)}): choose another name"
+        )
+    stale = sorted(name for name in there - set(files) if name in _LOGS or name.startswith("step_"))
+    operations = [CommitOperationAdd(name, content) for name, content in files.items()]
+    with _hub_errors(f"{place}: nothing was pushed"):
+        commit = api.create_commit(
+            repository, [*operations, *map(CommitOperationDelete, stale)], commit_message=message
+        )
+    return str(commit.commit_url)
+
+
+@contextmanager
+def _hub_errors(what: str, revision: str | None = None) -> Iterator[None]:
+    """What the hub's client raises, as errors that open with `what`, which names the repository, and say what to do."""
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except (OSError, ValueError, errors.EntryNotFoundError, errors.HTTPError) as error:  # pyright: ignore[reportPrivateImportUsage]
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of this machine: disk full, no permission
+        kind, reason = _reason(error, revision)
+        raise kind(f"{what}: {reason}") from error
+
+
+def _reason(error: Exception, revision: str | None) -> tuple[type[InputError], str]:
+    from huggingface_hub import errors
+
+    chain = (error, error.__cause__)
+    status = error.response.status_code if isinstance(error, errors.HfHubHTTPError) else None
+    if any(isinstance(one, errors.OfflineModeIsEnabled) for one in chain):
+        return UsageError, "HF_HUB_OFFLINE=1 forbids the network: unset it, or take a folder in place of the repository"
+    if isinstance(error, errors.GatedRepoError):
+        return UsageError, f"its owner lets in whom they choose: ask on its page, then {_LOG_IN}"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return UsageError, f"it has no branch, tag or commit {revision}"
+    if isinstance(error, errors.RepositoryNotFoundError):  # the hub tells nobody which of the two it is
+        return UsageError, f"no such repository, or a private one that your token may not read: {_LOG_IN}"
+    if status == 401:
+        return UsageError, f"the hub does not accept your token: {_LOG_IN} to a new one"
+    if status == 403:
+        return UsageError, "your token may not write there: take one with write access, or a name of your own"
+    first = " ".join(str(error).split("\n")[:2]).strip()
+    if isinstance(error, ValueError) and status is None:  # a malformed name, or front matter that the hub refuses
+        return UsageError, first
+    return InputError, f"the hub could not be reached or failed ({type(error).__name__}: {first}); try again"
