@@ -99,8 +99,11 @@ class VectorCache:
     def __init__(self, folder: Path, num_layers: int | None):
         self._folder, self._num_layers, self._embed = folder, num_layers, None
         texts = folder / "texts.json"
-        self._texts: list[str] = json.loads(texts.read_text()) if texts.exists() else []
-        self._vectors = np.load(folder / "vectors.npy") if texts.exists() else np.zeros((0, 384), np.float32)
+        self._texts: list[str] = []
+        self._vectors = np.zeros((0, 384), np.float32)
+        if texts.exists():
+            self._texts = json.loads(texts.read_text())
+            self._vectors = np.load(folder / "vectors.npy", allow_pickle=False)
         self._row = {text: row for row, text in enumerate(self._texts)}
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:

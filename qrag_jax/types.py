@@ -19,6 +19,10 @@ class InputError(ValueError):
     """Bad data or a bad artefact: the message names the file, field and value, and says what to do. CLI exit code 1."""
 
 
+class Stopped(Exception):
+    """A run was asked to stop, has saved what it had, and says how it goes on."""
+
+
 class UsageError(InputError):
     """A wrong config, flag or path that was asked for. CLI exit code 2."""
 

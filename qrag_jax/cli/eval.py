@@ -29,8 +29,8 @@ _BASELINE_ENCODER = "minilm"
 
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag eval`; see `qrag eval --help`."""
-    retriever = load_retriever(args.run)
     saved = load_checkpoint(args.run, groups=())
+    retriever = load_retriever(saved.folder)
     labels = run_labels(saved, retriever)
     options = Options(
         methods=args.methods or default_methods(vectors=bool(args.vectors)),

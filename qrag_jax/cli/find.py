@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 
-from qrag_jax.checkpoint import load_checkpoint
+from qrag_jax.checkpoint import Checkpoint, load_checkpoint
 from qrag_jax.cli import say, write_json
 from qrag_jax.cli.progress import Progress
 from qrag_jax.data.files import FileChunk, read_files, sentence_chunks
@@ -22,8 +22,9 @@ def run(args: argparse.Namespace) -> int:
     """Runs `qrag find`; see `qrag find --help`."""
     seconds: dict[str, float] = {}
     with _timed("load", seconds):
-        retriever = load_retriever(args.run)
-        threshold = _own_threshold(args.run, retriever) if args.stop else None
+        saved = load_checkpoint(args.run, groups=())
+        retriever = load_retriever(saved.folder)
+        threshold = _own_threshold(saved, retriever) if args.stop else None
     learned = args.stop and retriever.env.stop
     print_answer(
         retriever,
@@ -38,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _own_threshold(run: str, retriever: Retriever) -> float | None:
+def _own_threshold(saved: Checkpoint, retriever: Retriever) -> float | None:
     """The threshold that a run keeps; None for one with a learned STOP, which needs none.
 
     Raises:
@@ -46,11 +47,11 @@ def _own_threshold(run: str, retriever: Retriever) -> float | None:
     """
     if retriever.env.stop:
         return None
-    threshold = stored_threshold(load_checkpoint(run, groups=()).metadata)
+    threshold = stored_threshold(saved.metadata)
     if threshold is None:
         raise UsageError(
-            f"--stop: {run} does not know when to stop; train it with dev.share=0.1 (a threshold from held-out "
-            "questions) or with env.stop=true env.reward=at_end (a learned stop)"
+            f"--stop: {saved.folder} does not know when to stop; train it with dev.share=0.1 (a threshold from "
+            "held-out questions) or with env.stop=true env.reward=at_end (a learned stop)"
         )
     return threshold.value
 

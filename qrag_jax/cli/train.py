@@ -1,21 +1,25 @@
 """`qrag train`: trains a retriever from a config into a run folder that stands alone."""
 
 import argparse
-import json
 import shlex
+import signal
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qrag_jax.checkpoint import load_checkpoint
+from qrag_jax.checkpoint import Checkpoint, load_checkpoint, newest_valid_step
 from qrag_jax.cli import say, write_json
 from qrag_jax.cli.progress import Progress
 from qrag_jax.config import dump_config, load_config
 from qrag_jax.eval.calibration import fit_on_dev
 from qrag_jax.retrieval.tasks import Task
-from qrag_jax.train.loop import check_out, train
+from qrag_jax.sharding import is_main_process, start_processes
+from qrag_jax.train.log import METRICS, TIMES, read_lines
+from qrag_jax.train.loop import train
 from qrag_jax.train.run import RunConfig, training_tasks
+from qrag_jax.train.saving import check_out
+from qrag_jax.types import Stopped
 
 # What asks for a run's own kind of questions again.
 _EVAL_FLAGS = {
@@ -29,20 +33,89 @@ _EVAL_FLAGS = {
 
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag train`; see `qrag train --help`."""
-    config = load_config(RunConfig, args.config_path, args.overrides)
+    out = Path(args.out)
+    if args.distributed or args.coordinator is not None:
+        start_processes(args.coordinator, args.num_processes, args.process_id)
+    start = _find_start(out) if args.resume else None
+    path = args.config_path
+    if path is None and start is not None:  # the run knows its own config
+        path = str(start.folder / "config.yaml")
+    config = load_config(RunConfig, path, args.overrides)
     if args.dry_run:
         sys.stdout.write(dump_config(config))
         return 0
-    out = Path(args.out)
-    check_out(out)
+    if not args.resume:
+        check_out(out)
     task, dev = training_tasks(config)
     for note in task.notes:
-        say(note)
-    say(describe(task) + (f"; {len(dev):,} held out" if dev is not None else ""))
-    with Progress() as progress:
+        _say(note)
+    _say(describe(task) + (f"; {len(dev):,} held out" if dev is not None else ""))
+    signals = _Signals()
+    with signals, Progress(quiet=not is_main_process()) as progress:
+
+        def report(stage: str, done: int, of: int, metrics: dict[str, float]) -> None:
+            signals.updates_run = signals.updates_run or stage == "compile"
+            progress.report(stage, done, of, metrics)
+
         fit = partial(fit_on_dev, beam_widths=config.dev.beam_widths)
-        train(config, task, out, progress.report, dev, fit)
-    facts, last = read_metrics(out / "metrics.jsonl")
+        try:
+            train(config, task, out, report, dev, fit, start, signals.asked)
+        except Stopped as stopped:
+            _say(f"{stopped}; go on with: qrag train --out {shlex.quote(str(out))} --resume")
+            return signals.exit_code
+    if is_main_process():
+        _say_result(args, config, out, has_dev=dev is not None)
+    return 0
+
+
+def _find_start(out: Path) -> Checkpoint | None:
+    """The newest whole checkpoint of a run folder; says which one, which were damaged, and where there is none yet."""
+    step, skipped = newest_valid_step(out)
+    for fault in skipped:
+        _say(f"damaged and skipped: {fault}")
+    if step is None:
+        _say(f"{out}: no checkpoint yet: starting with the first update")
+        return None
+    _say(f"{out}: going on after update {step:,}")
+    return load_checkpoint(out, step=step, groups=())
+
+
+class _Signals:
+    """SIGTERM and Ctrl-C ask a run to save and end, once updates run; before that, and a second time, they end it."""
+
+    def __init__(self) -> None:
+        self.updates_run = False
+        self.exit_code = 0
+        self._before: dict[int, Any] = {}
+
+    def asked(self) -> bool:
+        """Whether a signal came."""
+        return self.exit_code > 0
+
+    def __enter__(self) -> "_Signals":
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: object) -> None:
+        if self.asked() or not self.updates_run:
+            raise KeyboardInterrupt
+        self.exit_code = 128 + number  # what a shell reports for it
+        _say("stopping after this update; once more to stop at once, without saving")
+
+
+def _say(text: str) -> None:
+    if is_main_process():
+        say(text)
+
+
+def _say_result(args: argparse.Namespace, config: RunConfig, out: Path, has_dev: bool) -> None:
+    """What came out, on stderr; with --json the last metrics on stdout."""
+    facts, last = read_metrics(out)
     if facts.get("num_texts_cut"):
         say(
             f"{facts['num_texts_cut']:,} of {facts['num_texts']:,} chunks are longer than model.encoder.window="
@@ -55,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.json:
         write_json({"run": str(out), **last})
-    if dev is not None:
+    if has_dev:
         chosen = load_checkpoint(out, groups=()).metadata["dev"]
         say(
             f"held-out questions chose update {chosen['update']:,} (return {chosen['return']:.3f}) and the threshold "
@@ -72,7 +145,6 @@ def run(args: argparse.Namespace) -> int:
     say(f"next: qrag eval {folder} {_EVAL_FLAGS[config.data.task]}")
     if config.data.task != "vectors":
         say(f'      qrag find {folder} FILES... "question"')
-    return 0
 
 
 def describe(task: Task) -> str:
@@ -84,7 +156,7 @@ def describe(task: Task) -> str:
     return line
 
 
-def read_metrics(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Facts about the data and the last logged step, of a metrics.jsonl that a run has just written."""
-    first, *_, last = path.read_text(encoding="utf-8").splitlines()
-    return json.loads(first)["data"], json.loads(last)
+def read_metrics(out: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Facts about the data, and the last logged step with its seconds, of a run folder that has just been written."""
+    first, *_, last = read_lines(out / METRICS)
+    return first["data"], last | {"seconds": read_lines(out / TIMES)[-1]["seconds"]}

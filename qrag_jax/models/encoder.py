@@ -1,11 +1,15 @@
 """Text encoders in flax linen: embeddings, post-norm layers, pooling. BERT, RoBERTa, XLM-RoBERTa and MPNet.
 
+Parameters are float32. `Compute` says what the layers compute in: with bfloat16 the matrix products are bfloat16, while
+softmax, norms' statistics, pooling and the vectors that come out stay float32.
+
 There is no dropout: training and inference run the same deterministic function (the authors of Q-RAG left dropout on
 in policy, critic and target; ours is off everywhere).
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
@@ -24,39 +28,58 @@ _MASKED_LOGIT = -1e30
 _SMALLEST_SQUARED_NORM = 1e-24
 
 
+@dataclass(frozen=True)
+class Compute:
+    """How a network computes, which changes no parameter.
+
+    Attributes:
+        dtype: of matrix products and activations; parameters, optimiser and what comes out of a tower are float32.
+        remat: recompute each encoder layer in the backward pass, in place of keeping its activations.
+    """
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    remat: bool = False
+
+
+FLOAT32 = Compute()
+
+
 class EncoderLayer(nn.Module):
     """One post-norm transformer layer: `x = LN(x + attention(x)); x = LN(x + mlp(x))`."""
 
     config: EncoderConfig
+    compute: Compute = FLOAT32
 
     @nn.compact
     def __call__(
         self, hidden: Float[Array, "n L d"], valid: Bool[Array, "n L"], bias: Float[Array, "heads L L"] | None = None
     ) -> Float[Array, "n L d"]:
         """Maps token vectors to token vectors; no position attends to an invalid one; `bias` is added to the logits."""
-        config = self.config
+        config, dtype = self.config, self.compute.dtype
         n, length, _ = hidden.shape
         heads = (n, length, config.num_heads, config.hidden_size // config.num_heads)
-        query = nn.Dense(config.hidden_size, name="query")(hidden).reshape(heads)
-        key = nn.Dense(config.hidden_size, name="key")(hidden).reshape(heads)
-        value = nn.Dense(config.hidden_size, name="value")(hidden).reshape(heads)
-        logits = jnp.einsum("nqhc,nkhc->nhqk", query, key) / jnp.sqrt(jnp.float32(heads[-1]))
+        query = nn.Dense(config.hidden_size, dtype=dtype, name="query")(hidden).reshape(heads)
+        key = nn.Dense(config.hidden_size, dtype=dtype, name="key")(hidden).reshape(heads)
+        value = nn.Dense(config.hidden_size, dtype=dtype, name="value")(hidden).reshape(heads)
+        logits = jnp.einsum("nqhc,nkhc->nhqk", query, key, preferred_element_type=jnp.float32)
+        logits = logits / jnp.sqrt(jnp.float32(heads[-1]))
         logits = logits if bias is None else logits + bias
         # A finite constant: a row without any valid token gets uniform weights, so that its gradient is finite.
         weights = jax.nn.softmax(jnp.where(valid[:, None, None, :], logits, _MASKED_LOGIT), axis=-1)
-        mixed = jnp.einsum("nhqk,nkhc->nqhc", weights, value).reshape(hidden.shape)
-        mixed = nn.Dense(config.hidden_size, name="attention_output")(mixed)
-        hidden = _layer_norm(config, "attention_norm")(hidden + mixed)
-        inner = nn.Dense(config.intermediate_size, name="intermediate")(hidden)
+        mixed = jnp.einsum("nhqk,nkhc->nqhc", weights.astype(value.dtype), value).reshape(hidden.shape)
+        mixed = nn.Dense(config.hidden_size, dtype=dtype, name="attention_output")(mixed)
+        hidden = _layer_norm(config, dtype, "attention_norm")(hidden + mixed)
+        inner = nn.Dense(config.intermediate_size, dtype=dtype, name="intermediate")(hidden)
         inner = jax.nn.gelu(inner, approximate=config.activation == "gelu_tanh")
-        outer = nn.Dense(config.hidden_size, name="output")(inner)
-        return _layer_norm(config, "output_norm")(hidden + outer)
+        outer = nn.Dense(config.hidden_size, dtype=dtype, name="output")(inner)
+        return _layer_norm(config, dtype, "output_norm")(hidden + outer)
 
 
 class Encoder(nn.Module):
     """An encoder without its pooler head: tokens -> vectors of the last layer. Deterministic, no dropout."""
 
     config: EncoderConfig
+    compute: Compute = FLOAT32
 
     def setup(self) -> None:
         """Declares the submodules; their attribute names are the names in the parameter tree."""
@@ -67,8 +90,10 @@ class Encoder(nn.Module):
             self.type_embeddings = _embedding(config.type_vocab_size, config.hidden_size)
         if config.family == "mpnet":
             self.relative_bias = _embedding(NUM_BUCKETS, config.num_heads)
-        self.embeddings_norm = _layer_norm(config)
-        self.layer = [EncoderLayer(config) for _ in range(config.num_layers)]
+        self.embeddings_norm = _layer_norm(config, self.compute.dtype)
+        # prevent_cse matters outside of loops only, and the blocks are one (`encode_in_blocks`).
+        layer = nn.remat(EncoderLayer, prevent_cse=False) if self.compute.remat else EncoderLayer
+        self.layer = [layer(config, self.compute) for _ in range(config.num_layers)]
 
     def __call__(self, tokens: Int[Array, "n L"], valid: Bool[Array, "n L"]) -> Float[Array, "n L d"]:
         """Encodes padded token rows.
@@ -107,9 +132,9 @@ class Encoder(nn.Module):
         return hidden
 
 
-def _layer_norm(config: EncoderConfig, name: str | None = None) -> nn.LayerNorm:
+def _layer_norm(config: EncoderConfig, dtype: str, name: str | None = None) -> nn.LayerNorm:
     # E[x^2] - E[x]^2 loses digits against the reference; the two-pass variance costs nothing measurable.
-    return nn.LayerNorm(epsilon=config.layer_norm_eps, use_fast_variance=False, name=name)
+    return nn.LayerNorm(epsilon=config.layer_norm_eps, dtype=dtype, use_fast_variance=False, name=name)
 
 
 def _embedding(num_rows: int, size: int) -> nn.Embed:
@@ -137,8 +162,9 @@ def pool(
 ) -> Float[Array, "n d"]:
     """One vector a row: `mean_i hidden_i` over valid positions or `hidden_0`, then optionally `x / max(|x|, 1e-12)`.
 
-    A row without valid tokens is the zero vector, with a zero gradient.
+    A row without valid tokens is the zero vector, with a zero gradient. The sums and the result are float32.
     """
+    hidden = hidden.astype(jnp.float32)
     weights = valid.astype(hidden.dtype)
     if pooling == "mean":
         count = jnp.maximum(weights.sum(axis=1, keepdims=True), 1)
@@ -178,6 +204,7 @@ def encode_in_blocks(
     tokens: Int[Array, "n L"],
     lengths: Int[Array, "n"],
     tokens_per_block: int = TOKENS_PER_BLOCK,
+    compute: Compute = FLOAT32,
 ) -> Float[Array, "n d"]:
     """The values of `encode`, computed block after block of about `tokens_per_block` tokens (`lax.map`).
 
@@ -187,10 +214,10 @@ def encode_in_blocks(
     """
     n, width = tokens.shape
     # Embedded outside of the blocks: each block's gradient of the table would be as large as the whole vocabulary.
-    hidden = Encoder(config).apply({"params": params}, tokens, method="embed")
+    hidden = Encoder(config, compute).apply({"params": params}, tokens, method="embed")
     order = jnp.argsort(lengths)
     pooled = _map_blocks(
-        lambda rows, row_lengths: _pooled_layers(config, params, rows, row_lengths),
+        lambda rows, row_lengths: _pooled_layers(config, compute, params, rows, row_lengths),
         hidden[order],  # type: ignore[index]
         lengths[order],
         max(1, min(n, tokens_per_block // width)),
@@ -198,13 +225,14 @@ def encode_in_blocks(
     return pooled[jnp.argsort(order)]
 
 
-def _pooled_layers(config: EncoderConfig, params: Params, hidden: Array, lengths: Array) -> Array:
+def _pooled_layers(config: EncoderConfig, compute: Compute, params: Params, hidden: Array, lengths: Array) -> Array:
     """Layers and pooling of embedded rows, at the smallest of a few widths that holds the longest row."""
 
     def at_width(width: int) -> Callable[[Params, Array, Array], Array]:
         def run(params: Params, hidden: Array, lengths: Array) -> Array:
             valid = valid_tokens(lengths, width)
-            mixed = Encoder(config).apply({"params": params}, hidden[:, :width], valid, method="contextualise")
+            encoder = Encoder(config, compute)
+            mixed = encoder.apply({"params": params}, hidden[:, :width], valid, method="contextualise")
             return pool(mixed, valid, config.pooling, config.normalize)  # type: ignore[arg-type]
 
         # Recomputed in the backward pass: kept activations would be those of all widths, zeros for the ones not taken

@@ -14,6 +14,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
+from qrag_jax.models.encoder import FLOAT32, Compute
 from qrag_jax.models.network import Network, VectorRows
 from qrag_jax.types import UsageError
 
@@ -49,19 +50,21 @@ class LatentState(nn.Module):
     """Question and taken chunks, as vectors in document order -> one state vector."""
 
     config: LatentConfig
+    dtype: str = "float32"
 
     @nn.compact
     def __call__(
         self, question: Float[Array, "batch vector"], chunks: Float[Array, "batch taken vector"]
     ) -> Float[Array, "batch dim"]:
         """Encodes a batch of states that hold the same number of chunks."""
-        c = self.config
-        question_token = nn.Dense(c.width, name="question_in")(question)[:, None]
-        chunk_tokens = nn.Dense(c.width, name="chunk_in")(chunks) + order_code(chunks.shape[1], c.width)
+        c, dtype = self.config, self.dtype
+        question_token = nn.Dense(c.width, dtype=dtype, name="question_in")(question)[:, None]
+        chunk_tokens = nn.Dense(c.width, dtype=dtype, name="chunk_in")(chunks)
+        chunk_tokens = chunk_tokens + order_code(chunks.shape[1], c.width).astype(chunk_tokens.dtype)
         x = jnp.concatenate([question_token, chunk_tokens], axis=1)
         for layer in range(c.num_layers):
-            x = Block(c.width, c.num_heads, name=f"layer_{layer}")(x)
-        return _out(c, question)(nn.LayerNorm(name="final_norm")(x[:, 0]))
+            x = Block(c.width, c.num_heads, dtype, name=f"layer_{layer}")(x)
+        return _out(c, dtype, question)(nn.LayerNorm(dtype=dtype, name="final_norm")(x[:, 0]))
 
 
 class Block(nn.Module):
@@ -69,35 +72,39 @@ class Block(nn.Module):
 
     width: int
     num_heads: int
+    dtype: str = "float32"
 
     @nn.compact
     def __call__(self, x: Float[Array, "batch tokens width"]) -> Float[Array, "batch tokens width"]:
         """Self-attention and MLP, each with a residual."""
-        y = nn.LayerNorm(name="attention_norm")(x)
-        x = x + nn.MultiHeadDotProductAttention(self.num_heads, name="attention")(y)
-        y = nn.LayerNorm(name="mlp_norm")(x)
-        y = nn.Dense(4 * self.width, name="mlp_in")(y)
-        return x + nn.Dense(self.width, name="mlp_out")(nn.gelu(y))
+        dtype = self.dtype
+        y = nn.LayerNorm(dtype=dtype, name="attention_norm")(x)
+        x = x + nn.MultiHeadDotProductAttention(self.num_heads, dtype=dtype, name="attention")(y)
+        y = nn.LayerNorm(dtype=dtype, name="mlp_norm")(x)
+        y = nn.Dense(4 * self.width, dtype=dtype, name="mlp_in")(y)
+        return x + nn.Dense(self.width, dtype=dtype, name="mlp_out")(nn.gelu(y))
 
 
 class LatentAction(nn.Module):
     """A chunk's vector -> its action vector."""
 
     config: LatentConfig
+    dtype: str = "float32"
 
     @nn.compact
     def __call__(self, chunks: Float[Array, "rows vector"]) -> Float[Array, "rows dim"]:
         """Encodes every row alone."""
-        x = nn.gelu(nn.Dense(self.config.action_hidden, name="hidden")(chunks))
-        return _out(self.config, chunks)(x)
+        x = nn.gelu(nn.Dense(self.config.action_hidden, dtype=self.dtype, name="hidden")(chunks))
+        return _out(self.config, self.dtype, chunks)(x)
 
 
-def _out(config: LatentConfig, vectors: Float[Array, "n vector"]) -> Callable[[Array], Array]:
-    """The last layer of a tower; of a residual one a correction of `vectors`, zero at first."""
+def _out(config: LatentConfig, dtype: str, vectors: Float[Array, "n vector"]) -> Callable[[Array], Array]:
+    """The last layer of a tower, to float32; of a residual one a correction of `vectors`, zero at first."""
     if not config.residual:
-        return nn.Dense(config.dim, name="out")
-    correction = nn.Dense(config.dim, name="out", kernel_init=nn.initializers.zeros_init())
-    return lambda x: vectors + correction(x)
+        out = nn.Dense(config.dim, dtype=dtype, name="out")
+        return lambda x: out(x).astype(jnp.float32)
+    correction = nn.Dense(config.dim, dtype=dtype, name="out", kernel_init=nn.initializers.zeros_init())
+    return lambda x: vectors + correction(x).astype(jnp.float32)
 
 
 def order_code(num_chunks: int, width: int) -> np.ndarray:
@@ -108,7 +115,10 @@ def order_code(num_chunks: int, width: int) -> np.ndarray:
 
 
 def make_latent_network(
-    config: LatentConfig, mean: Float[np.ndarray, " vector"], std: Float[np.ndarray, " vector"]
+    config: LatentConfig,
+    mean: Float[np.ndarray, " vector"],
+    std: Float[np.ndarray, " vector"],
+    compute: Compute = FLOAT32,
 ) -> Network:
     """Latent towers over vectors that are standardised with the given constants.
 
@@ -116,6 +126,7 @@ def make_latent_network(
         config: sizes.
         mean: mean of the training vectors.
         std: their standard deviation per component.
+        compute: precision; these towers are too small for `remat` to matter.
 
     Raises:
         ValueError: a component of `std` is not positive.
@@ -129,7 +140,7 @@ def make_latent_network(
         raise UsageError(
             f"model.latent.residual=true needs model.latent.dim={len(mean)}, the width of the vectors, got {config.dim}"
         )
-    state, action = LatentState(config), LatentAction(config)
+    state, action = LatentState(config, compute.dtype), LatentAction(config, compute.dtype)
     # Fresh Q values are moderate: inner products of random vectors, or of standardised ones (then about a cosine).
     scale = np.float32(1 / config.dim if config.residual else config.dim**-0.5)
 

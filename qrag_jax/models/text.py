@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from qrag_jax.models.encoder import EncoderConfig, encode_in_blocks
+from qrag_jax.models.encoder import FLOAT32, Compute, EncoderConfig, encode_in_blocks
 from qrag_jax.models.network import Network, PyTree, TokenRows
+from qrag_jax.sharding import map_rows
 from qrag_jax.types import UsageError
 
 
@@ -60,6 +61,7 @@ def make_text_network(
     scale: float = 1.0,
     chunk_window: int = 64,
     tokens_per_block: int = 1024,
+    compute: Compute = FLOAT32,
 ) -> Network:
     """Text towers over one encoder architecture, each with its own weights.
 
@@ -70,11 +72,15 @@ def make_text_network(
         scale: constant that divides every tower's vectors (the authors: 10).
         chunk_window: most tokens that one taken chunk adds to the state.
         tokens_per_block: inner batch of the encoder; about 1,024 on CPU, large on accelerators.
+        compute: precision and recomputation.
     """
     factor = 1.0 / scale
 
+    def encode_rows(params: PyTree, tokens: Array, lengths: Array) -> Array:
+        return factor * encode_in_blocks(config, params, tokens, lengths, tokens_per_block, compute)
+
     def encode(params: PyTree, tokens: Array, lengths: Array) -> Array:
-        return factor * encode_in_blocks(config, params, tokens, lengths, tokens_per_block)
+        return map_rows(encode_rows, params, tokens, lengths)
 
     def make_params(key: Array) -> PyTree:
         start = init(key)

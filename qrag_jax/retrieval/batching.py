@@ -1,5 +1,6 @@
 """From contexts of text ids to the arrays of a batch: distinct chunks once, in static shapes."""
 
+import jax
 import numpy as np
 from flax import struct
 
@@ -57,9 +58,9 @@ class Packer:
     least, and costs one compilation, so a run compiles a handful of times at most.
     """
 
-    def __init__(self, multiple: int = 128):
-        """Args: multiple, what the number of rows is rounded up to."""
-        self.capacity = 0
+    def __init__(self, multiple: int = 128, capacity: int = 0):
+        """Args: multiple, what the number of rows is rounded up to; capacity, the number of rows to begin with."""
+        self.capacity = capacity
         self._multiple = multiple
 
     def __call__(
@@ -97,6 +98,31 @@ class Packer:
             gold=contexts.gold & valid,
             env=np.arange(first_env, first_env + size, dtype=np.int32),
         )
+
+
+    def stack(self, contexts: Contexts, indices: np.ndarray, lengths: np.ndarray, num_parts: int) -> Sample:
+        """Packs one batch as parts of equal size, each with distinct chunks of its own.
+
+        Args:
+            contexts: the batch.
+            indices: int [batch, chunks].
+            lengths: int [batch].
+            num_parts: divides the size of the batch.
+
+        Returns:
+            A sample whose arrays have one more axis in front, of `num_parts`.
+        """
+        size = len(contexts.questions) // num_parts
+        parts = [slice(first, first + size) for first in range(0, len(contexts.questions), size)]
+
+        def pack(part: slice) -> Sample:
+            cut = Contexts(contexts.questions[part], contexts.chunks[part], contexts.gold[part])
+            return self(cut, indices[part], lengths[part], part.start)
+
+        samples = [pack(part) for part in parts]
+        if any(len(sample.distinct) < self.capacity for sample in samples):  # a later part needed more rows
+            samples = [pack(part) for part in parts]
+        return jax.tree.map(lambda *arrays: np.stack(arrays), *samples)
 
 
 def stretched_indices(rng: np.random.Generator, valid: np.ndarray, stretch: float) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ import numpy as np
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.config import config_from_dict
 from qrag_jax.models.embedder import default_tokens_per_block, make_embedder
-from qrag_jax.models.encoder import EncoderConfig, init_encoder
+from qrag_jax.models.encoder import Compute, EncoderConfig, init_encoder
 from qrag_jax.models.hf_config import read_encoder_config
 from qrag_jax.models.latent import LatentConfig, make_latent_network
 from qrag_jax.models.network import Network, PyTree, TokenRows, VectorRows
@@ -76,6 +76,7 @@ class ModelConfig:
         latent: sizes of the latent towers.
         state_chunk_window: text mode: most tokens that one taken chunk adds to the state.
         scale: text mode: constant that divides the vectors of both towers.
+        compute: precision of the towers and recomputation in the backward pass.
     """
 
     mode: Literal["latent", "text"] = "latent"
@@ -83,6 +84,7 @@ class ModelConfig:
     latent: LatentConfig = field(default_factory=LatentConfig)
     state_chunk_window: int = 64
     scale: float = 10.0
+    compute: Compute = field(default_factory=Compute)
 
     def __post_init__(self) -> None:
         if self.state_chunk_window < 2:
@@ -227,6 +229,11 @@ def retriever_files(retriever: Retriever) -> dict[str, bytes]:
         return {f"encoder/{name.as_posix()}": (Path(folder) / name).read_bytes() for name in kept}
 
 
+def params_group(about: Mapping[str, Any]) -> str:
+    """Which parameters of a checkpoint with such metadata are its result."""
+    return "best_params" if "dev" in about else "params"
+
+
 def load_retriever(folder: str | Path, step: int | None = None) -> Retriever:
     """The retriever of a run folder; needs nothing but that folder.
 
@@ -236,8 +243,8 @@ def load_retriever(folder: str | Path, step: int | None = None) -> Retriever:
         UsageError: no such folder or step.
         InputError: a damaged or foreign checkpoint.
     """
-    group = "params" if "dev" not in load_checkpoint(folder, step=step, groups=()).metadata else "best_params"
-    saved = load_checkpoint(folder, step=step, groups=(group, "constants"))
+    saved = load_checkpoint(folder, step=step, groups=lambda about: (params_group(about), "constants"))
+    group = params_group(saved.metadata)
     source = str(saved.folder / "config.yaml")
     model = config_from_dict(ModelConfig, saved.config.get("model", {}), source)
     env = config_from_dict(EnvConfig, saved.config.get("env", {}), source)
@@ -274,7 +281,7 @@ def _make_encoder(spec: EncoderSpec, texts: Sequence[str], key: jax.Array) -> Lo
 
 def _network(model: ModelConfig, encoder: LoadedEncoder | None, constants: Mapping[str, np.ndarray]) -> Network:
     if model.mode == "latent":
-        return make_latent_network(model.latent, constants["mean"], constants["std"])
+        return make_latent_network(model.latent, constants["mean"], constants["std"], model.compute)
     assert encoder is not None
     return make_text_network(
         encoder.config,
@@ -283,6 +290,7 @@ def _network(model: ModelConfig, encoder: LoadedEncoder | None, constants: Mappi
         model.scale,
         model.state_chunk_window,
         default_tokens_per_block(),
+        model.compute,
     )
 
 

@@ -1,9 +1,12 @@
 """Scores of held-out questions during training: they say which update's parameters are kept."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from qrag_jax.models.network import PyTree
 from qrag_jax.retrieval.batching import Contexts, Packer, Sample, materialise
@@ -11,12 +14,30 @@ from qrag_jax.retrieval.env import rollout
 from qrag_jax.retrieval.policy import make_greedy
 from qrag_jax.retrieval.retriever import Retriever
 from qrag_jax.retrieval.tasks import Task
+from qrag_jax.sharding import MeshConfig, make_mesh, place, replicated, split_rows
 from qrag_jax.types import InputError
 
 DevScore = Callable[[PyTree], float]
 
 
-def make_dev_score(retriever: Retriever, task: Task, batch_size: int, seed: int) -> DevScore:
+class Best:
+    """The parameters that did best on held-out queries so far."""
+
+    def __init__(self, score: DevScore):
+        """Args: score, of parameters, as `make_dev_score` gives it."""
+        self.params: PyTree = None
+        self.update, self.value = 0, -np.inf
+        self._score = score
+
+    def offer(self, params: PyTree, update: int) -> float:
+        """Scores parameters and keeps a copy of them (the update reuses their buffers) if none were better."""
+        value = self._score(params)
+        if value >= self.value:
+            self.params, self.update, self.value = jax.tree.map(jnp.copy, params), update, value
+        return value
+
+
+def make_dev_score(retriever: Retriever, task: Task, batch_size: int, seed: int, mesh: Mesh | None = None) -> DevScore:
     """Parameters -> mean return of a greedy episode over all queries of a task: completion, and how early.
 
     The contexts are drawn once, so that scores of different updates compare; one shape, compiled once.
@@ -26,6 +47,7 @@ def make_dev_score(retriever: Retriever, task: Task, batch_size: int, seed: int)
         task: held-out queries.
         batch_size: environments of one call.
         seed: of the contexts.
+        mesh: devices that the parameters live on; None is the first one.
 
     Raises:
         InputError: no query, or a context with fewer chunks than picks.
@@ -36,25 +58,27 @@ def make_dev_score(retriever: Retriever, task: Task, batch_size: int, seed: int)
             "raise dev.share, or set it to 0"
         )
     task.check_steps(retriever.env.num_steps)
+    mesh = make_mesh(MeshConfig()) if mesh is None else mesh
     rows, _ = retriever.rows(task.texts, "chunk")
     questions, _ = retriever.rows(task.questions, "question")
-    samples = _samples(task, min(batch_size, len(task)), seed)
-    pools = jax.device_put((rows, questions))
+    samples = _samples(task, min(batch_size, len(task)), seed, mesh)
+    pools = place((rows, questions), replicated(mesh))
 
-    @jax.jit
+    @partial(jax.jit, out_shardings=replicated(mesh))
     def play(params: PyTree, pools: PyTree, sample: Sample) -> jax.Array:
         batch = materialise(pools[0], pools[1], sample)
         played = rollout(retriever.network, params, batch, jax.random.key(0), make_greedy(), retriever.env)
         return played.rewards.sum(1)
 
     def score(params: PyTree) -> float:
-        returns = np.concatenate([play(params, pools, sample) for sample in samples])
+        with jax.set_mesh(mesh):
+            returns = np.concatenate([np.asarray(play(params, pools, sample)) for sample in samples])
         return float(returns[: len(task)].mean())
 
     return score
 
 
-def _samples(task: Task, size: int, seed: int) -> Sequence[Sample]:
+def _samples(task: Task, size: int, seed: int, mesh: Mesh) -> Sequence[Sample]:
     """All queries in batches of one shape, the last one filled up with the last query."""
     contexts = task.contexts(np.arange(len(task)), np.random.default_rng([seed, 6]))
     parts = [np.minimum(np.arange(first, first + size), len(task) - 1) for first in range(0, len(task), size)]
@@ -62,4 +86,5 @@ def _samples(task: Task, size: int, seed: int) -> Sequence[Sample]:
     packer = Packer()
     for part in cut:  # until the shape holds every batch
         packer(part)
-    return [packer(part) for part in cut]
+    sharding = replicated(mesh) if size % mesh.size else split_rows(mesh)
+    return [place(packer(part), sharding) for part in cut]

@@ -36,6 +36,7 @@ class LearnerConfig:
         target_network: value next states with the EMA parameters; False uses the online ones.
         tau: share of the online parameters in each target step.
         soft_trace: add `-alpha log pi` of the next action to the sampled part of the return.
+        accumulate: parts that a batch is played in, one after the other, for less memory; the gradient is their mean.
         reencode: encode the chosen pairs a second time for the gradient, in place of keeping the whole rollout's
             activations; same values, less memory.
         learning_rate: schedule of the optimiser.
@@ -59,6 +60,7 @@ class LearnerConfig:
     target_network: bool = True
     tau: float = 0.05
     soft_trace: bool = False
+    accumulate: int = 1
     reencode: bool = False
     learning_rate: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(2e-3, 0.0, warmup=0.02))
     temperature: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(0.03, 0.001))
@@ -81,6 +83,8 @@ class LearnerConfig:
                 raise UsageError(f"{name}={getattr(self, name)} must be above 0")
         if not self.weight_decay >= 0:
             raise UsageError(f"weight_decay={self.weight_decay} must be at least 0")
+        if self.accumulate < 1:
+            raise UsageError(f"accumulate={self.accumulate} must be at least 1")
         if self.top_k_actions is not None and self.top_k_actions < 1:
             raise UsageError(f"top_k_actions={self.top_k_actions} must be at least 1, or null for all chunks")
         if min(self.temperature.start, self.temperature.end) <= 0 or self.temperature.warmup:
@@ -101,7 +105,10 @@ class LearnerState:
 
 
 class Learner(NamedTuple):
-    """`init(params, key) -> state` and `update(state, batch) -> (state, metrics)`; jit `update` with donation."""
+    """`init(params, key) -> state` and `update(state, batch) -> (state, metrics)`; jit `update` with donation.
+
+    With `accumulate` above 1 the arrays of a batch have one more axis in front, of as many parts.
+    """
 
     init: Callable[[PyTree, jax.Array], LearnerState]
     update: Callable[[LearnerState, Batch], tuple[LearnerState, dict[str, jax.Array]]]
@@ -205,12 +212,16 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
         now = jnp.asarray(alpha(state.step)), jnp.asarray(epsilon(state.step))
         key = jax.random.fold_in(state.key, state.step)
 
-        def loss(params: PyTree) -> tuple[jax.Array, dict[str, jax.Array]]:
+        def loss(params: PyTree, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
             if config.objective == "sft":
                 return trajectory_loss(network, params, batch, key, env)
             return q_loss(network, params, state.target_params, batch, key, *now, env, config)
 
-        (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)
+        def play(batch: Batch) -> tuple[dict[str, jax.Array], PyTree]:
+            (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(state.params, batch)
+            return metrics, gradient
+
+        metrics, gradient = play(batch) if config.accumulate == 1 else _mean_over_parts(play, batch)
         # optax mixes Python floats of other types, which strict promotion refuses.
         with jax.numpy_dtype_promotion("standard"):
             step, opt_state = optimiser.update(gradient, state.opt_state, state.params)
@@ -222,6 +233,14 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
         return LearnerState(params, target, opt_state, state.step + 1, state.key), metrics
 
     return Learner(init, update)
+
+
+def _mean_over_parts(play: Callable[[Batch], tuple[dict, PyTree]], parts: Batch) -> tuple[dict, PyTree]:
+    """Mean of `play(part)` over the parts of a batch, one after the other, in the memory of one."""
+    shapes = jax.eval_shape(play, jax.tree.map(lambda x: x[0], parts))
+    zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    total, _ = jax.lax.scan(lambda total, part: (jax.tree.map(jnp.add, total, play(part)), None), zero, parts)
+    return jax.tree.map(lambda x: x / jax.tree.leaves(parts)[0].shape[0], total)
 
 
 def _check(env: EnvConfig, config: LearnerConfig, dim: int) -> None:

@@ -18,6 +18,7 @@ from qrag_jax.retrieval.batching import Packer, Sample, stretched_indices
 from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.retriever import ModelConfig
 from qrag_jax.retrieval.tasks import Task, examples_task, hidden_stories_tasks, subset, vectors_task
+from qrag_jax.sharding import MeshConfig
 from qrag_jax.train.q_learner import LearnerConfig
 from qrag_jax.types import Example, UsageError
 
@@ -43,7 +44,7 @@ class DataConfig:
         shared_haystack: the contexts of a batch share a pool of this many noise sentences, so that fewer distinct
             chunks are embedded; null draws freely.
         stretch: positions are drawn as if a context were a sample of a document up to this many times as long.
-        batch_size: environments of an update.
+        batch_size: environments of an update. Questions come in shuffled epochs, each once in every epoch.
     """
 
     task: Literal["worlds", "babi", "jsonl", "multihop", "vectors"] = "worlds"
@@ -107,7 +108,11 @@ class RunConfig:
         seed: root of all randomness: parameters, worlds, contexts, exploration.
         num_updates: optimiser steps.
         log_every: updates between two lines of metrics.jsonl.
-        save_every: updates between two checkpoints; null saves at the end only.
+        save_every: updates between two checkpoints; null is a tenth of the run. A run that is killed loses at most as
+            many.
+        keep: checkpoints that stay, the newest ones.
+        tensorboard: also write TensorBoard event files, into the run's folder `tensorboard`.
+        mesh: the devices that a run uses.
         data: what to train on.
         dev: what to hold out of it.
         model: the towers.
@@ -119,6 +124,9 @@ class RunConfig:
     num_updates: int = 5000
     log_every: int = 50
     save_every: int | None = None
+    keep: int = 3
+    tensorboard: bool = False
+    mesh: MeshConfig = field(default_factory=MeshConfig)
     data: DataConfig = field(default_factory=DataConfig)
     dev: DevConfig = field(default_factory=DevConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -131,7 +139,19 @@ class RunConfig:
         if self.num_updates < 1 or self.log_every < 1:
             raise UsageError(f"num_updates={self.num_updates} and log_every={self.log_every} must be at least 1")
         if self.save_every is not None and self.save_every < 1:
-            raise UsageError(f"save_every={self.save_every} must be at least 1, or null to save at the end only")
+            raise UsageError(f"save_every={self.save_every} must be at least 1, or null for a tenth of the run")
+        if self.keep < 1:
+            raise UsageError(f"keep={self.keep} must be at least 1")
+        if self.data.batch_size % (self.mesh.size * self.learner.accumulate):
+            raise UsageError(
+                f"data.batch_size={self.data.batch_size} must be a multiple of mesh.data={self.mesh.data} x mesh.fsdp="
+                f"{self.mesh.fsdp} x learner.accumulate={self.learner.accumulate}: each device plays as many episodes"
+            )
+
+    @property
+    def save_interval(self) -> int:
+        """Updates between two checkpoints."""
+        return self.save_every or max(1, self.num_updates // 10)
 
 
 def training_tasks(config: RunConfig) -> tuple[Task, Task | None]:
@@ -260,12 +280,28 @@ def _at_most(task: Task, config: RunConfig) -> Task:
 
 
 def make_sampler(task: Task, packer: Packer, config: RunConfig) -> Callable[[int], Sample]:
-    """Step number -> its batch: a function of the seed and the step alone, so that a resumed run draws the same."""
-    data = config.data
+    """Step number -> its batch: a function of the seed and the step alone, so that a resumed run draws the same.
+
+    With `learner.accumulate` above 1 the arrays of a sample have one more axis in front, of as many parts.
+    """
+    data, num_parts = config.data, config.learner.accumulate
 
     def sample(step: int) -> Sample:
         rng = np.random.default_rng([config.seed, 2, step])
-        contexts = task.contexts(rng.integers(len(task), size=data.batch_size), rng)
-        return packer(contexts, *stretched_indices(rng, contexts.chunks >= 0, data.stretch))
+        contexts = task.contexts(epoch_order(config.seed, len(task), step * data.batch_size, data.batch_size), rng)
+        indices, lengths = stretched_indices(rng, contexts.chunks >= 0, data.stretch)
+        if num_parts == 1:
+            return packer(contexts, indices, lengths)
+        return packer.stack(contexts, indices, lengths, num_parts)
 
     return sample
+
+
+def epoch_order(seed: int, num_queries: int, first: int, size: int) -> np.ndarray:
+    """Queries at places `first` to `first + size` of endless epochs, each a shuffle of its own, int64 [size]."""
+    places = np.arange(first, first + size)
+    chosen = np.empty(size, np.int64)
+    for epoch in range(first // num_queries, (first + size - 1) // num_queries + 1):
+        here = places // num_queries == epoch
+        chosen[here] = np.random.default_rng([seed, 7, epoch]).permutation(num_queries)[places[here] % num_queries]
+    return chosen

@@ -1,0 +1,149 @@
+"""Where arrays live on many devices: a mesh from the config, data parallel and FSDP as shardings, several processes.
+
+The update is one jitted function; XLA splits it along the shardings that its arguments have. A batch is split over all
+devices of the mesh. With `fsdp` above 1 parameters, target and optimiser state are split too, each array along its
+longest axis that divides, and gathered where they are used.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from qrag_jax.types import UsageError
+
+PyTree = Any
+AXES = ("data", "fsdp")
+_SMALLEST_SPLIT = 2**12  # an array with fewer elements stays whole: splitting it costs more than it saves
+
+
+@dataclass(frozen=True)
+class MeshConfig:
+    """How many devices a run uses, and for what. The result does not depend on it but for rounding.
+
+    Attributes:
+        data: groups of devices; each has all parameters and a share of the batch.
+        fsdp: devices of a group; they split the parameters and the optimiser's state, and the batch further.
+    """
+
+    data: int = 1
+    fsdp: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.data, self.fsdp) < 1:
+            raise UsageError(f"mesh.data={self.data} and mesh.fsdp={self.fsdp} must be at least 1")
+
+    @property
+    def size(self) -> int:
+        """Devices in all."""
+        return self.data * self.fsdp
+
+
+def start_processes(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
+    """Joins the processes of a run, before anything else touches a device.
+
+    Args:
+        coordinator: `HOST:PORT` of process 0; None asks the cluster (SLURM, Open MPI, Kubernetes, TPU pods).
+        num_processes: processes in all; None asks the cluster.
+        process_id: number of this one; None asks the cluster.
+
+    Raises:
+        UsageError: no cluster is found, or the processes do not meet.
+    """
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")  # read on CPU only
+    try:
+        jax.distributed.initialize(coordinator, num_processes, process_id)
+    except (ValueError, RuntimeError) as error:
+        raise UsageError(
+            f"cannot start process {process_id} of {num_processes} at {coordinator}: {error}. Give --coordinator "
+            "HOST:PORT, --num_processes and --process_id, or start the run by srun, mpirun or on a TPU pod"
+        ) from error
+
+
+def is_main_process() -> bool:
+    """Whether this process writes logs and speaks; True where there is only one."""
+    return jax.process_index() == 0
+
+
+def make_mesh(config: MeshConfig) -> Mesh:
+    """The mesh of a run, with the axes `data` and `fsdp`.
+
+    Raises:
+        UsageError: more devices than there are, or not all devices of a run of several processes.
+    """
+    devices = jax.devices()
+    if config.size > len(devices):
+        raise UsageError(
+            f"mesh.data={config.data} x mesh.fsdp={config.fsdp} needs {config.size} devices, here are {len(devices)} "
+            f"({devices[0].platform})"
+        )
+    if jax.process_count() > 1 and config.size != len(devices):
+        raise UsageError(
+            f"mesh.data={config.data} x mesh.fsdp={config.fsdp} must use all {len(devices)} devices of the "
+            f"{jax.process_count()} processes"
+        )
+    return jax.make_mesh(
+        (config.data, config.fsdp), AXES, axis_types=(AxisType.Auto,) * 2, devices=devices[: config.size]
+    )
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """Every device has the whole array."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def split_rows(mesh: Mesh, axis: int = 0) -> NamedSharding:
+    """Every device has a share of the rows, which stand on the given axis."""
+    return NamedSharding(mesh, PartitionSpec(*[None] * axis, AXES))
+
+
+def state_shardings(mesh: Mesh, state: PyTree) -> PyTree:
+    """Where each array of a training state lives.
+
+    Args:
+        mesh: of the run.
+        state: arrays or their shapes (`jax.eval_shape`).
+    """
+
+    def of(leaf: Any) -> NamedSharding:
+        ways = mesh.shape["fsdp"]
+        axes = [axis for axis, size in enumerate(leaf.shape) if size % ways == 0]
+        if ways == 1 or not axes or math.prod(leaf.shape) < _SMALLEST_SPLIT:
+            return replicated(mesh)
+        longest = max(axes, key=lambda axis: leaf.shape[axis])
+        return NamedSharding(mesh, PartitionSpec(*[None] * longest, "fsdp"))
+
+    return jax.tree.map(of, state)
+
+
+def place(tree: PyTree, sharding: NamedSharding) -> PyTree:
+    """Host arrays, the same in every process, as global arrays of which each device holds its share."""
+    if sharding.is_fully_addressable:
+        return jax.device_put(tree, sharding)
+    return jax.tree.map(lambda x: jax.make_array_from_callback(np.shape(x), sharding, np.asarray(x).__getitem__), tree)
+
+
+def to_host(tree: PyTree, mesh: Mesh) -> PyTree:
+    """Whole arrays of a tree of global ones, in every process; all processes call it together."""
+    whole = jax.jit(lambda tree: tree, out_shardings=replicated(mesh))(tree)
+    return jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), whole)
+
+
+def map_rows(function: Callable[..., jax.Array], shared: PyTree, *rows: jax.Array) -> jax.Array:
+    """`function(shared, *rows) -> [n, ...]`, each device of the surrounding mesh on its own share of the n rows.
+
+    For functions that XLA cannot split by itself, such as loops over blocks of rows. The result is on every device.
+    Without a mesh (`jax.set_mesh`), or where the rows do not divide, the function is called as it is.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or mesh.size == 1 or rows[0].shape[0] % mesh.size:
+        return function(shared, *rows)
+    split = PartitionSpec(AXES)
+    mapped = jax.shard_map(
+        function, mesh=mesh, in_specs=(PartitionSpec(), *[split] * len(rows)), out_specs=split, check_vma=False
+    )
+    return jax.lax.with_sharding_constraint(mapped(shared, *rows), PartitionSpec())

@@ -1,0 +1,94 @@
+"""What a run writes while it trains: metrics that a resumed run repeats bit for bit, times beside them, TensorBoard."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from qrag_jax.types import InputError
+
+METRICS, TIMES = "metrics.jsonl", "times.jsonl"
+
+
+class RunLog:
+    """metrics.jsonl: a line of facts about the data, then one a logged step. times.jsonl: seconds at these steps.
+
+    Metrics hold nothing that depends on the clock, so that a run which was killed and resumed has the same file as one
+    which was not. Seconds run on from those of the interrupted run.
+    """
+
+    def __init__(self, out: Path, facts: Mapping[str, Any], first: int, tensorboard: bool):
+        """Opens the files; what an interrupted run logged after update `first` is cut off, since it comes again.
+
+        Args:
+            out: run folder, made when absent.
+            facts: about the data.
+            first: update that the run starts after; 0 starts anew.
+            tensorboard: also write event files into `out/tensorboard`.
+
+        Raises:
+            InputError: a line of an earlier file is no JSON.
+        """
+        out.mkdir(parents=True, exist_ok=True)
+        self._metrics, self._times = out / METRICS, out / TIMES
+        earlier = [line for line in read_lines(self._metrics) if 0 < line.get("step", 0) <= first] if first else []
+        times = [line for line in read_lines(self._times) if line["step"] <= first] if first else []
+        _rewrite(self._metrics, [{"data": dict(facts)}, *earlier])
+        _rewrite(self._times, times)
+        self._start = time.perf_counter() - (times[-1]["seconds"] if times else 0.0)
+        self._board = _board(out / "tensorboard", first) if tensorboard else None
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Appends a step to all files."""
+        _append(self._metrics, {"step": step, **values})
+        _append(self._times, {"step": step, "seconds": round(time.perf_counter() - self._start, 3)})
+        if self._board is not None:
+            for name, value in values.items():
+                self._board.add_scalar(name, value, step)
+            self._board.flush()
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Objects of a JSON Lines file; none when there is no file. A last line that a kill cut short is left out.
+
+    Raises:
+        InputError: a line that is no JSON object.
+    """
+    if not path.exists():
+        return []
+    lines, found = path.read_text(encoding="utf-8").split("\n"), []
+    for number, line in enumerate(lines[:-1], start=1):  # what follows the last line break is no whole line
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(
+                f"{path}:{number}: not JSON ({error}); remove the line, or the file, and resume"
+            ) from error
+        if not isinstance(value, dict):
+            raise InputError(f"{path}:{number}: expected an object; remove the line, or the file, and resume")
+        found.append(value)
+    return found
+
+
+def _rewrite(path: Path, lines: list[dict[str, Any]]) -> None:
+    """All or nothing: a kill leaves the old file or the new one."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text("".join(_line(line) for line in lines), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _append(path: Path, line: dict[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(_line(line))
+
+
+def _line(line: dict[str, Any]) -> str:
+    return json.dumps(line, allow_nan=False) + "\n"
+
+
+def _board(folder: Path, first: int) -> Any:
+    from tensorboardX import SummaryWriter  # here: it is slow to import, and most runs do without
+
+    return SummaryWriter(str(folder), purge_step=first + 1 if first else None)

@@ -1,0 +1,159 @@
+"""What a run saves, and how it goes on from there: everything that its later updates depend on."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from qrag_jax.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint, require_same_config, save_checkpoint
+from qrag_jax.config import flatten, to_dict
+from qrag_jax.models.network import PyTree
+from qrag_jax.retrieval.batching import Sample
+from qrag_jax.retrieval.tasks import Task
+from qrag_jax.train.dev import Best
+from qrag_jax.train.q_learner import LearnerState
+from qrag_jax.train.run import RunConfig
+from qrag_jax.types import InputError, UsageError
+
+# What may change when a run is resumed: it alters no update. Paths may move; the digest of the data says what they are.
+FREE_FIELDS = ("log_every", "save_every", "keep", "tensorboard", "mesh", "data.paths", "data.haystack")
+GROUPS = tuple(field.name for field in fields(LearnerState))
+
+
+def save_run(
+    out: Path,
+    config: RunConfig,
+    state: LearnerState,
+    constants: Mapping[str, np.ndarray],
+    files: Mapping[str, bytes],
+    about: Mapping[str, Any],
+    best: Best | None = None,
+    fitted: Mapping[str, Any] | None = None,
+) -> Path:
+    """Writes a checkpoint that stands alone: arrays, config, encoder or tokenizer, what it was trained on.
+
+    With held-out queries `best_params` are what `load_retriever` takes, and the metadata say under `dev` which update
+    they are of, their mean return, and what was fitted.
+
+    Args:
+        out: run folder.
+        config: of the run.
+        state: after an update; sharded or not.
+        constants: of the retriever.
+        files: of the retriever (`retriever_files`).
+        about: metadata: the task, and what the sampler needs to go on (`describe_task`, `rows`).
+        best: of held-out queries.
+        fitted: on held-out queries, at the end of the run.
+    """
+    arrays = {name: getattr(state, name) for name in GROUPS} | {"constants": dict(constants)}
+    about = dict(about)
+    if best is not None and best.params is not None:
+        arrays["best_params"] = best.params
+        about["dev"] = {"update": best.update, "return": best.value, **(fitted or {})}
+    return save_checkpoint(out, int(state.step), arrays, to_dict(config), files, about, config.keep)
+
+
+def describe_task(task: Task) -> dict[str, Any]:
+    """Metadata about a training task, with a digest that tells whether a resumed run sees the same data."""
+    digest = hashlib.sha256()
+    for texts in (task.texts, task.questions, task.query_ids):
+        parts = [np.ascontiguousarray(texts).tobytes()] if isinstance(texts, np.ndarray) else map(str.encode, texts)
+        for part in parts:
+            digest.update(len(part).to_bytes(8, "little") + part)
+    return {
+        "task": task.name,
+        "num_questions": len(task),
+        "num_left_out": task.num_left_out,
+        "num_chunks": int(task.sizes.max()),  # of the longest context
+        "data_sha256": digest.hexdigest(),
+    }
+
+
+def check_out(out: Path) -> None:
+    """Refuses a run folder that holds a run already, or is no folder.
+
+    Raises:
+        UsageError: says what is there.
+    """
+    steps = checkpoint_steps(out)
+    if steps:
+        raise UsageError(
+            f"{out}: holds a trained run already (step {steps[-1]}): --resume goes on with it; or choose another --out"
+        )
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out}: is a file: choose another --out")
+
+
+def check_resumable(saved: Checkpoint, config: RunConfig, about: Mapping[str, Any]) -> None:
+    """Refuses to go on with another config or other data than those of the checkpoint.
+
+    Raises:
+        InputError: naming what differs.
+    """
+    there, here = (
+        {name: value for name, value in flatten(tree).items() if not _is_free(name)}
+        for tree in (saved.config, to_dict(config))
+    )
+    require_same_config(there, here, source=str(saved.folder))
+    for name in ("data_sha256", "rows"):
+        if name not in saved.metadata:
+            raise InputError(f"{saved.folder}: metadata.json has no {name}: this run cannot be resumed; train it anew")
+    if saved.metadata["data_sha256"] != about["data_sha256"]:
+        raise InputError(
+            f"{saved.folder}: trained on other data: {saved.metadata['num_questions']} questions of "
+            f"{saved.metadata['task']} there, {about['num_questions']} of {about['task']} here, or other texts among "
+            "them. Give the same files, or another run folder"
+        )
+
+
+def restore_state(saved: Checkpoint, shapes: LearnerState, shardings: LearnerState) -> LearnerState:
+    """The state of a checkpoint on the devices of this run, whatever it was saved on."""
+    arrays = load_checkpoint(saved.folder, _templates(shapes, shardings), groups=GROUPS).arrays
+    return LearnerState(**{name: arrays[name] for name in GROUPS})
+
+
+def restore_best(saved: Checkpoint, best: Best, shapes: PyTree, shardings: PyTree) -> None:
+    """Takes over what held-out queries have chosen so far, if anything."""
+    if "dev" in saved.metadata:
+        template = _with_shardings(shapes, shardings)
+        arrays = load_checkpoint(saved.folder, {"best_params": template}, groups=("best_params",)).arrays
+        best.params, best.update = arrays["best_params"], saved.metadata["dev"]["update"]
+        best.value = saved.metadata["dev"]["return"]
+
+
+def save_batch(out: Path, update: int, metrics: Mapping[str, float], task: Task, sample: Sample) -> Path:
+    """Writes the environments of an update whose loss is not finite, with their texts, as JSON; returns the file."""
+    named = not isinstance(task.texts, np.ndarray)
+    chunk_ids = np.take_along_axis(sample.distinct[..., None, :], np.asarray(sample.chunks), axis=-1)
+    flat = lambda x: np.asarray(x).reshape(-1, *np.shape(x)[sample.chunks.ndim - 1 :])  # noqa: E731
+    rows = zip(flat(sample.questions), flat(chunk_ids), flat(sample.valid), flat(sample.gold), strict=True)
+    environments = [
+        {
+            "question": task.questions[question] if named else int(question),
+            "chunks": [task.texts[i] if named else int(i) for i in ids[valid]],
+            "gold": np.flatnonzero(gold[valid]).tolist(),
+        }
+        for question, ids, valid, gold in rows
+    ]
+    path = out / f"bad_batch_{update}.json"
+    values = {name: str(value) for name, value in metrics.items()}  # JSON has no NaN
+    out.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"update": update, "metrics": values, "environments": environments}, indent=1) + "\n")
+    return path
+
+
+def _is_free(name: str) -> bool:
+    return any(name == free or name.startswith(f"{free}.") for free in FREE_FIELDS)
+
+
+def _templates(shapes: LearnerState, shardings: LearnerState) -> dict[str, PyTree]:
+    return {name: _with_shardings(getattr(shapes, name), getattr(shardings, name)) for name in GROUPS}
+
+
+def _with_shardings(shapes: PyTree, shardings: PyTree) -> PyTree:
+    return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings)

@@ -1,0 +1,55 @@
+"""Tiny runs over texts that take updates of a millisecond: for tests of whole runs."""
+
+from tiny import LATENT
+
+from qrag_jax.models.encoder import Compute
+from qrag_jax.retrieval.env import EnvConfig
+from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig
+from qrag_jax.retrieval.tasks import examples_task
+from qrag_jax.sharding import MeshConfig
+from qrag_jax.train.q_learner import LearnerConfig
+from qrag_jax.train.run import DataConfig, DevConfig, RunConfig
+from qrag_jax.types import Example
+
+NUM_UPDATES = 7
+SCRATCH = EncoderSpec("scratch", num_layers=1, window=8, question_window=6, hidden_size=8, num_heads=2)
+
+
+def make_task(size=10, word="cat"):
+    """Ten questions over contexts of different size: an update of four ends inside an epoch."""
+    names = [f"{a} {word}{b}" for a in ("old", "new", "red") for b in range(6)]
+    return examples_task(
+        "texts",
+        [
+            Example(f"q{i}", f"where is {names[i]}", tuple(f"the {n} is" for n in names[i : i + 4 + i % 3]), (0, 2))
+            for i in range(size)
+        ],
+    )
+
+
+def make_config(mode="text", dtype="float32", devices=1, fsdp=1, accumulate=2, **options):
+    model = ModelConfig(mode=mode, encoder=SCRATCH, latent=LATENT, state_chunk_window=6, compute=Compute(dtype))
+    size = max(4, 2 * devices * fsdp)
+    fixed = {
+        "num_updates": NUM_UPDATES,
+        "log_every": 2,
+        "save_every": 2,
+        "env": EnvConfig(num_steps=2, fact_reward=0.1),
+        "data": DataConfig(task="jsonl", paths=("given",), batch_size=size, stretch=3.0),
+        "dev": DevConfig(share=0.2, every=3),
+        "model": model,
+        "mesh": MeshConfig(devices, fsdp),
+        "learner": LearnerConfig(accumulate=accumulate),
+    }
+    return RunConfig(**(fixed | options))
+
+
+def after(number):
+    """A `stop` that says True when it is asked for the given time."""
+    asked = []
+
+    def stop():
+        asked.append(1)
+        return len(asked) >= number
+
+    return stop

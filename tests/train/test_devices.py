@@ -1,0 +1,179 @@
+"""One run on 1 device, on 8 virtual ones, in 2 processes, and in parts: the same losses but for rounding."""
+
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import chex
+import jax
+import numpy as np
+import pytest
+from tiny import quick_compilation  # noqa: F401
+from tiny_runs import make_config, make_task
+
+from qrag_jax.checkpoint import load_checkpoint
+from qrag_jax.config import dump_config
+from qrag_jax.models.encoder import Compute
+from qrag_jax.sharding import MeshConfig
+from qrag_jax.train.log import read_lines
+from qrag_jax.train.loop import train
+from qrag_jax.train.run import DevConfig, RunConfig
+from qrag_jax.types import UsageError
+
+NUM_UPDATES = 20
+
+
+@pytest.fixture(autouse=True)
+def own_traces():
+    """chex counts traces over the whole process."""
+    chex.clear_trace_counter()
+
+
+def run_config(mode, accumulate=1, **options):
+    config = make_config(mode, accumulate=accumulate, num_updates=NUM_UPDATES, log_every=1, save_every=20, **options)
+    return replace(config, data=replace(config.data, batch_size=16))
+
+
+def losses(folder):
+    return [line["loss"] for line in read_lines(folder / "metrics.jsonl")[1:]]
+
+
+@pytest.mark.parametrize("mode", ["latent", pytest.param("text", marks=pytest.mark.slow)])
+def test_devices_and_parts_do_not_change_the_losses(mode, tmp_path):
+    """8 devices, 2 groups of 4 that split parameters, 2 parts one after the other."""
+    config, task, dev = run_config(mode), make_task(), make_task(5, "dog")
+    kinds = {
+        "one": config,
+        "eight": replace(config, mesh=MeshConfig(8, 1)),
+        "split": replace(config, mesh=MeshConfig(2, 4)),
+        "parts": replace(config, learner=replace(config.learner, accumulate=2)),
+    }
+    found = {name: train(kind, task, tmp_path / name, dev=dev) for name, kind in kinds.items()}
+    expected = losses(tmp_path / "one")
+    assert len(expected) == NUM_UPDATES and max(expected) > 1e-3
+    for name in kinds:
+        np.testing.assert_allclose(losses(tmp_path / name), expected, rtol=1e-5, atol=1e-5, err_msg=name)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-3), found[name].params, found["one"].params)
+
+
+def test_parameters_of_fsdp_are_split_while_a_run_lasts(tmp_path, monkeypatch):
+    """Every device holds a quarter of each large array; the folder and the result hold whole ones."""
+    import qrag_jax.train.loop as loop
+
+    seen = []
+    save = loop.save_run
+    monkeypatch.setattr(
+        loop, "save_run", lambda out, config, state, *rest: (seen.append(state), save(out, config, state, *rest))
+    )
+    monkeypatch.setattr("qrag_jax.sharding._SMALLEST_SPLIT", 64)
+    config = replace(run_config("latent"), num_updates=2, mesh=MeshConfig(2, 4))
+    trained = train(config, make_task(), tmp_path)
+    state = seen[-1]
+    quarters = [
+        x for x in jax.tree.leaves((state.params, state.opt_state)) if x.addressable_shards[0].data.size * 4 == x.size
+    ]
+    assert len(quarters) > 10
+    assert all(
+        isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) == 1 for leaf in jax.tree.leaves(trained.params)
+    )
+    saved = load_checkpoint(tmp_path).arrays["params"]
+    jax.tree.map(np.testing.assert_array_equal, saved, trained.params)
+
+
+@pytest.mark.parametrize("mode", ["latent", pytest.param("text", marks=pytest.mark.slow)])
+def test_bfloat16_computes_with_float32_parameters(mode, tmp_path):
+    """Another rounding, the same learning; what is stored is float32."""
+    config = run_config(mode, dtype="bfloat16", dev=DevConfig())
+    trained = train(config, make_task(), tmp_path / "bf16")
+    train(replace(config, model=replace(config.model, compute=Compute())), make_task(), tmp_path / "fp32")
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(trained.params)} == {"float32"}
+    found, expected = losses(tmp_path / "bf16"), losses(tmp_path / "fp32")
+    assert found != expected
+    np.testing.assert_allclose(found[:3], expected[:3], rtol=0.1, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "accumulate", "message"),
+    [
+        (
+            MeshConfig(3, 1),
+            1,
+            "data.batch_size=16 must be a multiple of mesh.data=3 x mesh.fsdp=1 x learner.accumulate=1",
+        ),
+        (
+            MeshConfig(2, 4),
+            4,
+            "data.batch_size=16 must be a multiple of mesh.data=2 x mesh.fsdp=4 x learner.accumulate=4",
+        ),
+        (MeshConfig(16, 1), 1, "mesh.data=16 x mesh.fsdp=1 needs 16 devices, here are 8"),
+    ],
+)
+def test_meshes_that_do_not_fit_are_refused(mesh, accumulate, message, tmp_path):
+    config = run_config("latent", accumulate=accumulate)
+    with pytest.raises(UsageError, match=message):
+        train(replace(config, mesh=mesh), make_task(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+PROCESS = """\
+import sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from qrag_jax.sharding import start_processes
+start_processes("localhost:{port}", 2, int(sys.argv[1]))
+from qrag_jax.checkpoint import load_checkpoint
+from qrag_jax.config import load_config
+from qrag_jax.train.loop import train
+from qrag_jax.train.run import RunConfig
+from qrag_jax.types import Stopped
+from tiny_runs import after, make_task
+config, out = load_config(RunConfig, {config!r}), Path({out!r})
+task, dev = make_task(), make_task(5, "dog")
+try:  # the second process alone is asked to stop; both do
+    train(config, task, out, dev=dev, stop=after(7) if sys.argv[1] == "1" else lambda: False)
+except Stopped:
+    train(config, task, out, dev=dev, start=load_checkpoint(out, groups=()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["latent", "text"])
+def test_two_processes_train_as_one(mode, tmp_path):
+    """Each with 2 devices, of which 2 split the parameters; stopped and resumed on the way."""
+    config, task, dev = run_config(mode), make_task(), make_task(5, "dog")
+    train(config, task, tmp_path / "one", dev=dev)
+    both = replace(config, mesh=MeshConfig(2, 2))
+    (tmp_path / "both.yaml").write_text(dump_config(both))
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    tests = str(Path(__file__).parent.parent)
+    script = PROCESS.format(
+        tests=tests,
+        port=port,
+        config=str(tmp_path / "both.yaml"),
+        out=str(tmp_path / "both"),
+    )
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "QRAG_JAX_TYPECHECK": "0"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(i)], env={**os.environ, **flags}, stderr=subprocess.PIPE, text=True
+        )
+        for i in range(2)
+    ]
+    errors = [process.communicate(timeout=280)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], errors
+    np.testing.assert_allclose(losses(tmp_path / "both"), losses(tmp_path / "one"), rtol=1e-5, atol=1e-5)
+    one, two = (load_checkpoint(tmp_path / name) for name in ("one", "both"))
+    assert two.metadata["dev"]["update"] == one.metadata["dev"]["update"]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-3), one.arrays["params"], two.arrays["params"])
+
+
+def test_a_run_config_with_a_mesh_comes_back(tmp_path):
+    from qrag_jax.config import load_config
+
+    (tmp_path / "x.yaml").write_text(dump_config(RunConfig(mesh=MeshConfig(4, 2))))
+    assert load_config(RunConfig, tmp_path / "x.yaml").mesh == MeshConfig(4, 2)

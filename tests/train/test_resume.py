@@ -1,0 +1,152 @@
+"""A run that was interrupted anywhere and resumed is the run that was not: every leaf, every logged line."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import chex
+import jax
+import numpy as np
+import pytest
+from tiny import quick_compilation  # noqa: F401
+from tiny_runs import NUM_UPDATES, after, make_config, make_task
+
+from qrag_jax.checkpoint import checkpoint_steps, load_checkpoint
+from qrag_jax.sharding import MeshConfig
+from qrag_jax.train.log import read_lines
+from qrag_jax.train.loop import train
+from qrag_jax.train.run import DevConfig
+from qrag_jax.types import InputError, Stopped
+
+
+@pytest.fixture(autouse=True)
+def own_traces():
+    """chex counts traces over the whole process."""
+    chex.clear_trace_counter()
+
+
+def leaves(folder):
+    """Every leaf of the newest checkpoint as bytes, by its path."""
+    saved = load_checkpoint(folder)
+    arrays = saved.arrays | {"key": jax.random.key_data(saved.arrays["key"])}
+    flat = jax.tree_util.tree_leaves_with_path(arrays)
+    return saved.step, {jax.tree_util.keystr(path): np.asarray(leaf).tobytes() for path, leaf in flat}, saved.metadata
+
+
+def same_run(one, other):
+    assert leaves(one) == leaves(other)
+    assert (one / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
+    steps = [[line["step"] for line in read_lines(run / "times.jsonl")] for run in (one, other)]
+    assert steps[0] == steps[1]
+
+
+def crash_at(update):
+    """A report that ends the process' work as soon as an update was logged."""
+
+    def report(stage, done, of, metrics):
+        if stage == "train" and done == update:
+            raise RuntimeError("the machine is gone")
+
+    return report
+
+
+SHAPES = [
+    pytest.param({"mode": "latent", "accumulate": 1}, id="latent"),
+    pytest.param({"accumulate": 2}, id="text"),
+    pytest.param({"dtype": "bfloat16", "accumulate": 2}, id="text-bf16", marks=pytest.mark.slow),
+    pytest.param({"devices": 8, "accumulate": 2}, id="text-8", marks=pytest.mark.slow),
+    pytest.param({"devices": 2, "fsdp": 4, "accumulate": 2}, id="text-2x4", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_crashed_and_a_stopped_run_end_like_the_whole_one(shape, tmp_path):
+    """Crashed after update 3 (saved at 2, scored at 3), stopped after update 5, which no interval saves."""
+    config, task, dev = make_config(**shape), make_task(), make_task(5, "dog")
+    whole = train(config, task, tmp_path / "whole", dev=dev)
+    run = tmp_path / "run"
+    with pytest.raises(RuntimeError, match="the machine is gone"):
+        train(config, task, run, crash_at(3), dev)
+    assert checkpoint_steps(run) == [2]
+    with pytest.raises(Stopped, match="stopped after update 5, saved in "):
+        train(config, task, run, dev=dev, start=load_checkpoint(run, groups=()), stop=after(3))
+    assert checkpoint_steps(run)[-1] == 5
+    resumed = train(config, task, run, dev=dev, start=load_checkpoint(run, groups=()))
+    same_run(tmp_path / "whole", run)
+    jax.tree.map(np.testing.assert_array_equal, resumed.params, whole.params)
+
+
+def test_a_run_resumes_on_other_devices(tmp_path):
+    """Saved on 8 devices that split parameters, resumed on 2, then on 1: the same but for rounding."""
+    config, task = make_config(devices=2, fsdp=4, mode="text", dev=DevConfig()), make_task()
+    one = replace(config, mesh=MeshConfig())
+    whole = train(one, task, tmp_path / "whole")
+    run = tmp_path / "run"
+    for mesh, last in ((config.mesh, 2), (MeshConfig(2, 1), 4)):
+        start = load_checkpoint(run, groups=()) if run.exists() else None
+        with pytest.raises(Stopped):
+            train(replace(config, mesh=mesh), task, run, start=start, stop=after(2))
+        assert checkpoint_steps(run)[-1] == last
+    resumed = train(one, task, run, start=load_checkpoint(run, groups=()))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), whole.params, resumed.params)
+
+
+def test_a_complete_run_is_left_as_it_is(tmp_path):
+    config, task = make_config(mode="latent", accumulate=1), make_task()
+    trained = train(config, task, tmp_path, dev=make_task(5, "dog"))
+    before = leaves(tmp_path), (tmp_path / "metrics.jsonl").read_bytes()
+    again = train(config, task, tmp_path, dev=make_task(5, "dog"), start=load_checkpoint(tmp_path, groups=()))
+    assert before == (leaves(tmp_path), (tmp_path / "metrics.jsonl").read_bytes())
+    jax.tree.map(np.testing.assert_array_equal, again.params, trained.params)
+
+
+# --- what a run does not go on with
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """(run folder, its config) of a run that was stopped after its first update."""
+    chex.clear_trace_counter()
+    run, config = tmp_path_factory.mktemp("stopped") / "run", make_config(mode="latent", accumulate=1, dev=DevConfig())
+    with pytest.raises(Stopped):
+        train(config, make_task(), run, stop=lambda: True)
+    return run, config
+
+
+def test_another_config_is_refused(stopped):
+    run, config = stopped
+    other = replace(config, num_updates=9, learner=replace(config.learner, gamma=0.5))
+    with pytest.raises(
+        InputError, match=r"learner.gamma is 0.99 there and 0.5 here; num_updates is 7 there and 9 here"
+    ):
+        train(other, make_task(), run, start=load_checkpoint(run, groups=()))
+
+
+def test_other_data_are_refused(stopped):
+    run, config = stopped
+    with pytest.raises(InputError, match="trained on other data: 10 questions of texts there, 10 of texts here"):
+        train(config, make_task(word="dog"), run, start=load_checkpoint(run, groups=()))
+
+
+def test_what_alters_no_update_may_change(stopped, tmp_path):
+    run, config = stopped
+    shutil.copytree(run, tmp_path / "run")
+    other = replace(config, log_every=1, save_every=5, keep=1, data=replace(config.data, paths=("moved",)))
+    train(other, make_task(), tmp_path / "run", start=load_checkpoint(tmp_path / "run", groups=()))
+    assert checkpoint_steps(tmp_path / "run") == [NUM_UPDATES]
+    assert [line.get("step") for line in read_lines(tmp_path / "run" / "metrics.jsonl")] == [None, *range(2, 8)]
+
+
+def test_a_line_that_a_kill_cut_short_is_no_obstacle(stopped, tmp_path):
+    run, config = stopped
+    shutil.copytree(run, tmp_path / "run")
+    for name in ("metrics.jsonl", "times.jsonl"):
+        with (tmp_path / "run" / name).open("a") as file:
+            file.write('{"step": 2, "lo')
+    train(config, make_task(), tmp_path / "run", start=load_checkpoint(tmp_path / "run", groups=()))
+    assert [line.get("step") for line in read_lines(tmp_path / "run" / "metrics.jsonl")] == [None, 2, 4, 6, 7]
+
+
+def test_metrics_hold_no_time(stopped):
+    lines = [json.loads(line) for line in (stopped[0] / "metrics.jsonl").read_text().splitlines()]
+    assert all("seconds" not in line for line in lines)
