@@ -61,6 +61,7 @@ examples:
   qrag train --config_path run.yaml --out runs/qa2 learner.gamma=0.9 --seed=1
   qrag train --out runs/qa1 data.task=babi 'data.paths=[qa1_train.txt]' data.haystack=novels/
   qrag train --out runs/qa2 --resume                            with the config that the run was started with
+  qrag train --config_path run.yaml --out runs/many --seeds 0,1,2,3
   srun qrag train --config_path run.yaml --out runs/big --resume --distributed mesh.data=16
 """
 
@@ -251,6 +252,12 @@ def _add_train(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         "--config_path", metavar="X.yaml", help="YAML file with the fields that differ from the defaults"
     )
     parser.add_argument("--out", default="runs/train", metavar="RUN", help="run folder to write (default: %(default)s)")
+    parser.add_argument(
+        "--seeds",
+        type=_seeds,
+        metavar="N,N,...",
+        help="train latent runs of these seeds together, on the same data, into RUN/seed_N (default: the seed field)",
+    )
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out, if there is one")
     parser.add_argument("--distributed", action="store_true", help="one of several processes, as the cluster says")
     parser.add_argument("--coordinator", metavar="HOST:PORT", help="one of several processes; where the first one is")
@@ -417,6 +424,13 @@ _positive, _natural = _number(1), _number(0)
 
 def _integers(text: str) -> tuple[int, ...]:
     return tuple(_positive(part.strip()) for part in text.split(","))
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    seeds = tuple(_natural(part.strip()) for part in text.split(","))
+    if len(set(seeds)) != len(seeds):
+        raise argparse.ArgumentTypeError(f"{text!r} names a seed twice")
+    return seeds
 
 
 def _methods(text: str) -> tuple[str, ...]:

@@ -4,6 +4,8 @@ import argparse
 import shlex
 import signal
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ from qrag_jax.eval.calibration import fit_on_dev
 from qrag_jax.retrieval.tasks import Task
 from qrag_jax.sharding import is_main_process, start_processes
 from qrag_jax.train.log import METRICS, TIMES, read_lines
-from qrag_jax.train.loop import train
+from qrag_jax.train.loop import train_together
+from qrag_jax.train.members import Member
 from qrag_jax.train.run import RunConfig, training_tasks
 from qrag_jax.train.saving import check_out
 from qrag_jax.types import Stopped
@@ -33,20 +36,22 @@ _EVAL_FLAGS = {
 
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag train`; see `qrag train --help`."""
-    out = Path(args.out)
     if args.distributed or args.coordinator is not None:
         start_processes(args.coordinator, args.num_processes, args.process_id)
-    start = _find_start(out) if args.resume else None
+    outs = [Path(args.out)] if args.seeds is None else [Path(args.out) / f"seed_{seed}" for seed in args.seeds]
+    starts = _find_starts(outs) if args.resume else [None] * len(outs)
     path = args.config_path
-    if path is None and start is not None:  # the run knows its own config
-        path = str(start.folder / "config.yaml")
+    if path is None and starts[0] is not None:  # the run knows its own config
+        path = str(starts[0].folder / "config.yaml")
     config = load_config(RunConfig, path, args.overrides)
     if args.dry_run:
         sys.stdout.write(dump_config(config))
         return 0
     if not args.resume:
-        check_out(out)
-    task, dev = training_tasks(config)
+        for out in outs:
+            check_out(out)
+    members = [Member(*member) for member in zip(_configs(config, args.seeds), outs, starts, strict=True)]
+    task, dev = training_tasks(members[0].config)
     for note in task.notes:
         _say(note)
     _say(describe(task) + (f"; {len(dev):,} held out" if dev is not None else ""))
@@ -59,25 +64,43 @@ def run(args: argparse.Namespace) -> int:
 
         fit = partial(fit_on_dev, beam_widths=config.dev.beam_widths)
         try:
-            train(config, task, out, report, dev, fit, start, signals.asked)
+            train_together(members, task, report, dev, fit, signals.asked)
         except Stopped as stopped:
-            _say(f"{stopped}; go on with: qrag train --out {shlex.quote(str(out))} --resume")
+            seeds = "" if args.seeds is None else f" --seeds {','.join(map(str, args.seeds))}"
+            _say(f"{stopped}; go on with: qrag train --out {shlex.quote(args.out)}{seeds} --resume")
             return signals.exit_code
     if is_main_process():
-        _say_result(args, config, out, has_dev=dev is not None)
+        results = [_say_result(member.config, member.out, dev is not None) for member in members if member.out]
+        if args.json:
+            write_json(results[0] if args.seeds is None else results)
     return 0
 
 
-def _find_start(out: Path) -> Checkpoint | None:
-    """The newest whole checkpoint of a run folder; says which one, which were damaged, and where there is none yet."""
-    step, skipped = newest_valid_step(out)
-    for fault in skipped:
-        _say(f"damaged and skipped: {fault}")
-    if step is None:
-        _say(f"{out}: no checkpoint yet: starting with the first update")
-        return None
-    _say(f"{out}: going on after update {step:,}")
-    return load_checkpoint(out, step=step, groups=())
+def _configs(config: RunConfig, seeds: Sequence[int] | None) -> list[RunConfig]:
+    """The config of each run: itself, or one a seed over the same data."""
+    if seeds is None:
+        return [config]
+    data = replace(config.data, seed=config.data_seed)
+    return [replace(config, seed=seed, data=data) for seed in seeds]
+
+
+def _find_starts(outs: Sequence[Path]) -> Sequence[Checkpoint | None]:
+    """The newest whole checkpoint of each run folder; says which, which were damaged, and where there is none yet.
+
+    Runs that are trained together go on after the same update: a kill may have come between two of their saves.
+    """
+    found = []
+    for out in outs:
+        step, skipped = newest_valid_step(out)
+        for fault in skipped:
+            _say(f"damaged and skipped: {fault}")
+        found.append(step or 0)
+    step = min(found)
+    if not step:
+        _say(f"{outs[found.index(0)]}: no checkpoint yet: starting with the first update")
+        return [None] * len(outs)
+    _say(f"{', '.join(map(str, outs))}: going on after update {step:,}")
+    return [load_checkpoint(out, step=step, groups=()) for out in outs]
 
 
 class _Signals:
@@ -113,8 +136,8 @@ def _say(text: str) -> None:
         say(text)
 
 
-def _say_result(args: argparse.Namespace, config: RunConfig, out: Path, has_dev: bool) -> None:
-    """What came out, on stderr; with --json the last metrics on stdout."""
+def _say_result(config: RunConfig, out: Path, has_dev: bool) -> dict[str, Any]:
+    """What came out, on stderr; returns the last metrics."""
     facts, last = read_metrics(out)
     if facts.get("num_texts_cut"):
         say(
@@ -126,8 +149,6 @@ def _say_result(args: argparse.Namespace, config: RunConfig, out: Path, has_dev:
             f"{facts['num_questions_cut']:,} questions are longer than model.encoder.question_window="
             f"{config.model.encoder.question_window} tokens; only their beginning was read"
         )
-    if args.json:
-        write_json({"run": str(out), **last})
     if has_dev:
         chosen = load_checkpoint(out, groups=()).metadata["dev"]
         say(
@@ -145,6 +166,7 @@ def _say_result(args: argparse.Namespace, config: RunConfig, out: Path, has_dev:
     say(f"next: qrag eval {folder} {_EVAL_FLAGS[config.data.task]}")
     if config.data.task != "vectors":
         say(f'      qrag find {folder} FILES... "question"')
+    return {"run": str(out), **last}
 
 
 def describe(task: Task) -> str:

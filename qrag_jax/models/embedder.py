@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import jax
 import numpy as np
 
-from qrag_jax.models.encoder import TOKENS_PER_BLOCK, encode, encode_tokens
+from qrag_jax.models.encoder import TOKENS_PER_BLOCK, EncoderConfig, encode, encode_tokens
 from qrag_jax.models.tokenizer import TokenTable
 from qrag_jax.models.weights import LoadedEncoder
 from qrag_jax.types import UsageError
@@ -40,6 +41,14 @@ class EmbedCounts:
         )
 
 
+@cache
+def _compiled(config: EncoderConfig) -> tuple[Callable, Callable]:
+    """Pooled and token vectors as compiled functions, shared by all embedders of an architecture."""
+    pooled = jax.jit(lambda params, tokens, lengths: encode(config, params, tokens, lengths))
+    hidden = jax.jit(lambda params, tokens, lengths: encode_tokens(config, params, tokens, lengths))
+    return pooled, hidden
+
+
 class TextEmbedder:
     """Embeds texts with one encoder; made by `make_embedder`. Calling it satisfies `types.Embed`.
 
@@ -61,8 +70,7 @@ class TextEmbedder:
         self._tokens_per_block = tokens_per_block
         self._strict = long_texts == "error"
         # Parameters are an argument: as constants they would be copied into every compiled shape.
-        self._pooled = jax.jit(lambda params, tokens, lengths: encode(config, params, tokens, lengths))
-        self._hidden = jax.jit(lambda params, tokens, lengths: encode_tokens(config, params, tokens, lengths))
+        self._pooled, self._hidden = _compiled(config)
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """Vectors of texts, float32 [n, dim], in the order given.
@@ -135,6 +143,7 @@ def plan_blocks(
     """Groups rows of similar length into blocks of few distinct shapes.
 
     Each bucket has two shapes only: a full block of about `tokens_per_block` tokens, and a small one for what remains.
+    A row that is alone has a third.
 
     Args:
         lengths: int [n], tokens of each row.
@@ -150,7 +159,7 @@ def plan_blocks(
     start = 0
     for length, end in zip(bucket_lengths, ends, strict=True):
         full = max(1, tokens_per_block // length)
-        small = max(1, full // _SMALL_SHARE)
+        small = max(1, full // _SMALL_SHARE) if len(lengths) > 1 else 1  # one question, as a search has it
         while start < end:
             left = end - start
             num_rows = full if left > full // 2 else small

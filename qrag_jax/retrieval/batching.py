@@ -99,7 +99,6 @@ class Packer:
             env=np.arange(first_env, first_env + size, dtype=np.int32),
         )
 
-
     def stack(self, contexts: Contexts, indices: np.ndarray, lengths: np.ndarray, num_parts: int) -> Sample:
         """Packs one batch as parts of equal size, each with distinct chunks of its own.
 

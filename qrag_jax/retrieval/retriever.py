@@ -181,10 +181,19 @@ def new_retriever(
         rows, num_cut = _read_texts(model, encoder, texts, "chunk", progress)
     constants = _standardisation(rows.vectors) if isinstance(rows, VectorRows) else {}
     network = _network(model, encoder, constants)
+    return Retriever(model, env, network, _fresh_params(network, env, key), encoder, constants), rows, num_cut
+
+
+def with_fresh_params(retriever: Retriever, key: jax.Array) -> Retriever:
+    """The retriever that `new_retriever` makes of another key, but for a `scratch` encoder, which is drawn once."""
+    return replace(retriever, params=_fresh_params(retriever.network, retriever.env, jax.random.split(key)[1]))
+
+
+def _fresh_params(network: Network, env: EnvConfig, key: jax.Array) -> PyTree:
     params = network.init(key)
     if env.stop:  # at zero, STOP is worth nothing until an episode says otherwise
         params = {**params, "stop": jnp.zeros(network.dim)}
-    return Retriever(model, env, network, params, encoder, constants), rows, num_cut
+    return params
 
 
 def _standardisation(vectors: Any) -> dict[str, np.ndarray]:

@@ -1,7 +1,7 @@
 """The training loop: the only Python loop over updates. Prefetches batches, logs, saves, resumes."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count, islice
@@ -12,15 +12,17 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from qrag_jax.checkpoint import Checkpoint
 from qrag_jax.models.network import PyTree
 from qrag_jax.retrieval.batching import Packer, Sample, materialise
-from qrag_jax.retrieval.retriever import Retriever, new_retriever, retriever_files
+from qrag_jax.retrieval.retriever import Retriever, new_retriever, retriever_files, with_fresh_params
 from qrag_jax.retrieval.tasks import Task
-from qrag_jax.sharding import is_main_process, make_mesh, place, replicated, split_rows, state_shardings, to_host
+from qrag_jax.sharding import is_main_process, make_mesh, place, replicated, state_shardings, to_host
 from qrag_jax.train.dev import Best, make_dev_score
 from qrag_jax.train.log import RunLog
+from qrag_jax.train.members import Layout, Member, check_members, saved_rows
 from qrag_jax.train.q_learner import Learner, LearnerState, make_learner
 from qrag_jax.train.run import RunConfig, make_sampler
 from qrag_jax.train.saving import (
@@ -78,45 +80,74 @@ def train(
             another run.
         Stopped: `stop` said so; the run is saved.
     """
+    return train_together([Member(config, out, start)], task, report, dev, calibrate, stop)[0]
+
+
+def train_together(
+    members: Sequence[Member],
+    task: Task,
+    report: Report | None = None,
+    dev: Task | None = None,
+    calibrate: Calibrate | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> list[Retriever]:
+    """Trains runs that differ in their seed only, in one update that is `vmap`ped over them; `train` for the rest.
+
+    Each run is what it is alone, but for rounding. Over several devices the runs are spread, if they divide evenly.
+
+    Raises:
+        UsageError: as `train`; several members whose configs differ in more than the seed, that are text towers (whose
+            encoder runs at the width of each batch, which `vmap` cannot), or that start after different updates.
+    """
     report = _silent if report is None else report
+    config = members[0].config
+    check_members(members)
     about = describe_task(task)
-    if start is not None:
-        check_resumable(start, config, about)
-    elif out is not None:
-        check_out(out)
+    for member in members:
+        if member.start is not None:
+            check_resumable(member.start, member.config, about)
+        elif member.out is not None:
+            check_out(member.out)
     task.check_steps(config.env.num_steps)
     mesh = make_mesh(config.mesh)
-    key_params, key_run = jax.random.split(jax.random.key(config.seed))
     embed_progress = lambda done, of: report("embed", done, of, {})  # noqa: E731
+    keys = [jax.random.split(jax.random.key(member.config.seed)) for member in members]
     retriever, rows, num_cut = new_retriever(
-        config.model, config.env, task.texts, key_params, embed_progress, task.questions
+        config.model, config.env, task.texts, keys[0][0], embed_progress, task.questions
     )
     questions, num_questions_cut = retriever.rows(task.questions, "question")
     learner = make_learner(retriever.network, config.env, config.learner, config.num_updates)
-    best = None if dev is None else Best(make_dev_score(retriever, dev, _part_size(config), config.seed, mesh))
-    state, shardings, first = _first_state(learner, retriever, key_run, mesh, start, best)
-    capacity = 0 if start is None else start.metadata["rows"]
-    sampler = make_sampler(task, Packer(int(np.lcm(_ROWS_MULTIPLE, mesh.size)), capacity), config)
-    update = jitted_update(learner, config.learner.accumulate, shardings)
+    score = None if dev is None else make_dev_score(retriever, dev, _part_size(config), config.data_seed, mesh)
+    bests = [None if score is None else Best(score) for _ in members]
+    layout = Layout(mesh, len(members), config.learner.accumulate)
+    states = [
+        _first_state(learner, with_fresh_params(retriever, key_params), key_run, mesh, member.start, best)
+        for member, (key_params, key_run), best in zip(members, keys, bests, strict=True)
+    ]
+    state, shardings = layout.join([state for state, _ in states]), layout.shardings(states[0][1])
+    del states
+    first = 0 if members[0].start is None else members[0].start.step
+    packer = Packer(int(np.lcm(_ROWS_MULTIPLE, mesh.size)), saved_rows(members))
+    sampler = layout.sampler([make_sampler(task, packer, member.config) for member in members])
+    update = jitted_update(learner, config.learner.accumulate, shardings, len(members))
     chunk_pool, question_pool = place((rows, questions), replicated(mesh))
-    sample_sharding = split_rows(mesh, axis=int(config.learner.accumulate > 1))
     facts = {"num_texts": len(rows_of(rows)), "num_texts_cut": num_cut, "num_questions_cut": num_questions_cut}
     facts["num_left_out"] = task.num_left_out
-    writes = out is not None and is_main_process()
-    log = RunLog(out, facts, first, config.tensorboard) if writes and out is not None else None
+    logs = [_open_log(member, facts, first) for member in members]
     files = retriever_files(retriever)
-    check = _FiniteCheck(task, out if writes else None)
+    check = _FiniteCheck(task, members, layout)
 
-    def save(sample: Sample, fitted: dict[str, Any] | None = None) -> None:
-        if out is not None:
+    def save(i: int, sample: Sample, fitted: dict[str, Any] | None = None) -> None:
+        if (out := members[i].out) is not None:
             known = about | {"rows": sample.distinct.shape[-1]}
-            save_run(out, config, state, retriever.constants, files, known, best, fitted)
+            own = layout.part(state, i)
+            save_run(out, members[i].config, own, retriever.constants, files, known, bests[i], fitted)
 
     report("compile", 0, 1, {})
     sample = None
     with jax.set_mesh(mesh):
         for step, sample in enumerate(prefetch(sampler, config.num_updates, first), start=first):
-            state, metrics = update(state, chunk_pool, question_pool, place(sample, sample_sharding))
+            state, metrics = update(state, chunk_pool, question_pool, place(sample, layout.samples))
             done = step + 1
             if done == first + 1:
                 report("compile", 1, 1, {})
@@ -124,53 +155,66 @@ def train(
             asked = stop is not None and not last and _any_process(stop())
             to_log = last or done % config.log_every == 0
             to_save = asked or last or done % config.save_interval == 0
-            to_score = best is not None and (last or done % (config.dev.every or max(1, config.num_updates // 10)) == 0)
+            to_score = dev is not None and (last or done % (config.dev.every or max(1, config.num_updates // 10)) == 0)
             check.later(done, metrics, sample)
             if not (to_log or to_save or to_score):
                 continue
             values = check.now()
-            if best is not None and to_score:
-                values["dev_return"] = best.offer(state.params, done)
+            for i, (own, best, log) in enumerate(zip(values, bests, logs, strict=True)):
+                if best is not None and to_score:
+                    own["dev_return"] = best.offer(layout.part(state.params, i), done)
+                if log is not None and (to_log or to_score):
+                    log.write(done, own)
+                if to_save and not last:
+                    save(i, sample)
             if to_log or to_score:
-                if log is not None:
-                    log.write(done, values)
-                report("train", done, config.num_updates, values)
-            if to_save and not last:
-                save(sample)
+                report("train", done, config.num_updates, _mean(values))
             if asked:
-                raise Stopped(f"stopped after update {done:,}" + (f", saved in {out}" if out is not None else ""))
-    result = state.params if best is None else best.params
-    trained = replace(retriever, params=jax.tree.map(jnp.asarray, to_host(result, mesh)))
-    fitted = {} if dev is None or calibrate is None else calibrate(trained, dev)
-    if sample is not None:  # else the run was complete already
-        save(sample, fitted)
+                folders = ", ".join(str(member.out) for member in members if member.out is not None)
+                raise Stopped(f"stopped after update {done:,}" + (folders and f", saved in {folders}"))
+    trained = []
+    for i, best in enumerate(bests):
+        result = layout.part(state.params, i) if best is None else best.params
+        trained.append(replace(retriever, params=jax.tree.map(jnp.asarray, to_host(result, mesh))))
+        fitted = {} if dev is None or calibrate is None else calibrate(trained[i], dev)
+        if sample is not None:  # else the run was complete already
+            save(i, sample, fitted)
     return trained
+
+
+def _open_log(member: Member, facts: dict[str, Any], first: int) -> RunLog | None:
+    if member.out is None or not is_main_process():
+        return None
+    return RunLog(member.out, facts, first, member.config.tensorboard)
+
+
+def _mean(values: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([own[name] for own in values])) for name in values[0]}
 
 
 def _first_state(
     learner: Learner,
     retriever: Retriever,
     key: jax.Array,
-    mesh: jax.sharding.Mesh,
+    mesh: Mesh,
     start: Checkpoint | None,
     best: Best | None,
-) -> tuple[LearnerState, LearnerState, int]:
-    """(state, its shardings, updates done): fresh, or of a checkpoint."""
+) -> tuple[LearnerState, LearnerState]:
+    """(state, its shardings): fresh, or of a checkpoint."""
     shapes = jax.eval_shape(learner.init, retriever.params, key)
     shardings = state_shardings(mesh, shapes)
     if start is None:
         # Keys travel as numbers: of several processes each makes the whole state, and keeps its share.
         init = lambda params, data: learner.init(params, jax.random.wrap_key_data(data))  # noqa: E731
         host = jax.tree.map(np.asarray, (retriever.params, jax.random.key_data(key)))
-        return jax.jit(init, out_shardings=shardings)(*host), shardings, 0
-    state = restore_state(start, shapes, shardings)
+        return jax.jit(init, out_shardings=shardings)(*host), shardings
     if best is not None:
         restore_best(start, best, shapes.params, shardings.params)
-    return state, shardings, start.step
+    return restore_state(start, shapes, shardings), shardings
 
 
 def jitted_update(
-    learner: Learner, num_parts: int = 1, shardings: LearnerState | None = None
+    learner: Learner, num_parts: int = 1, shardings: LearnerState | None = None, num_members: int = 1
 ) -> Callable[[LearnerState, PyTree, PyTree, Sample], tuple[LearnerState, dict]]:
     """(state, chunk pool, question pool, sample) -> (state, metrics), compiled, with the old state's buffers reused.
 
@@ -178,11 +222,16 @@ def jitted_update(
         learner: the update.
         num_parts: `learner.accumulate`; above 1 the sample has one more axis in front.
         shardings: of the new state; None leaves them to XLA. Metrics are on every device.
+        num_members: runs that are trained together; above 1 state, sample and metrics have one more axis in front.
     """
     gather = materialise if num_parts == 1 else jax.vmap(materialise, in_axes=(None, None, 0))
 
-    def step(state: LearnerState, chunks: PyTree, questions: PyTree, sample: Sample) -> tuple[LearnerState, dict]:
+    def one(state: LearnerState, chunks: PyTree, questions: PyTree, sample: Sample) -> tuple[LearnerState, dict]:
         return learner.update(state, gather(chunks, questions, sample))
+
+    def step(state: LearnerState, chunks: PyTree, questions: PyTree, sample: Sample) -> tuple[LearnerState, dict]:
+        update = one if num_members == 1 else jax.vmap(one, in_axes=(0, None, None, 0))
+        return update(state, chunks, questions, sample)
 
     step.__name__ = f"update_{next(_RUN_NUMBERS)}"  # chex counts by place and name: a run must not count for another
     counted = chex.assert_max_traces(step, n=MAX_TRACES)
@@ -209,9 +258,9 @@ def prefetch(sampler: Callable[[int], Sample], num_steps: int, first: int = 0, d
 class _FiniteCheck:
     """Looks at the metrics of every update, one update later, so that the device is never idle."""
 
-    def __init__(self, task: Task, out: Path | None):
-        """Args: task, for the texts of a bad batch; out, where it is saved, None for nowhere."""
-        self._task, self._out = task, out
+    def __init__(self, task: Task, members: Sequence[Member], layout: Layout):
+        """Args: task, for the texts of a bad batch; the members, whose folders it is saved in; how they are joined."""
+        self._task, self._members, self._layout = task, members, layout
         self._waiting: tuple[int, dict[str, jax.Array], Sample] | None = None
 
     def later(self, update: int, metrics: dict[str, jax.Array], sample: Sample) -> None:
@@ -220,23 +269,28 @@ class _FiniteCheck:
             self.now()
         self._waiting = update, metrics, sample
 
-    def now(self) -> dict[str, float]:
-        """The metrics of the last update, when it is done.
+    def now(self) -> list[dict[str, float]]:
+        """The metrics of the last update by member, when it is done.
 
         Raises:
             InputError: one is not finite; nothing is saved after it but the batch.
         """
         assert self._waiting is not None
         update, metrics, sample = self._waiting
-        values = {name: float(value) for name, value in jax.device_get(metrics).items()}
-        bad = [name for name, value in values.items() if not np.isfinite(value)]
-        if bad:
-            where = "" if self._out is None else str(save_batch(self._out, update, values, self._task, sample))
-            raise InputError(
-                f"update {update}: {', '.join(bad)} not finite; the run stops. Lower learner.learning_rate or raise "
-                "learner.temperature, and look for extreme values in the input" + (where and f"; its batch: {where}")
-            )
-        return values
+        host, found = jax.device_get(metrics), []
+        for i, member in enumerate(self._members):
+            values = {name: float(value) for name, value in self._layout.part(host, i).items()}
+            bad = [name for name, value in values.items() if not np.isfinite(value)]
+            if bad:
+                own, where = self._layout.part(sample, i), ""
+                if member.out is not None and is_main_process():
+                    where = f"; its batch: {save_batch(member.out, update, values, self._task, own)}"
+                raise InputError(
+                    f"update {update}: {', '.join(bad)} not finite; the run stops. Lower learner.learning_rate or "
+                    f"raise learner.temperature, and look for extreme values in the input{where}"
+                )
+            found.append(values)
+        return found
 
 
 def _part_size(config: RunConfig) -> int:

@@ -44,6 +44,8 @@ class DataConfig:
         shared_haystack: the contexts of a batch share a pool of this many noise sentences, so that fewer distinct
             chunks are embedded; null draws freely.
         stretch: positions are drawn as if a context were a sample of a document up to this many times as long.
+        seed: of what is simulated, held out and left out of the haystack; null is the run's own. Runs of several seeds
+            over the same data share it.
         batch_size: environments of an update. Questions come in shuffled epochs, each once in every epoch.
     """
 
@@ -58,6 +60,7 @@ class DataConfig:
     num_chunks: int = 20
     shared_haystack: int | None = None
     stretch: float = 16.0
+    seed: int | None = None
     batch_size: int = 128
 
     def __post_init__(self) -> None:
@@ -65,6 +68,8 @@ class DataConfig:
             raise ValueError(f"data.stretch={self.stretch} must be at least 1 (1 = every chunk at its own place)")
         if min(self.batch_size, self.num_chunks, self.num_questions) < 1:
             raise ValueError("data.batch_size, data.num_chunks and data.num_questions must be at least 1")
+        if self.seed is not None and self.seed < 0:
+            raise UsageError(f"data.seed={self.seed} must be at least 0, or null for the run's own")
         if self.num_simulated < 0 or (self.num_simulated and self.task != "babi"):
             raise UsageError(f"data.num_simulated={self.num_simulated} adds to data.task=babi, and to no other task")
 
@@ -149,6 +154,11 @@ class RunConfig:
             )
 
     @property
+    def data_seed(self) -> int:
+        """Seed of the data."""
+        return self.seed if self.data.seed is None else self.data.seed
+
+    @property
     def save_interval(self) -> int:
         """Updates between two checkpoints."""
         return self.save_every or max(1, self.num_updates // 10)
@@ -191,7 +201,7 @@ def training_tasks(config: RunConfig) -> tuple[Task, Task | None]:
 
 def _split(task: Task, config: RunConfig) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of the queries to train on and to hold out; a question that the data have twice is on one side only."""
-    order = np.random.default_rng([config.seed, 4]).permutation(len(task))
+    order = np.random.default_rng([config.data_seed, 4]).permutation(len(task))
     size = max(1, round(config.dev.share * len(task)))
     if size >= len(task):
         raise UsageError(f"dev.share={config.dev.share} holds out all of {len(task)} questions: lower it")
@@ -243,19 +253,19 @@ def _hidden_tasks(config: RunConfig) -> tuple[Task, Task | None]:
     name, stories = _stories(config)
     held_out = None
     if dev.share:
-        stories, held_out = hold_out(stories, dev.share, config.seed)
+        stories, held_out = hold_out(stories, dev.share, config.data_seed)
         _check_held_out(len(held_out), dev)
     if data.num_simulated:  # added here: what is held out of files is real
         simulated = _simulate(config, data.num_simulated)
         # A short story of the files may be simulated too: it must not be on both sides.
         stories = concatenate([stories, simulated if held_out is None else without(simulated, held_out)])
     noise = load_haystack(data.haystack, data.haystack_split)
-    noise = limit_haystack(noise, data.max_haystack_sentences, config.seed)
+    noise = limit_haystack(noise, data.max_haystack_sentences, config.data_seed)
     (task,) = hidden_stories_tasks(name, stories, noise, (data.num_chunks,), data.shared_haystack)
     if held_out is None:
         return task, None
     if data.haystack_split == "train":
-        noise = limit_haystack(load_haystack(data.haystack, "valid"), _DEV_SENTENCES, config.seed)
+        noise = limit_haystack(load_haystack(data.haystack, "valid"), _DEV_SENTENCES, config.data_seed)
     (dev_task,) = hidden_stories_tasks(f"{name} dev", held_out, noise, (dev.num_chunks or data.num_chunks,))
     return task, _at_most(dev_task, config)
 
@@ -270,12 +280,12 @@ def _stories(config: RunConfig) -> tuple[str, Stories]:
 
 def _simulate(config: RunConfig, num_questions: int) -> Stories:
     data = config.data
-    return simulate_stories(data.num_facts, num_questions, config.seed, "train", max_facts=data.num_chunks)
+    return simulate_stories(data.num_facts, num_questions, config.data_seed, "train", max_facts=data.num_chunks)
 
 
 def _at_most(task: Task, config: RunConfig) -> Task:
     """A random subset of `dev.num_questions` queries."""
-    order = np.random.default_rng([config.seed, 5]).permutation(len(task))
+    order = np.random.default_rng([config.data_seed, 5]).permutation(len(task))
     return subset(task, np.sort(order[: config.dev.num_questions]))
 
 

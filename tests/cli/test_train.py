@@ -10,8 +10,8 @@ from qrag_jax.checkpoint import checkpoint_steps, load_checkpoint
 from qrag_jax.cli.main import main
 from qrag_jax.config import load_config
 from qrag_jax.retrieval.retriever import load_retriever
-from qrag_jax.train.loop import check_out
 from qrag_jax.train.run import RunConfig
+from qrag_jax.train.saving import check_out
 
 TINY = """\
 num_updates: 3
@@ -57,15 +57,17 @@ def no_updates(monkeypatch):
     """Stands in for the loop: writes the metrics that the loop would, and keeps what it was given."""
     seen = types.SimpleNamespace()
 
-    def fake(config, task, out, report, dev, calibrate):
-        seen.config, seen.task, seen.out, seen.dev = config, task, out, dev
-        out.mkdir(parents=True)
+    def fake(members, task, report, dev, calibrate, stop):
+        seen.members, seen.config, seen.task, seen.dev = members, members[0].config, task, dev
         facts = {"num_texts": 1200, "num_texts_cut": 34, "num_left_out": 0}
-        lines = [{"data": facts}, {"step": 2}, {"step": 3, "seconds": 1.5, "complete": 0.25, "loss": 0.5}]
-        (out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        lines = [{"data": facts}, {"step": 2}, {"step": 3, "complete": 0.25, "loss": 0.5}]
+        for member in members:
+            member.out.mkdir(parents=True)
+            (member.out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            (member.out / "times.jsonl").write_text('{"step": 3, "seconds": 1.5}\n')
         report("train", 3, 3, {"loss": 0.5})
 
-    monkeypatch.setattr(cli_train, "train", fake)
+    monkeypatch.setattr(cli_train, "train_together", fake)
     return seen
 
 
@@ -91,7 +93,7 @@ def test_a_run_on_worlds(folder, capsys):
     assert err[-2:] == ["next: qrag eval 'runs/a b' --babi FILE", "      qrag find 'runs/a b' FILES... \"question\""]
     lines = [json.loads(line) for line in (folder / "runs/a b/metrics.jsonl").read_text().splitlines()]
     assert [line.get("step") for line in lines] == [None, 2, 3]
-    assert checkpoint_steps(folder / "runs/a b") == [3]
+    assert checkpoint_steps(folder / "runs/a b") == [1, 2, 3]
     (folder / "runs" / "a b").rename(folder / "moved")
     assert load_retriever("moved").env.num_steps == 2
     assert main(["find", "moved", "haystack/0.txt", "Where is the stone?"]) == 0
@@ -165,7 +167,7 @@ def test_a_run_folder_is_not_written_over(folder, no_updates, capsys):
     (folder / "run" / "step_3").mkdir(parents=True)
     (folder / "taken").write_text("a file")
     assert train("--out", "run") == 2
-    assert "run: holds a trained run already (step 3): choose another --out" in capsys.readouterr().err
+    assert "run: holds a trained run already (step 3): --resume goes on with it; or choose" in capsys.readouterr().err
     assert train("--out", "taken") == 2
     assert "taken: is a file: choose another --out" in capsys.readouterr().err
     assert not vars(no_updates)
@@ -202,7 +204,7 @@ def test_what_a_run_that_was_stopped_left_behind_is_no_obstacle(folder):
         ("seed=-1", "seed=-1 must be at least 0"),
         ("num_updates=0", "num_updates=0 and log_every=2 must be at least 1"),
         ("log_every=0", "num_updates=3 and log_every=0 must be at least 1"),
-        ("save_every=0", "save_every=0 must be at least 1, or null to save at the end only"),
+        ("save_every=0", "save_every=0 must be at least 1, or null for a tenth of the run"),
         ("model.scale=0", "model: scale=0.0 must be above 0"),
         ("model.state_chunk_window=1", "model: state_chunk_window=1 must be at least 2"),
         ("model.encoder.window=2", "model.encoder: window=2 must be at least 3"),
