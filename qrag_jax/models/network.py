@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from flax import struct
 
 PyTree = Any
@@ -34,7 +35,7 @@ class VectorRows:
     vectors: AnyArray  # float32 [rows, dim]
 
     def take(self, rows: jax.Array) -> "VectorRows":
-        """The given rows, in their order."""
+        """The given rows, in their order; a negative one stands for any."""
         return VectorRows(self.vectors[rows])
 
 
@@ -46,5 +47,5 @@ class TokenRows:
     lengths: AnyArray  # int32 [rows]
 
     def take(self, rows: jax.Array) -> "TokenRows":
-        """The given rows, in their order."""
-        return TokenRows(self.tokens[rows], self.lengths[rows])
+        """The given rows, in their order; of a negative one no token is valid, so that encoding it costs little."""
+        return TokenRows(self.tokens[rows], jnp.where(rows >= 0, self.lengths[rows], 0))

@@ -12,7 +12,7 @@ from qrag_jax.retrieval.env import Batch
 class Sample:
     """A batch as ids into a resident pool of texts: small to send, cheap to make on the host."""
 
-    distinct: AnyArray  # int32 [rows], pool ids of the distinct chunks, ascending; the tail is padded with id 0
+    distinct: AnyArray  # int32 [rows], pool ids of the distinct chunks, ascending; the tail is padded with -1
     questions: AnyArray  # int32 [batch], ids into the pool of questions
     chunks: AnyArray  # int32 [batch, chunks], positions in `distinct`
     indices: AnyArray  # int32 [batch, chunks]
@@ -84,7 +84,7 @@ class Packer:
             # By half at least: documents of very uneven size would otherwise set a new shape again and again.
             wanted = max(int(1.1 * len(distinct)), int(1.5 * self.capacity))
             self.capacity = -(-wanted // self._multiple) * self._multiple
-        rows = np.zeros(self.capacity, np.int32)
+        rows = np.full(self.capacity, -1, np.int32)
         rows[: len(distinct)] = distinct
         size, num_chunks = valid.shape
         default_indices = np.broadcast_to(np.arange(num_chunks), valid.shape)

@@ -14,6 +14,7 @@ from tiny import (  # noqa: F401
     vector_rows,
 )
 
+from qrag_jax.models.network import TokenRows
 from qrag_jax.retrieval.batching import Contexts, Packer, materialise, stretched_indices
 from qrag_jax.retrieval.env import Batch, EnvConfig, rollout
 from qrag_jax.retrieval.policy import make_greedy
@@ -37,7 +38,7 @@ def test_a_batch_by_hand():
     )
     sample = Packer(multiple=4)(contexts, first_env=10)
     # Three distinct chunks, 3.3 -> 4 rows.
-    assert sample.distinct.tolist() == [3, 7, 9, 0]
+    assert sample.distinct.tolist() == [3, 7, 9, -1]
     assert sample.chunks[0].tolist() == [1, 0, 2]
     assert sample.chunks[1, :2].tolist() == [2, 1]
     assert sample.questions.tolist() == [2, 0]
@@ -58,7 +59,7 @@ def test_chunks_map_back_to_the_same_texts(seed):
     np.testing.assert_array_equal(sample.distinct[sample.chunks][valid], contexts.chunks[valid])
     used = np.unique(contexts.chunks[valid])
     assert sample.distinct[: len(used)].tolist() == used.tolist()  # every distinct chunk once
-    assert (sample.distinct[len(used) :] == 0).all()
+    assert (sample.distinct[len(used) :] == -1).all()
     # Padding points at a chunk of its own context: nothing else has to be embedded for it.
     for row, own in zip(sample.distinct[sample.chunks], contexts.chunks, strict=True):
         assert set(row.tolist()) <= set(own[own >= 0].tolist())
@@ -172,3 +173,26 @@ def test_same_generator_same_places():
     one, again = (stretched_indices(np.random.default_rng(7), np.ones((3, 4), bool), 5.0) for _ in range(2))
     np.testing.assert_array_equal(one[0], again[0])
     np.testing.assert_array_equal(one[1], again[1])
+
+
+def test_rows_that_only_fill_up_a_table_hold_no_token():
+    """They are encoded with the shortest rows, in place of copies of some text at its full length."""
+    pool = TokenRows(jnp.arange(12).reshape(3, 4), jnp.array([4, 2, 3]))
+    table = pool.take(jnp.array([2, 0, -1]))
+    assert table.lengths.tolist() == [3, 4, 0]
+    assert table.tokens[:2].tolist() == [[8, 9, 10, 11], [0, 1, 2, 3]]
+
+
+def test_parts_of_a_batch_are_what_they_are_alone():
+    """One capacity for all, the larger one of a later part; environments keep their global numbers."""
+    ids = np.array([[0, 1], [1, 0], [2, 3], [4, 5]], np.int32)
+    contexts = Contexts(np.arange(4, dtype=np.int32), ids, ids % 2 == 0)
+    indices, lengths = np.arange(8).reshape(4, 2), np.array([9, 8, 7, 6])
+    stacked = Packer(multiple=1).stack(contexts, indices, lengths, 2)
+    assert stacked.distinct.shape == (2, 4) and stacked.distinct[0].tolist() == [0, 1, -1, -1]
+    assert stacked.env.tolist() == [[0, 1], [2, 3]]
+    packer = Packer(multiple=1, capacity=4)
+    for i, part in enumerate((slice(0, 2), slice(2, 4))):
+        cut = Contexts(contexts.questions[part], ids[part], contexts.gold[part])
+        alone = packer(cut, indices[part], lengths[part], first_env=2 * i)
+        jax.tree.map(lambda a, b, i=i: np.testing.assert_array_equal(a[i], b), stacked, alone)

@@ -197,6 +197,24 @@ def test_encoding_again_has_the_same_loss_and_gradient(kind, positions, num_q_he
         assert largest(gradient[tower]) > 1e-3
 
 
+@pytest.mark.parametrize("parts", [2, 4])
+def test_a_batch_in_parts_has_the_update_of_the_whole_one(parts):
+    """Mean gradient, metrics and step are those of one part of all; the draws hang on the environments' numbers."""
+    network, whole = NETWORKS["linear"](), make_batch(size=8)
+    tables = jax.tree.map(lambda x: jnp.stack([x] * parts), whole.table)
+    split = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), whole.replace(table=None)).replace(table=tables)
+    found = []
+    for config, batch in ((CONFIG, whole), (replace(CONFIG, accumulate=parts), split)):
+        learner = make_learner(network, ENV, config, 10)
+        state = learner.init(random_params(network), jax.random.key(3))
+        found.append(quick_jit(learner.update)(state, batch))
+    (one, metrics), (other, metrics_of_parts) = found
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), one.params, other.params)
+    assert metrics.keys() == metrics_of_parts.keys()
+    for name, value in metrics.items():
+        np.testing.assert_allclose(metrics_of_parts[name], value, rtol=1e-4, err_msg=name)
+
+
 def test_no_gradient_flows_through_the_targets():
     """The gradient is that of (Q - G)^2 with G a constant, also when the critic is the online network."""
     params, batch, key = parameters(), make_batch(), jax.random.key(0)
@@ -464,6 +482,7 @@ def test_eight_devices_give_the_losses_of_one(kind):
         ({"adam_eps": 0.0}, "adam_eps=0.0 must be above 0"),
         ({"weight_decay": -1.0}, "weight_decay=-1.0 must be at least 0"),
         ({"top_k_actions": 0}, "top_k_actions=0 must be at least 1"),
+        ({"accumulate": 0}, "accumulate=0 must be at least 1"),
         ({"temperature": ScheduleConfig(0.1, 0.0)}, "temperature must start and end above 0"),
         ({"temperature": ScheduleConfig(0.1, 0.1, warmup=0.1)}, "have no warm-up"),
         ({"epsilon": ScheduleConfig(1.5, 0.0)}, r"epsilon must start and end in \[0, 1\]"),

@@ -9,7 +9,7 @@ from qrag_jax.data.worlds import simulate_stories
 from qrag_jax.retrieval.batching import Packer
 from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.tasks import examples_task
-from qrag_jax.train.run import DataConfig, DevConfig, RunConfig, make_sampler, training_tasks
+from qrag_jax.train.run import DataConfig, DevConfig, RunConfig, epoch_order, make_sampler, training_tasks
 from qrag_jax.types import Example, InputError, UsageError
 
 BABI = """\
@@ -453,3 +453,33 @@ def test_held_out_questions_that_all_stand_in_the_rest_are_refused(tmp_path):
     config = make_config(task="jsonl", paths=(examples_file(tmp_path / "q.jsonl", ["one"] * 4),))
     with pytest.raises(UsageError, match="dev.share=0.5: all questions that it holds out are asked in the rest"):
         held_out_of(config, 0.5)
+
+
+@pytest.mark.parametrize(("num_queries", "size"), [(10, 4), (7, 7), (3, 8), (50, 6)])
+def test_questions_come_in_epochs(num_queries, size):
+    """Every question once in each, in another order; an update may end one and begin the next, or hold several."""
+    places = np.concatenate([epoch_order(0, num_queries, step * size, size) for step in range(40)])
+    epochs = [places[first : first + num_queries] for first in range(0, len(places) - num_queries, num_queries)]
+    assert all(sorted(epoch) == list(range(num_queries)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) > 1
+    assert (epoch_order(1, num_queries, 0, 40) != places[:40]).any()
+
+
+def test_the_sampler_follows_the_epochs():
+    config = make_config(stretch=1.0)
+    sampler = make_sampler(make_task(10), Packer(), config)
+    asked = np.concatenate([sampler(step).questions for step in range(2)])  # 2 x 5 of 10
+    expected = np.concatenate([np.arange(10) % 7])
+    assert sorted(asked) == sorted(expected)
+
+
+def test_data_of_several_seeds_are_those_of_the_data_seed(haystack):
+    """What is simulated and held out hangs on data.seed, where there is one."""
+
+    def texts(seed, data_seed):
+        data = DataConfig(haystack=str(haystack), num_questions=20, num_chunks=12, haystack_split="all", seed=data_seed)
+        task, dev = training_tasks(RunConfig(seed=seed, data=data, dev=DevConfig(share=0.2)))
+        return task.texts, task.query_ids, dev.query_ids
+
+    assert texts(1, 5) == texts(2, 5) == texts(5, None)
+    assert texts(1, None) != texts(2, None)
