@@ -47,10 +47,11 @@ def test_devices_and_parts_do_not_change_the_losses(mode, tmp_path):
     config, task, dev = run_config(mode), make_task(), make_task(5, "dog")
     kinds = {
         "one": config,
-        "eight": replace(config, mesh=MeshConfig(8, 1)),
         "split": replace(config, mesh=MeshConfig(2, 4)),
         "parts": replace(config, learner=replace(config.learner, accumulate=2)),
     }
+    if mode == "latent":  # text towers compile for minutes on so many virtual devices
+        kinds["eight"] = replace(config, mesh=MeshConfig(8, 1))
     found = {name: train(kind, task, tmp_path / name, dev=dev) for name, kind in kinds.items()}
     expected = losses(tmp_path / "one")
     assert len(expected) == NUM_UPDATES and max(expected) > 1e-3
