@@ -27,14 +27,14 @@ def make_task(size=10, word="cat"):
     )
 
 
-def make_config(mode="text", dtype="float32", devices=1, fsdp=1, accumulate=2, **options):
+def make_config(mode="text", dtype="float32", devices=1, fsdp=1, accumulate=2, num_steps=2, **options):
     model = ModelConfig(mode=mode, encoder=SCRATCH, latent=LATENT, state_chunk_window=6, compute=Compute(dtype))
     size = max(4, 2 * devices * fsdp)
     fixed = {
         "num_updates": NUM_UPDATES,
         "log_every": 2,
         "save_every": 2,
-        "env": EnvConfig(num_steps=2, fact_reward=0.1),
+        "env": EnvConfig(num_steps=num_steps, fact_reward=0.1),
         "data": DataConfig(task="jsonl", paths=("given",), batch_size=size, stretch=3.0),
         "dev": DevConfig(share=0.2, every=3),
         "model": model,

@@ -14,7 +14,7 @@ from qrag_jax.checkpoint import checkpoint_steps, load_checkpoint
 from qrag_jax.train.log import read_lines
 
 TINY = """\
-num_updates: 400
+num_updates: 120
 save_every: 7
 log_every: 1
 env: {num_steps: 2}
@@ -27,7 +27,8 @@ data: {batch_size: 4, num_chunks: 6, num_questions: 20, haystack: haystack, hays
 
 
 def start_qrag(folder, *argv):
-    environment = {**os.environ, "QRAG_JAX_TYPECHECK": "0"}
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    environment = {**os.environ, **cache}
     command = [sys.executable, "-m", "qrag_jax.cli.main", "train", "--config_path", "tiny.yaml", *argv]
     return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
 

@@ -11,6 +11,8 @@ from tiny import quick_compilation  # noqa: F401
 from tiny_encoders import NUM_TYPES, random_params
 
 from qrag_jax.models.encoder import (
+    FLOAT32,
+    Compute,
     Encoder,
     EncoderConfig,
     encode,
@@ -250,3 +252,29 @@ def test_parameters_of_a_family(family):
     params = random_params(config_of(family))
     assert ("type_embeddings" in params) == (family != "mpnet") and ("relative_bias" in params) == (family == "mpnet")
     assert len(params["position_embeddings"]["embedding"]) == (9 if family == "bert" else 11)
+
+
+# --- precision and memory
+
+
+@pytest.mark.parametrize("compute", [Compute("bfloat16"), Compute(remat=True), Compute("bfloat16", remat=True)])
+def test_how_it_computes_changes_rounding_at_most(compute):
+    """Vectors and gradients are float32, near those of float32 layers; recomputed layers have the same numbers."""
+    config = replace(CONFIG, num_layers=2, pooling="mean", normalize=False)
+    params = init_encoder(jax.random.key(0), config)
+    rng = np.random.default_rng(0)
+    tokens, lengths = rng.integers(1, config.vocab_size, (6, 7)), np.array([7, 3, 5, 0, 1, 7])
+
+    def loss(params, compute):
+        vectors = encode_in_blocks(config, params, jnp.asarray(tokens), jnp.asarray(lengths), 16, compute)
+        return jnp.square(vectors).sum(), vectors
+
+    gradient = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
+    ((_, expected), wanted), ((_, vectors), found) = gradient(params, FLOAT32), gradient(params, compute)
+    assert vectors.dtype == jnp.float32 and (vectors[3] == 0).all()
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(found)} == {"float32"}
+    atol = 0.05 if compute.dtype == "bfloat16" else 1e-6
+    np.testing.assert_allclose(vectors, expected, atol=atol)
+    assert (vectors != expected).any() == (compute.dtype == "bfloat16")
+    largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(wanted))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol * largest), found, wanted)
