@@ -25,6 +25,7 @@ _LOGS = ("metrics.jsonl", "times.jsonl")
 _FOREIGN = frozenset({CARD, ".gitattributes"})  # what a repository has before anything is pushed to it
 _REPOSITORY = re.compile(r"(hf://)?([A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(.+))?", re.ASCII)
 _STEP = re.compile(r"step_(0|[1-9][0-9]{0,17})/manifest\.json")
+_OWN = re.compile(r"step_\d+/")
 _LOG_IN = "run `hf auth login`, or set HF_TOKEN"
 
 
@@ -292,7 +293,7 @@ def _push_to_hub(
         raise UsageError(
             f"{place}: holds something that `qrag push` did not write ({min(there - _FOREIGN)}): choose another name"
         )
-    stale = sorted(name for name in there - set(files) if name in _LOGS or name.startswith("step_"))
+    stale = sorted(name for name in there - set(files) if name in _LOGS or _OWN.match(name))
     operations = [CommitOperationAdd(name, content) for name, content in files.items()]
     with _hub_errors(f"{place}: nothing was pushed"):
         commit = api.create_commit(

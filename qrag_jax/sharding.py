@@ -12,9 +12,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from qrag_jax.types import UsageError
+from qrag_jax.types import InputError, UsageError
 
 PyTree = Any
 AXES = ("data", "fsdp")
@@ -131,6 +132,34 @@ def to_host(tree: PyTree, mesh: Mesh) -> PyTree:
     """Whole arrays of a tree of global ones, in every process; all processes call it together."""
     whole = jax.jit(lambda tree: tree, out_shardings=replicated(mesh))(tree)
     return jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), whole)
+
+
+def any_process(asked: bool) -> bool:
+    """Whether any process of the run was asked, known to all of them; one small all-gather."""
+    if jax.process_count() == 1:
+        return asked
+    return bool(multihost_utils.process_allgather(np.array(asked)).any())
+
+
+def check_same_everywhere(what: str, digest: str) -> None:
+    """Refuses processes that do not see the same: what each computes from it would be mixed in silence.
+
+    Args:
+        what: for the message.
+        digest: hexadecimal.
+
+    Raises:
+        InputError: a process has another digest.
+    """
+    if jax.process_count() == 1:
+        return
+    own = np.frombuffer(bytes.fromhex(digest), np.uint8)
+    others = multihost_utils.process_allgather(own)
+    different = [i for i, other in enumerate(others) if (other != others[0]).any()]
+    if different:
+        raise InputError(
+            f"processes {different} see other data than process 0: {what} must be the same files on every machine"
+        )
 
 
 def map_rows(function: Callable[..., jax.Array], shared: PyTree, *rows: jax.Array) -> jax.Array:

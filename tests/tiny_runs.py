@@ -15,13 +15,13 @@ NUM_UPDATES = 7
 SCRATCH = EncoderSpec("scratch", num_layers=1, window=8, question_window=6, hidden_size=8, num_heads=2)
 
 
-def make_task(size=10, word="cat"):
+def make_task(size=10, word="cat", gold=(0, 2)):
     """Ten questions over contexts of different size: an update of four ends inside an epoch."""
     names = [f"{a} {word}{b}" for a in ("old", "new", "red") for b in range(6)]
     return examples_task(
         "texts",
         [
-            Example(f"q{i}", f"where is {names[i]}", tuple(f"the {n} is" for n in names[i : i + 4 + i % 3]), (0, 2))
+            Example(f"q{i}", f"where is {names[i]}", tuple(f"the {n} is" for n in names[i : i + 4 + i % 3]), gold)
             for i in range(size)
         ],
     )

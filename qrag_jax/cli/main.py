@@ -1,7 +1,8 @@
 """The parser of `qrag` and the hand-over to one module a verb. Imports no JAX, so `qrag --help` answers at once.
 
 `qrag_jax.cli.<verb>.run(args) -> exit code` does the work; its module is imported when its verb is run. Exit codes: 0
-done; 1 bad data or a bad file (`InputError`); 2 a wrong flag, config or path (`UsageError`); 130 stopped by Ctrl-C.
+done; 1 bad data or a bad file (`InputError`); 2 a wrong flag, config or path (`UsageError`); 130 stopped by Ctrl-C; 143
+by SIGTERM.
 """
 
 import argparse
@@ -52,8 +53,8 @@ been, bit for bit on the same kind and number of devices. Give a cluster's job t
 no checkpoint yet, --resume starts with the first update.
 
 mesh.data=8 splits a batch over 8 devices, mesh.fsdp=8 also parameters and optimiser. On several machines start the same
-line once a process, with --distributed where SLURM, Open MPI, Kubernetes or a TPU pod says who is who, else with
---coordinator, --num_processes and --process_id. All of them see the same files; the first one writes.
+line once a process, with --distributed where SLURM, Open MPI or a TPU pod says who is who, else with --coordinator,
+--num_processes and --process_id. All of them see the same files; the first one writes.
 """
 _TRAIN_EXAMPLES = """\
 examples:

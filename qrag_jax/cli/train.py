@@ -10,11 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qrag_jax.checkpoint import Checkpoint, load_checkpoint, newest_valid_step
+from qrag_jax.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint, newest_valid_step
 from qrag_jax.cli import say, write_json
 from qrag_jax.cli.progress import Progress
 from qrag_jax.config import dump_config, load_config
 from qrag_jax.eval.calibration import fit_on_dev
+from qrag_jax.manifest import find_damage
 from qrag_jax.retrieval.tasks import Task
 from qrag_jax.sharding import is_main_process, start_processes
 from qrag_jax.train.log import METRICS, TIMES, read_lines
@@ -22,7 +23,7 @@ from qrag_jax.train.loop import train_together
 from qrag_jax.train.members import Member
 from qrag_jax.train.run import RunConfig, training_tasks
 from qrag_jax.train.saving import check_out
-from qrag_jax.types import Stopped
+from qrag_jax.types import InputError, Stopped, UsageError
 
 # What asks for a run's own kind of questions again.
 _EVAL_FLAGS = {
@@ -36,11 +37,12 @@ _EVAL_FLAGS = {
 
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag train`; see `qrag train --help`."""
-    if args.distributed or args.coordinator is not None:
-        start_processes(args.coordinator, args.num_processes, args.process_id)
+    _join_processes(args)
     outs = [Path(args.out)] if args.seeds is None else [Path(args.out) / f"seed_{seed}" for seed in args.seeds]
     starts = _find_starts(outs) if args.resume else [None] * len(outs)
     path = args.config_path
+    if args.resume and starts[0] is None and path is None and not args.overrides:
+        raise UsageError(f"--resume: {outs[0]} holds no checkpoint, and there is no config to start with: check --out")
     if path is None and starts[0] is not None:  # the run knows its own config
         path = str(starts[0].folder / "config.yaml")
     config = load_config(RunConfig, path, args.overrides)
@@ -68,12 +70,23 @@ def run(args: argparse.Namespace) -> int:
         except Stopped as stopped:
             seeds = "" if args.seeds is None else f" --seeds {','.join(map(str, args.seeds))}"
             _say(f"{stopped}; go on with: qrag train --out {shlex.quote(args.out)}{seeds} --resume")
-            return signals.exit_code
+            return signals.exit_code or 128 + signal.SIGTERM  # another process of the run was told to end
     if is_main_process():
         results = [_say_result(member.config, member.out, dev is not None) for member in members if member.out]
         if args.json:
             write_json(results[0] if args.seeds is None else results)
     return 0
+
+
+def _join_processes(args: argparse.Namespace) -> None:
+    """Joins the processes of a run, where the flags speak of several."""
+    given = [args.coordinator, args.num_processes, args.process_id]
+    if args.distributed and given == [None] * 3:
+        start_processes(None, None, None)
+    elif None not in given:
+        start_processes(*given)
+    elif given != [None] * 3:
+        raise UsageError("--coordinator, --num_processes and --process_id belong together: give all three")
 
 
 def _configs(config: RunConfig, seeds: Sequence[int] | None) -> list[RunConfig]:
@@ -88,23 +101,35 @@ def _find_starts(outs: Sequence[Path]) -> Sequence[Checkpoint | None]:
     """The newest whole checkpoint of each run folder; says which, which were damaged, and where there is none yet.
 
     Runs that are trained together go on after the same update: a kill may have come between two of their saves.
+
+    Raises:
+        UsageError: some of several runs have no checkpoint, or all have them, but none of the same update.
     """
-    found = []
+    steps = []
     for out in outs:
         step, skipped = newest_valid_step(out)
         for fault in skipped:
             _say(f"damaged and skipped: {fault}")
-        found.append(step or 0)
-    step = min(found)
-    if not step:
-        _say(f"{outs[found.index(0)]}: no checkpoint yet: starting with the first update")
+        steps.append(step)
+    if all(step is None for step in steps):
+        _say(f"{', '.join(map(str, outs))}: no checkpoint yet: starting with the first update")
         return [None] * len(outs)
-    _say(f"{', '.join(map(str, outs))}: going on after update {step:,}")
-    return [load_checkpoint(out, step=step, groups=()) for out in outs]
+    if len(outs) == 1:
+        _say(f"{outs[0]}: going on after update {steps[0]:,}")
+        return [load_checkpoint(outs[0], step=steps[0], groups=())]
+    common = set.intersection(*(set(checkpoint_steps(out)) for out in outs))
+    whole = [s for s in sorted(common, reverse=True) if all(find_damage(out / f"step_{s}") is None for out in outs)]
+    if not whole:
+        raise UsageError(
+            f"--resume: no update has a whole checkpoint in each of {', '.join(map(str, outs))}: a kill came while the "
+            "first ones were written, or the runs were not trained together; remove these folders, or train alone"
+        )
+    _say(f"{', '.join(map(str, outs))}: going on after update {whole[0]:,}")
+    return [load_checkpoint(out, step=whole[0], groups=()) for out in outs]
 
 
 class _Signals:
-    """SIGTERM and Ctrl-C ask a run to save and end, once updates run; before that, and a second time, they end it."""
+    """SIGTERM and Ctrl-C ask a run to save and end, once updates run; before that, and a second Ctrl-C, they end it."""
 
     def __init__(self) -> None:
         self.updates_run = False
@@ -125,10 +150,12 @@ class _Signals:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: object) -> None:
+        if self.asked() and number == signal.SIGTERM:  # a cluster repeats it, and the save is under way
+            return
         if self.asked() or not self.updates_run:
-            raise KeyboardInterrupt
+            raise SystemExit(128 + number)
         self.exit_code = 128 + number  # what a shell reports for it
-        _say("stopping after this update; once more to stop at once, without saving")
+        _say("stopping after this update, which is saved; Ctrl-C ends it at once")
 
 
 def _say(text: str) -> None:
@@ -180,5 +207,7 @@ def describe(task: Task) -> str:
 
 def read_metrics(out: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Facts about the data, and the last logged step with its seconds, of a run folder that has just been written."""
-    first, *_, last = read_lines(out / METRICS)
-    return first["data"], last | {"seconds": read_lines(out / TIMES)[-1]["seconds"]}
+    lines, times = read_lines(out / METRICS), read_lines(out / TIMES)
+    if len(lines) < 2 or not times:
+        raise InputError(f"{out}: {METRICS} or {TIMES} is not there or empty; the checkpoints are whole")
+    return lines[0]["data"], lines[-1] | {"seconds": times[-1]["seconds"]}

@@ -91,8 +91,7 @@ class Encoder(nn.Module):
         if config.family == "mpnet":
             self.relative_bias = _embedding(NUM_BUCKETS, config.num_heads)
         self.embeddings_norm = _layer_norm(config, self.compute.dtype)
-        # prevent_cse matters outside of loops only, and the blocks are one (`encode_in_blocks`).
-        layer = nn.remat(EncoderLayer, prevent_cse=False) if self.compute.remat else EncoderLayer
+        layer = nn.remat(EncoderLayer) if self.compute.remat else EncoderLayer
         self.layer = [layer(config, self.compute) for _ in range(config.num_layers)]
 
     def __call__(self, tokens: Int[Array, "n L"], valid: Bool[Array, "n L"]) -> Float[Array, "n L d"]:

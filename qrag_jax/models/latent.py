@@ -79,7 +79,9 @@ class Block(nn.Module):
         """Self-attention and MLP, each with a residual."""
         dtype = self.dtype
         y = nn.LayerNorm(dtype=dtype, name="attention_norm")(x)
-        x = x + nn.MultiHeadDotProductAttention(self.num_heads, dtype=dtype, name="attention")(y)
+        x = x + nn.MultiHeadDotProductAttention(
+            self.num_heads, dtype=dtype, force_fp32_for_softmax=True, name="attention"
+        )(y)
         y = nn.LayerNorm(dtype=dtype, name="mlp_norm")(x)
         y = nn.Dense(4 * self.width, dtype=dtype, name="mlp_in")(y)
         return x + nn.Dense(self.width, dtype=dtype, name="mlp_out")(nn.gelu(y))

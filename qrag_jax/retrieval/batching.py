@@ -60,7 +60,7 @@ class Packer:
 
     def __init__(self, multiple: int = 128, capacity: int = 0):
         """Args: multiple, what the number of rows is rounded up to; capacity, the number of rows to begin with."""
-        self.capacity = capacity
+        self.capacity = -(-capacity // multiple) * multiple
         self._multiple = multiple
 
     def __call__(

@@ -1,5 +1,6 @@
 """Scores of held-out questions during training: they say which update's parameters are kept."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -17,6 +18,7 @@ from qrag_jax.retrieval.tasks import Task
 from qrag_jax.sharding import MeshConfig, make_mesh, place, replicated, split_rows
 from qrag_jax.types import InputError
 
+_ROWS_MULTIPLE = 128
 DevScore = Callable[[PyTree], float]
 
 
@@ -78,12 +80,17 @@ def make_dev_score(retriever: Retriever, task: Task, batch_size: int, seed: int,
     return score
 
 
+def rows_multiple(mesh: Mesh) -> int:
+    """What the number of a batch's distinct chunks is rounded up to: every device has as many."""
+    return math.lcm(_ROWS_MULTIPLE, mesh.size)
+
+
 def _samples(task: Task, size: int, seed: int, mesh: Mesh) -> Sequence[Sample]:
     """All queries in batches of one shape, the last one filled up with the last query."""
     contexts = task.contexts(np.arange(len(task)), np.random.default_rng([seed, 6]))
     parts = [np.minimum(np.arange(first, first + size), len(task) - 1) for first in range(0, len(task), size)]
     cut = [Contexts(contexts.questions[part], contexts.chunks[part], contexts.gold[part]) for part in parts]
-    packer = Packer()
+    packer = Packer(rows_multiple(mesh))
     for part in cut:  # until the shape holds every batch
         packer(part)
     sharding = replicated(mesh) if size % mesh.size else split_rows(mesh)

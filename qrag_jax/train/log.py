@@ -49,6 +49,18 @@ class RunLog:
                 self._board.add_scalar(name, value, step)
             self._board.flush()
 
+    def sync(self) -> None:
+        """Puts what was written on the disk, before a checkpoint that follows it."""
+        for path in (self._metrics, self._times):
+            with path.open("ab") as file:
+                os.fsync(file.fileno())
+
+    def close(self) -> None:
+        """Ends the event files; a later line opens nothing anew."""
+        if self._board is not None:
+            self._board.close()
+            self._board = None
+
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Objects of a JSON Lines file; none when there is no file. A last line that a kill cut short is left out.
@@ -58,16 +70,18 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """
     if not path.exists():
         return []
-    lines, found = path.read_text(encoding="utf-8").split("\n"), []
+    lines, found = path.read_bytes().split(b"\n"), []
     for number, line in enumerate(lines[:-1], start=1):  # what follows the last line break is no whole line
         try:
             value = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise InputError(
                 f"{path}:{number}: not JSON ({error}); remove the line, or the file, and resume"
             ) from error
-        if not isinstance(value, dict):
-            raise InputError(f"{path}:{number}: expected an object; remove the line, or the file, and resume")
+        if not isinstance(value, dict) or not value.keys() & {"data", "step"}:
+            raise InputError(
+                f"{path}:{number}: expected an object with step or data; remove the line, or the file, and resume"
+            )
         found.append(value)
     return found
 
@@ -89,6 +103,9 @@ def _line(line: dict[str, Any]) -> str:
 
 
 def _board(folder: Path, first: int) -> Any:
+    if not first:
+        for old in folder.glob("events.out.tfevents.*"):  # of a run that was killed before it saved anything
+            old.unlink()
     from tensorboardX import SummaryWriter  # here: it is slow to import, and most runs do without
 
     return SummaryWriter(str(folder), purge_step=first + 1 if first else None)

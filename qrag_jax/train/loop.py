@@ -12,15 +12,23 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
 from qrag_jax.checkpoint import Checkpoint
 from qrag_jax.models.network import PyTree
 from qrag_jax.retrieval.batching import Packer, Sample, materialise
 from qrag_jax.retrieval.retriever import Retriever, new_retriever, retriever_files, with_fresh_params
 from qrag_jax.retrieval.tasks import Task
-from qrag_jax.sharding import is_main_process, make_mesh, place, replicated, state_shardings, to_host
-from qrag_jax.train.dev import Best, make_dev_score
+from qrag_jax.sharding import (
+    any_process,
+    check_same_everywhere,
+    is_main_process,
+    make_mesh,
+    place,
+    replicated,
+    state_shardings,
+    to_host,
+)
+from qrag_jax.train.dev import Best, make_dev_score, rows_multiple
 from qrag_jax.train.log import RunLog
 from qrag_jax.train.members import Layout, Member, check_members, saved_rows
 from qrag_jax.train.q_learner import Learner, LearnerState, make_learner
@@ -28,7 +36,9 @@ from qrag_jax.train.run import RunConfig, make_sampler
 from qrag_jax.train.saving import (
     check_out,
     check_resumable,
+    check_same_encoder,
     describe_task,
+    is_calibrated,
     restore_best,
     restore_state,
     save_batch,
@@ -38,7 +48,6 @@ from qrag_jax.types import InputError, Stopped
 
 # A batch's number of distinct chunks may outgrow its shape: rarely, and only at the start of a run.
 MAX_TRACES = 6
-_ROWS_MULTIPLE = 128
 _RUN_NUMBERS = count()
 Report = Callable[[str, int, int, dict[str, float]], None]  # (stage, done, of, metrics)
 Calibrate = Callable[[Retriever, Task], dict[str, Any]]  # what was fitted on held-out queries, as JSON values
@@ -99,118 +108,146 @@ def train_together(
         UsageError: as `train`; several members whose configs differ in more than the seed, that are text towers (whose
             encoder runs at the width of each batch, which `vmap` cannot), or that start after different updates.
     """
-    report = _silent if report is None else report
-    config = members[0].config
-    check_members(members)
-    about = describe_task(task)
-    for member in members:
-        if member.start is not None:
-            check_resumable(member.start, member.config, about)
-        elif member.out is not None:
-            check_out(member.out)
-    task.check_steps(config.env.num_steps)
-    mesh = make_mesh(config.mesh)
-    embed_progress = lambda done, of: report("embed", done, of, {})  # noqa: E731
-    keys = [jax.random.split(jax.random.key(member.config.seed)) for member in members]
-    retriever, rows, num_cut = new_retriever(
-        config.model, config.env, task.texts, keys[0][0], embed_progress, task.questions
-    )
-    questions, num_questions_cut = retriever.rows(task.questions, "question")
-    learner = make_learner(retriever.network, config.env, config.learner, config.num_updates)
-    score = None if dev is None else make_dev_score(retriever, dev, _part_size(config), config.data_seed, mesh)
-    bests = [None if score is None else Best(score) for _ in members]
-    layout = Layout(mesh, len(members), config.learner.accumulate)
-    states = [
-        _first_state(learner, with_fresh_params(retriever, key_params), key_run, mesh, member.start, best)
-        for member, (key_params, key_run), best in zip(members, keys, bests, strict=True)
-    ]
-    state, shardings = layout.join([state for state, _ in states]), layout.shardings(states[0][1])
-    del states
-    first = 0 if members[0].start is None else members[0].start.step
-    packer = Packer(int(np.lcm(_ROWS_MULTIPLE, mesh.size)), saved_rows(members))
-    sampler = layout.sampler([make_sampler(task, packer, member.config) for member in members])
-    update = jitted_update(learner, config.learner.accumulate, shardings, len(members))
-    chunk_pool, question_pool = place((rows, questions), replicated(mesh))
-    facts = {"num_texts": len(rows_of(rows)), "num_texts_cut": num_cut, "num_questions_cut": num_questions_cut}
-    facts["num_left_out"] = task.num_left_out
-    logs = [_open_log(member, facts, first) for member in members]
-    files = retriever_files(retriever)
-    check = _FiniteCheck(task, members, layout)
+    together = _Together(members, task, dev, _silent if report is None else report)
+    try:
+        together.run_updates(stop)
+        return together.results(calibrate)
+    finally:
+        together.close()
 
-    def save(i: int, sample: Sample, fitted: dict[str, Any] | None = None) -> None:
-        if (out := members[i].out) is not None:
-            known = about | {"rows": sample.distinct.shape[-1]}
-            own = layout.part(state, i)
-            save_run(out, members[i].config, own, retriever.constants, files, known, bests[i], fitted)
 
-    report("compile", 0, 1, {})
-    sample = None
-    with jax.set_mesh(mesh):
-        for step, sample in enumerate(prefetch(sampler, config.num_updates, first), start=first):
-            state, metrics = update(state, chunk_pool, question_pool, place(sample, layout.samples))
-            done = step + 1
-            if done == first + 1:
-                report("compile", 1, 1, {})
-            last = done == config.num_updates
-            asked = stop is not None and not last and _any_process(stop())
-            to_log = last or done % config.log_every == 0
-            to_save = asked or last or done % config.save_interval == 0
-            to_score = dev is not None and (last or done % (config.dev.every or max(1, config.num_updates // 10)) == 0)
-            check.later(done, metrics, sample)
-            if not (to_log or to_save or to_score):
+class _Together:
+    """The state of runs that are trained together, and what becomes of it."""
+
+    def __init__(self, members: Sequence[Member], task: Task, dev: Task | None, report: Report):
+        """Checks everything that can be refused, embeds, and makes or restores the state."""
+        config = members[0].config
+        self.members, self.task, self.dev, self.config, self.report = members, task, dev, config, report
+        check_members(members)
+        self.about = describe_task(task, dev)
+        check_same_everywhere("the training data", self.about["data_sha256"])
+        for member in members:
+            if member.start is not None:
+                check_resumable(member.start, member.config, self.about)
+            elif member.out is not None:
+                check_out(member.out)
+        task.check_steps(config.env.num_steps)
+        self.mesh = make_mesh(config.mesh)
+        self.layout = Layout(self.mesh, len(members), config.learner.accumulate)
+        keys = [jax.random.split(jax.random.key(member.config.seed)) for member in members]
+        embed_progress = lambda done, of: report("embed", done, of, {})  # noqa: E731
+        self.retriever, rows, num_cut = new_retriever(
+            config.model, config.env, task.texts, keys[0][0], embed_progress, task.questions
+        )
+        questions, num_questions_cut = self.retriever.rows(task.questions, "question")
+        self.chunk_pool, self.question_pool = place((rows, questions), replicated(self.mesh))
+        self.files = retriever_files(self.retriever)
+        for member in members:
+            if member.start is not None:
+                check_same_encoder(member.start, self.files)
+        score = None
+        if dev is not None:
+            score = make_dev_score(self.retriever, dev, _part_size(config), config.data_seed, self.mesh)
+        self.bests = [None if score is None else Best(score) for _ in members]
+        self.learner = make_learner(self.retriever.network, config.env, config.learner, config.num_updates)
+        states = [self._first_state(*one) for one in zip(members, keys, self.bests, strict=True)]
+        self.state = self.layout.join([state for state, _ in states])
+        self.shardings = self.layout.shardings(states[0][1])
+        self.first = 0 if members[0].start is None else members[0].start.step
+        self.rows = saved_rows(members)
+        facts = {"num_texts": len(rows_of(rows)), "num_texts_cut": num_cut, "num_questions_cut": num_questions_cut}
+        facts["num_left_out"] = task.num_left_out
+        self.logs = [_open_log(member, facts, self.first) for member in members]
+
+    def _first_state(self, member: Member, keys: jax.Array, best: Best | None) -> tuple[LearnerState, LearnerState]:
+        """(state of one run, its shardings): fresh, or of a checkpoint."""
+        retriever = with_fresh_params(self.retriever, keys[0])
+        shapes = jax.eval_shape(self.learner.init, retriever.params, keys[1])
+        shardings = state_shardings(self.mesh, shapes)
+        if member.start is None:
+            # Keys travel as numbers: of several processes each makes the whole state, and keeps its share.
+            init = lambda params, data: self.learner.init(params, jax.random.wrap_key_data(data))  # noqa: E731
+            host = jax.tree.map(np.asarray, (retriever.params, jax.random.key_data(keys[1])))
+            return jax.jit(init, out_shardings=shardings)(*host), shardings
+        if best is not None:
+            restore_best(member.start, best, shapes.params, shardings.params)
+        return restore_state(member.start, shapes, shardings), shardings
+
+    def run_updates(self, stop: Callable[[], bool] | None) -> None:
+        """All updates that are left; see `train` for what it raises."""
+        config, layout = self.config, self.layout
+        packer = Packer(rows_multiple(self.mesh), self.rows)
+        sampler = layout.sampler([make_sampler(self.task, packer, member.config) for member in self.members])
+        update = jitted_update(self.learner, config.learner.accumulate, self.shardings, len(self.members))
+        check = _FiniteCheck(self.task, self.members, layout)
+        score_interval = config.dev.every or max(1, config.num_updates // 10)
+        self.report("compile", 0, 1, {})
+        with jax.set_mesh(self.mesh):
+            for step, sample in enumerate(prefetch(sampler, config.num_updates, self.first), start=self.first):
+                self.state, metrics = update(
+                    self.state, self.chunk_pool, self.question_pool, place(sample, layout.samples)
+                )
+                self.rows, done = sample.distinct.shape[-1], step + 1
+                if step == self.first:
+                    self.report("compile", 1, 1, {})
+                last = done == config.num_updates
+                asked = stop is not None and not last and any_process(stop())
+                check.later(done, metrics, sample)
+                to_score = self.dev is not None and (last or done % score_interval == 0)
+                to_log = last or to_score or done % config.log_every == 0
+                to_save = last or asked or done % config.save_interval == 0
+                values = check.now() if to_log or to_save else []
+                if to_log:
+                    self._log(done, values, to_score)
+                if to_save:
+                    self._save()
+                if asked:
+                    folders = ", ".join(str(member.out) for member in self.members if member.out is not None)
+                    raise Stopped(f"stopped after update {done:,}" + (folders and f", saved in {folders}"))
+
+    def _log(self, done: int, values: list[dict[str, float]], to_score: bool) -> None:
+        """Writes the metrics of each run, with its score on held-out queries where it is due."""
+        for i, (own, best, log) in enumerate(zip(values, self.bests, self.logs, strict=True)):
+            if best is not None and to_score:
+                own["dev_return"] = best.offer(self.layout.part(self.state.params, i), done)
+            if log is not None:
+                log.write(done, own)
+        mean = {name: float(np.mean([own[name] for own in values])) for name in values[0]}
+        self.report("train", done, self.config.num_updates, mean)
+
+    def _save(self, fitted: Sequence[dict[str, Any]] = ()) -> None:
+        """Saves each run, with what was fitted on held-out queries at the end."""
+        for i, (member, best, log) in enumerate(zip(self.members, self.bests, self.logs, strict=True)):
+            if member.out is None:
                 continue
-            values = check.now()
-            for i, (own, best, log) in enumerate(zip(values, bests, logs, strict=True)):
-                if best is not None and to_score:
-                    own["dev_return"] = best.offer(layout.part(state.params, i), done)
-                if log is not None and (to_log or to_score):
-                    log.write(done, own)
-                if to_save and not last:
-                    save(i, sample)
-            if to_log or to_score:
-                report("train", done, config.num_updates, _mean(values))
-            if asked:
-                folders = ", ".join(str(member.out) for member in members if member.out is not None)
-                raise Stopped(f"stopped after update {done:,}" + (folders and f", saved in {folders}"))
-    trained = []
-    for i, best in enumerate(bests):
-        result = layout.part(state.params, i) if best is None else best.params
-        trained.append(replace(retriever, params=jax.tree.map(jnp.asarray, to_host(result, mesh))))
-        fitted = {} if dev is None or calibrate is None else calibrate(trained[i], dev)
-        if sample is not None:  # else the run was complete already
-            save(i, sample, fitted)
-    return trained
+            if log is not None:
+                log.sync()
+            state, known = self.layout.part(self.state, i), self.about | {"rows": self.rows}
+            more = fitted[i] if fitted else {}
+            save_run(member.out, member.config, state, self.retriever.constants, self.files, known, best, more)
+
+    def close(self) -> None:
+        """Ends the logs."""
+        for log in self.logs:
+            if log is not None:
+                log.close()
+
+    def results(self, calibrate: Calibrate | None) -> list[Retriever]:
+        """The retrievers; what is calibrated on held-out queries is saved with them."""
+        trained = []
+        for i, best in enumerate(self.bests):
+            params = self.layout.part(self.state.params, i) if best is None else best.params
+            params = jax.tree.map(jnp.asarray, to_host(params, self.mesh))
+            trained.append(replace(self.retriever, params=params))
+        if self.dev is not None and calibrate is not None and not all(map(is_calibrated, self.members)):
+            self._save([calibrate(retriever, self.dev) for retriever in trained])
+        return trained
 
 
 def _open_log(member: Member, facts: dict[str, Any], first: int) -> RunLog | None:
     if member.out is None or not is_main_process():
         return None
     return RunLog(member.out, facts, first, member.config.tensorboard)
-
-
-def _mean(values: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {name: float(np.mean([own[name] for own in values])) for name in values[0]}
-
-
-def _first_state(
-    learner: Learner,
-    retriever: Retriever,
-    key: jax.Array,
-    mesh: Mesh,
-    start: Checkpoint | None,
-    best: Best | None,
-) -> tuple[LearnerState, LearnerState]:
-    """(state, its shardings): fresh, or of a checkpoint."""
-    shapes = jax.eval_shape(learner.init, retriever.params, key)
-    shardings = state_shardings(mesh, shapes)
-    if start is None:
-        # Keys travel as numbers: of several processes each makes the whole state, and keeps its share.
-        init = lambda params, data: learner.init(params, jax.random.wrap_key_data(data))  # noqa: E731
-        host = jax.tree.map(np.asarray, (retriever.params, jax.random.key_data(key)))
-        return jax.jit(init, out_shardings=shardings)(*host), shardings
-    if best is not None:
-        restore_best(start, best, shapes.params, shardings.params)
-    return restore_state(start, shapes, shardings), shardings
 
 
 def jitted_update(
@@ -296,15 +333,6 @@ class _FiniteCheck:
 def _part_size(config: RunConfig) -> int:
     """Environments that are played at a time."""
     return config.data.batch_size // config.learner.accumulate
-
-
-def _any_process(asked: bool) -> bool:
-    """Whether any process of the run was asked, known to all of them."""
-    if jax.process_count() == 1:
-        return asked
-    from jax.experimental import multihost_utils  # here: it starts what one process never needs
-
-    return bool(multihost_utils.process_allgather(np.array(asked)).any())
 
 
 def rows_of(rows: PyTree) -> np.ndarray:

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from qrag_jax.checkpoint import Checkpoint
 from qrag_jax.models.network import PyTree
 from qrag_jax.retrieval.batching import Sample
-from qrag_jax.sharding import replicated, split_rows
+from qrag_jax.sharding import split_rows
 from qrag_jax.train.q_learner import LearnerState
 from qrag_jax.train.run import RunConfig
 from qrag_jax.types import UsageError
@@ -40,6 +40,10 @@ def check_members(members: Sequence[Member]) -> None:
         raise UsageError("runs that are trained together differ in nothing but their seed, and share data.seed")
     if config.model.mode != "latent" or config.model.encoder.source == "scratch":
         raise UsageError("only latent towers on a frozen encoder train several seeds together: start each seed alone")
+    if len(members) % config.mesh.size:
+        raise UsageError(f"{len(members)} runs cannot be spread evenly over the {config.mesh.size} devices of mesh")
+    if config.keep < 2:
+        raise UsageError("keep=1 could leave runs that are trained together without a common checkpoint: set keep=2")
     steps = sorted({0 if member.start is None else member.start.step for member in members})
     if len(steps) > 1:
         raise UsageError(f"runs that go on together must stand at the same update, these stand at {steps}")
@@ -57,7 +61,7 @@ class Layout:
         """Args: mesh of the runs; how many there are; `learner.accumulate`."""
         self.stacked = num_members > 1
         self._mesh = mesh
-        self._spread = split_rows(mesh) if num_members % mesh.size == 0 else replicated(mesh)
+        self._spread = split_rows(mesh)
         self.samples = self._spread if self.stacked else split_rows(mesh, axis=int(num_parts > 1))
 
     def join(self, trees: Sequence[PyTree]) -> PyTree:

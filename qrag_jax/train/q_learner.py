@@ -36,7 +36,8 @@ class LearnerConfig:
         target_network: value next states with the EMA parameters; False uses the online ones.
         tau: share of the online parameters in each target step.
         soft_trace: add `-alpha log pi` of the next action to the sampled part of the return.
-        accumulate: parts that a batch is played in, one after the other, for less memory; the gradient is their mean.
+        accumulate: parts that a batch is played in, one after the other, for less memory; the gradient is
+            that of the whole batch.
         reencode: encode the chosen pairs a second time for the gradient, in place of keeping the whole rollout's
             activations; same values, less memory.
         learning_rate: schedule of the optimiser.
@@ -177,6 +178,8 @@ def q_loss(
         "q": over_steps(q_tm1.sum(-1)),
         "target": over_steps(g_tm1),
     }
+    if env.stop or env.end_at_completion:
+        metrics["steps"] = played.alive.sum(1).mean()
     if env.stop:
         metrics["taken"] = jnp.where(played.stops, 0.0, played.alive).sum(1).mean()
     return loss, metrics
@@ -236,11 +239,28 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
 
 
 def _mean_over_parts(play: Callable[[Batch], tuple[dict, PyTree]], parts: Batch) -> tuple[dict, PyTree]:
-    """Mean of `play(part)` over the parts of a batch, one after the other, in the memory of one."""
-    shapes = jax.eval_shape(play, jax.tree.map(lambda x: x[0], parts))
+    """`play` of a whole batch from its parts, one after the other, in the memory of one.
+
+    What is a mean over steps counts as much as its part has steps, which differ where episodes end early; what is a
+    mean over episodes counts alike.
+    """
+
+    def weighted(part: Batch) -> tuple[dict, PyTree, jax.Array]:
+        metrics, gradient = play(part)
+        steps = metrics.get("steps", jnp.float32(1.0))
+        metrics = {name: x * steps if name in _MEANS_OVER_STEPS else x for name, x in metrics.items()}
+        return metrics, jax.tree.map(lambda x: x * steps, gradient), steps
+
+    shapes = jax.eval_shape(weighted, jax.tree.map(lambda x: x[0], parts))
     zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    total, _ = jax.lax.scan(lambda total, part: (jax.tree.map(jnp.add, total, play(part)), None), zero, parts)
-    return jax.tree.map(lambda x: x / jax.tree.leaves(parts)[0].shape[0], total)
+    add = lambda total, part: (jax.tree.map(jnp.add, total, weighted(part)), None)  # noqa: E731
+    (metrics, gradient, steps), _ = jax.lax.scan(add, zero, parts)
+    num_parts = jax.tree.leaves(parts)[0].shape[0]
+    metrics = {name: x / (steps if name in _MEANS_OVER_STEPS else num_parts) for name, x in metrics.items()}
+    return metrics, jax.tree.map(lambda x: x / steps, gradient)
+
+
+_MEANS_OVER_STEPS = ("loss", "q", "target")
 
 
 def _check(env: EnvConfig, config: LearnerConfig, dim: int) -> None:

@@ -16,6 +16,7 @@ from qrag_jax.models.network import PyTree
 from qrag_jax.retrieval.batching import Sample
 from qrag_jax.retrieval.tasks import Task
 from qrag_jax.train.dev import Best
+from qrag_jax.train.members import Member
 from qrag_jax.train.q_learner import LearnerState
 from qrag_jax.train.run import RunConfig
 from qrag_jax.types import InputError, UsageError
@@ -55,16 +56,22 @@ def save_run(
     if best is not None and best.params is not None:
         arrays["best_params"] = best.params
         about["dev"] = {"update": best.update, "return": best.value, **(fitted or {})}
+        about |= {"fitted": sorted(fitted)} if fitted else {}
     return save_checkpoint(out, int(state.step), arrays, to_dict(config), files, about, config.keep)
 
 
-def describe_task(task: Task) -> dict[str, Any]:
-    """Metadata about a training task, with a digest that tells whether a resumed run sees the same data."""
+def describe_task(task: Task, dev: Task | None = None) -> dict[str, Any]:
+    """Metadata about a training task, with a digest that tells whether a resumed run sees the same data.
+
+    The digest covers every text, question, id, size and gold, of what is held out too.
+    """
     digest = hashlib.sha256()
-    for texts in (task.texts, task.questions, task.query_ids):
-        parts = [np.ascontiguousarray(texts).tobytes()] if isinstance(texts, np.ndarray) else map(str.encode, texts)
-        for part in parts:
-            digest.update(len(part).to_bytes(8, "little") + part)
+    for one in (task,) if dev is None else (task, dev):
+        gold = [one.fingerprint(query) for query in range(len(one))]
+        for texts in (one.texts, one.questions, one.query_ids, np.asarray(one.sizes, np.int64), gold):
+            parts = [np.ascontiguousarray(texts).tobytes()] if isinstance(texts, np.ndarray) else map(str.encode, texts)
+            for part in parts:
+                digest.update(len(part).to_bytes(8, "little") + part)
     return {
         "task": task.name,
         "num_questions": len(task),
@@ -107,8 +114,28 @@ def check_resumable(saved: Checkpoint, config: RunConfig, about: Mapping[str, An
         raise InputError(
             f"{saved.folder}: trained on other data: {saved.metadata['num_questions']} questions of "
             f"{saved.metadata['task']} there, {about['num_questions']} of {about['task']} here, or other texts among "
-            "them. Give the same files, or another run folder"
+            "them, or other gold. Give the same files, or another run folder"
         )
+
+
+def check_same_encoder(saved: Checkpoint, files: Mapping[str, bytes]) -> None:
+    """Refuses to go on with another encoder or tokenizer than the checkpoint's.
+
+    Raises:
+        InputError: naming the file that differs.
+    """
+    differing = sorted(name for name in {*saved.files, *files} if saved.files.get(name) != files.get(name))
+    if differing:
+        raise InputError(
+            f"{saved.folder}: files/{differing[0]} is not what model.encoder.source gives now: the encoder has "
+            "changed. Give the one that the run was started with, or another run folder"
+        )
+
+
+def is_calibrated(member: Member) -> bool:
+    """Whether a run starts where it ended, and kept then what was fitted on its held-out queries."""
+    start = member.start
+    return start is not None and start.step == member.config.num_updates and "fitted" in start.metadata
 
 
 def restore_state(saved: Checkpoint, shapes: LearnerState, shardings: LearnerState) -> LearnerState:

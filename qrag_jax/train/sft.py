@@ -25,7 +25,8 @@ def trajectory_loss(
         env: positions, heads and the number of steps; its rewards play no part.
 
     Returns:
-        The loss, and a dict of scalars: the loss, and the share of episodes whose best chunk is right at every step.
+        The loss, and a dict of scalars: the loss, the share of episodes whose best chunk is right at every step, and
+        the steps that count in an episode.
     """
     keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(batch.env)
     rows = network.actions(params, batch.table)[batch.chunks]
@@ -48,4 +49,5 @@ def trajectory_loss(
         taken = jnp.sort(jnp.concatenate([taken, grown[:, None]], axis=1), axis=1)
     count = jnp.stack(counts)
     loss = (jnp.stack(losses) * count).sum() / count.sum()
-    return loss, {"loss": loss, "complete": jnp.stack(rights).all(axis=0).mean()}
+    steps = count.sum(axis=0).mean()
+    return loss, {"loss": loss, "complete": jnp.stack(rights).all(axis=0).mean(), "steps": steps}

@@ -12,6 +12,7 @@ from qrag_jax.config import load_config
 from qrag_jax.retrieval.retriever import load_retriever
 from qrag_jax.train.run import RunConfig
 from qrag_jax.train.saving import check_out
+from qrag_jax.types import UsageError
 
 TINY = """\
 num_updates: 3
@@ -256,3 +257,81 @@ def test_refusals(folder, capsys, argv, code, message):
     *_, error = captured.err.splitlines()
     assert error.startswith("qrag: error: ") and message in error
     assert not (folder / "run").exists()
+
+
+# --- several seeds, several processes, going on
+
+
+def test_several_seeds_are_runs_of_their_own(folder, capsys):
+    assert train("--out", "many", "--seeds", "0,3", "--json", "data.haystack_split=all") == 0
+    captured = capsys.readouterr()
+    rows = json.loads(captured.out)
+    assert [row["run"] for row in rows] == ["many/seed_0", "many/seed_3"] and rows[0]["loss"] != rows[1]["loss"]
+    for seed in (0, 3):
+        saved = load_checkpoint(f"many/seed_{seed}", groups=())
+        assert (saved.config["seed"], saved.config["data"]["seed"]) == (seed, 0)
+        assert load_retriever(f"many/seed_{seed}").env.num_steps == 2
+    assert train("--out", "many", "--seeds", "0,3") == 2
+    assert "seed_0: holds a trained run already" in capsys.readouterr().err
+
+
+def fake_steps(monkeypatch, **steps):
+    """Run folders with checkpoints of the given steps, all whole."""
+    monkeypatch.setattr(cli_train, "newest_valid_step", lambda out: (max(steps[out.name], default=None), ()))
+    monkeypatch.setattr(cli_train, "checkpoint_steps", lambda out: steps[out.name])
+    monkeypatch.setattr(cli_train, "find_damage", lambda path: None)
+    monkeypatch.setattr(cli_train, "load_checkpoint", lambda out, step, groups: (out.name, step))
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ({"a": [2, 4, 6], "b": [2, 4]}, 4),  # killed between two saves
+        ({"a": [4, 6], "b": [4, 6]}, 6),
+        ({"a": [], "b": []}, None),
+    ],
+)
+def test_runs_of_several_seeds_go_on_after_the_newest_update_that_all_have(monkeypatch, tmp_path, steps, expected):
+    fake_steps(monkeypatch, **steps)
+    found = cli_train._find_starts([tmp_path / "a", tmp_path / "b"])
+    assert found == ([None, None] if expected is None else [("a", expected), ("b", expected)])
+
+
+@pytest.mark.parametrize("steps", [{"a": [2], "b": []}, {"a": [2, 4], "b": [6, 8]}])
+def test_runs_without_a_common_update_are_refused(monkeypatch, tmp_path, steps):
+    fake_steps(monkeypatch, **steps)
+    with pytest.raises(
+        UsageError, match="--resume: no update has a whole checkpoint in each of .*remove these folders"
+    ):
+        cli_train._find_starts([tmp_path / "a", tmp_path / "b"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--num_processes", "4", "--process_id", "2"], "belong together: give all three"),
+        (["--coordinator", "localhost:1"], "belong together: give all three"),
+        (["--distributed", "--process_id", "1"], "belong together: give all three"),
+    ],
+)
+def test_half_given_processes_are_refused(folder, capsys, flags, message):
+    assert train("--out", "run", *flags) == 2
+    assert message in capsys.readouterr().err
+    assert not (folder / "run").exists()
+
+
+def test_resuming_nothing_needs_a_config(folder, capsys):
+    assert main(["train", "--out", "runs/mistyped", "--resume"]) == 2
+    assert (
+        "--resume: runs/mistyped holds no checkpoint, and there is no config to start with" in capsys.readouterr().err
+    )
+
+
+def test_a_run_resumes_with_its_own_config(folder, capsys):
+    assert train("--out", "run", "learner.gamma=0.9") == 0
+    before = (folder / "run" / "metrics.jsonl").read_bytes()
+    assert main(["train", "--out", "run", "--resume"]) == 0
+    assert "run: going on after update 3" in capsys.readouterr().err
+    assert (folder / "run" / "metrics.jsonl").read_bytes() == before
+    assert main(["train", "--out", "run", "--resume", "learner.gamma=0.8"]) == 1
+    assert "learner.gamma is 0.9 there and 0.8 here" in capsys.readouterr().err

@@ -278,3 +278,17 @@ def test_how_it_computes_changes_rounding_at_most(compute):
     assert (vectors != expected).any() == (compute.dtype == "bfloat16")
     largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(wanted))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol * largest), found, wanted)
+
+
+def test_recomputed_layers_are_kept_apart():
+    """A barrier for every layer, or the compiler may take the first computation for the second and save no memory."""
+    config = replace(CONFIG, num_layers=3)
+    params = init_encoder(jax.random.key(0), config)
+
+    def barriers(compute):
+        def loss(params):
+            return encode_in_blocks(config, params, jnp.ones((2, 4), jnp.int32), jnp.array([4, 2]), 64, compute).sum()
+
+        return jax.jit(jax.grad(loss)).lower(params).as_text().count("optimization_barrier")
+
+    assert barriers(Compute(remat=True)) >= barriers(FLOAT32) + 3

@@ -32,6 +32,12 @@ def own_traces():
     chex.clear_trace_counter()
 
 
+@pytest.fixture(autouse=True)
+def split_small_arrays(monkeypatch):
+    """Towers of tests are small: FSDP splits them all the same."""
+    monkeypatch.setattr("qrag_jax.sharding._SMALLEST_SPLIT", 16)
+
+
 def run_config(mode, accumulate=1, **options):
     num_steps = 2 if mode == "latent" else 1  # one step holds all that the encoder does, and compiles sooner
     config = make_config(
@@ -72,7 +78,6 @@ def test_parameters_of_fsdp_are_split_while_a_run_lasts(tmp_path, monkeypatch):
     monkeypatch.setattr(
         loop, "save_run", lambda out, config, state, *rest: (seen.append(state), save(out, config, state, *rest))
     )
-    monkeypatch.setattr("qrag_jax.sharding._SMALLEST_SPLIT", 64)
     config = replace(run_config("latent"), num_updates=2, mesh=MeshConfig(2, 4))
     trained = train(config, make_task(), tmp_path)
     state = seen[-1]
@@ -125,7 +130,9 @@ PROCESS = """\
 import sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
+import qrag_jax.sharding
 from qrag_jax.sharding import start_processes
+qrag_jax.sharding._SMALLEST_SPLIT = 16
 start_processes("localhost:{port}", 2, int(sys.argv[1]))
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.config import load_config

@@ -69,7 +69,9 @@ def events(folder):
 
 
 def test_tensorboard_has_the_same_scalars(tmp_path):
-    fill(RunLog(tmp_path, {}, 0, True), 1, 2)
+    log = RunLog(tmp_path, {}, 0, True)
+    fill(log, 1, 2)
+    log.close()
     found = events(tmp_path / "tensorboard")
     assert sorted(found) == [(1, "loss", 1.0), (1, "return", 1.0), (2, "loss", 0.5), (2, "return", 2.0)]
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()[1:]]

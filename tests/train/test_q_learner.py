@@ -199,18 +199,44 @@ def test_encoding_again_has_the_same_loss_and_gradient(kind, positions, num_q_he
 
 @pytest.mark.parametrize("parts", [2, 4])
 def test_a_batch_in_parts_has_the_update_of_the_whole_one(parts):
-    """Mean gradient, metrics and step are those of one part of all; the draws hang on the environments' numbers."""
+    """Gradient, metrics and step are those of one part of all; the draws hang on the environments' numbers."""
+    assert_parts_are_the_whole(parts, ENV, CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("env", "config"),
+    [
+        (replace(ENV, end_at_completion=True), CONFIG),
+        (replace(ENV, stop=True, reward="at_end"), CONFIG),
+        (ENV, replace(CONFIG, objective="sft")),
+    ],
+)
+def test_parts_count_as_much_as_they_have_steps(env, config):
+    """Episodes that end early, and gold sets of different size, make parts of unequal weight."""
+    assert_parts_are_the_whole(2, env, config, uneven=True)
+
+
+def assert_parts_are_the_whole(parts, env, base, uneven=False):
     network, whole = NETWORKS["linear"](), make_batch(size=8)
+    if uneven:  # the first half needs one chunk, which may be taken at once
+        gold = np.array(whole.gold)
+        gold[:4] = np.arange(gold.shape[1]) == 0
+        whole = whole.replace(gold=jnp.asarray(gold))
     tables = jax.tree.map(lambda x: jnp.stack([x] * parts), whole.table)
     split = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), whole.replace(table=None)).replace(table=tables)
     found = []
-    for config, batch in ((CONFIG, whole), (replace(CONFIG, accumulate=parts), split)):
-        learner = make_learner(network, ENV, config, 10)
-        state = learner.init(random_params(network), jax.random.key(3))
+    for config, batch in ((base, whole), (replace(base, accumulate=parts), split)):
+        learner = make_learner(network, env, config, 10)
+        params = random_params(network)
+        if env.stop:
+            params["stop"] = jnp.full(network.dim, 0.1)
+        state = learner.init(params, jax.random.key(3))
         found.append(quick_jit(learner.update)(state, batch))
     (one, metrics), (other, metrics_of_parts) = found
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), one.params, other.params)
     assert metrics.keys() == metrics_of_parts.keys()
+    if uneven:
+        assert 1 <= float(metrics["steps"]) < env.num_steps
     for name, value in metrics.items():
         np.testing.assert_allclose(metrics_of_parts[name], value, rtol=1e-4, err_msg=name)
 

@@ -89,6 +89,18 @@ def test_a_run_resumes_on_other_devices(tmp_path):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), whole.params, resumed.params)
 
 
+@pytest.mark.parametrize("devices", [3])
+def test_devices_that_divide_no_power_of_two(devices, tmp_path):
+    """The padded rows of a batch are a multiple of the devices, also where the run was saved on one."""
+    config, task = make_config("latent", accumulate=1, dev=DevConfig(every=3)), make_task()
+    config = replace(config, data=replace(config.data, batch_size=6))
+    with pytest.raises(Stopped):
+        train(config, task, tmp_path, dev=make_task(5, "dog"), stop=after(1))
+    start, more = load_checkpoint(tmp_path, groups=()), replace(config, mesh=MeshConfig(devices))
+    train(more, task, tmp_path, dev=make_task(5, "dog"), start=start)
+    assert load_checkpoint(tmp_path, groups=()).metadata["rows"] % devices == 0
+
+
 def test_a_complete_run_is_left_as_it_is(tmp_path):
     config, task = make_config(mode="latent", accumulate=1), make_task()
     trained = train(config, task, tmp_path, dev=make_task(5, "dog"))
@@ -124,6 +136,43 @@ def test_other_data_are_refused(stopped):
     run, config = stopped
     with pytest.raises(InputError, match="trained on other data: 10 questions of texts there, 10 of texts here"):
         train(config, make_task(word="dog"), run, start=load_checkpoint(run, groups=()))
+
+
+def test_other_gold_is_refused(stopped):
+    """Of what is trained on, and of what is held out; the texts are the same."""
+    run, config = stopped
+    start = load_checkpoint(run, groups=())
+    with pytest.raises(InputError, match="trained on other data"):
+        train(config, make_task(gold=(0, 1)), run, start=start)
+    with pytest.raises(InputError, match="trained on other data"):
+        train(config, make_task(), run, dev=make_task(5, "dog"), start=start)
+
+
+def test_another_encoder_is_refused(stopped, tmp_path):
+    """The frozen encoder of a folder or a hub branch may have moved on."""
+    run, config = stopped
+    start = load_checkpoint(run, groups=())
+    name = next(name for name in start.files if name.endswith(".safetensors"))
+    other = replace(start, files={**start.files, name: start.files[name][:-1] + b"x"})
+    with pytest.raises(InputError, match=rf"files/{name} is not what model.encoder.source gives now"):
+        train(config, make_task(), run, start=other)
+
+
+def test_a_run_that_was_not_calibrated_is_calibrated_when_it_is_resumed(tmp_path):
+    """A kill while it was: the last update is saved before, and not trained again."""
+    config, task, dev = make_config(mode="latent", accumulate=1), make_task(), make_task(5, "dog")
+
+    def killed(retriever, dev):
+        raise RuntimeError("the machine is gone")
+
+    with pytest.raises(RuntimeError):
+        train(config, task, tmp_path, dev=dev, calibrate=killed)
+    assert checkpoint_steps(tmp_path)[-1] == NUM_UPDATES
+    calls = []
+    for _ in range(2):
+        start = load_checkpoint(tmp_path, groups=())
+        train(config, task, tmp_path, dev=dev, start=start, calibrate=lambda *_: calls.append(1) or {"threshold": 0.5})
+    assert len(calls) == 1 and load_checkpoint(tmp_path, groups=()).metadata["dev"]["threshold"] == 0.5
 
 
 def test_what_alters_no_update_may_change(stopped, tmp_path):

@@ -196,7 +196,7 @@ def test_a_learner_trains_on_it():
         return jax.lax.scan(lambda state, _: learner.update(state, batch), state, length=40)
 
     state, metrics = run(state)
-    assert set(metrics) == {"loss", "complete", "grad_norm", "learning_rate"}
+    assert set(metrics) == {"loss", "complete", "steps", "grad_norm", "learning_rate"}
     assert float(metrics["loss"][-1]) < 0.5 * float(metrics["loss"][0])
     assert float(metrics["complete"][-1]) > float(metrics["complete"][0])
     assert int(state.step) == 40
