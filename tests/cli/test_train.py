@@ -6,7 +6,7 @@ import pytest
 from tiny import quick_compilation  # noqa: F401
 
 import qrag_jax.cli.train as cli_train
-from qrag_jax.checkpoint import checkpoint_steps, load_checkpoint
+from qrag_jax.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint
 from qrag_jax.cli.main import main
 from qrag_jax.config import load_config
 from qrag_jax.retrieval.retriever import load_retriever
@@ -128,7 +128,12 @@ def test_a_run_that_holds_questions_out(folder, capsys):
     assert "the threshold was fitted on 4 of the 10 questions to report" in capsys.readouterr().err
 
 
-def test_a_run_on_vectors(folder, capsys):
+VECTORS = ["data.task=vectors", "data.paths=[index]", "model.encoder.source=vectors", "env.num_steps=1"]
+
+
+@pytest.fixture
+def index(folder):
+    """Chunk and question vectors with three episodes."""
     rng = np.random.default_rng(0)
     index = folder / "index"
     index.mkdir()
@@ -136,8 +141,11 @@ def test_a_run_on_vectors(folder, capsys):
     np.save(index / "questions.npy", rng.normal(size=(3, 4)).astype(np.float32))
     episodes = [{"question": i, "range": [i, i + 8], "gold": [i + 1]} for i in range(3)]
     (index / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in episodes))
-    overrides = ["data.task=vectors", "data.paths=[index]", "model.encoder.source=vectors", "env.num_steps=1"]
-    assert train("--out", "run", "--json", *overrides) == 0
+    return index
+
+
+def test_a_run_on_vectors(folder, index, capsys):
+    assert train("--out", "run", "--json", *VECTORS) == 0
     captured = capsys.readouterr()
     metrics = json.loads(captured.out)
     assert (metrics["run"], metrics["step"]) == ("run", 3)
@@ -262,16 +270,16 @@ def test_refusals(folder, capsys, argv, code, message):
 # --- several seeds, several processes, going on
 
 
-def test_several_seeds_are_runs_of_their_own(folder, capsys):
-    assert train("--out", "many", "--seeds", "0,3", "--json", "data.haystack_split=all") == 0
+def test_several_seeds_are_runs_of_their_own(folder, index, capsys):
+    assert train("--out", "many", "--seeds", "0,3", "--json", *VECTORS) == 0
     captured = capsys.readouterr()
     rows = json.loads(captured.out)
     assert [row["run"] for row in rows] == ["many/seed_0", "many/seed_3"] and rows[0]["loss"] != rows[1]["loss"]
     for seed in (0, 3):
         saved = load_checkpoint(f"many/seed_{seed}", groups=())
         assert (saved.config["seed"], saved.config["data"]["seed"]) == (seed, 0)
-        assert load_retriever(f"many/seed_{seed}").env.num_steps == 2
-    assert train("--out", "many", "--seeds", "0,3") == 2
+        assert load_retriever(f"many/seed_{seed}").env.num_steps == 1
+    assert train("--out", "many", "--seeds", "0,3", *VECTORS) == 2
     assert "seed_0: holds a trained run already" in capsys.readouterr().err
 
 
@@ -280,7 +288,9 @@ def fake_steps(monkeypatch, **steps):
     monkeypatch.setattr(cli_train, "newest_valid_step", lambda out: (max(steps[out.name], default=None), ()))
     monkeypatch.setattr(cli_train, "checkpoint_steps", lambda out: steps[out.name])
     monkeypatch.setattr(cli_train, "find_damage", lambda path: None)
-    monkeypatch.setattr(cli_train, "load_checkpoint", lambda out, step, groups: (out.name, step))
+    monkeypatch.setattr(
+        cli_train, "load_checkpoint", lambda out, step, groups: Checkpoint(out, step, {}, {}, {}, {}, {})
+    )
 
 
 @pytest.mark.parametrize(
@@ -294,7 +304,9 @@ def fake_steps(monkeypatch, **steps):
 def test_runs_of_several_seeds_go_on_after_the_newest_update_that_all_have(monkeypatch, tmp_path, steps, expected):
     fake_steps(monkeypatch, **steps)
     found = cli_train._find_starts([tmp_path / "a", tmp_path / "b"])
-    assert found == ([None, None] if expected is None else [("a", expected), ("b", expected)])
+    assert [start and (start.folder.name, start.step) for start in found] == (
+        [None, None] if expected is None else [("a", expected), ("b", expected)]
+    )
 
 
 @pytest.mark.parametrize("steps", [{"a": [2], "b": []}, {"a": [2, 4], "b": [6, 8]}])
