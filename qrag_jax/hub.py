@@ -297,7 +297,10 @@ def _push_to_hub(
     operations = [CommitOperationAdd(name, content) for name, content in files.items()]
     with _hub_errors(f"{place}: nothing was pushed"):
         commit = api.create_commit(
-            repository, [*operations, *map(CommitOperationDelete, stale)], commit_message=message
+            repository,
+            [*operations, *map(CommitOperationDelete, stale)],
+            commit_message=message,
+            parent_commit=info.sha,  # a push that came in between is not mixed with this one
         )
     return str(commit.commit_url)
 

@@ -88,12 +88,12 @@ def check_scores(rows: Sequence[Row], config: Mapping[str, Any], source: str) ->
 
 
 def local_paths(config: Mapping[str, Any]) -> list[str]:
-    """`field=path` of every absolute path in a config: they say where someone keeps their files."""
+    """`field=path` of every path in a config that is absolute or leads upwards: they say where someone keeps files."""
     return [
         f"{name}={part}"
         for name, value in flatten(config).items()
         for part in (value if isinstance(value, list | tuple) else [value])
-        if isinstance(part, str) and part.rpartition(":")[2].startswith(("/", "~"))  # hotpot:/data/dev.json
+        if isinstance(part, str) and part.rpartition(":")[2].startswith(("/", "~", ".."))  # hotpot:/data/dev.json
     ]
 
 

@@ -1,0 +1,311 @@
+"""Sentences per second of MiniLM-6: ours beside sentence-transformers (torch) and onnxruntime, in one run.
+
+    pip install -r benchmarks/rivals.txt                # see there
+    python benchmarks/embed.py                          # about 6 minutes on 2 cores
+    python benchmarks/embed.py --smoke                  # under a minute: shows that the script runs
+
+What makes the comparison fair:
+
+* one model (the embedded package `minilm`), the same token ids for all: rows of exactly 16, 64 and 128 tokens, made of
+  random whole words, and `mixed`, sentences of speeches as long as they come;
+* each engine lives in a process of its own with as many threads as there are cores. They are measured one after the
+  other, A B C D A B C D ..., so that a machine that slows down slows all of them; the others wait meanwhile;
+* rivals are given their best batch size of four, chosen in the warm-up, and onnxruntime also its better graph: as
+  exported, or fused by its own optimiser for BERT, both with all graph optimisations. Like sentence-transformers they
+  sort rows by length and pad a batch to its longest row. Ours runs as it is called;
+* vectors must agree: fp32 engines within 1e-5 in every component of the pooled, normalised vectors, or there is no
+  result.
+
+`encoder` takes token ids, `text` takes texts: ours through `make_embedder(...)(texts)`, sentence-transformers through
+`encode`. Every engine runs twice, as processes start (`plain`) and with the GLIBC_TUNABLES of the Makefile (`tuned`).
+
+The fraction of the peak is `sentences/s * FLOPs of a sentence / FLOP/s of a 2048^3 matrix product` in jax, fp32, in the
+same run. FLOPs are counted by formula, 2 for a multiply-add, matrix products only, padding not counted:
+
+    layers * L * (8 d^2 + 4 d f + 4 L d)    for L tokens, width d, inner width f
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from embed_engines import CORES, LENGTHS, SETS, Rows
+
+ROOT = Path(__file__).parent.parent
+ENGINES_SCRIPT = Path(__file__).parent / "embed_engines.py"
+RESULTS = Path(__file__).parent / "results"
+ENGINES = ("ours", "torch fp32", "torch bf16", "onnxruntime")
+ALLOCATORS = ("plain", "tuned")
+TOKENS_PER_SET = 12_288
+TOLERANCE = 1e-5
+PEAK = "2048x2048x2048"
+
+
+def make_sets(num_tokens: int, seed: int = 0) -> dict[str, Rows]:
+    """All sets, each of about `num_tokens` tokens."""
+    from qrag_jax.data.haystack import make_haystack, read_documents
+    from qrag_jax.models.weights import load_encoder
+
+    loaded = load_encoder("minilm")
+    tokenizer, rng = loaded.tokenizer, np.random.default_rng(seed)
+    vocabulary = json.loads(tokenizer.to_json())["model"]["vocab"]
+    words = np.asarray(sorted(word for word in vocabulary if re.fullmatch("[a-z]{3,}", word)))
+    texts = {
+        str(length): [" ".join(rng.choice(words, length - 2)) for _ in range(max(4, num_tokens // length))]
+        for length in LENGTHS
+    }
+    speeches = make_haystack(list(read_documents("sotu"))[::10], "sotu")
+    texts["mixed"] = [str(text) for text in rng.choice(speeches.sentences, max(4, num_tokens // 32), replace=False)]
+    sets = {}
+    for name, chosen in texts.items():
+        table = tokenizer.encode(chosen, loaded.max_seq_length or loaded.config.max_positions)
+        if name != "mixed" and set(table.lengths) != {int(name)}:
+            raise SystemExit(f"rows of {name} tokens: got lengths {sorted(set(table.lengths))}")
+        sets[name] = Rows(chosen, table.tokens, table.lengths)
+    return sets
+
+
+def save_sets(folder: Path, sets: dict[str, Rows]) -> None:
+    for name, rows in sets.items():
+        (folder / f"{name}.json").write_text(json.dumps(rows.texts))
+        np.savez(folder / f"{name}.npz", tokens=rows.tokens, lengths=rows.lengths)
+
+
+class Worker:
+    """One engine in its process, with one setting of the allocator."""
+
+    def __init__(self, engine: str, allocator: str, folder: Path) -> None:
+        self.engine, self.allocator = engine, allocator
+        self.tag = f"{engine} {allocator}".replace(" ", "-")
+        self._process = start_python(ENGINES_SCRIPT, ["serve", engine, str(folder), self.tag], allocator)
+
+    def ask(self, command: str) -> Any:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.tag}: the process ended; its error stands above")
+        return json.loads(line)
+
+    def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def start_python(script: Path, flags: Sequence[str], allocator: str) -> subprocess.Popen[str]:
+    """A script in a new process: offline, CPU only, all cores, the allocator as asked (it reads this once)."""
+    env = os.environ | {"HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": str(CORES)}
+    env.pop("GLIBC_TUNABLES", None)
+    if allocator == "tuned":
+        env["GLIBC_TUNABLES"] = makefile_tunables()
+    return subprocess.Popen(
+        [sys.executable, str(script), *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+    )
+
+
+def makefile_tunables() -> str:
+    found = re.search(r"^FAST_MALLOC = GLIBC_TUNABLES=(\S+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert found, "the Makefile sets FAST_MALLOC"
+    return found[1]
+
+
+def measure(folder: Path, allocators: Sequence[str], rounds: int, smoke: bool) -> dict:
+    """Seconds of every job in every round, and what was chosen and compared on the way."""
+    workers = [Worker(engine, allocator, folder) for allocator in allocators for engine in ENGINES]
+    times: dict[str, dict[str, list[float]]] = {worker.tag: {} for worker in workers}
+    peaks: list[dict[str, float]] = []
+    for worker in workers:
+        worker.ask("warm first settings" if smoke else "warm")
+        print("warm:", worker.tag, flush=True)
+    settings = {worker.tag: worker.ask("settings") for worker in workers}
+    differences = compare(folder, workers)
+    for number in range(rounds):
+        for worker in workers:
+            time.sleep(0.2)  # threads of the last engine stop spinning
+            for job, taken in worker.ask("measure").items():
+                times[worker.tag].setdefault(job, []).append(taken)
+        peaks.append(workers[0].ask("peak"))
+        print(f"round {number + 1} of {rounds}", flush=True)
+    for worker in workers:
+        worker.stop()
+    return {"times": times, "settings": settings, "differences": differences, "peaks": peaks}
+
+
+def compare(folder: Path, workers: Sequence[Worker]) -> dict[str, dict[str, float]]:
+    """Largest difference of a component from torch fp32.
+
+    Raises:
+        SystemExit: of an fp32 engine it is above the tolerance.
+    """
+    found: dict[str, dict[str, float]] = {}
+    reference = next(worker.tag for worker in workers if worker.engine == "torch fp32")
+    for worker in workers:
+        for name in SETS:
+            right = np.load(folder / f"{reference}-{name}" / "encoder.npy", allow_pickle=False)
+            for kind in ("encoder", "text"):
+                path = folder / f"{worker.tag}-{name}" / f"{kind}.npy"
+                if path.exists():
+                    difference = float(np.abs(np.load(path, allow_pickle=False) - right).max())
+                    found.setdefault(worker.tag, {})[f"{name}/{kind}"] = difference
+        most = max(found[worker.tag].values())
+        print(f"{worker.tag}: largest difference from torch fp32 {most:.1e}", flush=True)
+        if worker.engine != "torch bf16" and not most < TOLERANCE:
+            raise SystemExit(f"{worker.tag}: vectors differ by {most:.1e}, allowed are {TOLERANCE}: no result")
+    return found
+
+
+def flops_of(lengths: np.ndarray, layers: int = 6, d: int = 384, f: int = 1536) -> float:
+    """FLOPs of the encoder on rows of these lengths; see the head of this file."""
+    tokens = lengths.astype(np.float64)
+    return float((layers * tokens * (8 * d * d + 4 * d * f + 4 * tokens * d)).sum())
+
+
+def summarise(sets: dict[str, Rows], measured: dict) -> dict:
+    """Medians and ranges of sentences/s, FLOP/s, and ratios to each rival, round by round."""
+    peaks = {name: statistics.median(peak[name] for peak in measured["peaks"]) for name in measured["peaks"][0]}
+    rows = []
+    for tag, jobs in measured["times"].items():
+        for job, taken in jobs.items():
+            name, kind = job.split("/")
+            speeds = [len(sets[name].texts) / each for each in taken]
+            engine, allocator = tag.replace("-", " ").rsplit(" ", 1)
+            flops = flops_of(sets[name].lengths) / len(sets[name].texts)
+            rows.append(
+                {
+                    "set": name,
+                    "kind": kind,
+                    "engine": engine,
+                    "allocator": allocator,
+                    "sentences_per_s": statistics.median(speeds),
+                    "min": min(speeds),
+                    "max": max(speeds),
+                    "rounds": speeds,
+                    "flops_per_sentence": flops,
+                    "fraction_of_peak": statistics.median(speeds) * flops / peaks[PEAK],
+                    "setting": measured["settings"][tag][job],
+                    "difference": measured["differences"][tag][job],
+                }
+            )
+    shapes = {name: [len(r.texts), int(r.tokens.shape[1]), float(r.lengths.mean())] for name, r in sets.items()}
+    return {"peak_flops": peaks, "sets": shapes, "rows": rows, "ratios": ratios(rows)}
+
+
+def ratios(rows: list[dict]) -> list[dict]:
+    """Ours over each rival at the same work, median and range over rounds; each engine with its better allocator."""
+    found = []
+    for name in SETS:
+        for kind in ("encoder", "text"):
+            best: dict[str, dict] = {}
+            for row in rows:
+                faster = row["sentences_per_s"] > best.get(row["engine"], {}).get("sentences_per_s", 0)
+                if (row["set"], row["kind"]) == (name, kind) and faster:
+                    best[row["engine"]] = row
+            for rival in (engine for engine in ENGINES[1:] if engine in best):
+                each = [a / b for a, b in zip(best["ours"]["rounds"], best[rival]["rounds"], strict=True)]
+                found.append(
+                    {"set": name, "kind": kind, "rival": rival, "ratio": statistics.median(each)}
+                    | {"min": min(each), "max": max(each)}
+                    | {"allocators": f"{best['ours']['allocator']}, {best[rival]['allocator']}"}
+                )
+    return found
+
+
+def about(*packages: str) -> dict:
+    """The machine, and the versions of what was compared."""
+    from worlds import machine
+
+    models = re.findall(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    versions = {name: importlib.metadata.version(name) for name in ("numpy", "jaxlib", *packages)}
+    return machine() | {"processor": models[0] if models else "unknown", "cores": CORES, "versions": versions}
+
+
+def about_lines(about: dict) -> list[str]:
+    """What `about` found, for Markdown."""
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    return [
+        f"Machine: {about['cores']} cores of {about['processor']}, Python {about['python']}, jax {about['jax']} on "
+        f"{about['device']}; {versions}. Commit {about['commit']}.",
+        "",
+    ]
+
+
+def format_report(result: dict, rounds: int) -> str:
+    lines = ["# Embedding speed beside sentence-transformers and onnxruntime", ""]
+    lines += [f"`python benchmarks/embed.py`, MiniLM-6, medians of {rounds} interleaved rounds (min to max).", ""]
+    lines += about_lines(result["about"])
+    peaks = ", ".join(f"{name} {flops / 1e9:.0f}" for name, flops in result["peak_flops"].items())
+    lines += [
+        f"Matrix products in jax, fp32, GFLOP/s: {peaks}.",
+        "",
+        "## Ours over the rival, better allocator each",
+        "",
+    ]
+    lines += ["| set | kind | rival | ratio (range over rounds) | allocators |", "| --- | --- | --- | --- | --- |"]
+    lines += [
+        f"| {r['set']} | {r['kind']} | {r['rival']} | {r['ratio']:.2f} ({r['min']:.2f} to {r['max']:.2f}) "
+        f"| {r['allocators']} |"
+        for r in result["ratios"]
+    ]
+    for name, (count, longest, mean) in result["sets"].items():
+        title = (
+            f"{name} tokens" if name != "mixed" else f"Mixed lengths, {mean:.1f} tokens on average, {longest} at most"
+        )
+        mflops = next(r["flops_per_sentence"] for r in result["rows"] if r["set"] == name) / 1e6
+        lines += ["", f"## {title}: {count} sentences, {mflops:,.0f} MFLOP each", ""]
+        lines += ["| engine | kind | allocator | sentences/s | of fp32 peak | batch | difference |", "| --- " * 7 + "|"]
+        for r in result["rows"]:
+            if r["set"] == name:
+                speed = f"{r['sentences_per_s']:,.0f} ({r['min']:,.0f} to {r['max']:,.0f})"
+                lines.append(
+                    f"| {r['engine']} | {r['kind']} | {r['allocator']} | {speed} | {r['fraction_of_peak']:.0%} "
+                    f"| {r['setting']} | {r['difference']:.0e} |"
+                )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--allocators", nargs="*", choices=ALLOCATORS, default=list(ALLOCATORS))
+    parser.add_argument(
+        "--smoke", action="store_true", help="few sentences, 2 rounds, into a folder beside the results"
+    )
+    args = parser.parse_args()
+    if args.smoke:
+        args.rounds, args.allocators = 2, ["plain"]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sets = make_sets(512 if args.smoke else TOKENS_PER_SET)
+        save_sets(folder, sets)
+        if start_python(ENGINES_SCRIPT, ["export", name], "plain").wait():
+            raise SystemExit("the export of the onnx model failed; its error stands above")
+        measured = measure(folder, args.allocators, args.rounds, args.smoke)
+    packages = ("torch", "sentence-transformers", "transformers", "onnx", "onnxruntime")
+    result = {"about": about(*packages), "tunables": makefile_tunables()} | summarise(sets, measured)
+    report = format_report(result, args.rounds)
+    write(RESULTS / ("smoke/speed" if args.smoke else "speed"), "embed", result, report)
+
+
+def write(folder: Path, name: str, result: dict, report: str) -> None:
+    """The numbers as JSON, the tables as Markdown."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    (folder / f"{name}.md").write_text(report)
+    print(report)
+
+
+if __name__ == "__main__":
+    main()
