@@ -2,10 +2,10 @@
 
     python benchmarks/resume.py [--kills 5] [--seed 0]        # writes benchmarks/results/resume.md
 
-Text mode, a batch in four parts, 30 questions in updates of eight (so that an epoch ends inside every fourth update),
-held-out questions; float32 and bfloat16, 1 and 8 virtual CPU devices. SIGKILL comes at a random moment of a random
-update: hardly ever between two updates, so inside the parts. Then the same command line goes on with --resume. The last
-checkpoints are compared leaf by leaf (sha256) and metrics.jsonl as bytes.
+Text mode, a batch of 32 in four parts, 30 questions (so that an epoch ends inside every update), held-out questions;
+float32 and bfloat16, 1 and 8 virtual CPU devices. SIGKILL comes at a random moment of a random update: hardly ever
+between two updates, so inside the parts. Then the same command line goes on with --resume. The last checkpoints are
+compared leaf by leaf (sha256) and metrics.jsonl as bytes.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from worlds import machine
 from qrag_jax.checkpoint import checkpoint_steps, load_checkpoint
 
 RESULTS = Path(__file__).parent / "results"
-NUM_UPDATES, SAVE_EVERY = 120, 9
+NUM_UPDATES, SAVE_EVERY = 60, 9
 CONFIG = f"""\
 num_updates: {NUM_UPDATES}
 save_every: {SAVE_EVERY}
@@ -36,9 +36,9 @@ env: {{num_steps: 2, fact_reward: 0.2}}
 dev: {{share: 0.2, every: 10}}
 model:
   mode: text
-  encoder: {{source: scratch, num_layers: 2, hidden_size: 64, num_heads: 4, window: 16, question_window: 16}}
+  encoder: {{source: scratch, num_layers: 2, hidden_size: 192, num_heads: 4, window: 16, question_window: 16}}
 learner: {{accumulate: 4}}
-data: {{batch_size: 32, num_chunks: 12, num_questions: 37, max_haystack_sentences: 300}}
+data: {{batch_size: 32, num_chunks: 24, num_questions: 37, max_haystack_sentences: 600}}
 """
 
 
@@ -89,7 +89,7 @@ def case(folder: Path, dtype: str, devices: int, kills: int, rng: random.Random)
     whole = start(folder, "whole", dtype, devices)
     assert whole.wait() == 0, (folder / "whole.log").read_text()
     places, run = [], folder / "killed"
-    updates = sorted(rng.sample(range(1, NUM_UPDATES - 1), kills))
+    updates = sorted(rng.sample(range(1, 3 * NUM_UPDATES // 4), kills))
     for update in updates:
         process = start(folder, "killed", dtype, devices)
         places.append(kill_inside(process, run, update, rng.random()))

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 import numpy as np
@@ -173,7 +174,7 @@ def from_flax(arrays: dict[str, np.ndarray]) -> Params:
     return found
 
 
-class Loop:
+class Loop(ABC):
     """The part of the update that both loops share: returns, loss, optimiser, target network."""
 
     def __init__(self, folder: Path, about: dict):
@@ -192,9 +193,9 @@ class Loop:
         self.frequencies = self.env["theta"] ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
         self.frequencies = self.frequencies.float()
 
+    @abstractmethod
     def loss(self, sample: dict[str, Tensor], reencode: bool, actions: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """(loss, Q of the chosen pairs [batch, T]); `actions` are taken where given, else drawn."""
-        raise NotImplementedError
 
     def update(self, sample: dict[str, Tensor], reencode: bool) -> None:
         """One step of the optimiser and of the target network."""

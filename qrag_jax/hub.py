@@ -186,7 +186,7 @@ def pull_run(place: Place, out: Path, step: int | None = None, endpoint: str | N
 
 
 def check_out(out: Path) -> None:
-    """Refuses a folder that holds something, so that no run is mixed with another.
+    """Refuses a folder that holds something, so that what is written is not mixed with what was there.
 
     Raises:
         UsageError: names the folder.

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from qrag_jax.cli import say
+from qrag_jax.hub import check_out
 from qrag_jax.models.export import export_router, export_sentence_transformer
 from qrag_jax.models.sources import MINILM
 from qrag_jax.retrieval.env import EnvConfig
@@ -23,7 +24,7 @@ _STOP = (
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag export`; see `qrag export --help`."""
     folder = Path(args.folder)
-    check_folder(folder)
+    check_out(folder)
     retriever = load_retriever(args.run)
     if retriever.encoder is None:
         raise UsageError(
@@ -34,18 +35,6 @@ def run(args: argparse.Namespace) -> int:
     if retriever.model.mode == "latent":
         say(f"the latent towers read vectors, not texts: they stay in {args.run}")
     return 0
-
-
-def check_folder(folder: Path) -> None:
-    """Refuses a folder that holds something, so that no file of another export stays between the new ones.
-
-    Raises:
-        UsageError: names the folder.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder}: is a file: give a folder that is empty or not there yet")
-    if folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{folder}: is not empty: give a folder that is empty or not there yet")
 
 
 def export_towers(retriever: Retriever, folder: Path) -> Path:

@@ -107,8 +107,8 @@ def load_encoder(
             f"{folder / 'tokenizer.json'}: {tokenizer.vocab_size} ids, but config.json has vocab_size "
             f"{config.vocab_size}; the tokenizer belongs to another model"
         )
-    overrides = {"pooling": pooling, "normalize": normalize, "activation": activation}
-    config = replace(config, **{name: value for name, value in overrides.items() if value is not None})  # type: ignore[arg-type]
+    overrides: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "activation": activation}
+    config = replace(config, **{name: value for name, value in overrides.items() if value is not None})
     if num_layers is not None:
         config, params = first_layers(config, params, num_layers)
     return LoadedEncoder(

@@ -39,8 +39,7 @@ from qrag_jax.train.saving import (
     check_same_encoder,
     describe_task,
     is_calibrated,
-    restore_best,
-    restore_state,
+    restore,
     save_batch,
     save_run,
 )
@@ -169,9 +168,7 @@ class _Together:
             init = lambda params, data: self.learner.init(params, jax.random.wrap_key_data(data))  # noqa: E731
             host = jax.tree.map(np.asarray, (retriever.params, jax.random.key_data(keys[1])))
             return jax.jit(init, out_shardings=shardings)(*host), shardings
-        if best is not None:
-            restore_best(member.start, best, shapes.params, shardings.params)
-        return restore_state(member.start, shapes, shardings), shardings
+        return restore(member.start, shapes, shardings, best), shardings
 
     def run_updates(self, stop: Callable[[], bool] | None) -> None:
         """All updates that are left; see `train` for what it raises."""
@@ -274,7 +271,7 @@ def jitted_update(
     counted = chex.assert_max_traces(step, n=MAX_TRACES)
     if shardings is None:
         return jax.jit(counted, donate_argnums=0)
-    everywhere = replicated(shardings.step.mesh)  # type: ignore[attr-defined]
+    everywhere = replicated(jax.tree.leaves(shardings)[0].mesh)
     return jax.jit(counted, donate_argnums=0, out_shardings=(shardings, everywhere))
 
 

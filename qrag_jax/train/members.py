@@ -60,7 +60,6 @@ class Layout:
     def __init__(self, mesh: Mesh, num_members: int, num_parts: int):
         """Args: mesh of the runs; how many there are; `learner.accumulate`."""
         self.stacked = num_members > 1
-        self._mesh = mesh
         self._spread = split_rows(mesh)
         self.samples = self._spread if self.stacked else split_rows(mesh, axis=int(num_parts > 1))
 

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from qrag_jax.types import InputError, UsageError
 
 # What may change when a run is resumed: it alters no update. Paths may move; the digest of the data says what they are.
 FREE_FIELDS = ("log_every", "save_every", "keep", "tensorboard", "mesh", "data.paths", "data.haystack")
+_QUERIES_AT_A_TIME = 256
 GROUPS = tuple(field.name for field in fields(LearnerState))
 
 
@@ -63,15 +65,12 @@ def save_run(
 def describe_task(task: Task, dev: Task | None = None) -> dict[str, Any]:
     """Metadata about a training task, with a digest that tells whether a resumed run sees the same data.
 
-    The digest covers every text, question, id, size and gold, of what is held out too.
+    The digest covers every text, question and id, which chunks each question has and which of them are gold, of what is
+    held out too.
     """
     digest = hashlib.sha256()
-    for one in (task,) if dev is None else (task, dev):
-        gold = [one.fingerprint(query) for query in range(len(one))]
-        for texts in (one.texts, one.questions, one.query_ids, np.asarray(one.sizes, np.int64), gold):
-            parts = [np.ascontiguousarray(texts).tobytes()] if isinstance(texts, np.ndarray) else map(str.encode, texts)
-            for part in parts:
-                digest.update(len(part).to_bytes(8, "little") + part)
+    for part in chain.from_iterable(map(_parts, (task,) if dev is None else (task, dev))):
+        digest.update(len(part).to_bytes(8, "little") + part)
     return {
         "task": task.name,
         "num_questions": len(task),
@@ -79,6 +78,19 @@ def describe_task(task: Task, dev: Task | None = None) -> dict[str, Any]:
         "num_chunks": int(task.sizes.max()),  # of the longest context
         "data_sha256": digest.hexdigest(),
     }
+
+
+def _parts(task: Task) -> Iterator[bytes]:
+    """All that a task is made of, piece by piece."""
+    for texts in (task.texts, task.questions, task.query_ids):
+        if isinstance(texts, np.ndarray):
+            yield np.ascontiguousarray(texts).tobytes()
+        else:
+            yield from (text.encode("utf-8", "surrogatepass") for text in texts)
+    rng = np.random.default_rng(0)
+    for first in range(0, len(task), _QUERIES_AT_A_TIME):  # contexts may be long
+        contexts = task.contexts(np.arange(first, min(first + _QUERIES_AT_A_TIME, len(task))), rng)
+        yield from (np.asarray(x).tobytes() for x in (contexts.questions, contexts.chunks, contexts.gold))
 
 
 def check_out(out: Path) -> None:
@@ -138,19 +150,23 @@ def is_calibrated(member: Member) -> bool:
     return start is not None and start.step == member.config.num_updates and "fitted" in start.metadata
 
 
-def restore_state(saved: Checkpoint, shapes: LearnerState, shardings: LearnerState) -> LearnerState:
-    """The state of a checkpoint on the devices of this run, whatever it was saved on."""
-    arrays = load_checkpoint(saved.folder, _templates(shapes, shardings), groups=GROUPS).arrays
-    return LearnerState(**{name: arrays[name] for name in GROUPS})
+def restore(saved: Checkpoint, shapes: LearnerState, shardings: LearnerState, best: Best | None) -> LearnerState:
+    """The state of a checkpoint on the devices of this run, whatever it was saved on.
 
-
-def restore_best(saved: Checkpoint, best: Best, shapes: PyTree, shardings: PyTree) -> None:
-    """Takes over what held-out queries have chosen so far, if anything."""
-    if "dev" in saved.metadata:
-        template = _with_shardings(shapes, shardings)
-        arrays = load_checkpoint(saved.folder, {"best_params": template}, groups=("best_params",)).arrays
+    Args:
+        saved: the checkpoint, of which the metadata were read.
+        shapes: of the state.
+        shardings: of the state.
+        best: takes over what held-out queries have chosen so far, if anything.
+    """
+    templates = {name: _with_shardings(getattr(shapes, name), getattr(shardings, name)) for name in GROUPS}
+    if best is not None and "dev" in saved.metadata:
+        templates["best_params"] = templates["params"]
+    arrays = load_checkpoint(saved.folder, templates, groups=tuple(templates)).arrays
+    if best is not None and "dev" in saved.metadata:
         best.params, best.update = arrays["best_params"], saved.metadata["dev"]["update"]
         best.value = saved.metadata["dev"]["return"]
+    return LearnerState(**{name: arrays[name] for name in GROUPS})
 
 
 def save_batch(out: Path, update: int, metrics: Mapping[str, float], task: Task, sample: Sample) -> Path:
@@ -176,10 +192,6 @@ def save_batch(out: Path, update: int, metrics: Mapping[str, float], task: Task,
 
 def _is_free(name: str) -> bool:
     return any(name == free or name.startswith(f"{free}.") for free in FREE_FIELDS)
-
-
-def _templates(shapes: LearnerState, shardings: LearnerState) -> dict[str, PyTree]:
-    return {name: _with_shardings(getattr(shapes, name), getattr(shardings, name)) for name in GROUPS}
 
 
 def _with_shardings(shapes: PyTree, shardings: PyTree) -> PyTree:

@@ -12,7 +12,7 @@ from qrag_jax.config import load_config
 from qrag_jax.retrieval.retriever import load_retriever
 from qrag_jax.train.run import RunConfig
 from qrag_jax.train.saving import check_out
-from qrag_jax.types import UsageError
+from qrag_jax.types import Stopped, UsageError
 
 TINY = """\
 num_updates: 3
@@ -347,3 +347,14 @@ def test_a_run_resumes_with_its_own_config(folder, capsys):
     assert (folder / "run" / "metrics.jsonl").read_bytes() == before
     assert main(["train", "--out", "run", "--resume", "learner.gamma=0.8"]) == 1
     assert "learner.gamma is 0.9 there and 0.8 here" in capsys.readouterr().err
+
+
+def test_a_process_ends_as_stopped_where_another_one_was_told_to(folder, index, capsys, monkeypatch):
+    """All processes of a run stop together; the one that got no signal must not look as if the run were complete."""
+
+    def stopped(*args):
+        raise Stopped("stopped after update 2, saved in run")
+
+    monkeypatch.setattr(cli_train, "train_together", stopped)
+    assert train("--out", "run", *VECTORS) == 143
+    assert "stopped after update 2, saved in run; go on with: qrag train --out run --resume" in capsys.readouterr().err

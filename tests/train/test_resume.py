@@ -148,6 +148,21 @@ def test_other_gold_is_refused(stopped):
         train(config, make_task(), run, dev=make_task(5, "dog"), start=start)
 
 
+def test_chunks_that_changed_hands_are_refused(stopped):
+    """The same texts, questions and gold, but two questions with each other's distractors."""
+    run, config = stopped
+    task = make_task()
+
+    def swapped(queries, rng):
+        contexts = task.contexts(queries, rng)
+        chunks = np.array(contexts.chunks)
+        chunks[:, [1, 3]] = chunks[:, [3, 1]]  # gold are 0 and 2
+        return replace(contexts, chunks=chunks)
+
+    with pytest.raises(InputError, match="trained on other data"):
+        train(config, replace(task, contexts=swapped), run, start=load_checkpoint(run, groups=()))
+
+
 def test_another_encoder_is_refused(stopped, tmp_path):
     """The frozen encoder of a folder or a hub branch may have moved on."""
     run, config = stopped
