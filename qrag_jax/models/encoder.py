@@ -17,13 +17,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from qrag_jax.models.encoder_config import EncoderConfig, Pooling
+from qrag_jax.models.packing import max_members, pack_rows
 from qrag_jax.models.token_positions import NUM_BUCKETS, counted_positions, relative_buckets
 from qrag_jax.types import UsageError
 
 Params = Mapping[str, Any]
 
 TOKENS_PER_BLOCK = 1024
-NUM_WIDTHS = 4  # widths that a block may be encoded at; each is compiled
 _MASKED_LOGIT = -1e30
 _SMALLEST_SQUARED_NORM = 1e-24
 
@@ -52,27 +52,46 @@ class EncoderLayer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, hidden: Float[Array, "n L d"], valid: Bool[Array, "n L"], bias: Float[Array, "heads L L"] | None = None
+        self, hidden: Float[Array, "n L d"], mask: Bool[Array, "n #L L"], bias: Float[Array, "heads L L"] | None = None
     ) -> Float[Array, "n L d"]:
-        """Maps token vectors to token vectors; no position attends to an invalid one; `bias` is added to the logits."""
+        """Maps token vectors to token vectors; a position (second axis of `mask`) attends to those (third) it may."""
         config, dtype = self.config, self.compute.dtype
-        n, length, _ = hidden.shape
-        heads = (n, length, config.num_heads, config.hidden_size // config.num_heads)
-        query = nn.Dense(config.hidden_size, dtype=dtype, name="query")(hidden).reshape(heads)
-        key = nn.Dense(config.hidden_size, dtype=dtype, name="key")(hidden).reshape(heads)
-        value = nn.Dense(config.hidden_size, dtype=dtype, name="value")(hidden).reshape(heads)
-        logits = jnp.einsum("nqhc,nkhc->nhqk", query, key, preferred_element_type=jnp.float32)
-        logits = logits / jnp.sqrt(jnp.float32(heads[-1]))
-        logits = logits if bias is None else logits + bias
-        # A finite constant: a row without any valid token gets uniform weights, so that its gradient is finite.
-        weights = jax.nn.softmax(jnp.where(valid[:, None, None, :], logits, _MASKED_LOGIT), axis=-1)
-        mixed = jnp.einsum("nhqk,nkhc->nqhc", weights.astype(value.dtype), value).reshape(hidden.shape)
-        mixed = nn.Dense(config.hidden_size, dtype=dtype, name="attention_output")(mixed)
+        shape = hidden.shape
+        # One long matrix of tokens: XLA on CPU takes a quarter more for the gradients of products over [n, L, d].
+        hidden = hidden.reshape(-1, shape[-1])
+        query, key, value = (
+            self._heads(nn.Dense(config.hidden_size, dtype=dtype, name=name)(hidden), shape)
+            for name in ("query", "key", "value")
+        )
+        mixed = nn.Dense(config.hidden_size, dtype=dtype, name="attention_output")(
+            attend(query, key, value, mask, bias).reshape(hidden.shape)
+        )
         hidden = _layer_norm(config, dtype, "attention_norm")(hidden + mixed)
         inner = nn.Dense(config.intermediate_size, dtype=dtype, name="intermediate")(hidden)
         inner = jax.nn.gelu(inner, approximate=config.activation == "gelu_tanh")
         outer = nn.Dense(config.hidden_size, dtype=dtype, name="output")(inner)
-        return _layer_norm(config, dtype, "output_norm")(hidden + outer)
+        return _layer_norm(config, dtype, "output_norm")(hidden + outer).reshape(shape)
+
+    def _heads(self, rows: Array, shape: tuple[int, ...]) -> Float[Array, "n heads L c"]:
+        """Heads before tokens: the products of attention are then without gaps, which is what XLA on CPU needs."""
+        n, length, size = shape
+        return jnp.swapaxes(rows.reshape(n, length, self.config.num_heads, size // self.config.num_heads), 1, 2)
+
+
+def attend(
+    query: Float[Array, "n heads L c"],
+    key: Float[Array, "n heads L c"],
+    value: Float[Array, "n heads L c"],
+    mask: Bool[Array, "n #L L"],
+    bias: Float[Array, "heads L L"] | None = None,
+) -> Float[Array, "n L heads c"]:
+    """`softmax(query key^T / sqrt(c) + bias) value` over the positions of `mask`; logits and softmax are float32."""
+    logits = jnp.einsum("nhqc,nhkc->nhqk", query, key, preferred_element_type=jnp.float32)
+    logits = logits / jnp.sqrt(jnp.float32(query.shape[-1]))
+    logits = logits if bias is None else logits + bias
+    # A finite constant: where nothing may be attended to weights are uniform, so that the gradient is finite.
+    weights = jax.nn.softmax(jnp.where(mask[:, None], logits, _MASKED_LOGIT), axis=-1)
+    return jnp.swapaxes(jnp.einsum("nhqk,nhkc->nhqc", weights.astype(value.dtype), value), 1, 2)
 
 
 class Encoder(nn.Module):
@@ -104,30 +123,39 @@ class Encoder(nn.Module):
         Raises:
             UsageError: rows are longer than `config.max_positions`.
         """
-        return self.contextualise(self.embed(tokens), valid)
+        return self.contextualise(self.embed(tokens, self.places(tokens)), valid[:, None])
 
-    def embed(self, tokens: Int[Array, "n L"]) -> Float[Array, "n L d"]:
-        """The input of the first layer: word, position and type embeddings (where there are types), normalised."""
-        config = self.config
-        length = tokens.shape[1]
+    def places(self, tokens: Int[Array, "n L"]) -> Int[Array, "n L"]:
+        """Row of the position table for every token."""
+        config, length = self.config, tokens.shape[1]
         if length > config.max_positions:
             raise UsageError(
                 f"rows of {length} tokens, but the encoder has {config.max_positions} positions: choose a window of at "
                 f"most {config.max_positions}"
             )
-        places = jnp.arange(length) if config.family == "bert" else counted_positions(tokens, config.padding_id)
+        if config.family != "bert":
+            return counted_positions(tokens, config.padding_id)
+        return jnp.broadcast_to(jnp.arange(length), tokens.shape)
+
+    def embed(self, tokens: Int[Array, "n L"], places: Int[Array, "n L"]) -> Float[Array, "n L d"]:
+        """The input of the first layer: word, position and type embeddings (where there are types), normalised."""
         total = self.word_embeddings(tokens) + self.position_embeddings(places)
-        if config.type_vocab_size:
+        if self.config.type_vocab_size:
             total = total + self.type_embeddings(jnp.zeros_like(tokens))
         return self.embeddings_norm(total)
 
-    def contextualise(self, hidden: Float[Array, "n L d"], valid: Bool[Array, "n L"]) -> Float[Array, "n L d"]:
-        """All transformer layers on embedded tokens; they share one table of relative biases, where there is one."""
+    def contextualise(self, hidden: Float[Array, "n L d"], mask: Bool[Array, "n #L L"]) -> Float[Array, "n L d"]:
+        """All transformer layers on embedded tokens; they share one table of relative biases, where there is one.
+
+        Args:
+            hidden: embedded tokens.
+            mask: True where a position (second axis) attends to another (third).
+        """
         bias = None
         if self.config.family == "mpnet":
             bias = jnp.moveaxis(self.relative_bias(relative_buckets(hidden.shape[1])), -1, 0)
         for layer in self.layer:
-            hidden = layer(hidden, valid, bias)
+            hidden = layer(hidden, mask, bias)
         return hidden
 
 
@@ -156,24 +184,22 @@ def valid_tokens(lengths: Int[Array, " n"], length: int) -> Bool[Array, "n L"]:
     return jnp.arange(length, dtype=lengths.dtype) < lengths[:, None]
 
 
-def pool(
-    hidden: Float[Array, "n L d"], valid: Bool[Array, "n L"], pooling: Pooling, normalize: bool
-) -> Float[Array, "n d"]:
-    """One vector a row: `mean_i hidden_i` over valid positions or `hidden_0`, then optionally `x / max(|x|, 1e-12)`.
+def pool(hidden: Float[Array, "n L d"], members: Bool[Array, "n m L"], pooling: Pooling) -> Float[Array, "n m d"]:
+    """m vectors a row, each the mean of its members' positions or that of the first of them.
 
-    A row without valid tokens is the zero vector, with a zero gradient. The sums and the result are float32.
+    Without members it is the zero vector, with a zero gradient. The sums and the result are float32.
     """
     hidden = hidden.astype(jnp.float32)
-    weights = valid.astype(hidden.dtype)
-    if pooling == "mean":
-        count = jnp.maximum(weights.sum(axis=1, keepdims=True), 1)
-        pooled = jnp.einsum("nld,nl->nd", hidden, weights) / count
-    else:
-        pooled = hidden[:, 0] * weights[:, :1]
-    if normalize:
-        squared = jnp.sum(jnp.square(pooled), axis=-1, keepdims=True)
-        pooled = pooled * jax.lax.rsqrt(jnp.maximum(squared, _SMALLEST_SQUARED_NORM))
-    return pooled
+    if pooling == "cls":
+        members = members & (jnp.cumsum(members, axis=-1) == 1)
+    weights = members.astype(hidden.dtype)
+    return jnp.einsum("nld,nml->nmd", hidden, weights) / jnp.maximum(weights.sum(axis=-1, keepdims=True), 1)
+
+
+def normalized(vectors: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    """`x / max(|x|, 1e-12)`; the zero vector stays, with a finite gradient."""
+    squared = jnp.sum(jnp.square(vectors), axis=-1, keepdims=True)
+    return vectors * jax.lax.rsqrt(jnp.maximum(squared, _SMALLEST_SQUARED_NORM))
 
 
 def encode_tokens(
@@ -194,7 +220,8 @@ def encode(
         lengths: number of valid tokens a row; a row of length 0 becomes the zero vector.
     """
     hidden = encode_tokens(config, params, tokens, lengths)
-    return pool(hidden, valid_tokens(lengths, tokens.shape[1]), config.pooling, config.normalize)
+    pooled = pool(hidden, valid_tokens(lengths, tokens.shape[1])[:, None], config.pooling)[:, 0]
+    return normalized(pooled) if config.normalize else pooled
 
 
 def encode_in_blocks(
@@ -205,55 +232,53 @@ def encode_in_blocks(
     tokens_per_block: int = TOKENS_PER_BLOCK,
     compute: Compute = FLOAT32,
 ) -> Float[Array, "n d"]:
-    """The values of `encode`, computed block after block of about `tokens_per_block` tokens (`lax.map`).
+    """The values of `encode`, computed on packed rows, block after block of about `tokens_per_block` tokens.
 
-    On CPU a block whose temporaries stay in cache is about twice as fast as one large batch; accelerators want large
-    blocks. Rows are padded inside to whole blocks. Differentiable. Rows are sorted by length inside, and a block is
-    encoded at the smallest of a few widths that holds its longest row, so padding costs little.
+    Rows share packed rows (`pack_rows`), so padding costs little; blocks without a token are skipped. On CPU a block
+    whose temporaries stay in cache is about twice as fast as one large batch; accelerators want large blocks.
+    Differentiable.
     """
     n, width = tokens.shape
+    encoder = Encoder(config, compute)
+    packing = pack_rows(lengths, width)
+    places: Any = encoder.apply({"params": params}, tokens, method="places")
+    at = lambda table: table.reshape(-1)[packing.sources]  # noqa: E731
     # Embedded outside of the blocks: each block's gradient of the table would be as large as the whole vocabulary.
-    hidden = Encoder(config, compute).apply({"params": params}, tokens, method="embed")
-    order = jnp.argsort(lengths)
+    hidden: Any = encoder.apply({"params": params}, at(tokens), at(places), method="embed")
     pooled = _map_blocks(
-        lambda rows, row_lengths: _pooled_layers(config, compute, params, rows, row_lengths),
-        hidden[order],  # type: ignore[index]
-        lengths[order],
-        max(1, min(n, tokens_per_block // width)),
+        lambda rows, members: _pooled_members(config, compute, params, rows, members),
+        (hidden, packing.members),
+        packing.num_used,
+        max(1, tokens_per_block // hidden.shape[1]),
     )
-    return pooled[jnp.argsort(order)]
+    pooled = pooled[packing.row, packing.member]
+    return normalized(pooled) if config.normalize else pooled
 
 
-def _pooled_layers(config: EncoderConfig, compute: Compute, params: Params, hidden: Array, lengths: Array) -> Array:
-    """Layers and pooling of embedded rows, at the smallest of a few widths that holds the longest row."""
-
-    def at_width(width: int) -> Callable[[Params, Array, Array], Array]:
-        def run(params: Params, hidden: Array, lengths: Array) -> Array:
-            valid = valid_tokens(lengths, width)
-            encoder = Encoder(config, compute)
-            mixed = encoder.apply({"params": params}, hidden[:, :width], valid, method="contextualise")
-            return pool(mixed, valid, config.pooling, config.normalize)  # type: ignore[arg-type]
-
-        # Recomputed in the backward pass: kept activations would be those of all widths, zeros for the ones not taken
-        # (measured on CPU: 0.9 s against 9.8 s for a gradient of 9,657 tokens).
-        return jax.checkpoint(run)
-
-    widths = sorted({-(-hidden.shape[1] * share // (8 * NUM_WIDTHS)) * 8 for share in range(1, NUM_WIDTHS)})
-    widths = [width for width in widths if width < hidden.shape[1]] + [hidden.shape[1]]
-    branch = jnp.searchsorted(jnp.asarray(widths), lengths.max(initial=0))
-    return jax.lax.switch(branch, [at_width(width) for width in widths], params, hidden, lengths)
+def _pooled_members(
+    config: EncoderConfig, compute: Compute, params: Params, hidden: Float[Array, "n P d"], members: Int[Array, "n P"]
+) -> Float[Array, "n m d"]:
+    """Layers and pooling of packed rows; m is the most members of one."""
+    together = (members[:, :, None] == members[:, None, :]) & (members >= 0)[:, None, :]
+    mixed: Any = Encoder(config, compute).apply({"params": params}, hidden, together, method="contextualise")
+    is_of = members[:, None, :] == jnp.arange(max_members(members.shape[1]))[:, None]
+    return pool(mixed, is_of, config.pooling)
 
 
-def _map_blocks(function: Callable[[Array, Array], Array], rows: Array, lengths: Array, size: int) -> Array:
-    """Applies `function(rows, lengths) -> [size, ...]` to blocks of `size` rows and joins the results in order."""
-    n = len(rows)
+def _map_blocks(function: Callable[..., Array], rows: tuple[Array, ...], num_used: Int[Array, ""], size: int) -> Array:
+    """Applies `function(*rows) -> [size, ...]` to blocks of `size` rows; zeros for blocks behind the used rows."""
+    n = len(rows[0])
     num_blocks = max(1, -(-n // size))
-    # Equal blocks, so that as few padded rows as possible are computed: 65 rows of 64 become 2 x 33, not 2 x 64.
-    size = -(-n // num_blocks)
-    extra = num_blocks * size - n
-    padded = jnp.pad(rows, ((0, extra), *[(0, 0)] * (rows.ndim - 1)))
-    blocks = padded.reshape(num_blocks, size, *rows.shape[1:]), jnp.pad(lengths, (0, extra)).reshape(num_blocks, size)
     if num_blocks == 1:
-        return function(blocks[0][0], blocks[1][0])[:n]
-    mapped = jax.lax.map(lambda block: function(*block), blocks)
+        return function(*rows)
+    padded = [jnp.pad(x, ((0, num_blocks * size - n), *[(0, 0)] * (x.ndim - 1))) for x in rows]
+    blocks = tuple(x.reshape(num_blocks, size, *x.shape[1:]) for x in padded)
+    shape = jax.eval_shape(function, *(x[0] for x in blocks))
+    # Recomputed in the backward pass: a skipped block would have to keep activations too, as zeros. On CPU computing
+    # them again takes no longer than writing and reading them.
+    run = jax.checkpoint(lambda *block: function(*block))
+    skip = lambda *block: jnp.zeros(shape.shape, shape.dtype)  # noqa: E731
+    mapped = jax.lax.map(
+        lambda block: jax.lax.cond(block[0] * size < num_used, run, skip, *block[1]), (jnp.arange(num_blocks), blocks)
+    )
     return mapped.reshape(num_blocks * size, *mapped.shape[2:])[:n]
