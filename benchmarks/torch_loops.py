@@ -448,8 +448,7 @@ def main() -> None:
                 if case not in buckets:
                     buckets[case] = choose_bucket(loop, samples[0], reencode)
                 loop.towers.bucket = buckets[case]
-                if ask["warm_up"]:
-                    measure(loop, samples, 1, reencode, ask["bf16"])
+                measure(loop, samples, 1, reencode, ask["bf16"])  # not counted, as ours
                 seconds = measure(loop, samples, ask["steps"], reencode, ask["bf16"])
                 answer = {"seconds": seconds, "bucket": buckets[case]}
         print(json.dumps(answer), flush=True)

@@ -6,7 +6,8 @@
 
 PyTorch's loops are in `torch_loops.py`, our engine in `jax_loop.py`; the ratio to claim is ours to `batched`, the
 well-written one. Every engine lives in a process of its own with all cores; they take turns, round after round, on
-the same contexts, token ids, number of distinct chunks, T and batch, from the same parameters. Before anything is
+the same contexts, token ids, number of distinct chunks, T and batch, from the same parameters. Each turn begins with an
+update that does not count: virtual machines take back memory that lies idle. Before anything is
 timed, all must give the same loss, Q values and gradient norm for the same actions, or the script fails. Host work
 (drawing contexts) is left out of all: our loop does it in a thread.
 
@@ -183,7 +184,7 @@ def _measure(mode: str, args: argparse.Namespace, engines: dict[str, Engine], ab
         for name, kind, bf16, share, case in turns:
             steps = max(1, round(share * (2 if args.smoke else MODES[mode].steps)))
             time.sleep(0.3)  # threads of the engine before fall asleep
-            answer = engines[kind].ask(do="measure", case=case, steps=steps, bf16=bf16, warm_up=turn == 0)
+            answer = engines[kind].ask(do="measure", case=case, steps=steps, bf16=bf16)
             seconds.setdefault((name, case), []).append(answer["seconds"])
             print(f"{mode} round {turn} {case:6s} {name:20s} {answer['seconds'] * 1e3:9.1f} ms", flush=True)
     peak_shapes = shapes["shared"].pop("peak_shapes")
