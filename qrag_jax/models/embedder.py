@@ -143,7 +143,8 @@ def plan_blocks(
     """Groups rows of similar length into blocks of few distinct shapes.
 
     Each bucket has two shapes only: a full block of about `tokens_per_block` tokens, and a small one for what remains.
-    A row that is alone has a third.
+    A row that is alone has a third. Rows that fill no block wait for the next length, which costs less than small
+    blocks do; but not for one that is more than twice their own.
 
     Args:
         lengths: int [n], tokens of each row.
@@ -155,12 +156,14 @@ def plan_blocks(
     """
     order = np.argsort(lengths, kind="stable")
     ends = np.searchsorted(lengths[order], bucket_lengths, side="right")
+    waits = np.searchsorted(2 * lengths[order], [*bucket_lengths[1:], 0])  # first row that may wait for the next length
     blocks = []
     start = 0
-    for length, end in zip(bucket_lengths, ends, strict=True):
+    for length, end, first in zip(bucket_lengths, ends, waits, strict=True):
+        due = min(first, end) if end < len(lengths) else end
         full = max(1, tokens_per_block // length)
         small = max(1, full // _SMALL_SHARE) if len(lengths) > 1 else 1  # one question, as a search has it
-        while start < end:
+        while start < due or end - start >= full:
             left = end - start
             num_rows = full if left > full // 2 else small
             blocks.append((order[start : start + min(num_rows, left)], int(length), num_rows))

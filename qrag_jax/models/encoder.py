@@ -25,6 +25,7 @@ Params = Mapping[str, Any]
 
 TOKENS_PER_BLOCK = 1024
 _MASKED_LOGIT = -1e30
+_SQRT_HALF = 0.5**0.5
 _SMALLEST_SQUARED_NORM = 1e-24
 
 
@@ -68,7 +69,7 @@ class EncoderLayer(nn.Module):
         )
         hidden = _layer_norm(config, dtype, "attention_norm")(hidden + mixed)
         inner = nn.Dense(config.intermediate_size, dtype=dtype, name="intermediate")(hidden)
-        inner = jax.nn.gelu(inner, approximate=config.activation == "gelu_tanh")
+        inner = jax.nn.gelu(inner, approximate=True) if config.activation == "gelu_tanh" else exact_gelu(inner)
         outer = nn.Dense(config.hidden_size, dtype=dtype, name="output")(inner)
         return _layer_norm(config, dtype, "output_norm")(hidden + outer).reshape(shape)
 
@@ -76,6 +77,15 @@ class EncoderLayer(nn.Module):
         """Heads before tokens: the products of attention are then without gaps, which is what XLA on CPU needs."""
         n, length, size = shape
         return jnp.swapaxes(rows.reshape(n, length, self.config.num_heads, size // self.config.num_heads), 1, 2)
+
+
+def exact_gelu(x: Array) -> Array:
+    """`x / 2 * (1 + erf(x / sqrt(2)))`, computed in float32 as `1 + erf` has no digits left of it in bfloat16.
+
+    `jax.nn.gelu` takes `erfc`, whose exponentials and branches cost a whole layer 5% on CPU.
+    """
+    wide = x.astype(jnp.float32)
+    return (wide * 0.5 * (1 + jax.lax.erf(wide * _SQRT_HALF))).astype(x.dtype)
 
 
 def attend(

@@ -142,12 +142,21 @@ def test_plan_puts_every_row_in_one_block_of_few_shapes(lengths, tokens_per_bloc
 
 def test_plan_by_hand():
     # Five rows of at most 8 tokens in blocks of 4 rows, the fifth in a small block; one row of 16 alone.
-    blocks = plan_blocks(np.asarray([5, 16, 8, 3, 7, 6]), [8, 16], 32)
+    blocks = plan_blocks(np.asarray([5, 16, 8, 3, 7, 6]), [8, 24], 32)
     assert [(rows.tolist(), length, num_rows) for rows, length, num_rows in blocks] == [
         ([3, 0, 5, 4], 8, 4),
         ([2], 8, 1),
-        ([1], 16, 1),
+        ([1], 24, 1),
     ]
+
+
+def test_rows_that_fill_no_block_wait_for_the_next_length():
+    # Two rows of 8 fill no block of four: 2 x 8 is not below the next length, where they fill one.
+    blocks = plan_blocks(np.asarray([8, 16, 8, 15]), [8, 16, 40], 32)
+    assert [(rows.tolist(), length, num_rows) for rows, length, num_rows in blocks] == [([0, 2], 16, 2), ([3, 1], 16, 2)]
+    # A row of 7 would be padded to more than twice its size.
+    blocks = plan_blocks(np.asarray([7, 16, 15]), [8, 16, 40], 32)
+    assert [(rows.tolist(), length, num_rows) for rows, length, num_rows in blocks] == [([0], 8, 1), ([2, 1], 16, 2)]
 
 
 def test_default_window(loaded):
