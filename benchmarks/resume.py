@@ -91,6 +91,7 @@ def case(folder: Path, dtype: str, devices: int, kills: int, rng: random.Random)
     places, run = [], folder / "killed"
     updates = sorted(rng.sample(range(1, 3 * NUM_UPDATES // 4), kills))
     for update in updates:
+        update = max(update, last_logged(run) + 1)  # lines of the process before stand there until they are made again
         process = start(folder, "killed", dtype, devices)
         places.append(kill_inside(process, run, update, rng.random()))
     last = start(folder, "killed", dtype, devices)
