@@ -37,6 +37,25 @@ class Document:
 
 
 @dataclass(frozen=True)
+class Chunk:
+    """A part of a document that is retrieved as one, and proves where it came from.
+
+    Attributes:
+        id: hash of document id, spans and level (`chunking/groups.py:chunk_id`); equal texts have different ids.
+        document_id: its document.
+        spans: one span, or several of a chunk that gathers what belongs together; ordered, not overlapping, not empty.
+        level: 0 is a whole document, 1 a part of it, 2 a part of a part.
+        num_tokens: of its text (`chunking/groups.py:chunk_text`), special tokens not counted.
+    """
+
+    id: str
+    document_id: str
+    spans: tuple[Span, ...]
+    level: int
+    num_tokens: int
+
+
+@dataclass(frozen=True)
 class Example:
     """A question, its candidate chunks in document order, and the indices of the chunks that answer it."""
 

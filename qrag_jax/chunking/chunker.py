@@ -1,0 +1,132 @@
+"""Documents to chunks by any strategy: sentences, the strategy's groups, the hard size, ids and counts."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from qrag_jax.chunking.blocks import make_block_splitter
+from qrag_jax.chunking.breakpoints import BreakpointConfig, make_breakpoint
+from qrag_jax.chunking.budget import check_budget, fit_groups, merge_small
+from qrag_jax.chunking.clusters import DbscanConfig, LinkageConfig, make_dbscan, make_linkage
+from qrag_jax.chunking.fixed import FixedConfig, make_fixed
+from qrag_jax.chunking.groups import Group, SentenceText, SplitSentences, Strategy, check_sentences, make_chunk
+from qrag_jax.chunking.headings import HeadingsConfig, make_headings
+from qrag_jax.chunking.late import LateConfig, make_late
+from qrag_jax.chunking.recursive import RecursiveConfig, make_recursive
+from qrag_jax.chunking.sentences import split_sentences
+from qrag_jax.types import Chunk, CountTokens, Document, Embed, InputError, UsageError
+
+StrategyName = Literal["fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document"]
+STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
+Chunker = Callable[[Document], list[Chunk]]
+
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class ChunkConfig:
+    """How documents are cut.
+
+    Attributes:
+        strategy: which of the parts below counts.
+        max_tokens: no chunk has more; None is no limit.
+        min_tokens: smaller chunks are joined with a neighbour where the maximum allows it; None leaves them.
+    """
+
+    strategy: StrategyName = "fixed"
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    fixed: FixedConfig = field(default_factory=FixedConfig)
+    recursive: RecursiveConfig = field(default_factory=RecursiveConfig)
+    breakpoint: BreakpointConfig = field(default_factory=BreakpointConfig)
+    linkage: LinkageConfig = field(default_factory=LinkageConfig)
+    dbscan: DbscanConfig = field(default_factory=DbscanConfig)
+    late: LateConfig = field(default_factory=LateConfig)
+    headings: HeadingsConfig = field(default_factory=HeadingsConfig)
+
+
+def make_chunker(
+    config: ChunkConfig, count: CountTokens, embed: Embed | None = None, split: SplitSentences = split_sentences
+) -> Chunker:
+    """A function from a document to its chunks, ordered by where they begin.
+
+    Args:
+        config: strategy and sizes.
+        count: tokens of a text; every count comes from it. Lone surrogates are handed over as U+FFFD.
+        embed: texts -> vectors; needed by `breakpoint`, `linkage` and `dbscan`.
+        split: text -> sentences.
+
+    Raises:
+        UsageError: a value of the config is out of range, or an embedder is missing.
+    """
+    check_budget(config.max_tokens, config.min_tokens)
+    # What is too long of a Markdown section is cut between items, rows and lines before it is between sentences.
+    cut = make_block_splitter(split) if config.strategy == "headings" else split
+    known: dict[str, int] = {}  # counts of one document: strategy, budget and chunks ask for the same ones
+    count = _remembered(_readable(count), known)
+    strategy = make_strategy(config, count, None if embed is None else _readable_all(embed), split)
+
+    def chunk(document: Document) -> list[Chunk]:
+        """Cuts one document.
+
+        Raises:
+            InputError: the document has nothing but blank space, a character is larger than the budget, or `split` or
+                `embed` gave something impossible.
+        """
+        known.clear()
+        try:
+            text = SentenceText(document.text, tuple(split(document.text)))
+            check_sentences(text)
+            groups = strategy(text)
+            if config.max_tokens is not None:
+                groups = fit_groups(document.text, groups, config.max_tokens, count, cut)
+            if config.min_tokens is not None:
+                groups = merge_small(document.text, groups, config.min_tokens, config.max_tokens, count)
+        except InputError as error:
+            raise type(error)(f"{document.id}: {error}") from error
+        chunks = [make_chunk(document, group.spans, group.level, count) for group in groups]
+        return sorted(chunks, key=lambda chunk: (chunk.spans[0][0], chunk.level, chunk.spans))
+
+    return chunk
+
+
+def make_strategy(
+    config: ChunkConfig, count: CountTokens, embed: Embed | None, split: SplitSentences = split_sentences
+) -> Strategy:
+    """The strategy that a config names, without sizes; see `make_chunker`."""
+    if config.strategy == "fixed":
+        return make_fixed(config.fixed, count)
+    if config.strategy == "recursive":
+        return make_recursive(config.recursive, count, split)
+    if config.strategy == "late":
+        return make_late(config.late, count)
+    if config.strategy == "headings":
+        return make_headings(config.headings)
+    if config.strategy == "document":
+        return lambda text: [Group(text.sentences, level=0)]
+    if embed is None:
+        raise UsageError(f"strategy {config.strategy}: needs an embedder")
+    if config.strategy == "breakpoint":
+        return make_breakpoint(config.breakpoint, embed)
+    if config.strategy == "linkage":
+        return make_linkage(config.linkage, embed)
+    return make_dbscan(config.dbscan, embed)
+
+
+def _readable(count: CountTokens) -> CountTokens:
+    return lambda text: count(_SURROGATE.sub("\ufffd", text))
+
+
+def _readable_all(embed: Embed) -> Embed:
+    return lambda texts: embed([_SURROGATE.sub("\ufffd", text) for text in texts])
+
+
+def _remembered(count: CountTokens, known: dict[str, int]) -> CountTokens:
+    def counted(text: str) -> int:
+        found = known.get(text)
+        if found is None:
+            found = known[text] = count(text)
+        return found
+
+    return counted

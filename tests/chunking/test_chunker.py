@@ -1,0 +1,260 @@
+"""Every strategy through `make_chunker`: what all chunks promise, on odd texts and on whole novels."""
+
+import gzip
+import json
+import os
+import re
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from chunking.property_cases import (
+    COUNTERS,
+    MONOTONE_COUNTERS,
+    TEXTS,
+    check_chunks,
+    count_characters,
+    count_words,
+    embed_by_hash,
+    readable,
+    text_of,
+    times_covered,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qrag_jax.chunking.breakpoints import BreakpointConfig, Threshold
+from qrag_jax.chunking.chunker import STRATEGIES, ChunkConfig, make_chunker
+from qrag_jax.chunking.clusters import DbscanConfig, LinkageConfig, Noise
+from qrag_jax.chunking.fixed import FixedConfig
+from qrag_jax.chunking.headings import HeadingsConfig
+from qrag_jax.chunking.late import LateConfig
+from qrag_jax.chunking.recursive import RecursiveConfig
+from qrag_jax.types import Document, InputError, UsageError
+
+_LAMBDAS = st.sampled_from([0.0, 0.25, 0.5, 1.0])
+# Settings of each strategy with which every word is in exactly one chunk.
+PARTITIONS = {
+    "fixed": st.builds(
+        ChunkConfig,
+        fixed=st.builds(FixedConfig, num_tokens=st.integers(1, 30))
+        | st.builds(FixedConfig, num_chunks=st.integers(1, 5))
+        | st.builds(FixedConfig, sentences_per_chunk=st.integers(1, 5)),
+    ),
+    "recursive": st.builds(ChunkConfig, recursive=st.builds(RecursiveConfig, st.integers(1, 30))),
+    "breakpoint": st.builds(
+        ChunkConfig,
+        breakpoint=st.builds(
+            BreakpointConfig, st.sampled_from(Threshold.__args__), st.just(None) | st.just(0.1), st.integers(0, 2)
+        ),
+    ),
+    "linkage": st.builds(
+        ChunkConfig,
+        linkage=st.builds(LinkageConfig, num_clusters=st.integers(1, 5), lambda_=_LAMBDAS)
+        | st.builds(LinkageConfig, max_sentences=st.integers(1, 5), lambda_=_LAMBDAS, stop_distance=st.just(None)),
+    ),
+    "dbscan": st.builds(
+        ChunkConfig,
+        dbscan=st.builds(
+            DbscanConfig,
+            eps=st.floats(0.05, 1),
+            min_samples=st.integers(1, 4),
+            lambda_=_LAMBDAS,
+            noise=st.sampled_from(Noise.__args__),
+        ),
+    ),
+    "late": st.builds(ChunkConfig, late=st.builds(LateConfig, num_tokens=st.integers(1, 30))),
+    "headings": st.builds(ChunkConfig, headings=st.builds(HeadingsConfig, st.integers(1, 6))),
+    "document": st.builds(ChunkConfig),
+}
+OVERLAPS = st.builds(
+    ChunkConfig,
+    fixed=st.builds(FixedConfig, num_tokens=st.integers(3, 30), overlap=st.integers(1, 3))
+    | st.builds(FixedConfig, num_tokens=st.integers(3, 30), overlap_tokens=st.integers(1, 2))
+    | st.builds(FixedConfig, num_chunks=st.integers(1, 5), overlap=st.integers(1, 2))
+    | st.builds(FixedConfig, sentences_per_chunk=st.integers(3, 5), overlap=st.integers(1, 2)),
+)
+CONTIGUOUS = ("fixed", "recursive", "breakpoint", "late", "headings", "document")
+SIZES = st.tuples(st.none() | st.integers(1, 40), st.none() | st.integers(1, 40)).map(
+    lambda sizes: sizes if None in sizes else (max(sizes), min(sizes))
+)
+
+
+def chunk_or_refuse(document: Document, config: ChunkConfig, count):
+    """Chunks of two runs, which are equal; none if a character is larger than the budget, which is then said."""
+    too_large = [
+        one
+        for one in document.text
+        if one.strip() and config.max_tokens is not None and count(readable(one)) > config.max_tokens
+    ]
+    chunker = make_chunker(config, count, embed_by_hash)
+    if too_large:
+        with pytest.raises(InputError, match="document 7: character .* tokens, but max_tokens is"):
+            chunker(document)
+        return []
+    chunks = chunker(document)
+    assert chunker(document) == chunks
+    return chunks
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@settings(max_examples=200)
+@given(data=st.data())
+def test_chunks_partition_the_text_and_keep_the_budget(strategy, data):
+    document = Document("document 7", data.draw(TEXTS))
+    max_tokens, min_tokens = data.draw(SIZES)
+    count = data.draw(st.sampled_from(COUNTERS))
+    config = replace(data.draw(PARTITIONS[strategy]), strategy=strategy, max_tokens=max_tokens, min_tokens=min_tokens)
+    chunks = chunk_or_refuse(document, config, count)
+    if chunks:
+        check_chunks(document, chunks, count, max_tokens)
+        assert times_covered(document.text, chunks) == {1}
+        if strategy in CONTIGUOUS and count in MONOTONE_COUNTERS and min_tokens is not None:
+            check_nothing_small_could_be_joined(document.text, chunks, count, max_tokens, min_tokens)
+
+
+def check_nothing_small_could_be_joined(text: str, chunks, count, max_tokens: int | None, min_tokens: int) -> None:
+    for left, right in zip(chunks, chunks[1:], strict=False):
+        if left.level == right.level and min(left.num_tokens, right.num_tokens) < min_tokens:
+            together = count(readable(text[left.spans[0][0] : right.spans[-1][1]]))
+            assert max_tokens is not None and together > max_tokens
+
+
+@settings(max_examples=200)
+@given(TEXTS, OVERLAPS, SIZES, st.sampled_from(COUNTERS))
+def test_overlapping_chunks_cover_the_text_and_none_is_inside_another(text, config, sizes, count):
+    document = Document("document 7", text)
+    config = replace(config, max_tokens=sizes[0], min_tokens=sizes[1])
+    chunks = chunk_or_refuse(document, config, count)
+    if chunks:
+        check_chunks(document, chunks, count, config.max_tokens)
+        assert 0 not in times_covered(text, chunks)
+        spans = [chunk.spans[0] for chunk in chunks]
+        assert all(a[0] < b[0] and a[1] < b[1] for a, b in zip(spans, spans[1:], strict=False))
+
+
+def test_levels():
+    text = "Preface.\n\n# A\n\nText.\n\n## B\n\nMore text.\n"
+    for strategy in STRATEGIES:
+        chunks = make_chunker(ChunkConfig(strategy), count_words, embed_by_hash)(Document("", text))
+        assert {chunk.level for chunk in chunks} == {"document": {0}, "headings": {1, 2}}.get(strategy, {1})
+
+
+BAD_TEXTS = {
+    "endless": "x" * 1_000,
+    "endless_cjk": "\u5929" * 1_000,
+    "nul": "a\0b. \0\0\0 c.",
+    "only_nul": "\0",
+    "surrogates": "High \ud800 and low \udfff. \udfff\ud800 End.",
+    "one_surrogate": "\ud800",
+    "wide_space": "\u3000First.\u3000\u3000Second.\u3000\n\u3000\nThird\u3000",
+    "right_to_left": "\u05e9\u05dc\u05d5\u05dd. \u05e2\u05d5\u05dc\u05dd. \u0645\u0631\u062d\u061f \u202eabc\u202c.",
+    "one_sentence": "One sentence.",
+    "one_character": "x",
+    "blank_around": "\n\n \t x \n\n",
+    "byte_order_mark": "\ufeff# A\n\nb",
+}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", BAD_TEXTS)
+def test_odd_texts_are_cut_like_others(strategy, name):
+    document = Document(name, BAD_TEXTS[name])
+    characters = sum(1 for one in document.text if one.strip())
+    for max_tokens in (1, 7, None):
+        chunks = make_chunker(ChunkConfig(strategy, max_tokens), count_characters, embed_by_hash)(document)
+        check_chunks(document, chunks, count_characters, max_tokens)
+        assert times_covered(document.text, chunks) == {1}
+        if max_tokens == 1:
+            assert len(chunks) == characters
+        if max_tokens == 7 and name.startswith("endless"):
+            assert [chunk.num_tokens for chunk in chunks] == [7] * (characters // 7) + [characters % 7]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("text", ["", " ", "\n\n\u3000\t\x0b\x85"])
+def test_a_text_of_blank_space_is_refused(strategy, text):
+    chunker = make_chunker(ChunkConfig(strategy), count_words, embed_by_hash)
+    with pytest.raises(InputError, match=re.escape("empty.txt: empty document: leave it out")):
+        chunker(Document("empty.txt", text))
+
+
+def test_the_chunks_of_a_long_word_are_counted_once_each_time_they_are_tried():
+    seen = []
+
+    def count(text: str) -> int:
+        seen.append(len(text))
+        return len(text)
+
+    chunks = make_chunker(ChunkConfig("document", max_tokens=100), count)(Document("d", "x" * 100_000))
+    assert len(chunks) == 1000
+    assert sum(seen) < 4 * 100_000
+
+
+def test_a_budget_in_words_of_one_token_gives_words():
+    text = "One two, three. Four!"
+    for strategy in STRATEGIES:
+        document = Document("d", text)
+        chunks = make_chunker(ChunkConfig(strategy, max_tokens=1), count_words, embed_by_hash)(document)
+        assert [text_of(document, chunk) for chunk in chunks] == text.split()
+
+
+@pytest.mark.parametrize("strategy", ["breakpoint", "linkage", "dbscan"])
+def test_embedders_that_do_not_fit_are_refused(strategy):
+    with pytest.raises(UsageError, match=f"strategy {strategy}: needs an embedder"):
+        make_chunker(ChunkConfig(strategy), count_words)
+    wrong = {
+        "holds nan": lambda texts: np.full((len(texts), 2), np.nan, np.float32),
+        "shape": lambda texts: np.ones((len(texts) + 1, 2), np.float32),
+    }
+    for message, embed in wrong.items():
+        with pytest.raises(InputError, match=f"a.txt: embedder: .*{message}"):
+            make_chunker(ChunkConfig(strategy), count_words, embed)(Document("a.txt", "One. Two. Three."))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (ChunkConfig(max_tokens=0), "max_tokens 0"),
+        (ChunkConfig(max_tokens=3, min_tokens=4), "min_tokens 4 is above max_tokens 3"),
+        (ChunkConfig(fixed=FixedConfig(num_tokens=0)), "fixed.num_tokens 0"),
+        (ChunkConfig("recursive", recursive=RecursiveConfig(0)), "recursive.num_tokens 0"),
+        (ChunkConfig("breakpoint", breakpoint=BreakpointConfig(window=-1)), "breakpoint.window -1"),
+        (ChunkConfig("linkage", linkage=LinkageConfig(num_clusters=0)), "linkage.num_clusters 0"),
+        (ChunkConfig("dbscan", dbscan=DbscanConfig(eps=0)), "dbscan.eps 0"),
+        (ChunkConfig("late", late=LateConfig(num_tokens=0)), "late.num_tokens 0"),
+        (ChunkConfig("headings", headings=HeadingsConfig(0)), "headings.max_level 0"),
+    ],
+)
+def test_values_out_of_range_are_refused_before_any_document(config, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        make_chunker(config, count_words, embed_by_hash)
+
+
+def novels() -> dict[str, str]:
+    """Title -> text of every novel in the folder that QRAG_NOVELS names."""
+    texts = {}
+    for path in sorted(Path(os.environ["QRAG_NOVELS"]).glob("*.jsonl.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for novel in map(json.loads, lines):
+                parts = [[f"# {section.get('head') or ''}", *section["paras"]] for section in novel["sections"]]
+                texts[novel["title"]] = "\n\n".join(part for section in parts for part in section)
+    return texts
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.skipif(not os.environ.get("QRAG_NOVELS"), reason="QRAG_NOVELS names no folder of novels")
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_novels(strategy):
+    texts = novels()
+    assert texts
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "linkage: .* sentences are linked in", UserWarning)
+        for title, text in texts.items():
+            document = Document(title, text)
+            chunks = make_chunker(ChunkConfig(strategy, 200, 20), count_words, embed_by_hash)(document)
+            check_chunks(document, chunks, count_words, 200)
+            assert times_covered(text, chunks) == {1}
