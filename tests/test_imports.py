@@ -68,7 +68,7 @@ def test_host_side_modules_import_no_jax():
 
 
 @pytest.mark.parametrize(
-    "argv", [["--help"], ["--version"], *([v, "--help"] for v in ("demo", "train", "eval", "find"))]
+    "argv", [["--help"], ["--version"], *([v, "--help"] for v in ("demo", "train", "eval", "find", "chunk"))]
 )
 def test_help_imports_no_jax(argv):
     code = """

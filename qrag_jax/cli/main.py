@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from qrag_jax import __version__
+from qrag_jax.cli import chunk_help
 from qrag_jax.types import InputError, UsageError
 
 METHODS = ("trained", "untrained", "single_step", "bm25")  # as in eval.records, whose import takes longer
@@ -229,6 +230,7 @@ def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         "train": _add_train(add("train", "train a retriever from a config", _TRAIN, _TRAIN_EXAMPLES)),
         "eval": _add_eval(add("eval", "score a trained retriever beside its baselines", _EVAL, _EVAL_EXAMPLES)),
         "find": _add_find(add("find", "ask a trained retriever about your own files", _FIND, _FIND_EXAMPLES)),
+        "chunk": _add_chunk(add("chunk", chunk_help.SUMMARY, chunk_help.DESCRIPTION, chunk_help.EXAMPLES)),
         "export": _add_export(add("export", "write the encoders for sentence-transformers", _EXPORT, _EXPORT_EXAMPLES)),
         "push": _add_push(add("push", "share a run on the hub or in a folder", _PUSH, _PUSH_EXAMPLES)),
         "pull": _add_pull(add("pull", "fetch a run that was shared", _PULL, _PULL_EXAMPLES)),
@@ -345,6 +347,29 @@ def _add_find(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         help="only the picks before the run's own stop: its threshold from held-out questions, or its learned STOP",
     )
     parser.add_argument("--json", action="store_true", help="print the steps as JSON")
+    return parser
+
+
+def _add_chunk(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("paths", nargs="+", metavar="FILE", help="text file, folder of .txt and .md, or - for stdin")
+    parser.add_argument("--strategy", choices=chunk_help.STRATEGIES, help="how to cut (default: fixed)")
+    parser.add_argument("--max_tokens", type=_positive, metavar="N", help="no chunk has more (default: no limit)")
+    parser.add_argument("--min_tokens", type=_positive, metavar="N", help="join smaller chunks where the limit allows")
+    parser.add_argument("--config_path", metavar="X.yaml", help="YAML file with parameters of the strategies")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="key=value", help="one such parameter, as linkage.lambda_=0.3"
+    )
+    parser.add_argument(
+        "--model", default="minilm", metavar="M", help="encoder: minilm, a folder or a hub id (default: %(default)s)"
+    )
+    parser.add_argument("--encoding", default="utf-8", metavar="E", help="of the files (default: %(default)s)")
+    parser.add_argument(
+        "--splitter", choices=chunk_help.SPLITTERS, default="sentencex", help="of sentences (default: %(default)s)"
+    )
+    parser.add_argument("--language", default="en", metavar="L", help="of the sentences, as de or zh (default: en)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument("--html", metavar="OUT.html", help="write a page that colours the chunks over the text")
+    parser.add_argument("--vectors", metavar="OUT.npy", help="of late: write float32 [chunks, dim] in printed order")
     return parser
 
 

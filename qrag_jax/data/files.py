@@ -1,8 +1,10 @@
 """Users' own text files as documents, and their sentences as chunks that know their file and line."""
 
+import codecs
 import os
 import re
-from bisect import bisect_right
+import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from qrag_jax.chunking.sentences import split_sentences
 from qrag_jax.types import Document, InputError, Span, UsageError
 
 TEXT_SUFFIXES = (".txt", ".md")
+STDIN = "-"  # the path that stands for standard input, and its document id
 
 # Line ends as editors count them. `str.splitlines` also breaks at form feeds and U+2028, and lines would be off.
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -47,17 +50,23 @@ class FileChunk:
         return f"{self.document_id}:{self.line}"
 
 
-def read_files(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[Document]:
+def read_files(paths: str | os.PathLike | Iterable[str | os.PathLike], encoding: str = "utf-8") -> list[Document]:
     """Read text files; the id of a document is its path.
 
     A folder gives its .txt and .md files, those of its subfolders included, sorted by path; what starts with a dot is
-    skipped there. A file that is named itself is read whatever its ending. The order of `paths` is kept, and a file
-    that is reached twice (by a link, or named beside its folder) is read once. Line ends stay as they are.
+    skipped there. A file that is named itself is read whatever its ending. The text "-" is standard input ("./-" is a
+    file of that name). The order of `paths` is kept, and a file that is reached twice (by a link, or named beside its
+    folder) is read once. Line ends stay as they are; a byte order mark is no part of the text.
+
+    Args:
+        paths: files and folders.
+        encoding: of all of them, by any name that Python knows ("latin-1", "cp1252", "utf-16", "gb18030").
 
     Raises:
-        UsageError: no path given, a path that does not exist, or no text file found.
-        InputError: a file that is empty, not UTF-8 (file and byte named), not text, or not readable.
+        UsageError: no path given, a path that does not exist, no text file found, or an unknown encoding.
+        InputError: a file that is empty, not in that encoding (file and byte named), not text, or not readable.
     """
+    _check_encoding(encoding)
     if isinstance(paths, (str, os.PathLike)):
         paths = [paths]
     documents: list[Document] = []
@@ -65,11 +74,12 @@ def read_files(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[D
     searched = []
     for path in paths:
         searched.append(str(path))
-        for file in _text_files(Path(path)):
-            real = os.path.realpath(file)
+        for file in [path] if path == STDIN else _text_files(Path(path)):
+            real = STDIN if path == STDIN else os.path.realpath(file)
             if real not in seen:
                 seen.add(real)
-                documents.append(_read_document(file))
+                raw = _read_stdin() if path == STDIN else _read_bytes(Path(file))
+                documents.append(_document(str(file), raw, encoding))
     if not documents:
         where = ", ".join(searched) or "no path given"
         raise UsageError(f"no .txt or .md file found ({where}); name a text file or a folder that has some")
@@ -127,24 +137,73 @@ def _files_below(folder: Path) -> Iterator[Path]:
                 yield Path(root, name)
 
 
-def _read_document(path: Path) -> Document:
+def _read_bytes(path: Path) -> bytes:
     if not os.path.isfile(path):  # a pipe would block for ever, a dangling link has nothing
         raise InputError(f"{path}: not a regular file, or a link to nothing; remove it or leave it out")
     try:
-        raw = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); change its rights or leave it out") from error
+
+
+def _read_stdin() -> bytes:
+    if sys.stdin is None:  # what Python makes of a closed one
+        raise UsageError(f"{STDIN}: standard input is closed; name a file, or ./{STDIN} for a file of that name")
+    return sys.stdin.buffer.read()
+
+
+def _check_encoding(encoding: str) -> None:
+    """Refuses names that Python does not know, and codecs that do not make text of bytes (hex, rot13)."""
     try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
+        b" ".decode(encoding)  # looked up for the first byte only, so an empty text would not do
+    except UnicodeError:  # known, and a blank is no whole character of it
+        return
+    except (LookupError, ValueError) as error:
+        raise UsageError(
+            f"encoding {encoding!r}: Python knows no text encoding of that name; examples: utf-8, latin-1, cp1252, "
+            "utf-16, gb18030, shift_jis"
+        ) from error
+
+
+def _document(name: str, raw: bytes, encoding: str) -> Document:
+    """The document of a file's bytes; see `read_files`."""
+    try:
+        text = raw.decode(encoding)
+    except UnicodeError as error:
+        place = f"at byte {getattr(error, 'start', 0)}"
+        if not _is_utf8(encoding):
+            raise InputError(
+                f"{name}: not {encoding} {place}; give the encoding that it was saved in (--encoding), or leave it out "
+                "if it is not a text"
+            ) from error
         hint = "it looks like UTF-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "it may be Latin-1, or not a text"
-        raise InputError(f"{path}: not UTF-8 at byte {error.start} ({hint}); save it as UTF-8") from error
+        raise InputError(
+            f"{name}: not UTF-8 {place} ({hint}); save it as UTF-8, or name its encoding (--encoding of qrag chunk)"
+        ) from error
     if "\0" in text:
-        raise InputError(f"{path}: zero byte at byte {raw.index(0)}; this is not a text file, leave it out")
+        hint = "this is not a text file, leave it out"
+        if _is_utf8(encoding) and _looks_like_utf16(raw):
+            hint = "it looks like UTF-16: save it as UTF-8, or name its encoding (--encoding of qrag chunk)"
+        raise InputError(f"{name}: zero byte at byte {_zero(raw, encoding)}; {hint}")
     text = text.removeprefix("\ufeff")  # the byte order mark that Windows editors write
     if not text.strip():
-        raise InputError(f"{path}: empty document; leave this file out")
-    return Document(id=str(path), text=text, metadata={"path": str(path)})
+        raise InputError(f"{name}: empty document; leave this file out")
+    return Document(id=name, text=text, metadata={"path": name})
+
+
+def _zero(raw: bytes, encoding: str) -> int:
+    """Offset of the last byte of the first NUL character; UTF-16 has zero bytes in other characters too."""
+    decoder = codecs.getincrementaldecoder(encoding)
+    return bisect_left(range(len(raw)), True, key=lambda last: "\0" in decoder().decode(raw[: last + 1]))
+
+
+def _is_utf8(encoding: str) -> bool:
+    return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
+
+
+def _looks_like_utf16(raw: bytes) -> bool:
+    """True where every second byte is mostly zero, as in plain English without a byte order mark."""
+    return len(raw) % 2 == 0 and max(raw[::2].count(0), raw[1::2].count(0)) > len(raw) // 4
 
 
 def _sentences(text: str) -> Iterator[Span]:

@@ -1,4 +1,7 @@
+import codecs
+import io
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +60,78 @@ def test_a_named_file_is_read_whatever_its_ending(tmp_path):
 def test_text_is_kept_as_it_is_but_for_the_byte_order_mark(tmp_path):
     document = read_files([write(tmp_path / "a.txt", b"\xef\xbb\xbfOne.\r\n\r\nTw\xc3\xb6.\x0c")])[0]
     assert document.text == "One.\r\n\r\nTwö.\x0c"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "raw"),
+    [
+        ("latin-1", b"\xc4pfel."),
+        ("CP1252", b"\xc4pfel."),
+        ("utf-16", codecs.BOM_UTF16_LE + "Äpfel.".encode("utf-16-le")),
+        ("utf-16", codecs.BOM_UTF16_BE + "Äpfel.".encode("utf-16-be")),
+        ("utf-16-be", codecs.BOM_UTF16_BE + "Äpfel.".encode("utf-16-be")),
+        ("utf-8-sig", codecs.BOM_UTF8 + "Äpfel.".encode()),
+        ("mac_roman", b"\x80pfel."),
+    ],
+)
+def test_other_encodings(tmp_path, encoding, raw):
+    assert [document.text for document in read_files(write(tmp_path / "a.txt", raw), encoding)] == ["Äpfel."]
+
+
+def test_encodings_of_asia_keep_their_line_ends(tmp_path):
+    text = "今天很冷。\r\n我们回家。\r"
+    for encoding in ("gb18030", "gb2312", "utf-7"):
+        assert read_files(write(tmp_path / "a.txt", text.encode(encoding)), encoding)[0].text == text
+
+
+@pytest.mark.parametrize(
+    ("encoding", "raw", "message"),
+    [
+        ("ascii", b"abc \xe9", "a.txt: not ascii at byte 4; give the encoding that it was saved in .--encoding"),
+        ("gb18030", b"abc\xff\xff", "a.txt: not gb18030 at byte 3"),
+        ("utf-16-le", b"a\0b", "a.txt: not utf-16-le at byte 2"),
+        ("undefined", b"abc", "a.txt: not undefined at byte 0"),
+        ("latin-1", b"\xe9bc\0d", "a.txt: zero byte at byte 3; this is not a text file"),
+        ("utf-16-le", b"a\0b\0\0\0c\0", "a.txt: zero byte at byte 5; this is not"),
+        ("utf-16", codecs.BOM_UTF16_BE + b"\0a\0\0\0b", "a.txt: zero byte at byte 5; this is not"),
+        ("utf-8", "é\0".encode(), "a.txt: zero byte at byte 2; this is not"),
+        ("utf-8", "Plain text.".encode("utf-16-le"), "a.txt: zero byte at byte 1; it looks like UTF-16: .*--encoding"),
+        ("latin-1", b" \n\xa0", "a.txt: empty document"),
+    ],
+)
+def test_bad_files_of_other_encodings_are_refused(tmp_path, encoding, raw, message):
+    with pytest.raises(InputError, match=message) as error:
+        read_files(write(tmp_path / "a.txt", raw), encoding)
+    assert not isinstance(error.value, UsageError)
+
+
+@pytest.mark.parametrize("encoding", ["utf-9", "", "hex", "rot13", "zlib", "a\0b"])
+def test_unknown_encodings_are_usage_errors(tmp_path, encoding):
+    with pytest.raises(UsageError, match="Python knows no text encoding of that name; examples: utf-8"):
+        read_files(write(tmp_path / "a.txt", "Some text."), encoding)
+
+
+def test_standard_input_is_read_once_and_in_its_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(Path("a.txt"), "In a file.")
+    write(Path("-"), "In a file of that name.")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\ufeffTypéd.".encode("utf-8"))))
+    documents = read_files(["a.txt", "-", "-", "./-"])
+    assert [(document.id, document.text) for document in documents] == [
+        ("a.txt", "In a file."),
+        ("-", "Typéd."),
+        ("-", "In a file of that name."),
+    ]
+
+
+@pytest.mark.parametrize(("raw", "message"), [(b"\xe9", "-: not UTF-8 at byte 0"), (b" ", "-: empty document")])
+def test_bad_standard_input_is_refused(monkeypatch, raw, message):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
+    with pytest.raises(InputError, match=message):
+        read_files("-")
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UsageError, match="-: standard input is closed"):
+        read_files("-")
 
 
 def test_loops_of_links_end(tmp_path):

@@ -1,0 +1,220 @@
+"""`qrag chunk`: text files cut by any strategy, each chunk with its exact place, level and number of tokens."""
+
+import argparse
+import json
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
+from qrag_jax.chunking.groups import SplitSentences
+from qrag_jax.chunking.html import html_page
+from qrag_jax.chunking.late import late_vectors
+from qrag_jax.chunking.splitters import make_splitter
+from qrag_jax.cli import say
+from qrag_jax.cli.progress import Progress
+from qrag_jax.config import load_config
+from qrag_jax.data.files import STDIN, read_files
+from qrag_jax.models.sources import find_folder
+from qrag_jax.models.tokenizer import TextTokenizer
+from qrag_jax.types import Chunk, Document, UsageError
+
+if TYPE_CHECKING:  # it imports JAX, and most strategies read no vectors
+    from qrag_jax.models.embedder import TextEmbedder
+
+EMBEDDING = ("breakpoint", "linkage", "dbscan")  # strategies that compare sentences by their vectors
+_MOST_SHOWN = 60  # characters of a chunk in a line
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What reads texts: a tokenizer that every strategy counts with, and an encoder where vectors are needed."""
+
+    tokenizer: TextTokenizer
+    embedder: "TextEmbedder | None" = None
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs `qrag chunk`; see `qrag chunk --help`."""
+    config = load_config(ChunkConfig, args.config_path, overrides(args))
+    if args.vectors and config.strategy != "late":
+        raise UsageError(f"--vectors: strategy {config.strategy} has no vectors of its own; choose --strategy late")
+    split = make_splitter(args.splitter, args.language)
+    documents = read_files(args.paths, args.encoding)
+    check_outputs(documents, {"--html": args.html, "--vectors": args.vectors})
+    reader = load_reader(args.model, config, with_vectors=bool(args.vectors))
+    show = format_json if args.json else format_text
+    done: list[tuple[Document, list[Chunk]]] = []
+    vectors: list[np.ndarray] = []
+    for document in documents:
+        chunks, found = chunk_document(document, config, reader, split, with_vectors=bool(args.vectors))
+        sys.stdout.write(show(document, chunks))
+        sys.stdout.flush()
+        vectors += [] if found is None else [found]
+        done += [(document, chunks)] if args.html else []
+    if args.html:
+        write_html(args.html, done)
+    if args.vectors:
+        write_vectors(args.vectors, np.concatenate(vectors))
+    _say_what_was_cut(reader, args.model)
+    return 0
+
+
+def overrides(args: argparse.Namespace) -> list[str]:
+    """What `--set` and the flags change in the config; a flag wins over `--set`."""
+    flags = {"strategy": args.strategy, "max_tokens": args.max_tokens, "min_tokens": args.min_tokens}
+    return [*args.set, *(f"{name}={value}" for name, value in flags.items() if value is not None)]
+
+
+def check_outputs(documents: Sequence[Document], outputs: dict[str, str | None]) -> None:
+    """Refuses files to write that would take the place of something, before anything is computed.
+
+    Args:
+        documents: what was read.
+        outputs: flag -> path, None where it was not given.
+
+    Raises:
+        UsageError: a path is a folder, a file that is read, or given twice.
+    """
+    taken = {os.path.realpath(document.id): "a file that is read" for document in documents if document.id != STDIN}
+    for flag, path in outputs.items():
+        if path is None:
+            continue
+        real = os.path.realpath(path)
+        if os.path.isdir(real) or real in taken:
+            what = taken.get(real, "a folder")
+            raise UsageError(f"{flag} {path}: is {what}; name another file")
+        taken[real] = f"what {flag} writes"
+
+
+def load_reader(model: str, config: ChunkConfig, with_vectors: bool = False) -> Reader:
+    """The tokenizer of an encoder; its weights, and JAX, only for what needs vectors.
+
+    Args:
+        model: as `--model`.
+        config: strategy, and of `late` the window to read in.
+        with_vectors: load the weights for the vectors of late chunks.
+
+    Raises:
+        UsageError: there is no such encoder, or it has no window of that size.
+        InputError: it is incomplete or damaged.
+    """
+    if config.strategy not in EMBEDDING and not with_vectors:
+        return Reader(TextTokenizer.from_file(find_folder(model) / "tokenizer.json"))
+    from qrag_jax.models.embedder import make_embedder
+    from qrag_jax.models.weights import load_encoder
+
+    loaded = load_encoder(model)
+    try:
+        embedder = make_embedder(loaded, window=config.late.window_tokens if with_vectors else None)
+    except UsageError as error:
+        raise UsageError(f"late.window_tokens: {error}") from error
+    return Reader(loaded.tokenizer, embedder)
+
+
+def chunk_document(
+    document: Document, config: ChunkConfig, reader: Reader, split: SplitSentences, with_vectors: bool = False
+) -> tuple[list[Chunk], np.ndarray | None]:
+    """Cuts one document, with a bar on a terminal while it is embedded; warnings are said on standard error.
+
+    Args:
+        document: one text.
+        config: strategy and sizes.
+        reader: with an encoder where the strategy, or `with_vectors`, needs one.
+        split: sentences of a text.
+        with_vectors: also return the vectors of the chunks, which strategy `late` has.
+
+    Returns:
+        (chunks by where they begin, float32 [chunks, dim] or None).
+
+    Raises:
+        UsageError, InputError: as `chunking.chunker.make_chunker` and `chunking.late.late_vectors`.
+    """
+    embedder, count = reader.embedder, reader.tokenizer.count
+    vectors = None
+    with warnings.catch_warnings(record=True, action="always", category=UserWarning) as caught:
+        with Progress(transient=True) as progress:
+            embed = None if embedder is None else lambda texts: embedder(texts, progress.stage("embed"))
+            chunks = make_chunker(config, count, embed, split)(document)
+            if with_vectors and embedder is not None:
+                progress.note(f"vectors of {_shown(document.id)}")
+                spans, late = [chunk.spans for chunk in chunks], config.late
+                vectors = late_vectors(
+                    document.text, spans, embedder.tokens, count, late.window_tokens, late.overlap_tokens
+                )
+    for warning in caught:
+        say(f"{_shown(document.id)}: {warning.message}")
+    return chunks, vectors
+
+
+def format_json(document: Document, chunks: Sequence[Chunk]) -> str:
+    """One JSON object a line; ASCII, so that any file name passes any terminal and comes back from a parser."""
+    rows = [
+        {
+            "id": chunk.id,
+            "file": document.id,
+            "spans": [[start, end] for start, end in chunk.spans],
+            "level": chunk.level,
+            "num_tokens": chunk.num_tokens,
+        }
+        for chunk in chunks
+    ]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def format_text(document: Document, chunks: Sequence[Chunk]) -> str:
+    """Aligned lines: `file:start-end` (`file:0-9,20-31` of two spans), level, tokens, and how the chunk begins."""
+    name = _shown(document.id)
+    rows = [
+        (
+            f"{name}:{','.join(f'{start}-{end}' for start, end in chunk.spans)}",
+            str(chunk.level),
+            str(chunk.num_tokens),
+            _beginning(document.text, chunk),
+        )
+        for chunk in chunks
+    ]
+    place, level, tokens = (max((len(row[i]) for row in rows), default=0) for i in range(3))
+    return "".join(f"{a:<{place}}  {b:>{level}}  {c:>{tokens}}  {text}\n" for a, b, c, text in rows)
+
+
+def write_html(path: str | Path, done: Sequence[tuple[Document, Sequence[Chunk]]]) -> None:
+    """Writes the page of `chunking.html.html_page`; its folder is made."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        file.writelines(html_page(done))
+
+
+def write_vectors(path: str | Path, vectors: np.ndarray) -> None:
+    """Writes float32 [chunks, dim] under exactly this name; its folder is made."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "wb") as file:  # given a name, np.save would add an ending
+        np.save(file, vectors.astype(np.float32, copy=False), allow_pickle=False)
+
+
+def _beginning(text: str, chunk: Chunk) -> str:
+    """The first words of a chunk on one line."""
+    start, end = chunk.spans[0]
+    plain = " ".join(text[start : min(end, start + 4 * _MOST_SHOWN)].split())
+    whole = len(plain) <= _MOST_SHOWN and end <= start + 4 * _MOST_SHOWN and len(chunk.spans) == 1
+    return _shown(plain if whole else plain[: _MOST_SHOWN - 3] + "...")
+
+
+def _shown(text: str) -> str:
+    """Without characters that a terminal would obey (escapes) or that UTF-8 cannot hold (bytes of a file name)."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
+def _say_what_was_cut(reader: Reader, model: str) -> None:
+    if reader.embedder is not None and reader.embedder.counts.num_texts_cut:
+        counts, window = reader.embedder.counts, reader.embedder.window
+        say(
+            f"{counts.num_texts_cut:,} of {counts.num_texts:,} texts are longer than the {window} tokens that {model} "
+            "reads; only their beginning was compared"
+        )
