@@ -65,6 +65,7 @@ VALUES = {
     "absolute": (0.1, 0.2, 0.3, 0.4, 0.5, 0.8),
     "absolute_gradient": (0.01, 0.05, 0.1, 0.15, 0.2, 0.3),
 }
+FAMILIES = ("fixed", "breakpoint", "linkage", "dbscan")
 NUM_CLUSTERS = (2, 4, 6, 8, 10)
 NUM_TOKENS = (64, 96, 128, 192, 256, 384)
 LAMBDAS = (0, 0.25, 0.5, 0.75)
@@ -238,6 +239,7 @@ def run_corpus(cuts: Sequence[Cut], embedder: Any, joined: bool) -> dict:
         chosen = max(on_first, key=lambda tried: on_first[tried])
         rows.append(make_row(name, chosen, on_first, *score(second, strategies[chosen])))
         print(f"{name}: {chosen}, F1 {rows[-1]['f1']['mean']:.3f}", flush=True)
+    rows += [preferred(family, rows) for family in FAMILIES]
     equal = np.array(next(row["each"]["f1"] for row in rows if row["name"] == EQUAL))
     for row in rows:
         row["f1_above_equal"] = asdict(paired_difference(np.array(row.pop("each")["f1"]), equal))
@@ -246,6 +248,13 @@ def run_corpus(cuts: Sequence[Cut], embedder: Any, joined: bool) -> dict:
     ks = [window_size(cut.gaps) for cut in cuts if cut.gaps.size]
     about_data = {"mean_segments": float(np.mean(segments)), "median_window": float(np.median(ks))}
     return sizes | about_data | {"choosing": len(first), "reporting": len(second), "embed_s": embed_s, "rows": rows}
+
+
+def preferred(family: str, rows: Sequence[dict]) -> dict:
+    """The row of a family that the first half prefers, under a name of its own: to choose among them by what they
+    report would be a choice on the reporting half."""
+    best = max((row for row in rows if row["name"].startswith(family)), key=lambda row: max(row["tried"].values()))
+    return best | {"name": f"{family}: preferred by the first half", "chosen": f"{best['name']}, {best['chosen']}"}
 
 
 def score(
