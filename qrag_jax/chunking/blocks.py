@@ -17,6 +17,7 @@ from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 
 from qrag_jax.chunking.groups import SplitSentences
+from qrag_jax.chunking.spans import cut_text
 from qrag_jax.types import Span
 
 BlockKind = Literal[
@@ -157,7 +158,7 @@ def _block(
     text: str, starts: Sequence[int], kind: BlockKind, first: int, last: int, tokens: Sequence[Token], front: int = 0
 ) -> list[Block]:
     """The block of the lines [first, last), or none if they are blank."""
-    spans = _stripped(text, [starts[first], starts[last]])
+    spans = cut_text(text, [starts[first], starts[last]])
     if not spans:
         return []
     ((start, end),) = spans
@@ -171,7 +172,7 @@ def _block(
         lines = [front + line for line in _inner_lines(tokens)]
     else:
         lines = [line for line in range(first, last) if kind != "table" or line != first + 1]  # head and its underline
-    parts = _stripped(text, [starts[line] for line in (first, *lines[1:], last)])
+    parts = cut_text(text, [starts[line] for line in (first, *lines[1:], last)])
     return [Block(kind, start, end, parts=tuple(parts) if len(parts) > 1 else ())]
 
 
@@ -183,18 +184,6 @@ def _inner_lines(tokens: Sequence[Token]) -> list[int]:
         if len(lines) > 1 or not inside:
             return lines
     return []
-
-
-def _stripped(text: str, cuts: Sequence[int]) -> list[Span]:
-    """The pieces between neighbouring cuts without outer white space, empty ones left out."""
-    spans = []
-    for start, end in zip(cuts, cuts[1:], strict=False):
-        piece = text[start:end]
-        body = piece.strip()
-        if body:
-            first = start + len(piece) - len(piece.lstrip())
-            spans.append((first, first + len(body)))
-    return spans
 
 
 def _title(text: str, start: int, end: int) -> Span:
@@ -212,7 +201,7 @@ def _underlined_title(text: str, start: int, end: int) -> Span:
 
 
 def _words(text: str, start: int, end: int) -> Span:
-    (span,) = _stripped(text, [start, end]) or [(start, start)]
+    (span,) = cut_text(text, [start, end]) or [(start, start)]
     return span
 
 

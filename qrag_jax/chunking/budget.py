@@ -7,8 +7,9 @@ characters; what is too small is joined with a neighbour.
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from qrag_jax.chunking.groups import Group, SplitSentences, count_spans, join_spans
+from qrag_jax.chunking.groups import Group, SplitSentences, count_spans
 from qrag_jax.chunking.packing import capped, cut_sentences, cut_words, longest, pack_spans
+from qrag_jax.chunking.spans import join_spans
 from qrag_jax.types import CountTokens, InputError, Span, UsageError
 
 

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar, get_args
 
 from qrag_jax.chunking.blocks import make_block_splitter
 from qrag_jax.chunking.breakpoints import BreakpointConfig, make_breakpoint
@@ -15,13 +15,15 @@ from qrag_jax.chunking.headings import HeadingsConfig, make_headings
 from qrag_jax.chunking.late import LateConfig, make_late
 from qrag_jax.chunking.recursive import RecursiveConfig, make_recursive
 from qrag_jax.chunking.sentences import split_sentences
+from qrag_jax.chunking.spans import readable
 from qrag_jax.types import Chunk, CountTokens, Document, Embed, InputError, UsageError
 
 StrategyName = Literal["fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document"]
+_LONG_WORD = re.compile(r"\S{100}(?=\S)")
+_MOST_REMEMBERED = 4_096  # characters of a text whose count is kept: of sentences and chunks, not of whole documents
 STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
 Chunker = Callable[[Document], list[Chunk]]
-
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_Sized = TypeVar("_Sized", RecursiveConfig, LateConfig)
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ def make_chunker(
 
     Args:
         config: strategy and sizes.
-        count: tokens of a text; every count comes from it. Lone surrogates are handed over as U+FFFD.
+        count: tokens of a text; every count comes from it. Lone surrogates are handed over as U+FFFD, and where sizes
+            are kept a word of more than 100 characters counts as if it were cut there.
         embed: texts -> vectors; needed by `breakpoint`, `linkage` and `dbscan`.
         split: text -> sentences.
 
@@ -64,8 +67,9 @@ def make_chunker(
     # What is too long of a Markdown section is cut between items, rows and lines before it is between sentences.
     cut = make_block_splitter(split) if config.strategy == "headings" else split
     known: dict[str, int] = {}  # counts of one document: strategy, budget and chunks ask for the same ones
-    count = _remembered(_readable(count), known)
-    strategy = make_strategy(config, count, None if embed is None else _readable_all(embed), split)
+    count = _checked(count)
+    size = _size_of(count, known)
+    strategy = make_strategy(config, size, None if embed is None else _readable_all(embed), split)
 
     def chunk(document: Document) -> list[Chunk]:
         """Cuts one document.
@@ -74,18 +78,19 @@ def make_chunker(
             InputError: the document has nothing but blank space, a character is larger than the budget, or `split` or
                 `embed` gave something impossible.
         """
-        known.clear()
         try:
             text = SentenceText(document.text, tuple(split(document.text)))
             check_sentences(text)
             groups = strategy(text)
             if config.max_tokens is not None:
-                groups = fit_groups(document.text, groups, config.max_tokens, count, cut)
+                groups = fit_groups(document.text, groups, config.max_tokens, size, cut)
             if config.min_tokens is not None:
-                groups = merge_small(document.text, groups, config.min_tokens, config.max_tokens, count)
+                groups = merge_small(document.text, groups, config.min_tokens, config.max_tokens, size)
+            chunks = [make_chunk(document, group.spans, group.level, count) for group in groups]
         except InputError as error:
             raise type(error)(f"{document.id}: {error}") from error
-        chunks = [make_chunk(document, group.spans, group.level, count) for group in groups]
+        finally:
+            known.clear()
         return sorted(chunks, key=lambda chunk: (chunk.spans[0][0], chunk.level, chunk.spans))
 
     return chunk
@@ -94,13 +99,18 @@ def make_chunker(
 def make_strategy(
     config: ChunkConfig, count: CountTokens, embed: Embed | None, split: SplitSentences = split_sentences
 ) -> Strategy:
-    """The strategy that a config names, without sizes; see `make_chunker`."""
+    """The strategy that a config names, before sizes are enforced; see `make_chunker`.
+
+    Those that fill chunks with tokens fill them up to the maximum where they are given no size of their own.
+    """
     if config.strategy == "fixed":
-        return make_fixed(config.fixed, count)
+        sizes = (config.fixed.sentences_per_chunk, config.fixed.num_chunks, config.fixed.num_tokens)
+        is_sized = any(size is not None for size in sizes)
+        return make_fixed(config.fixed if is_sized else replace(config.fixed, num_tokens=config.max_tokens), count)
     if config.strategy == "recursive":
-        return make_recursive(config.recursive, count, split)
+        return make_recursive(_sized(config.recursive, config.max_tokens), count, split)
     if config.strategy == "late":
-        return make_late(config.late, count)
+        return make_late(_sized(config.late, config.max_tokens), count)
     if config.strategy == "headings":
         return make_headings(config.headings)
     if config.strategy == "document":
@@ -114,19 +124,40 @@ def make_strategy(
     return make_dbscan(config.dbscan, embed)
 
 
-def _readable(count: CountTokens) -> CountTokens:
-    return lambda text: count(_SURROGATE.sub("\ufffd", text))
+def _sized(config: _Sized, max_tokens: int | None) -> _Sized:
+    return replace(config, num_tokens=max_tokens) if config.num_tokens is None else config
 
 
 def _readable_all(embed: Embed) -> Embed:
-    return lambda texts: embed([_SURROGATE.sub("\ufffd", text) for text in texts])
+    return lambda texts: embed([readable(text) for text in texts])
 
 
-def _remembered(count: CountTokens, known: dict[str, int]) -> CountTokens:
+def _checked(count: CountTokens) -> CountTokens:
+    """Whole numbers of any text."""
+
     def counted(text: str) -> int:
-        found = known.get(text)
-        if found is None:
-            found = known[text] = count(text)
-        return found
+        found = count(readable(text))
+        if found != found or int(found) != found or found < 0:
+            raise InputError(f"token counter: {found} tokens in {text[:40]!r}: give a whole number, 0 or more")
+        return int(found)
 
     return counted
+
+
+def _size_of(count: CountTokens, known: dict[str, int]) -> CountTokens:
+    """Tokens as budgets count them: a word counts at least as much as its pieces of 100 characters do.
+
+    WordPiece takes a longer word for one unknown token, so that a text without spaces would have no size at all.
+    """
+
+    def size(text: str) -> int:
+        if text in known:
+            return known[text]
+        found = count(text)
+        if _LONG_WORD.search(text):
+            found = max(found, count(_LONG_WORD.sub(r"\g<0> ", text)))
+        if len(text) <= _MOST_REMEMBERED:
+            known[text] = found
+        return found
+
+    return size

@@ -16,7 +16,7 @@ from qrag_jax.chunking.groups import Group, SentenceText, Strategy, groups_of
 from qrag_jax.chunking.linkage import link_sentences
 from qrag_jax.types import Embed, UsageError
 
-EXACT_SENTENCES = 10_000  # the most that are linked as a whole: 50 million pairs, 200 MB
+EXACT_SENTENCES = 10_000  # the most that are linked as a whole: 50 million distances are 200 MB
 DEFAULT_MAX_SENTENCES = 10
 
 Noise = Literal["single", "chunk", "nearest"]
@@ -44,8 +44,8 @@ class LinkageConfig:
 class DbscanConfig:
     """DBSCAN on the joint distance.
 
-    The right `eps` depends on the embedder: under all-MiniLM-L6-v2, where the cosine distance of consecutive sentences
-    of encyclopedia articles is 0.7 in the median, 0.25 made 20 chunks of 150 sentences, 0.2 seven and 0.35 four.
+    The right `eps` depends on the embedder and the texts; the default suits all-MiniLM-L6-v2, under which consecutive
+    sentences are further apart than the paper's grids (to 0.5, without positions) suppose.
 
     Attributes:
         eps: radius of the neighbourhood, inclusive.

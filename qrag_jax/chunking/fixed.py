@@ -5,16 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from qrag_jax.chunking.groups import SentenceText, Strategy, groups_of
+from qrag_jax.chunking.groups import DEFAULT_NUM_TOKENS, SentenceText, Strategy, groups_of
 from qrag_jax.chunking.packing import CountRun, capped, longest, longest_run, run_counter
 from qrag_jax.types import CountTokens, UsageError
-
-_NUM_TOKENS = 256  # where no size is given
 
 
 @dataclass(frozen=True)
 class FixedConfig:
-    """One of three sizes (none: 256 tokens) and how much of a chunk the next one repeats.
+    """One of three sizes (none: `max_tokens` of the chunker, else 256 tokens), and what a chunk repeats of the last.
 
     Attributes:
         sentences_per_chunk: sentences of a chunk; the last one may have fewer.
@@ -74,10 +72,9 @@ def _check(config: FixedConfig) -> None:
         raise UsageError(
             f"fixed.overlap_tokens {config.overlap_tokens}: goes with num_tokens; use overlap with {given[0]}"
         )
-    if config.overlap_tokens >= (config.num_tokens or _NUM_TOKENS):
-        raise UsageError(
-            f"fixed.overlap_tokens {config.overlap_tokens}: must be below num_tokens {config.num_tokens or _NUM_TOKENS}"
-        )
+    num_tokens = config.num_tokens or DEFAULT_NUM_TOKENS
+    if config.overlap_tokens >= num_tokens:
+        raise UsageError(f"fixed.overlap_tokens {config.overlap_tokens}: must be below num_tokens {num_tokens}")
 
 
 def _by_sentences(num_sentences: int, config: FixedConfig) -> list[range]:
@@ -98,7 +95,7 @@ def _by_sentences(num_sentences: int, config: FixedConfig) -> list[range]:
 
 def _by_tokens(text: SentenceText, config: FixedConfig, count: CountTokens) -> Iterator[range]:
     """Sentence numbers of each chunk: as many as fit, the next one from the first sentence that it repeats."""
-    num_tokens = config.num_tokens or _NUM_TOKENS
+    num_tokens = config.num_tokens or DEFAULT_NUM_TOKENS
     count = capped(count, num_tokens)
     tokens = run_counter(text.text, text.sentences, count)
     sums = list(accumulate(map(count, text.texts()), initial=0))
@@ -119,7 +116,7 @@ def _repeated(first: int, end: int, config: FixedConfig, tokens: CountRun, sums:
     At most one less than it has, so that the next one starts later, and so few that sentence `end` fits beside them,
     so that it also ends later.
     """
-    num_tokens, overlap_tokens = config.num_tokens or _NUM_TOKENS, config.overlap_tokens
+    num_tokens, overlap_tokens = config.num_tokens or DEFAULT_NUM_TOKENS, config.overlap_tokens
     most, guess = min(config.overlap, end - first - 1), config.overlap
     if overlap_tokens:
         most, guess = end - first - 1, end - bisect_left(sums, sums[end] - overlap_tokens)

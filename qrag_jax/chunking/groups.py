@@ -1,18 +1,18 @@
 """What strategies make and chunks are made of: a text with its sentences, groups of spans, ids, the text of a chunk."""
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from qrag_jax.chunking.spans import is_blank, join_spans
 from qrag_jax.types import Chunk, CountTokens, Document, InputError, Span
 
 SplitSentences = Callable[[str], list[Span]]
 
-_BLANK = re.compile(r"\s*")
 _SHORT_GAP = 64  # below it a copy is faster than a pattern
+DEFAULT_NUM_TOKENS = 256  # of a chunk, where neither its strategy nor a maximum says
 _ID_DIGITS = 16  # 64 bits: a collision in ten million chunks has a chance of 3 in a million
 
 
@@ -63,7 +63,7 @@ def check_sentences(text: SentenceText) -> None:
         raise InputError("empty document: leave it out")
     done = 0
     for start, end in (*text.sentences, (len(text.text), len(text.text))):
-        if not (done <= start <= end <= len(text.text)):
+        if not (done <= start < end <= len(text.text)) and start < len(text.text):
             raise InputError(f"sentence splitter: span ({start}, {end}) after character {done}: mend the splitter")
         if not is_blank(text.text, done, start):
             raise InputError(f"sentence splitter: characters {done} to {start} are in no sentence: mend the splitter")
@@ -73,25 +73,6 @@ def check_sentences(text: SentenceText) -> None:
 def groups_of(text: SentenceText, members: Iterable[Sequence[int] | np.ndarray], level: int = 1) -> list[Group]:
     """Groups of sentence numbers as groups of spans; empty ones are left out."""
     return [Group(tuple(text.sentences[i] for i in group), level) for group in members if len(group)]
-
-
-def is_blank(text: str, start: int, end: int) -> bool:
-    """Whether `text[start:end]` is nothing but white space."""
-    if end - start < _SHORT_GAP:
-        return not text[start:end].strip()
-    found = _BLANK.match(text, start, end)  # stops at the first other character: a long gap is not copied
-    return found is None or found.end() >= min(end, len(text))
-
-
-def join_spans(text: str, spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Ordered spans, those with only blank space between them as one."""
-    joined: list[Span] = []
-    for start, end in spans:
-        if joined and is_blank(text, joined[-1][1], start):
-            joined[-1] = joined[-1][0], end
-        else:
-            joined.append((start, end))
-    return tuple(joined)
 
 
 def chunk_text(text: str, spans: Sequence[Span]) -> str:

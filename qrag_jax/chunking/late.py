@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from qrag_jax.chunking.fixed import FixedConfig, make_fixed
-from qrag_jax.chunking.groups import Strategy, join_spans
+from qrag_jax.chunking.groups import Strategy
 from qrag_jax.chunking.packing import longest_run
+from qrag_jax.chunking.spans import join_spans, readable
 from qrag_jax.types import CountTokens, EmbedTokens, InputError, Span, UsageError
 
 _NUM_SPECIAL = 2  # [CLS] and [SEP] of a window
 # Windows begin and end at words; what is longer may be cut, as text without spaces must be.
 _WORD = re.compile(r"\S{1,32}")
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,14 @@ class LateConfig:
     """Chunks of whole sentences, and the windows in which their document is embedded.
 
     Attributes:
-        num_tokens: whole sentences up to so many tokens are a chunk; a sentence that is larger stands alone.
+        num_tokens: whole sentences up to so many tokens are a chunk; a sentence that is larger stands alone. None is
+            `max_tokens` of the chunker, else 256.
         window_tokens: tokens of a window, [CLS] and [SEP] counted, as in `TextEmbedder.window`; not more than that.
         overlap_tokens: most tokens that a window repeats of the one before, counted word by word. About half of them
             lie between a token and the border of its window.
     """
 
-    num_tokens: int = 256
+    num_tokens: int | None = None
     window_tokens: int = 256
     overlap_tokens: int = 64
 
@@ -61,7 +62,7 @@ def make_late(config: LateConfig, count: CountTokens) -> Strategy:
     Raises:
         UsageError: a value of the config is out of range.
     """
-    if config.num_tokens < 1:
+    if config.num_tokens is not None and config.num_tokens < 1:
         raise UsageError(f"late.num_tokens {config.num_tokens}: must be at least 1")
     _check_windows(config.window_tokens, config.overlap_tokens)
     return make_fixed(FixedConfig(num_tokens=config.num_tokens), count)
@@ -100,7 +101,7 @@ def late_vectors(
         InputError: a span outside the text; vectors of a wrong shape or not finite; offsets outside their window or not
             in order; a character with more tokens than a window.
     """
-    text = _SURROGATE.sub("\ufffd", text)
+    text = readable(text)
     chunks, spans = _flat_spans(text, spans_of_chunks)
     ends_so_far = np.maximum.accumulate(spans[:, 1])
     sums = np.zeros((len(spans_of_chunks), _dim_of(embed_tokens)))

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 
-from qrag_jax.chunking.groups import SplitSentences, count_spans, join_spans
+from qrag_jax.chunking.groups import SplitSentences, count_spans
+from qrag_jax.chunking.spans import join_spans
 from qrag_jax.types import CountTokens, Span
 
 # Text and one of its spans -> the smaller parts of that span: ordered, disjoint, all that is not blank in one of them.

@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from qrag_jax.chunking.groups import Group, SentenceText, SplitSentences, Strategy
+from qrag_jax.chunking.groups import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences, Strategy
 from qrag_jax.chunking.packing import Cut, cut_sentences, cut_words, pack_spans
+from qrag_jax.chunking.sentences import BLANK_LINE
+from qrag_jax.chunking.spans import strip_span
 from qrag_jax.types import CountTokens, Span, UsageError
 
-_PARAGRAPH_BORDER = re.compile(r"\n[^\S\n]*\n")
 _LINE_BORDER = re.compile(r"[\n\r\v\f\x85\u2028\u2029]")
 
 
@@ -17,10 +18,10 @@ class RecursiveConfig:
     """How large chunks become.
 
     Attributes:
-        num_tokens: most tokens of a chunk; a single word may have more.
+        num_tokens: most tokens of a chunk; a single word may have more. None is `max_tokens` of the chunker, else 256.
     """
 
-    num_tokens: int = 256
+    num_tokens: int | None = None
 
 
 def make_recursive(config: RecursiveConfig, count: CountTokens, split: SplitSentences) -> Strategy:
@@ -39,13 +40,14 @@ def make_recursive(config: RecursiveConfig, count: CountTokens, split: SplitSent
     Raises:
         UsageError: the size is below 1.
     """
-    if config.num_tokens < 1:
-        raise UsageError(f"recursive.num_tokens {config.num_tokens}: must be at least 1")
+    num_tokens = DEFAULT_NUM_TOKENS if config.num_tokens is None else config.num_tokens
+    if num_tokens < 1:
+        raise UsageError(f"recursive.num_tokens {num_tokens}: must be at least 1")
     cuts: tuple[Cut, ...] = (_cut_lines, cut_sentences(split), cut_words)
 
     def recursive(text: SentenceText) -> list[Group]:
-        paragraphs = list(_between(_PARAGRAPH_BORDER, text.text, (0, len(text.text))))
-        return [Group(spans) for spans in pack_spans(text.text, paragraphs, config.num_tokens, count, cuts)]
+        paragraphs = list(_between(BLANK_LINE, text.text, (0, len(text.text))))
+        return [Group(spans) for spans in pack_spans(text.text, paragraphs, num_tokens, count, cuts)]
 
     return recursive
 
@@ -58,9 +60,7 @@ def _between(border: re.Pattern[str], text: str, span: Span) -> Iterator[Span]:
     """What stands between borders inside `span`, without outer white space; blank pieces are left out."""
     start, end = span
     for stop, after in [*(match.span() for match in border.finditer(text, start, end)), (end, end)]:
-        piece = text[start:stop]
-        body = piece.strip()
-        if body:
-            first = start + len(piece) - len(piece.lstrip())
-            yield first, first + len(body)
+        piece = strip_span(text, start, stop)
+        if piece:
+            yield piece
         start = after

@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterable, Iterator
 
 import sentencex
 
+from qrag_jax.chunking.spans import cut_text, readable
 from qrag_jax.types import Span
 
 # One paragraph -> offsets where it may be cut; they need not be sorted, distinct or inside.
 FindCuts = Callable[[str], Iterable[int]]
 
-_BLANK_LINE = re.compile(r"\n[^\S\n]*\n\s*")
+# Two line ends with nothing between them; the groups are atomic, or CR LF would be two.
+BLANK_LINE = re.compile(r"(?>\r\n|[\n\r\u2029])[^\S\n\r\u2029]*(?>\r\n|[\n\r\u2029])\s*")
+_PIECE = 5_000  # characters that a library reads at a time
 _WIDE_SPACE = re.compile(r"[^\S\x20\t\n\r]")
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
 # Ends of sentences that are nothing else: of East Asian text, Arabic and Urdu, and Devanagari.
 _ENDS = "\u3002\uff01\uff1f\uff61" + "\u061f\u06d4" + "\u0964\u0965"
 _CLOSERS = ")]\u201d\u2019\u300d\u300f\u3011\u3015\u3009\u300b\uff09\uff3d\uff5d\uff63"
@@ -41,7 +43,8 @@ def split_sentences(text: str, language: str = "en") -> list[Span]:
         text: any string, lone surrogates included.
         language: ISO 639-1 code for abbreviations; an unknown one falls back inside `sentencex` to its default rules.
     """
-    return split_guarded(text, lambda paragraph: _sentencex_cuts(paragraph, language))
+    find_cuts = lambda paragraph: _sentencex_cuts(paragraph, language)  # noqa: E731
+    return split_guarded(text, lambda paragraph: cuts_by_pieces(paragraph, find_cuts))
 
 
 def split_guarded(text: str, find_cuts: FindCuts) -> list[Span]:
@@ -51,14 +54,28 @@ def split_guarded(text: str, find_cuts: FindCuts) -> list[Span]:
         text: any string, lone surrogates included.
         find_cuts: gets each paragraph with plain white space and without surrogates; offsets stay the same.
     """
-    clean = _SURROGATE.sub("\ufffd", _WIDE_SPACE.sub(" ", text))
+    clean = readable(_WIDE_SPACE.sub(" ", text))
     spans: list[Span] = []
     for start, end in _paragraphs(text):
         paragraph = clean[start:end]
         cuts = {cut for cut in find_cuts(paragraph) if 0 < cut < len(paragraph)}
         inner = {_beside_quotes(paragraph, cut) for cut in cuts if not _IN_NUMBER.match(paragraph, max(cut - 2, 0))}
-        spans.extend(_stripped(text, start, sorted({0, len(paragraph)} | inner)))
+        spans += cut_text(text, [start + cut for cut in sorted({0, len(paragraph)} | inner)])
     return spans
+
+
+def cuts_by_pieces(paragraph: str, find_cuts: FindCuts) -> Iterator[int]:
+    """The cuts that a rule finds in one piece of a paragraph after the other, each from the last cut of the one before.
+
+    Libraries take the square of a paragraph's length (`sentencex` where there are no spaces, or quotation marks only),
+    or give up (NLTK after 5 seconds, which a megabyte takes).
+    """
+    begin = 0
+    while begin < len(paragraph):
+        piece = paragraph[begin : begin + _PIECE]
+        cuts = sorted(cut for cut in find_cuts(piece) if 0 < cut < len(piece))
+        yield from (begin + cut for cut in cuts)
+        begin += cuts[-1] if cuts and begin + len(piece) < len(paragraph) else len(piece)
 
 
 def wide_cuts(paragraph: str) -> Iterator[int]:
@@ -69,7 +86,7 @@ def wide_cuts(paragraph: str) -> Iterator[int]:
 def _paragraphs(text: str) -> Iterator[Span]:
     """Pieces between blank lines, with their offsets."""
     start = 0
-    for match in _BLANK_LINE.finditer(text):
+    for match in BLANK_LINE.finditer(text):
         if match.start() > start:
             yield start, match.start()
         start = match.end()
@@ -100,13 +117,3 @@ def _beside_quotes(paragraph: str, cut: int) -> int:
         while cut > 1 and (paragraph[cut - 1] in _OPENERS or _ASCII_OPENER.match(paragraph, max(cut - 2, 0))):
             cut -= 1
     return cut
-
-
-def _stripped(text: str, offset: int, cuts: list[int]) -> Iterator[Span]:
-    """The pieces between neighbouring cuts (shifted by `offset`) without outer white space, empty ones left out."""
-    for start, end in zip(cuts, cuts[1:], strict=False):
-        piece = text[offset + start : offset + end]
-        body = piece.strip()
-        if body:
-            first = offset + start + len(piece) - len(piece.lstrip())
-            yield first, first + len(body)

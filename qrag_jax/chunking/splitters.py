@@ -6,16 +6,15 @@ pipeline with its rule for punctuation.
 """
 
 import importlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 
 from qrag_jax.chunking.groups import SplitSentences
-from qrag_jax.chunking.sentences import FindCuts, split_guarded, split_sentences, wide_cuts
+from qrag_jax.chunking.sentences import FindCuts, cuts_by_pieces, split_guarded, split_sentences, wide_cuts
 from qrag_jax.types import UsageError
 
 SPLITTERS = ("sentencex", "nltk", "spacy")
 
-_PIECE = 10_000  # characters
 
 # Punkt without a model takes "Dr." for the end of a sentence. It wants them in lower case and without the last dot.
 ABBREVIATIONS: tuple[str, ...] = (
@@ -49,21 +48,8 @@ def make_splitter(
 def _guarded(find_starts: FindCuts) -> SplitSentences:
     """Neither library cuts text without spaces: it is cut after the full stops of its script as well."""
     return lambda text: split_guarded(
-        text, lambda paragraph: {*_by_pieces(paragraph, find_starts), *wide_cuts(paragraph)}
+        text, lambda paragraph: {*cuts_by_pieces(paragraph, find_starts), *wide_cuts(paragraph)}
     )
-
-
-def _by_pieces(paragraph: str, find_starts: FindCuts) -> Iterator[int]:
-    """Where sentences start, found in one piece after the other, each from the last start of the one before.
-
-    NLTK stops with an error where a paragraph takes it more than 5 seconds, as a megabyte does.
-    """
-    begin = 0
-    while begin < len(paragraph):
-        end = begin + _PIECE
-        starts = sorted(start for start in find_starts(paragraph[begin:end]) if start > 0)
-        yield from (begin + start for start in starts)
-        begin = begin + starts[-1] if starts and end < len(paragraph) else end
 
 
 def _nltk_starts(abbreviations: Iterable[str]) -> FindCuts:

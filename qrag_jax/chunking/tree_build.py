@@ -16,6 +16,7 @@ import numpy as np
 
 from qrag_jax.chunking.budget import check_budget, fit_groups
 from qrag_jax.chunking.groups import Group, SentenceText, SplitSentences
+from qrag_jax.chunking.spans import readable, strip_span
 from qrag_jax.chunking.tree import ChunkTree
 from qrag_jax.types import CountTokens, Document, InputError, Span, UsageError
 
@@ -65,7 +66,7 @@ def tree_from_sections(text: SentenceText, sections: Iterable[tuple[int, int]], 
             while (draft.level[opened[-1]] or 0) >= level:
                 opened.pop()
             opened.append(draft.add(opened[-1], level))
-        body = _stripped(text.text, start, end)
+        body = strip_span(text.text, start, end)
         if body:
             draft.add(opened[-1], None, body)
     return _normal_tree(draft, document_id)
@@ -169,6 +170,7 @@ def refine_leaves(
         InputError: a single character has more tokens than that, or the tree is of another text.
     """
     check_budget(max_tokens, None)
+    count = lambda text, given=count: given(readable(text))  # noqa: E731
     document = Document(tree.document_id, text.text)
     tree.check_document(document)
     inside = dict(zip(tree.leaves.tolist(), _sentences_of_leaves(tree, text), strict=True))
@@ -191,17 +193,9 @@ def _sentences_of_leaves(tree: ChunkTree, text: SentenceText) -> list[tuple[Span
     found = []
     for leaf, first, stop in zip(tree.leaves.tolist(), firsts, stops, strict=True):
         start, end = tree.span(leaf)
-        pieces = [_stripped(text.text, max(s, start), min(e, end)) for s, e in text.sentences[first:stop]]
+        pieces = [strip_span(text.text, max(s, start), min(e, end)) for s, e in text.sentences[first:stop]]
         found.append(tuple(piece for piece in pieces if piece))
     return found
-
-
-def _stripped(text: str, start: int, end: int) -> Span | None:
-    """The span without blank space at its ends; None where nothing is left."""
-    piece = text[start:end]
-    body = piece.strip()
-    start += len(piece) - len(piece.lstrip())
-    return (start, start + len(body)) if body else None
 
 
 def _normal_tree(draft: _Draft, document_id: str) -> ChunkTree:

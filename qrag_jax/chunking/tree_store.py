@@ -9,6 +9,8 @@ Rows stand in the order of the nodes, trees one after the other. What is read is
 documents at hand also against their text.
 """
 
+import hashlib
+import io
 import json
 import os
 import tempfile
@@ -26,6 +28,7 @@ from qrag_jax.types import Document, InputError, UsageError
 if TYPE_CHECKING:
     import pyarrow
 
+_MARK = b"qrag_jax sha256 "
 _COLUMNS = {
     "tree": "int64",
     "document_id": "string",
@@ -164,12 +167,14 @@ def _write(table: "pyarrow.Table", file: object, kind: str) -> None:
     if kind == ".parquet":
         pq.write_table(table, file)
     else:
-        with pa.ipc.new_stream(file, table.schema) as stream:
+        content = io.BytesIO()
+        with pa.ipc.new_stream(content, table.schema) as stream:
             stream.write_table(table)
+        # Behind the end, where no reader looks: a stream has no checksum of its own, and a damaged one can crash Arrow.
+        file.write(content.getvalue() + _MARK + hashlib.sha256(content.getvalue()).digest())
 
 
 def _read(path: Path) -> "pyarrow.Table":
-    import datasets
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -177,7 +182,11 @@ def _read(path: Path) -> "pyarrow.Table":
         if path.suffix == ".parquet":
             with pq.ParquetFile(path) as file:
                 return file.read()
-        return datasets.Dataset.from_file(str(path), in_memory=True).data.table
+        content = path.read_bytes()
+        stream, digest = content[: -len(_MARK) - 32], content[-len(_MARK) - 32 :]
+        if digest != _MARK + hashlib.sha256(stream).digest():
+            raise InputError(f"{path}: damaged, or not written by `save_trees`: copy it again, or give Parquet")
+        return pa.ipc.open_stream(stream).read_all()
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be read as {path.suffix} ({error})") from error
 

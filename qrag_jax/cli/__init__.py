@@ -11,6 +11,11 @@ def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
+def shown(text: str) -> str:
+    """Without characters that a terminal would obey (escapes) or that UTF-8 cannot hold (bytes of a file name)."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
 def write_json(value: Any, path: str | Path | None = None) -> None:
     """Strict JSON (no NaN), indented, to a file (its folder is made), or to standard output for None and `-`."""
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -17,7 +17,7 @@ from qrag_jax.chunking.groups import SplitSentences
 from qrag_jax.chunking.html import html_page
 from qrag_jax.chunking.late import late_vectors
 from qrag_jax.chunking.splitters import make_splitter
-from qrag_jax.cli import say
+from qrag_jax.cli import say, shown
 from qrag_jax.cli.progress import Progress
 from qrag_jax.config import load_config
 from qrag_jax.data.files import STDIN, read_files
@@ -80,7 +80,7 @@ def check_outputs(documents: Sequence[Document], outputs: dict[str, str | None])
         outputs: flag -> path, None where it was not given.
 
     Raises:
-        UsageError: a path is a folder, a file that is read, or given twice.
+        UsageError: a path is a folder, a file that is read, given twice, or cannot be written.
     """
     taken = {os.path.realpath(document.id): "a file that is read" for document in documents if document.id != STDIN}
     for flag, path in outputs.items():
@@ -90,7 +90,18 @@ def check_outputs(documents: Sequence[Document], outputs: dict[str, str | None])
         if os.path.isdir(real) or real in taken:
             what = taken.get(real, "a folder")
             raise UsageError(f"{flag} {path}: is {what}; name another file")
+        _check_writable(flag, path)
         taken[real] = f"what {flag} writes"
+
+
+def _check_writable(flag: str, path: str) -> None:
+    """Makes the folder of a file, and tries to write there: what it will hold may take hours."""
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "ab"):
+            pass
+    except OSError as error:
+        raise UsageError(f"{flag} {path}: cannot be written ({error.strerror}); name another file") from error
 
 
 def load_reader(model: str, config: ChunkConfig, with_vectors: bool = False) -> Reader:
@@ -143,13 +154,13 @@ def chunk_document(
             embed = None if embedder is None else lambda texts: embedder(texts, progress.stage("embed"))
             chunks = make_chunker(config, count, embed, split)(document)
             if with_vectors and embedder is not None:
-                progress.note(f"vectors of {_shown(document.id)}")
+                progress.note(f"vectors of {shown(document.id)}")
                 spans, late = [chunk.spans for chunk in chunks], config.late
                 vectors = late_vectors(
                     document.text, spans, embedder.tokens, count, late.window_tokens, late.overlap_tokens
                 )
     for warning in caught:
-        say(f"{_shown(document.id)}: {warning.message}")
+        say(f"{shown(document.id)}: {warning.message}")
     return chunks, vectors
 
 
@@ -170,7 +181,7 @@ def format_json(document: Document, chunks: Sequence[Chunk]) -> str:
 
 def format_text(document: Document, chunks: Sequence[Chunk]) -> str:
     """Aligned lines: `file:start-end` (`file:0-9,20-31` of two spans), level, tokens, and how the chunk begins."""
-    name = _shown(document.id)
+    name = shown(document.id)
     rows = [
         (
             f"{name}:{','.join(f'{start}-{end}' for start, end in chunk.spans)}",
@@ -185,15 +196,13 @@ def format_text(document: Document, chunks: Sequence[Chunk]) -> str:
 
 
 def write_html(path: str | Path, done: Sequence[tuple[Document, Sequence[Chunk]]]) -> None:
-    """Writes the page of `chunking.html.html_page`; its folder is made."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    """Writes the page of `chunking.html.html_page`."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         file.writelines(html_page(done))
 
 
 def write_vectors(path: str | Path, vectors: np.ndarray) -> None:
-    """Writes float32 [chunks, dim] under exactly this name; its folder is made."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    """Writes float32 [chunks, dim] under exactly this name."""
     with open(path, "wb") as file:  # given a name, np.save would add an ending
         np.save(file, vectors.astype(np.float32, copy=False), allow_pickle=False)
 
@@ -203,12 +212,7 @@ def _beginning(text: str, chunk: Chunk) -> str:
     start, end = chunk.spans[0]
     plain = " ".join(text[start : min(end, start + 4 * _MOST_SHOWN)].split())
     whole = len(plain) <= _MOST_SHOWN and end <= start + 4 * _MOST_SHOWN and len(chunk.spans) == 1
-    return _shown(plain if whole else plain[: _MOST_SHOWN - 3] + "...")
-
-
-def _shown(text: str) -> str:
-    """Without characters that a terminal would obey (escapes) or that UTF-8 cannot hold (bytes of a file name)."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+    return shown(plain if whole else plain[: _MOST_SHOWN - 3] + "...")
 
 
 def _say_what_was_cut(reader: Reader, model: str) -> None:

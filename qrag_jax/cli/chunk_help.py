@@ -7,6 +7,7 @@ SPLITTERS = ("sentencex", "nltk", "spacy")
 SUMMARY = "cut text files, every chunk with its exact place"
 DESCRIPTION = """\
 Cut text files into chunks, each with the exact place that it came from, and none larger than --max_tokens.
+fixed, recursive and late fill chunks up to it, or to 256 tokens, unless they are given a size of their own.
 
   fixed       sentences in a row, so many a chunk or as many as some tokens hold
               (sentences_per_chunk, num_chunks, num_tokens, overlap, overlap_tokens)
@@ -26,8 +27,9 @@ begins. Level 0 is a whole document, 1 a part of it, 2 a part of a part. --json 
 
 Offsets are half-open and count characters of the decoded text: line ends untouched, a byte order mark left out (Python:
 open(file, encoding="utf-8-sig", newline="").read()[start:end]). The text of a chunk is that of its spans, joined by a
-line break; its tokens are counted by the tokenizer of --model, special ones left out. The same text under the same path
-gives the same ids. The model itself is loaded for breakpoint, linkage, dbscan and --vectors only.
+line break; its tokens are counted by the tokenizer of --model, special ones left out (a word of more than 100
+characters, which MiniLM takes for one unknown token, is cut as if it had more). The same text under the same path gives
+the same ids. The model itself is loaded for breakpoint, linkage, dbscan and --vectors only.
 
 All files are read before the first is cut: where one of them is bad (another encoding, a zero byte, nothing but blank
 space) nothing is printed. --html and --vectors are written when all files are done.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint
-from qrag_jax.cli import say, write_json
+from qrag_jax.cli import say, shown, write_json
 from qrag_jax.cli.progress import Progress
 from qrag_jax.data.files import FileChunk, read_files, sentence_chunks
 from qrag_jax.eval.calibration import stored_threshold
@@ -134,9 +134,9 @@ def format_steps(found: Trajectory, chunks: Sequence[FileChunk]) -> str:
     rows = [["step", "Q value", "where", "chunk"]]
     for number, step in enumerate(found.steps, 1):
         chunk = chunks[step.chunk]
-        rows.append([f"{number:>4}", f"{step.q_value:>7.3f}", _shown(chunk.place), _short(chunk.plain)])
+        rows.append([f"{number:>4}", f"{step.q_value:>7.3f}", shown(chunk.place), _short(chunk.plain)])
     in_order = [chunks[i] for i in sorted(step.chunk for step in found.steps)]
-    ordered = [[_shown(chunk.place), _short(chunk.plain)] for chunk in in_order]
+    ordered = [[shown(chunk.place), _short(chunk.plain)] for chunk in in_order]
     return "\n".join([*_align(rows), "", "in document order:", *_align(ordered)])
 
 
@@ -155,7 +155,7 @@ def num_tokens_read(retriever: Retriever, question: str, texts: Sequence[str], f
 def _step_to_json(number: int, step: Step, chunk: FileChunk) -> dict[str, object]:
     return {
         "step": number,
-        "file": _shown(chunk.document_id),
+        "file": shown(chunk.document_id),
         "line": chunk.line,
         "start": chunk.start,
         "end": chunk.end,
@@ -173,12 +173,7 @@ def _align(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _short(text: str) -> str:
     """One line of a table; `--json` has the whole text."""
-    return _shown(text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "...")
-
-
-def _shown(text: str) -> str:
-    """Without characters that a terminal would obey (escapes) or that UTF-8 cannot hold (bytes of a file name)."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+    return shown(text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "...")
 
 
 @contextmanager

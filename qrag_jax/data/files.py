@@ -79,7 +79,8 @@ def read_files(paths: str | os.PathLike | Iterable[str | os.PathLike], encoding:
             if real not in seen:
                 seen.add(real)
                 raw = _read_stdin() if path == STDIN else _read_bytes(Path(file))
-                documents.append(_document(str(file), raw, encoding))
+                name = f"./{file}" if str(file) == STDIN and path != STDIN else str(file)
+                documents.append(_document(name, raw, encoding))
     if not documents:
         where = ", ".join(searched) or "no path given"
         raise UsageError(f"no .txt or .md file found ({where}); name a text file or a folder that has some")

@@ -58,7 +58,7 @@ class EncoderLayer(nn.Module):
         """Maps token vectors to token vectors; a position (second axis of `mask`) attends to those (third) it may."""
         config, dtype = self.config, self.compute.dtype
         shape = hidden.shape
-        # One long matrix of tokens: XLA on CPU takes a quarter more for the gradients of products over [n, L, d].
+        # One long matrix of tokens: XLA on CPU is slower at the gradients of products over [n, L, d].
         hidden = hidden.reshape(-1, shape[-1])
         query, key, value = (
             self._heads(nn.Dense(config.hidden_size, dtype=dtype, name=name)(hidden), shape)
@@ -82,7 +82,7 @@ class EncoderLayer(nn.Module):
 def exact_gelu(x: Array) -> Array:
     """`x / 2 * (1 + erf(x / sqrt(2)))`, computed in float32 as `1 + erf` has no digits left of it in bfloat16.
 
-    `jax.nn.gelu` takes `erfc`, whose exponentials and branches cost a whole layer 5% on CPU.
+    `jax.nn.gelu` takes `erfc`, whose exponentials and branches are slower on CPU.
     """
     wide = x.astype(jnp.float32)
     return (wide * 0.5 * (1 + jax.lax.erf(wide * _SQRT_HALF))).astype(x.dtype)
@@ -242,11 +242,11 @@ def encode_in_blocks(
     tokens_per_block: int = TOKENS_PER_BLOCK,
     compute: Compute = FLOAT32,
 ) -> Float[Array, "n d"]:
-    """The values of `encode`, computed on packed rows, block after block of about `tokens_per_block` tokens.
+    """The values of `encode`, computed on packed rows, block after block of at most about `tokens_per_block` tokens.
 
-    Rows share packed rows (`pack_rows`), so padding costs little; blocks without a token are skipped. On CPU a block
-    whose temporaries stay in cache is about twice as fast as one large batch; accelerators want large blocks.
-    Differentiable.
+    Short rows share packed rows (`pack_rows`); of several blocks, those behind the last token are skipped. On CPU a
+    block whose temporaries stay in cache is about twice as fast as one large batch; accelerators want larger blocks.
+    Differentiable; a block is computed again in the backward pass.
     """
     n, width = tokens.shape
     encoder = Encoder(config, compute)
@@ -278,15 +278,16 @@ def _pooled_members(
 def _map_blocks(function: Callable[..., Array], rows: tuple[Array, ...], num_used: Int[Array, ""], size: int) -> Array:
     """Applies `function(*rows) -> [size, ...]` to blocks of `size` rows; zeros for blocks behind the used rows."""
     n = len(rows[0])
+    # A skipped block would have to keep activations too, as zeros, and those of all blocks together are what memory is
+    # short of. On CPU computing them again takes no longer than writing and reading them.
+    run = jax.checkpoint(function)
     num_blocks = max(1, -(-n // size))
     if num_blocks == 1:
-        return function(*rows)
+        return run(*rows)
+    size = -(-n // num_blocks)  # equal blocks, so that as few padded rows as possible are computed
     padded = [jnp.pad(x, ((0, num_blocks * size - n), *[(0, 0)] * (x.ndim - 1))) for x in rows]
     blocks = tuple(x.reshape(num_blocks, size, *x.shape[1:]) for x in padded)
     shape = jax.eval_shape(function, *(x[0] for x in blocks))
-    # Recomputed in the backward pass: a skipped block would have to keep activations too, as zeros. On CPU computing
-    # them again takes no longer than writing and reading them.
-    run = jax.checkpoint(lambda *block: function(*block))
     skip = lambda *block: jnp.zeros(shape.shape, shape.dtype)  # noqa: E731
     mapped = jax.lax.map(
         lambda block: jax.lax.cond(block[0] * size < num_used, run, skip, *block[1]), (jnp.arange(num_blocks), blocks)

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-_SMALLEST_WIDTH, _LARGEST_WIDTH = 64, 256
-_TOKENS_A_ROW = 4  # room for width / 4 rows in a packed one: texts have 3 tokens at least, [CLS] and [SEP] among them
+_SMALLEST_WIDTH, _WIDEST_PAIR = 64, 128
+_TOKENS_A_ROW = 4  # a packed row takes width / 4 rows at most, which is room for all but the shortest texts
 
 
 class Packing(NamedTuple):
@@ -29,11 +29,13 @@ class Packing(NamedTuple):
 
 
 def packed_width(width: int) -> int:
-    """Width of packed rows for rows of `width` places: two or more of them fit, as long as attention stays cheap.
+    """Width of packed rows for rows of `width` places: room for two of them, for one above 128.
 
-    A token attends (masked) over all of its packed row, so wider than 256 would cost more than padding does.
+    A token attends (masked) over all of its packed row: there, full rows would cost more than padding does. Short rows
+    still share one.
     """
-    return -(-max(width, min(max(2 * width, _SMALLEST_WIDTH), _LARGEST_WIDTH)) // 8) * 8
+    wide = 2 * width if width <= _WIDEST_PAIR else width
+    return -(-max(wide, _SMALLEST_WIDTH) // 8) * 8
 
 
 def max_members(width: int) -> int:
@@ -57,6 +59,7 @@ def pack_rows(lengths: Int[Array, " n"], width: int) -> Packing:
         lengths: real tokens of each row, at its beginning.
         width: places of a row, at least any length.
     """
+    lengths = jnp.asarray(lengths, jnp.int32)  # smaller integers would overflow
     n, wide = len(lengths), packed_width(width)
     ends = jnp.cumsum(lengths)
     begins = ends - lengths

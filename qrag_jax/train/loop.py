@@ -105,7 +105,7 @@ def train_together(
 
     Raises:
         UsageError: as `train`; several members whose configs differ in more than the seed, that are text towers (whose
-            encoder runs at the width of each batch, which `vmap` cannot), or that start after different updates.
+            encoder skips what a batch does not fill, which `vmap` cannot), or that start after different updates.
     """
     together = _Together(members, task, dev, _silent if report is None else report)
     try:

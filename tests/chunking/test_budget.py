@@ -14,9 +14,10 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from qrag_jax.chunking.budget import check_budget, fit_groups, merge_small
-from qrag_jax.chunking.groups import Group, chunk_text, count_spans, join_spans
+from qrag_jax.chunking.groups import Group, chunk_text, count_spans
 from qrag_jax.chunking.packing import cut_words
 from qrag_jax.chunking.sentences import split_sentences
+from qrag_jax.chunking.spans import join_spans
 from qrag_jax.types import InputError, UsageError
 
 TEXT = "One two. Three four five. Six. Seven eight nine ten eleven."

@@ -258,3 +258,39 @@ def test_novels(strategy):
             chunks = make_chunker(ChunkConfig(strategy, 200, 20), count_words, embed_by_hash)(document)
             check_chunks(document, chunks, count_words, 200)
             assert times_covered(text, chunks) == {1}
+
+
+def test_sizes_default_to_the_maximum():
+    """`max_tokens` alone fills chunks up to it: they are not filled to another size and cut again."""
+    text = Document("d", " ".join(f"Sentence number {i} has seven words." for i in range(200)))
+    for strategy in ("fixed", "recursive", "late"):
+        for most in (100, 600):
+            sizes = [chunk.num_tokens for chunk in make_chunker(ChunkConfig(strategy, most), count_words)(text)]
+            assert min(sizes[:-1]) > most - 7, (strategy, most, sizes)
+
+
+def test_words_that_a_tokenizer_does_not_know_are_cut_all_the_same():
+    """WordPiece takes a word of more than 100 characters for one token."""
+    document = Document("d", "\u0e01" * 1_050 + " end")
+    chunks = make_chunker(ChunkConfig("document", max_tokens=4), count_words)(document)
+    assert [chunk.spans for chunk in chunks] == [((0, 400),), ((400, 800),), ((800, 1_050),), ((1_051, 1_054),)]
+    assert [chunk.num_tokens for chunk in chunks] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("found", [float("nan"), 1.5, -1])
+def test_counters_that_give_no_number_of_tokens_are_refused(found):
+    with pytest.raises(InputError, match=r"d: token counter: .* tokens in 'One.': give a whole number"):
+        make_chunker(ChunkConfig("fixed", 5), lambda text: found)(Document("d", "One."))
+
+
+@pytest.mark.parametrize(
+    ("sentences", "message"),
+    [
+        ([(0, 0), (0, 9)], r"sentence splitter: span \(0, 0\) after character 0"),
+        ([(0, 4)], "characters 4 to 9 are in no sentence"),
+        ([(0, 9), (5, 9)], r"span \(5, 9\) after character 9"),
+    ],
+)
+def test_splitters_that_lose_text_are_refused(sentences, message):
+    with pytest.raises(InputError, match=f"d: .*{message}"):
+        make_chunker(ChunkConfig("fixed", 5), count_words, split=lambda text: sentences)(Document("d", "One. Two."))

@@ -4,7 +4,7 @@ from chunking.property_cases import MONOTONE_COUNTERS, TEXTS, count_characters, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qrag_jax.chunking.groups import chunk_text, count_spans, join_spans
+from qrag_jax.chunking.groups import chunk_text, count_spans
 from qrag_jax.chunking.packing import (
     capped,
     cut_sentences,
@@ -15,6 +15,7 @@ from qrag_jax.chunking.packing import (
     run_counter,
 )
 from qrag_jax.chunking.sentences import split_sentences
+from qrag_jax.chunking.spans import join_spans
 
 
 @given(st.integers(0, 70), st.integers(0, 70), st.integers(-5, 100))

@@ -14,9 +14,10 @@ from chunking.property_cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qrag_jax.chunking.groups import SentenceText, chunk_text, count_spans, join_spans
+from qrag_jax.chunking.groups import SentenceText, chunk_text, count_spans
 from qrag_jax.chunking.recursive import RecursiveConfig, make_recursive
 from qrag_jax.chunking.sentences import split_sentences
+from qrag_jax.chunking.spans import join_spans
 from qrag_jax.types import UsageError
 
 

@@ -185,3 +185,9 @@ def test_any_rule_keeps_the_promise():
 @given(st.lists(_PIECES, max_size=20).map("".join), st.lists(st.integers(-2, 80), max_size=8))
 def test_nothing_is_lost_by_any_rule(text, cuts):
     check_cover(text, split_guarded(text, lambda paragraph: cuts))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\u2029"])
+def test_blank_lines_of_any_line_end(end):
+    text = f"A title{end}{end}goes on{end}and on. {end} {end}The end"
+    assert pieces(text) == ["A title", f"goes on{end}and on.", "The end"]

@@ -225,3 +225,17 @@ def test_what_is_no_json(text):
 def test_json_of_another_kind():
     with pytest.raises(InputError, match="chunk tree: expected an object of .* not list"):
         from_json("[]")
+
+
+def test_every_damaged_byte_of_an_arrow_file_is_found(tmp_path):
+    """Arrow itself crashes on some of them, and reads others as no tree at all."""
+    path = tmp_path / "trees.arrow"
+    save_trees([tree_from_points(SentenceText("One. Two.", ((0, 4), (5, 9))), [(1, 1)], "d")], path)
+    content = path.read_bytes()
+    for place in range(0, len(content), 7):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(InputError, match="trees.arrow: damaged"):
+            load_trees(path)
+    path.write_bytes(content[:-1])
+    with pytest.raises(InputError, match="trees.arrow: damaged"):
+        load_trees(path)

@@ -120,7 +120,7 @@ def test_standard_input_is_read_once_and_in_its_place(tmp_path, monkeypatch):
     assert [(document.id, document.text) for document in documents] == [
         ("a.txt", "In a file."),
         ("-", "Typéd."),
-        ("-", "In a file of that name."),
+        ("./-", "In a file of that name."),
     ]
 
 

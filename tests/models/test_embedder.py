@@ -141,22 +141,26 @@ def test_plan_puts_every_row_in_one_block_of_few_shapes(lengths, tokens_per_bloc
 
 
 def test_plan_by_hand():
-    # Five rows of at most 8 tokens in blocks of 4 rows, the fifth in a small block; one row of 16 alone.
-    blocks = plan_blocks(np.asarray([5, 16, 8, 3, 7, 6]), [8, 24], 32)
+    # Five rows of at most 8 tokens in blocks of 4 rows, the fifth in a small block; one row of 64 alone.
+    blocks = plan_blocks(np.asarray([5, 64, 8, 3, 7, 6]), [8, 64], 32)
     assert [(rows.tolist(), length, num_rows) for rows, length, num_rows in blocks] == [
         ([3, 0, 5, 4], 8, 4),
         ([2], 8, 1),
-        ([1], 24, 1),
+        ([1], 64, 1),
     ]
 
 
 def test_rows_that_fill_no_block_wait_for_the_next_length():
-    # Two rows of 8 fill no block of four: 2 x 8 is not below the next length, where they fill one.
-    blocks = plan_blocks(np.asarray([8, 16, 8, 15]), [8, 16, 40], 32)
-    assert [(rows.tolist(), length, num_rows) for rows, length, num_rows in blocks] == [([0, 2], 16, 2), ([3, 1], 16, 2)]
-    # A row of 7 would be padded to more than twice its size.
-    blocks = plan_blocks(np.asarray([7, 16, 15]), [8, 16, 40], 32)
-    assert [(rows.tolist(), length, num_rows) for rows, length, num_rows in blocks] == [([0], 8, 1), ([2, 1], 16, 2)]
+    # Two rows of 8 alone: two small blocks cost 2 x (8 + 40); beside rows of 16 they cost 2 x 16.
+    blocks = plan_blocks(np.asarray([8, 16, 8, 15]), [8, 16, 40], 64)
+    assert [(rows.tolist(), length, num_rows) for rows, length, num_rows in blocks] == [([0, 2, 3, 1], 16, 4)]
+    # Beside a row of 300 they would cost 2 x 300.
+    blocks = plan_blocks(np.asarray([8, 300, 8]), [8, 300], 64)
+    assert [(rows.tolist(), length, num_rows) for rows, length, num_rows in blocks] == [
+        ([0], 8, 1),
+        ([2], 8, 1),
+        ([1], 300, 1),
+    ]
 
 
 def test_default_window(loaded):

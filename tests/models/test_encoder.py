@@ -23,6 +23,7 @@ from qrag_jax.models.encoder import (
     pool,
     valid_tokens,
 )
+from qrag_jax.models.packing import num_packed_rows, pack_rows
 from qrag_jax.types import UsageError
 
 CONFIG = EncoderConfig(
@@ -171,7 +172,7 @@ def test_first_layers_are_those_of_the_whole_encoder():
     np.testing.assert_allclose(hidden, captured["intermediates"]["layer_0"]["__call__"][0], atol=1e-6)
 
 
-@pytest.mark.parametrize(("n", "tokens_per_block"), [(0, 12), (1, 12), (3, 12), (4, 12), (9, 24), (3, 1), (9, 1024)])
+@pytest.mark.parametrize(("n", "tokens_per_block"), [(0, 12), (1, 12), (40, 64), (40, 128), (3, 1), (9, 1024)])
 def test_blocks_give_the_values_of_one_batch(n, tokens_per_block):
     params = random_params(CONFIG)
     tokens, lengths = random_rows(n, 6)
@@ -190,20 +191,25 @@ def test_packed_rows_give_the_values_of_one_batch(family):
     np.testing.assert_allclose(blocks, run(config, params, tokens, lengths), atol=1e-6)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_blocks_give_the_gradient_of_one_batch(family):
-    config = config_of(family, num_layers=1)
+@pytest.mark.parametrize(("family", "pooling"), [("bert", "mean"), ("bert", "cls"), ("mpnet", "mean")])
+@pytest.mark.parametrize("compute", [FLOAT32, Compute(remat=True)])
+def test_blocks_give_the_gradient_of_one_batch(family, pooling, compute):
+    """Three blocks of two packed rows, of which the last holds no token."""
+    config = config_of(family, num_layers=1, max_positions=40, pooling=pooling)
     params = random_params(config)
-    tokens, lengths = random_rows(5, 6)
-    target = jnp.asarray(np.random.default_rng(1).normal(size=(5, CONFIG.hidden_size)), jnp.float32)
+    tokens, _ = random_rows(12, 40)
+    lengths = jnp.asarray([40, 3, 0, 37, 12, 25, 40, 9, 0, 0, 0, 0], jnp.int32)
+    assert pack_rows(lengths, 40).num_used <= 4 < num_packed_rows(12, 40)
+    target = jnp.asarray(np.random.default_rng(1).normal(size=(12, CONFIG.hidden_size)), jnp.float32)
 
     def loss(params, function, *arguments):
         return jnp.mean(jnp.square(function(config, params, tokens, lengths, *arguments) - target))
 
-    gradient = jax.jit(jax.grad(loss), static_argnums=(1, 2))
+    gradient = jax.jit(jax.grad(loss), static_argnums=(1, 2, 3))
     whole = gradient(params, encode)
-    blocks = gradient(params, encode_in_blocks, 12)
+    blocks = gradient(params, encode_in_blocks, 160, compute)
     chex.assert_trees_all_close(blocks, whole, atol=1e-6)
+    assert all(np.any(leaf) for name, leaf in blocks["layer_0"]["output"].items())
 
 
 @pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("cls", False)])

@@ -1,5 +1,6 @@
 from functools import partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -58,9 +59,15 @@ def test_equals_filling_row_after_row(width, n, data):
     assert packing.num_used == 1 + max((expected[i][0] for i in range(MOST) if lengths[i]), default=-1)
 
 
-@pytest.mark.parametrize(("width", "wide"), [(1, 64), (7, 64), (33, 72), (69, 144), (128, 256), (200, 256), (512, 512)])
+@pytest.mark.parametrize(("width", "wide"), [(1, 64), (7, 64), (33, 72), (69, 144), (128, 256), (150, 152), (512, 512)])
 def test_width_of_packed_rows(width, wide):
     assert packed_width(width) == wide
+
+
+def test_small_integers_do_not_overflow():
+    lengths = np.full(30, 127)
+    for kind in (np.int8, np.int16):
+        chex.assert_trees_all_equal(pack(jnp.asarray(lengths, kind), 127), pack(jnp.asarray(lengths, np.int32), 127))
 
 
 def test_no_rows():
