@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_trees import ARRAYS, cases, int64, make_case
 
+from qrag_jax.chunking.groups import SentenceText
 from qrag_jax.chunking.tree import ChunkTree
+from qrag_jax.chunking.tree_build import tree_from_points
 from qrag_jax.chunking.tree_store import from_json, load_trees, save_trees, to_json
 from qrag_jax.types import InputError, UsageError
 
