@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
@@ -160,7 +160,7 @@ def _table(trees: Sequence[ChunkTree]) -> "pyarrow.Table":
         ) from error
 
 
-def _write(table: "pyarrow.Table", file: object, kind: str) -> None:
+def _write(table: "pyarrow.Table", file: IO[bytes], kind: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
