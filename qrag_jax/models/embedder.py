@@ -20,7 +20,7 @@ _BUCKETS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
 _ACCELERATOR_TOKENS_PER_BLOCK = 16_384
 # A small second shape a bucket, so that a single question does not pay for a whole block.
 _SMALL_SHARE = 16
-# What a block costs beside its tokens, in tokens: on CPU blocks of 64 take 1.7 times as long a token as those of 1,024.
+# What a block costs beside its tokens, in tokens: a rough weight, as small blocks take longer a token than full ones.
 _BLOCK_COST = 40
 
 
