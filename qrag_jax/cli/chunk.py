@@ -95,11 +95,14 @@ def check_outputs(documents: Sequence[Document], outputs: dict[str, str | None])
 
 
 def _check_writable(flag: str, path: str) -> None:
-    """Makes the folder of a file, and tries to write there: what it will hold may take hours."""
+    """Makes the folder of a file, and tries to write there: what it will hold may take hours. Leaves no empty file."""
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
+        is_new = not os.path.lexists(path)
         with open(path, "ab"):
             pass
+        if is_new:
+            os.unlink(path)
     except OSError as error:
         raise UsageError(f"{flag} {path}: cannot be written ({error.strerror}); name another file") from error
 

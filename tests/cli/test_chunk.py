@@ -274,3 +274,17 @@ def test_the_text_of_a_json_line_is_found_again_in_the_file(chunk, files):
         text = file.read()
     ((start, end),) = row["spans"]
     assert text[start:end] == "# Notes\n\nSandra journeyed to the office."
+
+
+@pytest.mark.parametrize("path", ["story.txt/page.html", "/proc/page.html"])
+def test_a_page_that_cannot_be_written_is_refused_before_any_chunk(chunk, files, path):
+    code, out, err = chunk("story.txt", "--html", path)
+    assert (code, out) == (2, "")
+    assert f"--html {path}: cannot be written" in err and "name another file" in err
+
+
+def test_a_run_that_fails_leaves_no_empty_page_and_the_old_one_as_it_was(chunk, files):
+    (files / "old.html").write_text("old")
+    for name in ("new.html", "old.html"):
+        assert chunk("story.txt", "--html", name, "--model", "nowhere/at/all")[0] == 2
+    assert not (files / "new.html").exists() and (files / "old.html").read_text() == "old"
