@@ -13,17 +13,17 @@ import hashlib
 import io
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qrag_jax.chunking.tree import ChunkTree
 from qrag_jax.chunking.tree_rules import TreeError
 from qrag_jax.types import Document, InputError, UsageError
+from qrag_jax.whole_file import write_whole
 
 if TYPE_CHECKING:
     import pyarrow
@@ -53,24 +53,13 @@ def save_trees(trees: Iterable[ChunkTree], path: str | os.PathLike) -> None:
         InputError: a document id that is no Unicode text.
     """
     path = _known_kind(Path(path))
-    table = _table(list(trees))
+    if path.is_dir():
+        raise UsageError(f"{path}: cannot be written (it is a folder); give another path")
+    content = _bytes(_table(list(trees)), path.suffix)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        write_whole(path, content)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror or error}); give another path") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            _write(table, file, path.suffix)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(beside, 0o644)  # mkstemp makes files that only their owner can read
-        os.replace(beside, path)
-    except BaseException as error:
-        os.unlink(beside)
-        if isinstance(error, OSError):
-            raise UsageError(f"{path}: cannot be written ({error.strerror or error}); give another path") from error
-        raise
 
 
 def load_trees(path: str | os.PathLike, documents: Mapping[str, Document] | None = None) -> list[ChunkTree]:
@@ -160,18 +149,18 @@ def _table(trees: Sequence[ChunkTree]) -> "pyarrow.Table":
         ) from error
 
 
-def _write(table: "pyarrow.Table", file: IO[bytes], kind: str) -> None:
+def _bytes(table: "pyarrow.Table", kind: str) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    content = io.BytesIO()
     if kind == ".parquet":
-        pq.write_table(table, file)
-    else:
-        content = io.BytesIO()
-        with pa.ipc.new_stream(content, table.schema) as stream:
-            stream.write_table(table)
-        # Behind the end, where no reader looks: a stream has no checksum of its own, and a damaged one can crash Arrow.
-        file.write(content.getvalue() + _MARK + hashlib.sha256(content.getvalue()).digest())
+        pq.write_table(table, content)
+        return content.getvalue()
+    with pa.ipc.new_stream(content, table.schema) as stream:
+        stream.write_table(table)
+    # Behind the end, where no reader looks: a stream has no checksum of its own, and a damaged one can crash Arrow.
+    return content.getvalue() + _MARK + hashlib.sha256(content.getvalue()).digest()
 
 
 def _read(path: Path) -> "pyarrow.Table":

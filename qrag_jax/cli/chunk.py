@@ -1,6 +1,7 @@
 """`qrag chunk`: text files cut by any strategy, each chunk with its exact place, level and number of tokens."""
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -24,6 +25,7 @@ from qrag_jax.data.files import STDIN, read_files
 from qrag_jax.models.sources import find_folder
 from qrag_jax.models.tokenizer import TextTokenizer
 from qrag_jax.types import Chunk, Document, UsageError
+from qrag_jax.whole_file import write_whole
 
 if TYPE_CHECKING:  # it imports JAX, and most strategies read no vectors
     from qrag_jax.models.embedder import TextEmbedder
@@ -59,9 +61,9 @@ def run(args: argparse.Namespace) -> int:
         vectors += [] if found is None else [found]
         done += [(document, chunks)] if args.html else []
     if args.html:
-        write_html(args.html, done)
+        write_whole(args.html, "".join(html_page(done)))
     if args.vectors:
-        write_vectors(args.vectors, np.concatenate(vectors))
+        write_whole(args.vectors, npy_bytes(np.concatenate(vectors)))
     _say_what_was_cut(reader, args.model)
     return 0
 
@@ -198,16 +200,11 @@ def format_text(document: Document, chunks: Sequence[Chunk]) -> str:
     return "".join(f"{a:<{place}}  {b:>{level}}  {c:>{tokens}}  {text}\n" for a, b, c, text in rows)
 
 
-def write_html(path: str | Path, done: Sequence[tuple[Document, Sequence[Chunk]]]) -> None:
-    """Writes the page of `chunking.html.html_page`."""
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        file.writelines(html_page(done))
-
-
-def write_vectors(path: str | Path, vectors: np.ndarray) -> None:
-    """Writes float32 [chunks, dim] under exactly this name."""
-    with open(path, "wb") as file:  # given a name, np.save would add an ending
-        np.save(file, vectors.astype(np.float32, copy=False), allow_pickle=False)
+def npy_bytes(vectors: np.ndarray) -> bytes:
+    """The content of a .npy file of float32 [chunks, dim]."""
+    content = io.BytesIO()
+    np.save(content, vectors.astype(np.float32, copy=False), allow_pickle=False)
+    return content.getvalue()
 
 
 def _beginning(text: str, chunk: Chunk) -> str:

@@ -7,7 +7,6 @@ written whole, beside their place, and then moved onto it: a run that dies leave
 import json
 import math
 import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
@@ -20,6 +19,7 @@ from qrag_jax.eval.aggregate import mean_interval
 from qrag_jax.eval.facts import NOT_TAKEN, FactScores
 from qrag_jax.eval.protocols import PROTOCOLS
 from qrag_jax.types import InputError, UsageError
+from qrag_jax.whole_file import write_whole
 
 # The fixed method names, in the order of tables and legends.
 METHODS = ("trained", "untrained", "single_step", "bm25")
@@ -272,28 +272,6 @@ def read_rows(path: str | os.PathLike) -> list[Row]:
     if not isinstance(values, list):
         raise InputError(f"{path}: a results file is a JSON list of rows, got {type(values).__name__}")
     return [_from_json(Row, value, f"{path}: row {number}") for number, value in enumerate(values, start=1)]
-
-
-def write_whole(path: str | os.PathLike, text: str) -> None:
-    """Write a text file beside its place and move it there: readers see the old file or the new one, never a part."""
-    path = Path(path)
-    if path.is_dir():
-        raise UsageError(f"{path}: is a folder; give the path of a file to write")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror}); give another path") from error
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(beside, 0o644)  # mkstemp makes files that only their owner can read
-        os.replace(beside, path)
-    except BaseException:
-        os.unlink(beside)
-        raise
 
 
 _KIND_NAMES = {str: "a text", int: "a whole number", float: "a finite number"}

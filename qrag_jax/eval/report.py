@@ -7,8 +7,9 @@ from pathlib import Path
 
 from qrag_jax.eval.aggregate import over_seeds
 from qrag_jax.eval.protocols import PROTOCOLS
-from qrag_jax.eval.records import METHODS, Row, write_whole
+from qrag_jax.eval.records import METHODS, Row
 from qrag_jax.types import InputError, UsageError
+from qrag_jax.whole_file import write_whole
 
 # Okabe and Ito's palette, told apart by people with any kind of colour blindness; shape and dashes repeat the message.
 _STYLES = {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from qrag_jax.eval.records import write_whole
 from qrag_jax.eval.stopping import BudgetRow, Roc, StopAnalysis, StopPoint, auc, auc_within_reach
 from qrag_jax.types import InputError, UsageError
+from qrag_jax.whole_file import write_whole
 
 # Okabe and Ito's palette; dashes and markers repeat what the colours say.
 _BLUE, _ORANGE, _GREEN, _PURPLE, _RED = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
