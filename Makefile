@@ -19,7 +19,7 @@ TEST_ENV = HF_HUB_OFFLINE=1 JAX_PLATFORMS=cpu
 help:
 	@echo "make demo    train a retriever on facts hidden in speeches, then ask it (ARGS='--babi FILE' adds flags)"
 	@echo "make test    run the tests (ARGS='tests/cli -x' narrows them)"
-	@echo "make oracle  compare with torch, sentence-transformers and rlax, in .venv-oracle"
+	@echo "make oracle  compare with torch, sentence-transformers, rlax, ir_measures and others, in .venv-oracle"
 	@echo "make lint    ruff, pyright, import-linter; 'make format' mends what ruff can"
 	@echo "make clean   remove both environments"
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -86,7 +87,66 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a result cost. Later issues add generator tokens and dollars."""
+    """What a result cost.
+
+    Attributes:
+        seconds: wall time by stage.
+        embedder_tokens: read by the encoder, special tokens counted.
+        flops: of the encoder's forward passes, by formula, padding not counted.
+        index_bytes: vectors of the index.
+        prompt_tokens, completion_tokens: of a language model.
+        dollars: by a price list; None without one.
+    """
 
     seconds: Mapping[str, float] = field(default_factory=dict)
     embedder_tokens: int = 0
+    flops: float = 0.0
+    index_bytes: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    dollars: float | None = None
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation with a language model."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a language model answers: most new tokens, temperature (0 is greedy), seed, texts that end the answer."""
+
+    max_tokens: int = 400
+    temperature: float = 0.0
+    seed: int = 0
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One answer of a language model.
+
+    Attributes:
+        text: the answer; empty where `error` is not None.
+        finish_reason: "stop", "length" or "error".
+        prompt_tokens, completion_tokens: as the model counts them.
+        error: why there is no answer; None where there is one. A failed call is never an empty answer.
+    """
+
+    text: str
+    finish_reason: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    error: str | None = None
+
+
+@runtime_checkable
+class TextGenerator(Protocol):
+    """A language model: conversations -> one `Generation` each, in order; failures are in `Generation.error`."""
+
+    def generate(self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling) -> Sequence[Generation]:
+        """Answers every prompt."""
+        ...

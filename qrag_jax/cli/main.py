@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from qrag_jax import __version__
-from qrag_jax.cli import chunk_help
+from qrag_jax.cli import chunk_help, study_help
 from qrag_jax.types import InputError, UsageError
 
 METHODS = ("trained", "untrained", "single_step", "bm25")  # as in eval.records, whose import takes longer
@@ -231,6 +231,7 @@ def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         "eval": _add_eval(add("eval", "score a trained retriever beside its baselines", _EVAL, _EVAL_EXAMPLES)),
         "find": _add_find(add("find", "ask a trained retriever about your own files", _FIND, _FIND_EXAMPLES)),
         "chunk": _add_chunk(add("chunk", chunk_help.SUMMARY, chunk_help.DESCRIPTION, chunk_help.EXAMPLES)),
+        "study": _add_study(add("study", study_help.SUMMARY, study_help.DESCRIPTION, study_help.EXAMPLES)),
         "export": _add_export(add("export", "write the encoders for sentence-transformers", _EXPORT, _EXPORT_EXAMPLES)),
         "push": _add_push(add("push", "share a run on the hub or in a folder", _PUSH, _PUSH_EXAMPLES)),
         "pull": _add_pull(add("pull", "fetch a run that was shared", _PULL, _PULL_EXAMPLES)),
@@ -370,6 +371,19 @@ def _add_chunk(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.add_argument("--html", metavar="OUT.html", help="write a page that colours the chunks over the text")
     parser.add_argument("--vectors", metavar="OUT.npy", help="of late: write float32 [chunks, dim] in printed order")
+    return parser
+
+
+def _add_study(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.usage = study_help.USAGE
+    parser.add_argument("--corpus", metavar="DIR", help="your own documents: a folder of .txt and .md, or a file")
+    parser.add_argument("--questions", metavar="FILE.jsonl", help="questions about them, one a line")
+    parser.add_argument("--out", metavar="OUT", help="folder for results (default: runs/study-NAME)")
+    parser.add_argument("--json", action="store_true", help="print the rows of results.json instead of the table")
+    parser.add_argument("--table", action="store_true", help="with --json: show the table too, on standard error")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="CONFIG.yaml key=value", help="a config, and changes such as report_k=3"
+    )
     return parser
 
 

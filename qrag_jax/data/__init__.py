@@ -2,4 +2,6 @@
 
 stories (questions over facts), worlds (simulator), vocabulary, semantics (gold recomputed from the sentences), babi
 (reader), haystack (real sentences), babilong (facts hidden in them), jsonl and vector_task (users' own data), vectors.
+study_task (documents, questions, evidence), its readers (beir, cranfield, chroma, squad, multirc, scisumm,
+conditionalqa, financebench, file_questions), stitch.
 """

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 
 from qrag_jax.eval.aggregate import paired_difference
 from qrag_jax.eval.records import QueryRecord, paired_values
+from qrag_jax.types import InputError
 
 MEASURES = ("fact_em", "fact_f1")
 
@@ -60,15 +61,27 @@ def compare(task: str, records: Sequence[QueryRecord]) -> list[Comparison]:
 
 
 def holm(rows: Sequence[Comparison]) -> list[Comparison]:
-    """The rows with Holm's step-down correction for their number m.
+    """The rows with Holm's correction (`holm_p_values`) for their number."""
+    corrected = holm_p_values([row.p_value for row in rows])
+    return [replace(row, p_holm=p_value) for row, p_value in zip(rows, corrected, strict=True)]
+
+
+def holm_p_values(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction for the number m of p-values, in their order.
 
     p_holm of the p-value of rank k (from 0, smallest first) = max over ranks j <= k of min(1, (m - j) * p_j)
+
+    Raises:
+        InputError: a p-value that is NaN or outside [0, 1].
     """
-    largest, corrected = 0.0, dict[int, float]()
-    for rank, index in enumerate(sorted(range(len(rows)), key=lambda i: rows[i].p_value)):
-        largest = max(largest, min(1.0, (len(rows) - rank) * rows[index].p_value))
+    for index, p_value in enumerate(p_values):
+        if not 0 <= p_value <= 1:
+            raise InputError(f"p_values[{index}] = {p_value} is outside [0, 1]")
+    largest, corrected = 0.0, [0.0] * len(p_values)
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         corrected[index] = largest
-    return [replace(row, p_holm=corrected[i]) for i, row in enumerate(rows)]
+    return corrected
 
 
 def format_comparisons(rows: Sequence[Comparison]) -> str:

@@ -12,7 +12,7 @@ from qrag_jax.eval.protocols import PROTOCOLS
 from qrag_jax.eval.records import METHODS
 from qrag_jax.types import InputError, UsageError
 
-VERBS = ["demo", "train", "eval", "find", "chunk", "export", "push", "pull"]
+VERBS = ["demo", "train", "eval", "find", "chunk", "study", "export", "push", "pull"]
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_export():
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "say what to do: demo, train, eval, find, chunk, export"),
+        ([], "say what to do: demo, train, eval, find, chunk, study, export"),
         (["fnd"], "invalid choice: 'fnd'"),
         (["demo", "extra"], "unrecognized arguments: extra"),
         (["demo", "--seeds=3"], "unrecognized arguments: --seeds=3"),

@@ -1,0 +1,39 @@
+"""What `qrag study --help` says. Imports nothing: the help answers at once."""
+
+SUMMARY = "compare chunkers on questions: what they find beside what they cost"
+USAGE = "qrag study [CONFIG.yaml | --corpus DIR --questions FILE.jsonl [CONFIG.yaml]] [--out OUT] [key=value ...]"
+DESCRIPTION = """\
+Cut documents by several strategies, embed the chunks, search them with questions whose answers are known, and report
+how well each strategy finds them beside what it costs. Either a config names the tasks:
+
+  qrag study CONFIG.yaml data=DIR               configs/study/ has some; data is the folder of their data sets
+
+or the task is your own documents and questions, and the config, if any, names strategies and settings only:
+
+  qrag study --corpus DIR --questions FILE.jsonl
+
+DIR has .txt and .md files (or is one file). FILE.jsonl has one question a line, with the text that answers it, or its
+place: {"question": "...", "evidence": ["exact text", ...]}; docs/study.md describes the format. All chunks of the
+corpus are searched.
+
+What comes out: a table, with one line a task and strategy: F1, recall and precision of what the first 5 chunks hold
+(of evidence: sentences), the difference to fixed-size chunks with interval and p value, and sizes, seconds and the
+config. In OUT: table.md, table.csv, plot.png (quality against cost), results.json, per_query.jsonl (what every question
+found) and config.yaml, which gives the same study again: qrag study OUT/config.yaml --out OTHER.
+
+Each strategy has up to six configs. Dev questions choose one of them, the others are reported. With few questions
+nothing is chosen: all are reported, with the first config of each strategy, and a note says so.
+
+A study that was stopped goes on where it was when the same line is run again. The seconds are those of the strategy
+alone: sentence vectors that strategies share are computed once and charged to each.
+
+key=value changes a field of the config: report_k=3, model=FOLDER, prices=PRICES.yaml, tasks.squad.num_questions=100.
+A name without = is the config.
+"""
+EXAMPLES = """\
+examples:
+  qrag study --corpus notes/ --questions questions.jsonl --out runs/notes
+  qrag study --corpus notes/ --questions questions.jsonl mine.yaml prices=configs/study/prices.yaml --json
+  qrag study configs/study/paper.yaml data=DATA --out runs/paper
+  qrag study runs/paper/config.yaml --out runs/again
+"""

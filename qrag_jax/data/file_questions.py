@@ -1,0 +1,137 @@
+"""Reader of users' own questions over their own files: JSON Lines that say where in the files the answers stand.
+
+    {"question": "...", "evidence": [{"file": "a.md", "start": 10, "end": 90}, {"file": "b.md", "text": "..."}, "..."]}
+
+Evidence is a list or a single item. An item names a file (`file`, `document` or `path`) with character offsets (`start`
+and `end`, or `spans`: [[start, end], ...]) or with a `text` that stands in it once; a text without a file, alone or in
+an object, is looked for in all files. The file may also be named once for the line, or be the only one of the folder;
+then [start, end] is enough. Offsets count characters from 0, `end` is after the last one. Optional: `id`, `answer` or
+`answers`. Where no line has evidence, each says with `relevant`: ["a.md", ...] which files answer it, and files are
+counted instead of sentences.
+
+Files are named relative to the folder; what is natural is understood too: `./a.md`, back slashes, the folder's own name
+before it, the last parts of a path or a name without its ending where only one file has it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from qrag_jax.chunking.groups import SplitSentences
+from qrag_jax.chunking.sentences import split_sentences
+from qrag_jax.data.fields import full_text, id_field, optional_text
+from qrag_jax.data.file_evidence import Corpus, NotFound, find_file, locate, named_file
+from qrag_jax.data.files import read_files
+from qrag_jax.data.rows import read_rows
+from qrag_jax.data.study_task import Evidence, StudyQuestion, StudyTask
+from qrag_jax.types import InputError
+
+NO_EVIDENCE = "no evidence"  # why a question is left out, beside the reasons of `file_evidence.py`
+
+_EXPECTED = 'lines {"question": str, "evidence": [...] or "relevant": [file, ...]}, optional "id", "answer", "answers"'
+_EVIDENCE = ("evidence", "spans", "start")  # fields of a line that say where in a file
+_NAMED = 3  # problems in an error message
+
+
+def read_file_questions(corpus: Path, questions: Path, name: str, split: SplitSentences = split_sentences) -> StudyTask:
+    """The task of a user's files and questions; see `read_with_problems`, which also says what was left out where."""
+    return read_with_problems(corpus, questions, name, split)[0]
+
+
+def read_with_problems(
+    corpus: Path, questions: Path, name: str, split: SplitSentences = split_sentences
+) -> tuple[StudyTask, tuple[str, ...]]:
+    """Reads .txt and .md files of a folder and the questions over them; the module says how a line looks.
+
+    The id of a document is its path below the folder. A question whose evidence cannot be found, or is found in several
+    places, is left out and counted by reason, and so is one without evidence where others have some.
+
+    Args:
+        corpus: folder, or one file.
+        questions: .jsonl, or .json with one list; also as .gz.
+        name: of the task.
+        split: finds the sentences in which evidence is counted.
+
+    Returns:
+        The task, of kind "evidence" if any line has evidence, else "documents"; and for each question that was left out
+        a line `FILE:LINE: what is wrong`.
+
+    Raises:
+        UsageError: no such file or folder, or no text file in it.
+        InputError: a line that is not such an object (place and field named), offsets outside their file, or no
+            question left.
+    """
+    base = corpus if corpus.is_dir() else corpus.parent
+    documents = tuple(replace(one, id=Path(one.id).relative_to(base).as_posix()) for one in read_files(corpus))
+    known = Corpus({document.id: document.text for document in documents}, base.absolute().as_posix())
+    asked: dict[str, tuple[str, StudyQuestion]] = {}  # by id
+    problems: list[tuple[str, NotFound]] = []
+    kind = "documents"
+    for where, default, row in read_rows(questions, _EXPECTED):
+        kind = "evidence" if _has_evidence(row) else kind
+        try:
+            question = _question(row, known, default, where)
+        except NotFound as problem:
+            problems.append((where, problem))
+            continue
+        if question.id in asked:
+            raise InputError(f"{where}: id {question.id!r} was used before at {asked[question.id][0]}")
+        asked[question.id] = where, question
+    for where, question in asked.values():
+        if kind == "evidence" and not question.evidence:
+            problems.append((where, NotFound(NO_EVIDENCE, "this line names files only, others say where in them")))
+    told = tuple(f"{where}: {problem}" for where, problem in problems)
+    kept = tuple(question for _, question in asked.values() if question.evidence or kind == "documents")
+    if not kept:
+        raise InputError(f"{questions}: none of {len(told)} questions can be asked: {'; '.join(told[:_NAMED])}")
+    sentences = {document.id: split(document.text) for document in documents} if kind == "evidence" else {}
+    left_out = Counter(problem.reason for _, problem in problems)
+    return StudyTask(name, kind, documents, kept, sentences, dict(left_out)), told
+
+
+def _question(row: Mapping[str, object], corpus: Corpus, default: str, where: str) -> StudyQuestion:
+    text = full_text(row.get("question"), "question", where)
+    name = id_field(default if row.get("id") is None else row["id"], "id", where)
+    answers = tuple(_answers(row, where))
+    name_of_file = named_file(row, where)
+    if name_of_file is None and not any(field in row for field in (*_EVIDENCE, "relevant")):
+        raise InputError(f"{where}: neither evidence nor relevant; expected {_EXPECTED}")
+    only = next(iter(corpus.texts)) if len(corpus.texts) == 1 else None
+    file = only if name_of_file is None else find_file(name_of_file, corpus, "file")
+    evidence = tuple(dict.fromkeys(_evidence(row, corpus, file, where)))
+    named = [full_text(item, "relevant", where) for item in _several(row.get("relevant"))]
+    files = [find_file(item, corpus, "relevant") for item in named]
+    files += [] if name_of_file is None or file is None else [file]
+    relevant = tuple(dict.fromkeys(files + [piece.document_id for piece in evidence]))
+    if not relevant:
+        raise NotFound(NO_EVIDENCE, "an empty list")
+    return StudyQuestion(name, text, relevant, evidence, answers)
+
+
+def _evidence(row: Mapping[str, object], corpus: Corpus, file: str | None, where: str) -> Iterator[Evidence]:
+    """Places of all items; a line may also be its own item, with `start` and `end` or `spans` beside the question."""
+    value = row.get("evidence")
+    if "evidence" not in row and _has_evidence(row):
+        value = {field: row.get(field) for field in ("spans", "start", "end")}
+    for index, item in enumerate(_several(value)):
+        yield from locate(item, corpus, file, f"evidence[{index}]" if isinstance(value, list) else "evidence", where)
+
+
+def _has_evidence(row: Mapping[str, object]) -> bool:
+    return any(row.get(field) not in (None, [], "") for field in _EVIDENCE)
+
+
+def _answers(row: Mapping[str, object], where: str) -> Iterator[str]:
+    """Texts of `answer` and `answers`, either of which may be one text or several; numbers as they are written."""
+    for field in ("answer", "answers"):
+        for answer in _several(row.get(field)):
+            if isinstance(answer, int | float) and not isinstance(answer, bool):
+                yield str(answer)
+            elif optional_text(answer, field, where).strip():
+                yield optional_text(answer, field, where)
+
+
+def _several(value: object) -> Sequence[object]:
+    """A list as it is, None as an empty one, anything else as a list of itself."""
+    return value if isinstance(value, list) else [] if value is None else [value]

@@ -1,0 +1,1 @@
+"""A study of chunkers: quality beside cost, chosen on dev questions and reported on others."""

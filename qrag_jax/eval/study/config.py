@@ -1,0 +1,105 @@
+"""What a study compares, on what, and by which rules."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from qrag_jax.chunking.chunker import ChunkConfig
+
+MOST_CONFIGS = 6  # of a strategy: more tries on dev would find more luck
+TaskKind = Literal[
+    "beir", "cranfield", "chroma", "squad", "multirc", "scisumm", "conditionalqa", "financebench", "files"
+]
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """One set of documents and questions.
+
+    Attributes:
+        kind: who reads it: a BEIR folder, a data set by name, or `files`, the user's own.
+        path: file or folder; below `StudyConfig.data` unless absolute.
+        questions: of `files`: JSON Lines of questions; of `beir`: which qrels (test, dev, ...), "test" when empty; of
+            `conditionalqa`: which file (dev, train), "dev" when empty.
+        stitch_sentences: of `beir` and `cranfield`: documents are joined in random order until they have about so many
+            sentences; None leaves them as they are.
+        num_documents: take a sample of so many documents, and the questions that any of them answers; None takes all.
+        num_questions: take a sample of so many questions; None takes all.
+        split: `documents`: dev questions are about other documents than test questions, and search those only;
+            `questions`: dev and test search the same corpus.
+        scope: a question searches the whole `corpus`, or only the chunks of its relevant `document`.
+    """
+
+    kind: TaskKind
+    path: str
+    questions: str = ""
+    stitch_sentences: int | None = None
+    num_documents: int | None = None
+    num_questions: int | None = None
+    split: Literal["documents", "questions"] = "questions"
+    scope: Literal["corpus", "document"] = "corpus"
+
+    def __post_init__(self) -> None:
+        for name in ("stitch_sentences", "num_documents", "num_questions"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} {value}: a positive number, or null")
+        if self.kind == "files" and not self.questions:
+            raise ValueError("questions: a task of files needs a .jsonl of questions")
+        if self.stitch_sentences is not None and self.kind not in ("beir", "cranfield"):
+            raise ValueError(f"stitch_sentences: {self.kind} has long documents of its own; only beir and cranfield")
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """A study; `configs/study/` has some.
+
+    Attributes:
+        tasks: by name.
+        strategies: by name, the configs (at most `MOST_CONFIGS`) of which dev questions choose one; the first is taken
+            where there are too few of these.
+        baseline: the strategy that all others are compared with.
+        data: folder below which paths of tasks lie.
+        model: encoder: minilm, a folder or a hub id.
+        window: most tokens that the encoder reads at once, special tokens counted; None is the encoder's own.
+        ks: numbers of chunks that are looked at.
+        report_k: the k of the headline, one of `ks`.
+        dev_share: of the questions (or documents) that choose configs.
+        min_dev_questions: with fewer on dev nothing is chosen: all questions are reported, with each first config.
+        prices: YAML file of prices, `eval/study/prices.py`; empty: no dollars.
+        splitter, language: of sentences.
+        seed: of samples, stitching, splits and resampling.
+    """
+
+    tasks: dict[str, TaskConfig] = field(default_factory=dict)
+    strategies: dict[str, tuple[ChunkConfig, ...]] = field(default_factory=dict)
+    baseline: str = "fixed"
+    data: str = ""
+    model: str = "minilm"
+    window: int | None = None
+    ks: tuple[int, ...] = (1, 3, 5, 10)
+    report_k: int = 5
+    dev_share: float = 0.34
+    min_dev_questions: int = 10
+    prices: str = ""
+    splitter: Literal["sentencex", "nltk", "spacy"] = "sentencex"
+    language: str = "en"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            raise ValueError("tasks: name at least one")
+        if self.baseline not in self.strategies:
+            names = ", ".join(self.strategies) or "(none)"
+            raise ValueError(f"baseline {self.baseline!r}: one of the strategies {names}")
+        for name, configs in self.strategies.items():
+            if not 1 <= len(configs) <= MOST_CONFIGS:
+                raise ValueError(f"strategies.{name}: {len(configs)} configs: give 1 to {MOST_CONFIGS}")
+        for name in (*self.tasks, *self.strategies):
+            if not name or not all(letter.isalnum() or letter in "-_." for letter in name) or name.startswith("."):
+                raise ValueError(f"name {name!r}: letters, digits, - and _ only, as it names files")
+        if not self.ks or min(self.ks) < 1 or list(self.ks) != sorted(set(self.ks)):
+            raise ValueError(f"ks {list(self.ks)}: positive numbers, increasing")
+        if self.report_k not in self.ks:
+            raise ValueError(f"report_k {self.report_k}: one of ks {list(self.ks)}")
+        if not 0 < self.dev_share < 1:
+            raise ValueError(f"dev_share {self.dev_share}: between 0 and 1")

@@ -1,0 +1,80 @@
+"""Prices by which a cost becomes dollars: strict YAML, every field optional; `configs/study/prices.yaml` has some."""
+
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+from qrag_jax.config import load_config
+from qrag_jax.types import Cost
+
+EMBED_STAGES = ("embed_sentences", "embed_chunks")  # of `Cost.seconds`
+_MILLION = 1e6
+_SECONDS_AN_HOUR = 3600
+_GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices in dollars; what is not given is free.
+
+    Attributes:
+        currency: of all prices.
+        embedder: who embeds. `own`: the machine that runs the study: its time is paid by the hour and tokens are free.
+            `hosted`: a service that is paid by the token: the time of embedding costs nothing more.
+        embedder_per_million_tokens: of `hosted`, special tokens counted.
+        compute_per_hour: of the machine that chunks and, where `own`, embeds.
+        storage_per_gib_month: of the vectors of an index; a GiB is 2^30 bytes.
+        storage_months: how long an index is kept.
+        prompt_per_million_tokens, completion_per_million_tokens: of the language model that answers.
+    """
+
+    currency: Literal["dollars"] = "dollars"
+    embedder: Literal["own", "hosted"] = "own"
+    embedder_per_million_tokens: float = 0.0
+    compute_per_hour: float = 0.0
+    storage_per_gib_month: float = 0.0
+    storage_months: float = 1.0
+    prompt_per_million_tokens: float = 0.0
+    completion_per_million_tokens: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, str) and not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{field.name} {value}: a finite number, 0 or more")
+
+
+def load_prices(path: str | Path) -> Prices:
+    """Reads a price file.
+
+    Raises:
+        UsageError: there is no such file, a field is unknown, or a price is no number of 0 or more; names the line.
+    """
+    return load_config(Prices, path)
+
+
+def dollars(cost: Cost, prices: Prices) -> float:
+    """What a cost comes to.
+
+        own:     hours of chunking and embedding * compute_per_hour
+        hosted:  hours of chunking * compute_per_hour + million tokens embedded * embedder_per_million_tokens
+        both:    + GiB of the index * storage_per_gib_month * storage_months
+                 + million tokens read and written by the language model * their prices
+
+    Embedding is paid once: by the hour or by the token. Other stages of `cost.seconds`, such as waiting for a language
+    model that is paid by the token, are not paid by the hour.
+    """
+    seconds = cost.seconds.get("chunk", 0.0)
+    if prices.embedder == "hosted":
+        embedding = cost.embedder_tokens / _MILLION * prices.embedder_per_million_tokens
+    else:
+        embedding = 0.0
+        seconds += sum(cost.seconds.get(stage, 0.0) for stage in EMBED_STAGES)
+    return (
+        embedding
+        + seconds / _SECONDS_AN_HOUR * prices.compute_per_hour
+        + cost.index_bytes / _GIB * prices.storage_per_gib_month * prices.storage_months
+        + cost.prompt_tokens / _MILLION * prices.prompt_per_million_tokens
+        + cost.completion_tokens / _MILLION * prices.completion_per_million_tokens
+    )

@@ -1,0 +1,61 @@
+"""Rows of a study beside their comparison with the baseline: what table, CSV and plot are made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from qrag_jax.eval.study.records import StudyComparison, StudyResult, StudyRow
+from qrag_jax.types import InputError
+
+LEVEL = 0.05  # of the corrected p value
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row, its comparison of F1@report_k with the baseline (None of the baseline itself), and whether it is bold."""
+
+    row: StudyRow
+    versus: StudyComparison | None
+    is_best: bool
+
+
+def study_lines(result: StudyResult) -> dict[str, list[Line]]:
+    """Rows by task, in the order of the study, each with its comparison.
+
+    The best F1@k of a task is marked only where it is told apart: a strategy where the 95% interval of its difference
+    to the baseline lies above 0 and the corrected p is below 0.05, the baseline where all others are worse by the same
+    rule. An interval knows nothing of the other comparisons, so it alone would mark some by chance.
+
+    Raises:
+        InputError: no rows, a strategy twice in a task, or one without a comparison with the baseline.
+    """
+    if not result.rows:
+        raise InputError("a report of a study needs at least one row, got none")
+    measure = f"f1@{result.report_k}"
+    known = {(one.task, one.strategy): one for one in result.comparisons if one.measure == measure}
+    tasks: dict[str, dict[str, StudyRow]] = {}
+    for row in result.rows:
+        if row.strategy in tasks.setdefault(row.task, {}):
+            raise InputError(f"task {row.task}: two rows of strategy {row.strategy}: report one study at a time")
+        if row.strategy != result.baseline and (row.task, row.strategy) not in known:
+            raise InputError(f"task {row.task}: no comparison of {measure} of {row.strategy} with {result.baseline}")
+        tasks[row.task][row.strategy] = row
+    found = {}
+    for task, rows in tasks.items():
+        versus = {name: known[task, name] if name != result.baseline else None for name in rows}
+        best = max(rows.values(), key=lambda row: row.scores[measure]).strategy
+        is_told = _is_told_apart(best, versus)
+        found[task] = [Line(row, versus[name], is_told and name == best) for name, row in rows.items()]
+    return found
+
+
+def total_seconds(row: StudyRow) -> float:
+    """Seconds of all stages: chunking, embedding sentences for it, embedding chunks."""
+    return sum(row.cost.seconds.values())
+
+
+def _is_told_apart(best: str, versus: Mapping[str, StudyComparison | None]) -> bool:
+    one = versus[best]
+    if one is not None:
+        return one.low > 0 and one.p_holm < LEVEL
+    others = [other for other in versus.values() if other is not None]
+    return bool(others) and all(other.high < 0 and other.p_holm < LEVEL for other in others)

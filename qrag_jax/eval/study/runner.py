@@ -1,0 +1,224 @@
+"""A study from start to end: every config on dev, the best of each strategy on test, all of it kept as it goes on.
+
+What is reported is read back from the stored cells, so that a study which was interrupted and resumed reports what one
+that was not does, times aside.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from qrag_jax.chunking.chunker import make_chunker
+from qrag_jax.chunking.splitters import make_splitter
+from qrag_jax.data.study_task import StudyTask
+from qrag_jax.eval.study.answers import AnswerResult, answer_questions
+from qrag_jax.eval.study.cell_store import CellStore, claim_folder, made_of, with_config
+from qrag_jax.eval.study.cells import Tools, embed_questions, run_config
+from qrag_jax.eval.study.choose import choose
+from qrag_jax.eval.study.config import StudyConfig
+from qrag_jax.eval.study.costs import Meter
+from qrag_jax.eval.study.encoder import StudyEncoder
+from qrag_jax.eval.study.kept_answers import KeptGenerator
+from qrag_jax.eval.study.prices import load_prices
+from qrag_jax.eval.study.records import CellResult, Part, StudyResult
+from qrag_jax.eval.study.scores import score_questions
+from qrag_jax.eval.study.sentence_cache import SentenceCache
+from qrag_jax.eval.study.summary import Outcome, compare_all, make_row, question_objects, write_trec
+from qrag_jax.eval.study.tasks import split_task
+from qrag_jax.eval.study.work import Report, Sides, Work
+from qrag_jax.types import InputError, TextGenerator, UsageError
+
+
+@dataclass(frozen=True)
+class _Study:
+    """What all tasks of a study need."""
+
+    config: StudyConfig
+    tools: Tools
+    store: CellStore
+    work: Work
+    warm_up: Callable[[], None]
+    generator: TextGenerator | None
+
+
+def run_study(
+    config: StudyConfig,
+    tasks: Sequence[StudyTask],
+    encoder: StudyEncoder,
+    out: Path,
+    report: Report | None = None,
+    generator: TextGenerator | None = None,
+) -> StudyResult:
+    """Runs what of a study is not there yet, and reports all of it.
+
+    Task by task and strategy by strategy: each config on dev, the choice, the chosen one on test. Where dev and test
+    search the same corpus, one pass over it gives both. Vectors of questions are charged to no strategy.
+
+    In `out`: `config.yaml`, `cells/`, `sentences/` (vectors that were kept), `trec/`, and `answers/` where a language
+    model was asked. One study may write there at once.
+
+    Args:
+        config: of the study.
+        tasks: as `tasks.load_task` gives them, in the order of `config.tasks`.
+        encoder: of sentences, chunks and questions.
+        out: folder; one that holds a part of the same study is gone on with.
+        report: called with ("warm-up", done, of) and ("study", done, of): characters of documents cut and embedded.
+        generator: language model that answers the test questions of tasks with reference answers, from the `report_k`
+            chunks of each chosen config; None asks none. A folder keeps the answers of one model.
+
+    Raises:
+        UsageError: tasks that are not those of the config, a value of a strategy out of range, a price file that is
+            none, or an `out` that holds another study.
+        InputError: a blank document, or data that a task cannot be split or scored by.
+    """
+    if [task.name for task in tasks] != list(config.tasks):
+        raise UsageError(f"tasks {[task.name for task in tasks]}: the config has {list(config.tasks)}, in this order")
+    prices = load_prices(config.prices) if config.prices else None
+    tools = Tools(encoder, SentenceCache(out / "sentences"), make_splitter(config.splitter, config.language))
+    _check_strategies(config, encoder)
+    sides = [_split(config, task) for task in tasks]
+    claim_folder(out, config)
+    store = CellStore(out)
+    work = Work(config, sides, store, report)
+    study = _Study(config, tools, store, work, _warm_up_once(encoder, report), generator)
+    outcomes = [outcome for side in sides for outcome in _run_task(study, side)]
+    work.finish()
+    return StudyResult(
+        report_k=config.report_k,
+        ks=config.ks,
+        baseline=config.baseline,
+        rows=tuple(make_row(outcome, config, prices) for outcome in outcomes),
+        comparisons=compare_all(outcomes, config),
+        questions=tuple(one for outcome in outcomes for one in question_objects(outcome)),
+        notes=tuple(_notes(config, tasks, sides, outcomes)),
+    )
+
+
+def _check_strategies(config: StudyConfig, encoder: StudyEncoder) -> None:
+    """Finds a wrong value before hours of work, not after them."""
+    for name, configs in config.strategies.items():
+        for number, one in enumerate(configs):
+            try:
+                make_chunker(one, encoder.count, lambda texts: np.zeros((len(texts), encoder.dim), np.float32))
+                if one.strategy == "late":
+                    encoder.check_late(one.late)
+            except UsageError as error:
+                raise UsageError(f"strategies.{name}, config {number}: {error}") from error
+
+
+def _split(config: StudyConfig, task: StudyTask) -> Sides:
+    for document in task.documents:
+        if not document.text.strip():
+            raise InputError(f"{task.name}: document {document.id!r} is blank: leave it out")
+    how = config.tasks[task.name]
+    dev, test = split_task(task, how, config.dev_share, config.min_dev_questions, config.seed)
+    return Sides(dev, test, share_corpus=how.split == "questions")
+
+
+def _warm_up_once(encoder: StudyEncoder, report: Report | None) -> Callable[[], None]:
+    """Before the first pass, and not at all where all is stored."""
+    progress = None if report is None else lambda done, of: report("warm-up", done, of)
+    return cache(lambda: encoder.warm_up(progress))
+
+
+def _run_task(study: _Study, sides: Sides) -> Iterator[Outcome]:
+    """The outcome of every strategy on one task."""
+    cells = _Cells(study, sides)
+    for strategy, configs in study.config.strategies.items():
+        dev_scores = None
+        if sides.dev is not None:
+            found = [cells.get(strategy, number, "dev") for number in range(len(configs))]
+            dev_scores = [_score(study, sides.dev, cell) for cell in found]
+        choice = choose(dev_scores, study.config.ks)
+        cell = cells.get(strategy, choice.number, "test")
+        outcome = Outcome(
+            task=sides.test,
+            config=configs[choice.number],
+            choice=choice,
+            cell=cell,
+            scores=_score(study, sides.test, cell),
+            answers=_answers(study, sides.test, cell),
+        )
+        write_trec(outcome, study.store.out / "trec")
+        yield outcome
+
+
+class _Cells:
+    """The cells of one task, run where they are not stored; documents are hashed and questions embedded once."""
+
+    def __init__(self, study: _Study, sides: Sides) -> None:
+        fingerprint = study.tools.encoder.fingerprint
+        parts = {**sides.together("dev"), **sides.together("test")} if sides.dev else sides.together("test")
+        self._study, self._sides = study, sides
+        self._origins = {part: made_of(study.config, task, fingerprint) for part, task in parts.items()}
+        self._questions = cache(lambda part: embed_questions(parts[part].questions, study.tools))
+
+    def get(self, strategy: str, number: int, part: Part) -> CellResult:
+        """A cell as it is stored, after it was run where it was not there."""
+        parts = list(self._sides.together(part))
+        if any(self._read(strategy, number, one) is None for one in parts):  # all of a pass again: it has one cost
+            self._run(strategy, number, part)
+        cell = self._read(strategy, number, part)
+        if cell is None:
+            path = self._study.store.path(self._sides.test.name, strategy, number, part)
+            raise InputError(f"{path}: damaged or removed while the study ran: start it again")
+        return cell
+
+    def _read(self, strategy: str, number: int, part: Part) -> CellResult | None:
+        origin = with_config(self._origins[part], self._study.config.strategies[strategy][number])
+        return self._study.store.read(self._sides.test.name, strategy, number, part, origin)
+
+    def _run(self, strategy: str, number: int, part: Part) -> None:
+        study, parts = self._study, self._sides.together(part)
+        study.warm_up()
+        config = study.config.strategies[strategy][number]
+        results = run_config(
+            strategy,
+            number,
+            config,
+            parts,
+            study.config.tasks[self._sides.test.name].scope,
+            max(study.config.ks),
+            study.tools,
+            {one: self._questions(one) for one in parts},
+            study.work.begin(self._sides, strategy, number, part),
+        )
+        for result in results:
+            study.store.write(result, with_config(self._origins[result.part], config))
+
+
+def _score(study: _Study, task: StudyTask, cell: CellResult) -> dict[str, np.ndarray]:
+    return score_questions(task, cell.found, study.config.ks, study.tools.encoder.count)
+
+
+def _answers(study: _Study, test: StudyTask, cell: CellResult) -> AnswerResult | None:
+    if study.generator is None or not any(question.answers for question in test.questions):
+        return None
+    kept = KeptGenerator(
+        study.generator, study.store.out / "answers" / test.name / f"{cell.strategy}-{cell.number}.json"
+    )
+    embed = study.tools.encoder.sentence_embed(study.tools.cache, Meter())
+    return answer_questions(test, cell.found, kept, num_chunks=study.config.report_k, embed=embed)
+
+
+def _notes(
+    config: StudyConfig, tasks: Sequence[StudyTask], sides: Sequence[Sides], outcomes: Sequence[Outcome]
+) -> Iterator[str]:
+    """What a reader of the table should know."""
+    for task, side in zip(tasks, sides, strict=True):
+        for reason, number in {**task.left_out, **side.test.left_out}.items():
+            yield f"{task.name}: {number:,} questions left out: {reason}"
+        if side.dev is None:
+            yield (
+                f"{task.name}: {len(side.test.questions):,} questions are too few to choose configs by a part of them "
+                f"(at least {config.min_dev_questions} on dev): the first config of each strategy is reported"
+            )
+        else:
+            yield f"{task.name}: configs chosen on {len(side.dev.questions):,} other questions"
+    for outcome in outcomes:
+        if outcome.answers is not None and outcome.answers.num_failed:
+            cell, failed = outcome.cell, outcome.answers.num_failed
+            yield f"{cell.task}, {cell.strategy}: {failed:,} of {len(outcome.answers.answers):,} answers failed"

@@ -1,0 +1,101 @@
+"""Exact search by vectors: every question against every chunk, no index that could lose one."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from qrag_jax.types import InputError
+
+_BLOCK_ELEMENTS = 4_000_000  # scores and copies of vectors that are held at once: 32 MB each
+_DIGITS = 9  # sums in another order differ in their last bits: rounded, equal texts tie, and ties go by order
+_UNIT_SLACK = 1e-3
+Ranking = tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]
+
+
+def search(
+    questions: Float[np.ndarray, "q dim"],
+    vectors: Float[np.ndarray, "n dim"],
+    k: int,
+    among: Sequence[Int[np.ndarray, " _"]] | None = None,
+) -> list[Ranking]:
+    """The `k` nearest chunks of every question by cosine, best first; ties in the order of the chunks.
+
+        score(q, c) = q . c    of unit vectors, summed in float64 and rounded to 9 digits
+
+    Scores are held for a block of questions at a time, so that memory does not grow with questions x chunks.
+
+    Args:
+        questions: unit vectors; zeros where a text has no direction.
+        vectors: of the chunks, likewise.
+        k: most chunks a question; where fewer compete it gets all of them.
+        among: for each question the chunks that compete, increasing; None: all.
+
+    Returns:
+        For each question the indices of its chunks (int64) and their scores (float64).
+
+    Raises:
+        InputError: no chunks, `k` below 1, a vector that is not finite or not of length 1 or 0, or chunks in `among`
+            that do not exist.
+    """
+    if k < 1 or len(vectors) == 0:
+        raise InputError(f"search for {k} of {len(vectors)} chunks: both must be at least 1")
+    _check_unit("question", questions)
+    _check_unit("chunk", vectors)
+    if among is not None:
+        return _search_some(questions, vectors, k, among)
+    found: list[Ranking] = []
+    step = max(1, _BLOCK_ELEMENTS // len(vectors))
+    for start in range(0, len(questions), step):
+        for scores in _scores(questions[start : start + step], vectors):
+            best = top_in_order(scores, k)
+            found.append((best, scores[best]))
+    return found
+
+
+def top_in_order(scores: Float[np.ndarray, " n"], k: int) -> Int[np.ndarray, " _"]:
+    """Indices (int64) of the `k` largest scores, or of all, best first, ties by index; linear in n but for k."""
+    if len(scores) <= k:
+        return np.argsort(-scores, kind="stable")
+    worst = np.partition(scores, len(scores) - k)[len(scores) - k]
+    above, ties = np.flatnonzero(scores > worst), np.flatnonzero(scores == worst)
+    kept = np.sort(np.concatenate([above, ties[: k - len(above)]]))
+    return kept[np.argsort(-scores[kept], kind="stable")]
+
+
+def _search_some(
+    questions: Float[np.ndarray, "q dim"],
+    vectors: Float[np.ndarray, "n dim"],
+    k: int,
+    among: Sequence[Int[np.ndarray, " _"]],
+) -> list[Ranking]:
+    if len(among) != len(questions):
+        raise InputError(f"{len(questions)} questions, but chunks to choose from for {len(among)}: give one array each")
+    found: list[Ranking] = []
+    for row, chunks in enumerate(among):
+        if len(chunks) and not 0 <= chunks.min() <= chunks.max() < len(vectors):
+            raise InputError(
+                f"question {row}: chunks {chunks.min()} to {chunks.max()} of {len(vectors)}: no such chunk"
+            )
+        scores = _scores(questions[row : row + 1], vectors[chunks])[0]
+        best = top_in_order(scores, k)
+        found.append((chunks[best].astype(np.int64), scores[best]))
+    return found
+
+
+def _scores(questions: Float[np.ndarray, "q dim"], vectors: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "q n"]:
+    scores = np.empty((len(questions), len(vectors)))
+    left = questions.astype(np.float64)
+    step = max(1, _BLOCK_ELEMENTS // max(1, vectors.shape[1]))
+    for start in range(0, len(vectors), step):
+        scores[:, start : start + step] = left @ vectors[start : start + step].astype(np.float64).T
+    return np.round(scores, _DIGITS)
+
+
+def _check_unit(what: str, vectors: Float[np.ndarray, "n dim"]) -> None:
+    lengths = np.linalg.norm(vectors, axis=1)
+    wrong = np.flatnonzero(~((np.abs(lengths - 1) <= _UNIT_SLACK) | (lengths == 0)))  # NaN is neither
+    if wrong.size:
+        raise InputError(
+            f"vector of {what} {wrong[0]} has length {lengths[wrong[0]]}: the encoder gave no unit vector; mend it"
+        )

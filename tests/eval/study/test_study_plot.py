@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+
+from qrag_jax.eval.study.records import StudyComparison, StudyResult, StudyRow
+from qrag_jax.eval.study.study_plot import Box, place_labels, plot_study
+from qrag_jax.types import Cost, InputError, UsageError
+
+FRAME = Box(0.0, 0.0, 600.0, 400.0)
+
+
+def study(seconds, f1, tasks=("notes",)):
+    rows, comparisons = [], []
+    for task in tasks:
+        for number, (time, value) in enumerate(zip(seconds, f1, strict=True)):
+            cost = Cost({"chunk": time / 2, "embed_chunks": time / 2})
+            rows.append(
+                StudyRow(task, "evidence", f"strategy{number}", 0, "", False, None, 40, {"f1@5": value}, value - 0.05,
+                         value + 0.05, 500.0, 3, 90, 120.0, 128, 0.0, cost)
+            )  # fmt: skip
+            comparisons.append(
+                StudyComparison(task, f"strategy{number}", "strategy0", "f1@5", value - f1[0], -0.1, 0.1, 0.5, 1.0, 40)
+            )
+    return StudyResult(5, (1, 5), "strategy0", tuple(rows), tuple(comparisons))
+
+
+def size_of(path):
+    """Width and height of a PNG, from its first chunk."""
+    head = path.read_bytes()[:24]
+    assert head.startswith(b"\x89PNG\r\n\x1a\n")
+    return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+
+
+@pytest.mark.parametrize(
+    ("num_tasks", "columns", "rows"), [(1, 1, 1), (3, 3, 1), (5, 3, 2)]
+)  # fmt: skip
+def test_a_panel_a_task(num_tasks, columns, rows, tmp_path):
+    tasks = [f"task{number}" for number in range(num_tasks)]
+    plot_study(tmp_path / "new" / "plot.png", study([3.0, 9.0], [0.4, 0.5], tasks))
+    assert size_of(tmp_path / "new" / "plot.png") == (round((1.2 + 4.6 * columns) * 150), round(4.1 * rows * 150))
+
+
+@pytest.mark.parametrize("seconds", [[0.0, 0.0], [0.0, 5000.0], [2.0, 2.0], [1e-9, 1e9]])
+def test_any_seconds_can_be_drawn(seconds, tmp_path):
+    plot_study(tmp_path / "plot.png", study(seconds, [0.0, 1.0]))
+
+
+def test_many_strategies_can_be_drawn(tmp_path):
+    plot_study(tmp_path / "plot.png", study(list(np.linspace(1, 50, 20)), list(np.linspace(0.1, 0.9, 20))))
+
+
+def test_refusals(tmp_path):
+    with pytest.raises(UsageError, match=r"plot\.pdf: plots are written as \.png"):
+        plot_study(tmp_path / "plot.pdf", study([1.0], [0.5]))
+    with pytest.raises(InputError, match="at least one row"):
+        plot_study(tmp_path / "plot.png", study([], []))
+
+
+def test_overlap_and_outside_by_hand():
+    box = Box(0.0, 0.0, 10.0, 4.0)
+    assert box.overlap(Box(8.0, 1.0, 20.0, 3.0)) == 4.0
+    assert box.overlap(Box(10.0, 0.0, 20.0, 4.0)) == 0.0
+    assert box.overlap(Box(2.0, 5.0, 8.0, 9.0)) == 0.0
+    assert box.outside(Box(-5.0, 1.0, 5.0, 9.0)) == 40.0 - 15.0
+
+
+def test_a_lone_name_stands_beside_its_point():
+    (box,) = place_labels([(300.0, 200.0)], [(40.0, 10.0)], [], FRAME)
+    assert (box.left, box.bottom) == (300.0 + 3.5 + 4.0, 195.0)
+
+
+def test_a_name_at_the_right_border_moves_to_the_left():
+    (box,) = place_labels([(590.0, 200.0)], [(40.0, 10.0)], [], FRAME)
+    assert box.right == 590.0 - 7.5
+
+
+def test_names_of_crowded_points_cover_neither_each_other_nor_markers():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        points = [(float(x), float(y)) for x, y in rng.normal((300, 200), (25, 25), (7, 2))]
+        markers = [Box(x - 3.5, y - 3.5, x + 3.5, y + 3.5) for x, y in points]
+        boxes = place_labels(points, [(50.0, 11.0)] * 7, markers, FRAME)
+        shared = sum(one.overlap(other) for i, one in enumerate(boxes) for other in boxes[:i])
+        assert shared == 0.0
+        assert sum(box.overlap(marker) for box in boxes for marker in markers) < 40.0  # of 7 names of 550
+        assert all(box.outside(FRAME) == 0.0 for box in boxes)
