@@ -6,10 +6,12 @@ a float, and forgets a nested default object once one of its fields is given; re
 `!include` others. Imports no JAX.
 
 A field may be bool, int, float, str, Literal, tuple, list, dict with text keys, another dataclass, or any of these or
-None. Checks beyond types belong in `__post_init__` as ValueError (or UsageError), which come out with their path.
+None. Checks beyond types belong in `__post_init__` as ValueError (or UsageError), which come out with their path; a
+message that begins with the name of the field also gets its line or override.
 """
 
 import difflib
+import re
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
@@ -22,6 +24,9 @@ from qrag_jax.strict_yaml import dump_yaml, parse_yaml, parse_yaml_lines, plain
 from qrag_jax.types import UsageError
 
 Config = TypeVar("Config")
+
+# A field, then fields of fields or keys of mappings, which may be any word.
+_OVERRIDE_NAME = re.compile(r"[^\W\d]\w*(\.[\w-]+)*")
 
 _SCALARS: dict[Any, str] = {
     bool: "true or false",
@@ -51,14 +56,23 @@ def load_config(cls: type[Config], path: str | Path | None = None, overrides: Se
     if path is not None:
         data, lines = _read(Path(path))
         source = str(path)
-        where = {name: f"{path}:{line}" for name, line in lines.items()}
+        where = {name: f"{path}:{line}" for name, line in lines.items() if name}
     raw: dict[str, str] = {}
     for override in overrides:
         name, text = _split_override(override)
         _set(data, name, _parse_override(text))
+        for known in (where, raw):
+            for replaced in [other for other in known if other == name or other.startswith(f"{name}.")]:
+                del known[replaced]
         where[name] = f"override {override}"
         raw[name] = text
     return _decode(cls, data, _Faults(where, raw, source))
+
+
+def is_override(word: str) -> bool:
+    """Whether a word has the form of an override, `field.of.it=value`."""
+    name, equals, _ = word.removeprefix("--").partition("=")
+    return bool(equals) and _OVERRIDE_NAME.fullmatch(name) is not None
 
 
 def config_from_dict(cls: type[Config], data: Mapping[str, object], source: str) -> Config:
@@ -113,9 +127,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def _split_override(override: str) -> tuple[str, str]:
-    name, equals, text = override.removeprefix("--").partition("=")
-    if not equals or not all(part.isidentifier() for part in name.split(".")):
+    if not is_override(override):
         raise UsageError(f"override {override!r}: write it as field=value, for example learner.gamma=0.9")
+    name, _, text = override.removeprefix("--").partition("=")
     return name, text
 
 
@@ -144,8 +158,9 @@ class _Faults:
     source: str
     messages: list[str] = field(default_factory=list)
 
-    def add(self, path: str, message: str) -> None:
-        place = path
+    def add(self, path: str, message: str, at: str | None = None) -> None:
+        """Notes a fault of the value at `path`, whose place is that of `at` where it is another."""
+        place = path if at is None else at
         while place and place not in self.where:  # an override of a parent, or an item of a list
             place = place.rpartition(".")[0]
         self.messages.append(f"{self.where.get(place, self.source)}: {path + ': ' if path else ''}{message}")
@@ -164,24 +179,52 @@ def _decode(cls: type[Config], data: Mapping[str, object], faults: _Faults) -> C
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        path = _refusing(cls, checked)
-        given = [name for name in faults.raw if name.startswith(f"{path}." if path else "")]
-        if given:  # an override is the likelier culprit
-            faults.where[path] = faults.where[given[-1]]
-        faults.add(path, str(cause))
+        path = _refusing(cls, checked, "") or ""
+        faults.add(path, str(cause), _culprit(path, str(cause), faults))
         raise UsageError(faults.messages[0]) from error
 
 
-def _refusing(cls: type, data: dict[str, Any], path: str = "") -> str:
-    """Dotted path of the innermost dataclass whose own checks refuse `data` (draccus does not tell)."""
-    for name, hint in get_type_hints(cls).items():
-        inner = next((h for h in (hint, *get_args(hint)) if isinstance(h, type) and is_dataclass(h)), None)
-        if inner is not None and isinstance(data.get(name), dict):
-            try:
-                draccus.decode(inner, data[name])
-            except draccus.ParsingError:
-                return _refusing(inner, data[name], f"{path}.{name}" if path else name)
-    return path
+def _refusing(hint: Any, value: object, path: str) -> str | None:
+    """Dotted path of the innermost dataclass whose own checks refuse `value` (draccus does not tell)."""
+    for name, inner, item in _parts(hint, value):
+        found = _refusing(inner, item, ".".join(filter(None, (path, name))))
+        if found is not None:
+            return found
+    if isinstance(hint, type) and is_dataclass(hint) and isinstance(value, Mapping):
+        try:
+            draccus.decode(hint, value)
+        except draccus.ParsingError:
+            return path
+    return None
+
+
+def _parts(hint: Any, value: object) -> list[tuple[str, Any, object]]:
+    """(name, type, value) of what a value is made of; the members of a union are the value itself, without a name."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return [("", arg, value) for arg in args]
+    if isinstance(value, Mapping):
+        if isinstance(hint, type) and is_dataclass(hint):
+            hints = get_type_hints(hint)
+            return [(name, hints[name], item) for name, item in value.items()]
+        return [(name, args[1], item) for name, item in value.items()] if origin in (dict, Mapping) else []
+    if origin in (tuple, list) and isinstance(value, list | tuple):
+        return [(str(i), arg, item) for i, (arg, item) in enumerate(zip(_item_types(hint, value), value, strict=True))]
+    return []
+
+
+def _culprit(path: str, message: str, faults: _Faults) -> str:
+    """Path of the value to blame for what a dataclass's own checks say.
+
+    Of the fields that the message names the one overridden last, else the first whose place is known; else the last
+    override below the path; else the field that the message begins with.
+    """
+    below = f"{path}." if path else ""
+    words = [below + word for word in re.findall(r"[\w-]+(?:\.[\w-]+)*", message)]
+    named = [word for word in words if word in faults.where]
+    overridden = [name for name in faults.raw if name in named]
+    others = [name for name in faults.raw if path and name.startswith(below)]
+    return [*overridden[-1:], *named[:1], *others[-1:], *words[:1], path][0]
 
 
 def _check_fields(cls: type, data: object, path: str, default: object, faults: _Faults) -> dict[str, Any]:
@@ -269,17 +312,21 @@ def _check_union(hints: tuple, value: Any, path: str, default: object, faults: _
 
 
 def _check_items(hint: Any, value: Any, path: str, faults: _Faults) -> Any:
-    args = get_args(hint)
     if not isinstance(value, list | tuple):
         faults.add(path, f"expected a list, got {_describe(value)}")
         return value
-    if get_origin(hint) is list or args[-1] is Ellipsis:
-        args = (args[0],) * len(value)
+    args = _item_types(hint, value)
     if len(args) != len(value):
         faults.add(path, f"expected {len(args)} items, got {len(value)}: {_describe(value)}")
         return value
     pairs = enumerate(zip(args, value, strict=True))
     return [_check(arg, item, f"{path}.{i}", MISSING, faults) for i, (arg, item) in pairs]
+
+
+def _item_types(hint: Any, value: Sequence[object]) -> tuple:
+    """The type of each item of a list or tuple."""
+    args = get_args(hint)
+    return (args[0],) * len(value) if get_origin(hint) is list or args[-1] is Ellipsis else args
 
 
 def _describe(value: object) -> str:

@@ -1,4 +1,5 @@
 import dataclasses
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrag_jax.config import config_from_dict, dump_config, flatten, load_config, to_dict
+from qrag_jax.config import config_from_dict, dump_config, flatten, is_override, load_config, to_dict
 from qrag_jax.types import UsageError
 
 
@@ -46,6 +47,29 @@ class Run:
 class Needs:
     path: str
     learner: Learner
+
+
+@dataclass(frozen=True)
+class Many:
+    parts: dict[str, Learner] = field(default_factory=dict)
+    lists: dict[str, tuple[Learner, ...]] = field(default_factory=dict)
+    least: int = 0
+
+    def __post_init__(self):
+        if len(self.parts) < self.least:
+            raise ValueError(f"parts {list(self.parts)}: fewer than least {self.least}")
+
+
+MANY = """\
+parts:
+  a: {gamma: 0.1}
+  b-c:
+    gamma: 0.2
+lists:
+  x:
+    - {gamma: 0.3}
+    - {num_steps: 4, gamma: 0.4}
+"""
 
 
 def write(tmp_path, text):
@@ -143,6 +167,8 @@ def test_overrides_take_the_type_of_the_field(override, name, value):
         ("extra.gama=2", r"extra.gama: unknown field .*extra.gamma"),
         ("gamma", r"override 'gamma': write it as field=value"),
         ("a-b=1", r"override 'a-b=1': write it as field=value"),
+        ("data..seed=1", r"write it as field=value"),
+        ("data.see-d=1", r"^override data.see-d=1: data.see-d: unknown field .*did you mean data.seed"),
         ("=1", r"write it as field=value"),
     ],
 )
@@ -159,7 +185,7 @@ def test_wrong_overrides_are_refused(override, message):
         ("name: 5\n", r"run.yaml:1: name: expected text, got 5"),
         ("data:\n  sizes:\n    - 1\n    - x\n", r"run.yaml:4: data.sizes.1: expected an integer"),
         ("learner: {gamma: 0.1, gamma: 0.2}", r"run.yaml:1: duplicate key 'gamma'"),
-        ("learner:\n  gamma: 3\n", r"run.yaml:1: learner: gamma = 3.0 must be in"),
+        ("learner:\n  gamma: 3\n", r"run.yaml:2: learner: gamma = 3.0 must be in"),
         ("learner: null", r"run.yaml:1: learner: expected the fields of Learner, got null"),
         ("- a\n- b\n", r"run.yaml: a config is a mapping of `field: value` lines, this is \['a', 'b'\]"),
         ("a: [", r"run.yaml:\d: malformed YAML"),
@@ -169,6 +195,49 @@ def test_wrong_overrides_are_refused(override, message):
 def test_wrong_files_are_refused(tmp_path, text, message):
     with pytest.raises(UsageError, match=message):
         load_config(Run, write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("change", "overrides", "message"),
+    [
+        (("0.2", "2"), [], r"run.yaml:4: parts\.b-c: gamma = 2\.0 must be"),
+        (("0.4", "4"), [], r"run.yaml:8: lists\.x\.1: gamma = 4\.0 must be"),
+        (("lists:", "least: 3\nlists:"), [], r"run.yaml:1: parts \['a', 'b-c'\]: fewer than least 3"),
+        (("", ""), ["parts.b-c.gamma=2"], r"override parts.b-c.gamma=2: parts\.b-c: gamma = 2\.0"),
+        (("", ""), ["lists.x=[{gamma: 2}]"], r"override lists.x=\[{gamma: 2}\]: lists\.x\.0: gamma = 2\.0"),
+        (("", ""), ["least=3"], r"override least=3: parts \['a', 'b-c'\]: fewer than least 3"),
+        (("0.2", "2"), ["parts.a.num_steps=5", "least=1"], r"run.yaml:4: parts\.b-c: gamma = 2\.0"),
+        (("0.2", "2"), ["parts.b-c.num_steps=5"], r"run.yaml:4: parts\.b-c: gamma = 2\.0"),
+        (("", ""), ["least=3", "parts.a.num_steps=5"], r"override least=3: parts \['a', 'b-c'\]: fewer"),
+    ],
+)
+def test_the_part_that_is_refused_is_blamed(tmp_path, change, overrides, message):
+    path = write(tmp_path, MANY.replace(*change, 1) if change[0] else MANY)
+    with pytest.raises(UsageError) as caught:
+        load_config(Many, path, overrides)
+    assert re.match(message, str(caught.value).removeprefix(f"{tmp_path}/")), caught.value
+
+
+def test_names_of_a_mapping_may_be_any_word(tmp_path):
+    many = load_config(Many, write(tmp_path, MANY), ["parts.b-c.num_steps=5", "--parts.2-d.gamma=0.5"])
+    assert many.parts == {"a": Learner(0.1), "b-c": Learner(0.2, 5), "2-d": Learner(0.5)}
+    assert many.lists == {"x": (Learner(0.3), Learner(0.4, 4))}
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("seed=3", True), ("--a.b=x=y", True), ("a.b-c.2d=", True), ("runs/a=b.yaml", False), ("./seed=3", False),
+        ("a-b=1", False), ("2=1", False), ("a..b=1", False), ("a.=1", False), ("seed", False), ("=1", False),
+    ],
+)  # fmt: skip
+def test_what_is_an_override(word, expected):
+    assert is_override(word) is expected
+
+
+def test_a_later_override_of_the_whole_wins_over_one_of_a_part():
+    run = load_config(Run, None, ["learner.positions=absolute", "learner={positions: relative}", "name=a", "name=b"])
+    assert (run.learner.positions, run.name) == ("relative", "b")
 
 
 def test_every_fault_is_reported_at_once(tmp_path):

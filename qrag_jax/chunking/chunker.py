@@ -22,6 +22,7 @@ StrategyName = Literal["fixed", "recursive", "breakpoint", "linkage", "dbscan", 
 _LONG_WORD = re.compile(r"\S{100}(?=\S)")
 _MOST_REMEMBERED = 4_096  # characters of a text whose count is kept: of sentences and chunks, not of whole documents
 STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
+EMBEDDING: tuple[StrategyName, ...] = ("breakpoint", "linkage", "dbscan")  # compare sentences by their vectors
 Chunker = Callable[[Document], list[Chunk]]
 _Sized = TypeVar("_Sized", RecursiveConfig, LateConfig)
 

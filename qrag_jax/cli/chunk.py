@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
+from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker
 from qrag_jax.chunking.groups import SplitSentences
 from qrag_jax.chunking.html import html_page
 from qrag_jax.chunking.late import late_vectors
@@ -30,7 +30,6 @@ from qrag_jax.whole_file import write_whole
 if TYPE_CHECKING:  # it imports JAX, and most strategies read no vectors
     from qrag_jax.models.embedder import TextEmbedder
 
-EMBEDDING = ("breakpoint", "linkage", "dbscan")  # strategies that compare sentences by their vectors
 _MOST_SHOWN = 60  # characters of a chunk in a line
 
 

@@ -378,7 +378,9 @@ def _add_study(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.usage = study_help.USAGE
     parser.add_argument("--corpus", metavar="DIR", help="your own documents: a folder of .txt and .md, or a file")
     parser.add_argument("--questions", metavar="FILE.jsonl", help="questions about them, one a line")
-    parser.add_argument("--out", metavar="OUT", help="folder for results (default: runs/study-NAME)")
+    parser.add_argument(
+        "--out", metavar="OUT", help="folder for results, outside of the documents (default: runs/study-NAME)"
+    )
     parser.add_argument("--json", action="store_true", help="print the rows of results.json instead of the table")
     parser.add_argument("--table", action="store_true", help="with --json: show the table too, on standard error")
     parser.add_argument(

@@ -14,8 +14,7 @@ from pathlib import Path
 from qrag_jax.chunking.splitters import make_splitter
 from qrag_jax.cli import say, shown, write_json
 from qrag_jax.cli.progress import Progress
-from qrag_jax.config import load_config
-from qrag_jax.data.file_questions import read_with_problems
+from qrag_jax.config import is_override, load_config
 from qrag_jax.data.study_task import StudyTask
 from qrag_jax.eval.study.config import StudyConfig
 from qrag_jax.eval.study.defaults import DefaultStudy
@@ -23,7 +22,7 @@ from qrag_jax.eval.study.encoder import load_study_encoder
 from qrag_jax.eval.study.records import StudyResult
 from qrag_jax.eval.study.report import format_table, summary_values, write_report
 from qrag_jax.eval.study.runner import run_study
-from qrag_jax.eval.study.tasks import load_task
+from qrag_jax.eval.study.tasks import load_with_problems
 from qrag_jax.types import UsageError
 
 _MOST_PROBLEMS = 5  # lines about questions that could not be asked
@@ -44,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
     words = split_words(args.overrides)
     config = study_config(words, args.corpus, args.questions)
     out = Path(args.out or default_out(words.config, config))
+    check_out(out, config)
     with warnings_once():
         tasks = load_tasks(config)
         encoder = load_study_encoder(config.model, config.window)
@@ -69,16 +69,11 @@ def split_words(words: Sequence[str]) -> Words:
     Raises:
         UsageError: two configs.
     """
-    overrides = tuple(word for word in words if _is_override(word))
-    configs = [word for word in words if not _is_override(word)]
+    overrides = tuple(word for word in words if is_override(word))
+    configs = [word for word in words if not is_override(word)]
     if len(configs) > 1:
         raise UsageError(f"{', '.join(configs)}: give one config; a change to it is field=value, as report_k=3")
     return Words(configs[0] if configs else None, overrides)
-
-
-def _is_override(word: str) -> bool:
-    name, equals, _ = word.partition("=")
-    return bool(equals) and all(part.isidentifier() for part in name.split("."))
 
 
 def study_config(words: Words, corpus: str | None, questions: str | None) -> StudyConfig:
@@ -109,7 +104,7 @@ def study_config(words: Words, corpus: str | None, questions: str | None) -> Stu
         raise UsageError(f"--questions {questions}: is a folder; give a .jsonl file with one question a line")
     name = task_name(corpus)
     task = {"kind": "files", "path": corpus, "questions": questions}
-    own = ["data=", *(f"tasks.{name}.{field}={value}" for field, value in task.items())]
+    own = ["data=", *(f"tasks.{name}.{field}={_quoted(value)}" for field, value in task.items())]
     config = load_config(DefaultStudy, words.config, [*own, *words.overrides])
     if len(config.tasks) > 1:
         others = ", ".join(other for other in config.tasks if other != name)
@@ -118,6 +113,12 @@ def study_config(words: Words, corpus: str | None, questions: str | None) -> Stu
             "config that has strategies and settings only, or the config without --corpus"
         )
     return config
+
+
+def _quoted(text: str) -> str:
+    """Quoted for YAML, so that an override gives any text (quotes, line ends, bytes of a file name) as it stands."""
+    escaped = (c if c.isprintable() and c not in ('"', "\\") else f"\\U{ord(c):08x}" for c in text)
+    return f'"{"".join(escaped)}"'
 
 
 def task_name(corpus: str) -> str:
@@ -134,6 +135,22 @@ def default_out(config_path: str | None, config: StudyConfig) -> str:
     return f"runs/study-{name}"
 
 
+def check_out(out: Path, config: StudyConfig) -> None:
+    """Refuses a folder for results inside a folder of documents: `table.md` would be one of them the next time.
+
+    Raises:
+        UsageError: it is in one.
+    """
+    real = os.path.realpath(out)
+    for name, task in config.tasks.items():
+        corpus = os.path.realpath(os.path.join(config.data, task.path))
+        if task.kind == "files" and os.path.commonpath((real, corpus)) == corpus:
+            raise UsageError(
+                f"--out {out}: inside the documents of {name} ({task.path}), so that the next run would read these "
+                "results as documents; give --out a folder outside of it"
+            )
+
+
 def load_tasks(config: StudyConfig) -> list[StudyTask]:
     """Reads all tasks before anything is embedded, and says what each has.
 
@@ -142,13 +159,11 @@ def load_tasks(config: StudyConfig) -> list[StudyTask]:
     """
     split = make_splitter(config.splitter, config.language)
     tasks = []
-    for name, task in config.tasks.items():
-        tasks.append(load_task(name, task, config.data, config.seed, split))
-        say(describe_task(tasks[-1]))
-        if task.kind == "files" and tasks[-1].left_out:  # the user can mend these: say where they stand
-            data = Path(config.data)
-            _, problems = read_with_problems(data / task.path, data / task.questions, name, split)
-            say_problems(problems)
+    for name, how in config.tasks.items():
+        task, problems = load_with_problems(name, how, config.data, config.seed, split)
+        say(describe_task(task))
+        say_problems(problems)  # the user can mend these
+        tasks.append(task)
     return tasks
 
 
@@ -161,13 +176,14 @@ def say_problems(problems: Sequence[str]) -> None:
 
 
 def describe_task(task: StudyTask) -> str:
-    """`notes: 31 questions about 4 documents (23,101 characters); left out: 2 no evidence`."""
+    """`notes: 31 questions about 4 documents (23,101 characters); left out, no evidence: 2`."""
     size = sum(len(document.text) for document in task.documents)
     line = (
         f"{task.name}: {len(task.questions):,} questions about {len(task.documents):,} documents ({size:,} characters)"
     )
-    left_out = ", ".join(f"{number:,} {reason}" for reason, number in task.left_out.items() if number)
-    return shown(line + (f"; left out: {left_out}" if left_out else ""))
+    return shown(
+        line + "".join(f"; left out, {reason}: {number:,}" for reason, number in task.left_out.items() if number)
+    )
 
 
 @contextmanager
@@ -193,7 +209,8 @@ def warnings_once() -> Iterator[None]:
 def again(args: argparse.Namespace, out: Path) -> list[str]:
     """The arguments of a line that goes on with this study."""
     flags = {"--corpus": args.corpus, "--questions": args.questions, "--out": str(out)}
-    return [*(part for flag, value in flags.items() if value for part in (flag, value)), *args.overrides]
+    parts = [[f"{flag}={path}"] if path.startswith("-") else [flag, path] for flag, path in flags.items() if path]
+    return [*(part for one in parts for part in one), *args.overrides]
 
 
 def say_what_came_out(result: StudyResult, out: Path, paths: Sequence[Path]) -> None:

@@ -1,29 +1,31 @@
 """Reader of BEIR folders, the layout of most document retrieval sets: corpus, queries, relevance judgements."""
 
+import math
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from qrag_jax.chunking.groups import SplitSentences
 from qrag_jax.chunking.sentences import split_sentences
 from qrag_jax.data.fields import full_text, id_field, optional_text
-from qrag_jax.data.packed import plain_or_gz
 from qrag_jax.data.rows import short
 from qrag_jax.data.study_task import StudyQuestion, StudyTask
-from qrag_jax.data.textfile import numbered_lines, read_json_lines, read_text_file
+from qrag_jax.data.textfile import numbered_lines, plain_or_gz, read_json_lines, read_text_file
 from qrag_jax.types import Document, InputError, UsageError
 
-# Why a question is left out.
+# Why a question is left out; the last two count judgements and documents, as they say.
 NO_RELEVANT = "no relevant document"
 NOT_IN_CORPUS = "relevant documents not in the corpus"
-LOST_RELEVANT = "judgements of relevant documents not in the corpus"
 NO_QUERY = "judged, but not among the queries"
-# The one reason that counts documents, not questions.
+LOST_RELEVANT = "judgements of relevant documents not in the corpus"
 EMPTY_DOCUMENT = "documents without title and text"
 
 _CORPUS = 'lines {"_id", "text"[, "title"]} of a BEIR folder'
 _QUERIES = 'lines {"_id", "text"} of a BEIR folder'
-_QRELS = "a header and lines query id, document id, score with tabs between, of a BEIR folder"
+_QRELS = "lines query id, document id, score with tabs between, of a BEIR folder"
+# What a header calls its columns, without the marks between words; one of them is enough.
+_COLUMNS = {"queryid", "qid", "query", "corpusid", "docid", "documentid", "score", "relevance", "rel", "label"}
 
 
 def read_beir(path: Path, name: str, split: SplitSentences = split_sentences, qrels: str = "test") -> StudyTask:
@@ -31,7 +33,8 @@ def read_beir(path: Path, name: str, split: SplitSentences = split_sentences, qr
 
     The text of a document is its title on a line of its own, then its text. A document is relevant if its score is
     above 0. The questions are those that this qrels file judges, in the order of the queries; those without a relevant
-    document in the corpus are left out and counted, and so are documents without title and text.
+    document in the corpus are left out and counted, and so are documents without title and text. Judgements may begin
+    with a header, and say the same twice. White space at the ends of ids does not count.
 
     Args:
         path: the folder.
@@ -41,18 +44,17 @@ def read_beir(path: Path, name: str, split: SplitSentences = split_sentences, qr
 
     Raises:
         UsageError: a file is missing.
-        InputError: a broken line (file, line and field named), an id that is there twice, no question left.
+        InputError: a broken line (file, line and field named), an id that is there twice, judgements that differ, no
+            question left.
     """
     left_out: Counter[str] = Counter()
     documents = tuple(_documents(path, left_out))
     known = {document.id for document in documents}
     judged = _judgements(path, qrels)
-    queries = _queries(path)
+    queries = _queries(path, judged.keys())
     left_out[NO_QUERY] += len(judged.keys() - queries.keys())
     questions = []
     for query, text in queries.items():
-        if query not in judged:  # of another qrels file
-            continue
         wanted = [document for document, score in judged[query].items() if score > 0]
         relevant = tuple(document for document in wanted if document in known)
         if relevant:
@@ -77,12 +79,15 @@ def _documents(folder: Path, left_out: Counter[str]) -> Iterator[Document]:
             left_out[EMPTY_DOCUMENT] += 1
 
 
-def _queries(folder: Path) -> dict[str, str]:
+def _queries(folder: Path, judged: Set[str]) -> dict[str, str]:
+    """Texts of the judged queries by id; others, of another qrels file, may be without."""
     seen: set[str] = set()
-    return {
-        _new_id(row, seen, where): full_text(row.get("text"), "text", where)
-        for where, row in read_json_lines(plain_or_gz(folder / "queries.jsonl"), _QUERIES)
-    }
+    queries: dict[str, str] = {}
+    for where, row in read_json_lines(plain_or_gz(folder / "queries.jsonl"), _QUERIES):
+        name = _new_id(row, seen, where)
+        if name in judged:
+            queries[name] = full_text(row.get("text"), "text", where)
+    return queries
 
 
 def _judgements(folder: Path, qrels: str) -> dict[str, dict[str, float]]:
@@ -98,25 +103,31 @@ def _judgements(folder: Path, qrels: str) -> dict[str, dict[str, float]]:
         if len(fields) != 3:
             raise InputError(f"{where}: {len(fields)} fields: expected {_QRELS}")
         score = _score(fields[2])
-        if score is None and index:  # the first line is the header
-            raise InputError(f"{where}: score must be a number, got {short(fields[2])}")
-        if score is not None:
-            query, document = id_field(fields[0], "query id", where), id_field(fields[1], "document id", where)
-            if document in judged.setdefault(query, {}):
-                raise InputError(f"{where}: query {query} and document {document} were judged before: leave one line")
-            judged[query][document] = score
+        if score is None and not index and _is_header(fields):
+            continue
+        if score is None:
+            raise InputError(f"{where}: score must be a number, got {short(fields[2])}; expected {_QRELS}")
+        query = id_field(fields[0], "query id", where).strip()
+        document = id_field(fields[1], "document id", where).strip()
+        if judged.setdefault(query, {}).setdefault(document, score) != score:
+            raise InputError(f"{where}: query {query} and document {document} had another score before: leave one line")
     return judged
 
 
 def _score(text: str) -> float | None:
     try:
-        return float(text)
+        score = float(text)
     except ValueError:
         return None
+    return score if math.isfinite(score) else None
+
+
+def _is_header(fields: Sequence[str]) -> bool:
+    return any(re.sub(r"[\W_]", "", field).lower() in _COLUMNS for field in fields)
 
 
 def _new_id(row: Mapping[str, object], seen: set[str], where: str) -> str:
-    name = id_field(row.get("_id"), "_id", where)
+    name = id_field(row.get("_id"), "_id", where).strip()
     if name in seen:
         raise InputError(f"{where}: _id {name!r} was used before: ids must be distinct")
     seen.add(name)

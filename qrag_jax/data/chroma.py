@@ -16,12 +16,10 @@ from pathlib import Path
 
 from qrag_jax.chunking.groups import SplitSentences
 from qrag_jax.chunking.sentences import split_sentences
-from qrag_jax.chunking.spans import readable
-from qrag_jax.data.fields import full_text, id_field
-from qrag_jax.data.joined_text import find_file
-from qrag_jax.data.rows import entries, short, text_field
+from qrag_jax.data.fields import any_text, full_text, int_field
+from qrag_jax.data.rows import entries
 from qrag_jax.data.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.data.textfile import read_json_lines, read_text_file
+from qrag_jax.data.textfile import read_json_lines, read_text_file, usual_file
 from qrag_jax.types import Document, InputError, Span
 
 # Why a question is left out.
@@ -52,7 +50,7 @@ def read_chroma(path: Path, name: str, split: SplitSentences = split_sentences) 
         InputError: a malformed question, or none that can be posed; the message starts with `file:line` and names the
             field.
     """
-    file = find_file(path, _NAMES, _WHAT)
+    file = usual_file(path, _NAMES, _WHAT)
     documents: dict[str, Document] = {}
     questions: list[StudyQuestion] = []
     left_out: Counter[str] = Counter()
@@ -60,7 +58,7 @@ def read_chroma(path: Path, name: str, split: SplitSentences = split_sentences) 
         corpus = _corpus_id(row, where)
         if corpus not in documents:
             documents[corpus] = Document(corpus, _corpus_text(file.parent, corpus, where))
-        posed = _question(row, where, f"{id_field(corpus, 'corpus_id', where)}.{number}", documents[corpus])
+        posed = _question(row, where, f"{corpus}.{number}", documents[corpus])
         if isinstance(posed, str):
             left_out[posed] += 1
         else:
@@ -98,7 +96,7 @@ def _corpus_text(folder: Path, corpus: str, where: str) -> str:
 
 def _question(row: Mapping[str, object], where: str, name: str, document: Document) -> StudyQuestion | str:
     """The question, or the reason why it is left out."""
-    question = readable(text_field(row.get("question"), "question", where))
+    question = any_text(row.get("question"), "question", where)
     references = entries(row, "references", (), where)
     if not question.strip():
         return EMPTY_QUESTION
@@ -115,15 +113,8 @@ def _question(row: Mapping[str, object], where: str, name: str, document: Docume
 def _place(reference: Mapping[str, object], where: str, text: str) -> Span | None:
     """Where a reference stands: at its offsets, else at the one place that has its text, else nowhere."""
     content = full_text(reference.get("content"), "content", where)
-    start, end = (_offset(reference, field, where) for field in ("start_index", "end_index"))
+    start, end = (int_field(reference.get(field), field, where) for field in ("start_index", "end_index"))
     if start >= 0 and end == start + len(content) and text.startswith(content, start):
         return start, end
     first = text.find(content)
     return (first, first + len(content)) if first >= 0 and first == text.rfind(content) else None
-
-
-def _offset(reference: Mapping[str, object], field: str, where: str) -> int:
-    value = reference.get(field)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"{where}: {field} must be an integer, got {short(value)}")
-    return value

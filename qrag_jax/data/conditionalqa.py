@@ -18,7 +18,8 @@ from qrag_jax.data.fields import full_text, id_field, list_field, optional_text
 from qrag_jax.data.joined_text import join_pieces
 from qrag_jax.data.rows import one_line, read_rows, short
 from qrag_jax.data.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.types import Document, InputError, Span, UsageError
+from qrag_jax.data.textfile import usual_file
+from qrag_jax.types import Document, InputError, Span
 
 # Why a question is left out.
 NOT_ANSWERABLE = "not answerable"
@@ -51,7 +52,8 @@ def read_conditionalqa(
     or whose page or evidence is not there are left out and counted.
 
     Args:
-        path: folder with `documents.json` or, without it, `evidence_pool.jsonl`, and the questions; each also as .gz.
+        path: folder with `documents.json` or, without it, `evidence_pool.jsonl`, and the questions, each also as .gz;
+            or the file of pages, with that of questions beside it.
         name: of the task.
         split: not used: the data has units of its own.
         questions: file of the questions, without .json: "dev" or "train".
@@ -60,9 +62,10 @@ def read_conditionalqa(
         UsageError: a file is missing.
         InputError: a broken row (place and field named), or no question left.
     """
-    pages = {page.document.id: page for page in _pages(path)}
+    file = usual_file(path, _PAGE_FILES, _PAGES)
+    pages = {page.document.id: page for page in _pages(file)}
     left_out: Counter[str] = Counter()
-    asked = list(_questions(_there(path, (f"{questions}.json",)), pages, left_out))
+    asked = list(_questions(usual_file(file.parent, (f"{questions}.json",), _QUESTIONS), pages, left_out))
     if not asked:
         raise InputError(f"{path}: no question of {questions}.json can be asked: {dict(left_out)}")
     documents = tuple(page.document for page in pages.values())
@@ -70,9 +73,9 @@ def read_conditionalqa(
     return StudyTask(name, "evidence", documents, tuple(asked), units, dict(left_out))
 
 
-def _pages(folder: Path) -> Iterator[_Page]:
+def _pages(path: Path) -> Iterator[_Page]:
     seen: set[str] = set()
-    for where, _, row in read_rows(_there(folder, _PAGE_FILES), _PAGES):
+    for where, _, row in read_rows(path, _PAGES):
         url = full_text(row.get("url"), "url", where)
         if url in seen:
             raise InputError(f"{where}: url {url} was there before: each page once")
@@ -151,12 +154,3 @@ def _answers(row: Mapping[str, object], where: str) -> tuple[str, ...]:
         if item[0].strip():
             answers.append(item[0])
     return tuple(answers)
-
-
-def _there(folder: Path, names: Sequence[str]) -> Path:
-    """The first of these files that is in the folder, plain or as .gz."""
-    for name in names:
-        for file in (folder / name, folder / f"{name}.gz"):
-            if file.is_file():
-                return file
-    raise UsageError(f"{folder}: has no {' or '.join(names)}, also as .gz; name a folder of ConditionalQA")

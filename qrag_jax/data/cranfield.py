@@ -11,10 +11,9 @@ from pathlib import Path
 
 from qrag_jax.chunking.groups import SplitSentences
 from qrag_jax.chunking.sentences import split_sentences
-from qrag_jax.data.packed import plain_or_gz
 from qrag_jax.data.rows import one_line, short
 from qrag_jax.data.study_task import StudyQuestion, StudyTask
-from qrag_jax.data.textfile import numbered_lines, read_text_file
+from qrag_jax.data.textfile import numbered_lines, plain_or_gz, read_text_file
 from qrag_jax.types import Document, InputError
 
 NO_RELEVANT = "no relevant document with a text"

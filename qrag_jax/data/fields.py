@@ -1,24 +1,39 @@
-"""Fields of a row that must be an id, a text that is not blank, or one or more texts; errors name place and field."""
-
-import re
-from urllib.parse import quote
+"""Fields of a row that must be an id, a whole number, a text or a list; errors name place and field."""
 
 from qrag_jax.chunking.spans import readable
-from qrag_jax.data.rows import short
+from qrag_jax.data.rows import short, text_field
 from qrag_jax.types import InputError
-
-_BLANK = re.compile(r"\s")
 
 
 def id_field(value: object, field: str, where: str) -> str:
-    """A text or an integer as an id without white space: a blank becomes `%20`, as in an address.
+    """A text or an integer as an id, as it is written; lone surrogates become U+FFFD.
 
     Raises:
         InputError: it is something else, or blank.
     """
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
         raise InputError(f"{where}: {field} must be a text or an integer, got {short(value)}")
-    return _BLANK.sub(lambda match: quote(match[0]), readable(str(value)))
+    return readable(str(value))
+
+
+def int_field(value: object, field: str, where: str) -> int:
+    """A whole number.
+
+    Raises:
+        InputError: it is something else; true and false are no numbers.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"{where}: {field} must be an integer, got {short(value)}")
+    return value
+
+
+def any_text(value: object, field: str, where: str) -> str:
+    """A text that must be there but may be blank; lone surrogates become U+FFFD.
+
+    Raises:
+        InputError: it is something else.
+    """
+    return readable(text_field(value, field, where))
 
 
 def full_text(value: object, field: str, where: str) -> str:

@@ -2,14 +2,16 @@
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from qrag_jax.data.fields import full_text
-from qrag_jax.data.places import find_text
+from qrag_jax.data.file_spans import SPAN_FIELDS, item_spans, meant_spans
+from qrag_jax.data.places import search
 from qrag_jax.data.rows import short
 from qrag_jax.data.study_task import Evidence
-from qrag_jax.types import InputError, Span
+from qrag_jax.types import InputError
 
 # Why a question is left out.
 NO_FILE = "names a file that is not in the corpus"
@@ -17,12 +19,14 @@ SEVERAL_FILES = "names a file that several files could be"
 NO_PLACE = "evidence text not found"
 SEVERAL_PLACES = "evidence text stands in several places"
 
+FILE_FIELDS = ("file", "document", "path", "filename", "file_name", "doc", "doc_id", "document_id", "source")
+
 _SHOWN = 3  # places or files in a message
 _UP = re.compile(r"^(\.\./|/)+")  # of a path that is given from elsewhere
-_FILE_FIELDS = ("file", "document", "path")
+_FIELDS = (*FILE_FIELDS, *SPAN_FIELDS, "text")
 _ITEM = (
-    '{"file": str, "start": int, "end": int}, {"file": str, "spans": [[start, end], ...]}, {"file": str, "text": str} '
-    "or a text"
+    '{"file": str, "start": int, "end": int}, {"file": str, "spans": [[start, end], ...]}, {"file": str, "text": str}, '
+    "a text, or [start, end] where the file is known"
 )
 
 
@@ -55,11 +59,14 @@ def locate(item: object, corpus: Corpus, default: str | None, field: str, where:
         InputError: it has not this form, offsets lie outside their file, or its text does not stand there.
         NotFound: no file has that name or text, or several do.
     """
-    item = {"text": item} if isinstance(item, str) else {"spans": [item]} if isinstance(item, list) else item
+    item = {"text": item} if isinstance(item, str) else {"span": item} if isinstance(item, list) else item
     if not isinstance(item, Mapping):
         raise InputError(f"{where}: {field} must be {_ITEM}, got {short(item)}")
     text = None if item.get("text") is None else full_text(item["text"], f"{field}.text", where)
-    spans = list(_spans(item, field, where))
+    spans = list(item_spans(item, field, where))
+    unknown = [key for key in item if key not in _FIELDS]
+    if spans and unknown:  # it may say in which file they are
+        raise InputError(f"{where}: {field} has an unknown field {short(unknown[0])}; known are {', '.join(_FIELDS)}")
     name = named_file(item, f"{where}: {field}")
     file = default if name is None else find_file(name, corpus, field)
     if text is None and not spans:
@@ -69,17 +76,17 @@ def locate(item: object, corpus: Corpus, default: str | None, field: str, where:
     if file is None or not spans:
         yield _find(text or "", corpus.texts if file is None else {file: corpus.texts[file]}, field)
         return
-    _check_spans(spans, text, file, corpus.texts[file], f"{where}: {field}")
-    yield from (Evidence(file, start, end) for start, end in spans)
+    meant = meant_spans(spans, text, file, corpus.texts[file], f"{where}: {field}")
+    yield from (Evidence(file, start, end) for start, end in meant)
 
 
-def named_file(item: Mapping[str, object], where: str) -> str | None:
-    """What an object names as its file, under any of three names; None if nothing.
+def named_file(item: Mapping[str, object], where: str, fields: Sequence[str] = FILE_FIELDS) -> str | None:
+    """What an object names as its file, in the first of these fields that it has; None if nothing.
 
     Raises:
         InputError: it is no text.
     """
-    for field in _FILE_FIELDS:
+    for field in fields:
         if item.get(field) is not None:
             return full_text(item[field], field, where)
     return None
@@ -89,21 +96,26 @@ def find_file(name: str, corpus: Corpus, field: str) -> str:
     """The file that a name means: its path below the folder, else the only one that it could mean.
 
     Tried in turn: the same path; with (the end of) the folder's own path before it; the end of one path only; then the
-    same without the ending of the file.
+    same without the ending of the file. Accents may be written in either Unicode form.
 
     Raises:
         NotFound: there is no such file, or several; `field` is where it was named.
     """
-    wanted = _UP.sub("", posixpath.normpath(name.strip().replace("\\", "/")))
+    wanted = _UP.sub("", posixpath.normpath(_composed(name.strip().replace("\\", "/"))))
+    folder = _composed(corpus.folder)
     for with_ending in (True, False):
-        paths = {file: file if with_ending else posixpath.splitext(file)[0] for file in corpus.texts}
+        paths = {file: _composed(file if with_ending else posixpath.splitext(file)[0]) for file in corpus.texts}
         for rule in (_is_same, _is_below_folder, _is_end):
-            found = [file for file, path in paths.items() if rule(path, wanted, corpus.folder)]
+            found = [file for file, path in paths.items() if rule(path, wanted, folder)]
             if len(found) > 1:
                 raise NotFound(SEVERAL_FILES, f"{field} {short(name)}: {', '.join(found[:_SHOWN])}")
             if found:
                 return found[0]
     raise NotFound(NO_FILE, f"{field} {short(name)}")
+
+
+def _composed(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
 
 
 def _is_same(path: str, wanted: str, folder: str) -> bool:
@@ -120,43 +132,11 @@ def _is_end(path: str, wanted: str, folder: str) -> bool:
 
 
 def _find(text: str, texts: Mapping[str, str], field: str) -> Evidence:
-    """The only place of a text in the files: exactly, else with other white space (`places.find_text`)."""
-    found = [Evidence(file, *span) for file, content in texts.items() for span in find_text(content, text)]
+    """The only place of a text in the files."""
+    found = [Evidence(file, *span) for file, span in search(text, texts)]
     if not found:
         raise NotFound(NO_PLACE, f"{field} {short(text)}")
     if len(found) > 1:
         places = ", ".join(f"{piece.document_id} at {piece.start}" for piece in found[:_SHOWN])
         raise NotFound(SEVERAL_PLACES, f"{field} {short(text)}: {places}")
     return found[0]
-
-
-def _spans(item: Mapping[str, object], field: str, where: str) -> Iterator[Span]:
-    """Offsets of `start` and `end`, and of `spans`."""
-    pairs: list[object] = []
-    if item.get("start") is not None or item.get("end") is not None:
-        pairs.append([item.get("start"), item.get("end")])
-    spans = item.get("spans")
-    if spans is not None and not isinstance(spans, list):
-        raise InputError(f"{where}: {field}.spans must be a list of [start, end], got {short(spans)}")
-    for pair in pairs + (spans or []):
-        match pair:
-            case [int() as start, int() as end] if not isinstance(start, bool) and not isinstance(end, bool):
-                yield start, end
-            case _:
-                raise InputError(f"{where}: {field}: start and end must be whole numbers, got {short(pair)}")
-
-
-def _check_spans(spans: list[Span], text: str | None, file: str, content: str, where: str) -> None:
-    for start, end in spans:
-        if not 0 <= start < end <= len(content):
-            raise InputError(f"{where}: [{start}, {end}) is not inside {file}, which has {len(content)} characters")
-        if not content[start:end].strip():
-            raise InputError(
-                f"{where}: [{start}, {end}) of {file} is blank; count characters from 0, `end` is after it"
-            )
-    there = " ".join(" ".join(content[start:end] for start, end in spans).split())
-    if text is not None and there != " ".join(text.split()):
-        raise InputError(
-            f"{where}: at {spans} {file} has {short(there)}, not {short(text)}; offsets count characters (not bytes) "
-            "of the file as it is, line ends of two characters too"
-        )

@@ -2,12 +2,19 @@
 
     {"question": "...", "evidence": [{"file": "a.md", "start": 10, "end": 90}, {"file": "b.md", "text": "..."}, "..."]}
 
-Evidence is a list or a single item. An item names a file (`file`, `document` or `path`) with character offsets (`start`
-and `end`, or `spans`: [[start, end], ...]) or with a `text` that stands in it once; a text without a file, alone or in
-an object, is looked for in all files. The file may also be named once for the line, or be the only one of the folder;
-then [start, end] is enough. Offsets count characters from 0, `end` is after the last one. Optional: `id`, `answer` or
-`answers`. Where no line has evidence, each says with `relevant`: ["a.md", ...] which files answer it, and files are
-counted instead of sentences.
+Evidence is a list or a single item. An item names a file (`file`; also `document`, `path`, `filename`, `doc_id`,
+`source`) with character offsets (`start` and `end`, `span`: [start, end], or `spans`, a list of them) or with a `text`
+that stands in it once; a text without a file, alone or in an object, is looked for in all files. `file` may also stand
+once beside the question, or the folder have one file only; then [start, end] is enough, or offsets beside the question.
+Optional: `id`, `answer` or `answers`. Where no line has evidence, each says with `relevant`: ["a.md", ...] which files
+answer it, and files are counted instead of sentences.
+
+Offsets count characters from 0, `end` is after the last one. The line end of Windows counts two and a byte order mark
+none: in Python those of `open(file, encoding="utf-8-sig", newline="").read()`. With a `text` beside them, offsets that
+count each line end as one are understood, and if these do not fit either, the text's only place in the file is taken.
+
+A text is looked for exactly; if no file has it so, with other white space; if none has it so either, by its letters and
+digits only (other quotation marks, dashes, accents, case).
 
 Files are named relative to the folder; what is natural is understood too: `./a.md`, back slashes, the folder's own name
 before it, the last parts of a path or a name without its ending where only one file has it.
@@ -21,49 +28,56 @@ from pathlib import Path
 from qrag_jax.chunking.groups import SplitSentences
 from qrag_jax.chunking.sentences import split_sentences
 from qrag_jax.data.fields import full_text, id_field, optional_text
-from qrag_jax.data.file_evidence import Corpus, NotFound, find_file, locate, named_file
+from qrag_jax.data.file_evidence import FILE_FIELDS, Corpus, NotFound, find_file, locate, named_file
+from qrag_jax.data.file_spans import SPAN_FIELDS, is_pair
 from qrag_jax.data.files import read_files
 from qrag_jax.data.rows import read_rows
 from qrag_jax.data.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.types import InputError
+from qrag_jax.types import Document, InputError
 
 NO_EVIDENCE = "no evidence"  # why a question is left out, beside the reasons of `file_evidence.py`
+BLANK_FILES = "blank files"  # left out too
 
 _EXPECTED = 'lines {"question": str, "evidence": [...] or "relevant": [file, ...]}, optional "id", "answer", "answers"'
-_EVIDENCE = ("evidence", "spans", "start")  # fields of a line that say where in a file
+_EVIDENCE = ("evidence", "span", "spans", "start")  # fields of a line that say where in a file
+_FILE = ("file", "document", "path", "filename", "file_name")  # of a line; a question's `source` may be anything
 _NAMED = 3  # problems in an error message
 
 
-def read_file_questions(corpus: Path, questions: Path, name: str, split: SplitSentences = split_sentences) -> StudyTask:
+def read_file_questions(
+    corpus: Path, questions: Path, name: str, split: SplitSentences = split_sentences, encoding: str = "utf-8"
+) -> StudyTask:
     """The task of a user's files and questions; see `read_with_problems`, which also says what was left out where."""
-    return read_with_problems(corpus, questions, name, split)[0]
+    return read_with_problems(corpus, questions, name, split, encoding)[0]
 
 
 def read_with_problems(
-    corpus: Path, questions: Path, name: str, split: SplitSentences = split_sentences
+    corpus: Path, questions: Path, name: str, split: SplitSentences = split_sentences, encoding: str = "utf-8"
 ) -> tuple[StudyTask, tuple[str, ...]]:
     """Reads .txt and .md files of a folder and the questions over them; the module says how a line looks.
 
     The id of a document is its path below the folder. A question whose evidence cannot be found, or is found in several
-    places, is left out and counted by reason, and so is one without evidence where others have some.
+    places, is left out and counted by reason, and so is one without evidence where others have some. Blank files of a
+    folder are left out and counted too.
 
     Args:
         corpus: folder, or one file.
         questions: .jsonl, or .json with one list; also as .gz.
         name: of the task.
         split: finds the sentences in which evidence is counted.
+        encoding: of the text files, by any name that Python knows; questions are UTF-8.
 
     Returns:
-        The task, of kind "evidence" if any line has evidence, else "documents"; and for each question that was left out
-        a line `FILE:LINE: what is wrong`.
+        The task, of kind "evidence" if any line has evidence, else "documents"; and for each blank file and each
+        question that was left out a line `FILE: blank file` or `FILE:LINE: what is wrong`.
 
     Raises:
-        UsageError: no such file or folder, or no text file in it.
-        InputError: a line that is not such an object (place and field named), offsets outside their file, or no
-            question left.
+        UsageError: no such file or folder, no text file in it, or an unknown encoding.
+        InputError: a text file of another encoding, a line that is not such an object (place and field named), offsets
+            outside their file, or no question left.
     """
     base = corpus if corpus.is_dir() else corpus.parent
-    documents = tuple(replace(one, id=Path(one.id).relative_to(base).as_posix()) for one in read_files(corpus))
+    documents, blank = _read_corpus(corpus, base, encoding)
     known = Corpus({document.id: document.text for document in documents}, base.absolute().as_posix())
     asked: dict[str, tuple[str, StudyQuestion]] = {}  # by id
     problems: list[tuple[str, NotFound]] = []
@@ -81,20 +95,27 @@ def read_with_problems(
     for where, question in asked.values():
         if kind == "evidence" and not question.evidence:
             problems.append((where, NotFound(NO_EVIDENCE, "this line names files only, others say where in them")))
-    told = tuple(f"{where}: {problem}" for where, problem in problems)
+    told = (*blank, *(f"{where}: {problem}" for where, problem in problems))
     kept = tuple(question for _, question in asked.values() if question.evidence or kind == "documents")
     if not kept:
-        raise InputError(f"{questions}: none of {len(told)} questions can be asked: {'; '.join(told[:_NAMED])}")
+        raise InputError(f"{questions}: none of {len(problems)} questions can be asked: {'; '.join(told[:_NAMED])}")
     sentences = {document.id: split(document.text) for document in documents} if kind == "evidence" else {}
-    left_out = Counter(problem.reason for _, problem in problems)
+    left_out = Counter([problem.reason for _, problem in problems] + [BLANK_FILES] * len(blank))
     return StudyTask(name, kind, documents, kept, sentences, dict(left_out)), told
+
+
+def _read_corpus(corpus: Path, base: Path, encoding: str) -> tuple[tuple[Document, ...], tuple[str, ...]]:
+    """Documents by their path below `base`, and a line for each blank file, of which a folder may have some."""
+    found = read_files(corpus, encoding, keep_blank=corpus.is_dir())
+    documents = (replace(one, id=Path(one.id).relative_to(base).as_posix()) for one in found if one.text.strip())
+    return tuple(documents), tuple(f"{one.id}: blank file" for one in found if not one.text.strip())
 
 
 def _question(row: Mapping[str, object], corpus: Corpus, default: str, where: str) -> StudyQuestion:
     text = full_text(row.get("question"), "question", where)
     name = id_field(default if row.get("id") is None else row["id"], "id", where)
     answers = tuple(_answers(row, where))
-    name_of_file = named_file(row, where)
+    name_of_file = named_file(row, where, _FILE)
     if name_of_file is None and not any(field in row for field in (*_EVIDENCE, "relevant")):
         raise InputError(f"{where}: neither evidence nor relevant; expected {_EXPECTED}")
     only = next(iter(corpus.texts)) if len(corpus.texts) == 1 else None
@@ -110,12 +131,13 @@ def _question(row: Mapping[str, object], corpus: Corpus, default: str, where: st
 
 
 def _evidence(row: Mapping[str, object], corpus: Corpus, file: str | None, where: str) -> Iterator[Evidence]:
-    """Places of all items; a line may also be its own item, with `start` and `end` or `spans` beside the question."""
+    """Places of all items; a line may also be its own item, with offsets beside the question."""
     value = row.get("evidence")
-    if "evidence" not in row and _has_evidence(row):
-        value = {field: row.get(field) for field in ("spans", "start", "end")}
-    for index, item in enumerate(_several(value)):
-        yield from locate(item, corpus, file, f"evidence[{index}]" if isinstance(value, list) else "evidence", where)
+    if value is None and _has_evidence(row):
+        value = {field: row[field] for field in (*FILE_FIELDS, *SPAN_FIELDS) if field in row}
+    items = [value] if is_pair(value) else _several(value)
+    for index, item in enumerate(items):
+        yield from locate(item, corpus, file, f"evidence[{index}]" if items is value else "evidence", where)
 
 
 def _has_evidence(row: Mapping[str, object]) -> bool:

@@ -15,6 +15,8 @@ from qrag_jax.types import Document, InputError, Span, UsageError
 TEXT_SUFFIXES = (".txt", ".md")
 STDIN = "-"  # the path that stands for standard input, and its document id
 
+_WHERE_TO_NAME_IT = "--encoding of qrag chunk, `encoding` of a task of qrag study"
+_SAVE_OR_NAME = f"save it as UTF-8, or name its encoding ({_WHERE_TO_NAME_IT})"
 # Line ends as editors count them. `str.splitlines` also breaks at form feeds and U+2028, and lines would be off.
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _HEADING = re.compile(r"[ \t]{0,3}#{1,6}[ \t]+")
@@ -50,7 +52,9 @@ class FileChunk:
         return f"{self.document_id}:{self.line}"
 
 
-def read_files(paths: str | os.PathLike | Iterable[str | os.PathLike], encoding: str = "utf-8") -> list[Document]:
+def read_files(
+    paths: str | os.PathLike | Iterable[str | os.PathLike], encoding: str = "utf-8", *, keep_blank: bool = False
+) -> list[Document]:
     """Read text files; the id of a document is its path.
 
     A folder gives its .txt and .md files, those of its subfolders included, sorted by path; what starts with a dot is
@@ -61,10 +65,11 @@ def read_files(paths: str | os.PathLike | Iterable[str | os.PathLike], encoding:
     Args:
         paths: files and folders.
         encoding: of all of them, by any name that Python knows ("latin-1", "cp1252", "utf-16", "gb18030").
+        keep_blank: files with nothing but white space are documents too, and not refused.
 
     Raises:
         UsageError: no path given, a path that does not exist, no text file found, or an unknown encoding.
-        InputError: a file that is empty, not in that encoding (file and byte named), not text, or not readable.
+        InputError: a file that is blank, not in that encoding (file and byte named), not text, or not readable.
     """
     _check_encoding(encoding)
     if isinstance(paths, (str, os.PathLike)):
@@ -80,7 +85,7 @@ def read_files(paths: str | os.PathLike | Iterable[str | os.PathLike], encoding:
                 seen.add(real)
                 raw = _read_stdin() if path == STDIN else _read_bytes(Path(file))
                 name = f"./{file}" if str(file) == STDIN and path != STDIN else str(file)
-                documents.append(_document(name, raw, encoding))
+                documents.append(_document(name, raw, encoding, keep_blank))
     if not documents:
         where = ", ".join(searched) or "no path given"
         raise UsageError(f"no .txt or .md file found ({where}); name a text file or a folder that has some")
@@ -166,7 +171,7 @@ def _check_encoding(encoding: str) -> None:
         ) from error
 
 
-def _document(name: str, raw: bytes, encoding: str) -> Document:
+def _document(name: str, raw: bytes, encoding: str, keep_blank: bool) -> Document:
     """The document of a file's bytes; see `read_files`."""
     try:
         text = raw.decode(encoding)
@@ -174,20 +179,18 @@ def _document(name: str, raw: bytes, encoding: str) -> Document:
         place = f"at byte {getattr(error, 'start', 0)}"
         if not _is_utf8(encoding):
             raise InputError(
-                f"{name}: not {encoding} {place}; give the encoding that it was saved in (--encoding), or leave it out "
-                "if it is not a text"
+                f"{name}: not {encoding} {place}; give the encoding that it was saved in ({_WHERE_TO_NAME_IT}), or "
+                "leave it out if it is not a text"
             ) from error
         hint = "it looks like UTF-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "it may be Latin-1, or not a text"
-        raise InputError(
-            f"{name}: not UTF-8 {place} ({hint}); save it as UTF-8, or name its encoding (--encoding of qrag chunk)"
-        ) from error
+        raise InputError(f"{name}: not UTF-8 {place} ({hint}); {_SAVE_OR_NAME}") from error
     if "\0" in text:
         hint = "this is not a text file, leave it out"
         if _is_utf8(encoding) and _looks_like_utf16(raw):
-            hint = "it looks like UTF-16: save it as UTF-8, or name its encoding (--encoding of qrag chunk)"
+            hint = f"it looks like UTF-16: {_SAVE_OR_NAME}"
         raise InputError(f"{name}: zero byte at byte {_zero(raw, encoding)}; {hint}")
     text = text.removeprefix("\ufeff")  # the byte order mark that Windows editors write
-    if not text.strip():
+    if not text.strip() and not keep_blank:
         raise InputError(f"{name}: empty document; leave this file out")
     return Document(id=name, text=text, metadata={"path": name})
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from qrag_jax.chunking.groups import SplitSentences
 from qrag_jax.chunking.sentences import split_sentences
 from qrag_jax.chunking.spans import cut_text, strip_span
-from qrag_jax.data.fields import full_text, id_field, list_field, optional_text
+from qrag_jax.data.fields import full_text, id_field, int_field, list_field, optional_text
 from qrag_jax.data.joined_text import join_pieces
-from qrag_jax.data.packed import plain_or_gz
 from qrag_jax.data.places import find_letters
 from qrag_jax.data.rows import one_line, short
 from qrag_jax.data.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.data.textfile import read_json_lines
+from qrag_jax.data.textfile import plain_or_gz, read_json_lines
 from qrag_jax.types import Document, InputError, Span
 
 # Why a question is left out.
@@ -120,15 +119,13 @@ def _question(
 
 def _place(item: Mapping[str, object], filing: _Filing, where: str) -> tuple[Span, bool]:
     """Where the passage is, and whether it was found; else the whole page."""
-    number = item.get("evidence_page_num")
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise InputError(f"{where}: evidence_page_num must be a page from 0, got {short(number)}")
+    number = int_field(item.get("evidence_page_num"), "evidence_page_num", where)
     text = full_text(item.get("evidence_text"), "evidence_text", where)
     start, end = filing.pages[number] if 0 <= number < len(filing.pages) else (0, 0)
     if start == end:
         raise _NotPosed(NO_PAGE)
     found = find_letters(filing.text[start:end], text)
-    return ((start, end), False) if found is None else ((start + found[0], start + found[1]), True)
+    return ((start + found[0][0], start + found[0][1]), True) if found else ((start, end), False)
 
 
 def _units(filing: _Filing, split: SplitSentences) -> Iterator[Span]:

@@ -1,10 +1,8 @@
-"""What the readers of the study's data sets share: one text from many pieces, and the usual file of a folder."""
+"""One text from many pieces, with the place of each."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from qrag_jax.data.packed import plain_or_gz
-from qrag_jax.types import InputError, Span, UsageError
+from qrag_jax.types import InputError, Span
 
 
 def join_pieces(pieces: Sequence[str], gaps: Sequence[str] | str = " ") -> tuple[str, tuple[Span, ...]]:
@@ -36,15 +34,3 @@ def join_pieces(pieces: Sequence[str], gaps: Sequence[str] | str = " ") -> tuple
         parts += [gap, stripped]
         spans.append((start, end))
     return "".join(parts), tuple(spans)
-
-
-def find_file(path: Path, names: Sequence[str], what: str) -> Path:
-    """`path` if it is a file, else the first of the usual `names` that the folder `path` holds, plain or as .gz.
-
-    Raises:
-        UsageError: neither; names what was looked for, and `what` says which data is expected.
-    """
-    for candidate in (path, *(plain_or_gz(path / name) for name in names)):
-        if candidate.is_file():
-            return candidate
-    raise UsageError(f"{path}: neither a file nor a folder with {' or '.join(names)} (or .gz of it); expected {what}")

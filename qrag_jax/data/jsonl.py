@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from qrag_jax.data.rows import short
 from qrag_jax.data.textfile import read_json_lines
 from qrag_jax.types import Example, InputError
 
@@ -34,19 +35,19 @@ def read_examples(path: str | Path) -> list[Example]:
 def _example(row: Mapping[str, object], where: str, default_id: str) -> Example:
     chunks = row.get("chunks")
     if not isinstance(chunks, list) or not chunks:
-        raise InputError(f"{where}: chunks must be a list of texts, at least one; got {_short(chunks)}")
+        raise InputError(f"{where}: chunks must be a list of texts, at least one; got {short(chunks)}")
     for index, chunk in enumerate(chunks):
         if not isinstance(chunk, str) or not chunk.strip():
-            raise InputError(f"{where}: chunks[{index}] must be a text that is not empty, got {_short(chunk)}")
+            raise InputError(f"{where}: chunks[{index}] must be a text that is not empty, got {short(chunk)}")
     answer = row.get("answer")
     if answer is not None and not isinstance(answer, str):
-        raise InputError(f"{where}: answer must be a text, got {_short(answer)}")
+        raise InputError(f"{where}: answer must be a text, got {short(answer)}")
     query_id = row.get("id", default_id)
     if isinstance(query_id, bool) or not isinstance(query_id, str | int) or query_id == "":
-        raise InputError(f"{where}: id must be a text or an integer, got {_short(query_id)}")
+        raise InputError(f"{where}: id must be a text or an integer, got {short(query_id)}")
     question = row.get("question")
     if not isinstance(question, str) or not question.strip():
-        raise InputError(f"{where}: question must be a text that is not empty, got {_short(question)}")
+        raise InputError(f"{where}: question must be a text that is not empty, got {short(question)}")
     gold = _gold(row.get("gold"), len(chunks), where)
     return Example(str(query_id), question, tuple(chunks), gold, answer)
 
@@ -54,19 +55,14 @@ def _example(row: Mapping[str, object], where: str, default_id: str) -> Example:
 def _gold(value: object, num_chunks: int, where: str) -> tuple[int, ...]:
     """Sorted distinct indices."""
     if not isinstance(value, list) or not value:
-        raise InputError(f"{where}: gold must be a list of indices into chunks, at least one; got {_short(value)}")
+        raise InputError(f"{where}: gold must be a list of indices into chunks, at least one; got {short(value)}")
     for index in value:
         if isinstance(index, bool) or not isinstance(index, int):
-            raise InputError(f"{where}: gold must hold integers, got {_short(index)}")
+            raise InputError(f"{where}: gold must hold integers, got {short(index)}")
         if not 0 <= index < num_chunks:
             raise InputError(
                 f"{where}: gold chunk {index} does not exist; chunks has {num_chunks} (indices 0..{num_chunks - 1})"
             )
     if len(set(value)) != len(value):
-        raise InputError(f"{where}: gold names a chunk twice: {_short(value)}")
+        raise InputError(f"{where}: gold names a chunk twice: {short(value)}")
     return tuple(sorted(value))
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

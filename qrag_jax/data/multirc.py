@@ -13,12 +13,11 @@ from pathlib import Path
 
 from qrag_jax.chunking.groups import SplitSentences
 from qrag_jax.chunking.sentences import split_sentences
-from qrag_jax.chunking.spans import readable
-from qrag_jax.data.fields import full_text, id_field
-from qrag_jax.data.joined_text import find_file, join_pieces
-from qrag_jax.data.rows import entries, short, text_field
+from qrag_jax.data.fields import any_text, full_text, id_field, int_field
+from qrag_jax.data.joined_text import join_pieces
+from qrag_jax.data.rows import entries, short
 from qrag_jax.data.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.data.textfile import read_json_lines
+from qrag_jax.data.textfile import read_json_lines, usual_file
 from qrag_jax.types import Document, InputError, Span
 
 # Why a question is left out.
@@ -51,7 +50,7 @@ def read_multirc(path: Path, name: str, split: SplitSentences = split_sentences)
     sentences: dict[str, Sequence[Span]] = {}
     questions: list[StudyQuestion] = []
     left_out: Counter[str] = Counter()
-    for where, row in read_json_lines(find_file(path, _NAMES, _WHAT), _WHAT):
+    for where, row in read_json_lines(usual_file(path, _NAMES, _WHAT), _WHAT):
         doc_id = id_field(row.get("doc_id"), "doc_id", where)
         if doc_id in documents:
             raise InputError(f"{where}: doc_id {doc_id!r} was used before: ids must be distinct")
@@ -78,7 +77,7 @@ def _question(
     entry: Mapping[str, object], where: str, name: str, doc_id: str, sentences: Sequence[Span]
 ) -> StudyQuestion | str:
     """The question, or the reason why it is left out."""
-    question = readable(text_field(entry.get("question"), "question", where))
+    question = any_text(entry.get("question"), "question", where)
     numbers = _numbers(entry.get("evidence_sets"), where)
     if not question.strip():
         return EMPTY_QUESTION
@@ -94,8 +93,4 @@ def _numbers(sets: object, where: str) -> list[int]:
     """Distinct sentence numbers of all sets, increasing."""
     if not isinstance(sets, list) or not all(isinstance(numbers, list) for numbers in sets):
         raise InputError(f"{where}: evidence_sets must be a list of lists of sentence numbers, got {short(sets)}")
-    every = [number for numbers in sets for number in numbers]
-    for number in every:
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise InputError(f"{where}: evidence_sets must hold integers, got {short(number)}")
-    return sorted(set(every))
+    return sorted({int_field(number, "a number in evidence_sets", where) for numbers in sets for number in numbers})

@@ -21,12 +21,11 @@ from pathlib import Path
 
 from qrag_jax.chunking.groups import SplitSentences
 from qrag_jax.chunking.sentences import split_sentences
-from qrag_jax.chunking.spans import readable
-from qrag_jax.data.fields import full_text, id_field, optional_text
-from qrag_jax.data.joined_text import find_file, join_pieces
+from qrag_jax.data.fields import any_text, full_text, id_field, optional_text
+from qrag_jax.data.joined_text import join_pieces
 from qrag_jax.data.rows import entries, one_line, short, text_field
 from qrag_jax.data.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.data.textfile import read_json_lines
+from qrag_jax.data.textfile import read_json_lines, usual_file
 from qrag_jax.types import Document, InputError, Span
 
 # Why a citance is left out.
@@ -85,8 +84,8 @@ def read_scisumm(path: Path, name: str, split: SplitSentences = split_sentences)
             starts with `file:line` and names the field.
     """
     del split
-    file = find_file(path, _PAPER_NAMES, _PAPERS)
-    citances = find_file(file.parent, _CITANCE_NAMES, _CITANCES)
+    file = usual_file(path, _PAPER_NAMES, _PAPERS)
+    citances = usual_file(file.parent, _CITANCE_NAMES, _CITANCES)
     papers: dict[str, _Paper] = {}
     for where, row in read_json_lines(file, _PAPERS):
         paper = _read_paper(row, where)
@@ -149,7 +148,7 @@ def _section_pieces(section: Mapping[str, object], where: str) -> list[_Piece]:
 def _question(row: Mapping[str, object], where: str, number: int, papers: Mapping[str, _Paper]) -> StudyQuestion | str:
     """The question, or the reason why the citance is left out."""
     ref = id_field(row.get("ref"), "ref", where)
-    question = readable(text_field(row.get("citance"), "citance", where))
+    question = any_text(row.get("citance"), "citance", where)
     sids, valid = row.get("ref_sids"), row.get("sids_valid", True)
     if not isinstance(sids, list) or not all(isinstance(sid, str) for sid in sids):
         raise InputError(f"{where}: ref_sids must be a list of texts, got {short(sids)}")

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from qrag_jax.chunking.groups import SplitSentences
 from qrag_jax.chunking.sentences import split_sentences
-from qrag_jax.chunking.spans import readable, strip_span
-from qrag_jax.data.fields import full_text, id_field
-from qrag_jax.data.joined_text import find_file, join_pieces
-from qrag_jax.data.rows import entries, short, text_field
+from qrag_jax.chunking.spans import strip_span
+from qrag_jax.data.fields import any_text, full_text, id_field, int_field
+from qrag_jax.data.joined_text import join_pieces
+from qrag_jax.data.rows import entries
 from qrag_jax.data.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.data.textfile import read_json_lines, read_text_file
+from qrag_jax.data.textfile import read_json_lines, read_text_file, usual_file
 from qrag_jax.types import Document, InputError, Span
 
 # Why a question is left out.
@@ -65,7 +65,7 @@ def read_squad(path: Path, name: str, split: SplitSentences = split_sentences) -
     sentences: dict[str, Sequence[Span]] = {}
     questions: dict[str, StudyQuestion] = {}
     left_out: Counter[str] = Counter()
-    for where, article in _articles(find_file(path, _NAMES, _WHAT)):
+    for where, article in _articles(usual_file(path, _NAMES, _WHAT)):
         document, rows = _join_article(article, where)
         if document.id in documents:
             raise InputError(f"{where}: title {document.id!r} was used before: titles must be distinct, they are ids")
@@ -120,7 +120,7 @@ def _join_article(article: Mapping[str, object], where: str) -> tuple[Document, 
 def _question(row: _Row, title: str, sentences: Sequence[Span]) -> StudyQuestion | str:
     """The question, or the reason why it is left out."""
     name = id_field(row.fields.get("id"), "id", row.where)
-    question = readable(text_field(row.fields.get("question"), "question", row.where))
+    question = any_text(row.fields.get("question"), "question", row.where)
     answers = entries(row.fields, "answers", (), row.where)
     if not question.strip():
         return EMPTY_QUESTION
@@ -139,10 +139,8 @@ def _question(row: _Row, title: str, sentences: Sequence[Span]) -> StudyQuestion
 
 def _answer_span(answer: Mapping[str, object], where: str, context: str) -> Span | None:
     """Characters of the context without blank ends; None where the text is not there."""
-    text = readable(text_field(answer.get("text"), "text", where))
-    start = answer.get("answer_start")
-    if isinstance(start, bool) or not isinstance(start, int):
-        raise InputError(f"{where}: answer_start must be an integer, got {short(start)}")
+    text = any_text(answer.get("text"), "text", where)
+    start = int_field(answer.get("answer_start"), "answer_start", where)
     if start < 0 or not context.startswith(text, start):
         return None
     return strip_span(context, start, start + len(text))

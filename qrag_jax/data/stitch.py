@@ -9,7 +9,7 @@ from qrag_jax.chunking.groups import SplitSentences
 from qrag_jax.data.study_task import Evidence, StudyQuestion, StudyTask
 from qrag_jax.types import Document, Span, UsageError
 
-_GAP = "\n\n"  # a blank line ends a sentence, whatever stands before it
+_GAP = " "  # as between two sentences: a blank line would show chunkers that read layout where the seams are
 
 
 def named_rng(seed: int, *names: str) -> np.random.Generator:
@@ -19,7 +19,7 @@ def named_rng(seed: int, *names: str) -> np.random.Generator:
 
 
 def stitch(task: StudyTask, num_sentences: int, seed: int, split: SplitSentences) -> StudyTask:
-    """The task over joined documents: in random order, with a blank line between, until each has enough sentences.
+    """The task over joined documents: in random order, with a blank between, until each has enough sentences.
 
     A joined document is relevant if any of its parts is; evidence and sentences move along. Every document is a part of
     exactly one. What is left at the end is one too, however short. `metadata["parts"]` of a joined document holds

@@ -23,7 +23,7 @@ class StudyQuestion:
     """A question and its labels.
 
     Attributes:
-        id: distinct in its task; no blank in it.
+        id: distinct in its task, not empty.
         text: what is asked.
         relevant: ids of the documents that answer it, at least one, each once.
         evidence: the characters that answer it; empty where only documents are labelled.
@@ -48,7 +48,7 @@ class StudyTask:
         questions: in a fixed order.
         sentences: of "evidence", by document id: the units in which evidence is counted, ordered and disjoint. Those of
             the data set where it has its own, else those of our splitter.
-        left_out: reason -> how many questions (documents, where the reason says so) the data could not give.
+        left_out: reason -> how many questions the data could not give, or of what else the reason says that it counts.
     """
 
     name: str
@@ -84,8 +84,6 @@ def _check_distinct(task: str, what: str, names: Sequence[str]) -> None:
 
 def _check_question(task: StudyTask, question: StudyQuestion, texts: Mapping[str, str]) -> None:
     where = f"{task.name}: question {question.id}"
-    if any(letter.isspace() for letter in question.id):
-        raise InputError(f"{task.name}: question id {question.id!r}: has a blank, which run files cannot hold")
     if not question.text.strip():
         raise InputError(f"{where}: has no text")
     if not all(answer.strip() for answer in question.answers):

@@ -3,7 +3,7 @@
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from qrag_jax.types import InputError, UsageError
@@ -54,3 +54,21 @@ def read_json_lines(path: Path, what: str) -> Iterator[tuple[str, dict[str, obje
         yield where, row
     if not count:
         raise InputError(f"{path}: empty file; expected {what}")
+
+
+def plain_or_gz(path: Path) -> Path:
+    """The file with `.gz` behind its name where only that one exists, else the path itself."""
+    packed = path.with_name(f"{path.name}.gz")
+    return packed if packed.is_file() and not path.is_file() else path
+
+
+def usual_file(path: Path, names: Sequence[str], what: str) -> Path:
+    """`path` if it is a file, else the first of the usual `names` that the folder `path` holds, plain or as .gz.
+
+    Raises:
+        UsageError: neither; names what was looked for, and `what` says which data is expected.
+    """
+    for candidate in (path, *(plain_or_gz(path / name) for name in names)):
+        if candidate.is_file():
+            return candidate
+    raise UsageError(f"{path}: neither a file nor a folder with {' or '.join(names)} (or .gz of it); expected {what}")

@@ -1,16 +1,45 @@
-"""Which sentences the chunks that were found hold: recall, precision and F1 over evidence sentences."""
+"""Which sentences the chunks that were found hold: recall, precision and F1 over evidence sentences.
 
+What a splitter calls a sentence may be a table, a list or a program, longer than any chunk. So the units in which
+evidence is counted are sentences of at most 300 characters, and the parts of longer ones (`cut_long`): a chunk that
+holds the row of a table which answers has found something.
+"""
+
+import re
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from qrag_jax.chunking.spans import strip_span
 from qrag_jax.eval.document_scores import FoundScore, found_score
 from qrag_jax.eval.text_measure import TextMeasure, measure_words
 from qrag_jax.types import InputError, Span
 
+_MOST_CHARACTERS = 300  # of a unit: a chunk of 64 tokens has about as many, of dense text half
+_BLANK = re.compile(r"\s")
 Sentence = tuple[str, int]  # document id, number of the sentence in it
+
+
+def cut_long(text: str, sentences: Sequence[Span]) -> list[Span]:
+    """Sentences, those of more than 300 characters in parts of at most so many.
+
+    A part ends at the last line end that fits, else at the last white space, else after 300 characters.
+    """
+    units = []
+    for start, end in sentences:
+        while end - start > _MOST_CHARACTERS:
+            room = text[start : start + _MOST_CHARACTERS + 1]
+            blanks = [match.start() for match in _BLANK.finditer(room, 1)]
+            lines = [place for place in blanks if room[place] in "\r\n"]
+            cut = start + (lines or blanks or [_MOST_CHARACTERS])[-1]
+            units.append((start, cut))
+            after = strip_span(text, cut, end)
+            start, end = after or (end, end)
+        if start < end:
+            units.append((start, end))
+    return units
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,11 +97,11 @@ def evidence_scores(retrieved: Sequence[Set[Sentence]], gold: Set[Sentence], k: 
     """Evidence retrieval: a gold sentence counts once, a retrieved one each time it is retrieved.
 
         recall@k    = distinct gold sentences in the first k chunks / gold sentences
-        precision@k = distinct gold sentences in the first k chunks / sum over the first k chunks of their sentences
+        precision@k = distinct gold sentences in the first k chunks / sum over these of max(1, sentences of the chunk)
 
     A sentence that stands in two overlapping chunks is so read twice and counts twice in the denominator of the
-    precision, never in a numerator: overlap costs, and every measure stays in [0, 1]. Precision is 0 where the chunks
-    hold no sentence.
+    precision, never in a numerator: overlap costs, and every measure stays in [0, 1]. A chunk that holds no sentence,
+    being a small part of one, counts as one that is wrong: what is read is not free.
 
     Args:
         retrieved: sentences of each chunk that was found, best first.
@@ -87,7 +116,7 @@ def evidence_scores(retrieved: Sequence[Set[Sentence]], gold: Set[Sentence], k: 
     if not gold:
         raise InputError("gold is empty: a question without evidence has no recall; leave it out")
     right = {sentence for chunk in retrieved[:k] for sentence in gold & chunk}
-    return found_score(len(right), sum(len(chunk) for chunk in retrieved[:k]), len(gold))
+    return found_score(len(right), sum(max(1, len(chunk)) for chunk in retrieved[:k]), len(gold))
 
 
 def _held(spans: Sequence[Span], index: SentenceIndex) -> tuple[int, Float[np.ndarray, " m"]]:

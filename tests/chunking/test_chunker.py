@@ -26,7 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qrag_jax.chunking.breakpoints import BreakpointConfig, Threshold
-from qrag_jax.chunking.chunker import STRATEGIES, ChunkConfig, make_chunker
+from qrag_jax.chunking.chunker import EMBEDDING, STRATEGIES, ChunkConfig, make_chunker
 from qrag_jax.chunking.clusters import DbscanConfig, LinkageConfig, Noise
 from qrag_jax.chunking.fixed import FixedConfig
 from qrag_jax.chunking.headings import HeadingsConfig
@@ -201,7 +201,12 @@ def test_a_budget_in_words_of_one_token_gives_words():
         assert [text_of(document, chunk) for chunk in chunks] == text.split()
 
 
-@pytest.mark.parametrize("strategy", ["breakpoint", "linkage", "dbscan"])
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name not in EMBEDDING])
+def test_other_strategies_need_no_embedder(strategy):
+    assert make_chunker(ChunkConfig(strategy, max_tokens=9), count_words)(Document("d", "One. Two."))
+
+
+@pytest.mark.parametrize("strategy", EMBEDDING)
 def test_embedders_that_do_not_fit_are_refused(strategy):
     with pytest.raises(UsageError, match=f"strategy {strategy}: needs an embedder"):
         make_chunker(ChunkConfig(strategy), count_words)

@@ -1,8 +1,10 @@
 import json
+import os
 import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +13,18 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.cli import study as study_module
 from qrag_jax.cli import study_help
 from qrag_jax.cli.main import main, parse
-from qrag_jax.cli.study import Words, default_out, describe_task, split_words, study_config, task_name, warnings_once
+from qrag_jax.cli.study import (
+    Words,
+    check_out,
+    default_out,
+    describe_task,
+    split_words,
+    study_config,
+    task_name,
+    warnings_once,
+)
 from qrag_jax.data.study_task import StudyQuestion, StudyTask
+from qrag_jax.eval.study import tasks as tasks_module
 from qrag_jax.eval.study.defaults import DEFAULT_STRATEGIES
 from qrag_jax.eval.study.encoder import StudyEncoder
 from qrag_jax.models.embedder import EmbedCounts
@@ -145,14 +157,57 @@ def test_a_config_that_names_its_tasks(study, files):
     assert (files / "runs/study-mine/table.md").is_file()
 
 
-def test_questions_that_cannot_be_asked_are_named_with_their_line(study, files):
+def test_a_task_with_a_hyphen_can_be_changed(study, files):
+    (files / "mine.yaml").write_text(CONFIG + TASKS.replace("mine:", "my-task:"))
+    code, out, err = study("mine.yaml", "tasks.my-task.num_questions=2")
+    assert code == 0 and out.startswith("my-task (evidence): 2 questions"), err
+
+
+def test_a_file_name_that_is_not_utf8(study, files):
+    (files / "small.yaml").write_text(CONFIG)
+    (files / "notes" / os.fsdecode(b"caf\xe9.txt")).write_text("Rye is hardy.\n")
+    write_questions(files, [*QUESTIONS, {"question": "What is hardy?", "evidence": ["Rye is hardy."]}])
+    code, out, err = study(*LINE[1:], "small.yaml", "--out", "out")
+    assert code == 0 and out.startswith("notes (evidence): 4 questions, 3 documents"), err
+    lines = (files / "out/per_query.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(lines[3])["gold"][0]["document"] == "caf\udce9.txt"
+
+
+def test_results_are_not_written_among_the_documents(study, files):
+    (files / "notes/broken.txt").write_bytes(b"\xff")  # would be refused if anything was read
+    (files / "notes/questions.jsonl").write_text((files / "questions.jsonl").read_text())
+    (files / "link").symlink_to(files / "notes")
+    for argv in (
+        [*LINE[1:], "--out", "notes/out"],
+        [*LINE[1:], "--out", "link/a/../out"],
+        [*LINE[1:], "--out", str(files / "notes")],
+        ["--corpus", ".", "--questions", "questions.jsonl"],
+        ["--corpus", "link", "--questions", "questions.jsonl", "--out", "notes/out"],
+    ):
+        code, out, err = study(*argv)
+        assert (code, out) == (2, "") and re.match(r"qrag: error: --out \S+: inside the documents of \w+ ", err), err
+        assert "give --out a folder outside of it" in err
+    assert not (files / "runs").exists() and not (files / "notes/out").exists()
+
+
+def test_results_beside_the_documents_are_fine(files):
+    for corpus in ("notes", "notes/garden.md"):
+        config = study_config(Words(None, ()), corpus, "questions.jsonl")
+        for out in ("notes-out", "out", "runs/notes"):
+            check_out(Path(out), config)
+
+
+def test_questions_that_cannot_be_asked_are_named_with_their_line(study, files, monkeypatch):
+    read, calls = tasks_module.read_with_problems, []
+    monkeypatch.setattr(tasks_module, "read_with_problems", lambda *args: calls.append(args) or read(*args))
     (files / "small.yaml").write_text(CONFIG)
     bad = [{"question": f"Where is {i}?", "evidence": ["nowhere to be found"]} for i in range(7)]
     write_questions(files, [*QUESTIONS, *bad])
     code, out, err = study(*LINE[1:], "small.yaml")
-    assert code == 0 and "left out: 7 evidence text not found" in err
+    assert code == 0 and "left out, evidence text not found: 7" in err
     assert err.count("questions.jsonl:") == 5 and "questions.jsonl:4: " in err and "  and 2 more\n" in err
-    assert "7 questions left out" in out
+    assert "left out, evidence text not found: 7" in out
+    assert len(calls) == 1
 
 
 def test_ctrl_c_says_how_it_goes_on(study, files, monkeypatch):
@@ -163,6 +218,10 @@ def test_ctrl_c_says_how_it_goes_on(study, files, monkeypatch):
     code, out, err = study("--corpus", "notes", "--questions", "questions.jsonl", "seed=3", "--out", "a b")
     assert (code, out) == (130, "")
     assert "  qrag study --corpus notes --questions questions.jsonl --out 'a b' seed=3\n" in err
+    (files / "notes").rename(files / "-notes")
+    _, _, err = study("--corpus=-notes", "--questions", "questions.jsonl", "--out=-o")
+    line = "  qrag study --corpus=-notes --questions questions.jsonl --out=-o\n"
+    assert line in err and parse(line.split()[1:]).corpus == "-notes"
 
 
 @pytest.mark.parametrize(
@@ -175,22 +234,32 @@ def test_ctrl_c_says_how_it_goes_on(study, files, monkeypatch):
         (["--corpus", "nots", "--questions", "questions.jsonl"], "--corpus nots: no such file or folder"),
         (["--corpus", "notes", "--questions", "q.jsonl"], "--questions q.jsonl: no such file or folder"),
         (["--corpus", "notes", "--questions", "notes"], "--questions notes: is a folder"),
-        ([*LINE[1:], "mine.yaml"], r"mine.yaml names tasks too \(mine\)"),
-        ([*LINE[1:], "tasks.b.kind=chroma", "tasks.b.path=x"], r"an override names tasks too \(b\)"),
+        ([*LINE[1:], "mine.yaml"], r"--corpus notes: mine.yaml names tasks too \(mine\)"),
+        ([*LINE[1:], "tasks.b.kind=chroma", "tasks.b.path=x"], r"--corpus notes: an override names tasks too \(b\)"),
         (["mine.yaml", "small.yaml"], "mine.yaml, small.yaml: give one config"),
         (["nothing.yaml"], "nothing.yaml: no such config file"),
-        (["small.yaml"], "tasks: name at least one"),
-        (["mine.yaml", "report_q=3"], "report_q: unknown field"),
-        (["mine.yaml", "report_k=4"], "report_k 4: one of ks"),
+        (["small.yaml"], "small.yaml: tasks: name at least one"),
+        (["mine.yaml", "report_q=3"], "override report_q=3: report_q: unknown field"),
+        (["mine.yaml", "report_k=4", "seed=1"], "override report_k=4: report_k 4: one of ks"),
+        (
+            [*LINE[1:], "tasks.notes.kind=squad"],
+            "override tasks.notes.kind=squad: tasks.notes: questions .*: kind squad",
+        ),
+        (["mine.yaml", "tasks.mine.encoding=utf-9"], "encoding 'utf-9': Python knows no text encoding"),
+        (
+            ["mine.yaml", "tasks.mine.scope=document", "tasks.mine.questions=relevant.jsonl"],
+            "tasks.mine.scope: document",
+        ),
         (["mine.yaml", "tasks.mine.path=nowhere"], "nowhere: no such file or folder"),
     ],
 )
 def test_wrong_combinations(argv, message, files, study):
     (files / "small.yaml").write_text(CONFIG)
     (files / "mine.yaml").write_text(CONFIG + TASKS)
+    (files / "relevant.jsonl").write_text('{"question": "Where is the key?", "relevant": ["house/cellar.txt"]}')
     code, out, err = study(*argv)
     assert (code, out) == (2, "")
-    assert err.startswith("qrag: error: ") and re.search(message, err), err
+    assert re.match(f"qrag: error: {message}", err), err
     assert not (files / "runs").exists()
 
 
@@ -207,6 +276,7 @@ def test_a_broken_question_is_bad_data(study, files):
         (("a.yaml", "seed=3", "tasks.a.path=x=y"), Words("a.yaml", ("seed=3", "tasks.a.path=x=y"))),
         (("seed=3", "runs/a=b/config.yaml"), Words("runs/a=b/config.yaml", ("seed=3",))),
         (("./seed=3",), Words("./seed=3", ())),
+        (("tasks.my-task.num_questions=1",), Words(None, ("tasks.my-task.num_questions=1",))),
     ],
 )
 def test_words(words, expected):
@@ -228,6 +298,20 @@ def test_the_config_of_a_corpus(files):
     assert (config.seed, task.num_questions, config.strategies) == (7, 2, DEFAULT_STRATEGIES)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        '"quoted"', "'quoted'", "a: b", "a #b", "-notes", "--notes=1", "null", "5", "[x", "back\\slash", "a b\t\nc\r",
+        "\u00fcn\u00ef\u2028\x7f", "\U0001f600", os.fsdecode(b"caf\xe9"),
+    ],
+)  # fmt: skip
+def test_any_path_is_taken_as_it_is(name, files):
+    (files / name).mkdir()
+    (files / f"{name}.jsonl").write_text("")
+    (task,) = study_config(Words(None, ()), name, f"{name}.jsonl").tasks.values()
+    assert (task.path, task.questions) == (name, f"{name}.jsonl")
+
+
 def test_paths_on_the_command_line_are_not_below_the_data_of_a_config(files):
     (files / "small.yaml").write_text("data: elsewhere\n" + CONFIG)
     config = study_config(Words("small.yaml", ()), "notes", "questions.jsonl")
@@ -247,7 +331,7 @@ def test_a_task_in_a_line():
     task = StudyTask(
         "a", "documents", (Document("d", "x" * 1500),), (StudyQuestion("q", "why?", ("d",)),), {}, {"lost": 2, "bad": 0}
     )
-    assert describe_task(task) == "a: 1 questions about 1 documents (1,500 characters); left out: 2 lost"
+    assert describe_task(task) == "a: 1 questions about 1 documents (1,500 characters); left out, lost: 2"
 
 
 def test_each_kind_of_warning_is_said_once(capsys):
@@ -263,10 +347,11 @@ def test_each_kind_of_warning_is_said_once(capsys):
 
 def test_the_parser_knows_both_forms():
     args = parse(
-        ["study", "--corpus", "c", "seed=3", "x.yaml", "--questions", "q", "--out=o", "--report_k=3", "--json"]
-    )
+        ["study", "--corpus", "c", "seed=3", "x.yaml", "--questions", "q", "--out=o", "--report_k=3", "--json",
+         "--tasks.my-task.path=x"]
+    )  # fmt: skip
     assert (args.corpus, args.questions, args.out, args.json, args.table) == ("c", "q", "o", True, False)
-    assert args.overrides == ["seed=3", "x.yaml", "report_k=3"]
+    assert args.overrides == ["seed=3", "x.yaml", "report_k=3", "tasks.my-task.path=x"]
     assert parse(["study"]).overrides == []
 
 

@@ -75,8 +75,38 @@ def test_compressed_files_and_other_qrels_are_the_same(tmp_path):
 
 
 def test_a_query_may_have_the_id_of_a_document(tmp_path):
-    task = read_beir(write(tmp_path, queries=[{"_id": "d1", "text": "?"}], qrels="q\td\ts\nd1\td1\t1\n"), "t")
+    task = read_beir(write(tmp_path, queries=[{"_id": "d1", "text": "?"}], qrels="q\td\tscore\nd1\td1\t1\n"), "t")
     assert task.questions[0].relevant == ("d1",)
+
+
+@pytest.mark.parametrize(
+    "qrels",
+    [
+        "query-id\tcorpus-id\tscore\nq1\td2\t1\n7\t5\t2\n",
+        "q1\td2\t1\n7\t5\t2\n",  # no header: the first line counts too
+        "Query ID\tDoc_ID\tRelevance\nq1\td2\t1\n7\t5\t2",
+        "qid\tx\ty\nq1\td2\t0.5\n7\t5\t1e-3\nq1\td1\t-0.5\nq1\td1\t-0.5\n",
+        "\ufeffq1\td2\t1\r\n\r\n7\t5\t1\r\n",
+        " q1\td2 \t 1 \n7 \t 5\t1\nq1\td2\t1.0\n",  # said twice, but the same
+    ],
+)
+def test_judgements_in_other_clothes(tmp_path, qrels):
+    queries = [{"_id": " q1 ", "text": "What is grown?"}, {"_id": 7, "text": "And?"}]
+    task = read_beir(write(tmp_path, queries=queries, qrels=qrels), "grain")
+    assert [(question.id, question.relevant) for question in task.questions] == [("q1", ("d2",)), ("7", ("5",))]
+    assert task.left_out == {EMPTY_DOCUMENT: 1}
+
+
+def test_ids_stay_as_they_are_written(tmp_path):
+    corpus, queries = [{"_id": "my doc", "text": "Rye."}], [{"_id": "q%20 1", "text": "What?"}]
+    task = read_beir(write(tmp_path, corpus, queries, "q%20 1\tmy doc\t1\n"), "grain")
+    assert [(question.id, question.relevant) for question in task.questions] == [("q%20 1", ("my doc",))]
+
+
+def test_a_query_that_is_not_judged_may_be_empty(tmp_path):
+    whole = read_beir(write(tmp_path), "grain")
+    empty = [query | {"text": " "} if query["_id"] == "of another split" else query for query in QUERIES]
+    assert read_beir(write(tmp_path, queries=[*empty, {"_id": "no text"}]), "grain") == whole
 
 
 @pytest.mark.parametrize(
@@ -85,11 +115,16 @@ def test_a_query_may_have_the_id_of_a_document(tmp_path):
         ({"corpus": [*CORPUS, CORPUS[0]]}, "corpus.jsonl:6: _id 'd1' was used before"),
         ({"corpus": [{"text": "x"}]}, "corpus.jsonl:1: _id must be a text or an integer, got None"),
         ({"corpus": [{"_id": "a", "text": 3}]}, "corpus.jsonl:1: text must be a text, got 3"),
-        ({"queries": [{"_id": "a", "text": ""}]}, "queries.jsonl:1: text must be a text that is not empty"),
-        ({"qrels": "a\tb\tc\nq1\td1\n"}, "test.tsv:2: 2 fields: expected a header and lines"),
-        ({"qrels": "a\tb\tc\nq1\td1\tyes\n"}, "test.tsv:2: score must be a number, got 'yes'"),
-        ({"qrels": "a\tb\tc\nq1\td1\t1\nq1\td1\t0"}, "test.tsv:3: query q1 and document d1 were judged before"),
-        ({"qrels": "a\tb\tc\nq3\td1\t0\n"}, "no question of qrels/test.tsv can be asked: .*no relevant document"),
+        ({"queries": [{"_id": "q1", "text": ""}]}, "queries.jsonl:1: text must be a text that is not empty"),
+        ({"queries": [{"_id": "a"}, {"_id": " a"}]}, "queries.jsonl:2: _id 'a' was used before"),
+        ({"qrels": "q1\td1\n"}, "test.tsv:1: 2 fields: expected lines query id"),
+        ({"qrels": "q1\td2\tyes\nq1\td1\t1\n"}, "test.tsv:1: score must be a number, got 'yes'"),
+        ({"qrels": "q1\td1\t1\nquery-id\tcorpus-id\tscore\n"}, "test.tsv:2: score must be a number, got 'score'"),
+        ({"qrels": "q1\td1\tnan\n"}, "test.tsv:1: score must be a number, got 'nan'"),
+        ({"qrels": "q1\td1\t1\nq1\td2\t-inf\n"}, "test.tsv:2: score must be a number, got '-inf'"),
+        ({"qrels": "q1\td1\t1\nq1\td1\t0"}, "test.tsv:2: query q1 and document d1 had another score before"),
+        ({"qrels": "q1\t \t1\n"}, "test.tsv:1: document id must be a text or an integer, got ' '"),
+        ({"qrels": "q3\td1\t0\n"}, "no question of qrels/test.tsv can be asked: .*no relevant document"),
     ],
 )
 def test_broken_folders_are_refused(tmp_path, change, message):

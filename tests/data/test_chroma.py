@@ -142,4 +142,4 @@ def test_names_with_blanks_and_broken_characters(tmp_path):
     row = {"question": "Half \ud83d?", "references": [reference], "corpus_id": "two towns"}
     (tmp_path / "questions.jsonl").write_text(json.dumps(row))
     [question] = read_chroma(tmp_path, "chroma").questions
-    assert (question.id, question.text, question.relevant) == ("two%20towns.1", "Half \ufffd?", ("two towns",))
+    assert (question.id, question.text, question.relevant) == ("two towns.1", "Half \ufffd?", ("two towns",))

@@ -100,6 +100,8 @@ def test_the_pool_of_evidence_where_there_are_no_whole_pages(tmp_path):
     assert len(task.sentences["https://gov/boat"]) == 2
     write(tmp_path)  # whole pages are taken where both are
     assert read_conditionalqa(tmp_path, "gov").documents[0].text == TEXT
+    assert read_conditionalqa(tmp_path / "documents.json", "gov") == read_conditionalqa(tmp_path, "gov")
+    assert read_conditionalqa(tmp_path / "evidence_pool.jsonl.gz", "gov").documents == task.documents
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def test_broken_rows_are_refused(tmp_path, pages, questions, message):
 
 
 def test_missing_files(tmp_path):
-    with pytest.raises(UsageError, match=r"has no documents.json or evidence_pool.jsonl, also as .gz"):
+    with pytest.raises(UsageError, match=r"a folder with documents.json or evidence_pool.jsonl \(or .gz of it\)"):
         read_conditionalqa(tmp_path, "gov")
-    with pytest.raises(UsageError, match="has no train.json"):
+    with pytest.raises(UsageError, match="a folder with train.json"):
         read_conditionalqa(write(tmp_path), "gov", questions="train")

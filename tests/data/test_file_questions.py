@@ -7,7 +7,7 @@ import pytest
 
 from qrag_jax.chunking.sentences import split_sentences
 from qrag_jax.data.file_evidence import NO_FILE, NO_PLACE, SEVERAL_PLACES
-from qrag_jax.data.file_questions import NO_EVIDENCE, read_file_questions, read_with_problems
+from qrag_jax.data.file_questions import BLANK_FILES, NO_EVIDENCE, read_file_questions, read_with_problems
 from qrag_jax.data.study_task import Evidence
 from qrag_jax.types import InputError, UsageError
 
@@ -44,6 +44,11 @@ def test_evidence_in_every_form(tmp_path):
         asked(file="sub/b.txt", spans=[[0, 4]], answer=None),
         asked(evidence=[{"text": "Rye is a grass."}], relevant="sub/b.txt"),
         asked(evidence=["It is hardy.", "It is\nhardy."]),
+        asked(file="a.md", evidence=[7, 10]),
+        asked(filename="sub/b.txt", evidence=None, start=0.0, end=4.0),
+        asked(file="sub/b.txt", span=[0, 4], evidence=None),
+        asked(source="sub/b.txt", spans=[{"start": 0, "end": 4}]),
+        asked(source="Ada wrote it", evidence="Oats are grown."),
     ]
     task, problems = read_with_problems(*write(tmp_path, *rows), "own")
     assert problems == () and task.left_out == {}
@@ -54,8 +59,8 @@ def test_evidence_in_every_form(tmp_path):
     assert {name: list(spans) for name, spans in task.sentences.items()} == {
         name: split_sentences(text) for name, text in texts.items()
     }
-    assert [q.id for q in task.questions] == ["first", "my%20questions.jsonl:2", "7"] + [
-        f"my%20questions.jsonl:{line}" for line in range(4, 10)
+    assert [q.id for q in task.questions] == ["first", "my questions.jsonl:2", "7"] + [
+        f"my questions.jsonl:{line}" for line in range(4, 15)
     ]
     said = [
         [(piece.document_id, texts[piece.document_id][piece.start : piece.end]) for piece in q.evidence]
@@ -71,6 +76,11 @@ def test_evidence_in_every_form(tmp_path):
         [("sub/b.txt", "Oats")],
         [("a.md", "Rye is a grass.")],
         [("a.md", "It is\nhardy.")],
+        [("a.md", "Rye")],
+        [("sub/b.txt", "Oats")],
+        [("sub/b.txt", "Oats")],
+        [("sub/b.txt", "Oats")],
+        [("sub/b.txt", "Oats are grown.")],
     ]
     assert [q.relevant for q in task.questions][0] == ("a.md", "sub/b.txt")
     assert task.questions[7].relevant == ("sub/b.txt", "a.md")
@@ -134,6 +144,50 @@ def test_what_cannot_be_asked_is_counted_and_named(tmp_path):
     assert read_file_questions(*write(tmp_path, *rows), "own") == task
 
 
+def test_another_file_is_not_the_only_one(tmp_path):
+    rows = [asked(evidence=[0, 4]), asked(doc_id="b", start=0, end=4), asked(doc_id="c", start=0, end=4)]
+    rows.append(asked(evidence=[{"doc_id": "c.md", "start": 0, "end": 4}]))
+    task, problems = read_with_problems(*write(tmp_path, *rows, files={"b.txt": "Oats are grown."}), "own")
+    assert [question.evidence for question in task.questions] == [(Evidence("b.txt", 0, 4),)] * 2
+    assert task.left_out == {NO_FILE: 2} and len(problems) == 2
+
+
+def test_blank_files_of_a_folder_are_left_out(tmp_path):
+    files = FILES | {"empty.md": "", "sub/blank.txt": "\ufeff \r\n"}
+    rows = [asked(evidence="Rye is a grass."), asked(evidence={"file": "empty.md", "text": "x"})]
+    corpus, questions = write(tmp_path, *rows, files=files)
+    task, problems = read_with_problems(corpus, questions, "own")
+    assert [document.id for document in task.documents] == ["a.md", "sub/b.txt"]
+    assert task.left_out == {NO_FILE: 1, BLANK_FILES: 2}
+    assert problems == (
+        f"{corpus}/empty.md: blank file",
+        f"{corpus}/sub/blank.txt: blank file",
+        f"{questions}:2: {NO_FILE}: evidence 'empty.md'",
+    )
+    with pytest.raises(InputError, match="empty.md: empty document"):
+        read_file_questions(corpus / "empty.md", questions, "own")
+
+
+def test_only_blank_files(tmp_path):
+    with pytest.raises(
+        InputError, match="none of 1 questions can be asked: .*empty.md: blank file; .*:1: evidence text"
+    ):
+        read_file_questions(*write(tmp_path, asked(evidence="Rye"), files={"empty.md": "\n"}), "own")
+
+
+def test_files_of_another_encoding(tmp_path):
+    corpus, questions = write(tmp_path, asked(evidence="\u00c4pfel sind rot."), files={})
+    corpus.mkdir()
+    (corpus / "a.txt").write_bytes("\u00c4pfel sind rot.".encode("latin-1"))
+    with pytest.raises(InputError, match="a.txt: not UTF-8 at byte 0 .*`encoding` of a task of qrag study"):
+        read_file_questions(corpus, questions, "own")
+    task = read_file_questions(corpus, questions, "own", encoding="latin-1")
+    assert task.documents[0].text == "\u00c4pfel sind rot."
+    assert task == read_with_problems(corpus, questions, "own", split_sentences, "latin-1")[0]
+    with pytest.raises(UsageError, match="encoding 'latin-99': Python knows no"):
+        read_file_questions(corpus, questions, "own", encoding="latin-99")
+
+
 def test_a_task_of_which_only_files_are_left_is_no_other_task(tmp_path):
     with pytest.raises(
         InputError, match="my questions.jsonl: none of 2 questions can be asked: .*:1: evidence text not found"
@@ -143,12 +197,20 @@ def test_a_task_of_which_only_files_are_left_is_no_other_task(tmp_path):
 
 def test_windows_line_ends_count(tmp_path):
     files = {"a.md": "\ufeffOne.\r\nTwo words."}
-    corpus, questions = write(
-        tmp_path, asked(evidence=[{"file": "a.md", "start": 6, "end": 16}]), asked(evidence="One. Two"), files=files
-    )
-    task = read_file_questions(corpus, questions, "own")
+    rows = [
+        asked(evidence=[{"file": "a.md", "start": 6, "end": 16}]),
+        asked(evidence="One. Two"),
+        asked(evidence=[{"start": 5, "end": 15, "text": "Two words."}]),  # of Python's text mode
+        asked(evidence=[{"start": 7, "end": 17, "text": "Two words."}]),  # the byte order mark counted
+    ]
+    task = read_file_questions(*write(tmp_path, *rows, files=files), "own")
     text = task.documents[0].text
-    assert [text[q.evidence[0].start : q.evidence[0].end] for q in task.questions] == ["Two words.", "One.\r\nTwo"]
+    assert [text[q.evidence[0].start : q.evidence[0].end] for q in task.questions] == [
+        "Two words.",
+        "One.\r\nTwo",
+        "Two words.",
+        "Two words.",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,20 @@ def test_bad_files_of_other_encodings_are_refused(tmp_path, encoding, raw, messa
     assert not isinstance(error.value, UsageError)
 
 
+def test_blank_files_are_kept_on_demand(tmp_path):
+    for name, raw in (("a.txt", b"Some text."), ("b.md", b"\xef\xbb\xbf \r\n"), ("c.md", b"")):
+        write(tmp_path / name, raw)
+    assert [document.text for document in read_files(tmp_path, keep_blank=True)] == ["Some text.", " \r\n", ""]
+    with pytest.raises(InputError, match="b.md: empty document; leave this file out"):
+        read_files(tmp_path)
+
+
+def test_the_hint_on_encodings_fits_every_command(tmp_path):
+    for encoding in ("utf-8", "ascii"):
+        with pytest.raises(InputError, match="--encoding of qrag chunk, `encoding` of a task of qrag study"):
+            read_files(write(tmp_path / "a.txt", b"\xe9"), encoding)
+
+
 @pytest.mark.parametrize("encoding", ["utf-9", "", "hex", "rot13", "zlib", "a\0b"])
 def test_unknown_encodings_are_usage_errors(tmp_path, encoding):
     with pytest.raises(UsageError, match="Python knows no text encoding of that name; examples: utf-8"):

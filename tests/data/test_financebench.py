@@ -113,7 +113,7 @@ def test_compressed_files_are_the_same(tmp_path):
         (
             [question(evidence_page_num="2")],
             [FILING],
-            r"questions.jsonl:1: evidence\[0\]: evidence_page_num must be a page",
+            r"questions.jsonl:1: evidence\[0\]: evidence_page_num must be an integer, got '2'",
         ),
         ([question(evidence_text="")], [FILING], r"evidence\[0\]: evidence_text must be a text that is not empty"),
         ([question() | {"evidence": ["x"]}], [FILING], r"evidence\[0\] must be an object, got 'x'"),

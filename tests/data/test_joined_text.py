@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrag_jax.data.joined_text import find_file, join_pieces
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.data.joined_text import join_pieces
+from qrag_jax.types import InputError
 
 PIECE = st.text("ab \n\u3000\u00a0", min_size=1, max_size=6).filter(str.strip)
 
@@ -32,17 +32,3 @@ def test_what_cannot_be_joined_is_refused():
         join_pieces([])
     with pytest.raises(InputError, match="2 pieces and 2 gaps"):
         join_pieces(["a", "b"], [" ", " "])
-
-
-def test_the_usual_file_of_a_folder(tmp_path):
-    names = ("rows.jsonl", "rows.json")
-    with pytest.raises(UsageError, match=r"with rows.jsonl or rows.json \(or .gz of it\); expected rows"):
-        find_file(tmp_path, names, "rows")
-    (tmp_path / "rows.json").write_text("[]")
-    assert find_file(tmp_path, names, "rows") == tmp_path / "rows.json"
-    (tmp_path / "rows.jsonl.gz").write_bytes(b"")
-    assert find_file(tmp_path, names, "rows") == tmp_path / "rows.jsonl.gz"
-    (tmp_path / "other").write_text("{}")
-    assert find_file(tmp_path / "other", names, "rows") == tmp_path / "other"
-    with pytest.raises(UsageError, match="none: neither"):
-        find_file(tmp_path / "none", names, "rows")

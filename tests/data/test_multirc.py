@@ -97,8 +97,14 @@ def test_questions_that_cannot_be_posed_are_counted(tmp_path):
         (lambda row: row.pop("questions"), ":2: questions must be a list"),
         (lambda row: row["questions"][0].update(question=4), r":2: questions\[0\]: question must be a text"),
         (lambda row: row["questions"][0].update(evidence_sets=[0]), "evidence_sets must be a list of lists"),
-        (lambda row: row["questions"][0].update(evidence_sets=[["0"]]), "evidence_sets must hold integers, got '0'"),
-        (lambda row: row["questions"][0].update(evidence_sets=[[False]]), "evidence_sets must hold integers"),
+        (
+            lambda row: row["questions"][0].update(evidence_sets=[["0"]]),
+            "a number in evidence_sets must be an integer, got '0'",
+        ),
+        (
+            lambda row: row["questions"][0].update(evidence_sets=[[False]]),
+            "evidence_sets must be an integer, got False",
+        ),
     ],
 )
 def test_broken_lines_are_refused_with_their_place(tmp_path, change, message):

@@ -98,9 +98,10 @@ def test_evidence_holds_every_character_of_the_answer_wherever_it_stands(tmp_pat
         place = FIRST.index(word, place)
         qas.append({"id": f"w{number}", "question": "?", "answers": [{"answer_start": place, "text": word}]})
     articles[0]["paragraphs"][0]["qas"] = qas
+    articles[0]["paragraphs"][1]["qas"] = []
     task = read_squad(_written(tmp_path, articles), "squad")
     text = task.documents[0].text
-    for question, row in zip(task.questions, qas, strict=False):
+    for question, row in zip(task.questions, qas, strict=True):
         start = row["answers"][0]["answer_start"] - 1  # the blank before the paragraph is dropped
         [sentence] = [span for span in task.sentences["Oru_(river)"] if span[0] <= start < span[1]]
         assert [(part.start, part.end) for part in question.evidence] == [sentence]

@@ -30,10 +30,10 @@ def test_two_documents_by_hand():
     parts = joined.metadata["parts"]
     first, second = ((0, 1), (1, 0))[parts[0][0] == "d1"]
     texts = [document.text for document in task.documents]
-    assert joined.text == f"{texts[first]}\n\n{texts[second]}"
+    assert joined.text == f"{texts[first]} {texts[second]}"
     assert parts == (
         (f"d{first}", 0, len(texts[first])),
-        (f"d{second}", len(texts[first]) + 2, len(joined.text)),
+        (f"d{second}", len(texts[first]) + 1, len(joined.text)),
     )
     assert [question.relevant for question in stitched.questions] == [(joined.id,), (joined.id,)]
     assert list(stitched.sentences[joined.id]) == split_sentences(joined.text)

@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from qrag_jax.data.textfile import numbered_lines, read_json_lines, read_text_file
+from qrag_jax.data.textfile import numbered_lines, plain_or_gz, read_json_lines, read_text_file, usual_file
 from qrag_jax.types import InputError, UsageError
 
 
@@ -30,3 +30,26 @@ def test_refusals(tmp_path):
     (tmp_path / "deep.jsonl").write_text("[" * 100_000)
     with pytest.raises(InputError, match="deep.jsonl:1: not JSON"):
         list(read_json_lines(tmp_path / "deep.jsonl", "objects"))
+
+
+def test_the_compressed_file_only_where_there_is_no_plain_one(tmp_path):
+    path = tmp_path / "a.jsonl"
+    assert plain_or_gz(path) == path
+    (tmp_path / "a.jsonl.gz").touch()
+    assert plain_or_gz(path) == tmp_path / "a.jsonl.gz"
+    path.touch()
+    assert plain_or_gz(path) == path
+
+
+def test_the_usual_file_of_a_folder(tmp_path):
+    names = ("rows.jsonl", "rows.json")
+    with pytest.raises(UsageError, match=r"with rows.jsonl or rows.json \(or .gz of it\); expected rows"):
+        usual_file(tmp_path, names, "rows")
+    (tmp_path / "rows.json").write_text("[]")
+    assert usual_file(tmp_path, names, "rows") == tmp_path / "rows.json"
+    (tmp_path / "rows.jsonl.gz").write_bytes(b"")
+    assert usual_file(tmp_path, names, "rows") == tmp_path / "rows.jsonl.gz"
+    (tmp_path / "other").write_text("{}")
+    assert usual_file(tmp_path / "other", names, "rows") == tmp_path / "other"
+    with pytest.raises(UsageError, match="none: neither"):
+        usual_file(tmp_path / "none", names, "rows")

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qrag_jax.eval.document_scores import FoundScore
-from qrag_jax.eval.evidence_scores import belonging, evidence_scores, index_sentences, touched
+from qrag_jax.eval.evidence_scores import belonging, cut_long, evidence_scores, index_sentences, touched
 from qrag_jax.types import InputError
 
 TEXT = "One two. Three four five. Six."
@@ -96,6 +96,38 @@ def test_a_sentence_belongs_to_one_of_disjoint_chunks_at_most(case):
     assert belonging([(0, len(text))], index) == touched([(0, len(text))], index)
 
 
+# --- long sentences
+
+
+def test_long_sentences_are_cut_at_lines_then_words_then_anywhere():
+    row = "| " + "a" * 96 + " |"  # 100 characters
+    table = "\n".join([row] * 4)
+    assert cut_long(table, [(0, len(table))]) == [(0, 201), (202, 403)]  # two rows and the line end between
+    words = " ".join(["abcdefghi"] * 61)  # 609 characters
+    assert cut_long(words, [(0, 609)]) == [(0, 299), (300, 599), (600, 609)]
+    endless = "x" * 650
+    assert cut_long(f"Yes. {endless}", [(0, 4), (5, 655)]) == [(0, 4), (5, 305), (305, 605), (605, 655)]
+    assert cut_long("y" * 300, [(0, 300)]) == [(0, 300)]
+
+
+@given(st.lists(st.text("ab \n\r\u3000", max_size=200), max_size=8))
+def test_parts_hold_all_that_the_sentence_holds(pieces):
+    text = f"({'x' * 290}".join(["", *pieces]).strip()
+    parts = cut_long(text, [(0, len(text))]) if text else []
+    assert all(0 < end - start <= 300 for start, end in parts)
+    assert "".join("".join(text[start:end] for start, end in parts).split()) == "".join(text.split())
+    assert all(end <= after for (_, end), (after, _) in zip(parts, parts[1:], strict=False))
+
+
+def test_all_thirds_of_a_long_sentence_are_all_of_it():
+    text = ("word " * 150).strip()
+    index = index_sentences(text, cut_long(text, [(0, len(text))]))
+    thirds = [(0, 250), (250, 500), (500, len(text))]
+    held = [frozenset(("d", number) for number in belonging([third], index)) for third in thirds]
+    gold = frozenset(("d", number) for number in touched([(0, len(text))], index))
+    assert evidence_scores(held, gold, 3).recall == 1
+
+
 # --- the measures
 
 
@@ -106,6 +138,8 @@ def test_measures_by_hand():
     assert evidence_scores(retrieved, gold, 1) == FoundScore(1 / 3, 1 / 2, pytest.approx(0.4))
     assert evidence_scores(retrieved, gold, 2) == FoundScore(2 / 3, 2 / 5, pytest.approx(0.5))
     assert evidence_scores(retrieved, gold, 3) == FoundScore(2 / 3, 2 / 6, pytest.approx(4 / 9))
+    # The last chunk holds no whole sentence, and is read all the same.
+    assert evidence_scores(retrieved, gold, 4) == FoundScore(2 / 3, 2 / 7, pytest.approx(2 / 5))
     assert evidence_scores(retrieved, gold, 4) == evidence_scores(retrieved, gold, 9)
     assert evidence_scores(retrieved[:3], gold, 9) == evidence_scores(retrieved, gold, 3)
 
@@ -127,7 +161,7 @@ golds = st.frozensets(st.tuples(st.sampled_from("de"), st.integers(0, 5)), min_s
 @given(chunks, golds, st.integers(1, 7))
 def test_against_counting_sentence_by_sentence(retrieved, gold, k):
     score = evidence_scores(retrieved, gold, k)
-    seen = [sentence for chunk in retrieved[:k] for sentence in chunk]
+    seen = [sentence for chunk in retrieved[:k] for sentence in (chunk or {None})]
     right = sum(sentence in seen for sentence in gold)
     assert score.recall == right / len(gold)
     assert score.precision == (right / len(seen) if seen else 0)

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from qrag_jax import __version__
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.config import dump_config, flatten, to_dict
 from qrag_jax.data.study_task import StudyTask
@@ -25,7 +26,11 @@ from qrag_jax.whole_file import write_whole
 
 MadeOf = Mapping[str, Any]
 CONFIG_FILE = "config.yaml"
-_HALF_FILE = re.compile(r"\..+\.[a-z0-9_]{8}")  # what `write_whole` leaves where it is killed
+# What `write_whole` leaves of a file of ours where it is killed; nothing else of that folder is touched.
+_OURS = r"(config\.yaml|table\.csv|table\.md|plot\.png|results\.json|per_query\.jsonl)"
+_HALF_FILE = re.compile(rf"\.{_OURS}\.[a-z0-9_]{{8}}")
+_HALF_PART = re.compile(r"\..+\.(json|vectors|run|qrels)\.[a-z0-9_]{8}")  # in the folders below
+_FORMAT = 1  # of a cell: raise it when chunks, vectors or search change for the same config
 
 
 def made_of(study: StudyConfig, task: StudyTask, encoder: str) -> dict[str, Any]:
@@ -39,6 +44,7 @@ def made_of(study: StudyConfig, task: StudyTask, encoder: str) -> dict[str, Any]
         encoder: its fingerprint.
     """
     return {
+        "version of qrag_jax": f"{__version__}, format {_FORMAT}",
         "task content": task_digest(task),
         "encoder": encoder,
         "ks": list(study.ks),
@@ -135,9 +141,10 @@ def claim_folder(out: Path, config: StudyConfig) -> None:
 
 
 def _remove_half_files(out: Path) -> None:
-    for folder in (out, *(out / name for name in ("sentences", "trec")), *out.glob("cells/*"), *out.glob("answers/*")):
+    below = (*(out / name for name in ("sentences", "trec")), *out.glob("cells/*"), *out.glob("answers/*"))
+    for folder, pattern in ((out, _HALF_FILE), *((folder, _HALF_PART) for folder in below)):
         for path in folder.glob(".*"):
-            if path.is_file() and _HALF_FILE.fullmatch(path.name):
+            if path.is_file() and pattern.fullmatch(path.name):
                 path.unlink()
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
+from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker
 from qrag_jax.chunking.groups import SplitSentences
 from qrag_jax.data.study_task import StudyQuestion, StudyTask
 from qrag_jax.eval.study.costs import Meter, make_cost
@@ -17,7 +17,6 @@ from qrag_jax.eval.study.search import Ranking, search
 from qrag_jax.eval.study.sentence_cache import SentenceCache
 from qrag_jax.types import Chunk, Cost, Document, InputError
 
-EMBEDDING = ("breakpoint", "linkage", "dbscan")  # strategies that compare sentences by their vectors
 Scope = Literal["corpus", "document"]
 ReportShare = Callable[[float], None]  # of a config's work that is done, 0 to 1
 

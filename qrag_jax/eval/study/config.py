@@ -26,7 +26,9 @@ class TaskConfig:
         num_questions: take a sample of so many questions; None takes all.
         split: `documents`: dev questions are about other documents than test questions, and search those only;
             `questions`: dev and test search the same corpus.
-        scope: a question searches the whole `corpus`, or only the chunks of its relevant `document`.
+        scope: a question searches the whole `corpus`, or only the chunks of its relevant `document`, which takes a task
+            of evidence.
+        encoding: of the documents of `files`, by any name that Python knows; all else is UTF-8.
     """
 
     kind: TaskKind
@@ -37,6 +39,7 @@ class TaskConfig:
     num_questions: int | None = None
     split: Literal["documents", "questions"] = "questions"
     scope: Literal["corpus", "document"] = "corpus"
+    encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
         for name in ("stitch_sentences", "num_documents", "num_questions"):
@@ -46,7 +49,13 @@ class TaskConfig:
         if self.kind == "files" and not self.questions:
             raise ValueError("questions: a task of files needs a .jsonl of questions")
         if self.stitch_sentences is not None and self.kind not in ("beir", "cranfield"):
-            raise ValueError(f"stitch_sentences: {self.kind} has long documents of its own; only beir and cranfield")
+            raise ValueError(
+                f"stitch_sentences: kind {self.kind} has long documents of its own; only of beir and cranfield"
+            )
+        if self.questions and self.kind not in ("files", "beir", "conditionalqa"):
+            raise ValueError(f"questions {self.questions}: kind {self.kind} has its own; leave this field out")
+        if self.encoding != "utf-8" and self.kind != "files":
+            raise ValueError(f"encoding {self.encoding}: kind {self.kind} is always UTF-8; leave this field out")
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,8 @@ class StudyConfig:
         baseline: the strategy that all others are compared with.
         data: folder below which paths of tasks lie.
         model: encoder: minilm, a folder or a hub id.
-        window: most tokens that the encoder reads at once, special tokens counted; None is the encoder's own.
+        window: most tokens that the encoder reads at once, special tokens counted, at least 3; None is the encoder's
+            own.
         ks: numbers of chunks that are looked at.
         report_k: the k of the headline, one of `ks`.
         dev_share: of the questions (or documents) that choose configs.
@@ -94,12 +104,18 @@ class StudyConfig:
         for name, configs in self.strategies.items():
             if not 1 <= len(configs) <= MOST_CONFIGS:
                 raise ValueError(f"strategies.{name}: {len(configs)} configs: give 1 to {MOST_CONFIGS}")
-        for name in (*self.tasks, *self.strategies):
-            if not name or not all(letter.isalnum() or letter in "-_." for letter in name) or name.startswith("."):
-                raise ValueError(f"name {name!r}: letters, digits, - and _ only, as it names files")
+        for field_name in ("tasks", "strategies"):
+            for name in getattr(self, field_name):
+                if not name or not all(letter.isalnum() or letter in "-_" for letter in name):
+                    raise ValueError(f"{field_name}: name {name!r}: letters, digits, - and _ only, as it names files")
         if not self.ks or min(self.ks) < 1 or list(self.ks) != sorted(set(self.ks)):
             raise ValueError(f"ks {list(self.ks)}: positive numbers, increasing")
         if self.report_k not in self.ks:
             raise ValueError(f"report_k {self.report_k}: one of ks {list(self.ks)}")
         if not 0 < self.dev_share < 1:
             raise ValueError(f"dev_share {self.dev_share}: between 0 and 1")
+        least = {"seed": 0, "min_dev_questions": 0, "window": 3}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if value is not None and value < smallest:
+                raise ValueError(f"{name} {value}: at least {smallest}")

@@ -65,6 +65,14 @@ class StudyEncoder:
         """Number of tokens of a text, special tokens not counted. Satisfies `types.CountTokens`."""
         return self._embedder.count_tokens(readable(text))
 
+    def holds(self, text: str) -> bool:
+        """Whether all of a text fits into the window."""
+        return self.count(text) + _NUM_SPECIAL <= self.window
+
+    def tokens(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """Last-layer token vectors of a text and their characters, on no meter. Satisfies `types.EmbedTokens`."""
+        return self._embedder.tokens(readable(text))
+
     def warm_up(self, progress: Progress | None = None) -> None:
         """Reads made-up texts of every length that is compiled for, so that no strategy is charged a compilation.
 
@@ -179,7 +187,8 @@ class StudyEncoder:
         if self._config.pooling != "mean":
             raise UsageError(
                 f"late: encoder {self.model} has pooling {self._config.pooling!r}: its vector of a text is no mean of "
-                "token vectors, so late chunks cannot be compared with a question; choose an encoder with pooling mean"
+                "token vectors, so late chunks cannot be compared with a question; leave the strategy out, or choose "
+                "an encoder with pooling mean"
             )
         make_late(self._within(late), self.count)
 

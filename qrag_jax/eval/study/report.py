@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from qrag_jax.chunking.spans import readable
 from qrag_jax.eval.study.records import StudyResult
 from qrag_jax.eval.study.report_columns import Column, csv_values, markdown_columns, row_heading, terminal_columns
 from qrag_jax.eval.study.report_lines import LEVEL, Line, study_lines
@@ -24,7 +25,7 @@ def format_table(result: StudyResult) -> str:
     for task, lines in study_lines(result).items():
         table = _align(terminal_columns(result, lines), lines)
         blocks.append("\n".join([row_heading(task, lines), *table]))
-    return "\n\n".join([*blocks, "\n".join(_notes(result))]) + "\n"
+    return readable("\n\n".join([*blocks, "\n".join(_notes(result))]) + "\n")
 
 
 def format_markdown(result: StudyResult, plot: str | None = None) -> str:
@@ -45,7 +46,7 @@ def format_markdown(result: StudyResult, plot: str | None = None) -> str:
     parts.append("\n".join(f"- {note}" for note in [_bold_note(result), *_notes(result)]))
     if plot is not None:
         parts.append(f"![F1@{result.report_k} of every strategy against its seconds of chunking and embedding]({plot})")
-    return "\n\n".join(parts) + "\n"
+    return readable("\n\n".join(parts) + "\n")
 
 
 def format_csv(result: StudyResult) -> str:
@@ -62,7 +63,7 @@ def format_csv(result: StudyResult) -> str:
     writer = csv.DictWriter(content, list(table[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(table)
-    return content.getvalue()
+    return readable(content.getvalue())
 
 
 def write_report(result: StudyResult, out: Path) -> list[Path]:
@@ -97,7 +98,8 @@ def summary_values(result: StudyResult) -> dict[str, object]:
 
 
 def _json(value: object, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent) + "\n"
+    """ASCII, so that any file name (bytes that are not UTF-8) can be written, and U+2028 ends no line."""
+    return json.dumps(value, allow_nan=False, indent=indent) + "\n"
 
 
 def _notes(result: StudyResult) -> list[str]:

@@ -75,6 +75,8 @@ def csv_values(line: Line, result: StudyResult, measures: Sequence[str], stages:
         "embedder_tokens": cost.embedder_tokens,
         "flops": cost.flops,
         "index_bytes": cost.index_bytes,
+        "prompt_tokens": cost.prompt_tokens,
+        "completion_tokens": cost.completion_tokens,
         "dollars": cost.dollars,
     }
 
@@ -147,7 +149,7 @@ def _seconds(value: float) -> str:
 
 
 def row_heading(task: str, lines: Sequence[Line]) -> str:
-    """`squad (evidence): 130 questions, 16 documents; configs chosen on dev questions`."""
+    """`squad (evidence): 130 questions, 16 documents; configs chosen on other questions`."""
     row: StudyRow = lines[0].row
     chosen = any(line.row.was_chosen for line in lines)
     how = "configs chosen on other questions" if chosen else "first config of each, nothing was chosen"

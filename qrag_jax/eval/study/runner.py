@@ -93,7 +93,7 @@ def run_study(
         rows=tuple(make_row(outcome, config, prices) for outcome in outcomes),
         comparisons=compare_all(outcomes, config),
         questions=tuple(one for outcome in outcomes for one in question_objects(outcome)),
-        notes=tuple(_notes(config, tasks, sides, outcomes)),
+        notes=tuple(_notes(config, tasks, sides, outcomes, encoder)),
     )
 
 
@@ -200,17 +200,30 @@ def _answers(study: _Study, test: StudyTask, cell: CellResult) -> AnswerResult |
     kept = KeptGenerator(
         study.generator, study.store.out / "answers" / test.name / f"{cell.strategy}-{cell.number}.json"
     )
-    embed = study.tools.encoder.sentence_embed(study.tools.cache, Meter())
-    return answer_questions(test, cell.found, kept, num_chunks=study.config.report_k, embed=embed)
+    encoder = study.tools.encoder
+    return answer_questions(
+        test,
+        cell.found,
+        kept,
+        num_chunks=study.config.report_k,
+        embed=encoder.sentence_embed(study.tools.cache, Meter()),
+        embed_tokens=encoder.tokens,
+    )
 
 
 def _notes(
-    config: StudyConfig, tasks: Sequence[StudyTask], sides: Sequence[Sides], outcomes: Sequence[Outcome]
+    config: StudyConfig,
+    tasks: Sequence[StudyTask],
+    sides: Sequence[Sides],
+    outcomes: Sequence[Outcome],
+    encoder: StudyEncoder,
 ) -> Iterator[str]:
     """What a reader of the table should know."""
     for task, side in zip(tasks, sides, strict=True):
         for reason, number in {**task.left_out, **side.test.left_out}.items():
-            yield f"{task.name}: {number:,} questions left out: {reason}"
+            yield f"{task.name}: left out, {reason}: {number:,}"
+        if num_long := sum(not encoder.holds(question.text) for question in side.test.questions):
+            yield f"{task.name}: questions of which only the beginning fits into the encoder's window: {num_long:,}"
         if side.dev is None:
             yield (
                 f"{task.name}: {len(side.test.questions):,} questions are too few to choose configs by a part of them "

@@ -7,7 +7,7 @@ import numpy as np
 
 from qrag_jax.data.study_task import StudyQuestion, StudyTask
 from qrag_jax.eval.document_scores import document_scores, harmonic_mean
-from qrag_jax.eval.evidence_scores import Sentence, belonging, evidence_scores, index_sentences, touched
+from qrag_jax.eval.evidence_scores import Sentence, belonging, cut_long, evidence_scores, index_sentences, touched
 from qrag_jax.eval.span_scores import span_scores
 from qrag_jax.eval.study.records import Found
 from qrag_jax.eval.text_measure import measure_tokens
@@ -23,8 +23,8 @@ def score_questions(
     """Measures of every question, at every k (a number of chunks).
 
     - of a task of documents: `recall@k`, `precision@k`, `f1@k` over distinct documents (`document_scores.py`);
-    - of a task of evidence: the same names over sentences (`evidence_scores.py`), and `token_recall@k`,
-      `token_precision@k`, `iou@k` (`span_scores.py`);
+    - of a task of evidence: the same names over sentences, long ones in parts (`evidence_scores.py`), and
+      `token_recall@k`, `token_precision@k`, `iou@k` (`span_scores.py`);
     - of both: `context_tokens@k`, the tokens of the first k chunks together, overlaps counted as often as they occur.
 
     Args:
@@ -96,7 +96,7 @@ def _evidence_scorer(task: StudyTask, ks: Sequence[int], count: CountTokens) -> 
     texts = {document.id: document.text for document in task.documents}
     count_word = cache(count)
     measure_of = cache(lambda name: measure_tokens(texts[name], count_word))
-    index_of = cache(lambda name: index_sentences(texts[name], task.sentences[name]))
+    index_of = cache(lambda name: index_sentences(texts[name], cut_long(texts[name], task.sentences[name])))
 
     @cache
     def sentences_of(name: str, spans: tuple[Span, ...]) -> frozenset[Sentence]:

@@ -1,15 +1,21 @@
 """Quality against cost as a PNG: a panel a task, a point a strategy, each with its name beside it. No display."""
 
+import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qrag_jax.eval.study.records import StudyResult
 from qrag_jax.eval.study.report_lines import Line, study_lines, total_seconds
 from qrag_jax.types import UsageError
+from qrag_jax.whole_file import write_whole
+
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 # Okabe and Ito's palette, told apart by people with any kind of colour blindness; shapes and names repeat the message.
 _COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "0.45")
@@ -42,25 +48,37 @@ class Box:
 
 
 def plot_study(path: str | os.PathLike, result: StudyResult) -> None:
-    """Draws F1@report_k against seconds of chunking and embedding into a PNG.
-
-    Bars are the 95% intervals of the rows; the dashed line is the baseline's F1. Seconds are on an axis of logarithms.
+    """Writes what `draw_study` draws as a PNG.
 
     Args:
         path: ends in .png; its folder is made.
         result: at least one row.
 
     Raises:
-        UsageError: another ending.
+        UsageError: another ending, or a place where no file can be made.
+        InputError: as `report_lines.study_lines`.
+    """
+    path = Path(path)
+    if path.suffix != ".png":
+        raise UsageError(f"{path}: plots are written as .png; change the ending")
+    content = io.BytesIO()
+    draw_study(result).savefig(content, format="png")
+    write_whole(path, content.getvalue())
+
+
+def draw_study(result: StudyResult) -> "matplotlib.figure.Figure":
+    """F1@report_k against seconds of chunking and embedding, a panel a task.
+
+    Bars are the 95% intervals of the rows; the dashed line is the baseline's F1. Seconds are on an axis of logarithms,
+    which begins at a millisecond.
+
+    Raises:
         InputError: as `report_lines.study_lines`.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # heavy, and only this function needs it
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    path = Path(path)
-    if path.suffix != ".png":
-        raise UsageError(f"{path}: plots are written as .png; change the ending")
     tasks = study_lines(result)
     strategies = list(dict.fromkeys(row.strategy for row in result.rows))
     num_columns = min(len(tasks), _MOST_COLUMNS)
@@ -77,8 +95,7 @@ def plot_study(path: str | os.PathLike, result: StudyResult) -> None:
     figure.set_layout_engine("none")
     for axes, lines in zip(grid, tasks.values(), strict=False):
         _name_points(axes, lines, result, strategies, canvas.get_renderer())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    return figure
 
 
 def place_labels(

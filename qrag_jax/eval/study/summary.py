@@ -45,8 +45,9 @@ class Outcome:
 def make_row(outcome: Outcome, study: StudyConfig, prices: Prices | None) -> StudyRow:
     """The row of a strategy: means over questions (`scores.headline_means`), interval of f1@report_k, cost in dollars.
 
-    Where a language model answered, `scores` also has `answer_cosine@k` (mean over the answered questions, absent
-    where none was) and `answers_failed@k` (share of the questions), k being `report_k`; its tokens are in `cost`.
+    Where a language model answered, `scores` also has `answer_cosine@k` and `answer_bert_f1@k` (means over the answered
+    questions, absent where none was) and `answers_failed@k` (share of the questions), k being `report_k`; its tokens
+    are in `cost`.
     """
     cell, k = outcome.cell, study.report_k
     interval = mean_interval(outcome.scores[f"f1@{k}"], seed=study.seed)
@@ -54,8 +55,8 @@ def make_row(outcome: Outcome, study: StudyConfig, prices: Prices | None) -> Stu
     if outcome.answers is not None:
         answers = outcome.answers
         scores[f"answers_failed@{k}"] = answers.num_failed / len(answers.answers)
-        if answers.cosine is not None:
-            scores[f"answer_cosine@{k}"] = answers.cosine
+        means = {f"answer_cosine@{k}": answers.cosine, f"answer_bert_f1@{k}": answers.bert_f1}
+        scores |= {name: mean for name, mean in means.items() if mean is not None}
         cost = replace(cost, prompt_tokens=answers.prompt_tokens, completion_tokens=answers.completion_tokens)
     return StudyRow(
         task=cell.task,

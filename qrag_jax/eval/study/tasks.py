@@ -11,7 +11,7 @@ from qrag_jax.data.beir import read_beir
 from qrag_jax.data.chroma import read_chroma
 from qrag_jax.data.conditionalqa import read_conditionalqa
 from qrag_jax.data.cranfield import read_cranfield
-from qrag_jax.data.file_questions import read_file_questions
+from qrag_jax.data.file_questions import read_with_problems
 from qrag_jax.data.financebench import read_financebench
 from qrag_jax.data.multirc import read_multirc
 from qrag_jax.data.scisumm import read_scisumm
@@ -19,7 +19,7 @@ from qrag_jax.data.squad import read_squad
 from qrag_jax.data.stitch import named_rng, stitch
 from qrag_jax.data.study_task import StudyQuestion, StudyTask
 from qrag_jax.eval.study.config import TaskConfig, TaskKind
-from qrag_jax.types import InputError
+from qrag_jax.types import InputError, UsageError
 
 # Why a question is left out.
 NOT_SAMPLED = "relevant documents not in the sample"
@@ -52,10 +52,22 @@ def load_task(name: str, config: TaskConfig, data: str, seed: int, split: SplitS
         split: finds sentences where the data has none of its own.
 
     Raises:
-        UsageError: a file is missing.
+        UsageError: a file is missing, an unknown encoding, or scope `document` where documents are asked for.
         InputError: broken data, or no question left.
     """
-    task = _read(name, config, Path(data), split)
+    return load_with_problems(name, config, data, seed, split)[0]
+
+
+def load_with_problems(
+    name: str, config: TaskConfig, data: str, seed: int, split: SplitSentences
+) -> tuple[StudyTask, tuple[str, ...]]:
+    """`load_task`, and of `files` a line `FILE:LINE: what is wrong` for each question that could not be asked."""
+    task, problems = _read(name, config, Path(data), split)
+    if config.scope == "document" and task.kind == "documents":
+        raise UsageError(
+            f"tasks.{name}.scope: document: would search the documents that are asked for and no others, so that all "
+            "strategies are right; choose corpus, or questions with evidence"
+        )
     if config.num_documents is not None and config.num_documents < len(task.documents):
         task = _sample_documents(task, config.num_documents, seed)
     if config.num_questions is not None and config.num_questions < len(task.questions):
@@ -63,7 +75,7 @@ def load_task(name: str, config: TaskConfig, data: str, seed: int, split: SplitS
         task = replace(task, questions=tuple(task.questions[i] for i in sorted(drawn)))
     if config.stitch_sentences is not None:
         task = stitch(task, config.stitch_sentences, seed, split)
-    return task
+    return task, problems
 
 
 def split_task(
@@ -106,17 +118,17 @@ def split_task(
     return dev, test
 
 
-def _read(name: str, config: TaskConfig, data: Path, split: SplitSentences) -> StudyTask:
+def _read(name: str, config: TaskConfig, data: Path, split: SplitSentences) -> tuple[StudyTask, tuple[str, ...]]:
     path = data / config.path
     match config.kind:
         case "files":
-            return read_file_questions(path, data / config.questions, name, split)
+            return read_with_problems(path, data / config.questions, name, split, config.encoding)
         case "beir":
-            return read_beir(path, name, split, config.questions or "test")
+            return read_beir(path, name, split, config.questions or "test"), ()
         case "conditionalqa":
-            return read_conditionalqa(path, name, split, config.questions or "dev")
+            return read_conditionalqa(path, name, split, config.questions or "dev"), ()
         case kind:
-            return _READERS[kind](path, name, split)
+            return _READERS[kind](path, name, split), ()
 
 
 def _sample_documents(task: StudyTask, num_documents: int, seed: int) -> StudyTask:

@@ -1,7 +1,9 @@
+import re
+
 import pytest
 
 from qrag_jax.config import dump_config, load_config
-from qrag_jax.eval.study.config import MOST_CONFIGS, StudyConfig
+from qrag_jax.eval.study.config import MOST_CONFIGS, StudyConfig, TaskConfig
 from qrag_jax.types import UsageError
 
 YAML = """
@@ -40,19 +42,66 @@ def test_what_was_saved_reproduces_it(tmp_path):
     ("override", "message"),
     [
         ("baseline=late2", "baseline 'late2'"),
-        ("ks=[5, 1]", "increasing"),
+        ("ks=[5, 1]", r"ks \[5, 1\]: positive numbers, increasing"),
         ("report_k=4", "report_k 4: one of ks"),
         ("dev_share=1.0", "dev_share 1.0"),
-        ("tasks.cran.num_questions=0", "num_questions 0: a positive number"),
-        ("tasks.cran.kind=squad", "stitch_sentences: squad has long documents"),
-        ("tasks.mine={kind: files, path: docs}", "a task of files needs a .jsonl"),
-        ("tasks.mi/ne={kind: chroma, path: docs}", "write it as field=value"),
+        ("ks=[1, 3]", r"report_k 5: one of ks \[1, 3\]"),
+        ("seed=-1", "seed -1: at least 0"),
+        ("min_dev_questions=-3", "min_dev_questions -3: at least 0"),
+        ("window=0", "window 0: at least 3"),
+        ("window=2", "window 2: at least 3"),
+        ("tasks.cran.num_questions=0", "tasks.cran: num_questions 0: a positive number"),
+        ("tasks.cran.kind=squad", "tasks.cran: stitch_sentences: kind squad has long documents"),
+        ("tasks.cran.questions=dev", "tasks.cran: questions dev: kind cranfield has its own"),
+        ("tasks.cran.encoding=cp1252", "tasks.cran: encoding cp1252: kind cranfield is always UTF-8"),
+        ("tasks.mine={kind: files, path: docs}", "tasks.mine: questions: a task of files needs a .jsonl"),
         ("strategies.fixed=[]", "strategies.fixed: 0 configs"),
-        (f"strategies.fixed=[{', '.join(['{}'] * (MOST_CONFIGS + 1))}]", f"{MOST_CONFIGS + 1} configs: give 1 to 6"),
+        (
+            f"strategies.fixed=[{', '.join(['{}'] * (MOST_CONFIGS + 1))}]",
+            f"strategies.fixed: {MOST_CONFIGS + 1} configs: give",
+        ),
         ("tasks={}", "tasks: name at least one"),
-        ('tasks={"../x": {kind: chroma, path: docs}}', "name '../x': letters"),
+        ('tasks={"../x": {kind: chroma, path: docs}}', "tasks: name '../x': letters"),
+        ("strategies.2=[]", "strategies.2: 0 configs"),
     ],
 )
 def test_refusals(tmp_path, override, message):
-    with pytest.raises(UsageError, match=message):
-        load(tmp_path, YAML, override)
+    with pytest.raises(UsageError, match=f"^override {re.escape(override)}: {message}"):
+        load(tmp_path, YAML, override, "dev_share=0.5" if "dev_share" not in override else override)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("kind: cranfield", "kind: squad", "study.yaml:3: tasks.cran: stitch_sentences: kind squad"),
+        ("max_tokens: 128", "max_tokens: many", "study.yaml:6: strategies.fixed.0.max_tokens: expected an integer"),
+        ("tasks:", "seed: -2\ntasks:", "study.yaml:2: seed -2: at least 0"),
+        ("  fixed:", "  semi:", "study.yaml:4: baseline 'fixed': one of the strategies semi, late"),
+    ],
+)
+def test_a_fault_of_the_file_has_its_line(tmp_path, old, new, message):
+    with pytest.raises(UsageError, match=f"{tmp_path}/{message}"):
+        load(tmp_path, YAML.replace(old, new, 1), "tasks.other={kind: chroma, path: docs}")
+
+
+@pytest.mark.parametrize("kind", ["squad", "chroma", "multirc", "scisumm", "cranfield", "financebench"])
+def test_questions_are_refused_where_no_reader_takes_them(kind):
+    with pytest.raises(ValueError, match=f"questions dev: kind {kind} has its own; leave this field out"):
+        TaskConfig(kind, "x", questions="dev")
+
+
+@pytest.mark.parametrize("kind", ["files", "beir", "conditionalqa"])
+def test_questions_are_taken_where_a_reader_does(kind):
+    assert TaskConfig(kind, "x", questions="dev").questions == "dev"
+
+
+def test_the_least_values_are_taken(tmp_path):
+    config = load(tmp_path, YAML, "seed=0", "min_dev_questions=0", "window=3", "tasks.my-task.num_questions=1",
+                  "tasks.my-task.kind=chroma", "tasks.my-task.path=x")  # fmt: skip
+    assert (config.seed, config.min_dev_questions, config.window) == (0, 0, 3)
+    assert config.tasks["my-task"].num_questions == 1
+
+
+def test_a_name_that_names_no_file_is_no_override(tmp_path):
+    with pytest.raises(UsageError, match=r"override 'tasks.mi/ne=\{.*': write it as field=value"):
+        load(tmp_path, YAML, "tasks.mi/ne={kind: chroma, path: docs}")

@@ -10,7 +10,7 @@ from qrag_jax.eval.study.report import format_csv, format_markdown, format_table
 from qrag_jax.eval.study.report_lines import study_lines, total_seconds
 from qrag_jax.types import Cost, InputError
 
-COST = Cost({"chunk": 0.25, "embed_sentences": 4.0, "embed_chunks": 8.0}, 61_000, 2.5e12, 3 * 2**20)
+COST = Cost({"chunk": 0.25, "embed_sentences": 4.0, "embed_chunks": 8.0}, 61_000, 2.5e12, 3 * 2**20, 9_000, 70)
 SCORES = {
     "f1@1": 0.5,
     "f1@5": 0.41236,
@@ -161,6 +161,7 @@ def test_csv_holds_every_number_unrounded():
         assert [float(one[f"seconds_{stage}"]) for stage in COST.seconds] == [0.25, 4.0, 8.0]
         numbers = (int(one["embedder_tokens"]), float(one["flops"]), int(one["index_bytes"]), one["dollars"])
         assert numbers == (61_000, 2.5e12, 3 * 2**20, "")
+        assert (one["prompt_tokens"], one["completion_tokens"]) == ("9000", "70")
     compared = ("difference", "difference_low", "difference_high", "difference_p", "difference_p_holm")
     assert [values[0][name] for name in compared] == [""] * 5
     expected = [getattr(TWO.comparisons[0], name) for name in ("difference", "low", "high", "p_value", "p_holm")]
@@ -184,6 +185,20 @@ def test_files_of_a_report(tmp_path):
     assert list(summary) == ["report_k", "ks", "baseline", "rows", "comparisons", "notes"]
     assert summary["rows"][1]["scores"] == dict(result.rows[1].scores)
     assert paths[4].read_bytes().startswith(b"\x89PNG")
+
+
+def test_names_of_files_that_are_not_utf8_can_be_written(tmp_path):
+    """Python reads such bytes of a name as lone surrogates, which no encoding takes; U+2028 would end a line."""
+    name = "caf\udce9\u2028.txt"
+    question = {"task": "notes", "hits": [{"id": name, "document": name}]}
+    result = replace(TWO, rows=(row(config=name), TWO.rows[1]), notes=(f"{name}: left out",), questions=(question,) * 2)
+    paths = {path.name: path for path in write_report(result, tmp_path)}
+    lines = paths["per_query.jsonl"].read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == [question] * 2
+    assert json.loads(paths["results.json"].read_text(encoding="utf-8"))["notes"] == [f"{name}: left out"]
+    for text in (paths["table.md"].read_text(encoding="utf-8"), format_table(result)):
+        assert "caf\ufffd\u2028.txt: left out" in text and text.encode()
+    assert "caf\ufffd\u2028.txt" in paths["table.csv"].read_text(encoding="utf-8")
 
 
 def test_the_same_study_gives_the_same_files(tmp_path):

@@ -65,7 +65,17 @@ def test_by_hand(tmp_path):
     assert compared.difference == pytest.approx(-1 / 6) and compared.p_holm == compared.p_value == 1
     assert [one["question_id"] for one in result.questions] == ["q1", "q2", "q1", "q2"]
     assert [hit["spans"] for hit in result.questions[0]["hits"]] == [[[0, 12]], [[13, 29]]]
-    assert result.notes[0] == "tiny: 3 questions left out: no label" and "first config" in result.notes[1]
+    assert result.notes[0] == "tiny: left out, no label: 3" and "first config" in result.notes[1]
+
+
+def test_questions_beyond_the_window_are_counted(tmp_path):
+    task = make_task("facts", num_documents=2)
+    longer = replace(task.questions[0], text="Why " * (make_encoder().window - 1))  # one beside [CLS] and [SEP]
+    just = replace(task.questions[1], text="Why " * (make_encoder().window - 2))
+    task = replace(task, questions=(longer, just, *task.questions[2:]))
+    config = make_config(tasks={"facts": TaskConfig("files", "facts", "facts.jsonl")})
+    notes = run_study(config, [task], make_encoder(), tmp_path).notes
+    assert "facts: questions of which only the beginning fits into the encoder's window: 1" in notes
 
 
 def test_rows_are_of_the_test_part_and_of_the_config_that_dev_chose(done):

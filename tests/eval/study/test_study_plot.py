@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from qrag_jax.eval.study.records import StudyComparison, StudyResult, StudyRow
-from qrag_jax.eval.study.study_plot import Box, place_labels, plot_study
+from qrag_jax.eval.study.study_plot import Box, draw_study, place_labels, plot_study
 from qrag_jax.types import Cost, InputError, UsageError
 
 FRAME = Box(0.0, 0.0, 600.0, 400.0)
@@ -39,13 +39,73 @@ def test_a_panel_a_task(num_tasks, columns, rows, tmp_path):
     assert size_of(tmp_path / "new" / "plot.png") == (round((1.2 + 4.6 * columns) * 150), round(4.1 * rows * 150))
 
 
+def drawn(axes):
+    """(points, bars) of a panel: [n, 2] seconds and F1 of the markers, and [n, 2] ends of the intervals."""
+    points, bars = [], []
+    for container in axes.containers:
+        marker, _, (bar,) = container.lines
+        ((x, low), (same, high)) = bar.get_segments()[0]
+        assert x == same == marker.get_xdata()[0]
+        points.append((marker.get_xdata()[0], marker.get_ydata()[0]))
+        bars.append((low, high))
+    return np.array(points), np.array(bars)
+
+
+def names(axes):
+    return [text.get_text() for text in axes.texts if text.get_text()]
+
+
+def panels(figure):
+    return [axes for axes in figure.axes if axes.axison]
+
+
+def test_a_panel_has_markers_intervals_names_and_the_baseline():
+    tasks = [f"task{number}" for number in range(5)]
+    figure = draw_study(study([3.0, 9.0], [0.4, 0.5], tasks))
+    assert [axes.get_title() for axes in panels(figure)] == [f"{task} (evidence, n = 40)" for task in tasks]
+    assert len(figure.axes) == 6
+    for axes in panels(figure):
+        points, bars = drawn(axes)
+        np.testing.assert_allclose(points, [(3.0, 0.4), (9.0, 0.5)])
+        np.testing.assert_allclose(bars, [(0.35, 0.45), (0.45, 0.55)])
+        assert names(axes) == ["strategy0", "strategy1"]
+        assert [list(line.get_ydata()) for line in axes.lines if line.get_linestyle() == "--"] == [[0.4, 0.4]]
+        assert (axes.get_xscale(), axes.get_ylabel()) == ("log", "F1@5")
+
+
 @pytest.mark.parametrize("seconds", [[0.0, 0.0], [0.0, 5000.0], [2.0, 2.0], [1e-9, 1e9]])
-def test_any_seconds_can_be_drawn(seconds, tmp_path):
-    plot_study(tmp_path / "plot.png", study(seconds, [0.0, 1.0]))
+def test_any_seconds_can_be_drawn(seconds):
+    (axes,) = panels(draw_study(study(seconds, [0.0, 1.0])))
+    points, _ = drawn(axes)
+    np.testing.assert_allclose(points, [(max(seconds[0], 1e-3), 0.0), (max(seconds[1], 1e-3), 1.0)])
+    low, high = axes.get_xlim()
+    assert low < points[:, 0].min() and points[:, 0].max() < high
+    bottom, top = axes.get_ylim()
+    assert bottom < 0.0 and top > 1.0
 
 
-def test_many_strategies_can_be_drawn(tmp_path):
-    plot_study(tmp_path / "plot.png", study(list(np.linspace(1, 50, 20)), list(np.linspace(0.1, 0.9, 20))))
+def test_many_strategies_can_be_told_apart():
+    (axes,) = panels(draw_study(study(list(np.linspace(1, 50, 20)), list(np.linspace(0.1, 0.9, 20)))))
+    points, bars = drawn(axes)
+    np.testing.assert_allclose(points, np.stack([np.linspace(1, 50, 20), np.linspace(0.1, 0.9, 20)], axis=1))
+    np.testing.assert_allclose(bars, points[:, 1:] + [-0.05, 0.05])
+    assert names(axes) == [f"strategy{number}" for number in range(20)]
+    markers = [container.lines[0] for container in axes.containers]
+    assert len({(marker.get_color(), marker.get_marker()) for marker in markers}) == 20
+
+
+def test_a_plot_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    plot_study(tmp_path / "plot.png", study([1.0], [0.5]))
+    before = (tmp_path / "plot.png").read_bytes()
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        plot_study(tmp_path / "plot.png", study([2.0], [0.5]))
+    assert [path.name for path in tmp_path.iterdir()] == ["plot.png"]
+    assert (tmp_path / "plot.png").read_bytes() == before
 
 
 def test_refusals(tmp_path):

@@ -125,14 +125,15 @@ def test_gold_of_evidence_is_its_place():
 def test_answers_stand_in_row_and_objects_with_failures_apart():
     answered = Answer("q1", ("c0",), Generation("Two.", "stop", 30, 2), None, 0.5)
     failed = Answer("q2", ("c0", "c2"), Generation("", "error", 40, 0, "no credit"))
-    answers = AnswerResult(2, "hash", (answered, failed), 1, 1, 0, 0, None, None, None, 0.5, 70, 2)
+    answers = AnswerResult(2, "hash", (answered, failed), 1, 1, 0, 1, 0.6, 0.8, 0.7, 0.5, 70, 2)
     row = make_row(make_outcome(answers=answers), STUDY, None)
     assert row.scores["answer_cosine@2"] == 0.5 and row.scores["answers_failed@2"] == 0.5
+    assert row.scores["answer_bert_f1@2"] == 0.7
     assert (row.cost.prompt_tokens, row.cost.completion_tokens, row.cost.embedder_tokens) == (70, 2, 500)
     first, second = question_objects(make_outcome(answers=answers))
     assert first["answer"]["answer"] == "Two." and second["answer"]["error"] == "no credit"
-    none = replace(answers, cosine=None)
-    assert "answer_cosine@2" not in make_row(make_outcome(answers=none), STUDY, None).scores
+    none = make_row(make_outcome(answers=replace(answers, cosine=None, bert_f1=None)), STUDY, None)
+    assert not {"answer_cosine@2", "answer_bert_f1@2"} & none.scores.keys()
 
 
 # --- TREC files

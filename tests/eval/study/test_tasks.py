@@ -1,8 +1,10 @@
 """Tasks by kind, samples of them, and dev and test parts."""
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -13,7 +15,7 @@ from qrag_jax.chunking.sentences import split_sentences
 from qrag_jax.data.study_task import Evidence, StudyQuestion, StudyTask
 from qrag_jax.eval.study import tasks
 from qrag_jax.eval.study.config import TaskConfig, TaskKind
-from qrag_jax.eval.study.tasks import NOT_SAMPLED, ON_BOTH_SIDES, load_task, split_task
+from qrag_jax.eval.study.tasks import NOT_SAMPLED, ON_BOTH_SIDES, load_task, load_with_problems, split_task
 from qrag_jax.types import Document, InputError, UsageError
 
 
@@ -29,12 +31,18 @@ def make_task(owners, num_documents, kind="documents", name="small"):
     return StudyTask(name, kind, documents, tuple(questions), units, {"before": 1})
 
 
+DOCS = Path(__file__).parents[3] / "docs/study.md"
+
+
 def write_beir(folder, task):
     (folder / "qrels").mkdir(parents=True)
     rows = {
         "corpus.jsonl": [json.dumps({"_id": one.id, "text": one.text}) for one in task.documents],
         "queries.jsonl": [json.dumps({"_id": one.id, "text": one.text}) for one in task.questions],
-        "qrels/dev.tsv": ["q\td\ts", *(f"{one.id}\t{name}\t1" for one in task.questions for name in one.relevant)],
+        "qrels/dev.tsv": [
+            "query-id\tcorpus-id\tscore",
+            *(f"{one.id}\t{name}\t1" for one in task.questions for name in one.relevant),
+        ],
     }
     for name, lines in rows.items():
         (folder / name).write_text("\n".join(lines))
@@ -72,6 +80,67 @@ def test_files_are_read_below_the_data_folder(tmp_path):
     config = TaskConfig("files", "own", questions="q.jsonl")
     task = load_task("mine", config, str(tmp_path), 0, split_sentences)
     assert (task.name, task.kind, task.questions[0].evidence) == ("mine", "evidence", (Evidence("a.md", 7, 12),))
+
+
+def write_files(folder, text="Rye is hardy."):
+    (folder / "own").mkdir()
+    (folder / "own" / "a.md").write_bytes(text.encode("cp1252"))
+    rows = [{"question": "What?", "evidence": "hardy"}, {"question": "Where?", "evidence": "nowhere"}]
+    (folder / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
+def test_the_encoding_of_files(tmp_path):
+    write_files(tmp_path, "Ros\u00e9 is hardy.")
+    known = TaskConfig("files", "own", questions="q.jsonl", encoding="cp1252")
+    task = load_task("mine", known, str(tmp_path), 0, split_sentences)
+    assert task.documents[0].text == "Ros\u00e9 is hardy."
+    with pytest.raises(InputError, match="a.md: not UTF-8"):
+        load_task("mine", replace(known, encoding="utf-8"), str(tmp_path), 0, split_sentences)
+    with pytest.raises(UsageError, match="encoding 'cp125': Python knows no text encoding"):
+        load_task("mine", replace(known, encoding="cp125"), str(tmp_path), 0, split_sentences)
+
+
+def test_what_could_not_be_asked_comes_with_the_task(tmp_path, folder):
+    write_files(tmp_path)
+    config = TaskConfig("files", "own", questions="q.jsonl")
+    task, (problem,) = load_with_problems("mine", config, str(tmp_path), 0, split_sentences)
+    assert problem.startswith(f"{tmp_path / 'q.jsonl'}:2: ") and sum(task.left_out.values()) == 1
+    assert task == load_task("mine", config, str(tmp_path), 0, split_sentences)
+    beir = TaskConfig("beir", "set", questions="dev")
+    assert load_with_problems("small", beir, str(folder), 0, split_sentences) == (load(folder), ())
+
+
+def test_a_search_in_the_right_documents_only_takes_evidence(tmp_path, folder):
+    with pytest.raises(UsageError, match="^tasks.small.scope: document: would search the documents that are asked for"):
+        load(folder, scope="document")
+    write_files(tmp_path)
+    config = TaskConfig("files", "own", questions="q.jsonl", scope="document")
+    assert load_task("mine", config, str(tmp_path), 0, split_sentences).kind == "evidence"
+
+
+@pytest.mark.parametrize(
+    ("kind", "files"),
+    [
+        ("multirc", ["evidence.jsonl"]),
+        ("scisumm", ["cited_papers.jsonl", "citances.jsonl"]),
+        ("financebench", ["pages.jsonl", "questions.jsonl"]),
+    ],
+)
+def test_the_rows_of_the_docs_are_read(kind, files, tmp_path):
+    blocks = re.findall(r"```json\n(.*?)```", DOCS.read_text().partition("but as conversions")[2], re.DOTALL)
+    (block,) = [block for block in blocks if block.count("\n{") == len(files) - 1 and _first_field(kind) in block]
+    decoder, place = json.JSONDecoder(), 0
+    for name in files:
+        row, place = decoder.raw_decode(block, place)
+        place += 1
+        (tmp_path / name).write_text(json.dumps(row))
+    task = load_task(kind, TaskConfig(kind, str(tmp_path)), "", 0, split_sentences)
+    assert (len(task.documents), len(task.questions), task.left_out) == (1, 1, {})
+    assert not task.documents[0].metadata.get("whole_page_evidence")
+
+
+def _first_field(kind):
+    return {"multirc": '{"doc_id"', "scisumm": '{"id"', "financebench": '{"doc_name"'}[kind]
 
 
 def test_a_sample_of_questions_keeps_their_order(folder):
