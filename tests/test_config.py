@@ -21,6 +21,8 @@ class Learner:
     def __post_init__(self):
         if not 0 <= self.gamma <= 1:
             raise ValueError(f"gamma = {self.gamma} must be in [0, 1]")
+        if self.num_steps < -99:
+            raise ValueError("nobody goes so far back")
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,7 @@ def test_wrong_files_are_refused(tmp_path, text, message):
         (("0.4", "4"), [], r"run.yaml:8: lists\.x\.1: gamma = 4\.0 must be"),
         (("lists:", "least: 3\nlists:"), [], r"run.yaml:1: parts \['a', 'b-c'\]: fewer than least 3"),
         (("", ""), ["parts.b-c.gamma=2"], r"override parts.b-c.gamma=2: parts\.b-c: gamma = 2\.0"),
+        (("", ""), ["parts.a.num_steps=-100", "least=1"], r"override parts.a.num_steps=-100: parts\.a: nobody goes so"),
         (("", ""), ["lists.x=[{gamma: 2}]"], r"override lists.x=\[{gamma: 2}\]: lists\.x\.0: gamma = 2\.0"),
         (("", ""), ["least=3"], r"override least=3: parts \['a', 'b-c'\]: fewer than least 3"),
         (("0.2", "2"), ["parts.a.num_steps=5", "least=1"], r"run.yaml:4: parts\.b-c: gamma = 2\.0"),
@@ -303,7 +306,7 @@ words = st.text(st.characters(codec="utf-8"))
 learners = st.builds(
     Learner,
     gamma=st.floats(0, 1),
-    num_steps=st.integers(),
+    num_steps=st.integers(-99),
     double=st.booleans(),
     positions=st.sampled_from(["relative", "absolute", "none"]),
 )

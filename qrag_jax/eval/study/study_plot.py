@@ -202,7 +202,7 @@ def _name_points(axes, lines: Sequence[Line], result: StudyResult, strategies: S
     to_pixels = axes.transData.transform
     points = [(float(x), float(y)) for x, y in to_pixels([_point(line, result) for line in lines])]
     texts = [
-        axes.annotate(line.row.strategy, (0, 0), xycoords="figure pixels", fontsize=8.5,
+        axes.annotate(line.row.strategy, (0, 0), xycoords="figure pixels", fontsize=8.5, verticalalignment="bottom",
                       color=_style(line.row.strategy, strategies)[0],
                       path_effects=[withStroke(linewidth=2.5, foreground="white")])
         for line in lines

@@ -73,6 +73,19 @@ def test_a_panel_has_markers_intervals_names_and_the_baseline():
         assert (axes.get_xscale(), axes.get_ylabel()) == ("log", "F1@5")
 
 
+def test_names_stand_beside_their_points():
+    figure = draw_study(study([3.0, 9.0], [0.4, 0.5]))
+    (axes,) = panels(figure)
+    extents = [text.get_window_extent() for text in axes.texts if text.get_text()]
+    assert all(axes.bbox.x0 <= one.x0 and one.x1 <= axes.bbox.x1 for one in extents)
+    assert all(axes.bbox.y0 <= one.y0 and one.y1 <= axes.bbox.y1 for one in extents)
+    pixels = axes.transData.transform([(3.0, 0.4), (9.0, 0.5)])
+    gap = (7.0 / 2 + 4.0) * 150 / 72  # half a marker and the gap, in pixels
+    assert extents[1].x0 == pytest.approx(pixels[1][0] + gap, abs=1)
+    assert (extents[1].y0 + extents[1].y1) / 2 == pytest.approx(pixels[1][1], abs=1)
+    assert not extents[0].y0 < pixels[0][1] < extents[0].y1  # the dashed line runs there
+
+
 @pytest.mark.parametrize("seconds", [[0.0, 0.0], [0.0, 5000.0], [2.0, 2.0], [1e-9, 1e9]])
 def test_any_seconds_can_be_drawn(seconds):
     (axes,) = panels(draw_study(study(seconds, [0.0, 1.0])))
