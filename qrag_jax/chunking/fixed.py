@@ -1,4 +1,4 @@
-"""Chunks of a fixed size: sentences per chunk, number of chunks, or tokens; with overlap. The baseline of paper 003."""
+"""Chunks of a fixed size: sentences per chunk, number of chunks, or tokens; with overlap. The baseline of studies."""
 
 from bisect import bisect_left
 from collections.abc import Iterator

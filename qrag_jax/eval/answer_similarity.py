@@ -1,7 +1,8 @@
 """Query-answer similarity: the cosine of a question and the answer that was generated for it.
 
-The measure of paper 003, appendix D ("QA similarity"). It needs no reference and so knows nothing of what is true: an
-answer that repeats the question is nearest to it. Read it beside BERTScore, never alone.
+The measure of "Is Semantic Chunking Worth the Computational Cost?", appendix D ("QA similarity"). It needs no reference
+and so knows nothing of what is true: an answer that repeats the question is nearest to it. Read it beside BERTScore,
+never alone.
 """
 
 from collections.abc import Sequence
