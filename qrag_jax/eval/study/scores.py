@@ -65,8 +65,8 @@ def headline_means(task_scores: Mapping[str, np.ndarray], ks: Sequence[int]) -> 
         f1_of_means@k = 2 * R * P / (R + P),   R, P = means of recall@k and precision@k over the questions
 
     `f1@k` is the mean of the F1 of each question and has an interval; `f1_of_means@k`, F1 of the means, is how the
-    authors of the study average. They differ: a question with all the recall and another with all the precision have F1 of means 0.5
-    and mean F1 0.
+    authors of the study average. They differ: a question with all the recall and another with all the precision have
+    F1 of means 0.5 and mean F1 0.
 
     Raises:
         InputError: a measure has no question, or recall@k or precision@k is missing.
