@@ -383,9 +383,7 @@ def _add_study(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print the rows of results.json instead of the table")
     parser.add_argument("--table", action="store_true", help="with --json: show the table too, on standard error")
-    parser.add_argument(
-        "overrides", nargs="*", metavar="CONFIG.yaml key=value", help="a config, and changes such as report_k=3"
-    )
+    parser.add_argument("overrides", nargs="*", metavar="CONFIG.yaml key=value", help="a config; changes as report_k=3")
     return parser
 
 
