@@ -44,13 +44,6 @@ _FILE = ("file", "document", "path", "filename", "file_name")  # of a line; a qu
 _NAMED = 3  # problems in an error message
 
 
-def read_file_questions(
-    corpus: Path, questions: Path, name: str, split: SplitSentences = split_sentences, encoding: str = "utf-8"
-) -> StudyTask:
-    """The task of a user's files and questions; see `read_with_problems`, which also says what was left out where."""
-    return read_with_problems(corpus, questions, name, split, encoding)[0]
-
-
 def read_with_problems(
     corpus: Path, questions: Path, name: str, split: SplitSentences = split_sentences, encoding: str = "utf-8"
 ) -> tuple[StudyTask, tuple[str, ...]]:

@@ -7,7 +7,7 @@ import pytest
 
 from qrag_jax.chunking.sentences import split_sentences
 from qrag_jax.data.file_evidence import NO_FILE, NO_PLACE, SEVERAL_PLACES
-from qrag_jax.data.file_questions import BLANK_FILES, NO_EVIDENCE, read_file_questions, read_with_problems
+from qrag_jax.data.file_questions import BLANK_FILES, NO_EVIDENCE, read_with_problems
 from qrag_jax.data.study_task import Evidence
 from qrag_jax.types import InputError, UsageError
 
@@ -17,6 +17,11 @@ FILES = {
     "sub/.hidden.md": "Hidden.",
     "image.png": "no text",
 }
+
+
+def read_file_questions(*args, **options):
+    """The task alone."""
+    return read_with_problems(*args, **options)[0]
 
 
 def write(tmp_path, *rows, files=FILES):
