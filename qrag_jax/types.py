@@ -117,12 +117,37 @@ class Message:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a language model answers: most new tokens, temperature (0 is greedy), seed, texts that end the answer."""
+    """How a language model answers.
+
+    Attributes:
+        max_tokens: most new tokens.
+        temperature: 0 is greedy, above it tokens are drawn from softmax(logits / temperature).
+        top_k: draw among the k most likely tokens; 0 is all.
+        top_p: draw among the fewest tokens whose probabilities reach this sum; 1 is all.
+        seed: of the draws. The same seed, prompt and model give the same answer in process; servers may not keep that.
+        stop: texts that end the answer; they are no part of it.
+        logprobs: report the log-probability of every new token.
+    """
 
     max_tokens: int = 400
     temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
     seed: int = 0
     stop: tuple[str, ...] = ()
+    logprobs: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise UsageError(f"max_tokens {self.max_tokens}: at least 1 new token")
+        if not 0 <= self.temperature < float("inf"):
+            raise UsageError(f"temperature {self.temperature}: a finite number, 0 (greedy) or more")
+        if self.top_k < 0:
+            raise UsageError(f"top_k {self.top_k}: 0 (all tokens) or more")
+        if not 0 < self.top_p <= 1:
+            raise UsageError(f"top_p {self.top_p}: above 0, at most 1 (all tokens)")
+        if not all(self.stop):
+            raise UsageError("stop: an empty text would end every answer at once: leave it out")
 
 
 @dataclass(frozen=True)
@@ -131,9 +156,13 @@ class Generation:
 
     Attributes:
         text: the answer; empty where `error` is not None.
-        finish_reason: "stop", "length" or "error".
-        prompt_tokens, completion_tokens: as the model counts them.
+        finish_reason: "stop", "length" (cut at `max_tokens`) or "error".
+        prompt_tokens, completion_tokens: as the model counts them; those of a failed call are what is known to have
+            been spent on it.
         error: why there is no answer; None where there is one. A failed call is never an empty answer.
+        logprobs: natural logarithms of the probabilities of the new tokens, without temperature, one each; None where
+            they were not asked for or the model does not tell them.
+        from_journal: the call was paid for earlier, nothing was spent now.
     """
 
     text: str
@@ -141,12 +170,34 @@ class Generation:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     error: str | None = None
+    logprobs: tuple[float, ...] | None = None
+    from_journal: bool = False
+
+
+# Told the place of a prompt and its answer as soon as that is finished, in the thread that called `generate`.
+Finished = Callable[[int, Generation], None]
 
 
 @runtime_checkable
 class TextGenerator(Protocol):
-    """A language model: conversations -> one `Generation` each, in order; failures are in `Generation.error`."""
+    """A language model: conversations -> one `Generation` each, in order; failures are in `Generation.error`.
 
-    def generate(self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling) -> Sequence[Generation]:
-        """Answers every prompt."""
+    `model` names all that an answer depends on besides the messages and the sampling: weights, server.
+    """
+
+    @property
+    def model(self) -> str:
+        """Which model answers."""
+        ...
+
+    def generate(
+        self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
+    ) -> Sequence[Generation]:
+        """Answers every prompt.
+
+        Args:
+            prompts: conversations; any number, none among them.
+            sampling: of all of them.
+            finished: called once a prompt, in any order, as soon as its answer is there.
+        """
         ...

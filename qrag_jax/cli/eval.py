@@ -6,8 +6,11 @@ from pathlib import Path
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint
 from qrag_jax.cli import say, write_json
+from qrag_jax.cli.eval_answers import make_reader, read_answers
 from qrag_jax.cli.progress import Progress
-from qrag_jax.cli.questions import calibration_task, report_tasks
+from qrag_jax.cli.questions import calibration_task, report_tasks, source
+from qrag_jax.eval.answer_records import answer_row_values
+from qrag_jax.eval.answer_report import format_answers
 from qrag_jax.eval.calibration import calibrate, stored_threshold
 from qrag_jax.eval.compare import compare, comparison_values, format_comparisons
 from qrag_jax.eval.harness import Labels, Threshold, asked, draw_contexts, evaluate, pick_all
@@ -45,18 +48,24 @@ def run(args: argparse.Namespace) -> int:
     check_protocols(options, retriever, calibrated=bool(args.calibrate))
     data = saved.config.get("data", {})
     tasks = list(report_tasks(args, labels.training_chunks, data))
+    reader = make_reader(args, source(args)[0], tasks)
     held_out = calibration_task(args, labels.training_chunks, data) if args.calibrate else None
     rows, records = score(retriever, tasks, labels, options, held_out)
     if args.per_query:
         write_records(args.per_query, [record for _, own in records for record in own])
+    answered = None if reader is None else read_answers(reader, args, tasks, [own for _, own in records])
     if args.json == "-":
-        write_json([asdict(row) for row in rows])
+        facts = [asdict(row) for row in rows]
+        write_json(facts if answered is None else {"facts": facts, "answers": answer_row_values(answered.rows)})
     elif args.json:
         write_rows(args.json, rows)
     if args.json != "-":
         print(format_table(rows))
+        if answered is not None:
+            print(format_answers(answered.rows))
     if args.tests:
         found = [comparison for name, own in records for comparison in compare(name, own)]
+        found += answered.comparisons if answered is not None else ()
         write_json(comparison_values(found), args.tests)
         if args.json != "-":
             print(format_comparisons(found))

@@ -49,7 +49,7 @@ def report_tasks(args: argparse.Namespace, training_chunks: int, trained_on: Map
         UsageError: a path or length that cannot be.
         InputError: a malformed file.
     """
-    kind, path = _source(args)
+    kind, path = source(args)
     if kind != "babi" and args.num_chunks:
         raise UsageError(f"--num_chunks hides facts of --babi; questions of --{kind} come with their chunks")
     if kind in READERS:
@@ -70,7 +70,7 @@ def report_tasks(args: argparse.Namespace, training_chunks: int, trained_on: Map
 
 def calibration_task(args: argparse.Namespace, training_chunks: int, trained_on: Mapping[str, Any]) -> Task:
     """The questions of --calibrate, of the same kind as those that are reported; stories at the training length."""
-    kind, path = _source(args)[0], args.calibrate
+    kind, path = source(args)[0], args.calibrate
     if kind in READERS:
         return _multihop_task(kind, path)
     if kind == "jsonl":
@@ -80,8 +80,8 @@ def calibration_task(args: argparse.Namespace, training_chunks: int, trained_on:
     return hidden_stories_tasks(_name(path), read_babi(path), _haystack(args, trained_on), (training_chunks,))[0]
 
 
-def _source(args: argparse.Namespace) -> tuple[str, str]:
-    """Kind and path of the questions: the flag that was given."""
+def source(args: argparse.Namespace) -> tuple[str, str]:
+    """Kind and path of the questions: the flag that was given, and its value."""
     given = {kind: getattr(args, kind) for kind in ("babi", "jsonl", "vectors", *READERS)}
     return next((kind, path) for kind, path in given.items() if path)
 
@@ -89,7 +89,7 @@ def _source(args: argparse.Namespace) -> tuple[str, str]:
 def _multihop_task(kind: str, path: str) -> Task:
     read = READERS[kind](path)
     say(describe(_name(path), read))
-    return examples_task(f"{kind} {_name(path)}", read.examples, sum(read.left_out.values()))
+    return examples_task(f"{kind} {_name(path)}", read.examples, sum(read.left_out.values()), answers=read.answers)
 
 
 def _haystack(args: argparse.Namespace, trained_on: Mapping[str, Any]) -> Haystack:

@@ -12,7 +12,7 @@ Questions that cannot be posed are left out and counted; questions whose labels 
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -52,11 +52,14 @@ class MultihopSet:
         examples: at least one; each has at least one gold chunk.
         left_out: reason -> questions that cannot be posed, one reason a question.
         odd: reason -> questions that are kept although their labels are broken in part; a question may have several.
+        answers: of every example all answers that count as right: its `answer`, which may be a list, then its
+            `answer_aliases` (MuSiQue); empty where the data names none.
     """
 
     examples: list[Example]
     left_out: Mapping[str, int]
     odd: Mapping[str, int]
+    answers: list[tuple[str, ...]] = field(default_factory=list)
 
 
 def read_hotpot(source: str | Path) -> MultihopSet:
@@ -129,6 +132,7 @@ class _Posed:
 def _read(source: str | Path, what: str, pose: Callable[[Mapping, str], _Posed | str]) -> MultihopSet:
     """Examples of all rows; `pose` gives the paragraphs of a row, or the reason why it is left out."""
     examples: list[Example] = []
+    answers: list[tuple[str, ...]] = []
     left_out: Counter[str] = Counter()
     odd: Counter[str] = Counter()
     seen: dict[str, str] = {}
@@ -140,19 +144,21 @@ def _read(source: str | Path, what: str, pose: Callable[[Mapping, str], _Posed |
                 left_out[str(made)] += 1
                 continue
             example, repeated = made
+            right = _answers(row, where)
         except InputError as error:
             raise InputError(f"{error}; expected {what}") from error
         if example.query_id in seen:
             raise InputError(f"{where}: id {example.query_id!r} was used before at {seen[example.query_id]}")
         seen[example.query_id] = where
         examples.append(example)
+        answers.append(right)
         odd.update(posed.odd + [GOLD_REPEATED] * repeated)
     if not examples:
         raise InputError(
             f"{source}: no question can be posed: {_counts(left_out)}; is it a test file without labels? Training and "
             "evaluation need gold paragraphs"
         )
-    return MultihopSet(examples, dict(left_out), dict(odd))
+    return MultihopSet(examples, dict(left_out), dict(odd), answers)
 
 
 def _example(row: Mapping, where: str, default_id: str, posed: _Posed) -> tuple[Example, bool] | str:
@@ -176,13 +182,24 @@ def _example(row: Mapping, where: str, default_id: str, posed: _Posed) -> tuple[
     return Example(query_id, question, tuple(chunks), gold, answer), len(chunks) < len(posed.paragraphs)
 
 
+def _answers(row: Mapping, where: str) -> tuple[str, ...]:
+    """All answers that count as right, in the order of the row, each once; what is no text is taken as its JSON."""
+    aliases = row.get("answer_aliases")
+    if not (aliases is None or (isinstance(aliases, list) and all(isinstance(alias, str) for alias in aliases))):
+        raise InputError(f"{where}: answer_aliases must be a list of texts, got {short(aliases)}")
+    answer = row.get("answer")
+    given = [] if answer is None else answer if isinstance(answer, list) else [answer]
+    texts = [text if isinstance(text, str) else json.dumps(text) for text in (*given, *(aliases or ()))]
+    return tuple(dict.fromkeys(text for text in texts if text.strip()))
+
+
 def _query_id(row: Mapping, where: str, default_id: str) -> str:
-    for field in ("_id", "id"):
-        value = row.get(field)
+    for name in ("_id", "id"):
+        value = row.get(name)
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-            raise InputError(f"{where}: {field} must be a text or an integer, got {short(value)}")
+            raise InputError(f"{where}: {name} must be a text or an integer, got {short(value)}")
         return str(value)
     return default_id
 

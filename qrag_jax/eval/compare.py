@@ -86,7 +86,7 @@ def holm_p_values(p_values: Sequence[float]) -> list[float]:
 
 def format_comparisons(rows: Sequence[Comparison]) -> str:
     """The comparisons as lines of text."""
-    names = {"fact_em": "EM", "fact_f1": "F1"}
+    names = {"fact_em": "EM", "fact_f1": "F1", "answer_em": "answer EM", "answer_f1": "answer F1"}
     lines = ["paired differences over the same questions: mean, 95% interval, p of a permutation test, Holm-corrected"]
     for row in rows:
         lines.append(

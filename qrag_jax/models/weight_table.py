@@ -1,14 +1,16 @@
 """Encoder weights by a table, one row a tensor: Hugging Face names and shapes to our parameters and back.
 
-Nothing missing, nothing left over, every shape checked, all errors raised together.
+Nothing missing, nothing left over, every shape checked, all errors raised together. `params_from_rows` and
+`tensors_from_rows` do so for the table of any model; decoders have theirs in `decoder_table`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from qrag_jax.models.encoder import Params
 from qrag_jax.models.encoder_config import EncoderConfig
@@ -90,29 +92,7 @@ def params_from_tensors(
     Raises:
         InputError: tensors are missing, left over, of a wrong shape, no floats, or not finite; all are named together.
     """
-    named = without_prefix(config, tensors, source)
-    rows = weight_table(config)
-    problems = []
-    missing = [row.name for row in rows if row.name not in named]
-    if missing:
-        problems.append(f"missing: {', '.join(missing)}")
-    known = {row.name for row in rows}
-    left_over = sorted(name for name in named if name not in known and not _IGNORED.fullmatch(name))
-    if left_over:
-        problems.append(f"left over: {', '.join(left_over)}")
-    params: dict[str, Any] = {}
-    for row in rows:
-        if row.name not in named:
-            continue
-        problem = _tensor_problem(row.name, named[row.name], row.shape)
-        if problem:
-            problems.append(problem)
-            continue
-        tensor = named[row.name].astype(np.float32)
-        _insert(params, row.path, np.ascontiguousarray(tensor.T) if row.transposed else tensor)
-    if problems:
-        raise InputError(f"{source}: the tensors do not fit config.json; " + "; ".join(problems))
-    return params
+    return params_from_rows(weight_table(config), without_prefix(config, tensors, source), _IGNORED, source)
 
 
 def tensors_from_params(config: EncoderConfig, params: Params) -> dict[str, np.ndarray]:
@@ -121,8 +101,65 @@ def tensors_from_params(config: EncoderConfig, params: Params) -> dict[str, np.n
     Raises:
         InputError: parameters are missing, left over or of a wrong shape; all are named together.
     """
+    return tensors_from_rows(weight_table(config), params, "encoder")
+
+
+def params_from_rows(
+    rows: Sequence[TensorRow],
+    tensors: Mapping[str, np.ndarray],
+    ignored: re.Pattern[str],
+    source: str,
+    dtype: DTypeLike = np.float32,
+) -> dict[str, Any]:
+    """Our parameters (nested dict of NumPy arrays) from tensors by the names of a table.
+
+    Args:
+        rows: the table; every row is needed.
+        tensors: each is asked for once and let go, so a mapping that reads them from a file holds one at a time.
+        ignored: names that may be there and are not read.
+        source: opens the message.
+        dtype: of the parameters.
+
+    Raises:
+        InputError: tensors are missing, left over, of a wrong shape, no floats, or not finite; all are named together.
+    """
+    problems = []
+    missing = [row.name for row in rows if row.name not in tensors]
+    if missing:
+        problems.append(f"missing: {', '.join(missing)}")
+    known = {row.name for row in rows}
+    left_over = sorted(name for name in tensors if name not in known and not ignored.fullmatch(name))
+    if left_over:
+        problems.append(f"left over: {', '.join(left_over)}")
+    params: dict[str, Any] = {}
+    for row in rows:
+        if row.name not in tensors:
+            continue
+        tensor = tensors[row.name]
+        problem = _tensor_problem(row.name, tensor, row.shape)
+        if problem:
+            problems.append(problem)
+            continue
+        # A copy in any case: the tensor may be a view of a file.
+        _insert(params, row.path, np.array(tensor.T if row.transposed else tensor, dtype=dtype, order="C"))
+    if problems:
+        raise InputError(f"{source}: the tensors do not fit the config; " + "; ".join(problems))
+    return params
+
+
+def tensors_from_rows(
+    rows: Sequence[TensorRow], params: Params, what: str, dtype: DTypeLike = np.float32
+) -> dict[str, np.ndarray]:
+    """The inverse of `params_from_rows`: tensors by the names of a table.
+
+    Args:
+        what: the model's kind, for the message.
+        dtype: of the tensors.
+
+    Raises:
+        InputError: parameters are missing, left over or of a wrong shape; all are named together.
+    """
     flat = _flatten(params)
-    rows = weight_table(config)
     problems = [f"missing: {'/'.join(row.path)}" for row in rows if row.path not in flat]
     known = {row.path for row in rows}
     problems += [f"left over: {'/'.join(path)}" for path in sorted(flat) if path not in known]
@@ -136,9 +173,9 @@ def tensors_from_params(config: EncoderConfig, params: Params) -> dict[str, np.n
         if problem:
             problems.append(problem)
         else:
-            tensors[row.name] = np.ascontiguousarray(array, dtype=np.float32)
+            tensors[row.name] = np.ascontiguousarray(array, dtype=dtype)
     if problems:
-        raise InputError("parameters do not fit the encoder config; " + "; ".join(problems))
+        raise InputError(f"parameters do not fit the {what} config; " + "; ".join(problems))
     return tensors
 
 

@@ -37,6 +37,8 @@ class Task:
             makes another question.
         num_left_out: queries that the task cannot pose at this length; they are not among `query_ids`.
         notes: what a reader of the data has to say about it, a line each.
+        answers: reference answers of every query, each of them right; none where the data has none. None of a task
+            whose data has no answers at all.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Task:
     fingerprint: Callable[[int], str]
     num_left_out: int = 0
     notes: tuple[str, ...] = ()
+    answers: Sequence[tuple[str, ...]] | None = None
 
     def __len__(self) -> int:
         return len(self.query_ids)
@@ -75,6 +78,7 @@ def subset(task: Task, queries: np.ndarray, name: str | None = None) -> Task:
         sizes=task.sizes[queries],
         contexts=lambda chosen, rng: task.contexts(queries[chosen], rng),
         fingerprint=lambda query: task.fingerprint(int(queries[query])),
+        answers=None if task.answers is None else [task.answers[int(i)] for i in queries],
     )
 
 
@@ -132,13 +136,47 @@ def hidden_stories_tasks(
         left_out = stories.num_left_out + len(stories) - len(keep)
         query_ids = [stories.query_ids[i] for i in keep]
         sizes = np.full(len(keep), num_chunks)
-        return Task(name, texts, stories.questions, query_ids, sizes, contexts, fingerprint, left_out)
+        return Task(
+            name,
+            texts,
+            stories.questions,
+            query_ids,
+            sizes,
+            contexts,
+            fingerprint,
+            left_out,
+            answers=_answers([(stories.answers[i],) for i in keep]),
+        )
 
     return [at_length(num_chunks) for num_chunks in lengths]
 
 
-def examples_task(name: str, examples: Sequence[Example], num_left_out: int = 0, notes: tuple[str, ...] = ()) -> Task:
-    """Examples with contexts of their own, padded to the longest of all; equal texts are stored once."""
+def _answers(answers: Sequence[Sequence[str | None]]) -> list[tuple[str, ...]] | None:
+    """Reference answers without those that are missing or blank and without repeats; None where nothing is left."""
+    kept = [tuple(dict.fromkeys(text for text in row if text is not None and text.strip())) for row in answers]
+    return kept if any(kept) else None
+
+
+def examples_task(
+    name: str,
+    examples: Sequence[Example],
+    num_left_out: int = 0,
+    notes: tuple[str, ...] = (),
+    answers: Sequence[tuple[str, ...]] | None = None,
+) -> Task:
+    """Examples with contexts of their own, padded to the longest of all; equal texts are stored once.
+
+    Args:
+        name: for reports.
+        examples: at least one, each with gold.
+        num_left_out, notes: as of `Task`.
+        answers: reference answers of every example; by default the one answer that it has.
+
+    Raises:
+        InputError: no example, one without gold, or answers of another number of examples.
+    """
+    if answers is not None and len(answers) != len(examples):
+        raise InputError(f"{name}: answers of {len(answers)} questions for {len(examples)} examples: give one row each")
     if not examples:
         raise InputError(f"{name}: no example")
     silent = next((example.query_id for example in examples if not example.gold), None)
@@ -168,7 +206,8 @@ def examples_task(name: str, examples: Sequence[Example], num_left_out: int = 0,
     sizes = np.array([len(row) for row in chunks])
     query_ids = [e.query_id for e in examples]
     texts, asked = list(text_ids), list(question_ids)
-    return Task(name, texts, asked, query_ids, sizes, contexts, fingerprint, num_left_out, notes)
+    right = _answers([(example.answer,) for example in examples] if answers is None else answers)
+    return Task(name, texts, asked, query_ids, sizes, contexts, fingerprint, num_left_out, notes, right)
 
 
 def vectors_task(name: str, task: VectorTask) -> Task:

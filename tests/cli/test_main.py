@@ -1,4 +1,6 @@
 import json
+import re
+import shlex
 import subprocess
 import sys
 import types
@@ -6,13 +8,16 @@ import types
 import pytest
 
 from qrag_jax import __version__, cli
-from qrag_jax.cli import main as main_module
-from qrag_jax.cli.main import main, make_parser, parse
+from qrag_jax.chunking.chunker import STRATEGIES
+from qrag_jax.cli import ask_flags, chunk_help, eval_flags
+from qrag_jax.cli.main import main, parse
+from qrag_jax.cli.parser import make_parser
 from qrag_jax.eval.protocols import PROTOCOLS
 from qrag_jax.eval.records import METHODS
+from qrag_jax.retrieval.hybrid import RETRIEVERS
 from qrag_jax.types import InputError, UsageError
 
-VERBS = ["demo", "train", "eval", "find", "chunk", "study", "export", "push", "pull"]
+VERBS = ["demo", "train", "eval", "find", "ask", "chunk", "study", "export", "push", "pull"]
 
 
 @pytest.fixture
@@ -86,8 +91,10 @@ def test_eval_on_multihop_sets_with_protocols():
 
 def test_the_names_that_the_parser_repeats_are_those_of_the_evaluation():
     """The parser has copies, because the modules of the names take longer to import than the help may take."""
-    assert main_module.PROTOCOLS == PROTOCOLS
-    assert main_module.METHODS == METHODS
+    assert eval_flags.PROTOCOLS == PROTOCOLS
+    assert eval_flags.METHODS == METHODS
+    assert chunk_help.STRATEGIES == STRATEGIES
+    assert ask_flags.RETRIEVERS == RETRIEVERS
 
 
 @pytest.mark.parametrize(
@@ -104,6 +111,41 @@ def test_the_last_text_of_find_is_the_question(argv):
     assert (args.num_steps, args.json) == (3, True)
 
 
+def test_ask():
+    args = parse(["ask", "notes/", "a.txt", "--retriever", "runs/demo", "Where is it?", "--num-steps=3", "--json"])
+    assert (args.paths, args.question, args.retriever, args.num_steps) == (
+        ["notes/", "a.txt"],
+        "Where is it?",
+        "runs/demo",
+        3,
+    )
+    assert (args.json, args.show_context, args.max_context_tokens, args.encoding) == (True, False, None, "utf-8")
+    assert (args.strategy, args.max_tokens, args.model) == (None, None, None)
+    args = parse(["ask", "a.txt", "q"])
+    assert (args.retriever, args.llm, args.llm_model, args.max_answer_tokens, args.temperature) == (
+        "hybrid",
+        "local",
+        None,
+        256,
+        0.0,
+    )
+    assert (args.base_url, args.key_name, args.concurrency, args.deadline) == (None, None, None, None)
+    assert (args.journal, args.no_journal, args.max_llm_tokens, args.max_dollars) == (None, False, None, None)
+    assert (args.prices, args.prompts) == (None, None)
+
+
+def test_flags_of_a_language_model():
+    args = parse(
+        "ask a.txt q --llm openai --llm_model m --base_url http://127.0.0.1:1/v1 --key_name K --concurrency 2 "
+        "--deadline 0.5 --max_answer_tokens 9 --temperature 0.7 --journal j --max_llm_tokens 10 --max_dollars 0.01 "
+        "--prices p.yaml --prompts mine/".split()
+    )
+    assert (args.llm, args.llm_model, args.base_url, args.key_name) == ("openai", "m", "http://127.0.0.1:1/v1", "K")
+    assert (args.concurrency, args.deadline, args.max_answer_tokens, args.temperature) == (2, 0.5, 9, 0.7)
+    assert (args.journal, args.max_llm_tokens, args.max_dollars) == ("j", 10, 0.01)
+    assert (args.prices, args.prompts) == ("p.yaml", "mine/")
+
+
 def test_export():
     args = parse(["export", "RUN", "DIR"])
     assert (args.run, args.folder) == ("RUN", "DIR")
@@ -112,7 +154,7 @@ def test_export():
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "say what to do: demo, train, eval, find, chunk, study, export"),
+        ([], "say what to do: demo, train, eval, find, ask, chunk, study, export"),
         (["fnd"], "invalid choice: 'fnd'"),
         (["demo", "extra"], "unrecognized arguments: extra"),
         (["demo", "--seeds=3"], "unrecognized arguments: --seeds=3"),
@@ -132,6 +174,13 @@ def test_export():
         (["eval", "RUN", "--babi", "a", "--methods", "bm52"], "'bm52' is no method; choose from trained, untrained"),
         (["find", "RUN", "question"], "give at least one file or folder, and the question last"),
         (["find", "RUN", "a.txt", "q", "--num_steps", "0"], "'0' is not an integer of at least 1"),
+        (["ask", "question"], "give at least one file or folder, and the question last"),
+        (["ask", "a.txt", "q", "--llm", "claude"], "invalid choice: 'claude'"),
+        (["ask", "a.txt", "q", "--journal", "j", "--no_journal"], "not allowed with argument"),
+        (["ask", "a.txt", "q", "--temperature", "nan"], "'nan' is not a number of at least 0"),
+        (["ask", "a.txt", "q", "--max_dollars", "-1"], "'-1' is not a number of at least 0"),
+        (["ask", "a.txt", "q", "--temperature", "warm"], "'warm' is not a number of at least 0"),
+        (["ask", "a.txt", "q", "--deadline", "0"], "'0': more than 0 seconds are needed"),
         (["export", "RUN"], "the following arguments are required: DIR"),
     ],
 )
@@ -178,12 +227,11 @@ def test_every_flag_is_explained():
 
 def test_the_examples_of_the_help_parse():
     _, verbs = make_parser()
-    lines = [line for parser in verbs.values() for line in parser.epilog.splitlines() if line.startswith("  qrag ")]
+    whole = [re.sub(r"\\\n\s*", "", parser.epilog or "") for parser in verbs.values()]  # a long one has two lines
+    lines = [line for text in whole for line in text.splitlines() if line.startswith("  qrag ")]
     assert len(lines) >= 2 * len(VERBS)
     for line in lines:
         command, *_ = line.strip().split("   ")  # a comment stands after blanks
-        import shlex
-
         assert parse(shlex.split(command)[1:]).verb in VERBS
 
 

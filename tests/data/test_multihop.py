@@ -53,6 +53,7 @@ HOTPOT_EXAMPLES = [
     ),
     Example("h2", "Is Cairn older than Dun?", ("Dun: Dun is young.", "Cairn: Cairn is old."), (0, 1), "yes"),
 ]
+HOTPOT_ANSWERS = [("the Oru",), ("yes",)]
 
 MUSIQUE = [
     {
@@ -81,6 +82,7 @@ MUSIQUE_EXAMPLES = [
         "Jura",
     )
 ]
+MUSIQUE_ANSWERS = [("Jura", "Jura mountains")]
 
 
 def write(tmp_path: Path, *rows: object) -> Path:
@@ -129,19 +131,19 @@ def save(tmp_path: Path, kind: str, rows: list[dict]) -> Path:
 @pytest.mark.parametrize("layout", [dict, hub_columns, json_strings])
 def test_titled_rows_in_json(tmp_path, read, kind, layout):
     path = save(tmp_path, kind, [layout(row) for row in HOTPOT])
-    assert read(path) == MultihopSet(HOTPOT_EXAMPLES, {}, {})
+    assert read(path) == MultihopSet(HOTPOT_EXAMPLES, {}, {}, HOTPOT_ANSWERS)
 
 
 @pytest.mark.parametrize("kind", [".parquet", "-saved"])
 @pytest.mark.parametrize("layout", [hub_columns, json_strings])
 def test_titled_rows_in_tables(tmp_path, kind, layout):
     path = save(tmp_path, kind, [layout(row) for row in HOTPOT])
-    assert read_hotpot(path) == read_2wiki(path) == MultihopSet(HOTPOT_EXAMPLES, {}, {})
+    assert read_hotpot(path) == read_2wiki(path) == MultihopSet(HOTPOT_EXAMPLES, {}, {}, HOTPOT_ANSWERS)
 
 
 @pytest.mark.parametrize("kind", [".json", ".json.gz", ".jsonl", ".jsonl.gz", ".parquet", "-saved"])
 def test_musique_rows(tmp_path, kind):
-    assert read_musique(save(tmp_path, kind, MUSIQUE)) == MultihopSet(MUSIQUE_EXAMPLES, {}, {})
+    assert read_musique(save(tmp_path, kind, MUSIQUE)) == MultihopSet(MUSIQUE_EXAMPLES, {}, {}, MUSIQUE_ANSWERS)
 
 
 def test_from_the_hub(monkeypatch):
@@ -276,7 +278,8 @@ def test_musique_leaves_out_what_cannot_be_answered(tmp_path):
     # The full release has a question and its unanswerable twin under one id.
     rows = [row | {"answerable": False}, row, row | {"id": "none", "paragraphs": unmarked}, row | {"answerable": False}]
     read = read_musique(write(tmp_path, *rows))
-    assert read == MultihopSet(MUSIQUE_EXAMPLES, {"not answerable": 2, "no gold paragraph": 1}, {})
+    left_out = {"not answerable": 2, "no gold paragraph": 1}
+    assert read == MultihopSet(MUSIQUE_EXAMPLES, left_out, {}, MUSIQUE_ANSWERS)
 
 
 def test_a_copy_of_a_supporting_paragraph_that_is_not_marked_is_the_same_chunk(tmp_path):
@@ -344,6 +347,30 @@ def test_a_question_that_cannot_be_posed_is_counted_and_the_others_are_read(tmp_
     read = read_hotpot(write(tmp_path, HOTPOT[1], HOTPOT[0] | change))
     assert [example.query_id for example in read.examples] == [HOTPOT[1]["_id"]]
     assert read.left_out == {reason: 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "answers"),
+    [
+        ({}, ()),
+        ({"answer": None}, ()),
+        ({"answer": " "}, ()),
+        ({"answer": 1912}, ("1912",)),
+        ({"answer": True}, ("true",)),
+        ({"answer": ["a", "b", "a"]}, ("a", "b")),
+        ({"answer": "a", "answer_aliases": ["b", "a", ""]}, ("a", "b")),
+        ({"answer": None, "answer_aliases": ["b"]}, ("b",)),
+    ],
+)
+def test_all_answers_that_count_as_right(tmp_path, row, answers):
+    plain = {key: value for key, value in HOTPOT[0].items() if key != "answer"}
+    assert read_hotpot(write(tmp_path, plain | row)).answers == [answers]
+
+
+@pytest.mark.parametrize("aliases", ["b", [1], {"a": 1}])
+def test_aliases_that_are_no_texts_are_refused(tmp_path, aliases):
+    with pytest.raises(InputError, match="set.jsonl:1: answer_aliases must be a list of texts"):
+        read_hotpot(write(tmp_path, HOTPOT[0] | {"answer_aliases": aliases}))
 
 
 @pytest.mark.parametrize("answer", [1912, True, ["a", "b"]])

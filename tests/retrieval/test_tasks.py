@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -203,6 +205,41 @@ def test_a_subset_of_hidden_stories_draws_from_the_generator_that_it_is_given():
     found = part.contexts(np.arange(2), np.random.default_rng(5))
     expected = task.contexts(np.array([2, 1]), np.random.default_rng(5))
     np.testing.assert_array_equal(found.chunks, expected.chunks)
+
+
+# --- reference answers
+
+
+def test_reference_answers_of_examples():
+    """The one answer of each by default; a missing or blank one is none."""
+    answers = ("here", None, " ")
+    examples = [replace(example, answer=answer) for example, answer in zip(make_examples(), answers, strict=True)]
+    assert examples_task("mine", examples).answers == [("here",), (), ()]
+    assert examples_task("mine", make_examples()).answers is None
+    given = examples_task("mine", examples, answers=[("a", "b", "a"), ("", "c"), ()])
+    assert given.answers == [("a", "b"), ("c",), ()]
+    assert examples_task("mine", examples, answers=[(), (), ("",)]).answers is None
+    with pytest.raises(InputError, match="mine: answers of 2 questions for 3 examples"):
+        examples_task("mine", examples, answers=[("a",), ("b",)])
+
+
+def test_reference_answers_follow_their_queries():
+    examples = [replace(example, answer=example.query_id.upper()) for example in make_examples()]
+    part = subset(examples_task("mine", examples), np.array([2, 0]))
+    assert part.answers == [("C",), ("A",)] and subset(part, np.array([1])).answers == [("A",)]
+    assert subset(examples_task("mine", make_examples()), np.array([1])).answers is None
+
+
+def test_reference_answers_of_stories_are_those_of_the_stories_that_fit():
+    short, long = hidden_stories_tasks("two", select(make_stories(), [2, 1, 0]), make_haystack(), (3, 8))
+    assert dict(zip(short.query_ids, short.answers, strict=True)) == {"q1": ("there",), "q0": ("here",)}
+    assert dict(zip(long.query_ids, long.answers, strict=True))["q2"] == ("she",)
+
+
+def test_vectors_have_no_reference_answers():
+    rows = [("x", {"question": 0, "gold": [0]})]
+    task = make_vector_task(np.ones((2, 3), np.float32), np.ones((1, 3), np.float32), rows)
+    assert vectors_task("mine", task).answers is None
 
 
 # --- fingerprints

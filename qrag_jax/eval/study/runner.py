@@ -21,7 +21,6 @@ from qrag_jax.eval.study.choose import choose
 from qrag_jax.eval.study.config import StudyConfig
 from qrag_jax.eval.study.costs import Meter
 from qrag_jax.eval.study.encoder import StudyEncoder
-from qrag_jax.eval.study.kept_answers import KeptGenerator
 from qrag_jax.eval.study.prices import load_prices
 from qrag_jax.eval.study.records import CellResult, Part, StudyResult
 from qrag_jax.eval.study.scores import score_questions
@@ -29,6 +28,7 @@ from qrag_jax.eval.study.sentence_cache import SentenceCache
 from qrag_jax.eval.study.summary import Outcome, compare_all, make_row, question_objects, write_trec
 from qrag_jax.eval.study.tasks import split_task
 from qrag_jax.eval.study.work import Report, Sides, Work
+from qrag_jax.llm.journal import Journal, JournaledGenerator
 from qrag_jax.types import InputError, TextGenerator, UsageError
 
 
@@ -57,8 +57,8 @@ def run_study(
     Task by task and strategy by strategy: each config on dev, the choice, the chosen one on test. Where dev and test
     search the same corpus, one pass over it gives both. Vectors of questions are charged to no strategy.
 
-    In `out`: `config.yaml`, `cells/`, `sentences/` (vectors that were kept), `trec/`, and `answers/` where a language
-    model was asked. One study may write there at once.
+    In `out`: `config.yaml`, `cells/`, `sentences/` (vectors that were kept), `trec/`, and `answers/journal.sqlite`
+    where a language model was asked. One study may write there at once.
 
     Args:
         config: of the study.
@@ -67,7 +67,7 @@ def run_study(
         out: folder; one that holds a part of the same study is gone on with.
         report: called with ("warm-up", done, of) and ("study", done, of): characters of documents cut and embedded.
         generator: language model that answers the test questions of tasks with reference answers, from the `report_k`
-            chunks of each chosen config; None asks none. A folder keeps the answers of one model.
+            chunks of each chosen config; None asks none. What it has answered is not asked again.
 
     Raises:
         UsageError: tasks that are not those of the config, a value of a strategy out of range, a price file that is
@@ -197,14 +197,12 @@ def _score(study: _Study, task: StudyTask, cell: CellResult) -> dict[str, np.nda
 def _answers(study: _Study, test: StudyTask, cell: CellResult) -> AnswerResult | None:
     if study.generator is None or not any(question.answers for question in test.questions):
         return None
-    kept = KeptGenerator(
-        study.generator, study.store.out / "answers" / test.name / f"{cell.strategy}-{cell.number}.json"
-    )
+    journal = Journal(study.store.out / "answers" / "journal.sqlite")
     encoder = study.tools.encoder
     return answer_questions(
         test,
         cell.found,
-        kept,
+        JournaledGenerator(study.generator, journal),
         num_chunks=study.config.report_k,
         embed=encoder.sentence_embed(study.tools.cache, Meter()),
         embed_tokens=encoder.tokens,

@@ -33,11 +33,13 @@ def embed_tokens(text):
 class Scripted:
     """A language model that says what it was told to say, and remembers what it was asked."""
 
+    model = "scripted"
+
     def __init__(self, *generations):
         self.generations = generations
         self.calls = []
 
-    def generate(self, prompts, *, sampling):
+    def generate(self, prompts, *, sampling, finished=None):
         self.calls.append((prompts, sampling))
         return list(self.generations)
 

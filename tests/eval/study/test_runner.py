@@ -20,6 +20,7 @@ from qrag_jax.eval.study.config import StudyConfig, TaskConfig
 from qrag_jax.eval.study.runner import run_study
 from qrag_jax.eval.study.scores import score_questions
 from qrag_jax.eval.trec import read_qrels, read_run
+from qrag_jax.llm.journal import Journal
 from qrag_jax.types import Document, Generation, InputError, UsageError
 
 TESTS = Path(__file__).parents[2]
@@ -201,25 +202,32 @@ def test_prices_change_dollars_and_no_cell(tmp_path):
 class Repeating:
     """Answers with the last words of the prompt, and fails where it is about tea."""
 
-    num_prompts = 0
+    model = "repeating"
 
-    def generate(self, prompts, *, sampling):
-        self.num_prompts += len(prompts)
+    def __init__(self):
+        self.asked = []
+
+    def generate(self, prompts, *, sampling, finished=None):
+        self.asked += [tuple(prompt) for prompt in prompts]
         return [self.answer(prompt[-1].content) for prompt in prompts]
 
     def answer(self, text):
-        if "tea" in text.split("Why")[-1]:
+        if "tea" in text.rpartition("Why")[2]:
             return Generation("", "error", 9, 0, "no tea")
         return Generation(text[-20:], "stop", 9, 3)
+
+
+def question_of(prompt):
+    return prompt[-1].content.rpartition("Why")[2]
 
 
 def test_a_language_model_answers_the_test_questions_once(tmp_path):
     generator = Repeating()
     first = run_study(make_config(), make_tasks(), make_encoder(), tmp_path, generator=generator)
-    asked = generator.num_prompts
-    assert asked == sum(row.n for row in first.rows)
-    failed = sum(one["answer"]["error"] is not None for one in first.questions)
-    assert 0 < failed < asked
+    asked, failed = list(generator.asked), [prompt for prompt in generator.asked if "tea" in question_of(prompt)]
+    answered = [prompt for prompt in asked if prompt not in failed]
+    assert len(answered) == len(set(answered)) <= sum(one["answer"]["error"] is None for one in first.questions)
+    assert 0 < len(failed) == sum(one["answer"]["error"] is not None for one in first.questions)
     for row in first.rows:
         own = [one["answer"] for one in first.questions if (one["task"], one["strategy"]) == (row.task, row.strategy)]
         share = sum(one["error"] is not None for one in own) / len(own)
@@ -227,7 +235,8 @@ def test_a_language_model_answers_the_test_questions_once(tmp_path):
         assert row.cost.prompt_tokens == 9 * row.n
         assert (share > 0) == any(note.startswith(f"{row.task}, {row.strategy}: ") for note in first.notes)
     again = run_study(make_config(), make_tasks(), make_encoder(), tmp_path, generator=generator)
-    assert again == first and generator.num_prompts == asked + failed
+    assert again == first and generator.asked == asked + failed
+    assert Journal(tmp_path / "answers" / "journal.sqlite").num_answers() == len(answered)
 
 
 # --- what it refuses

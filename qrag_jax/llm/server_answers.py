@@ -1,0 +1,152 @@
+"""What an OpenAI-compatible server answered, read strictly: a text that is whole or marked as cut, or an error."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from qrag_jax.types import Generation
+
+MAX_QUOTE = 300  # characters of a server's own words in an error
+# What servers call the two ends of an answer; "stop" and "length" are the protocol's.
+_ENDS = {
+    "stop": "stop",
+    "eos": "stop",
+    "eos_token": "stop",
+    "stop_sequence": "stop",
+    "end_turn": "stop",
+    "length": "length",
+    "max_tokens": "length",
+}
+# "gpt-4o" is answered by "gpt-4o-2024-08-06", older ones by "gpt-4-0613", others by "-001" or "-20241022".
+_DATED = re.compile(r"-(\d{3,4}|\d{8}|\d{4}-\d\d-\d\d)")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one call.
+
+    Attributes:
+        generation: the answer or the error.
+        is_fatal: every other call would fail by the same: do not make them.
+        is_counted: the server told how many tokens the call took, or it gave no answer.
+    """
+
+    generation: Generation
+    is_fatal: bool = False
+    is_counted: bool = True
+
+
+def failed(error: str, *, is_fatal: bool = False, tokens: tuple[int, int] = (0, 0)) -> Outcome:
+    """A call without an answer, and the tokens of the prompt and the answer that are known to be spent."""
+    return Outcome(Generation("", "error", *tokens, error=error), is_fatal)
+
+
+def read_answer(body: bytes, *, model: str, check_model: bool) -> Outcome:
+    """Reads the body of a chat completion that came with status 200.
+
+    A token count that the server does not tell is 0, which `is_counted` says. Lone surrogates in the text become
+    U+FFFD. Log-probabilities that are not one finite number a token are None, as those that are not told.
+
+    Args:
+        body: as it came.
+        model: that was asked for.
+        check_model: an answer of another model is an error.
+    """
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return failed(
+            f"the server's answer is no whole JSON ({len(body)} bytes: {quote(body)!r}): see that base_url is the "
+            "API's (it mostly ends in /v1) and that nothing between cuts or replaces answers"
+        )
+    if not isinstance(answer, dict):
+        return failed(f"the server's answer is JSON, but no object: {quote(body)!r}: see that base_url is the API's")
+    counts = _counts(answer.get("usage"))
+    tokens = counts or (0, 0)
+    if answer.get("error"):
+        return failed(f"the server reports an error as its answer: {quote(said(answer))!r}", tokens=tokens)
+    if check_model and not is_model(answer.get("model"), model):
+        return failed(
+            f"asked for model {model!r}, answered by {quote(str(answer.get('model')))!r}: name the model as the server "
+            "does, or switch the check off (check_model=False)",
+            is_fatal=True,
+            tokens=tokens,
+        )
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        return failed("the server's answer holds no choices: see the server's log", tokens=tokens)
+    return _read_choice(choices[0], tokens, counts is not None)
+
+
+def _read_choice(choice: Mapping[str, Any], tokens: tuple[int, int], is_counted: bool) -> Outcome:
+    reason = choice.get("finish_reason")
+    message = choice.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    if reason == "content_filter":
+        return failed(
+            "the server's content filter held the answer back: alter the prompt, or its filter", tokens=tokens
+        )
+    if isinstance(message, dict) and message.get("refusal"):
+        return failed(f"the model refuses to answer: {quote(str(message['refusal']))!r}", tokens=tokens)
+    end = _ENDS.get(reason) if isinstance(reason, str) else None
+    if end is None:
+        return failed(f"the answer did not end as a text does: finish_reason {quote(str(reason))!r}", tokens=tokens)
+    if not isinstance(content, str) or (end == "length" and not content):
+        return failed(
+            f"the answer holds no text (finish_reason {reason!r}): a model that thinks first needs a larger max_tokens",
+            tokens=tokens,
+        )
+    text = content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return Outcome(Generation(text, end, *tokens, logprobs=_logprobs(choice.get("logprobs"))), is_counted=is_counted)
+
+
+def is_model(answered: object, asked: str) -> bool:
+    """Whether the name in an answer is that of the model that was asked for.
+
+    The same name, the name with a date or a version of three or four digits after it, or one of them the last part of
+    the other's path.
+    """
+    if not isinstance(answered, str):
+        return False
+    if answered == asked or answered.rpartition("/")[2] == asked or asked.rpartition("/")[2] == answered:
+        return True
+    return answered.startswith(asked) and _DATED.fullmatch(answered[len(asked) :]) is not None
+
+
+def said(body: object) -> str:
+    """The message in what a server sent with an error, in whichever of the usual places; else all of it."""
+    if isinstance(body, dict):
+        for name in ("message", "detail", "error"):
+            if body.get(name):
+                return said(body[name])
+    return body if isinstance(body, str) else json.dumps(body)
+
+
+def quote(text: str | bytes) -> str:
+    """The beginning of a text on one line."""
+    if isinstance(text, bytes):
+        text = text[: 4 * MAX_QUOTE].decode("utf-8", "replace")
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_QUOTE else text[:MAX_QUOTE] + "..."
+
+
+def _counts(usage: object) -> tuple[int, int] | None:
+    """Tokens of the prompt and the answer; None where a server does not tell both."""
+    if not isinstance(usage, dict):
+        return None
+    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    if type(prompt) is not int or type(completion) is not int or prompt < 0 or completion < 0:
+        return None
+    return prompt, completion
+
+
+def _logprobs(told: object) -> tuple[float, ...] | None:
+    tokens = told.get("content") if isinstance(told, dict) else None
+    if not isinstance(tokens, list):
+        return None
+    values = [token.get("logprob") if isinstance(token, dict) else None for token in tokens]
+    numbers = [float(value) for value in values if isinstance(value, int | float) and math.isfinite(value)]
+    return tuple(numbers) if len(numbers) == len(values) else None

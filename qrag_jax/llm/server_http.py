@@ -1,0 +1,153 @@
+"""The official `openai` client as this library uses it: answers are bounded, attempts counted, hosts never changed."""
+
+import ipaddress
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import openai
+
+from qrag_jax.types import UsageError
+
+Text = TypeVar("Text", str, bytes)
+
+CONNECT_SECONDS = 5.0
+MIN_SECRET = 8  # letters; a shorter "key" is a word such as EMPTY, which texts hold by chance
+
+# What became of the attempts of the call that this task makes; the client alone decides how many there are.
+attempts: ContextVar[list[str]] = ContextVar("attempts")
+
+
+class AnswerTooLarge(openai.OpenAIError):
+    """More bytes came than are taken. The client hands its own errors on at once: this one is not asked for again."""
+
+
+class BoundedClient(openai.DefaultAsyncHttpxClient):
+    """Reads at most so many bytes of an answer, counted after decompression, and notes every attempt in `attempts`.
+
+    The whole answer is read here, inside of the client's loop of retries: a connection that breaks in the middle of an
+    answer counts as an attempt and is retried like any other. The key is taken out before anybody sees the answer.
+    """
+
+    def __init__(self, max_bytes: int, key: str, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._max_bytes = max_bytes
+        self._key = key
+
+    async def send(self, request: Any, **options: Any) -> Any:
+        """As the base class, with the answer read."""
+        notes = attempts.get([])
+        notes.append("nothing came")
+        response = await super().send(request, **{**options, "stream": True})
+        wait = response.headers.get("retry-after")
+        heard = f"HTTP {response.status_code}" + (f" with Retry-After: {wait[:40]}" if wait else "")
+        notes[-1] = f"{heard}, not whole"
+        try:
+            body = bytearray()
+            async for part in response.aiter_bytes():
+                body += part
+                if len(body) > self._max_bytes:
+                    raise AnswerTooLarge(f"more than {self._max_bytes} bytes")
+        finally:
+            await response.aclose()
+        notes[-1] = heard
+        packing = ("content-encoding", "content-length", "transfer-encoding")
+        headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in packing]
+        content = hide(bytes(body), self._key)
+        return type(response)(response.status_code, headers=headers, content=content, request=request)
+
+
+def make_client(base_url: str, key: str, *, deadline: float, max_retries: int, max_bytes: int) -> openai.AsyncOpenAI:
+    """A client for one event loop: an asynchronous context that closes its connections.
+
+    Redirects are not followed: a prompt goes to no host that nobody named. Proxies of the environment are used, but not
+    on the way to this machine. The variables OPENAI_ORG_ID and OPENAI_PROJECT_ID are heeded for OpenAI's own host only,
+    and an Authorization in OPENAI_CUSTOM_HEADERS never.
+
+    Args:
+        base_url: checked by `check_base_url`.
+        key: sent as bearer token.
+        deadline: seconds that one read may take. A stalled answer is thus not asked for again: the caller bounds the
+            whole call by the same number.
+        max_retries: attempts after the first.
+        max_bytes: of one answer.
+    """
+    host = urlsplit(base_url).hostname or ""
+    timeout = openai.Timeout(deadline, connect=min(CONNECT_SECONDS, deadline))
+    client = openai.AsyncOpenAI(
+        api_key=key,
+        base_url=base_url,
+        timeout=timeout,
+        max_retries=max_retries,
+        default_headers={"Authorization": f"Bearer {key}"},
+        http_client=BoundedClient(
+            max_bytes,
+            key,
+            timeout=timeout,
+            follow_redirects=False,
+            trust_env=not is_this_machine(host),
+        ),
+    )
+    if not is_openai(base_url):
+        client.organization = client.project = None
+    return client
+
+
+def check_base_url(base_url: str) -> str:
+    """The address without a slash at its end.
+
+    Raises:
+        UsageError: no http(s) address of a host, or one that holds what does not belong into logs and journals: a
+            name, a password, a query.
+    """
+    try:
+        parts = urlsplit(base_url)
+        port_is_good = parts.port is None or parts.port > 0
+    except ValueError:
+        raise UsageError(f"base_url {base_url!r} is no address: write http://HOST:PORT/v1") from None
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        # Not repeated: it may hold a secret.
+        raise UsageError(
+            "base_url holds a name, password, query or fragment: write http://HOST:PORT/v1, and put the key into an "
+            "environment variable"
+        )
+    blank = any(not " " < letter < "\x7f" for letter in base_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_good or blank:
+        raise UsageError(f"base_url {base_url!r} is no address of a server: write http://HOST:PORT/v1")
+    return base_url.rstrip("/")
+
+
+def check_key(environment: Mapping[str, str], key_name: str) -> str | None:
+    """The key in a variable; None where it is missing or empty.
+
+    Raises:
+        UsageError: the key cannot be sent; it is not repeated.
+    """
+    key = environment.get(key_name, "")
+    if any(not "!" <= letter <= "~" for letter in key):
+        raise UsageError(
+            f"environment variable {key_name}: blanks, line breaks or non-ASCII letters: set the key alone"
+        )
+    return key or None
+
+
+def hide(text: Text, key: str) -> Text:
+    """The text or bytes without the key; a key of fewer than 8 letters is no secret."""
+    if len(key) < MIN_SECRET:
+        return text
+    return text.replace(key, "***") if isinstance(text, str) else text.replace(key.encode(), b"***")
+
+
+def is_openai(base_url: str) -> bool:
+    """Whether the host is one of OpenAI's own."""
+    host = urlsplit(base_url).hostname or ""
+    return host == "api.openai.com" or host.endswith(".api.openai.com")
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether a host's name is that of this machine, without asking anybody."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

@@ -1,0 +1,126 @@
+"""Structured answers of a language model: strictly parsed, mended once, asked for again with the reason, or failed."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from qrag_jax.llm.calls import ask_some
+from qrag_jax.llm.json_answers import mend_json
+from qrag_jax.llm.prompts import PromptTemplate, load_prompt
+from qrag_jax.types import Generation, InputError, Message, Sampling, TextGenerator, UsageError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Structured(Generic[T]):
+    """What became of one question that wanted an answer in a given form.
+
+    Attributes:
+        value: what was read from the answer; None where there is none.
+        error: why there is none; None where there is one. A failed call is never an empty value.
+        num_asks: how often the model was asked.
+        was_repaired: the value was read from a mended answer (`json_answers.mend_json`).
+        generations: every answer of the model, the last one last.
+    """
+
+    value: T | None
+    error: str | None
+    num_asks: int
+    was_repaired: bool
+    generations: tuple[Generation, ...]
+
+
+def ask_structured(
+    generator: TextGenerator,
+    prompts: Sequence[Sequence[Message]],
+    parse: Callable[[str], T],
+    *,
+    sampling: Sampling,
+    max_asks: int = 2,
+    finished: Callable[[int, Structured[T]], None] | None = None,
+    again: PromptTemplate | None = None,
+) -> list[Structured[T]]:
+    """Asks every question until its answer can be read, at most `max_asks` times.
+
+    An answer is parsed as it is, then once more after it was mended; but never mended where it was cut at
+    `max_tokens`, since what is missing cannot be guessed. Else the model is asked again with its answer and the
+    reason. A call that failed is not asked again: retries are the generator's.
+
+    Args:
+        generator: of the answers.
+        prompts: conversations.
+        parse: reads an answer, such as `functools.partial(json_answers.parse_json, schema=...)`; raises `InputError`
+            with a reason that the model can be told.
+        sampling: of all calls.
+        max_asks: calls a prompt, at most.
+        finished: told the place of a prompt and what became of it, as soon as that is settled.
+        again: the message that asks again, with the one place `$reason`; the default is ours.
+
+    Returns:
+        One outcome a prompt, in order.
+
+    Raises:
+        UsageError: `max_asks` below 1.
+        InputError: the generator breaks its contract, or `again` has other places.
+    """
+    if max_asks < 1:
+        raise UsageError(f"max_asks {max_asks}: the model must be asked once at least")
+    again = load_prompt("again") if again is None else again
+    again.fill(reason="")  # a wrong template is found before the model is paid
+    batch = _Batch([tuple(prompt) for prompt in prompts], parse, sampling, max_asks, finished, again)
+    while waiting := [place for place in range(len(prompts)) if place not in batch.outcomes]:
+        ask_some(generator, batch.conversations, waiting, sampling=sampling, tell=batch.hear)
+    return [batch.outcomes[place] for place in range(len(prompts))]
+
+
+@dataclass
+class _Batch(Generic[T]):
+    """Conversations that grow by an answer and a reason, until each has an outcome."""
+
+    conversations: list[tuple[Message, ...]]
+    parse: Callable[[str], T]
+    sampling: Sampling
+    max_asks: int
+    finished: Callable[[int, Structured[T]], None] | None
+    again: PromptTemplate
+    outcomes: dict[int, Structured[T]] = field(default_factory=dict)
+    answers: dict[int, tuple[Generation, ...]] = field(default_factory=dict)
+
+    def hear(self, place: int, generation: Generation) -> None:
+        """Settles a prompt, or makes it ready to be asked again."""
+        answers = (*self.answers.get(place, ()), generation)
+        self.answers[place] = answers
+        if generation.error is not None:
+            self._settle(place, Structured(None, generation.error, len(answers), False, answers))
+            return
+        value, reason, was_repaired = self._read(generation)
+        if reason is None:
+            self._settle(place, Structured(value, None, len(answers), was_repaired, answers))
+        elif len(answers) == self.max_asks:
+            error = f"no answer of {len(answers)} could be used; the last one: {reason}"
+            self._settle(place, Structured(None, error, len(answers), False, answers))
+        else:
+            said = Message("assistant", generation.text.strip() or "(nothing)")  # servers refuse empty messages
+            self.conversations[place] = (*self.conversations[place], said, *self.again.fill(reason=reason))
+
+    def _settle(self, place: int, outcome: Structured[T]) -> None:
+        self.outcomes[place] = outcome
+        if self.finished is not None:
+            self.finished(place, outcome)
+
+    def _read(self, generation: Generation) -> tuple[T | None, str | None, bool]:
+        """(value, why there is none, whether it was mended)."""
+        try:
+            return self.parse(generation.text), None, False
+        except InputError as error:
+            reason = str(error)
+        if generation.finish_reason == "length":
+            return None, f"it was cut after {self.sampling.max_tokens} tokens, be shorter ({reason})", False
+        mended = mend_json(generation.text)
+        if mended == generation.text:
+            return None, reason, False
+        try:
+            return self.parse(mended), None, True
+        except InputError as error:
+            return None, str(error), False

@@ -1,0 +1,70 @@
+"""What generation decides on the host: chunks, sizes of caches and groups, keys of rows, where a stop text ends."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+CHUNKS = (64, 256)  # tokens of a prompt that are read at once
+_SMALLEST_CACHE = 128
+
+
+def find_stop(
+    decode: Callable[[Sequence[int]], str], ids: Sequence[int], heard: int, stop: Sequence[str]
+) -> tuple[int, str] | None:
+    """The first number of tokens whose text holds a stop text, and the text before it; None if there is none.
+
+    The text is decoded as a whole each time, so stop texts may span tokens, and a character whose bytes are split over
+    tokens is looked at when it is complete.
+
+    Args:
+        decode: ids -> text.
+        ids: of the answer so far.
+        heard: how many of them were searched before.
+        stop: texts, none of them empty.
+    """
+    if not any(text in decode(ids) for text in stop):
+        return None
+    for count in range(heard + 1, len(ids) + 1):
+        text = decode(ids[:count])
+        ends = [place for place in (text.find(each) for each in stop) if place >= 0]
+        if ends:
+            return count, text[: min(ends)]
+    return None
+
+
+def prompt_hash(prompt: Sequence[int], seed: int) -> np.ndarray:
+    """uint32 [2]: what the random key of a prompt's answer is made of; sha256 of the seed and the ids."""
+    content = f"{seed}:" + ",".join(str(int(token)) for token in prompt)
+    return np.frombuffer(hashlib.sha256(content.encode()).digest()[:8], "<u4").astype(np.uint32)
+
+
+def chunk_lengths(length: int) -> list[int]:
+    """Lengths from `CHUNKS`, small ones first, that a prompt is read in; their sum is `length` or a little more."""
+    small, large = CHUNKS
+    count, rest = divmod(length, large)
+    smalls = -(-rest // small)
+    if smalls * small >= large:
+        count, smalls = count + 1, 0
+    return [small] * smalls + [large] * count
+
+
+def cache_size(length: int, room: int) -> int:
+    """Slots for a prompt and `room` new tokens: 128, 192, 256, 384, 512, 768, ..."""
+    needed, size = max(sum(chunk_lengths(length)), length + room), _SMALLEST_CACHE
+    while size < needed:
+        size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
+    return size
+
+
+def group_by_size(sizes: Sequence[int], batch_size: int) -> list[tuple[int, list[int]]]:
+    """(size, places) of prompts that share a cache size; too few for a batch go with those of the next larger one."""
+    groups: list[tuple[int, list[int]]] = []
+    carried: list[int] = []
+    distinct = sorted(set(sizes))
+    for size in distinct:
+        carried += [place for place, each in enumerate(sizes) if each == size]
+        if len(carried) >= batch_size or size == distinct[-1]:
+            groups.append((size, carried))
+            carried = []
+    return groups

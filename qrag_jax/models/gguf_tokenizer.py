@@ -1,0 +1,139 @@
+"""The tokenizer that the metadata of a GGUF file describes: byte-level BPE with a named pre-tokenizer.
+
+A GGUF file has the vocabulary, the merges and a name of the rule that cuts text into words before the merges; the
+rules themselves stand in llama.cpp. Those of four names are here. A wrong rule gives wrong ids and no error, so every
+other name is refused.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers.pre_tokenizers import PreTokenizer
+
+from qrag_jax.types import InputError
+
+_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
+_KEY = "tokenizer.ggml."
+# Ends of an answer or a text; a model may have learned to write another one than its file names as eos.
+_ENDS = frozenset({"<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"})
+
+
+def _word_split(digits: str) -> Callable[[], PreTokenizer]:
+    """Words as GPT-4's rule cuts them: contractions of any case, a mark with letters after it, digits, line ends."""
+    pattern = (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+        + digits
+        + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+    return lambda: pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(pattern), behavior="isolated"), _bytes(use_regex=False)]
+    )
+
+
+def _bytes(use_regex: bool) -> PreTokenizer:
+    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
+
+
+_PRE_TOKENIZERS: dict[str, Callable[[], PreTokenizer]] = {
+    "gpt-2": lambda: _bytes(use_regex=True),
+    # Digits stand alone.
+    "smollm": lambda: pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _bytes(use_regex=True)]),
+    "qwen2": _word_split(r"\p{N}"),
+    "llama-bpe": _word_split(r"\p{N}{1,3}"),
+}
+
+
+def tokenizer_from_gguf(metadata: Mapping[str, Any], source: str) -> Tokenizer:
+    """Builds the tokenizer; control and user-defined tokens are read whole, the control ones are special.
+
+    Raises:
+        InputError: another model than "gpt2" (byte-level BPE), an unknown pre-tokenizer, or a field that is missing or
+            broken.
+    """
+    model, name = metadata.get(_KEY + "model"), metadata.get(_KEY + "pre")
+    if model != "gpt2":
+        raise InputError(f"{source}: {_KEY}model is {model!r}, only 'gpt2' (byte-level BPE) is read")
+    if not isinstance(name, str) or name not in _PRE_TOKENIZERS:
+        raise InputError(f"{source}: {_KEY}pre is {name!r}, only {', '.join(_PRE_TOKENIZERS)} are read")
+    tokens = _texts(metadata, "tokens", source)
+    vocab = {token: number for number, token in enumerate(tokens)}
+    if len(vocab) != len(tokens):
+        raise InputError(f"{source}: {_KEY}tokens names {len(tokens) - len(vocab)} tokens twice")
+    merges = _merges(_texts(metadata, "merges", source), vocab, source)
+    # Llama 3 takes a word of the vocabulary whole, whatever the merges would make of it.
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=name == "llama-bpe"))
+    if name == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = _PRE_TOKENIZERS[name]()
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens(_added_tokens(tokens, _kinds(metadata, len(tokens), source)))
+    return tokenizer
+
+
+def ends_of_gguf(metadata: Mapping[str, Any], source: str) -> tuple[int | None, int | None, frozenset[int]]:
+    """Ids of bos and eos (None without one), and of all tokens that end an answer.
+
+    Those are the named ends of a text, a turn and a message, and control tokens that are known to be ends: files name
+    one or two where the models' makers stop at three.
+
+    Raises:
+        InputError: an id that is not in the vocabulary.
+    """
+    tokens = _texts(metadata, "tokens", source)
+    ids = {role: _id(metadata, role, len(tokens), source) for role in ("bos", "eos", "eot", "eom")}
+    kinds = _kinds(metadata, len(tokens), source)
+    known = {number for number, token in enumerate(tokens) if kinds[number] == _CONTROL and token in _ENDS}
+    named = {number for role, number in ids.items() if role != "bos" and number is not None}
+    return ids["bos"], ids["eos"], frozenset(named | known)
+
+
+def _id(metadata: Mapping[str, Any], role: str, size: int, source: str) -> int | None:
+    key = f"{_KEY}{role}_token_id"
+    value = metadata.get(key)
+    if value is None:
+        return None
+    if type(value) is not int or not 0 <= value < size:
+        raise InputError(f"{source}: {key} is {value!r}, an id below {size} is needed")
+    return value
+
+
+def _texts(metadata: Mapping[str, Any], name: str, source: str) -> Sequence[str]:
+    values = metadata.get(_KEY + name)
+    if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
+        raise InputError(f"{source}: {_KEY}{name}: a list of texts is needed; the file has no whole tokenizer")
+    return values
+
+
+def _kinds(metadata: Mapping[str, Any], size: int, source: str) -> list[int]:
+    """The type of every token; ordinary words where the file has no types."""
+    values = metadata.get(_KEY + "token_type")
+    if values is None:
+        return [_NORMAL] * size
+    if not isinstance(values, np.ndarray | list):
+        raise InputError(f"{source}: {_KEY}token_type is {values!r}, a list is needed")
+    if len(values) != size:
+        raise InputError(f"{source}: {_KEY}token_type has {len(values)} entries for {size} tokens")
+    return [int(kind) for kind in values]
+
+
+def _merges(lines: Sequence[str], vocab: Mapping[str, int], source: str) -> list[tuple[str, str]]:
+    merges = []
+    for number, line in enumerate(lines):
+        left, space, right = line.partition(" ")
+        if not space or left not in vocab or right not in vocab or left + right not in vocab:
+            raise InputError(
+                f"{source}: {_KEY}merges: entry {number} is {line!r:.80}; two tokens of the vocabulary are needed "
+                "whose join is one as well"
+            )
+        merges.append((left, right))
+    return merges
+
+
+def _added_tokens(tokens: Sequence[str], kinds: Sequence[int]) -> list[AddedToken]:
+    return [
+        AddedToken(token, normalized=False, special=kind == _CONTROL)
+        for token, kind in zip(tokens, kinds, strict=True)
+        if kind in (_CONTROL, _USER_DEFINED)
+    ]

@@ -1,0 +1,64 @@
+"""One way to ask a wrapped model: every answer is heard once, and a broken contract is refused."""
+
+import pytest
+
+from qrag_jax.llm.calls import ask_some
+from qrag_jax.llm.scripted import ScriptedGenerator
+from qrag_jax.types import Generation, InputError, Message, Sampling
+
+PROMPTS = [[Message("user", letter)] for letter in "abcd"]
+
+
+class Silent(ScriptedGenerator):
+    """Tells nothing before it returns."""
+
+    def generate(self, prompts, *, sampling, finished=None):
+        return super().generate(prompts, sampling=sampling)
+
+
+class Reckless(ScriptedGenerator):
+    """Tells what it is told to tell, and returns nothing but the rest."""
+
+    def __init__(self, *told, returned=()):
+        super().__init__([])
+        self.told, self.returned = told, returned
+
+    def generate(self, prompts, *, sampling, finished=None):
+        for number, generation in self.told:
+            finished(number, generation)
+        return list(self.returned)
+
+
+def heard(generator, places):
+    told = []
+    ask_some(generator, PROMPTS, places, sampling=Sampling(), tell=lambda place, one: told.append((place, one.text)))
+    return told
+
+
+@pytest.mark.parametrize("kind", [ScriptedGenerator, Silent])
+def test_every_answer_is_heard_once_at_its_place(kind):
+    assert heard(kind(lambda prompt: prompt[0].content), [3, 1]) == [(3, "d"), (1, "b")]
+
+
+def test_an_answer_that_is_told_twice_is_heard_once():
+    one, other = Generation("one", "stop"), Generation("other", "stop")
+    assert heard(Reckless((1, one), (1, other), returned=(one, one)), [0, 2]) == [(2, "one"), (0, "one")]
+
+
+def test_for_no_place_the_model_is_not_called():
+    generator = ScriptedGenerator([])
+    assert heard(generator, []) == [] == generator.asked
+
+
+@pytest.mark.parametrize(
+    ("generator", "message"),
+    [
+        (Reckless(), "generator: 0 answers to 2 prompts: mend the generator"),
+        (Reckless((2, Generation("a", "stop"))), "generator: an answer 2 to 2 prompts"),
+        (Reckless((0, Generation("", "error"))), "finish_reason 'error' with error None: a failed call has both"),
+        (Reckless((0, Generation("", "stop", error="lost"))), "finish_reason 'stop' with error 'lost'"),
+    ],
+)
+def test_a_model_that_breaks_its_contract_is_refused(generator, message):
+    with pytest.raises(InputError, match=message):
+        heard(generator, [0, 1])

@@ -1,0 +1,186 @@
+"""Decoders from and to disk against transformers on torch: folders both ways, GGUF files, SmolLM2 and its tokenizer."""
+
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import quick_compilation  # noqa: F401
+from tiny_decoders import SCALINGS, decoder_config, random_decoder_params
+from tiny_gguf import CHAT, TOKENS, decoder_fields, decoder_tensors, tokenizer_fields, write_gguf
+
+from qrag_jax.models.decoder import all_logits, extend, init_cache
+from qrag_jax.models.decoder_sources import find_decoder, has_smollm2
+from qrag_jax.models.decoder_tokenizer import DecoderTokenizer
+from qrag_jax.models.decoder_weights import load_decoder, save_decoder
+
+pytestmark = pytest.mark.oracle
+
+WIDE = {"vocab_size": len(TOKENS) + 1, "hidden_size": 32, "intermediate_size": 64, "head_dim": 8, "max_positions": 64}
+TOKENIZER = DecoderTokenizer.from_gguf(tokenizer_fields() | {"tokenizer.chat_template": CHAT})
+ROWS = np.random.default_rng(0).integers(0, len(TOKENS), (3, 40))
+THEIRS = {
+    "llama": ("Llama", {"tie_word_embeddings": True}),
+    "llama, biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama, llama3": ("Llama", {"rope_parameters": {
+        "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 16,
+    }}),
+    "qwen2": ("Qwen2", {}),
+    "qwen2, yarn": ("Qwen2", {"rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16,
+    }}),
+    "qwen3": ("Qwen3", {"head_dim": 16, "tie_word_embeddings": True}),
+}  # fmt: skip
+OURS = {
+    "llama": decoder_config("llama", **WIDE),
+    "llama, biases": decoder_config(
+        "llama", **WIDE, tie_embeddings=False, qkv_bias=True, output_bias=True, mlp_bias=True
+    ),
+    "qwen2": decoder_config("qwen2", **WIDE),
+    "qwen3": decoder_config("qwen3", **WIDE | {"head_dim": 16}),
+    **{
+        f"llama, {kind}": decoder_config("llama", **WIDE, rope_scaling=scaling)
+        for kind, scaling in SCALINGS.items()
+        if kind != "dynamic"  # there transformers looks at the length of a text, and we at the window
+    },
+}
+PROMPTS = [
+    "The capital of France is",
+    "<|im_start|>user\nName three fruits that are red.<|im_end|>\n<|im_start|>assistant\n",
+    "In 1969, Apollo 11 landed on the Moon. Two astronauts walked there while the third stayed in orbit. The year was",
+]
+TEXTS = [
+    *PROMPTS, "", " ", "   indented\n\n\n  lines\t\ttabs ", "It's 3.14159, isn't it? I'LL pay $1,234.50!",
+    "日本語 und Ärger 🙂", "def f(x):\n    return x**2  # <repo_name>", "a<|im_end|>b <|endoftext|>",
+    "x" * 100, "½ ² Ⅷ ٣",
+]  # fmt: skip
+
+
+def assert_same_logits(torch_model, loaded, rows=ROWS):
+    import torch
+
+    with torch.no_grad():
+        expected = torch_model(torch.tensor(rows)).logits.numpy()
+    found = all_logits(loaded.config, loaded.params, jnp.asarray(rows), jnp.zeros(len(rows), jnp.int32))
+    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", THEIRS)
+@pytest.mark.parametrize("shard_size", ["5GB", "20KB"])
+def test_what_transformers_saves_is_loaded(tmp_path, name, shard_size):
+    import torch
+    import transformers
+
+    kind, changes = THEIRS[name]
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=len(TOKENS) + 1, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64, **changes,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # biases and norms are trivial at the start
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(tmp_path, max_shard_size=shard_size)
+    (tmp_path / "tokenizer.json").write_text(TOKENIZER.to_json())
+    assert (tmp_path / "model.safetensors.index.json").is_file() == (shard_size != "5GB")
+    assert_same_logits(model, load_decoder(tmp_path))
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_what_we_save_is_loaded_by_transformers(tmp_path, name):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    config = OURS[name]
+    save_decoder(tmp_path, config, random_decoder_params(config), TOKENIZER)
+    model, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values())
+    assert_same_logits(model.eval(), load_decoder(tmp_path))
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    for text in TEXTS:
+        assert theirs(text, add_special_tokens=False)["input_ids"] == TOKENIZER.encode(text, special=True)
+    assert (theirs.bos_token, theirs.eos_token, theirs.chat_template) == ("<|im_start|>", "<|im_end|>", CHAT)
+    assert model.generation_config.eos_token_id == [0, 2]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="transformers reads GGUF with accelerate")
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+def test_gguf_files_mean_what_transformers_reads(tmp_path, name):
+    from transformers import AutoModelForCausalLM
+
+    # It takes the number of tokens for the size of the table, and 128 for the size of Qwen3's heads.
+    changes = {"vocab_size": len(TOKENS), "head_dim": 128 if name == "qwen3" else 8}
+    config = decoder_config(name, **WIDE | changes)
+    tensors = decoder_tensors(config, random_decoder_params(config))
+    path = write_gguf(tmp_path / "x.gguf", decoder_fields(config), tensors)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name, dtype="float32")
+    assert_same_logits(model.eval(), load_decoder(path))
+
+
+@pytest.fixture(scope="module")
+def smollm2(tmp_path_factory):
+    """(transformers' folder, what we load) of the same dequantised weights."""
+    if not has_smollm2():
+        pytest.skip("embedded SmolLM2 is not installed")
+    loaded = load_decoder("smollm2")
+    return save_decoder(tmp_path_factory.mktemp("smollm2"), loaded.config, loaded.params, loaded.tokenizer), loaded
+
+
+def greedy(loaded, ids, num_tokens):
+    step = jax.jit(extend, static_argnums=0)
+    cache = init_cache(loaded.config, 1, len(ids) + num_tokens)
+    pads, found = jnp.zeros(1, jnp.int32), list(ids)
+    fresh = ids
+    for _ in range(num_tokens):
+        start = jnp.int32(len(found) - len(fresh))
+        logits, cache = step(loaded.config, loaded.params, jnp.asarray([fresh]), pads, cache, start)
+        fresh = [int(logits[0].argmax())]
+        found += fresh
+    return found[len(ids) :]
+
+
+def test_smollm2_has_the_logits_and_the_greedy_text_of_torch(smollm2):
+    import torch
+    from transformers import LlamaForCausalLM
+
+    folder, loaded = smollm2
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    for prompt in PROMPTS:
+        ids = loaded.tokenizer.encode(prompt, special=True)
+        with torch.no_grad():
+            expected = model(torch.tensor([ids])).logits.numpy()
+            answer = model.generate(
+                torch.tensor([ids]), max_new_tokens=24, min_new_tokens=24, do_sample=False, eos_token_id=None
+            )[0, len(ids) :].tolist()
+        found = all_logits(loaded.config, loaded.params, jnp.asarray([ids]), jnp.zeros(1, jnp.int32))
+        difference = float(abs(np.asarray(found) - expected).max())
+        mine = greedy(loaded, ids, 24)
+        print(f"\n{prompt!r}: {len(ids)} tokens, max |logit difference| {difference:.1e}")
+        print(f"  torch: {loaded.tokenizer.decode(answer)!r}\n  ours:  {loaded.tokenizer.decode(mine)!r}")
+        assert difference <= 1e-3 and mine == answer
+
+
+def test_smollm2_tokenizer_is_that_of_transformers(smollm2):
+    from transformers import AutoTokenizer
+
+    folder, loaded = smollm2
+    theirs = AutoTokenizer.from_pretrained(folder)
+    messages = [{"role": "user", "content": "Hi <|im_end|>"}]
+    for text in [*TEXTS, theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)]:
+        ids = theirs(text, add_special_tokens=False)["input_ids"]
+        assert ids == loaded.tokenizer.encode(text, special=True)
+        assert theirs.decode(ids, skip_special_tokens=True) == loaded.tokenizer.decode(ids)
+
+
+def test_smollm2_tokenizer_is_what_transformers_reads_of_the_gguf_file_itself(smollm2):
+    from transformers import AutoTokenizer
+
+    # It does not know this file's rule for digits, so texts have none.
+    path = find_decoder("smollm2")
+    theirs = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    for text in TEXTS:
+        if not any(letter.isnumeric() for letter in text):
+            ids = theirs(text, add_special_tokens=False)["input_ids"]
+            assert ids == smollm2[1].tokenizer.encode(text, special=True)

@@ -1,0 +1,31 @@
+"""Small documents with their chunks, for tests of contexts and citations."""
+
+import numpy as np
+
+from qrag_jax.chunking.groups import make_chunk
+from qrag_jax.retrieval.hybrid import Ranked
+from qrag_jax.types import Document
+
+
+def count(text):
+    """Tokens are words."""
+    return len(text.split())
+
+
+def split_lines(document):
+    """A chunk a line."""
+    chunks, start = [], 0
+    for line in document.text.split("\n"):
+        if line.strip():
+            chunks.append(make_chunk(document, ((start, start + len(line)),), 1, count))
+        start += len(line) + 1
+    return chunks
+
+
+def documents(*texts):
+    return [Document(f"{name}.txt", text) for name, text in zip("abcdef", texts, strict=False)]
+
+
+def ranked(*ids, scores=None):
+    scores = [1 - i / 10 for i in range(len(ids))] if scores is None else scores
+    return Ranked(np.array(ids, np.int64), np.array(scores, np.float64))

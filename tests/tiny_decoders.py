@@ -1,0 +1,94 @@
+"""Small decoders of every family, with parameters in which nothing is trivial; and a slow one to compare with."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qrag_jax.models.decoder import init_decoder
+from qrag_jax.models.decoder_config import DecoderConfig, RopeScaling
+from qrag_jax.models.rotary import inverse_frequencies
+
+FAMILIES = {
+    "llama": {"tie_embeddings": True},
+    "qwen2": {"qkv_bias": True},
+    "qwen3": {"qk_norm": True, "head_dim": 6},
+}
+SCALINGS = {
+    "linear": RopeScaling("linear", 2.0),
+    "dynamic": RopeScaling("dynamic", 2.0, original_max_positions=8),
+    "yarn": RopeScaling("yarn", 4.0, original_max_positions=8, beta_fast=2.0, beta_slow=0.5),
+    "llama3": RopeScaling("llama3", 4.0, original_max_positions=16, low_freq_factor=1.0, high_freq_factor=2.0),
+}
+
+
+def decoder_config(family="llama", **changes) -> DecoderConfig:
+    sizes = {
+        "vocab_size": 13, "hidden_size": 16, "intermediate_size": 24, "num_layers": 2, "num_heads": 4,
+        "num_kv_heads": 2, "head_dim": 4, "max_positions": 32, "norm_eps": 1e-5,
+    }  # fmt: skip
+    return DecoderConfig(**{"family": family, **sizes, **FAMILIES[family], **changes})
+
+
+def random_decoder_params(config: DecoderConfig, seed=0):
+    """Biases and norms are no zeros and ones, so that a forgotten one shows; nothing is compiled."""
+    shapes = jax.eval_shape(partial(init_decoder, config=config), jax.random.key(0))
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0.1, 0.4, leaf.shape), leaf.dtype), shapes)
+
+
+def padded_rows(rows, length=None):
+    """Rows of unequal length, padded on the left with a token that is no padding elsewhere -> (tokens, pads)."""
+    length = length or max(map(len, rows))
+    tokens = [[5] * (length - len(row)) + list(row) for row in rows]
+    return jnp.asarray(tokens, jnp.int32), jnp.asarray([length - len(row) for row in rows], jnp.int32)
+
+
+def random_rows(lengths, vocab_size=13, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, vocab_size, length).tolist() for length in lengths]
+
+
+def numpy_decoder(config: DecoderConfig, params, tokens, rope_length=None) -> np.ndarray:
+    """Logits [L, vocab] of one row, position by position and head by head, in float64."""
+    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    frequencies, factor = inverse_frequencies(config, rope_length)
+    size, group = config.head_dim, config.num_heads // config.num_kv_heads
+
+    def dense(layer, name, x):
+        return x @ layer[name]["kernel"] + layer[name].get("bias", 0)
+
+    def norm(values, x):
+        return x / math.sqrt((x**2).mean() + config.norm_eps) * values["scale"]
+
+    def head(layer, name, x, index, place):
+        part = dense(layer, name, x)[index * size : (index + 1) * size]
+        part = norm(layer[f"{name}_norm"], part) if config.qk_norm else part
+        as_complex = (part[: size // 2] + 1j * part[size // 2 :]) * np.exp(1j * place * frequencies) * factor
+        return np.concatenate([as_complex.real, as_complex.imag])
+
+    rows = [p["embed"]["embedding"][token] for token in tokens]
+    for number in range(config.num_layers):
+        layer = p[f"layer_{number}"]
+        inner = [norm(layer["attention_norm"], row) for row in rows]
+        attended = []
+        for here, x in enumerate(inner):
+            heads = []
+            for index in range(config.num_heads):
+                query = head(layer, "query", x, index, here)
+                shared = index // group
+                seen = range(here + 1)
+                scores = [query @ head(layer, "key", inner[s], shared, s) / math.sqrt(size) for s in seen]
+                weights = np.exp(scores) / np.exp(scores).sum()
+                values = [dense(layer, "value", inner[s])[shared * size : (shared + 1) * size] for s in seen]
+                heads.append(weights @ np.array(values))
+            attended.append(rows[here] + dense(layer, "output", np.concatenate(heads)))
+        rows = []
+        for row in attended:
+            x = norm(layer["mlp_norm"], row)
+            gate = dense(layer, "gate", x)
+            rows.append(row + dense(layer, "down", gate / (1 + np.exp(-gate)) * dense(layer, "up", x)))
+    kernel = p["embed"]["embedding"].T if config.tie_embeddings else p["head"]["kernel"]
+    return np.stack([norm(p["norm"], row) @ kernel for row in rows])
