@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-CHUNKS = (64, 256)  # tokens of a prompt that are read at once
+CHUNKS = (64, 128, 256, 512)  # tokens of a prompt that are read at once
+_CHUNK_COST = 80  # what a chunk costs beside its tokens, in tokens: on CPU every matrix is read and packed anew
 _SMALLEST_CACHE = 128
 
 
@@ -40,13 +41,24 @@ def prompt_hash(prompt: Sequence[int], seed: int) -> np.ndarray:
 
 
 def chunk_lengths(length: int) -> list[int]:
-    """Lengths from `CHUNKS`, small ones first, that a prompt is read in; their sum is `length` or a little more."""
-    small, large = CHUNKS
-    count, rest = divmod(length, large)
-    smalls = -(-rest // small)
-    if smalls * small >= large:
-        count, smalls = count + 1, 0
-    return [small] * smalls + [large] * count
+    """Lengths from `CHUNKS`, small ones first, that a prompt is read in; their sum is `length` or a little more.
+
+    Whole chunks of the largest size, and for the rest the cheapest choice: one chunk that holds it, or half of that and
+    what the half leaves.
+    """
+    count, rest = divmod(length, CHUNKS[-1])
+    return _cheapest(rest) + [CHUNKS[-1]] * count
+
+
+def _cheapest(rest: int) -> list[int]:
+    if rest <= 0:
+        return []
+    place = next(place for place, size in enumerate(CHUNKS) if size >= rest)
+    whole = [CHUNKS[place]]
+    if place == 0:
+        return whole
+    parts = [*_cheapest(rest - CHUNKS[place - 1]), CHUNKS[place - 1]]
+    return min(whole, parts, key=lambda chunks: sum(chunks) + _CHUNK_COST * len(chunks))
 
 
 def cache_size(length: int, room: int) -> int:

@@ -8,7 +8,7 @@ never cut, and the result does not depend on the number of devices but for round
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from qrag_jax.models.decoder import KVCache
 from qrag_jax.models.decoder_config import DecoderConfig
@@ -27,7 +27,7 @@ def decoder_shardings(mesh: Mesh, config: DecoderConfig, params: PyTree) -> PyTr
         params: arrays or their shapes (`jax.eval_shape`).
 
     Raises:
-        UsageError: the mesh has no axis "model".
+        UsageError: the mesh has no axis "model", or its axes are not of the type Auto.
     """
     ways = _ways(mesh)
     units = {
@@ -69,4 +69,9 @@ def cache_sharding(mesh: Mesh, config: DecoderConfig) -> KVCache:
 def _ways(mesh: Mesh) -> int:
     if AXIS not in mesh.shape:
         raise UsageError(f'a mesh with the axes {list(mesh.shape)}: a decoder is split over an axis named "{AXIS}"')
+    if set(mesh.axis_types) != {AxisType.Auto}:
+        raise UsageError(
+            f"a mesh of axis types {mesh.axis_types}: XLA is to place what is in between; make it with "
+            "jax.make_mesh(..., axis_types=(AxisType.Auto,) * number of axes)"
+        )
     return mesh.shape[AXIS]

@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 
 from qrag_jax.models.decode_plan import cache_size, chunk_lengths, find_stop, group_by_size, prompt_hash
 from qrag_jax.models.decode_steps import BLOCK, Draws, compiled_steps
-from qrag_jax.models.decoder import ComputeDtype, KVCache, init_cache
+from qrag_jax.models.decoder import ComputeDtype, KVCache, init_cache, join_projections
 from qrag_jax.models.decoder_sharding import cache_sharding, decoder_shardings
 from qrag_jax.models.decoder_weights import LoadedDecoder
 from qrag_jax.types import InputError, Sampling, UsageError
@@ -77,9 +77,11 @@ class Decoding:
         self._config, self._tokenizer = loaded.config, loaded.tokenizer
         self._dtype: ComputeDtype = compute_dtype
         self._mesh, self._cache_bytes = mesh, cache_bytes
-        place = None if mesh is None else decoder_shardings(mesh, loaded.config, loaded.params)
-        # Arguments, not constants: they would be copied into every compiled shape.
-        self._params = jax.device_put(loaded.params, place)
+        # Arguments of what is compiled, not constants: they would be copied into every shape.
+        if mesh is None:
+            self._params = join_projections(jax.device_put(loaded.params))
+        else:
+            self._params = jax.device_put(loaded.params, decoder_shardings(mesh, loaded.config, loaded.params))
         self._ends = loaded.tokenizer.eos_ids
         self._steps = compiled_steps(loaded.config, compute_dtype, tuple(sorted(self._ends)), mesh)
 

@@ -1,5 +1,7 @@
 """Shapes, keys and stop texts: by hand, and by what they must not depend on."""
 
+from itertools import combinations_with_replacement
+
 import pytest
 
 from qrag_jax.models.decode_plan import CHUNKS, cache_size, chunk_lengths, find_stop, group_by_size, prompt_hash
@@ -10,21 +12,30 @@ from qrag_jax.models.decode_plan import CHUNKS, cache_size, chunk_lengths, find_
     [
         (1, [64]),
         (64, [64]),
-        (65, [64, 64]),
-        (192, [64] * 3),
-        (193, [256]),
+        (65, [128]),
+        (192, [256]),
         (256, [256]),
         (300, [64, 256]),
-        (450, [256] * 2),
+        (400, [512]),
+        (513, [64, 512]),
+        (1400, [128, 256, 512, 512]),
     ],
 )
 def test_chunks_by_hand(length, chunks):
     assert chunk_lengths(length) == chunks
 
 
-def test_chunks_hold_the_prompt_and_little_more():
-    for length in range(1, 1200):
-        assert 0 <= sum(chunk_lengths(length)) - length < CHUNKS[0]
+def test_chunks_hold_the_prompt_and_are_the_cheapest():
+    rests = [list(chunks) for count in (1, 2, 3) for chunks in combinations_with_replacement(CHUNKS, count)]
+
+    def cost(chunks):
+        return sum(chunks) + 80 * len(chunks)  # a chunk costs as much as 80 tokens beside its own
+
+    for length in range(1, CHUNKS[-1] + 1):
+        chunks = chunk_lengths(length)
+        assert chunks == sorted(chunks) and 0 <= sum(chunks) - length < length + CHUNKS[0]
+        assert cost(chunks) == min(cost(rest) for rest in rests if sum(rest) >= length)
+        assert chunk_lengths(length + 2 * CHUNKS[-1]) == chunks + [CHUNKS[-1]] * 2
 
 
 def test_caches_have_room_and_few_sizes():
@@ -32,7 +43,7 @@ def test_caches_have_room_and_few_sizes():
     assert sizes == {128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144}
     for length, room in [(1, 1), (60, 69), (100, 28), (129, 1), (1000, 24), (1000, 25)]:
         assert cache_size(length, room) >= max(length + room, sum(chunk_lengths(length)))
-    assert (cache_size(100, 28), cache_size(100, 29), cache_size(129, 1)) == (128, 192, 192)
+    assert (cache_size(100, 28), cache_size(100, 29), cache_size(129, 1)) == (128, 192, 256)
 
 
 def test_small_groups_go_with_larger_caches():

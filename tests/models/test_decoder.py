@@ -15,7 +15,15 @@ from tiny_decoders import (
     random_rows,
 )
 
-from qrag_jax.models.decoder import KVCache, all_logits, attend_grouped, extend, init_cache, init_decoder
+from qrag_jax.models.decoder import (
+    KVCache,
+    all_logits,
+    attend_grouped,
+    extend,
+    init_cache,
+    init_decoder,
+    join_projections,
+)
 from qrag_jax.types import UsageError
 
 LENGTHS = [9, 1, 5]
@@ -241,3 +249,19 @@ def test_a_donated_cache_is_updated_in_place(batch):
 def test_refusals(call, message):
     with pytest.raises(UsageError, match=message):
         call(decoder_config())
+
+
+@pytest.mark.parametrize("name", ["llama, biases, one kv head", "qwen2", "qwen3, wide heads"])
+def test_joined_projections_are_the_same_decoder(name):
+    config = VARIANTS[name]
+    params = random_decoder_params(config)
+    joined = join_projections(params)
+    assert not set(joined["layer_0"]) & {"query", "key", "value", "gate", "up"}
+    numbers = [sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (joined, params)]
+    assert numbers[0] == numbers[1]
+    tokens, pads = padded_rows(random_rows(LENGTHS))
+    both = [run_all(config, each, tokens, pads) for each in (joined, params)]
+    np.testing.assert_allclose(*both, atol=2e-5, rtol=2e-5)
+    steps = [run(config, each, tokens, pads, init_cache(config, 3, 9), jnp.int32(0)) for each in (joined, params)]
+    for left, right in zip(*map(jax.tree.leaves, steps), strict=True):
+        np.testing.assert_allclose(left, right, atol=2e-5, rtol=2e-5)

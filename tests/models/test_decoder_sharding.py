@@ -84,3 +84,9 @@ def test_a_mesh_without_the_axis_is_refused():
     for call in [lambda mesh: cache_sharding(mesh, config), lambda mesh: decoder_shardings(mesh, config, {})]:
         with pytest.raises(UsageError, match=r"axes \['data'\]: a decoder is split over an axis named \"model\""):
             call(mesh_of(2, names=("data",)))
+
+
+def test_a_mesh_of_explicit_axes_is_refused():
+    mesh = jax.make_mesh((2,), ("model",), axis_types=(AxisType.Explicit,), devices=jax.devices()[:2])
+    with pytest.raises(UsageError, match="make it with jax.make_mesh"):
+        decoder_shardings(mesh, decoder_config(), {})
