@@ -32,7 +32,7 @@ test: .venv/.ready
 	$(TEST_ENV) .venv/bin/python -m pytest -n 2 $(ARGS)
 
 oracle: .venv-oracle/.ready
-	$(TEST_ENV) .venv-oracle/bin/python -m pytest -m oracle $(ARGS)
+	$(TEST_ENV) .venv-oracle/bin/python -m pytest -n 2 -m oracle $(ARGS)
 
 lint: .venv/.ready
 	.venv/bin/ruff check .

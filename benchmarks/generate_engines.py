@@ -80,6 +80,7 @@ def make_llama_cpp(folder: Path) -> dict[str, Generate]:
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(find_decoder("smollm2"))
     parameters.n_ctx, parameters.n_parallel, parameters.cache_prompt = 8 * 1024, 8, False
+    parameters.verbosity = 0
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = CORES
     server = xllamacpp.Server(parameters)
 

@@ -159,9 +159,9 @@ def test_every_layer_and_the_logits(tiny):
         np.testing.assert_allclose(np.asarray(mine)[real], theirs[real], atol=2e-5, rtol=2e-5, err_msg=f"layer {layer}")
 
 
-@pytest.mark.parametrize("sizes", [(40,), (16, 24), (13, 1, 20, 6), (1,) * 40])
+@pytest.mark.parametrize("sizes", [(40,), (13, 1, 20, 6)])
 def test_prompts_read_in_chunks(tiny, sizes):
-    """In one piece, in chunks, token by token: the logits that transformers has in one piece."""
+    """In one piece and in chunks: the logits that transformers has in one piece."""
     import torch
 
     model, config, params = tiny
