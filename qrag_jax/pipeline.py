@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from qrag_jax.chunking.groups import chunk_text
 from qrag_jax.chunking.spans import readable
-from qrag_jax.llm.calls import check_generation
-from qrag_jax.llm.prompts import PromptTemplate, fence
+from qrag_jax.llm.calls import ask_all
+from qrag_jax.llm.prompts import PromptTemplate, passages_prompt
 from qrag_jax.retrieval.citations import Citation, Cited, cite, make_citation
 from qrag_jax.retrieval.context import Context, check_place
 from qrag_jax.retrieval.hybrid import Ranked
@@ -80,8 +80,7 @@ def answer_question(
         InputError: a blank question, nothing was found, a passage does not stand in its document, the generator breaks
             its contract, or as the parts.
     """
-    if not question.strip():
-        raise InputError("question: nothing to ask; write a question")
+    check_question(question)
     seconds: dict[str, float] = {}
     with _timed("read", seconds):
         documents = read()
@@ -101,11 +100,21 @@ def answer_question(
         given = tuple(make_citation(passage, by_id.get(passage.document_id)) for passage in context.passages)
         messages = make_prompt(template, question, [passage.text for passage in context.passages])
     with _timed("generate", seconds):
-        generation = _ask(generator, messages, sampling)
+        (generation,) = ask_all(generator, [messages], sampling=sampling)
     cited = cite(generation.text, context, documents) if generation.error is None else Cited((), ())
     paid = Generation("", "stop") if generation.from_journal else generation
     cost = Cost(seconds, prompt_tokens=paid.prompt_tokens, completion_tokens=paid.completion_tokens)
     return Answer(question, generation, context, given, cited, len(chunks), generator.model, template.sha256, cost)
+
+
+def check_question(question: str) -> None:
+    """Refuses a blank question.
+
+    Raises:
+        InputError: it is one.
+    """
+    if not question.strip():
+        raise InputError("question: nothing to ask; write a question")
 
 
 def make_prompt(template: PromptTemplate, question: str, passages: Sequence[str]) -> tuple[Message, ...]:
@@ -114,8 +123,7 @@ def make_prompt(template: PromptTemplate, question: str, passages: Sequence[str]
     The same question and passages give the same prompt. Lone surrogates, which no model reads, become U+FFFD.
     """
     texts, question = [readable(text) for text in passages], readable(question)
-    mark, fenced = fence(texts, question, beside=[question], numbered=True)
-    return template.fill(mark=mark, passages=fenced, question=question)
+    return passages_prompt(template, question, texts, question, numbered=True)
 
 
 def prompt_size(template: PromptTemplate, question: str, count: CountTokens) -> tuple[int, int]:
@@ -131,14 +139,6 @@ def _texts(documents: Sequence[Document], chunks: Sequence[Chunk]) -> list[str]:
     for part in chunks:
         check_place(by_id.get(part.document_id), part.document_id, part.spans)
     return [chunk_text(by_id[part.document_id].text, part.spans) for part in chunks]
-
-
-def _ask(generator: TextGenerator, messages: Sequence[Message], sampling: Sampling) -> Generation:
-    generations = generator.generate([messages], sampling=sampling)
-    if len(generations) != 1:
-        raise InputError(f"generator: {len(generations)} answers to 1 prompt: mend the generator")
-    check_generation(generations[0])
-    return generations[0]
 
 
 @contextmanager

@@ -18,20 +18,24 @@ CHATML = (
 )
 
 
-def byte_tokenizer(chat_template=CHATML) -> DecoderTokenizer:
+def byte_tokenizer(chat_template=CHATML, normalizer=None, others=()) -> DecoderTokenizer:
     """A token a byte, so that every character beyond ASCII is split; 256 ends an answer, 257 opens a turn."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet(), key=ord)
     tokenizer = Tokenizer(models.BPE(vocab={character: i for i, character in enumerate(alphabet)}, merges=[]))
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(END, normalized=False), AddedToken(START, normalized=False)])
+    is_normalized = normalizer is not None
+    tokenizer.add_special_tokens([AddedToken(token, normalized=is_normalized) for token in (END, START)])
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in others])
     return DecoderTokenizer(tokenizer, bos_token=START, eos_token=END, chat_template=chat_template)
 
 
-def tiny_talker(seed=0, chat_template=CHATML, **changes) -> LoadedDecoder:
+def tiny_talker(seed=0, chat_template=CHATML, normalizer=None, others=(), **changes) -> LoadedDecoder:
     """Random weights over the byte vocabulary; what it says is noise, ends come by chance."""
-    config = decoder_config(**{"vocab_size": 258, "max_positions": 96} | changes)
-    tokenizer = byte_tokenizer(chat_template)
+    config = decoder_config(**{"vocab_size": 258 + len(others), "max_positions": 96} | changes)
+    tokenizer = byte_tokenizer(chat_template, normalizer, others)
     return LoadedDecoder(config, random_decoder_params(config, seed), tokenizer, f"fingerprint {seed}")
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from qrag_jax.chunking.spans import readable
 from qrag_jax.cli import say, shown, write_json
 from qrag_jax.cli.ask_output import format_answer, format_cost, to_json
 from qrag_jax.cli.ask_retrievers import Reading, make_reading
@@ -12,7 +13,7 @@ from qrag_jax.cli.generators import ReadyGenerator, make_generator, prices_of, p
 from qrag_jax.cli.progress import Progress
 from qrag_jax.data.files import read_files
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
-from qrag_jax.pipeline import PROMPT, Answer, FillContext, answer_question, prompt_size
+from qrag_jax.pipeline import PROMPT, Answer, FillContext, answer_question, check_question, prompt_size
 from qrag_jax.retrieval.context import Budget, Context, fill_context
 from qrag_jax.retrieval.hybrid import Ranked
 from qrag_jax.retrieval.widen import widen_context
@@ -21,6 +22,7 @@ from qrag_jax.types import (
     Document,
     Finished,
     Generation,
+    InputError,
     Message,
     Sampling,
     TextGenerator,
@@ -35,15 +37,19 @@ _SLACK = 64
 
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag ask`; see `qrag ask --help`."""
-    start = time.perf_counter()
+    # What costs nothing to look at comes before encoder and model are loaded.
+    check_question(args.question)
     prices = prices_of(args)
     template = load_prompt(PROMPT, prompts_folder(args))
+    start = time.perf_counter()
+    documents = read_files(args.paths, args.encoding)
+    read = time.perf_counter()
     reading = make_reading(args)
     generator = make_generator(args)
-    load = round(time.perf_counter() - start, 3)
+    loaded = time.perf_counter()
     answer = answer_question(
         args.question,
-        read=lambda: read_files(args.paths, args.encoding),
+        read=lambda: documents,
         chunk=reading.chunk,
         rank=reading.rank,
         fill=make_fill(args, reading, make_budget(args, reading, generator, template)),
@@ -53,7 +59,8 @@ def run(args: argparse.Namespace) -> int:
     )
     num_tokens, num_cut = reading.spent()
     paid = spent([answer.generation], prices)
-    cost = replace(paid, seconds={"load": load, **answer.cost.seconds}, embedder_tokens=num_tokens)
+    seconds = {"load": round(loaded - read, 3), **answer.cost.seconds, "read": round(read - start, 3)}
+    cost = replace(paid, seconds=seconds, embedder_tokens=num_tokens)
     if args.json:
         write_json(to_json(answer, cost, args.retriever))
     else:
@@ -73,9 +80,15 @@ def make_budget(
 
     Raises:
         UsageError: the window leaves nothing.
+        InputError: the question fills it.
     """
     count = generator.count or reading.count
     empty, overhead = prompt_size(template, args.question, count)
+    if generator.window is not None and empty + _SLACK >= generator.window:
+        raise InputError(
+            f"question: {count(readable(args.question)):,} tokens, with what the prompt says {empty:,}: the model's "
+            f"window is {generator.window:,}, prompt and answer together: ask a shorter question"
+        )
     most = args.max_context_tokens or _MAX_CONTEXT_TOKENS
     if args.max_context_tokens is None and generator.window is not None:
         most = min(most, generator.window - args.max_answer_tokens - empty - _SLACK)

@@ -3,7 +3,7 @@
 import argparse
 
 from qrag_jax.cli.chunk_help import STRATEGIES
-from qrag_jax.cli.flags import natural, positive
+from qrag_jax.cli.flags import filled, natural, positive
 from qrag_jax.cli.llm_flags import add_llm_flags
 
 RETRIEVERS = ("single_step", "bm25", "hybrid")
@@ -17,6 +17,7 @@ def add_ask(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--retriever",
+        type=filled,
         default="hybrid",
         metavar="R",
         help=f"{', '.join(RETRIEVERS)}, or the run folder of `qrag demo` or `qrag train` (default: %(default)s)",

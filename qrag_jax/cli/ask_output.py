@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from qrag_jax.chunking.spans import readable
 from qrag_jax.cli import shown
 from qrag_jax.pipeline import Answer
 from qrag_jax.retrieval.citations import Citation, render
@@ -12,16 +11,19 @@ _MOST_SHOWN = 160  # characters of a cited passage in the list
 
 
 def to_json(answer: Answer, cost: Cost, retriever: str) -> dict[str, object]:
-    """What `--json` prints. `text` is characters `start` to `end` of the file; of several spans, those of `spans`."""
+    """What `--json` prints. `text` is characters `start` to `end` of the file; of several spans, those of `spans`.
+
+    Names and texts are those of the files; `write_json` makes them fit for a terminal.
+    """
     generation, context = answer.generation, answer.context
     passages = [
         _citation_to_json(citation) | {"num_tokens": passage.num_tokens, "score": passage.score, "rank": passage.rank}
         for citation, passage in zip(answer.given, context.passages, strict=True)
     ]
     return {
-        "question": readable(answer.question),
-        "answer": readable(generation.text) if generation.error is None else None,
-        "error": None if generation.error is None else readable(generation.error),
+        "question": answer.question,
+        "answer": generation.text if generation.error is None else None,
+        "error": generation.error,
         "finish_reason": generation.finish_reason,
         "citations": [_citation_to_json(citation) for citation in answer.cited.citations],
         "unknown_citations": list(answer.cited.unknown),
@@ -32,8 +34,8 @@ def to_json(answer: Answer, cost: Cost, retriever: str) -> dict[str, object]:
             "num_left_out": context.num_left_out,
         },
         "num_chunks": answer.num_chunks,
-        "retriever": readable(retriever),
-        "model": readable(answer.model),
+        "retriever": retriever,
+        "model": answer.model,
         "prompt_sha256": answer.prompt_sha256,
         "cost": {
             "seconds": dict(cost.seconds),
@@ -80,7 +82,7 @@ def format_cost(cost: Cost, from_journal: bool) -> str:
 def _citation_to_json(citation: Citation) -> dict[str, object]:
     return {
         "number": citation.number,
-        "file": shown(citation.document_id),
+        "file": citation.document_id,
         "start": citation.spans[0][0],
         "end": citation.spans[-1][1],
         "spans": [list(span) for span in citation.spans],

@@ -7,6 +7,7 @@ from pathlib import Path
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint
 from qrag_jax.cli import say, write_json
 from qrag_jax.cli.eval_answers import make_reader, read_answers
+from qrag_jax.cli.eval_outputs import STDOUT, check_outputs
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.questions import calibration_task, report_tasks, source
 from qrag_jax.eval.answer_records import answer_row_values
@@ -31,7 +32,12 @@ _BASELINE_ENCODER = "minilm"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs `qrag eval`; see `qrag eval --help`."""
+    """Runs `qrag eval`; see `qrag eval --help`.
+
+    Returns:
+        0; 1 where `--answers` got no answer at all, after all was printed.
+    """
+    check_outputs(args)
     saved = load_checkpoint(args.run, groups=())
     retriever = load_retriever(saved.folder)
     labels = run_labels(saved, retriever)
@@ -53,22 +59,25 @@ def run(args: argparse.Namespace) -> int:
     rows, records = score(retriever, tasks, labels, options, held_out)
     if args.per_query:
         write_records(args.per_query, [record for _, own in records for record in own])
+    if args.json and args.json != STDOUT:
+        write_rows(args.json, rows)
+    if args.json != STDOUT:
+        print(format_table(rows), flush=True)  # before a language model is asked, which takes long and may fail
     answered = None if reader is None else read_answers(reader, args, tasks, [own for _, own in records])
-    if args.json == "-":
+    if args.json == STDOUT:
         facts = [asdict(row) for row in rows]
         write_json(facts if answered is None else {"facts": facts, "answers": answer_row_values(answered.rows)})
-    elif args.json:
-        write_rows(args.json, rows)
-    if args.json != "-":
-        print(format_table(rows))
-        if answered is not None:
-            print(format_answers(answered.rows))
+    elif answered is not None:
+        print(format_answers(answered.rows))
     if args.tests:
         found = [comparison for name, own in records for comparison in compare(name, own)]
         found += answered.comparisons if answered is not None else ()
         write_json(comparison_values(found), args.tests)
-        if args.json != "-":
+        if args.json != STDOUT:
             print(format_comparisons(found))
+    if answered is not None and answered.all_failed:
+        say(f"qrag: error: the language model gave no answer to any of {len(answered.records):,} questions")
+        return 1
     return 0
 
 

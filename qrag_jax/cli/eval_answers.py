@@ -58,6 +58,11 @@ class Answered:
     comparisons: tuple[Comparison, ...]
     calls: tuple[Generation, ...]
 
+    @property
+    def all_failed(self) -> bool:
+        """Whether there is not a single answer."""
+        return all(record.error is not None for record in self.records)
+
 
 def make_reader(args: argparse.Namespace, kind: str, tasks: Sequence[Task]) -> Reader | None:
     """The language models of `--answers`, loaded before anything else is paid for; None without `--answers`.

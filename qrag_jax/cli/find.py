@@ -154,7 +154,7 @@ def num_tokens_read(retriever: Retriever, question: str, texts: Sequence[str], f
 def _step_to_json(number: int, step: Step, chunk: FileChunk) -> dict[str, object]:
     return {
         "step": number,
-        "file": shown(chunk.document_id),
+        "file": chunk.document_id,
         "line": chunk.line,
         "start": chunk.start,
         "end": chunk.end,

@@ -49,6 +49,17 @@ def duration(text: str) -> float:
     return value
 
 
+def filled(text: str) -> str:
+    """A text that is not blank: an empty variable of a shell is no choice; as `type=` of a flag.
+
+    Raises:
+        ArgumentTypeError: it is blank.
+    """
+    if not text.strip():
+        raise argparse.ArgumentTypeError("is empty: leave the flag out, or give a value")
+    return text
+
+
 def integers(text: str) -> tuple[int, ...]:
     """Integers of at least 1 with commas between them; as `type=` of a flag.
 

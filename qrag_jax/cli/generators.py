@@ -15,6 +15,7 @@ from qrag_jax.types import (
     CountTokens,
     Finished,
     Generation,
+    InputError,
     Message,
     Sampling,
     TextGenerator,
@@ -25,7 +26,11 @@ _CONCURRENCY = 4
 _DEADLINE = 120.0  # seconds
 _KEY_NAME = "OPENAI_API_KEY"  # of OpenAI's own hosts
 _OWN_KEY_NAME = "QRAG_API_KEY"  # of all others
-_OPENAI_FLAGS = ("base_url", "key_name", "concurrency", "deadline")
+_OPENAI_FLAGS = ("base_url", "key_name", "concurrency", "deadline", "any_model")
+# Calls that a journal claims at a time, per call at once. A round waits for its slowest call: the fewer rounds there
+# are, the less the others of the pool stand idle meanwhile. But what is claimed is closed to other processes.
+_CLAIMS_A_WORKER = 4
+_CLAIMS = 64  # at least
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,8 @@ def make_generator(args: argparse.Namespace) -> ReadyGenerator:
     if args.max_llm_tokens is not None or args.max_dollars is not None:
         generator = _budgeted(generator, args)
     if not args.no_journal:
-        path = Path(args.journal) if args.journal else default_journal()
-        generator = JournaledGenerator(generator, Journal(path))
+        claim_size = max(_CLAIMS, _CLAIMS_A_WORKER * (args.concurrency or _CONCURRENCY))
+        generator = JournaledGenerator(generator, _journal(args), claim_size=claim_size)
     return ReadyGenerator(generator, ready.window, ready.count)
 
 
@@ -122,6 +127,19 @@ def default_journal() -> Path:
     return folder / "journal.sqlite"
 
 
+def _journal(args: argparse.Namespace) -> Journal:
+    """That of `--journal`, or the user's own.
+
+    Raises:
+        UsageError, InputError: as `Journal`; says that there is a way without one.
+    """
+    path = Path(args.journal) if args.journal else default_journal()
+    try:
+        return Journal(path)
+    except (UsageError, InputError) as error:
+        raise type(error)(f"{error} (--journal names another file, --no_journal keeps no answers)") from error
+
+
 def _budgeted(generator: TextGenerator, args: argparse.Namespace) -> TextGenerator:
     prices = prices_of(args)
     of_prompt = prices.prompt_per_million_tokens if prices else None
@@ -142,7 +160,7 @@ def _budgeted(generator: TextGenerator, args: argparse.Namespace) -> TextGenerat
 
 def _check_flags(args: argparse.Namespace) -> None:
     if args.llm != "openai":
-        given = [name for name in _OPENAI_FLAGS if getattr(args, name) is not None]
+        given = [name for name in _OPENAI_FLAGS if getattr(args, name) not in (None, False)]
         if given:
             raise UsageError(f"--{given[0]}: belongs to --llm openai, not to --llm {args.llm}")
     elif args.base_url is None:
@@ -174,6 +192,7 @@ def _openai(args: argparse.Namespace) -> ReadyGenerator:
             key_name=_key_name(args),
             concurrency=args.concurrency or _CONCURRENCY,
             deadline=args.deadline or _DEADLINE,
+            check_model=not args.any_model,
         )
     )
 

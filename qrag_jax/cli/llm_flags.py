@@ -2,7 +2,7 @@
 
 import argparse
 
-from qrag_jax.cli.flags import amount, duration, positive
+from qrag_jax.cli.flags import amount, duration, filled, positive
 
 LLMS = ("local", "openai", "scripted")
 
@@ -28,16 +28,23 @@ def add_llm_flags(parser: argparse.ArgumentParser, *, max_answer_tokens: int = 2
     group.add_argument("--llm", choices=LLMS, default="local", help="who answers (default: %(default)s)")
     group.add_argument(
         "--llm_model",
+        type=filled,
         metavar="M",
         help="local: smollm2 (the default), a folder, a .gguf file or a hub id; openai: the server's name of the "
         "model; scripted: a JSONL file",
     )
-    group.add_argument("--base_url", metavar="URL", help="openai: the server, such as http://127.0.0.1:8080/v1")
+    group.add_argument(
+        "--base_url", type=filled, metavar="URL", help="openai: the server, such as http://127.0.0.1:8080/v1"
+    )
     group.add_argument(
         "--key_name",
+        type=filled,
         metavar="ENV",
         help="openai: environment variable with the key (default: OPENAI_API_KEY for OpenAI's own hosts, else "
         "QRAG_API_KEY)",
+    )
+    group.add_argument(
+        "--any_model", action="store_true", help="openai: also take answers of a model by another name than --llm_model"
     )
     group.add_argument("--concurrency", type=positive, metavar="N", help="openai: calls at a time (default: 4)")
     group.add_argument(
@@ -55,16 +62,22 @@ def add_llm_flags(parser: argparse.ArgumentParser, *, max_answer_tokens: int = 2
     )
     _add_spending(group)
     group.add_argument(
-        "--prompts", metavar="FOLDER", help="your own prompt templates; a file that is not there is the built-in one"
+        "--prompts",
+        type=filled,
+        metavar="FOLDER",
+        help="your own prompt templates; a file that is not there is the built-in one",
     )
 
 
 def _add_spending(group: argparse._ArgumentGroup) -> None:
     journal = group.add_mutually_exclusive_group()
     journal.add_argument(
-        "--journal", metavar="PATH", help="file of finished answers (default: journal.sqlite in ~/.cache/qrag_jax)"
+        "--journal",
+        type=filled,
+        metavar="PATH",
+        help="file of finished answers (default: journal.sqlite in ~/.cache/qrag_jax)",
     )
     journal.add_argument("--no_journal", action="store_true", help="keep no answers, and take none from earlier calls")
     group.add_argument("--max_llm_tokens", type=positive, metavar="N", help="most tokens, read and written, to pay for")
     group.add_argument("--max_dollars", type=amount, metavar="X", help="most dollars to pay, by --prices")
-    group.add_argument("--prices", metavar="FILE", help="YAML file of prices, as of `qrag study`")
+    group.add_argument("--prices", type=filled, metavar="FILE", help="YAML file of prices, as of `qrag study`")

@@ -7,6 +7,7 @@ by SIGTERM.
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    _open_streams()
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
         code = importlib.import_module(f"qrag_jax.cli.{args.verb}").run(args)
@@ -44,6 +46,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _EXIT_BROKEN_PIPE
     except OSError as error:  # no permission, disk full, a file that went away
         return _fail(error, 1)
+
+
+def _open_streams() -> None:
+    """Makes standard output and error such that what is printed cannot fail.
+
+    A stream that the caller has closed (`>&-`) leads nowhere, and a letter that the encoding of one does not have is
+    written as an escape.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

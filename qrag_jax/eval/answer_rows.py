@@ -10,6 +10,7 @@ Methods that chose the same chunks ask the same prompt, which is answered once f
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,8 @@ from qrag_jax.eval.answer_measures import DEFAULT_MEASURES, MeasureOptions, chec
 from qrag_jax.eval.answer_records import MEASURES, AnswerRecord, AnswerRow, Score
 from qrag_jax.eval.answer_scores import GivenAnswer
 from qrag_jax.eval.readings import Reading
-from qrag_jax.llm.calls import ask_some
-from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt
+from qrag_jax.llm.calls import ask_all
+from qrag_jax.llm.prompts import PromptTemplate, load_prompt, passages_prompt
 from qrag_jax.retrieval.tasks import Task
 from qrag_jax.types import Generation, InputError, Message, Sampling, TextGenerator
 
@@ -120,8 +121,7 @@ def reference_answers(task: Task, readings: Sequence[Reading]) -> dict[str, tupl
 
 def make_prompt(template: PromptTemplate, reading: Reading) -> tuple[Message, ...]:
     """The conversation that asks a question: its chunks in document order, each between marks, then the question."""
-    mark, passages = fence(reading.texts, reading.query_id, beside=[reading.question])
-    return template.fill(mark=mark, passages=passages or "(no passages)", question=reading.question)
+    return passages_prompt(template, reading.question, reading.texts, reading.query_id, nothing="(no passages)")
 
 
 def ask_distinct(
@@ -136,15 +136,13 @@ def ask_distinct(
         InputError: the generator breaks its contract.
     """
     distinct = list(dict.fromkeys(prompts))
-    answers: dict[tuple[Message, ...], Generation] = {}
+    done = count(1)
 
-    def hear(place: int, generation: Generation) -> None:
-        answers[distinct[place]] = generation
+    def tell(place: int, generation: Generation) -> None:
         if progress is not None:
-            progress(len(answers), len(distinct))
+            progress(next(done), len(distinct))
 
-    ask_some(generator, distinct, range(len(distinct)), sampling=sampling, tell=hear)
-    return {prompt: answers[prompt] for prompt in distinct}
+    return dict(zip(distinct, ask_all(generator, distinct, sampling=sampling, tell=tell), strict=True))
 
 
 def _given(reading: Reading, generation: Generation, right: _Answers) -> GivenAnswer:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import isfinite
 
-from qrag_jax.llm.calls import ask_some
+from qrag_jax.llm.calls import Hearing, ask_some, keep, not_asked
 from qrag_jax.types import Cost, Finished, Generation, Message, Sampling, TextGenerator, UsageError
 
 _MILLION = 1e6
@@ -86,21 +86,33 @@ class BudgetedGenerator:
             if finished is not None:
                 finished(place, generation)
 
-        def hear(place: int, generation: Generation) -> None:
-            if not generation.from_journal:
+        counted: set[int] = set()
+
+        def count(place: int, generation: Generation) -> None:
+            if place not in counted and not generation.from_journal:
                 self._prompt_tokens += generation.prompt_tokens
                 self._completion_tokens += generation.completion_tokens
+            counted.add(place)
+
+        def hear(place: int, generation: Generation) -> None:
+            count(place, generation)
             tell(place, generation)
+
+        def keep_only(place: int, generation: Generation) -> None:
+            count(place, generation)
+            keep(finished, place, generation)
 
         bounds = [_most_prompt_tokens(prompt) for prompt in prompts]
         start = 0
         most = len(prompts) if self._max_tokens is self._max_dollars is None else _MOST_AT_ONCE
-        while num_fitting := self._num_fitting(bounds[start : start + most], sampling.max_tokens):
+        stopped: Generation | None = None
+        while stopped is None and (num_fitting := self._num_fitting(bounds[start : start + most], sampling.max_tokens)):
             places = range(start, start + num_fitting)
-            ask_some(self._generator, prompts, places, sampling=sampling, tell=hear)
+            ask_some(self._generator, prompts, places, sampling=sampling, tell=Hearing(hear, keep_only))
             start += num_fitting
+            stopped = not_asked(answers[place] for place in places)
         for place in range(start, len(prompts)):
-            tell(place, Generation("", "error", error=self._stopped))
+            tell(place, stopped or Generation("", "error", error=self._stopped))
         return [answers[place] for place in range(len(prompts))]
 
     def _num_fitting(self, prompt_bounds: Sequence[int], max_tokens: int) -> int:

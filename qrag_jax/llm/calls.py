@@ -1,11 +1,40 @@
 """What every generator that wraps another one does: ask it for some prompts, and hear of each answer once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from qrag_jax.types import Generation, InputError, Message, Sampling, TextGenerator
+from qrag_jax.types import Finished, Generation, InputError, Message, Sampling, TextGenerator
 
 # How the error of a call begins that was never made, because another one has shown that all would fail alike.
 NOT_ASKED = "not asked"
+# How the error of that other call ends. A `Generation` has no field for it, and wrappers see nothing else.
+FATAL = "(every other call would fail alike)"
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """A `Finished` that can also keep an answer without telling anybody of it.
+
+    A generator that is broken off (Ctrl-C, an exception in `finished`) hands answers that were there already, and were
+    not heard, to `keep`: they are paid for. What a wrapper stores and counts is done in both.
+
+    Attributes:
+        hear: keeps an answer and tells of it.
+        keep: keeps it only; may be called again for an answer that was heard in part, and must not count it twice.
+    """
+
+    hear: Finished
+    keep: Finished
+
+    def __call__(self, place: int, generation: Generation) -> None:
+        """Hears of an answer."""
+        self.hear(place, generation)
+
+
+def keep(finished: Finished | None, place: int, generation: Generation) -> None:
+    """Hands an answer of a batch that is broken off to whoever keeps answers; a plain function is not called."""
+    if isinstance(finished, Hearing):
+        finished.keep(place, generation)
 
 
 def ask_some(
@@ -23,29 +52,76 @@ def ask_some(
         prompts: of a whole batch.
         places: in it, of those to ask for; the model is not called for none.
         sampling: of all of them.
-        tell: called once a place, with the place in the batch and the answer, as soon as that is there.
+        tell: called once a place, with the place in the batch and the answer, as soon as that is there; a `Hearing`
+            also keeps what it is not told of.
 
     Raises:
         InputError: the model breaks its contract.
     """
     told: set[int] = set()
 
-    def hear(number: int, generation: Generation) -> None:
-        if number in told:
-            return
+    def check(number: int, generation: Generation) -> None:
         if not 0 <= number < len(places):
             raise InputError(f"generator: an answer {number} to {len(places)} prompts: mend the generator")
         check_generation(generation)
+
+    def hear(number: int, generation: Generation) -> None:
+        if number in told:
+            return
+        check(number, generation)
         told.add(number)
         tell(places[number], generation)
 
+    def keep_only(number: int, generation: Generation) -> None:
+        check(number, generation)
+        keep(tell, places[number], generation)
+
     if not places:
         return
-    generations = generator.generate([prompts[place] for place in places], sampling=sampling, finished=hear)
+    hearing = Hearing(hear, keep_only)
+    generations = generator.generate([prompts[place] for place in places], sampling=sampling, finished=hearing)
     if len(generations) != len(places):
-        raise InputError(f"generator: {len(generations)} answers to {len(places)} prompts: mend the generator")
+        plural = "" if len(places) == 1 else "s"
+        raise InputError(f"generator: {len(generations)} answers to {len(places)} prompt{plural}: mend the generator")
     for number, generation in enumerate(generations):
         hear(number, generation)
+
+
+def ask_all(
+    generator: TextGenerator,
+    prompts: Sequence[Sequence[Message]],
+    *,
+    sampling: Sampling,
+    tell: Callable[[int, Generation], None] | None = None,
+) -> list[Generation]:
+    """Asks a model for all prompts, and gives the answers in order; as `ask_some`.
+
+    Raises:
+        InputError: the model breaks its contract.
+    """
+    answers: dict[int, Generation] = {}
+
+    def hear(place: int, generation: Generation) -> None:
+        answers[place] = generation
+        if tell is not None:
+            tell(place, generation)
+
+    ask_some(generator, prompts, range(len(prompts)), sampling=sampling, tell=hear)
+    return [answers[place] for place in range(len(prompts))]
+
+
+def not_asked(answers: Iterable[Generation]) -> Generation | None:
+    """The answer of all calls that need not be made any more; None where these answers speak against none.
+
+    A wrapper that asks in rounds looks here between them: one call may have shown that all would fail alike, as the
+    last of its round even, where no other one was left to be `NOT_ASKED`.
+    """
+    for error in (answer.error for answer in answers):
+        if error is not None and error.startswith(NOT_ASKED):
+            return Generation("", "error", error=error)
+        if error is not None and error.endswith(FATAL):
+            return Generation("", "error", error=f"{NOT_ASKED}, since another call failed: {error}")
+    return None
 
 
 def check_generation(generation: Generation) -> None:

@@ -3,14 +3,18 @@
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, replace
 
-from qrag_jax.llm.calls import NOT_ASKED, ask_some
+from qrag_jax.llm.calls import Hearing, ask_some, not_asked
 from qrag_jax.llm.journal_file import Journal, Session
 from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator, UsageError
 
 _PAUSES = (0.02, 1.0)  # seconds between two looks for answers of other processes: the first, the longest
+# (journal, key) of what the batches that this thread is in the middle of have in flight.
+_in_flight: ContextVar[frozenset[tuple[str, str]]] = ContextVar("_in_flight", default=frozenset())
 
 
 class JournaledGenerator:
@@ -19,6 +23,11 @@ class JournaledGenerator:
     Failed calls are not kept: they are made again when they are asked for again. Equal calls of a batch are made once,
     also where the answer is drawn: another draw is another `Sampling.seed`. Where another process has a call in flight,
     this one does the rest of its batch and then waits for that answer, as long as that process lives.
+
+    A batch that is broken off (Ctrl-C, an exception in `finished`) keeps every answer that was there, told or not.
+
+    `finished` may ask the same journal for other prompts, or for one of its batch that is answered. For one that is
+    still in flight it would wait for itself, and is refused; `finished` must not wait for another thread that does so.
     """
 
     def __init__(self, generator: TextGenerator, journal: Journal, *, claim_size: int = 64) -> None:
@@ -49,6 +58,7 @@ class JournaledGenerator:
         Raises:
             InputError: the journal is damaged or cannot be written, or the generator breaks its contract. What was
                 stored stays.
+            UsageError: `finished` asks for a prompt that the batch which called it has in flight.
         """
         keys = [call_key(self.model, prompt, sampling) for prompt in prompts]
         places: dict[str, list[int]] = {}
@@ -65,28 +75,41 @@ class JournaledGenerator:
 
         with self._journal.session() as session:
 
-            def hear(place: int, generation: Generation) -> None:
+            def store(place: int, generation: Generation) -> None:
                 if generation.error is None:
                     session.keep(keys[place], generation)
                 else:
                     session.release(keys[place])
+
+            def hear(place: int, generation: Generation) -> None:
+                store(place, generation)
                 tell(keys[place], generation)
 
-            for known, claimed in _rounds(session, list(places), self._claim_size):
+            for known, claimed in _rounds(session, list(places), self._claim_size, self._held_above(keys)):
                 for key, generation in known.items():
                     tell(key, generation)
                 first = [places[key][0] for key in claimed]
-                if stopped := _not_asked(answers.values()):  # nor would these be
+                if stopped := not_asked(answers.values()):  # nor would these be
                     for place in first:
                         hear(place, stopped)
                 else:
-                    ask_some(self._generator, prompts, first, sampling=sampling, tell=hear)
+                    with self._holding(claimed):
+                        ask_some(self._generator, prompts, first, sampling=sampling, tell=Hearing(hear, store))
         return [answers[place] for place in range(len(prompts))]
 
+    def _held_above(self, keys: Sequence[str]) -> frozenset[str]:
+        """Those of the keys that a batch has claimed in whose `finished` we are."""
+        held, path = _in_flight.get(), str(self._journal.path.resolve())
+        return frozenset(key for key in keys if (path, key) in held)
 
-def _not_asked(answers: Iterable[Generation]) -> Generation | None:
-    """The answer of a call that was not made because every call would fail alike; None where all were made."""
-    return next((answer for answer in answers if (answer.error or "").startswith(NOT_ASKED)), None)
+    @contextmanager
+    def _holding(self, claimed: Sequence[str]) -> Iterator[None]:
+        path = str(self._journal.path.resolve())
+        token = _in_flight.set(_in_flight.get() | {(path, key) for key in claimed})
+        try:
+            yield
+        finally:
+            _in_flight.reset(token)
 
 
 def call_key(model: str, prompt: Sequence[Message], sampling: Sampling) -> str:
@@ -96,7 +119,9 @@ def call_key(model: str, prompt: Sequence[Message], sampling: Sampling) -> str:
     return hashlib.sha256(json.dumps(call, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def _rounds(session: Session, waiting: list[str], most: int) -> Iterator[tuple[dict[str, Generation], list[str]]]:
+def _rounds(
+    session: Session, waiting: list[str], most: int, held_above: frozenset[str]
+) -> Iterator[tuple[dict[str, Generation], list[str]]]:
     """What `Session.claim` gives, until every key was in it; waits where all that is left is in flight elsewhere."""
     pause, longest = _PAUSES
     while waiting:
@@ -106,6 +131,11 @@ def _rounds(session: Session, waiting: list[str], most: int) -> Iterator[tuple[d
             done = known.keys() | set(claimed)
             waiting = [key for key in waiting if key not in done]
             pause = _PAUSES[0]
+        elif not held_above.isdisjoint(waiting):
+            raise UsageError(
+                "finished: asks for a prompt that its own batch has in flight, whose answer it would wait for without "
+                "end: ask after that batch"
+            )
         else:
             time.sleep(pause)
             pause = min(2 * pause, longest)

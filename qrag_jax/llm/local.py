@@ -1,14 +1,14 @@
 """A language model in this process: a decoder in JAX with its own chat template. Of `llm/`, only this imports JAX."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from jax.sharding import Mesh
 
-from qrag_jax.models.chat_template import defuse, render_chat
+from qrag_jax.models.chat_template import render_chat
 from qrag_jax.models.decoder import ComputeDtype
 from qrag_jax.models.decoder_sources import SMOLLM2
-from qrag_jax.models.decoder_tokenizer import DecoderTokenizer
 from qrag_jax.models.decoder_weights import LoadedDecoder, load_decoder
 from qrag_jax.models.generation import Decoded, make_decoder
 from qrag_jax.types import Finished, Generation, InputError, Message, Sampling
@@ -109,19 +109,13 @@ class LocalGenerator:
         """Token ids of a conversation as the model reads it.
 
         Raises:
-            InputError: the chat template turns it down, a text could end its turn, or it leaves no room for an answer.
+            InputError: the chat template turns it down or makes nothing of it, a text could end its turn, or it leaves
+                no room for an answer.
         """
-        tokenizer = self._tokenizer
-        for message in messages:
-            _check_content(message.content, tokenizer)
-        text = render_chat(
-            self._template,
-            messages,
-            tokenizer.special_tokens,
-            bos_token=tokenizer.bos_token,
-            eos_token=tokenizer.eos_token,
-        )
-        ids = tokenizer.encode(text, special=True)
+        ids = self._rendered(messages)
+        if not ids:
+            raise InputError("this model's chat template makes no tokens of the conversation: give it a text")
+        self._check_marks(messages, ids)
         if len(ids) >= self.window:
             raise InputError(
                 f"prompt of {len(ids)} tokens: the model's window is {self.window}, prompt and answer together; "
@@ -129,8 +123,45 @@ class LocalGenerator:
             )
         return ids
 
+    def _rendered(self, messages: Sequence[Message]) -> list[int]:
+        tokenizer = self._tokenizer
+        text = render_chat(
+            self._template,
+            messages,
+            tokenizer.special_tokens,
+            other_tokens=tokenizer.other_tokens,
+            bos_token=tokenizer.bos_token,
+            eos_token=tokenizer.eos_token,
+        )
+        return tokenizer.encode(text, special=True)
 
-def _check_content(text: str, tokenizer: DecoderTokenizer) -> None:
-    """A normaliser may spell a special token where there was none, say of full-width letters."""
-    if tokenizer.eos_ids.intersection(tokenizer.encode(defuse(text, tokenizer.special_tokens), special=True)):
-        raise InputError("text: this model's tokenizer reads a special token in it that ends an answer: alter it")
+    def _check_marks(self, messages: Sequence[Message], ids: Sequence[int]) -> None:
+        """Refuses contents that special tokens come out of.
+
+        They go into the template with none. But one that changes letters or takes a text apart may spell one anew, and
+        so may a normaliser, of full-width letters say. The same roles with a text that spells nothing show which ones
+        the template writes by itself, and in which order: contents may make them fewer, never more.
+
+        Tokens that are not special, `<think>` say, count where the template writes them itself, unless the model's own
+        turns hold some, which templates keep or leave out.
+        """
+        tokenizer = self._tokenizer
+        plain = self._rendered(
+            [replace(each, content="x" if each.content.strip() else each.content) for each in messages]
+        )
+        said = [each.content for each in messages if each.role == "assistant"]
+        own = () if any(token in text for token in tokenizer.other_tokens for text in said) else plain
+        counted = {*tokenizer.special_tokens, *(text for text in self._marks(own) if len(text) > 1)}
+        counted = {text for text in counted if text.strip()}  # white space is no mark of a turn
+        left: Iterator[str] = self._marks(plain)
+        for mark in self._marks(ids):
+            # Taken out of what is left up to the first equal one.
+            if mark in counted and mark not in left:
+                raise InputError(
+                    f"text: the model's chat template or tokenizer makes the special token {mark!r} of it, which could "
+                    "end its turn: alter it"
+                )
+
+    def _marks(self, ids: Sequence[int]) -> Iterator[str]:
+        texts = self._tokenizer.token_texts
+        return (texts[number] for number in ids if number in texts)

@@ -11,11 +11,19 @@ from typing import Any
 
 import openai
 
-from qrag_jax.llm.calls import NOT_ASKED
+from qrag_jax.llm.calls import NOT_ASKED, keep
 from qrag_jax.llm.own_loop import run_in_own_loop
 from qrag_jax.llm.server_answers import Outcome, failed, read_answer
 from qrag_jax.llm.server_errors import Asked, explain, explain_timeout
-from qrag_jax.llm.server_http import attempts, check_base_url, check_key, hide, is_openai, make_client
+from qrag_jax.llm.server_http import (
+    attempts,
+    check_base_url,
+    check_key,
+    check_key_name,
+    hide,
+    is_openai,
+    make_client,
+)
 from qrag_jax.types import Finished, Generation, Message, Sampling, UsageError
 
 NO_KEY = "no-key"  # what is sent where there is none: many local servers want some
@@ -72,8 +80,7 @@ class OpenAIGenerator:
         """
         if not model:
             raise UsageError("model: name the model as the server does")
-        if not key_name:
-            raise UsageError("key_name: name the environment variable of the key, even if it is not set")
+        check_key_name(key_name)
         if concurrency < 1:
             raise UsageError(f"concurrency {concurrency}: at least 1 call at once")
         if not 0 < deadline < math.inf:
@@ -111,7 +118,8 @@ class OpenAIGenerator:
         system prompt of the chat template) is as the server has it: two servers need not answer alike.
 
         Raises:
-            UsageError: `top_k`, which the protocol does not have; a key that cannot be sent.
+            UsageError: `top_k`, which the protocol does not have; a key that cannot be sent; variables of proxies or
+                certificates that cannot be used.
         """
         if sampling.top_k:
             raise UsageError(f"top_k {sampling.top_k}: the OpenAI protocol has none: leave it 0, or use top_p")
@@ -119,7 +127,7 @@ class OpenAIGenerator:
         generations: list[Generation] = [Generation("", "error", error="never asked")] * len(prompts)
         uncounted: list[int] = []
 
-        def keep(report: tuple[int, Outcome]) -> None:
+        def hear(report: tuple[int, Outcome]) -> None:
             place, outcome = report
             generations[place] = outcome.generation
             if not outcome.is_counted:
@@ -127,8 +135,11 @@ class OpenAIGenerator:
             if finished is not None:
                 finished(place, outcome.generation)
 
+        def keep_only(report: tuple[int, Outcome]) -> None:
+            keep(finished, report[0], report[1].generation)
+
         if prompts:
-            run_in_own_loop(partial(self._ask_all, prompts, sampling, key), keep)
+            run_in_own_loop(partial(self._ask_all, prompts, sampling, key), hear, keep_only)
         if uncounted:
             self.num_uncounted += len(uncounted)
             warnings.warn(

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -11,7 +11,9 @@ T = TypeVar("T")
 
 
 def run_in_own_loop(
-    work: Callable[[Callable[[T], None]], Coroutine[Any, Any, None]], handle: Callable[[T], None]
+    work: Callable[[Callable[[T], None]], Coroutine[Any, Any, None]],
+    handle: Callable[[T], None],
+    keep: Callable[[T], None] = lambda report: None,
 ) -> None:
     """Runs `work(report)` to its end; what it reports is handled in the calling thread, as it comes and in its order.
 
@@ -19,9 +21,11 @@ def run_in_own_loop(
         work: gets a function that it calls with what it has to report; that function never waits.
         handle: called with each report. Where it raises, or the caller is interrupted, the work is cancelled, waited
             for, and the exception goes on.
+        keep: called then, and only then, with every report that was waiting, and once more with the last one that was
+            taken: it may have been handled in part.
 
     Raises:
-        BaseException: what `work` or `handle` raises.
+        BaseException: what `work`, `handle` or `keep` raises.
     """
     reports: SimpleQueue[tuple[T] | None] = SimpleQueue()
     loop = asyncio.new_event_loop()
@@ -38,13 +42,21 @@ def run_in_own_loop(
 
     thread = Thread(target=run, daemon=True)
     thread.start()
+    report: tuple[T] | None = None
     try:
         while (report := reports.get()) is not None:
             handle(report[0])
     except BaseException:
         with suppress(RuntimeError):  # the loop is closed: it had ended already
             loop.call_soon_threadsafe(task.cancel)
-        raise
-    finally:
         thread.join()
+        left = [report]
+        with suppress(Empty):
+            while True:
+                left.append(reports.get_nowait())
+        for report in left:
+            if report is not None:
+                keep(report[0])
+        raise
+    thread.join()
     task.result()

@@ -4,6 +4,7 @@ A prompt `NAME` is up to two files, `NAME.system.txt` and `NAME.user.txt`: plain
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +18,7 @@ from qrag_jax.types import InputError, Message, UsageError
 
 _FILE = re.compile(r"[a-z_]+\.(system|user)\.txt")
 _MARK_DIGITS = 8
+_UNSEEN = ("Cf", "Mn")  # format characters; marks on letters, variation selectors among them
 
 
 @dataclass(frozen=True)
@@ -124,11 +126,41 @@ def fence(texts: Sequence[str], name: str, *, beside: Sequence[str] = (), number
     return mark, "\n\n".join(f"{head}<{mark}>\n{text}\n</{mark}>" for head, text in zip(heads, texts, strict=False))
 
 
+def passages_prompt(
+    template: PromptTemplate,
+    question: str,
+    passages: Sequence[str],
+    name: str,
+    *,
+    numbered: bool = False,
+    nothing: str = "",
+) -> tuple[Message, ...]:
+    """The conversation that asks a question about passages, which stand as data between marks.
+
+    Args:
+        template: with the places $mark, $passages and $question.
+        question: what is asked.
+        passages: whole, in the order wanted; none is allowed.
+        name: what the mark is drawn from; numbered: as of `fence`.
+        nothing: stands where there are no passages.
+    """
+    mark, fenced = fence(passages, name, beside=[question], numbered=numbered)
+    return template.fill(mark=mark, passages=fenced or nothing, question=question)
+
+
 def _mark(name: str, texts: Sequence[str]) -> str:
-    lowered = [text.lower() for text in texts]  # a model may not care for case
+    plain = [_plain(text) for text in texts]
     digests = (sha256(f"{attempt} {name}".encode("utf-8", "surrogatepass")).hexdigest() for attempt in count())
     digits = (digest[:_MARK_DIGITS] for digest in digests)
-    return "passage-" + next(mark for mark in digits if not any(mark in text for text in lowered))
+    return "passage-" + next(mark for mark in digits if not any(mark in text for text in plain))
+
+
+def _plain(text: str) -> str:
+    """A text as a model may read it, that cares for no case, no width of letters and nothing that cannot be seen."""
+    if text.isascii():
+        return text.lower()
+    seen = (letter for letter in unicodedata.normalize("NFKD", text) if unicodedata.category(letter) not in _UNSEEN)
+    return unicodedata.normalize("NFKC", "".join(seen)).casefold()
 
 
 @cache

@@ -1,15 +1,17 @@
 """What an OpenAI-compatible server answered, read strictly: a text that is whole or marked as cut, or an error."""
 
 import json
-import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from qrag_jax.llm.calls import FATAL
 from qrag_jax.types import Generation
 
 MAX_QUOTE = 300  # characters of a server's own words in an error
+_MOST_TOKENS = 2**53  # of one call; a larger count is none, and a price times it might be no number
 # What servers call the two ends of an answer; "stop" and "length" are the protocol's.
 _ENDS = {
     "stop": "stop",
@@ -40,15 +42,20 @@ class Outcome:
 
 
 def failed(error: str, *, is_fatal: bool = False, tokens: tuple[int, int] = (0, 0)) -> Outcome:
-    """A call without an answer, and the tokens of the prompt and the answer that are known to be spent."""
+    """A call without an answer, and the tokens of the prompt and the answer that are known to be spent.
+
+    That it is fatal stands in the error too, where those see it who wrap the generator (`calls.not_asked`).
+    """
+    error = f"{error} {FATAL}" if is_fatal else error
     return Outcome(Generation("", "error", *tokens, error=error), is_fatal)
 
 
 def read_answer(body: bytes, *, model: str, check_model: bool) -> Outcome:
     """Reads the body of a chat completion that came with status 200.
 
-    A token count that the server does not tell is 0, which `is_counted` says. Lone surrogates in the text become
-    U+FFFD. Log-probabilities that are not one finite number a token are None, as those that are not told.
+    A token count that the server does not tell, or that no call can have, is 0, which `is_counted` says. Lone
+    surrogates in the text become U+FFFD. Log-probabilities that are not one finite number a token are None, as those
+    that are not told.
 
     Args:
         body: as it came.
@@ -71,7 +78,7 @@ def read_answer(body: bytes, *, model: str, check_model: bool) -> Outcome:
     if check_model and not is_model(answer.get("model"), model):
         return failed(
             f"asked for model {model!r}, answered by {quote(str(answer.get('model')))!r}: name the model as the server "
-            "does, or switch the check off (check_model=False)",
+            "does, or switch the check off (check_model=False, --any_model)",
             is_fatal=True,
             tokens=tokens,
         )
@@ -106,14 +113,15 @@ def _read_choice(choice: Mapping[str, Any], tokens: tuple[int, int], is_counted:
 def is_model(answered: object, asked: str) -> bool:
     """Whether the name in an answer is that of the model that was asked for.
 
-    The same name, the name with a date or a version of three or four digits after it, or one of them the last part of
-    the other's path.
+    The same name, the name with a date or a version of three or four digits after it (in place of `-latest`, where it
+    ends in that), or one of them the last part of the other's path.
     """
     if not isinstance(answered, str):
         return False
     if answered == asked or answered.rpartition("/")[2] == asked or asked.rpartition("/")[2] == answered:
         return True
-    return answered.startswith(asked) and _DATED.fullmatch(answered[len(asked) :]) is not None
+    asked = asked.removesuffix("-latest")
+    return answered == asked or answered.startswith(asked) and _DATED.fullmatch(answered[len(asked) :]) is not None
 
 
 def said(body: object) -> str:
@@ -138,7 +146,9 @@ def _counts(usage: object) -> tuple[int, int] | None:
     if not isinstance(usage, dict):
         return None
     prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if type(prompt) is not int or type(completion) is not int or prompt < 0 or completion < 0:
+    if type(prompt) is not int or type(completion) is not int:
+        return None
+    if not (0 <= prompt <= _MOST_TOKENS and 0 <= completion <= _MOST_TOKENS):
         return None
     return prompt, completion
 
@@ -148,5 +158,6 @@ def _logprobs(told: object) -> tuple[float, ...] | None:
     if not isinstance(tokens, list):
         return None
     values = [token.get("logprob") if isinstance(token, dict) else None for token in tokens]
-    numbers = [float(value) for value in values if isinstance(value, int | float) and math.isfinite(value)]
+    # Not `isfinite`: an int that no float can hold raises there.
+    numbers = [float(x) for x in values if isinstance(x, int | float) and abs(x) <= sys.float_info.max]
     return tuple(numbers) if len(numbers) == len(values) else None

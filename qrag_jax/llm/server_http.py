@@ -1,7 +1,11 @@
 """The official `openai` client as this library uses it: answers are bounded, attempts counted, hosts never changed."""
 
 import ipaddress
-from collections.abc import Mapping
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -14,6 +18,14 @@ Text = TypeVar("Text", str, bytes)
 
 CONNECT_SECONDS = 5.0
 MIN_SECRET = 8  # letters; a shorter "key" is a word such as EMPTY, which texts hold by chance
+
+# What decides how a server is reached, besides its address.
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+_VARIABLES = (*_PROXIES, *(name.lower() for name in _PROXIES), "SSL_CERT_FILE", "SSL_CERT_DIR")
+_VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+# Of the library that the client sends through, which is its own affair: it is found by the class that it is made of.
+_LIBRARY = openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0]
+_INVALID_URL: type[Exception] = sys.modules[_LIBRARY].InvalidURL
 
 # What became of the attempts of the call that this task makes; the client alone decides how many there are.
 attempts: ContextVar[list[str]] = ContextVar("attempts")
@@ -72,7 +84,15 @@ def make_client(base_url: str, key: str, *, deadline: float, max_retries: int, m
             whole call by the same number.
         max_retries: attempts after the first.
         max_bytes: of one answer.
+
+    Raises:
+        UsageError: a proxy or certificates that the environment names cannot be used.
     """
+    with _named_variables():
+        return _client(base_url, key, deadline, max_retries, max_bytes)
+
+
+def _client(base_url: str, key: str, deadline: float, max_retries: int, max_bytes: int) -> openai.AsyncOpenAI:
     host = urlsplit(base_url).hostname or ""
     timeout = openai.Timeout(deadline, connect=min(CONNECT_SECONDS, deadline))
     client = openai.AsyncOpenAI(
@@ -92,6 +112,22 @@ def make_client(base_url: str, key: str, *, deadline: float, max_retries: int, m
     if not is_openai(base_url):
         client.organization = client.project = None
     return client
+
+
+@contextmanager
+def _named_variables() -> Iterator[None]:
+    """What the variables of proxies and certificates break, with their names; their values may hold a password."""
+    try:
+        yield
+    except (ImportError, ValueError, OSError, _INVALID_URL) as error:
+        given = [name for name in _VARIABLES if os.environ.get(name)]
+        if not given:
+            raise
+        hint = "; a SOCKS proxy needs the package socksio" if isinstance(error, ImportError) else ""
+        raise UsageError(
+            f"environment: {', '.join(given)}: a proxy or certificates that cannot be used ({type(error).__name__}"
+            f"{hint}): mend or unset them"
+        ) from None
 
 
 def check_base_url(base_url: str) -> str:
@@ -116,6 +152,19 @@ def check_base_url(base_url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_good or blank:
         raise UsageError(f"base_url {base_url!r} is no address of a server: write http://HOST:PORT/v1")
     return base_url.rstrip("/")
+
+
+def check_key_name(key_name: str) -> None:
+    """Refuses what is no name of an environment variable.
+
+    Raises:
+        UsageError: it is none; it is not repeated.
+    """
+    if not _VARIABLE.fullmatch(key_name):
+        raise UsageError(
+            "key_name: no name of an environment variable (letters, digits and _, no digit first). It is not repeated "
+            "here, since it may be the key itself: put that into a variable, and give the variable's name"
+        )
 
 
 def check_key(environment: Mapping[str, str], key_name: str) -> str | None:

@@ -14,6 +14,7 @@ def render_chat(
     messages: Sequence[Message],
     special_tokens: Sequence[str],
     *,
+    other_tokens: Sequence[str] = (),
     bos_token: str | None = None,
     eos_token: str | None = None,
     add_generation_prompt: bool = True,
@@ -31,6 +32,8 @@ def render_chat(
         template: Jinja source.
         messages: at least one; the roles of `Message`.
         special_tokens: texts that the tokenizer would read as special tokens.
+        other_tokens: texts that it would read as one token each and that mark no turn, such as `<think>`. They are left
+            in what the model itself has said, and everywhere if they are of one character: those are letters.
         bos_token, eos_token: which of them open and end a text.
         add_generation_prompt: end with the opening of the model's own turn.
 
@@ -43,8 +46,10 @@ def render_chat(
     for message in messages:
         if message.role not in ROLES:
             raise InputError(f"role {message.role!r}: known are {', '.join(ROLES)}")
+    others = [token for token in other_tokens if len(token) > 1 and _BREAK not in token]
+    marks = {role: (*special_tokens, *(() if role == "assistant" else others)) for role in ROLES}
     values = {
-        "messages": [{"role": each.role, "content": defuse(each.content, special_tokens)} for each in messages],
+        "messages": [{"role": each.role, "content": defuse(each.content, marks[each.role])} for each in messages],
         "tools": None,
         "documents": None,
         "bos_token": bos_token or "",

@@ -3,7 +3,7 @@
 Transformers itself is not asked: importing it takes longer than reading a small model.
 """
 
-import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -25,7 +25,9 @@ _CLASSES: dict[DecoderFamily, str] = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
-_QWEN3_HEAD_DIM = 128  # where its config.json names none
+# Where config.json names none; null is as many as there are heads.
+_QWEN_KV_HEADS = 32
+_QWEN3_HEAD_DIM = 128
 # Numbers of each kind of stretch; RopeScaling calls them the same.
 _ROPE_NAMES = {
     "default": (),
@@ -68,11 +70,12 @@ def decoder_config(values: Mapping[str, Any], source: str = "config.json") -> De
     num_heads = sizes["num_heads"]
     rope = _rope_values(values)
     biased = bool(values.get("attention_bias") or False)
+    num_kv_heads = values.get("num_key_value_heads", None if family == "llama" else _QWEN_KV_HEADS)
     try:
         return DecoderConfig(
             family=family,
             **sizes,
-            num_kv_heads=values.get("num_key_value_heads") or num_heads,
+            num_kv_heads=num_heads if num_kv_heads is None else num_kv_heads,
             head_dim=values.get("head_dim")
             or (_QWEN3_HEAD_DIM if family == "qwen3" else sizes["hidden_size"] // num_heads),
             norm_eps=float(values.get("rms_norm_eps", 1e-6)),
@@ -108,6 +111,8 @@ def _problems(values: Mapping[str, Any]) -> list[str]:
     for name in ("attention_bias", "mlp_bias", "tie_word_embeddings", "use_sliding_window"):
         if values.get(name) not in (None, True, False):
             problems.append(f"{name} is {values[name]!r}, true or false is needed")
+    if values.get("is_causal") not in (None, True):
+        problems.append(f"is_causal is {values['is_causal']!r}, only decoders, which are, are computed")
     if values.get("hidden_act", "silu") not in ("silu", "swish"):
         problems.append(f"hidden_act is {values['hidden_act']!r}, only 'silu' is computed")
     if values.get("quantization_config") is not None:
@@ -117,12 +122,13 @@ def _problems(values: Mapping[str, Any]) -> list[str]:
 
 def _window_problems(values: Mapping[str, Any]) -> list[str]:
     """Layers that look back a bounded way."""
-    kinds = values.get("layer_types")
+    kinds, num_layers = values.get("layer_types"), values.get("num_hidden_layers")
     if kinds is not None:
-        kinds = kinds if isinstance(kinds, list) else [kinds]
+        if not isinstance(kinds, list) or len(kinds) != num_layers:
+            return [f"layer_types is {kinds!r:.100}, a list of an entry for each of {num_layers!r} layers is needed"]
         other = sorted({str(kind) for kind in kinds if kind != "full_attention"})
         return [f"layer_types has {', '.join(other)}, only full_attention is computed"] if other else []
-    num_layers, first = values.get("num_hidden_layers"), values.get("max_window_layers", 0)
+    first = values.get("max_window_layers", 0)
     in_use = values.get("use_sliding_window") and values.get("sliding_window") is not None
     if in_use and not (_is_size(num_layers) and _is_size(first) and first >= num_layers):
         return [f"use_sliding_window with sliding_window {values['sliding_window']!r}: only full attention is computed"]
@@ -142,6 +148,8 @@ def _rope_problems(values: Mapping[str, Any]) -> list[str]:
     rope = _rope_values(values)
     if not isinstance(rope, Mapping):
         return [f"rope_scaling is {rope!r}, an object is needed"]
+    if nested := sorted(str(name) for name, value in rope.items() if isinstance(value, Mapping)):
+        return [f"rope_parameters differ by kind of layer ({', '.join(nested)}): only one for all layers is computed"]
     kind = _rope_kind(rope)
     if not isinstance(kind, str) or kind not in _ROPE_NAMES:
         return [f"rope_type is {kind!r}, only {', '.join(_ROPE_NAMES)} are computed"]
@@ -153,8 +161,11 @@ def _rope_problems(values: Mapping[str, Any]) -> list[str]:
         value = rope.get(name)
         if value is None and name in _ROPE_REQUIRED[kind]:
             problems.append(f"rope {kind}: {name} is missing")
-        if value is not None and not _is_number(value):
+        is_null = value is None and name == "rope_theta" and name in rope
+        if is_null or (value is not None and not _is_number(value)):
             problems.append(f"rope {kind}: {name} is {value!r}, a positive number is needed")
+    if rope.get("truncate") not in (None, True, False):
+        problems.append(f"rope {kind}: truncate is {rope['truncate']!r}, true or false is needed")
     length = rope.get("original_max_position_embeddings")
     if length is not None and not _is_size(length):
         problems.append(f"rope {kind}: original_max_position_embeddings is {length!r}, a positive integer is needed")
@@ -169,7 +180,7 @@ def _rope_scaling(rope: Mapping[str, Any], max_positions: int) -> RopeScaling:
         original = max_positions  # transformers reads no other length here
     elif kind in ("yarn", "llama3"):
         original = rope.get("original_max_position_embeddings") or max_positions
-    truncate = bool(rope.get("truncate", True)) if kind == "yarn" else True
+    truncate = rope.get("truncate") in (None, True) if kind == "yarn" else True
     return RopeScaling(kind=kind, original_max_positions=original, truncate=truncate, **numbers)
 
 
@@ -178,7 +189,7 @@ def _is_size(value: Any) -> TypeGuard[int]:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value) and value > 0
+    return type(value) in (int, float) and 0 < value <= sys.float_info.max
 
 
 def hf_decoder_config(config: DecoderConfig, dtype: str = "float32") -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from qrag_jax.models.decoder_config import DecoderConfig
-from qrag_jax.models.weight_table import TensorRow, params_from_rows, tensors_from_rows
+from qrag_jax.models.weight_table import TensorRow, dense_rows, params_from_rows, tensors_from_rows
 from qrag_jax.types import InputError
 
 # Old files hold the rotary frequencies, which follow from the config.
@@ -26,23 +26,18 @@ def decoder_table(config: DecoderConfig) -> tuple[TensorRow, ...]:
         theirs, ours = f"model.layers.{index}", f"layer_{index}"
         rows.append(_norm_row(f"{theirs}.input_layernorm", (ours, "attention_norm"), d))
         for their_name, name, num_out in (("q", "query", queries), ("k", "key", keys), ("v", "value", keys)):
-            rows += _dense_rows(f"{theirs}.self_attn.{their_name}_proj", (ours, name), d, num_out, config.qkv_bias)
-        rows += _dense_rows(f"{theirs}.self_attn.o_proj", (ours, "output"), queries, d, config.output_bias)
+            rows += dense_rows(f"{theirs}.self_attn.{their_name}_proj", (ours, name), d, num_out, config.qkv_bias)
+        rows += dense_rows(f"{theirs}.self_attn.o_proj", (ours, "output"), queries, d, config.output_bias)
         if config.qk_norm:
             rows.append(_norm_row(f"{theirs}.self_attn.q_norm", (ours, "query_norm"), config.head_dim))
             rows.append(_norm_row(f"{theirs}.self_attn.k_norm", (ours, "key_norm"), config.head_dim))
         rows.append(_norm_row(f"{theirs}.post_attention_layernorm", (ours, "mlp_norm"), d))
         for name, num_in, num_out in (("gate", d, inner), ("up", d, inner), ("down", inner, d)):
-            rows += _dense_rows(f"{theirs}.mlp.{name}_proj", (ours, name), num_in, num_out, config.mlp_bias)
+            rows += dense_rows(f"{theirs}.mlp.{name}_proj", (ours, name), num_in, num_out, config.mlp_bias)
     rows.append(_norm_row("model.norm", ("norm",), d))
     if not config.tie_embeddings:
-        rows += _dense_rows("lm_head", ("head",), d, config.vocab_size, bias=False)
+        rows += dense_rows("lm_head", ("head",), d, config.vocab_size, bias=False)
     return tuple(rows)
-
-
-def _dense_rows(theirs: str, ours: tuple[str, ...], num_in: int, num_out: int, bias: bool) -> list[TensorRow]:
-    rows = [TensorRow(f"{theirs}.weight", (*ours, "kernel"), (num_out, num_in), transposed=True)]
-    return [*rows, TensorRow(f"{theirs}.bias", (*ours, "bias"), (num_out,))] if bias else rows
 
 
 def _norm_row(theirs: str, ours: tuple[str, ...], size: int) -> TensorRow:

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from qrag_jax.manifest import read_json
-from qrag_jax.models.gguf_tokenizer import ends_of_gguf, tokenizer_from_gguf
+from qrag_jax.models.gguf_tokenizer import KNOWN_ENDS, ends_of_gguf, tokenizer_from_gguf
 from qrag_jax.types import InputError
 
 
@@ -26,7 +26,10 @@ class DecoderTokenizer:
         bos_id: of the token that opens a text; None without one.
         eos_ids: of the tokens that end an answer; empty for a model that never ends by itself.
         bos_token, eos_token: their texts, for chat templates; None without one. Of several ends, the tokenizer's own.
-        special_tokens: texts that `encode(text, special=True)` reads as one token each, by id.
+        special_tokens: texts that `encode(text, special=True)` reads as one token each and that are marks of a
+            conversation: those marked special in the file, and those that end an answer; by id.
+        other_tokens: further texts that it reads as one token each, such as `<think>`; by id.
+        token_texts: id -> text of both.
         chat_template: jinja source; None without one.
     """
 
@@ -59,18 +62,22 @@ class DecoderTokenizer:
         self.bos_token, self.eos_token, self.chat_template = bos_token, eos_token, chat_template
         self.bos_id = None if bos_token is None else self._id(bos_token, "bos_token", source)
         ends = set(eos_ids) | ({self._id(eos_token, "eos_token", source)} if eos_token is not None else set())
-        if strange := sorted(number for number in ends if self._tokenizer.id_to_token(number) is None):
+        if strange := sorted(number for number in ends if not self._has(number)):
             raise InputError(f"{source}: eos ids {strange} are not in the vocabulary of {self.vocab_size} tokens")
         self.eos_ids = frozenset(ends)
         added = sorted(self._tokenizer.get_added_tokens_decoder().items())
-        self.special_tokens = tuple(token.content for _, token in added)
+        special = {number for number, token in added if token.special or number in ends}
+        self.token_texts = {number: token.content for number, token in added}
+        self.special_tokens = tuple(token.content for number, token in added if number in special)
+        self.other_tokens = tuple(token.content for number, token in added if number not in special)
         unknown = getattr(tokenizer.model, "unk_token", None)
-        self._never_plain = {number: token.content for number, token in added if token.content != unknown}
+        self._never_plain = {n: token.content for n, token in added if _is_mark(token) and token.content != unknown}
 
     @classmethod
     def from_folder(cls, folder: str | Path) -> "DecoderTokenizer":
         """Reads `tokenizer.json`, and beside it what there is of `tokenizer_config.json` (bos, eos, chat template),
-        `chat_template.jinja` (before the one in the config) and `generation_config.json` (ids that end an answer).
+        `chat_template.jinja` (before the one in the config) and `generation_config.json` (ids that end an answer;
+        special tokens that are known to be ends do so too, as in GGUF files).
 
         Raises:
             InputError: a missing or broken file, or one that names a token that is not there.
@@ -89,7 +96,7 @@ class DecoderTokenizer:
             tokenizer,
             bos_token=_token_text(settings, "bos_token", folder),
             eos_token=_token_text(settings, "eos_token", folder),
-            eos_ids=_eos_ids(folder),
+            eos_ids=[*_eos_ids(folder), *_known_ends(tokenizer)],
             chat_template=_chat_template(settings, folder),
             source=str(folder),
         )
@@ -143,6 +150,9 @@ class DecoderTokenizer:
         """The content of a `tokenizer.json` without truncation and padding."""
         return self._tokenizer.to_str(pretty=False)
 
+    def _has(self, number: int) -> bool:
+        return number < 2**32 and self._tokenizer.id_to_token(number) is not None
+
     def _id(self, token: str, role: str, source: str) -> int:
         number = self._tokenizer.token_to_id(token)
         if number is None:
@@ -158,14 +168,21 @@ def _copy(content: str) -> Tokenizer:
 
 
 def _plain_copy(content: str) -> Tokenizer:
-    """One that reads no added token in a text: all are marked special, and special ones are encoded as text."""
+    """One that reads no mark in a text: all are made special, and special ones are encoded as text."""
     tokenizer = _copy(content)
-    if not all(token.special for token in tokenizer.get_added_tokens_decoder().values()):
+    marks = [n for n, token in tokenizer.get_added_tokens_decoder().items() if _is_mark(token) and not token.special]
+    if marks:
         values = json.loads(content)
-        values["added_tokens"] = [token | {"special": True} for token in values["added_tokens"]]
+        for token in values["added_tokens"]:
+            token["special"] |= token["id"] in marks
         tokenizer = _copy(json.dumps(values))
     tokenizer.encode_special_tokens = True
     return tokenizer
+
+
+def _is_mark(token: AddedToken) -> bool:
+    """False for letters that a vocabulary holds as added tokens: they are read as such in any text."""
+    return token.special or len(token.content) > 1
 
 
 def _json_beside(path: Path) -> dict[str, Any]:
@@ -181,14 +198,21 @@ def _token_text(settings: Mapping[str, Any], role: str, folder: Path) -> str | N
 
 
 def _eos_ids(folder: Path) -> list[int]:
-    """What `generation_config.json` says, or `config.json` without one."""
+    """What `generation_config.json` says, or `config.json` where it says nothing."""
     path = folder / "generation_config.json"
-    path = path if path.is_file() else folder / "config.json"
     value = _json_beside(path).get("eos_token_id")
+    if value is None:
+        path = folder / "config.json"
+        value = _json_beside(path).get("eos_token_id")
     ids = [] if value is None else value if isinstance(value, list) else [value]
     if not all(type(number) is int and number >= 0 for number in ids):
         raise InputError(f"{path}: eos_token_id is {value!r}, an id or a list of ids is needed")
     return ids
+
+
+def _known_ends(tokenizer: Tokenizer) -> list[int]:
+    added = tokenizer.get_added_tokens_decoder().items()
+    return [number for number, token in added if token.special and token.content in KNOWN_ENDS]
 
 
 def _chat_template(settings: Mapping[str, Any], folder: Path) -> str | None:

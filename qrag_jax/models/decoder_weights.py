@@ -6,7 +6,6 @@ are finite. A bit that flipped inside the numbers mostly leaves finite ones: it 
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +13,17 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
-from safetensors.numpy import save_file
 
 from qrag_jax.models.decoder_config import DecoderConfig
 from qrag_jax.models.decoder_hf_config import hf_decoder_config, read_decoder_config
-from qrag_jax.models.decoder_sources import find_decoder, sha256_of
+from qrag_jax.models.decoder_sources import SMOLLM2, SMOLLM2_SHA256, find_decoder
 from qrag_jax.models.decoder_table import decoder_params_from_tensors, tensors_from_decoder_params
 from qrag_jax.models.decoder_tokenizer import DecoderTokenizer
 from qrag_jax.models.gguf_decoder import GGUFTensors, gguf_decoder_config
 from qrag_jax.models.gguf_file import read_gguf
-from qrag_jax.models.tensor_files import WEIGHTS, FolderTensors
-from qrag_jax.types import InputError
+from qrag_jax.models.packages import sha256_of
+from qrag_jax.models.tensor_files import MAX_SHARD_BYTES, FolderTensors, save_tensors
+from qrag_jax.types import InputError, UsageError
 from qrag_jax.whole_file import write_whole
 
 Dtype = Literal["float32", "bfloat16"]
@@ -65,16 +64,19 @@ def load_decoder(source: str | Path, *, revision: str | None = None, dtype: Dtyp
             over, of a wrong shape or dtype, or not finite.
     """
     path = find_decoder(source, revision)
-    return _load_gguf(path, dtype) if path.is_file() else _load_folder(path, dtype)
+    if path.is_dir():
+        return _load_folder(path, dtype)
+    # The embedded file has been hashed by now.
+    return _load_gguf(path, dtype, SMOLLM2_SHA256 if source == SMOLLM2 else sha256_of(path))
 
 
-def _load_gguf(path: Path, dtype: Dtype) -> LoadedDecoder:
+def _load_gguf(path: Path, dtype: Dtype, fingerprint: str) -> LoadedDecoder:
     file = read_gguf(path)
     config = gguf_decoder_config(file)
     tokenizer = DecoderTokenizer.from_gguf(file.metadata, str(path))
     _check_vocab(config, tokenizer, path)
     params = _to_params(config, GGUFTensors(file, config), path, dtype)
-    return LoadedDecoder(config, params, tokenizer, sha256_of(path))
+    return LoadedDecoder(config, params, tokenizer, fingerprint)
 
 
 def _load_folder(folder: Path, dtype: Dtype) -> LoadedDecoder:
@@ -122,17 +124,22 @@ def save_decoder(
     tokenizer: DecoderTokenizer,
     *,
     dtype: Dtype = "float32",
+    max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> Path:
     """Writes a folder that `load_decoder` reads back bit for bit (in float32), and that transformers loads.
 
     Args:
-        folder: made when it is not there; files of the same names, and its chat template, are replaced.
+        folder: made when it is not there; files of the same names, its weights and its chat template are replaced.
         dtype: of the numbers on file.
+        max_shard_bytes: weights that take more are split over several files with an index; a tensor is never split.
 
     Raises:
+        UsageError: max_shard_bytes is below 1.
         InputError: parameters do not fit the config, or transformers has no such model.
     """
     folder = Path(folder)
+    if max_shard_bytes < 1:
+        raise UsageError(f"max_shard_bytes {max_shard_bytes}: at least 1")
     tensors = tensors_from_decoder_params(config, params, jnp.dtype(dtype))
     ends = sorted(tokenizer.eos_ids)
     ids = {"bos_token_id": tokenizer.bos_id, "eos_token_id": ends[0] if len(ends) == 1 else ends or None}
@@ -144,12 +151,7 @@ def save_decoder(
         (folder / "chat_template.jinja").unlink(missing_ok=True)
     else:
         write_whole(folder / "chat_template.jinja", tokenizer.chat_template)
-    beside = folder / f".{WEIGHTS}.{os.getpid()}"
-    try:
-        save_file(tensors, beside, metadata={"format": "pt"})
-        os.replace(beside, folder / WEIGHTS)
-    finally:
-        beside.unlink(missing_ok=True)
+    save_tensors(folder, tensors, max_shard_bytes)
     return folder
 
 

@@ -45,6 +45,7 @@ _ABSENT = (  # not computed here when they are there and not 0
     "residual_scale",
     "logit_scale",
 )
+_LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 # Llama 3.1 to 3.3: a file holds what the formula gives, not its numbers.
 _LLAMA3 = {"original_max_positions": 8192, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
@@ -60,6 +61,8 @@ def gguf_decoder_config(file: GGUFFile) -> DecoderConfig:
     if not isinstance(name, str) or name not in _FAMILIES:
         raise InputError(f"{file.path}: general.architecture is {name!r}, only {', '.join(_FAMILIES)} are read")
     fields = _Fields(file, name)
+    if fields.get("attention.causal") not in (None, True):
+        raise fields.error("attention.causal", fields.get("attention.causal"), "only decoders, which are, are computed")
     if found := [key for key in _ABSENT if _is_set(fields.get(key))]:
         shown = ", ".join(f"{name}.{key} {fields.get(key)!r:.50}" for key in found)
         raise InputError(f"{file.path}: {shown}: not computed here; take another model")
@@ -112,8 +115,8 @@ class _Fields:
 
     def number(self, key: str, default: float | None = None) -> float:
         value: Any = default if self.get(key) is None else self.get(key)
-        if type(value) not in (int, float) or not 0 < value < float("inf"):
-            raise self.error(key, value, "a positive number is needed")
+        if type(value) not in (int, float) or not _LEAST <= value <= _MOST:
+            raise self.error(key, value, "a positive number of float32's range is needed")
         return float(value)
 
     def error(self, key: str, value: object, what: str) -> InputError:
@@ -135,13 +138,20 @@ def _vocab_size(file: GGUFFile, fields: _Fields) -> int:
 
 def _rope_scaling(fields: _Fields) -> RopeScaling:
     kind = fields.get("rope.scaling.type")
-    if kind is None or (isinstance(kind, str) and kind == "none"):
+    # Older files name a linear factor and no type; 0 is none.
+    stretch = "rope.scaling.factor"
+    if fields.get(stretch) is None and fields.get("rope.scale_linear") is not None:
+        stretch = "rope.scale_linear"
+    if kind is None:
+        kind = "linear" if _is_set(fields.get(stretch)) else "none"
+    if isinstance(kind, str) and kind == "none":
         return RopeScaling()
     if not isinstance(kind, str) or kind not in ("linear", "yarn"):
         raise fields.error("rope.scaling.type", kind, "only none, linear and yarn are computed")
-    factor = _short(fields.number("rope.scaling.factor"))
     if kind == "linear":
-        return RopeScaling(kind="linear", factor=factor)
+        factor = _short(fields.number(stretch))
+        return RopeScaling() if factor == 1 else RopeScaling(kind="linear", factor=factor)
+    factor = _short(fields.number("rope.scaling.factor"))
     attention = fields.number("rope.scaling.attn_factor", 1.0)
     if attention != 1:
         raise fields.error("rope.scaling.attn_factor", attention, "only 1 is computed")

@@ -17,7 +17,7 @@ from qrag_jax.types import InputError
 _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
 _KEY = "tokenizer.ggml."
 # Ends of an answer or a text; a model may have learned to write another one than its file names as eos.
-_ENDS = frozenset({"<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"})
+KNOWN_ENDS = frozenset({"<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"})
 
 
 def _word_split(digits: str) -> Callable[[], PreTokenizer]:
@@ -61,6 +61,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any], source: str) -> Tokenizer:
     vocab = {token: number for number, token in enumerate(tokens)}
     if len(vocab) != len(tokens):
         raise InputError(f"{source}: {_KEY}tokens names {len(tokens) - len(vocab)} tokens twice")
+    _check_bytes(vocab, source)
     merges = _merges(_texts(metadata, "merges", source), vocab, source)
     # Llama 3 takes a word of the vocabulary whole, whatever the merges would make of it.
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=name == "llama-bpe"))
@@ -84,7 +85,7 @@ def ends_of_gguf(metadata: Mapping[str, Any], source: str) -> tuple[int | None, 
     tokens = _texts(metadata, "tokens", source)
     ids = {role: _id(metadata, role, len(tokens), source) for role in ("bos", "eos", "eot", "eom")}
     kinds = _kinds(metadata, len(tokens), source)
-    known = {number for number, token in enumerate(tokens) if kinds[number] == _CONTROL and token in _ENDS}
+    known = {number for number, token in enumerate(tokens) if kinds[number] == _CONTROL and token in KNOWN_ENDS}
     named = {number for role, number in ids.items() if role != "bos" and number is not None}
     return ids["bos"], ids["eos"], frozenset(named | known)
 
@@ -111,11 +112,29 @@ def _kinds(metadata: Mapping[str, Any], size: int, source: str) -> list[int]:
     values = metadata.get(_KEY + "token_type")
     if values is None:
         return [_NORMAL] * size
-    if not isinstance(values, np.ndarray | list):
-        raise InputError(f"{source}: {_KEY}token_type is {values!r}, a list is needed")
-    if len(values) != size:
-        raise InputError(f"{source}: {_KEY}token_type has {len(values)} entries for {size} tokens")
-    return [int(kind) for kind in values]
+    kinds = np.asarray(values)
+    if kinds.ndim != 1 or kinds.dtype.kind not in "iu":
+        raise InputError(f"{source}: {_KEY}token_type is {values!r:.100}, a list of whole numbers is needed")
+    if len(kinds) != size:
+        raise InputError(f"{source}: {_KEY}token_type has {len(kinds)} entries for {size} tokens")
+    return kinds.tolist()
+
+
+def _check_bytes(vocab: Mapping[str, int], source: str) -> None:
+    """A byte that has no token would be left out of a text without a word.
+
+    Control characters and what Unicode has not assigned may lack theirs, as in SmolLM2's vocabulary.
+    """
+    letters = _bytes(use_regex=False).pre_tokenize_str
+    # Every byte of ASCII's text, and each that can open or continue a longer character.
+    assigned = [*range(0x80, 0x800), *range(0x800, 0xD800, 0x40), *range(0xE000, 0x40000, 0x1000), 0xE0100]
+    text = "\t\n\r" + "".join(map(chr, [*range(32, 127), *assigned]))
+    needed = {letter for piece, _ in letters(text) for letter in piece}
+    if missing := sorted(needed - vocab.keys()):
+        raise InputError(
+            f"{source}: {_KEY}tokens: no token for {len(missing)} of the bytes that texts are made of "
+            f"({', '.join(map(repr, missing[:5]))} in its letters); the file has no whole tokenizer"
+        )
 
 
 def _merges(lines: Sequence[str], vocab: Mapping[str, int], source: str) -> list[tuple[str, str]]:

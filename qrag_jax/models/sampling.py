@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Num, UInt32
 
 _DROPPED = -jnp.inf
+_LEAST_TEMPERATURE = float(jnp.finfo(jnp.float32).tiny)
 
 
 def log_probabilities(logits: Float[Array, "B vocab"], tokens: Int[Array, " B"]) -> Float[Array, " B"]:
@@ -32,11 +33,11 @@ def draw_tokens(
     Args:
         keys: one a row.
         logits: finite.
-        temperature: above 0.
+        temperature: 0 or more; near 0 only the most likely token is left, and those that equal it.
         top_k: 0 is all.
         top_p: above 0; 1 is all.
     """
-    scaled = logits.astype(jnp.float32) / temperature
+    scaled = _scaled(logits, temperature)
     kept = jnp.where((top_k <= 0) | keep_top_k(scaled, top_k), scaled, _DROPPED)
     kept = jnp.where((top_p >= 1) | keep_top_p(kept, top_p), kept, _DROPPED)
     return jax.vmap(jax.random.categorical)(keys, kept)
@@ -46,7 +47,14 @@ def draw_unfiltered(
     keys: Key[Array, " B"], logits: Float[Array, "B vocab"], temperature: Num[Array, ""] | float
 ) -> Int[Array, " B"]:
     """Draws a token a row from `softmax(logits / temperature)`; see `draw_tokens`."""
-    return jax.vmap(jax.random.categorical)(keys, logits.astype(jnp.float32) / temperature)
+    return jax.vmap(jax.random.categorical)(keys, _scaled(logits, temperature))
+
+
+def _scaled(logits: Float[Array, "B vocab"], temperature: Num[Array, ""] | float) -> Float[Array, "B vocab"]:
+    """Logits over temperature, the largest of a row being 0: a small temperature takes only the others to -inf."""
+    logits = logits.astype(jnp.float32)
+    least = jnp.maximum(jnp.asarray(temperature, jnp.float32), _LEAST_TEMPERATURE)
+    return (logits - logits.max(axis=-1, keepdims=True)) / least
 
 
 def keep_top_k(logits: Float[Array, "B vocab"], top_k: Int[Array, ""] | int) -> Bool[Array, "B vocab"]:

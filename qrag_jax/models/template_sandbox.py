@@ -8,7 +8,7 @@ environment, and only the filters, methods and functions that chat templates nee
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from types import BuiltinMethodType, MethodType
 from typing import Any
@@ -109,7 +109,7 @@ class _Environment(ImmutableSandboxedEnvironment):
             trim_blocks=True, lstrip_blocks=True, optimized=False, cache_size=0, extensions=[loopcontrols, Generation]
         )
         self._left = max(work, _SMALLEST_WORK)
-        self._end = time.monotonic() + MAX_SECONDS
+        self._end = time.thread_time() + MAX_SECONDS
         self.filters = {name: self._charged(FILTERS[name]) for name in _PLAIN_FILTERS}
         self.filters |= {name: FILTERS[name] for name in _CHEAP_FILTERS}
         self.filters |= {"indent": self.indented, "join": self.joined, "replace": self.replaced, "safe": self.text_of}
@@ -125,7 +125,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         self._left -= work
         if self._left < 0:
             raise InputError("it does or writes more than a chat template needs: refused")
-        if time.monotonic() > self._end:
+        if time.thread_time() > self._end:
             raise InputError(f"it runs longer than {MAX_SECONDS:g} s: refused")
 
     # What the rewritten tree calls.
@@ -158,6 +158,8 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         """Calls what is allowed; the names are Jinja's own, so that any keyword may be passed on."""
+        for name in ("_loop_vars", "_block_vars"):  # Jinja's own, for functions that look at the template's names
+            kwargs.pop(name, None)
         if isinstance(__obj, MethodType) and __obj.__self__ is __self:
             return __obj(*args)
         __self.charge(STEP + size_of(args) + size_of(kwargs) + size_of(getattr(__obj, "__self__", None)))
@@ -182,9 +184,16 @@ class _Environment(ImmutableSandboxedEnvironment):
         @wraps(function)  # keeps Jinja's mark of those that are handed context or environment
         def run(*args: Any, **kwargs: Any) -> Any:
             self.charge(STEP + size_of(args) + size_of(kwargs))
-            return self.seen(function(*args, **kwargs))
+            made = self.seen(function(*args, **kwargs))
+            return self.paid(made) if isinstance(made, Iterator) else made
 
         return run
+
+    def paid(self, items: Iterator[Any]) -> Iterator[Any]:
+        """Items that a filter makes only when they are asked for."""
+        for item in items:
+            self.charge(STEP)
+            yield item
 
     def trimmed(self, value: Any, chars: str | None = None) -> str:
         text = self.text_of(value)

@@ -35,8 +35,10 @@ class Charging(NodeTransformer):
         return node
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
-        """Every round of a loop."""
+        """Every round of a loop, and every item that its condition looks at."""
         self.generic_visit(node)
+        if node.test is not None:
+            node.test = nodes.Or(_call("step", at=node), node.test, lineno=node.lineno)  # a step is an empty text
         node.body.insert(0, nodes.ExprStmt(_call("step", at=node), lineno=node.lineno))
         return node
 

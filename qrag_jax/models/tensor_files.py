@@ -1,15 +1,21 @@
 """Safetensors of a folder: `model.safetensors`, or the files that `model.safetensors.index.json` names."""
 
+import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from qrag_jax.manifest import read_json
 from qrag_jax.types import InputError
+from qrag_jax.whole_file import write_whole
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+MAX_SHARD_BYTES = 5_000_000_000
+_SHARDS = "model-*-of-*.safetensors"
 _DTYPES = ("F32", "F16", "BF16")
 
 
@@ -88,3 +94,48 @@ def _names_in(path: Path) -> list[str]:
         shown = ", ".join(f"{name}: {dtype}" for name, dtype in unknown.items())
         raise InputError(f"{path}: dtypes that are not read: {shown}; save the model in float32, float16 or bfloat16")
     return list(dtypes)
+
+
+def save_tensors(folder: Path, tensors: Mapping[str, np.ndarray], max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
+    """Writes `model.safetensors`, or what is too large for one file as `model-00001-of-0000N.safetensors` and index.
+
+    Weights that were there before are removed. The index comes last: a folder that was left half written has none.
+
+    Args:
+        folder: is there.
+        tensors: in the order of the files.
+        max_shard_bytes: of the tensors in a file; one that is larger has a file of its own.
+    """
+    shards = _split(tensors, max_shard_bytes)
+    count = len(shards)
+    names = [WEIGHTS] if count == 1 else [f"model-{n:05}-of-{count:05}.safetensors" for n in range(1, count + 1)]
+    beside = [folder / f".{name}.{os.getpid()}" for name in names]
+    try:
+        for path, shard in zip(beside, shards, strict=True):
+            save_file({name: tensors[name] for name in shard}, path, metadata={"format": "pt"})
+        old = {folder / INDEX, folder / WEIGHTS, *folder.glob(_SHARDS)} - {folder / name for name in names}
+        for path in sorted(old, key=lambda path: path.name != INDEX):  # it would speak of files that are no more
+            path.unlink(missing_ok=True)
+        for path, name in zip(beside, names, strict=True):
+            os.replace(path, folder / name)
+    finally:
+        for path in beside:
+            path.unlink(missing_ok=True)
+    if count > 1:
+        weight_map = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
+        total = sum(tensor.nbytes for tensor in tensors.values())
+        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        write_whole(folder / INDEX, json.dumps(index, indent=2, allow_nan=False) + "\n")
+
+
+def _split(tensors: Mapping[str, np.ndarray], max_bytes: int) -> list[list[str]]:
+    """Names of tensors by file, in their order."""
+    shards: list[list[str]] = [[]]
+    size = 0
+    for name, tensor in tensors.items():
+        if shards[-1] and size + tensor.nbytes > max_bytes:
+            shards.append([])
+            size = 0
+        shards[-1].append(name)
+        size += tensor.nbytes
+    return shards

@@ -44,10 +44,10 @@ def weight_table(config: EncoderConfig) -> tuple[TensorRow, ...]:
     for index in range(config.num_layers):
         theirs, ours = f"encoder.layer.{index}", f"layer_{index}"
         for name, their_name in attention.items():
-            rows += _dense_rows(f"{theirs}.attention.{their_name}", (ours, name), d, d)
+            rows += dense_rows(f"{theirs}.attention.{their_name}", (ours, name), d, d)
         rows += _norm_rows(f"{theirs}.attention.{norm}", (ours, "attention_norm"), d)
-        rows += _dense_rows(f"{theirs}.intermediate.dense", (ours, "intermediate"), d, inner)
-        rows += _dense_rows(f"{theirs}.output.dense", (ours, "output"), inner, d)
+        rows += dense_rows(f"{theirs}.intermediate.dense", (ours, "intermediate"), d, inner)
+        rows += dense_rows(f"{theirs}.output.dense", (ours, "output"), inner, d)
         rows += _norm_rows(f"{theirs}.output.LayerNorm", (ours, "output_norm"), d)
     return tuple(rows)
 
@@ -67,11 +67,10 @@ def _embedding_rows(config: EncoderConfig) -> list[TensorRow]:
     return rows + _norm_rows("embeddings.LayerNorm", ("embeddings_norm",), d)
 
 
-def _dense_rows(theirs: str, ours: tuple[str, ...], num_in: int, num_out: int) -> list[TensorRow]:
-    return [
-        TensorRow(f"{theirs}.weight", (*ours, "kernel"), (num_out, num_in), transposed=True),
-        TensorRow(f"{theirs}.bias", (*ours, "bias"), (num_out,)),
-    ]
+def dense_rows(theirs: str, ours: tuple[str, ...], num_in: int, num_out: int, bias: bool = True) -> list[TensorRow]:
+    """The rows of a linear layer: its weights, [out, in] on file and [in, out] here, and its bias."""
+    rows = [TensorRow(f"{theirs}.weight", (*ours, "kernel"), (num_out, num_in), transposed=True)]
+    return [*rows, TensorRow(f"{theirs}.bias", (*ours, "bias"), (num_out,))] if bias else rows
 
 
 def _norm_rows(theirs: str, ours: tuple[str, ...], size: int) -> list[TensorRow]:

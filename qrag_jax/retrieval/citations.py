@@ -1,6 +1,9 @@
 """Citations `[1]` in an answer: which passages they name, checked to stand where they are said to stand.
 
 That a passage is cited says that it exists, not that it holds what the answer says of it.
+
+Not all that stands in brackets cites: `array[0]` and `[2019]` are text. A bracket cites where each of its numbers may
+be meant as a passage's: from 1 on, and up to 99 or ten times as many as there are passages, whichever is more.
 """
 
 import re
@@ -17,6 +20,7 @@ _PART = rf"{_NUMBER}(?:\s*[-\u2013]\s*{_NUMBER})?"
 _CITATION = re.compile(rf"\[\s*({_PART}(?:\s*[,;]\s*{_PART})*)\s*\]", re.ASCII)
 _RANGE = re.compile(rf"({_NUMBER})(?:\s*[-\u2013]\s*({_NUMBER}))?", re.ASCII)
 _LONGEST_RANGE = 100
+_MOST_MEANT, _TIMES_MEANT = 99, 10
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,8 @@ class Cited:
 
     Attributes:
         citations: passages that exist, in the order in which the answer first names them.
-        unknown: numbers that no passage has, likewise; the model made them up.
+        unknown: numbers that may be meant as a passage's (see above) and that none has, likewise; the model made them
+            up.
     """
 
     citations: tuple[Citation, ...]
@@ -60,7 +65,7 @@ def cite(answer: str, context: Context, documents: Sequence[Document]) -> Cited:
     """Finds the citations of an answer and checks that every one exists.
 
     Args:
-        answer: of a model; `[1]`, `[1, 3]`, `[1][3]` and `[2-4]` cite.
+        answer: of a model; `[1]`, `[1, 3]`, `[1][3]` and `[2-4]` cite, `[0]` and `[2019]` mostly do not (see above).
         context: that the model was given.
         documents: of its passages.
 
@@ -69,7 +74,9 @@ def cite(answer: str, context: Context, documents: Sequence[Document]) -> Cited:
     """
     known = {passage.number: passage for passage in context.passages}
     by_id = {document.id: document for document in documents}
-    numbers = list(dict.fromkeys(number for _, numbers in _mentions(answer) for number in numbers))
+    highest = max(_MOST_MEANT, _TIMES_MEANT * len(known))
+    cites = (numbers for _, numbers in _mentions(answer) if all(1 <= number <= highest for number in numbers))
+    numbers = list(dict.fromkeys(number for some in cites for number in some))
     found = (
         make_citation(known[number], by_id.get(known[number].document_id)) for number in numbers if number in known
     )
@@ -93,14 +100,19 @@ def make_citation(passage: Passage, document: Document | None) -> Citation:
 def render(answer: str, cited: Cited, name: Callable[[Citation], str] = lambda citation: citation.place) -> str:
     """The answer with what its numbers stand for, `[1 a.txt:120-164]`; a made-up one becomes `[7: no such passage]`.
 
+    Brackets that do not cite stay as they are.
+
     Args:
         answer: that was cited from.
         cited: its citations.
         name: of a citation.
     """
     names = {citation.number: f"[{citation.number} {name(citation)}]" for citation in cited.citations}
+    listed = names.keys() | set(cited.unknown)
     parts, done = [], 0
     for match, numbers in _mentions(answer):
+        if not listed.issuperset(numbers):
+            continue  # no citation: text
         parts.append(answer[done : match.start()])
         parts += [names.get(number, f"[{number}: no such passage]") for number in dict.fromkeys(numbers)]
         done = match.end()
@@ -108,7 +120,7 @@ def render(answer: str, cited: Cited, name: Callable[[Citation], str] = lambda c
 
 
 def _mentions(answer: str) -> Iterator[tuple[re.Match[str], list[int]]]:
-    """Every bracket that cites, and the numbers in it."""
+    """Every bracket with numbers that may cite, and the numbers."""
     for match in _CITATION.finditer(answer):
         numbers: list[int] = []
         for first, last in _RANGE.findall(match[1]):

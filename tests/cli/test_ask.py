@@ -347,3 +347,46 @@ def test_with_the_embedded_models(files, capsys):
     assert answer["cost"]["prompt_tokens"] > answer["context"]["num_tokens"] > 0
     assert 0 < answer["cost"]["completion_tokens"] <= 40 and "generate" in err
     check_citations([*answer["citations"], *answer["context"]["passages"]])
+
+
+def test_what_people_write_stays_and_json_has_the_real_names(ask, tmp_path):
+    name, text = "no\u3000te\u202e.txt", "10\u00a0000 for the milk, \u0645\u06cc\u200c\u062e."
+    (tmp_path / name).write_text(text)
+    found = ask(f"{text[:6]} [1] in [2019], array[0]", "--retriever", "bm25", paths=[name])
+    assert found.out.startswith(f"10\u00a0000 [1 no\u3000te\ufffd.txt:0-{len(text)}] in [2019], array[0]\n")
+    excerpt = " ".join(text.split())
+    assert f"      {excerpt}\n" in found.out and "\u202e" not in found.out and "made up" not in found.out
+    found = ask("[1]", "--retriever", "bm25", "--json", paths=[name])
+    answer = json.loads(found.out)
+    assert answer["citations"][0]["file"] == name and "\u202e" not in found.out
+    check_citations(answer["citations"])
+
+
+def test_half_of_a_pair_in_a_document_is_no_end(ask, tmp_path):
+    """UTF-7 can hold one."""
+    (tmp_path / "u7.txt").write_bytes(b"Mary has +2AA- milk.")
+    for flags in ([], ["--json"], ["--show_context"]):
+        found = ask("[1]", "--retriever", "bm25", "--encoding", "utf-7", *flags, paths=["u7.txt"])
+        assert found.code == 0 and "Mary has \ufffd milk." in found.out
+
+
+def test_what_is_wrong_with_question_and_files_is_said_before_anything_is_loaded(files, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "qrag_jax.llm.local", None)
+    monkeypatch.setattr("qrag_jax.cli.ask.make_reading", None)
+    for paths, question, code, message in [
+        (files, " ", 1, "question: nothing to ask"),
+        (["nowhere.txt"], QUESTION, 2, "nowhere.txt: no such file or folder"),
+    ]:
+        assert main(["ask", *paths, question]) == code
+        assert message in capsys.readouterr().err
+
+
+def test_a_question_that_fills_the_window_is_named():
+    args = parse(["ask", "a.txt", "garden " * 300])
+    reading = Reading(lambda d: [], rank_all, lambda text: 0, lambda: (0, 0))
+    generator = ReadyGenerator(ScriptedGenerator([]), 300, lambda text: len(text.split()))
+    with pytest.raises(InputError, match="question: 300 tokens.*the model's window is 300.*ask a shorter question"):
+        make_budget(args, reading, generator, load_prompt("answer"))
+    args.max_context_tokens = 50
+    with pytest.raises(InputError, match="ask a shorter question"):
+        make_budget(args, reading, generator, load_prompt("answer"))

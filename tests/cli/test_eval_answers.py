@@ -217,3 +217,53 @@ def test_vectors_have_nothing_to_read():
     args = argparse.Namespace(answers="")
     with pytest.raises(UsageError, match="reads texts, and questions over vectors have none"):
         make_reader(args, "vectors", [make_task()])
+
+
+def test_no_answer_at_all_is_exit_code_1_after_all_was_printed(run, questions, tmp_path, capsys):
+    script = reader(tmp_path, [{"error": "the server is down"}])
+    command = ["eval", run, "--jsonl", questions, "--methods", "bm25", "--no_journal", "--answers", *script]
+    assert main(command) == 1
+    captured = capsys.readouterr()
+    assert "fact EM" in captured.out and "answers of scripted:" in captured.out
+    assert "qrag: error: the language model gave no answer to any of 2 questions" in captured.err
+    assert main([*command, "--json", "-"]) == 1
+    assert json.loads(capsys.readouterr().out)["answers"][0]["num_failed"] == 2
+
+
+def test_the_fact_table_is_printed_before_the_model_is_asked(run, questions, tmp_path, capsys, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("qrag_jax.cli.eval.read_answers", interrupted)
+    command = ["eval", run, "--jsonl", questions, "--methods", "bm25", "--no_journal", "--answers"]
+    assert main([*command, "--json", str(tmp_path / "rows.json"), *reader(tmp_path, SCRIPT)]) == 130
+    assert "fact EM" in capsys.readouterr().out
+    assert json.loads((tmp_path / "rows.json").read_text())[0]["method"] == "bm25"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--answers", "folder"], "--answers folder: is a folder; name a file"),
+        (["--answers", "own.jsonl"], "--answers own.jsonl: is what --jsonl reads; name another file"),
+        (["--answers", "folder/../own.jsonl"], "own.jsonl: is what --jsonl reads"),
+        (["--answers", "script.jsonl"], "--answers script.jsonl: is what --llm_model reads"),
+        (["--answers", "own.jsonl/a.jsonl"], "own.jsonl is no folder; name another file"),
+        (["--answers", "a", "--answer_rows", "a"], "--answer_rows a: --answers writes there"),
+        (["--answers", "-"], "--answers -: only --json prints on standard output; name a file"),
+        (["--answers", "--answer_rows", "-", "--json", "-"], "--answer_rows -: only --json prints"),
+        (["--tests", "-"], "--tests -: only --json prints"),
+        (["--per_query", "-"], "--per_query -: only --json prints"),
+    ],
+)
+def test_output_paths_are_looked_at_before_anything_is_paid(
+    run, questions, tmp_path, capsys, monkeypatch, flags, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    monkeypatch.setattr("qrag_jax.cli.eval.load_checkpoint", None)
+    script = ["--llm", "scripted", "--llm_model", write_lines(tmp_path / "script.jsonl", SCRIPT)]
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    assert main(["eval", run, "--jsonl", questions, "--methods", "bm25", *flags, *script]) == 2
+    assert message in capsys.readouterr().err
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}

@@ -186,3 +186,11 @@ def test_stop_takes_the_learned_stop_of_a_run_that_has_one(tmp_path, files, save
 def test_a_run_that_does_not_know_when_to_stop(run, files, capsys):
     assert main(["find", run.folder, *files, QUESTION, "--stop"]) == 2
     assert "does not know when to stop; train it with dev.share=0.1" in capsys.readouterr().err
+
+
+def test_json_names_the_file_as_it_is_called(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    name = "a\u3000b\u202ec.txt"
+    (tmp_path / name).write_text(DIARY)
+    assert main(["find", run.folder, name, QUESTION, "--json"]) == 0
+    assert {step["file"] for step in json.loads(capsys.readouterr().out)["steps"]} == {name}

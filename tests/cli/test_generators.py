@@ -4,6 +4,7 @@ import types
 from pathlib import Path
 
 import pytest
+from bad_server import MODEL, numbered_prompts, serve_badly
 
 from qrag_jax.cli.generators import default_journal, make_generator, prices_of, prompts_folder, sampling_of, spent
 from qrag_jax.cli.main import parse
@@ -72,7 +73,7 @@ def test_a_journal_by_its_path(script, tmp_path):
         (answer,) = scripted(script, "--journal", path).generate([ASK], sampling=Sampling())
         assert answer.from_journal == from_journal
     (tmp_path / "damaged").write_text("this is no journal" * 100)
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(InputError, match="damaged.*--journal names another file, --no_journal keeps no answers"):
         scripted(script, "--journal", str(tmp_path / "damaged"))
 
 
@@ -177,6 +178,11 @@ def test_sampling_prices_and_prompts(tmp_path):
         ("--base_url http://127.0.0.1:1/v1", "--base_url: belongs to --llm openai, not to --llm local"),
         ("--llm scripted --llm_model x --deadline 3", "--deadline: belongs to --llm openai, not to --llm scripted"),
         ("--llm scripted --llm_model nowhere.jsonl", "nowhere.jsonl: no such file"),
+        ("--llm scripted --llm_model x --any_model", "--any_model: belongs to --llm openai, not to --llm scripted"),
+        (
+            "--llm openai --llm_model m --base_url http://127.0.0.1:1/v1 --key_name sk-live-1",
+            "key_name: no name of an environment variable",
+        ),
         ("--max_dollars 1", "--max_dollars: give the prices of the model with --prices FILE"),
         ("--llm openai --llm_model m --base_url ftp://x", "ftp"),
     ],
@@ -190,3 +196,21 @@ def test_dollars_by_a_list_without_prices_of_a_model(script, tmp_path):
     (tmp_path / "prices.yaml").write_text("compute_per_hour: 1.0\n")
     with pytest.raises(UsageError, match="gives the language model no price, so nothing would ever count"):
         scripted(script, "--max_dollars", "1", "--prices", str(tmp_path / "prices.yaml"), "--no_journal")
+
+
+@pytest.mark.parametrize("any_model", [False, True])
+def test_answers_of_a_model_by_another_name_are_taken_on_demand(any_model):
+    with serve_badly() as server:
+        server.alter = lambda answer: answer.update(model="other")
+        argv = ["--llm", "openai", "--llm_model", MODEL, "--base_url", server.base_url, "--no_journal"]
+        generator = make_generator(flags(*argv, *["--any_model"] * any_model))
+        (answer,) = generator.generate(numbered_prompts(1), sampling=Sampling())
+    assert (answer.error is None) == any_model
+    assert any_model or "--any_model" in answer.error
+
+
+@pytest.mark.parametrize(("argv", "size"), [([], 64), (["--concurrency", "16"], 64), (["--concurrency", "100"], 400)])
+def test_a_round_of_the_journal_keeps_all_calls_at_once_busy(tmp_path, argv, size):
+    server = ["--llm", "openai", "--llm_model", "m", "--base_url", "http://127.0.0.1:1/v1"]
+    generator = make_generator(flags(*server, *argv, "--journal", str(tmp_path / "journal")))
+    assert generator.generator._claim_size == size

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -304,3 +305,66 @@ sys.exit(main(["demo"]))
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(60) == 141
+
+
+KEPT = "10\u00a0000\u202f\u20ac \u6771\u3000\u4eac \u0645\u06cc\u200c\u062e \U0001f468\u200d\U0001f469"
+# Escapes, an end of a line, other directions of writing, half of a pair.
+OBEYED = "\x1b\x07\x7f\x9b\u2028\u202e\u2066\ufeff\ud800"
+
+
+def test_what_people_write_is_shown_and_what_a_terminal_obeys_is_not():
+    assert cli.shown(KEPT) == KEPT
+    assert cli.shown(f"a{OBEYED}b") == f"a{len(OBEYED) * chr(0xFFFD)}b"
+
+
+def test_json_holds_the_real_texts_and_prints_nothing_that_a_terminal_obeys(capsys, tmp_path):
+    value = {KEPT + OBEYED + "\U000e0001": "x"}
+    cli.write_json(value)
+    out = capsys.readouterr().out
+    assert json.loads(out) == {KEPT + OBEYED[:-1] + "\ufffd" + "\U000e0001": "x"}
+    assert KEPT in out and not set(OBEYED) & set(out)
+    cli.write_json(value, tmp_path / "a.json")
+    assert (tmp_path / "a.json").read_text(encoding="utf-8") == out
+
+
+STREAMS = """
+import sys, types
+from qrag_jax import cli
+module = types.ModuleType("demo")
+def run(args):
+    cli.say("caf\u00e9")
+    print("caf\u00e9 \u6771")
+    cli.write_json("\u6771 \U0001f600")
+    return 0
+module.run = run
+sys.modules["qrag_jax.cli.demo"] = module
+from qrag_jax.cli.main import main
+sys.exit(main(["demo"]))
+"""
+
+
+def run_in_shell(redirection, **environment):
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(STREAMS)} {redirection}"
+    return subprocess.run(command, shell=True, capture_output=True, env={**os.environ, **environment}, check=False)
+
+
+def test_letters_that_standard_output_does_not_have_are_escaped():
+    done = run_in_shell("", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, b"caf\\xe9\n")
+    assert done.stdout == b'caf\\xe9 \\u6771\n"\\u6771 \\ud83d\\ude00"\n'
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_a_stream_that_is_closed_leads_nowhere(closed):
+    done = run_in_shell(closed, PYTHONIOENCODING="utf-8")
+    assert done.returncode == 0
+    assert done.stdout == (b"" if closed == ">&-" else 'caf\u00e9 \u6771\n"\u6771 \U0001f600"\n'.encode())
+    assert done.stderr == (b"" if closed == "2>&-" else "caf\u00e9\n".encode())
+
+
+@pytest.mark.parametrize("flag", ["--journal", "--prompts", "--llm_model", "--base_url", "--key_name", "--prices"])
+def test_an_empty_value_is_no_choice(flag, capsys):
+    for value in ("", " "):
+        with pytest.raises(SystemExit) as caught:
+            parse(["ask", "a.txt", "q", flag, value])
+        assert caught.value.code == 2 and f"{flag}: is empty: leave the flag out" in capsys.readouterr().err

@@ -165,3 +165,18 @@ def test_a_users_template_takes_the_place_of_ours(tmp_path):
 def test_a_broken_script_is_a_failure_and_no_score():
     result = score_claims([make_given("A.", "A.")], [ScriptedGenerator([])])
     assert result.scores == (None,) and "the script ends after 0 answers" in str(result.errors[0])
+
+
+def test_a_question_that_fails_already_is_not_checked():
+    """The claims of one reference cannot be had: no verdict on this question is paid for, on the other one they are."""
+
+    def reply(prompt, own):
+        return failed("out of memory") if kind_of(prompt) == "claims" and blocks_of(prompt) == ["B."] else own
+
+    judge = make_judge(reply=reply)
+    given = [make_given("A.", "A. C.", "B.", query_id="one"), make_given("D.", "D. E.", query_id="two")]
+    result = score_claims(given, [judge])
+    assert [score is None for score in result.scores] == [True, False]
+    assert result.errors[0] == "claims of the reference: out of memory"
+    checked = [blocks_of(prompt) for prompt in judge.asked if kind_of(prompt) == "verdicts"]
+    assert checked == [["D. E.", "1. D"], ["D.", "1. D\n2. E"]]

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qrag_jax.llm.budget import BudgetedGenerator
+from qrag_jax.llm.calls import FATAL, NOT_ASKED
 from qrag_jax.llm.journal import Journal, JournaledGenerator
-from qrag_jax.llm.scripted import ScriptedGenerator
+from qrag_jax.llm.scripted import ScriptedGenerator, failed
 from qrag_jax.types import Cost, Generation, InputError, Message, Sampling, TextGenerator, UsageError
 
 SAMPLING = Sampling(max_tokens=10)
@@ -160,3 +161,14 @@ def test_wrong_limits_are_refused(limits, message):
 def test_a_model_that_breaks_its_contract_is_refused():
     with pytest.raises(InputError, match="finish_reason 'error' with error None"):
         BudgetedGenerator(ScriptedGenerator([Generation("", "error")])).generate(prompts(1), sampling=SAMPLING)
+
+
+@pytest.mark.parametrize("position", [0, 63])
+def test_what_would_fail_every_call_ends_the_rounds(position):
+    """64 calls are a round; a failure that is fatal ends the batch after it, also as its last one."""
+    replies = [Generation("yes", "stop")] * position + [failed(f"HTTP 401 {FATAL}")] + [Generation("yes", "stop")] * 200
+    inner = ScriptedGenerator(replies)
+    answers = BudgetedGenerator(inner, max_tokens=10**9).generate(prompts(200), sampling=SAMPLING)
+    assert len(inner.asked) == 64
+    assert all((error or "").startswith(NOT_ASKED) for error in errors(answers)[64:])
+    assert errors(answers).count(None) == 63

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qrag_jax.llm.calls import ask_some
+from qrag_jax.llm.calls import FATAL, NOT_ASKED, Hearing, ask_all, ask_some, keep, not_asked
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.types import Generation, InputError, Message, Sampling
 
@@ -62,3 +62,44 @@ def test_for_no_place_the_model_is_not_called():
 def test_a_model_that_breaks_its_contract_is_refused(generator, message):
     with pytest.raises(InputError, match=message):
         heard(generator, [0, 1])
+
+
+class BrokenOff(ScriptedGenerator):
+    """Tells of the first answer, and is broken off when the second one is there."""
+
+    def generate(self, prompts, *, sampling, finished=None):
+        finished(0, Generation("one", "stop"))
+        keep(finished, 0, Generation("one", "stop"))
+        keep(finished, 1, Generation("two", "stop"))
+        raise KeyboardInterrupt
+
+
+def test_what_is_broken_off_is_kept_at_its_place_by_who_keeps():
+    heard, kept = [], []
+    hearing = Hearing(lambda place, one: heard.append((place, one.text)), lambda place, one: kept.append(place))
+    for tell in (hearing, hearing.hear):
+        with pytest.raises(KeyboardInterrupt):
+            ask_some(BrokenOff([]), PROMPTS, [3, 1], sampling=Sampling(), tell=tell)
+    assert heard == [(3, "one"), (3, "one")] and kept == [3, 1]  # a plain function is not asked to keep
+
+
+def test_all_answers_in_order():
+    told = []
+    generator = ScriptedGenerator(lambda prompt: prompt[0].content)
+    answers = ask_all(generator, PROMPTS, sampling=Sampling(), tell=lambda place, one: told.append(place))
+    assert [one.text for one in answers] == [*"abcd"] and told == [0, 1, 2, 3]
+    assert ask_all(generator, [], sampling=Sampling()) == []
+
+
+@pytest.mark.parametrize(
+    ("errors", "error"),
+    [
+        ([None, "HTTP 500"], None),
+        ([None, f"HTTP 401 {FATAL}"], f"{NOT_ASKED}, since another call failed: HTTP 401 {FATAL}"),
+        ([f"{NOT_ASKED}: why", None], f"{NOT_ASKED}: why"),
+        ([], None),
+    ],
+)
+def test_what_says_that_no_other_call_need_be_made(errors, error):
+    answers = [Generation("a", "stop") if one is None else Generation("", "error", 5, 0, one) for one in errors]
+    assert not_asked(answers) == (None if error is None else Generation("", "error", error=error))

@@ -2,12 +2,16 @@
 
 import hashlib
 import threading
+import time
 from dataclasses import fields, replace
 
 import pytest
+from bad_server import MODEL, numbered_prompts, serve_badly
 
-from qrag_jax.llm.calls import NOT_ASKED
+from qrag_jax.llm.budget import BudgetedGenerator
+from qrag_jax.llm.calls import FATAL, NOT_ASKED
 from qrag_jax.llm.journal import Journal, JournaledGenerator, call_key
+from qrag_jax.llm.openai_server import OpenAIGenerator
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
 from qrag_jax.types import Generation, InputError, Message, Sampling, TextGenerator, UsageError
 
@@ -256,3 +260,54 @@ def test_what_ends_a_batch_ends_it_in_all_its_rounds_and_is_not_stored(path):
     assert Journal(path).num_answers() == 0
     later = generate(parrot(), path, *"abcdefghij")  # nothing stayed claimed
     assert [answer.text for answer in later] == list("abcdefghij")
+
+
+def test_a_fatal_failure_that_is_the_last_of_its_round_ends_the_batch_too(path):
+    fatal = ScriptedGenerator(lambda prompt: failed(f"HTTP 401 {FATAL}"), model="parrot")
+    answers = generate(fatal, path, *"abc", claim_size=1)
+    assert asked(fatal) == "a"
+    assert [(answer.error or "").startswith(NOT_ASKED) for answer in answers] == [False, True, True]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("is_budgeted", [False, True])
+def test_answers_that_wait_to_be_told_when_the_batch_ends_are_kept(path, error, is_budgeted):
+    """The caller is busy with the first of four answers while the others come; the server is paid for all of them."""
+    told = []
+    with serve_badly() as server:
+        model = OpenAIGenerator(MODEL, server.base_url, concurrency=4, deadline=30.0)
+        generator = BudgetedGenerator(model, max_tokens=10**6) if is_budgeted else model
+
+        def finished(place, generation):
+            told.append(place)
+            until = time.monotonic() + 30
+            while len(server.answered) < 4 and time.monotonic() < until:
+                time.sleep(0.01)
+            time.sleep(0.3)  # the last one is read
+            raise error
+
+        journaled = JournaledGenerator(generator, Journal(path))
+        with pytest.raises(error):
+            journaled.generate(numbered_prompts(4), sampling=SAMPLING, finished=finished)
+        assert len(told) == 1 and Journal(path).num_answers() == 4
+        assert not isinstance(generator, BudgetedGenerator) or generator.cost.prompt_tokens == 10 + 11 + 12 + 13
+        again = journaled.generate(numbered_prompts(4), sampling=SAMPLING)
+        assert all(one.from_journal for one in again) and len(server.requests) == 4
+
+
+def test_asking_inside_of_finished_for_what_this_batch_has_in_flight_is_refused(path):
+    generator, seen = parrot(), []
+
+    def finished(place, generation):
+        seen.extend(generate(parrot(), path, ["a", "x"][place]))  # what is answered, and what nobody has asked
+
+    generate(generator, path, "a", "b", finished=finished)
+    assert [one.text for one in seen] == ["a", "x"]
+
+    def waits_for_itself(place, generation):
+        if place == 0:
+            generate(parrot(), path, "d")
+
+    with pytest.raises(UsageError, match="finished: asks for a prompt that its own batch has in flight"):
+        generate(parrot(), path, "c", "d", finished=waits_for_itself)
+    assert [one.text for one in generate(parrot(), path, "c", "d")] == ["c", "d"]  # nothing stayed claimed

@@ -215,3 +215,11 @@ def test_a_full_disk_is_said_and_what_was_told_stays(tmp_path):
     answers = generate(path, [str(number) for number in range(500)], generator)
     assert len(generator.asked) == 500 - len(told)
     assert [place for place, one in enumerate(answers) if one.from_journal] == told
+
+
+def test_an_answer_that_was_reported_survives_a_power_cut(tmp_path):
+    """`synchronous` is of a connection, not of the file: 2 is FULL, which waits for the disk at every commit."""
+    journal = Journal(tmp_path / "journal.sqlite")
+    with journal.session() as session:
+        assert session._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert session._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)

@@ -21,7 +21,9 @@ GREEDY = Sampling()
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch):
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy", "ALL_PROXY"):
+    proxies = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+    others = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "SSL_CERT_FILE", "SSL_CERT_DIR")
+    for name in (*proxies, *map(str.lower, proxies), *others):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -333,3 +335,30 @@ def test_settings_out_of_range_are_refused(settings, words):
 def test_a_model_without_a_name_is_refused():
     with pytest.raises(UsageError, match="model: name the model"):
         OpenAIGenerator("", "http://127.0.0.1:1/v1")
+
+
+SECRET = "user:sekret-9f31"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("ALL_PROXY", f"socks9://{SECRET}@127.0.0.1:1", ""),
+        ("HTTP_PROXY", f"foo://{SECRET}@127.0.0.1:1", ""),
+        ("HTTP_PROXY", f"http://{SECRET}@127.0.0.1:notaport", ""),
+        ("SSL_CERT_FILE", f"/nowhere/{SECRET}.pem", "FileNotFoundError"),
+    ],
+)
+def test_variables_that_cannot_be_used_are_named_and_not_repeated(monkeypatch, name, value, words):
+    monkeypatch.setenv(name, value)
+    generator = OpenAIGenerator(MODEL, "http://192.0.2.1/v1", deadline=5.0, max_retries=0)
+    with pytest.raises(UsageError, match=f"environment: {name}: a proxy or certificates.*{words}.*unset") as caught:
+        generator.generate(numbered_prompts(1), sampling=GREEDY)
+    assert "sekret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key_name", ["sk-live-SECRET-0123456789", "", "1KEY", "A B", "KEY=1", "CL\u00c9"])
+def test_what_is_no_name_of_a_variable_is_refused_and_not_repeated(key_name):
+    with pytest.raises(UsageError, match="key_name: no name of an environment variable") as caught:
+        OpenAIGenerator(MODEL, "http://127.0.0.1:1/v1", key_name=key_name)
+    assert not key_name or key_name not in str(caught.value)

@@ -85,3 +85,41 @@ def test_a_handler_that_raises_at_the_last_report_is_heard():
 
     with pytest.raises(LookupError, match="late"):
         run_in_own_loop(work, handle)
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_what_was_reported_before_the_end_is_kept_and_not_handled(error):
+    """Three reports wait while the first one is handled; that one may have been handled in part, so it is kept too."""
+    reported, handled, kept = threading.Event(), [], []
+
+    async def work(report):
+        for number in range(4):
+            report(number)
+        reported.set()
+        await asyncio.sleep(1000)
+
+    def handle(report):
+        reported.wait()
+        handled.append(report)
+        raise error
+
+    with pytest.raises(error):
+        run_in_own_loop(work, handle, kept.append)
+    assert (handled, kept) == ([0], [0, 1, 2, 3])
+
+
+def test_nothing_is_kept_where_all_was_handled():
+    kept = []
+    run_in_own_loop(_three, lambda report: None, kept.append)
+    assert kept == []
+
+
+def test_what_keeping_raises_is_heard():
+    def handle(report):
+        raise KeyboardInterrupt
+
+    def keep(report):
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        run_in_own_loop(_three, handle, keep)

@@ -5,7 +5,8 @@ import json
 import pytest
 from bad_server import MODEL, good_answer
 
-from qrag_jax.llm.server_answers import MAX_QUOTE, is_model, quote, read_answer, said
+from qrag_jax.llm.calls import FATAL
+from qrag_jax.llm.server_answers import MAX_QUOTE, failed, is_model, quote, read_answer, said
 from qrag_jax.types import Generation
 
 
@@ -157,3 +158,31 @@ def test_a_quote_is_short_and_one_line():
     assert quote("a\n\n b\tc ") == "a b c"
     assert quote("x" * 1000) == "x" * MAX_QUOTE + "..."
     assert quote(b"\xff" * 10) == "\ufffd" * 10
+
+
+def test_numbers_that_no_float_holds_are_not_told():
+    for value in (10**400, -(10**400), float("nan"), float("inf")):
+        told = {"content": [{"token": "a", "logprob": value}]}
+        assert _read(_with_choice(logprobs=told)).generation.logprobs is None
+    for value, counted in ((2**53, True), (2**53 + 1, False), (10**400, False)):
+        outcome = _read({**good_answer(2), "usage": {"prompt_tokens": value, "completion_tokens": 1}})
+        assert outcome.is_counted == counted and outcome.generation.prompt_tokens == (value if counted else 0)
+
+
+@pytest.mark.parametrize(
+    ("answered", "asked", "same"),
+    [
+        ("claude-3-5-sonnet-20241022", "claude-3-5-sonnet-latest", True),
+        ("claude-3-5-sonnet", "claude-3-5-sonnet-latest", True),
+        ("mistral-large-2411", "mistral-large-latest", True),
+        ("mistral-small-2411", "mistral-large-latest", False),
+        ("gpt-4o-mini-2024-07-18", "gpt-4o-latest", False),
+    ],
+)
+def test_the_latest_of_a_model_is_answered_by_one_with_a_date(answered, asked, same):
+    assert is_model(answered, asked) == same
+
+
+def test_what_is_fatal_says_so_where_wrappers_see_it():
+    assert failed("gone", is_fatal=True).generation.error == f"gone {FATAL}"
+    assert failed("busy").generation.error == "busy"

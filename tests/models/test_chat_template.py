@@ -1,7 +1,7 @@
 """Chat templates: four real forms by hand, contents that cannot end a turn, and templates that mean harm."""
 
+import math
 import re
-import time
 
 import jinja2
 import pytest
@@ -100,7 +100,16 @@ MACROS = (
     "{{ messages|map(attribute='role')|list }}{{ ' a '|trim }}"
     "{{ '-b-'.strip('-') }}{{ 4 is even }}{{ 3 is divisibleby(2) }}"
 )
+METHODS_IN_LOOPS = (
+    "{% for m in messages if m.role.replace('x', 'y') != 'tool' %}{{ m.content.replace('W', 'w', 1) }}"
+    "{{ ', '.join(['a', m.role]) }}{{ m.content|replace('h', 'H') }}{% for x in 'ab' if x.replace('a', '') %}"
+    "{{ '-'.join([x, m.role]) }}{% endfor %}{% endfor %}{% block end %}{{ 'xyx'.replace('x', 'z') }}"
+    "{% for m in messages %}{{ '+'.join([m.role, 'c']) }}{% endfor %}{% endblock %}"
+    "{{ messages|selectattr('role', 'equalto', 'user')|map(attribute='content')|join('|') }}"
+    "{{ [3, 1]|reverse|list }}{{ [1, 2, 2]|select('even')|unique|first }}{{ {'a': 1}|items|list }}"
+)
 REAL = {
+    "methods in loops": METHODS_IN_LOOPS,
     "chatml": CHATML, "smollm2": WITH_DEFAULT_SYSTEM, "llama 3": HEADERS, "qwen 3": NAMESPACES, "macros": MACROS,
 }  # fmt: skip
 
@@ -171,6 +180,18 @@ def test_defused_texts_hold_no_special_token(text):
     assert not any(token in safe for token in tokens[:2])
     assert safe.replace("\u200b", "") == text
     assert (safe == text) == (not any(token in text for token in tokens))
+
+
+def test_other_tokens_are_left_to_the_model_and_letters_to_everybody():
+    talk = [
+        Message("user", "<think>ü"),
+        Message("assistant", "<think>ü</think><|im_end|>"),
+        Message("system", "<think>"),
+    ]
+    text = render_chat(
+        "{% for m in messages %}{{ m.content }};{% endfor %}", talk, SPECIAL, other_tokens=("<think>", "ü")
+    )
+    assert text == "<\u200bthink>ü;<think>ü</think><\u200b|im_end|>;<\u200bthink>;"
 
 
 def test_white_space_is_no_mark_of_a_turn():
@@ -319,12 +340,50 @@ BOMBS = {
 }  # fmt: skip
 
 
+LAZY = "{% set ns = namespace(x=range(90000)) %}{% for i in range(400) %}{% set ns.x = ns.x|STEP %}{% endfor %}"
+BOMBS |= {
+    f"{step} that is asked {after}": LAZY.replace("STEP", step) + after
+    for step in ("map('default', 1)", "map(attribute='real')", "select('integer')", "reject('none')")
+    for after in (
+        "{{ ns.x|max }}",
+        "{{ ns.x|list|length }}",
+        "{{ -1 in ns.x }}",
+        "{% for i in ns.x if i < 0 %}{% endfor %}",
+    )
+}
+BOMBS["loops whose condition is never true"] = "{% for a in range(99999) if a is none %}{% endfor %}" * 300
+BUDGET = "chat template: it does or writes more than a chat template needs: refused"
+# What is refused before it would cost anything.
+OTHER_REASONS = {
+    "a range of more than 100000": {
+        "long range", "long range with text", "long range as list", "long range joined", "long range sorted",
+        "long range searched", "long range unpacked", "searched range", "searched range by test",
+    },
+    "maximum recursion depth exceeded": {
+        "macro that calls itself", "recursive loop", "deep brackets", "deep lists", "long sum", "deep conditions",
+    },
+    "a whole number of more than 1024 bits": {"power", "power of large", "product of large"},
+    "OverflowError": {"float power"},
+    "a format other than %s and %d": {"wide format", "wide format of an argument"},
+    "is not safely callable": {"wide format method", "padding method", "zeros", "tabs"},
+    "No filter named": {"wide format filter", "padding filter", "batches", "slices", "rounding"},
+    "an indentation of more than 64 characters": {"indentation"},
+    "JSON with": {"indented JSON", "separated JSON"},
+    "division of a str": {"format by test", "format by division"},
+    "a _Namespace is no text": {"namespaces in namespaces", "namespaces in upper case"},
+    "'lipsum' is undefined": {"filler text"},
+    "too many statically nested blocks": {"deep loops"},
+    "Exceeds the limit": {"many digits"},
+    "70000 characters, at most 65536 are allowed": {"long template"},
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", BOMBS)
-def test_templates_that_cost_too_much_are_refused(name):
-    start = time.process_time()
-    with pytest.raises(InputError, match="chat template"):
+def test_templates_that_cost_too_much_are_refused(name, monkeypatch):
+    monkeypatch.setattr(template_sandbox, "MAX_SECONDS", math.inf)  # the clock would stop them too
+    reason = next((reason for reason, names in OTHER_REASONS.items() if name in names), BUDGET)
+    with pytest.raises(InputError, match=f"^chat template: .*{re.escape(reason.removeprefix('chat template: '))}"):
         render_chat(BOMBS[name], TALK, ())
-    assert time.process_time() - start < 60  # a cap of 10 s by the clock, and a slow machine
 
 
 @pytest.mark.parametrize(

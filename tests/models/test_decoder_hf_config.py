@@ -57,6 +57,14 @@ def test_absent_fields_have_the_defaults_of_transformers():
     assert (config.tie_embeddings, config.qkv_bias, config.rope_scaling) == (False, False, RopeScaling())
 
 
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_heads_of_keys_that_are_not_named(family):
+    values = LLAMA | {"model_type": family, "num_attention_heads": 64, "num_key_value_heads": None}
+    assert from_values(values).num_kv_heads == 64
+    del values["num_key_value_heads"]
+    assert from_values(values).num_kv_heads == (64 if family == "llama" else 32)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_biases(bias):
     llama = from_values(LLAMA | {"attention_bias": bias, "mlp_bias": bias})
@@ -118,9 +126,20 @@ def test_windows_that_are_not_in_use():
         ({"rope_scaling": {"type": ["linear"]}}, "rope_type is .'linear'., only"),
         ({"rope_scaling": ["linear"]}, "rope_scaling is .'linear'., an object"),
         ({"rope_scaling": {"type": "yarn", "factor": 2, "original_max_position_embeddings": -1}}, "embeddings is -1"),
+        ({"rope_theta": 10**400}, "rope_theta is 1000.*, a positive number"),
+        ({"rope_theta": None}, "rope_theta is None, a positive number"),
+        ({"rope_scaling": None, "rope_parameters": {"rope_theta": None}}, "rope default: rope_theta is None, a posit"),
+        ({"rope_scaling": {"type": "linear", "factor": 10**400}}, "rope linear: factor is 1000"),
+        ({"rope_scaling": None, "rope_parameters": {"full_attention": {"rope_type": "yarn", "factor": 4.0}}},
+         r"rope_parameters differ by kind of layer \(full_attention\): only one for all layers"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2, "truncate": "false"}}, "rope yarn: truncate is 'false', true"),
+        ({"layer_types": []}, "layer_types is .., a list of an entry for each of 2 layers"),
+        ({"layer_types": ["full_attention"]}, "layer_types is .'full_attention'., a list of an entry for each of 2"),
+        ({"layer_types": "full_attention"}, "layer_types is 'full_attention', a list of an entry"),
+        ({"is_causal": False}, "is_causal is False, only decoders"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5, only whole heads are turned"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_computed_is_refused(changes, message):
     with pytest.raises(InputError, match=message):
         from_values(LLAMA | changes)

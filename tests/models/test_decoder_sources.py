@@ -1,4 +1,3 @@
-import hashlib
 import importlib.metadata
 import importlib.util
 from types import SimpleNamespace
@@ -12,7 +11,6 @@ from qrag_jax.models.decoder_sources import (
     SMOLLM2_VERSION,
     find_decoder,
     has_smollm2,
-    sha256_of,
 )
 from qrag_jax.types import InputError, UsageError
 
@@ -85,8 +83,3 @@ def test_other_embedded_weights_are_refused(tmp_path, monkeypatch, version, cont
         (tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(content)
     with pytest.raises(error, match=message):
         find_decoder("smollm2")
-
-
-def test_sha256(tmp_path):
-    (tmp_path / "x").write_bytes(b"abc")
-    assert sha256_of(tmp_path / "x") == hashlib.sha256(b"abc").hexdigest()

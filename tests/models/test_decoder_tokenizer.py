@@ -2,7 +2,7 @@ import json
 
 import pytest
 from tiny_gguf import CHAT, CONTROL, THINK, TOKENS, tokenizer_fields
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from qrag_jax.models.decoder_tokenizer import DecoderTokenizer
 from qrag_jax.models.gguf_tokenizer import tokenizer_from_gguf
@@ -31,7 +31,9 @@ def test_from_gguf(tokenizer):
     assert tokenizer.vocab_size == len(TOKENS)
     assert (tokenizer.bos_id, tokenizer.bos_token) == (1, "<|im_start|>")
     assert (tokenizer.eos_ids, tokenizer.eos_token) == ({0, 2}, "<|im_end|>")
-    assert tokenizer.special_tokens == (*CONTROL, THINK) and tokenizer.chat_template == CHAT
+    assert (tokenizer.special_tokens, tokenizer.other_tokens) == (tuple(CONTROL), (THINK,))
+    assert tokenizer.token_texts == dict(enumerate(CONTROL)) | {len(TOKENS) - 1: THINK}
+    assert tokenizer.chat_template == CHAT
 
 
 def test_special_tokens_are_tokens_or_text_as_the_caller_says(tokenizer):
@@ -68,9 +70,22 @@ def test_a_vocabulary_without_another_form_for_a_special_token_refuses_it_as_tex
         tokenizer.encode("in </s>", special=False)
 
 
+def test_letters_that_are_added_tokens_are_letters_in_any_text():
+    library = tokenizer_from_gguf(tokenizer_fields(), "x")
+    library.add_tokens([AddedToken("ж", normalized=False), AddedToken("<sp>", normalized=False)])
+    tokenizer = DecoderTokenizer(library, eos_token="<sp>")
+    assert tokenizer.special_tokens == (*CONTROL, "<sp>") and tokenizer.other_tokens == (THINK, "ж")  # <sp> is an end
+    letter = len(TOKENS)
+    for special in (True, False):
+        assert tokenizer.encode("fжr", special=special).count(letter) == 1
+        assert (letter + 1 in tokenizer.encode("<sp>", special=special)) == special
+    assert tokenizer.decode(tokenizer.encode("fжr", special=False)) == "fжr"
+
+
 def test_a_folder_with_the_tokenizer_alone(folder):
     tokenizer = DecoderTokenizer.from_folder(folder)
-    assert (tokenizer.bos_id, tokenizer.eos_ids, tokenizer.chat_template) == (None, frozenset(), None)
+    # Nothing names an end, but two special tokens are known to be some, as in a GGUF file.
+    assert (tokenizer.bos_id, tokenizer.eos_ids, tokenizer.chat_template) == (None, {0, 2}, None)
     # Neither cut nor padded, as its file would have it.
     assert len(tokenizer.encode("a the the the the", special=False)) == 5
 
@@ -79,7 +94,9 @@ def test_a_folder_with_everything(folder):
     write(folder, "tokenizer_config.json", bos_token={"content": "<|im_start|>"}, eos_token="<|im_end|>",
           chat_template="old")  # fmt: skip
     write(folder, "config.json", eos_token_id=7)
-    assert DecoderTokenizer.from_folder(folder).eos_ids == {2, 7}
+    assert DecoderTokenizer.from_folder(folder).eos_ids == {0, 2, 7}
+    write(folder, "generation_config.json", do_sample=True)  # which says nothing of ends
+    assert DecoderTokenizer.from_folder(folder).eos_ids == {0, 2, 7}
     write(folder, "generation_config.json", eos_token_id=[2, 0])
     tokenizer = DecoderTokenizer.from_folder(folder)
     assert (tokenizer.bos_id, tokenizer.eos_ids, tokenizer.chat_template) == (1, {0, 2}, "old")
@@ -112,6 +129,7 @@ def test_what_is_written_is_read_back(tokenizer, tmp_path):
         ("tokenizer_config.json", {"chat_template": 3}, "tokenizer_config.json: chat_template is no text"),
         ("generation_config.json", {"eos_token_id": "2"}, "generation_config.json: eos_token_id is '2', an id"),
         ("generation_config.json", {"eos_token_id": [2, -1]}, "eos_token_id is .2, -1., an id"),
+        ("config.json", {"eos_token_id": 2**40}, r"eos ids \[1099511627776\] are not in the vocabulary"),
         ("config.json", {"eos_token_id": 100_000}, r"eos ids \[100000\] are not in the vocabulary"),
     ],
 )

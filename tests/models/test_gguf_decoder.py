@@ -66,6 +66,15 @@ def test_fields_that_files_leave_out(tmp_path):
     [
         ({"rope.scaling.type": "none"}, RopeScaling()),
         ({"rope.scaling.type": "linear", "rope.scaling.factor": 2.5}, RopeScaling("linear", 2.5)),
+        # As llama.cpp reads older files: a factor without a type is linear.
+        ({"rope.scaling.factor": 2.5}, RopeScaling("linear", 2.5)),
+        ({"rope.scale_linear": 4.0}, RopeScaling("linear", 4.0)),
+        ({"rope.scaling.type": "linear", "rope.scale_linear": 4.0}, RopeScaling("linear", 4.0)),
+        ({"rope.scale_linear": 4.0, "rope.scaling.factor": 2.5}, RopeScaling("linear", 2.5)),
+        ({"rope.scale_linear": 0.0}, RopeScaling()),
+        ({"rope.scale_linear": 1.0}, RopeScaling()),
+        ({"rope.scaling.type": "none", "rope.scale_linear": 4.0}, RopeScaling()),
+        ({"attention.causal": True}, RopeScaling()),
         (
             {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 16},
             RopeScaling("yarn", 4.0, original_max_positions=16),
@@ -101,6 +110,8 @@ def test_the_stretch_of_llama3_is_known_by_its_factors(tmp_path, factor):
         ({"attention.head_count": [4, 4]}, "llama.attention.head_count is array"),
         ({"attention.layer_norm_rms_epsilon": None}, "layer_norm_rms_epsilon is None; a positive number"),
         ({"rope.freq_base": float("nan")}, "rope.freq_base is nan;"),
+        ({"attention.causal": False}, "llama.attention.causal is False; only decoders"),
+        ({"rope.scale_linear": -2.0}, "rope.scale_linear is -2.0; a positive number"),
         ({"rope.dimension_count": 4}, "llama.rope.dimension_count is 4, heads have 8 components"),
         ({"attention.value_length": 16}, "attention.value_length is 16, heads have 8"),
         ({"expert_count": 8}, "llama.expert_count 8: not computed here"),
@@ -113,6 +124,15 @@ def test_the_stretch_of_llama3_is_known_by_its_factors(tmp_path, factor):
 def test_what_is_not_computed_is_refused(tmp_path, changes, message):
     with pytest.raises(InputError, match=message):
         gguf_decoder_config(written(tmp_path, CONFIGS["llama"], **changes))
+
+
+@pytest.mark.parametrize("value", [1e39, 1e300, 1e-46, float("inf"), 0.0])
+@pytest.mark.parametrize("name", ["rope.freq_base", "attention.layer_norm_rms_epsilon"])
+def test_numbers_beyond_float32(tmp_path, name, value):
+    file = written(tmp_path, CONFIGS["llama"])
+    file = replace(file, metadata={**file.metadata, f"llama.{name}": value})  # as a field of 8 bytes has them
+    with pytest.raises(InputError, match=f"llama.{name} is .*; a positive number of float32's range is needed"):
+        gguf_decoder_config(file)
 
 
 def test_another_architecture_and_a_missing_table(tmp_path):

@@ -1,5 +1,6 @@
 import re
 
+import numpy as np
 import pytest
 from tiny_gguf import MERGES, TOKENS, tokenizer_fields
 from tokenizers import Tokenizer
@@ -104,6 +105,12 @@ def test_ends_of_an_answer():
         ({"tokens": [*TOKENS[:-1], "a"]}, "tokens names 1 tokens twice"),
         ({"token_type": [1, 2]}, f"token_type has 2 entries for {len(TOKENS)} tokens"),
         ({"token_type": 3}, "token_type is 3, a list"),
+        ({"token_type": ["x"] * len(TOKENS)}, r"token_type is \['x', 'x'.*, a list of whole numbers is needed"),
+        ({"token_type": np.full(len(TOKENS), np.nan)}, r"(?s)token_type is array\(\[nan, .*, a list of whole numbers"),
+        ({"token_type": np.full(len(TOKENS), np.inf)}, r"(?s)token_type is array\(\[inf, .*, a list of whole numbers"),
+        ({"token_type": [[1], [1]]}, "token_type is ..1., .1.., a list of whole numbers"),
+        ({"tokens": [*(t for t in TOKENS if t != "z"), "zz"]}, r"no token for 1 of the bytes .*\('z' in its letters\)"),
+        ({"tokens": [*(t for t in TOKENS if t not in "Ãð"), "a?", "b?"]}, "no token for 2 of the bytes"),
         ({"merges": None}, "tokenizer.ggml.merges: a list of texts is needed"),
         ({"merges": ["a b"]}, "merges: entry 0 is 'a b'; two tokens of the vocabulary are needed whose join"),
         ({"merges": ["in"]}, "merges: entry 0 is 'in'"),
@@ -118,3 +125,12 @@ def test_broken_fields_are_named(changes, message):
 def test_ids_outside_the_vocabulary(value):
     with pytest.raises(InputError, match=f"x: tokenizer.ggml.eos_token_id is {value!r}, an id below {len(TOKENS)}"):
         ends_of_gguf(tokenizer_fields(eos_token_id=value), "x")
+
+
+def test_bytes_that_texts_do_not_have_need_no_token():
+    # 0xc0, 0xc1 and those from 0xf5 on are no part of UTF-8; 0xf1 and 0xf2 open what is not assigned; 0 to 2 are marks.
+    tokens = [f"{token}{token}?" if token in [*"ÀÁõö÷øùúûüýþÿ", *"ñò", *"ĀāĂ"] else token for token in TOKENS]
+    assert sum(left != right for left, right in zip(tokens, TOKENS, strict=True)) == 18
+    tokenizer = tokenizer_from_gguf(tokenizer_fields(tokens=tokens), "x")
+    text = "".join(map(chr, [9, 10, 13, *range(32, 0xD800), *range(0xE000, 0x40000, 97), 0xE0100]))
+    assert tokenizer.decode(tokenizer.encode(text).ids) == text

@@ -120,3 +120,12 @@ def test_log_probabilities_are_those_of_softmax():
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_logits_that_are_no_numbers_show(bad):
     assert np.isnan(log_probabilities(jnp.array([[0.0, bad, 1.0]]), jnp.array([1])))[0]
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-30, 1e-37, 1e-38, 1e-39, 1e-50, 0.0])
+def test_near_no_temperature_the_most_likely_token_is_drawn(temperature):
+    rows = jnp.array([[1.0, 2.0, 9.0, 3.0], [-900.0, 1e4, 0.0, 9999.5]])
+    keys = jax.random.split(jax.random.key(0), 2)
+    for settings in ((0, 1.0), (3, 0.9), (0, 0.5), (2, 1.0)):
+        np.testing.assert_array_equal(draw(keys, rows, np.float32(temperature), *settings), [2, 1])
+    np.testing.assert_array_equal(jax.jit(draw_unfiltered)(keys, rows, np.float32(temperature)), [2, 1])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from qrag_jax.models.tensor_files import FolderTensors
+from qrag_jax.models.tensor_files import FolderTensors, save_tensors
 from qrag_jax.types import InputError
 
 TENSORS = {name: np.full((2, 3), value, np.float32) for value, name in enumerate("abc")}
@@ -113,3 +113,37 @@ def test_no_weights(tmp_path):
     (tmp_path / "m.gguf").write_bytes(b"")
     with pytest.raises(InputError, match=r"found m.gguf, pytorch_model.bin: pickle is not read, a .gguf file is given"):
         FolderTensors(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "files"),
+    [(72, [["a", "b", "c"]]), (71, [["a", "b"], ["c"]]), (48, [["a", "b"], ["c"]]), (47, [["a"], ["b"], ["c"]]),
+     (1, [["a"], ["b"], ["c"]])],
+)  # fmt: skip
+def test_tensors_are_split_in_their_order(sharded, max_bytes, files):
+    """Over weights of two files, of which nothing is left."""
+    save_tensors(sharded, TENSORS, max_bytes)
+    found = FolderTensors(sharded)
+    assert_complete(found)
+    count = len(files)
+    names = [f"model-{n + 1:05}-of-{count:05}.safetensors" for n in range(count)]
+    assert [path.name for path in found.files] == (names if count > 1 else ["model.safetensors"])
+    index = sharded / "model.safetensors.index.json"
+    left = {path.name for path in sharded.iterdir()} - {path.name for path in found.files}
+    assert left == ({index.name} if count > 1 else set())
+    if count > 1:
+        assert json.loads(index.read_text()) == {
+            "metadata": {"total_size": 72},
+            "weight_map": {tensor: names[n] for n, tensors in enumerate(files) for tensor in tensors},
+        }
+
+
+def test_no_index_speaks_of_files_that_were_not_written(sharded, monkeypatch):
+    def fail(path, content):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("qrag_jax.models.tensor_files.write_whole", fail)
+    with pytest.raises(OSError, match="disk full"):
+        save_tensors(sharded, TENSORS, 24)
+    with pytest.raises(InputError, match="neither model.safetensors nor"):
+        FolderTensors(sharded)

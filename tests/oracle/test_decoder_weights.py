@@ -90,11 +90,13 @@ def test_what_transformers_saves_is_loaded(tmp_path, name, shard_size):
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_what_we_save_is_loaded_by_transformers(tmp_path, name):
+@pytest.mark.parametrize("shard_bytes", [5 * 10**9, 20_000])
+def test_what_we_save_is_loaded_by_transformers(tmp_path, name, shard_bytes):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     config = OURS[name]
-    save_decoder(tmp_path, config, random_decoder_params(config), TOKENIZER)
+    save_decoder(tmp_path, config, random_decoder_params(config), TOKENIZER, max_shard_bytes=shard_bytes)
+    assert (tmp_path / "model.safetensors").is_file() == (shard_bytes > 20_000)
     model, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report.values())
     assert_same_logits(model.eval(), load_decoder(tmp_path))

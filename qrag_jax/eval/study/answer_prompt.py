@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from qrag_jax.llm.prompts import fence, load_prompt
+from qrag_jax.llm.prompts import load_prompt, passages_prompt
 from qrag_jax.types import Message
 
 _NAME = "study_answer"
@@ -16,8 +16,7 @@ def make_prompt(question: str, passages: Sequence[str], name: str) -> tuple[Mess
         passages: texts of the chunks, whole; none is allowed.
         name: id of the question. The mark is drawn from it: the same for all strategies, known to no document.
     """
-    mark, fenced = fence(passages, name, beside=[question])
-    return load_prompt(_NAME).fill(mark=mark, passages=fenced, question=question)
+    return passages_prompt(load_prompt(_NAME), question, passages, name)
 
 
 def prompt_sha256() -> str:

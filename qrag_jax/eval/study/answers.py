@@ -11,6 +11,7 @@ from qrag_jax.eval.answer_similarity import answer_similarities
 from qrag_jax.eval.bert_score import BertScore, bert_score
 from qrag_jax.eval.study.answer_prompt import make_prompt, prompt_sha256
 from qrag_jax.eval.study.records import Found
+from qrag_jax.llm.calls import ask_all
 from qrag_jax.types import (
     Embed,
     EmbedTokens,
@@ -114,8 +115,7 @@ def answer_questions(
     prompts = [
         make_prompt(question.text, texts, question.id) for question, texts in zip(task.questions, passages, strict=True)
     ]
-    generations = generator.generate(prompts, sampling=sampling)
-    _check_generations(task, generations)
+    generations = ask_all(generator, prompts, sampling=sampling)
     cosines = _cosines(task, generations, embed)
     answers = tuple(
         Answer(
@@ -167,17 +167,6 @@ def _passages(task: StudyTask, found: Sequence[Found], num_chunks: int) -> list[
                 raise InputError(f"{where}: chunk {hit.chunk_id}: spans {list(hit.spans)} outside of its document")
         passages.append([chunk_text(texts[hit.document_id], hit.spans) for hit in result.hits[:num_chunks]])
     return passages
-
-
-def _check_generations(task: StudyTask, generations: Sequence[Generation]) -> None:
-    if len(generations) != len(task.questions):
-        raise InputError(f"generator: {len(generations)} answers to {len(task.questions)} prompts: mend the generator")
-    for question, generation in zip(task.questions, generations, strict=True):
-        if (generation.error is None) == (generation.finish_reason == "error"):
-            raise InputError(
-                f"generator: question {question.id}: finish_reason {generation.finish_reason!r} with error "
-                f"{generation.error!r}: a failed call has both, an answer neither: mend the generator"
-            )
 
 
 def _bert_score(question: StudyQuestion, generation: Generation, embed_tokens: EmbedTokens | None) -> BertScore | None:

@@ -141,7 +141,7 @@ def claim_folder(out: Path, config: StudyConfig) -> None:
 
 
 def _remove_half_files(out: Path) -> None:
-    below = (*(out / name for name in ("sentences", "trec")), *out.glob("cells/*"), *out.glob("answers/*"))
+    below = (*(out / name for name in ("sentences", "trec")), *out.glob("cells/*"))
     for folder, pattern in ((out, _HALF_FILE), *((folder, _HALF_PART) for folder in below)):
         for path in folder.glob(".*"):
             if path.is_file() and pattern.fullmatch(path.name):

@@ -199,7 +199,7 @@ def test_no_chunk_is_refused(task):
 def test_a_generator_that_breaks_its_contract_is_refused(task):
     with pytest.raises(InputError, match="generator: 1 answers to 3 prompts"):
         answer_questions(task, FOUND, Scripted(says("red")))
-    with pytest.raises(InputError, match="question q2: finish_reason 'error' with error None"):
+    with pytest.raises(InputError, match="finish_reason 'error' with error None"):
         answer_questions(task, FOUND, Scripted(says("red"), says("", "error"), says("red")))
-    with pytest.raises(InputError, match="question q3: finish_reason 'stop' with error 'lost'"):
+    with pytest.raises(InputError, match="finish_reason 'stop' with error 'lost'"):
         answer_questions(task, FOUND, Scripted(says("red"), says("red"), replace(says(""), error="lost")))

@@ -158,7 +158,7 @@ def test_a_file_is_no_folder(tmp_path):
 def test_half_files_of_a_killed_run_are_removed_and_nothing_else_is(tmp_path):
     half = [".table.csv.a1b2c3d4", "cells/facts/.fixed-0-dev.json.abcd_123", "sentences/.9f.vectors.zzzzzzzz"]
     other = [".gitignore", ".note.txt", ".env.template", ".npmrc.override", "trec/.env.template"]
-    other += ["cells/facts/fixed-0-dev.json", "mine/.x.json.a1b2c3d4"]
+    other += ["cells/facts/fixed-0-dev.json", "mine/.x.json.a1b2c3d4", "answers/mine/.x.json.a1b2c3d4"]
     for name in (*half, *other):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")

@@ -1,0 +1,59 @@
+"""Where `qrag eval` writes, looked at before anything is computed or paid for."""
+
+import argparse
+import os
+from pathlib import Path
+
+from qrag_jax.types import UsageError
+
+_OUTPUTS = ("json", "per_query", "tests", "answers", "answer_rows")
+_INPUTS = (
+    "babi",
+    "jsonl",
+    "hotpot",
+    "musique",
+    "2wiki",
+    "calibrate",
+    "haystack",
+    "prices",
+    "llm_model",
+    "journal",
+)
+STDOUT = "-"
+
+
+def check_outputs(args: argparse.Namespace) -> None:
+    """Refuses output paths that could not be written, or would destroy what is read.
+
+    Raises:
+        UsageError: standard output for another flag than --json, which alone has it, so that it holds one JSON value; a
+            folder, or a place where no file can be made; one file for two flags; a file that is read.
+    """
+    seen: dict[str, str] = {}
+    inputs = {os.path.realpath(str(value)): name for name in _INPUTS if (value := getattr(args, name, None))}
+    for name in _OUTPUTS:
+        path = getattr(args, name)
+        if path is None or path == "" or (name == "json" and path == STDOUT):
+            continue
+        if path == STDOUT:
+            raise UsageError(f"--{name} -: only --json prints on standard output; name a file")
+        place = os.path.realpath(path)
+        if place in inputs:
+            raise UsageError(f"--{name} {path}: is what --{inputs[place]} reads; name another file")
+        if place in seen:
+            raise UsageError(f"--{name} {path}: --{seen[place]} writes there; name another file")
+        if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+            continue  # a device, such as /dev/stdout
+        seen[place] = name
+        _check_place(name, Path(path))
+
+
+def _check_place(name: str, path: Path) -> None:
+    """Whether a file can be made there, without making one."""
+    if path.is_dir():
+        raise UsageError(f"--{name} {path}: is a folder; name a file")
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise UsageError(f"--{name} {path}: {above} is no folder; name another file")
+    if not os.access(above, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise UsageError(f"--{name} {path}: cannot be written (no permission); name another file")
