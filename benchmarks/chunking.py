@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from chunking_engines import PERCENTILE, WINDOW
-from embed import RESULTS, about, about_lines, start_python, write
+from embed import RESULTS, EngineProcess, about, about_lines, write
 
 ENGINES_SCRIPT = Path(__file__).parent / "chunking_engines.py"
 OURS = "ours, breakpoint, joined"
@@ -144,31 +144,8 @@ def many_sentences(novels: dict[str, str], number: int) -> str:
 # --- engines ---------------------------------------------------------------------------------------------------------
 
 
-class Worker:
-    """One engine in its process."""
-
-    def __init__(self, engine: str, folder: Path, allocator: str) -> None:
-        self.engine = engine
-        self._process = start_python(ENGINES_SCRIPT, [engine, str(folder)], allocator)
-
-    def ask(self, command: str) -> dict:
-        """Sends a command and waits.
-
-        Raises:
-            SystemExit: the process ended.
-        """
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(command + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self.engine}: the process ended; its error stands above")
-        return json.loads(line)
-
-    def stop(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+def start_engine(engine: str, folder: Path, allocator: str) -> EngineProcess:
+    return EngineProcess(engine, ENGINES_SCRIPT, [engine, str(folder)], allocator)
 
 
 def save_texts(folder: Path, text: str) -> None:
@@ -186,7 +163,7 @@ def take_turns(engines: Sequence[str], text: str, rounds: int, allocator: str) -
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_texts(folder, text)
-        workers = [Worker(engine, folder, allocator) for engine in engines]
+        workers = [start_engine(engine, folder, allocator) for engine in engines]
         warmed = {worker.engine: worker.ask("warm") for worker in workers}
         for engine, found in warmed.items():
             print(f"warm: {engine}: {found}", flush=True)
@@ -244,7 +221,7 @@ def large(novels: dict[str, str], args: argparse.Namespace) -> dict:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_texts(folder, text)
-        worker = Worker("ours, document", folder, args.allocator)
+        worker = start_engine("ours, document", folder, args.allocator)
         alone = worker.ask("embed_only")
         worker.stop()
         print(f"embedding alone: {alone}", flush=True)
@@ -261,7 +238,7 @@ def every_novel(novels: dict[str, str], args: argparse.Namespace) -> dict:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_texts(folder, next(iter(novels.values())))
-        worker = Worker("ours, breakpoint", folder, args.allocator)
+        worker = start_engine("ours, breakpoint", folder, args.allocator)
         worker.ask("warm")
         for title, text in novels.items():
             save_texts(folder, text)

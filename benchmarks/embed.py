@@ -82,27 +82,39 @@ def save_sets(folder: Path, sets: dict[str, Rows]) -> None:
         np.savez(folder / f"{name}.npz", tokens=rows.tokens, lengths=rows.lengths)
 
 
-class Worker:
-    """One engine in its process, with one setting of the allocator."""
+class EngineProcess:
+    """One engine in its process: a line for a command, a line of JSON for what comes back."""
 
-    def __init__(self, engine: str, allocator: str, folder: Path) -> None:
-        self.engine, self.allocator = engine, allocator
-        self.tag = f"{engine} {allocator}".replace(" ", "-")
-        self._process = start_python(ENGINES_SCRIPT, ["serve", engine, str(folder), self.tag], allocator)
+    def __init__(self, engine: str, script: Path, flags: Sequence[str], allocator: str) -> None:
+        self.engine = engine
+        self._process = start_python(script, flags, allocator)
 
     def ask(self, command: str) -> Any:
+        """Sends a command and waits.
+
+        Raises:
+            SystemExit: the process ended.
+        """
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(command + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self.tag}: the process ended; its error stands above")
+            raise SystemExit(f"{self.engine}: the process ended; its error stands above")
         return json.loads(line)
 
     def stop(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
+
+
+class Worker(EngineProcess):
+    """An encoder with one setting of the allocator; it writes its vectors into a folder of that tag."""
+
+    def __init__(self, engine: str, allocator: str, folder: Path) -> None:
+        self.tag = f"{engine} {allocator}".replace(" ", "-")
+        super().__init__(engine, ENGINES_SCRIPT, ["serve", engine, str(folder), self.tag], allocator)
 
 
 def start_python(script: Path, flags: Sequence[str], allocator: str) -> subprocess.Popen[str]:

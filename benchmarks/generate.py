@@ -23,10 +23,7 @@ the bytes of the weights in use: every step needs all of them once.
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -34,8 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from embed import ROOT, about, about_lines, makefile_tunables, write
-from generate_engines import CORES
+from embed import EngineProcess, about, about_lines, start_python, write
 
 ENGINES_SCRIPT = Path(__file__).parent / "generate_engines.py"
 RESULTS = Path(__file__).parent / "results"
@@ -45,33 +41,8 @@ PROMPT, NEW = 400, 65  # tokens of a prompt; new tokens, of which the first is p
 AGREE = 16  # first tokens in which fp32 engines must agree
 
 
-class Worker:
-    """One engine in its process."""
-
-    def __init__(self, engine: str, folder: Path) -> None:
-        self.engine = engine
-        self._process = start(["serve", engine, str(folder)])
-
-    def ask(self, *command: Any) -> Any:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps(command) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self.engine}: the process ended; its error stands above")
-        return json.loads(line)
-
-    def stop(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-
-
-def start(flags: Sequence[str]) -> subprocess.Popen[str]:
-    env = os.environ | {"HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": str(CORES)}
-    env["GLIBC_TUNABLES"] = makefile_tunables()
-    command = [sys.executable, str(ENGINES_SCRIPT), *flags]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, cwd=ROOT)
+def ask(worker: EngineProcess, *command: Any) -> Any:
+    return worker.ask(json.dumps(command))
 
 
 def make_prompts(seed: int = 0) -> dict[str, list[list[int]]]:
@@ -91,18 +62,18 @@ def make_prompts(seed: int = 0) -> dict[str, list[list[int]]]:
     return {str(batch): rows[:batch] for batch in BATCHES}
 
 
-def warm(workers: Sequence[Worker], new: int) -> tuple[dict[str, dict[str, str]], dict[str, int]]:
+def warm(workers: Sequence[EngineProcess], new: int) -> tuple[dict[str, dict[str, str]], dict[str, int]]:
     """The faster way of each engine for each batch, and how many first tokens agree with torch fp32."""
     ways: dict[str, dict[str, str]] = {}
     ids: dict[str, list[list[int]]] = {}
     for worker in workers:
-        names = worker.ask("ways")
-        ids[worker.engine] = worker.ask("ids", names[0], "8", new)
+        names = ask(worker, "ways")
+        ids[worker.engine] = ask(worker, "ids", names[0], "8", new)
         for batch in map(str, BATCHES):
             times = {}
             for name in names:
-                worker.ask("ids", name, batch, new), worker.ask("ids", name, batch, 1)
-                times[name] = worker.ask("time", name, batch, new)
+                ask(worker, "ids", name, batch, new), ask(worker, "ids", name, batch, 1)
+                times[name] = ask(worker, "time", name, batch, new)
             ways.setdefault(worker.engine, {})[batch] = min(times, key=times.__getitem__)
         print("warm:", worker.engine, ways[worker.engine], flush=True)
     reference = ids["torch fp32"]
@@ -119,17 +90,17 @@ def same(left: Sequence[int], right: Sequence[int]) -> int:
 
 def measure(folder: Path, rounds: int, new: int) -> dict:
     """Tokens a second of every job in every round."""
-    workers = [Worker(engine, folder) for engine in ENGINES]
+    workers = [EngineProcess(engine, ENGINES_SCRIPT, ["serve", engine, str(folder)], "tuned") for engine in ENGINES]
     ways, agreed = warm(workers, new)
     speeds: dict[str, dict[str, list[float]]] = {}
     bandwidths = []
     for number in range(rounds):
-        bandwidths.append(workers[0].ask("bandwidth"))
+        bandwidths.append(ask(workers[0], "bandwidth"))
         for worker in workers:
             for batch in BATCHES:
                 time.sleep(0.2)  # threads of the last engine stop spinning
                 way = ways[worker.engine][str(batch)]
-                one, all_new = (worker.ask("time", way, str(batch), count) for count in (1, new))
+                one, all_new = (ask(worker, "time", way, str(batch), count) for count in (1, new))
                 of = speeds.setdefault(worker.engine, {})
                 of.setdefault(f"prefill {batch}", []).append(batch * PROMPT / one)
                 of.setdefault(f"decode {batch}", []).append(batch * (new - 1) / (all_new - one))
@@ -192,7 +163,7 @@ def main() -> None:
     rounds, new = (1, 17) if args.smoke else (args.rounds, NEW)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if start(["export", name]).wait():
+        if start_python(ENGINES_SCRIPT, ["export", name], "tuned").wait():
             raise SystemExit("the export of the weights failed; its error stands above")
         (folder / "prompts.json").write_text(json.dumps(make_prompts()))
         sizes = json.loads((folder / "sizes.json").read_text())

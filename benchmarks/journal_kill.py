@@ -160,6 +160,8 @@ def main() -> None:
     if args.work:
         work(args.work, args.calls)
         return
+    from worlds import machine  # imports JAX, which the killed processes need not wait for
+
     outcomes = []
     for number in range(args.rounds):
         with tempfile.TemporaryDirectory() as folder:
@@ -170,7 +172,7 @@ def main() -> None:
     command = f"python benchmarks/journal_kill.py --rounds {args.rounds} --seed {args.seed}"
     text = f"""# A journal whose processes are killed
 
-Command: `{command}`.
+Command: `{command}`, commit {machine()["commit"]}.
 
 {args.processes} processes with the same {args.calls} calls and one journal; one of them is killed (SIGKILL) at
 {args.kills} random moments and started again at once. A row is a round. Each process has one call in flight, so a kill

@@ -51,6 +51,7 @@ def main() -> None:
 def format_report(rows: list[tuple[Any, int, int, Any]], flags: argparse.Namespace, seconds: float) -> str:
     """Sums, the table of cells, and what each fault's error says."""
     from fault_cells import CANARY, NUM_PROMPTS
+    from worlds import machine
 
     cells = [cell for *_, cell in rows]
     late = max(cell.seconds / cell.deadline for cell in cells)
@@ -62,7 +63,8 @@ def format_report(rows: list[tuple[Any, int, int, Any]], flags: argparse.Namespa
         "",
         f"`python benchmarks/llm_faults.py --retries {flags.retries} --deadline {flags.deadline:g}`: {len(cells)} "
         f"cells of {NUM_PROMPTS} calls in {seconds:.0f} s. {os.cpu_count()} cores, Python "
-        f"{platform.python_version()}, openai {importlib.metadata.version('openai')}.",
+        f"{platform.python_version()}, openai {importlib.metadata.version('openai')}. Commit {machine()['commit']}; "
+        "the client's own waits vary by a quarter, and have no seed.",
         "",
         f"- calls with more attempts than allowed: {sum(cell.attempts > cell.allowed for cell in cells)}",
         f"- longest call, over its deadline: {late:.2f}",

@@ -6,7 +6,7 @@ import numpy as np
 
 from qrag_jax.eval.aggregate import paired_difference
 from qrag_jax.eval.answer_records import AnswerRecord
-from qrag_jax.eval.compare import Comparison, holm
+from qrag_jax.eval.compare import Comparison, holm, make_comparison, name_of
 from qrag_jax.types import InputError
 
 _Group = tuple[str, str, int]  # protocol, method, beam width
@@ -61,18 +61,5 @@ def _compare(
         return None
     values = (np.array([groups[group][query] for query in both], np.float64) for group in (first, second))
     difference = paired_difference(*values)
-    names = [f"beam {width}" if width > 1 else method for _, method, width in (first, second)]
-    return Comparison(
-        task=task,
-        num_chunks=num_chunks,
-        protocol=base[0],
-        measure=f"answer_{score}",
-        first=names[0],
-        second=names[1],
-        difference=difference.mean,
-        low=difference.low,
-        high=difference.high,
-        p_value=difference.p_value,
-        p_holm=difference.p_value,
-        n=difference.n,
-    )
+    names = [name_of(method, width) for _, method, width in (first, second)]
+    return make_comparison(task, num_chunks, base[0], f"answer_{score}", names, difference)

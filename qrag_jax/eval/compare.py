@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from qrag_jax.eval.aggregate import paired_difference
+from qrag_jax.eval.aggregate import Difference, paired_difference
 from qrag_jax.eval.records import QueryRecord, paired_values
 from qrag_jax.types import InputError
 
@@ -106,11 +106,23 @@ def _compare(task: str, measure: str, base: Sequence[QueryRecord], other: Sequen
     beams = other[0].method == "trained"
     first, second = (other, base) if beams else (base, other)
     difference = paired_difference(*paired_values(first, second, measure))
-    names = [f"beam {r[0].beam_width}" if r[0].beam_width > 1 else r[0].method for r in (first, second)]
+    names = [name_of(group[0].method, group[0].beam_width) for group in (first, second)]
+    return make_comparison(task, base[0].num_chunks, base[0].protocol, measure, names, difference)
+
+
+def name_of(method: str, beam_width: int) -> str:
+    """What a row calls a method, or a beam search by its width."""
+    return f"beam {beam_width}" if beam_width > 1 else method
+
+
+def make_comparison(
+    task: str, num_chunks: int, protocol: str, measure: str, names: Sequence[str], difference: Difference
+) -> Comparison:
+    """The row of a difference between two methods, first minus second; its p-value is not corrected yet (`holm`)."""
     return Comparison(
         task=task,
-        num_chunks=base[0].num_chunks,
-        protocol=base[0].protocol,
+        num_chunks=num_chunks,
+        protocol=protocol,
         measure=measure,
         first=names[0],
         second=names[1],

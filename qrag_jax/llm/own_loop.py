@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -46,14 +46,13 @@ def run_in_own_loop(
     try:
         while (report := reports.get()) is not None:
             handle(report[0])
-    except BaseException:
+    except BaseException:  # Ctrl-C too: what was paid for is kept, then the exception goes on
         with suppress(RuntimeError):  # the loop is closed: it had ended already
             loop.call_soon_threadsafe(task.cancel)
         thread.join()
         left = [report]
-        with suppress(Empty):
-            while True:
-                left.append(reports.get_nowait())
+        while not reports.empty():  # nobody adds to it any more
+            left.append(reports.get())
         for report in left:
             if report is not None:
                 keep(report[0])

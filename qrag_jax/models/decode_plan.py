@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 CHUNKS = (64, 128, 256, 512)  # tokens of a prompt that are read at once
-_CHUNK_COST = 80  # what a chunk costs beside its tokens, in tokens: on CPU every matrix is read and packed anew
+# What a chunk costs beside its tokens, in tokens: on CPU every matrix is read and packed anew. An estimate: it decides
+# between padding a prompt and reading it in one piece more.
+_CHUNK_COST = 80
 _SMALLEST_CACHE = 128
 
 

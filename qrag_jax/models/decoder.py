@@ -211,7 +211,7 @@ def init_decoder(key: PRNGKeyArray | Array, config: DecoderConfig) -> dict[str, 
 def join_projections(params: Params) -> dict[str, Any]:
     """The same decoder with one matrix for query, key and value of a layer, and one for gate and up.
 
-    Fewer and larger products: a step of one row on CPU is about a tenth faster. The names in a file and the shardings
+    Fewer and larger products, which cost a step of one row on CPU less. The names in a file and the shardings
     of `decoder_sharding.py` are those of the single matrices, so this is for one device, after loading.
     """
     return {name: _join_layer(value) if name.startswith("layer_") else value for name, value in params.items()}

@@ -209,7 +209,7 @@ def test_conversations_that_are_none_are_refused():
     with pytest.raises(InputError, match="at least one"):
         render_chat(CHATML, [], SPECIAL)
     with pytest.raises(InputError, match="role 'tool': known are system, user, assistant"):
-        render_chat(CHATML, [Message("tool", "x")], SPECIAL)  # type: ignore[arg-type]
+        render_chat(CHATML, [Message("tool", "x")], SPECIAL)
 
 
 def test_a_template_may_turn_a_conversation_down():
