@@ -106,8 +106,7 @@ def reference_answers(task: Task, readings: Sequence[Reading]) -> dict[str, tupl
     Raises:
         InputError: no question has one, or a question is not of the task.
     """
-    known = dict.fromkeys(task.query_ids, ()) if task.answers is None else {}
-    known |= dict(zip(task.query_ids, task.answers or (), strict=False))
+    known = dict(zip(task.query_ids, task.answers or [()] * len(task), strict=True))
     stranger = next((reading.query_id for reading in readings if reading.query_id not in known), None)
     if stranger is not None:
         raise InputError(f"{task.name}: query {stranger} is not of this task")
