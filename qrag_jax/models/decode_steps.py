@@ -88,13 +88,19 @@ def move_in(cache: KVCache, row: KVCache, index: Int[Array, ""], by: Int[Array, 
     What is pushed over an end comes in at the other: it lies in padding, or in slots that are written before they are
     read.
     """
-    put = partial(jax.lax.dynamic_update_slice_in_dim, start_index=index, axis=0)
-    return jax.tree.map(lambda all_rows, one: put(all_rows, jnp.roll(one, by, axis=2)), cache, row)
+
+    def put(all_rows: Array, one: Array) -> Array:
+        heads, *rest = one.shape
+        by_row = all_rows.reshape(heads, -1, *rest)
+        moved = jnp.roll(one, by, axis=1)[:, None]
+        return jax.lax.dynamic_update_slice_in_dim(by_row, moved, index, axis=1).reshape(all_rows.shape)
+
+    return jax.tree.map(put, cache, row)
 
 
 def shift_left(cache: KVCache, by: Int[Array, ""]) -> KVCache:
     """The cache with all rows moved left by `by` slots; see `move_in`."""
-    return jax.tree.map(lambda rows: jnp.roll(rows, -by, axis=2), cache)
+    return jax.tree.map(lambda rows: jnp.roll(rows, -by, axis=1), cache)
 
 
 def choose_tokens(

@@ -34,7 +34,11 @@ QUERY_KEY_VALUE, GATE_UP = ("query", "key", "value"), ("gate", "up")
 
 @struct.dataclass
 class KVCache:
-    """Keys (rotated) and values of every slot, one array a layer: [batch, kv_heads, slots, head_dim]."""
+    """Keys (rotated) and values of every slot, one array a layer: [kv_heads * batch, slots, head_dim].
+
+    Entry `head * batch + row` is a head of a row. One axis, as XLA on CPU copies an array with an axis of size 1 (the
+    batch of a single row) at every step; heads first, so that it can be split by head over devices.
+    """
 
     keys: tuple[AnyArray, ...]
     values: tuple[AnyArray, ...]
@@ -42,7 +46,7 @@ class KVCache:
     @property
     def num_slots(self) -> int:
         """Most tokens of a row, its padding counted."""
-        return self.keys[0].shape[2]
+        return self.keys[0].shape[1]
 
 
 def init_cache(config: DecoderConfig, batch: int, size: int, dtype: ComputeDtype = "float32") -> KVCache:
@@ -53,7 +57,7 @@ def init_cache(config: DecoderConfig, batch: int, size: int, dtype: ComputeDtype
     """
     if min(batch, size) < 1:
         raise UsageError(f"a cache of {batch} rows and {size} slots: both must be at least 1")
-    shape = (batch, config.num_kv_heads, size, config.head_dim)
+    shape = (config.num_kv_heads * batch, size, config.head_dim)
     # Arrays of their own, so that each can be donated.
     empty = lambda: tuple(jnp.zeros(shape, dtype) for _ in range(config.num_layers))  # noqa: E731
     return KVCache(empty(), empty())
@@ -61,8 +65,8 @@ def init_cache(config: DecoderConfig, batch: int, size: int, dtype: ComputeDtype
 
 def attend_grouped(
     query: Float[Array, "B heads C c"],
-    keys: Float[Array, "B kv_heads S c"],
-    values: Float[Array, "B kv_heads S c"],
+    keys: Float[Array, "kv_heads_B S c"],
+    values: Float[Array, "kv_heads_B S c"],
     mask: Bool[Array, "B C S"],
 ) -> Float[Array, "B heads C c"]:
     """`softmax(query keys^T / sqrt(c)) values` over the slots of `mask`; logits and softmax are float32.
@@ -70,14 +74,22 @@ def attend_grouped(
     Query heads [g * group, (g + 1) * group) read head g of keys and values, which is not repeated in memory.
     """
     batch, heads, length, size = query.shape
-    kv_heads, num_slots = keys.shape[1:3]
-    grouped = (query * jnp.asarray(size**-0.5, query.dtype)).reshape(batch, kv_heads, -1, size)
-    logits = jnp.einsum("bkqc,bksc->bkqs", grouped, keys, preferred_element_type=jnp.float32)
-    logits = logits.reshape(batch, heads, length, num_slots)
+    pairs, num_slots = keys.shape[:2]
+    kv_heads = pairs // batch
+    scaled = query * jnp.asarray(size**-0.5, query.dtype)
+    grouped = _heads_first(scaled.reshape(batch, kv_heads, -1, size))
+    logits = jnp.einsum("pqc,psc->pqs", grouped, keys, preferred_element_type=jnp.float32)
+    logits = logits.reshape(kv_heads, batch, heads // kv_heads, length, num_slots)
     # A finite constant: padding may attend to nothing, and its uniform weights disturb nobody.
     weights = jax.nn.softmax(jnp.where(mask[:, None], logits, _MASKED_LOGIT), axis=-1)
-    weights = weights.astype(values.dtype).reshape(batch, kv_heads, -1, num_slots)
-    return jnp.einsum("bkqs,bksc->bkqc", weights, values).reshape(query.shape)
+    weights = weights.astype(values.dtype).reshape(pairs, -1, num_slots)
+    mixed = jnp.einsum("pqs,psc->pqc", weights, values)
+    return jnp.swapaxes(mixed.reshape(kv_heads, batch, -1, size), 0, 1).reshape(query.shape)
+
+
+def _heads_first(rows: Float[Array, "B kv_heads n c"]) -> Float[Array, "kv_heads_B n c"]:
+    """Rows in the order of the cache."""
+    return jnp.swapaxes(rows, 0, 1).reshape(-1, *rows.shape[2:])
 
 
 class DecoderLayer(nn.Module):
@@ -93,10 +105,10 @@ class DecoderLayer(nn.Module):
         hidden: Float[Array, "B C d"],
         turns: tuple[Array, Array],
         mask: Bool[Array, "B C S"],
-        keys: Float[Array, "B kv_heads S c"],
-        values: Float[Array, "B kv_heads S c"],
+        keys: Float[Array, "kv_heads_B S c"],
+        values: Float[Array, "kv_heads_B S c"],
         start: Int[Array, ""],
-    ) -> tuple[Float[Array, "B C d"], Float[Array, "B kv_heads S c"], Float[Array, "B kv_heads S c"]]:
+    ) -> tuple[Float[Array, "B C d"], Float[Array, "kv_heads_B S c"], Float[Array, "kv_heads_B S c"]]:
         """Maps hidden states and the layer's cache to the new ones; `start` is the first slot that is written."""
         config = self.config
         inner = self._norm("attention_norm")(hidden)
@@ -104,7 +116,7 @@ class DecoderLayer(nn.Module):
         if config.qk_norm:
             query, key = self._norm("query_norm")(query), self._norm("key_norm")(key)
         query, key = rotate_halves(query, *turns), rotate_halves(key, *turns)
-        keys, values = _written(keys, key, start), _written(values, value, start)
+        keys, values = _written(keys, _heads_first(key), start), _written(values, _heads_first(value), start)
         mixed = attend_grouped(query, keys.astype(query.dtype), values.astype(query.dtype), mask)
         mixed = jnp.swapaxes(mixed, 1, 2).reshape(*hidden.shape[:2], -1)
         hidden = hidden + self._dense("output", config.hidden_size, config.output_bias)(mixed)
@@ -128,21 +140,35 @@ class DecoderLayer(nn.Module):
         return jnp.split(made, list(accumulate(sizes))[:-1], axis=-1)
 
     def _dense(self, name: str, size: int, use_bias: bool) -> nn.Dense:
-        return nn.Dense(size, use_bias=use_bias, dtype=self.dtype, name=name)
+        return nn.Dense(size, use_bias=use_bias, dtype=self.dtype, name=name, dot_general=_dot_general)
 
     def _norm(self, name: str) -> nn.RMSNorm:
         return nn.RMSNorm(self.config.norm_eps, dtype=self.dtype, name=name)
 
 
+def _dot_general(left: Array, right: Array, dimensions: Any, precision: Any = None, preferred: Any = None) -> Array:
+    """`jax.lax.dot_general` of rows and a matrix; for one row on CPU a sum of products, which XLA spreads over cores."""
+    dot = partial(
+        jax.lax.dot_general, dimension_numbers=dimensions, precision=precision, preferred_element_type=preferred
+    )
+    if left.size > left.shape[-1]:
+        return dot(left, right)
+
+    def add_products(left: Array, right: Array) -> Array:
+        (_, (axis,)), _ = dimensions
+        row = jnp.expand_dims(left.reshape(-1), 1 - axis)
+        total = (right.astype(jnp.float32) * row.astype(jnp.float32)).sum(axis)
+        return total.astype(preferred or left.dtype).reshape(*left.shape[:-1], -1)
+
+    return jax.lax.platform_dependent(left, right, cpu=add_products, default=dot)
+
+
 # Logits of bfloat16 factors are summed and kept in float32: near ones must not become equal.
-_dot_in_float32 = partial(jax.lax.dot_general, preferred_element_type=jnp.float32)
+_dot_in_float32 = partial(_dot_general, preferred=jnp.float32)
 
 
 def _written(cache: Array, new: Array, start: Array) -> Array:
-    # Without the barrier XLA on CPU writes the slots of a single row twice, once for attention, each in a copy.
-    return jax.lax.optimization_barrier(
-        jax.lax.dynamic_update_slice_in_dim(cache, new.astype(cache.dtype), start, axis=2)
-    )
+    return jax.lax.dynamic_update_slice_in_dim(cache, new.astype(cache.dtype), start, axis=1)
 
 
 class Decoder(nn.Module):
@@ -190,7 +216,7 @@ class Decoder(nn.Module):
         if not self.config.tie_embeddings:
             return self.head(normed)
         table = self.embed.embedding.astype(normed.dtype)
-        return jnp.einsum("...d,vd->...v", normed, table, preferred_element_type=jnp.float32)
+        return _dot_in_float32(normed, table, (((normed.ndim - 1,), (1,)), ((), ())))
 
     def everything(
         self, tokens: Int[Array, "B L"], pads: Int[Array, " B"], rope_length: int | None = None

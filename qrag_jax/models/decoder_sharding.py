@@ -61,7 +61,7 @@ def cache_sharding(mesh: Mesh, config: DecoderConfig) -> KVCache:
     Raises:
         UsageError: the mesh has no axis "model".
     """
-    spec = PartitionSpec() if config.num_kv_heads % _ways(mesh) else PartitionSpec(None, AXIS)
+    spec = PartitionSpec() if config.num_kv_heads % _ways(mesh) else PartitionSpec(AXIS)
     layers = (NamedSharding(mesh, spec),) * config.num_layers
     return KVCache(layers, layers)
 

@@ -6,6 +6,7 @@ Component k of a head turns together with component k + head_dim / 2 ("halves", 
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -113,7 +114,9 @@ def turns_at(
 ) -> tuple[Float[Array, "B 1 C pairs"], Float[Array, "B 1 C pairs"]]:
     """Cosines and sines of `position * frequency`, times the factor; float32, shared by all heads and layers."""
     angles = positions.astype(jnp.float32)[:, None, :, None] * jnp.asarray(frequencies, jnp.float32)
-    return jnp.cos(angles) * jnp.float32(factor), jnp.sin(angles) * jnp.float32(factor)
+    # A loop, because its results are stored: XLA on CPU would compute both anew for every head of every layer.
+    cosines, sines = jax.lax.map(lambda of: jnp.where(of, jnp.sin(angles), jnp.cos(angles)), jnp.array([False, True]))
+    return cosines * jnp.float32(factor), sines * jnp.float32(factor)
 
 
 def rotate_halves(
