@@ -14,6 +14,9 @@ FAST_MALLOC = GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glib
 
 # The tests need no hub and no accelerator: a test that reaches for either should fail, not wait.
 TEST_ENV = HF_HUB_OFFLINE=1 JAX_PLATFORMS=cpu
+# Most of a test run is the compilation of tiny programs that hardly run. `make oracle`, whose tolerances are the tight
+# ones, `make demo` and plain pytest compile as users do.
+FAST_COMPILE = XLA_FLAGS="--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
 .PHONY: help demo test oracle lint format clean
 .DELETE_ON_ERROR:
@@ -29,7 +32,7 @@ demo: .venv/.ready
 	$(FAST_MALLOC) .venv/bin/qrag demo $(ARGS)
 
 test: .venv/.ready
-	$(TEST_ENV) .venv/bin/python -m pytest -n 2 $(ARGS)
+	$(TEST_ENV) $(FAST_COMPILE) .venv/bin/python -m pytest -n 2 $(ARGS)
 
 oracle: .venv-oracle/.ready
 	$(TEST_ENV) .venv-oracle/bin/python -m pytest -n 2 -m oracle $(ARGS)

@@ -146,10 +146,15 @@ class DecoderLayer(nn.Module):
         return nn.RMSNorm(self.config.norm_eps, dtype=self.dtype, name=name)
 
 
-def _dot_general(left: Array, right: Array, dimensions: Any, precision: Any = None, preferred: Any = None) -> Array:
-    """`jax.lax.dot_general` of rows and a matrix; for one row on CPU a sum of products, which XLA spreads over cores."""
+def _dot_general(
+    left: Array, right: Array, dimensions: Any, precision: Any = None, preferred_element_type: Any = None
+) -> Array:
+    """`jax.lax.dot_general` of rows and a matrix; one row on CPU as a sum of products, which XLA spreads over cores."""
     dot = partial(
-        jax.lax.dot_general, dimension_numbers=dimensions, precision=precision, preferred_element_type=preferred
+        jax.lax.dot_general,
+        dimension_numbers=dimensions,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
     )
     if left.size > left.shape[-1]:
         return dot(left, right)
@@ -158,13 +163,13 @@ def _dot_general(left: Array, right: Array, dimensions: Any, precision: Any = No
         (_, (axis,)), _ = dimensions
         row = jnp.expand_dims(left.reshape(-1), 1 - axis)
         total = (right.astype(jnp.float32) * row.astype(jnp.float32)).sum(axis)
-        return total.astype(preferred or left.dtype).reshape(*left.shape[:-1], -1)
+        return total.astype(preferred_element_type or left.dtype).reshape(*left.shape[:-1], -1)
 
     return jax.lax.platform_dependent(left, right, cpu=add_products, default=dot)
 
 
 # Logits of bfloat16 factors are summed and kept in float32: near ones must not become equal.
-_dot_in_float32 = partial(_dot_general, preferred=jnp.float32)
+_dot_in_float32 = partial(_dot_general, preferred_element_type=jnp.float32)
 
 
 def _written(cache: Array, new: Array, start: Array) -> Array:
