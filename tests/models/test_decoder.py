@@ -210,6 +210,31 @@ def test_gradients_are_finite_beside_padding_and_that_of_one_row_alone():
         np.testing.assert_allclose(one, other, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_single_row_is_multiplied_like_the_rows_of_a_batch(tied, dtype):
+    """Another product is used for one row on CPU, of a matrix by its first axis and of a tied table by its last."""
+    config = decoder_config("qwen2", tie_embeddings=tied)
+    params = random_decoder_params(config)
+
+    def first_step(batch):
+        tokens, cache = jnp.full((batch, 1), 3, jnp.int32), init_cache(config, batch, 4, dtype)
+        return run(config, params, tokens, jnp.zeros(batch, jnp.int32), cache, jnp.int32(0), compute_dtype=dtype)[0]
+
+    row, rows = first_step(1), first_step(2)
+    assert row.dtype == jnp.float32
+    tolerance = 1e-5 if dtype == "float32" else 3e-2
+    np.testing.assert_allclose(row, rows[:1], atol=tolerance, rtol=tolerance)
+
+
+def test_cosines_are_computed_once_for_all_heads_and_layers():
+    config = decoder_config("llama", num_layers=3)
+    params, cache = random_decoder_params(config), init_cache(config, 1, 16)
+    arguments = params, jnp.ones((1, 16), jnp.int32), jnp.zeros(1, jnp.int32), cache, jnp.int32(0)
+    compiled = jax.jit(partial(extend, config)).lower(*arguments).compile().as_text()
+    assert compiled.count(" cosine(") == compiled.count(" sine(") == 1
+
+
 @pytest.mark.parametrize("batch", [1, 2])
 def test_a_donated_cache_is_updated_in_place(batch):
     """In a loop of steps on the device, nothing as large as one layer's keys is allocated beside the cache."""
