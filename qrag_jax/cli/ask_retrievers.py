@@ -1,17 +1,13 @@
 """What the flags of `qrag ask` name: a method that searches in one step, or a run that picks step by step."""
 
 import argparse
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-import numpy as np
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.cli.ask_flags import RETRIEVERS
-from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.progress import WithBar
 from qrag_jax.retrieval.methods import DEFAULT_CHUNKING, Method, multi_step_method, single_step_method
 from qrag_jax.retrieval.retriever import load_retriever
-from qrag_jax.types import Counts, Encoder, UsageError
+from qrag_jax.types import UsageError
 
 
 def make_method(args: argparse.Namespace) -> Method:
@@ -47,25 +43,3 @@ def _of_run(args: argparse.Namespace) -> Method:
             "files with: name one that was trained on texts"
         )
     return multi_step_method(retriever, args.num_steps, WithBar, args.retriever)
-
-
-@dataclass(frozen=True)
-class WithBar:
-    """An encoder that shows on a terminal how far it is. Satisfies `types.Encoder`."""
-
-    encoder: Encoder
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the encoder."""
-        return self.encoder.fingerprint
-
-    @property
-    def counts(self) -> Counts:
-        """What it has read so far."""
-        return self.encoder.counts
-
-    def __call__(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:
-        """Vectors of texts, float32 [n, dim]."""
-        with Progress(transient=True) as bars:
-            return self.encoder(texts, progress or bars.stage("embed"))
