@@ -18,13 +18,13 @@ from jax.sharding import PartitionSpec as P
 
 from qrag_jax import __version__
 from qrag_jax.checkpoint import (
-    checkpoint_steps,
     load_checkpoint,
     newest_valid_step,
     require_same_config,
     save_checkpoint,
 )
-from qrag_jax.manifest import write_json, write_manifest
+from qrag_jax.manifest import json_text, write_manifest
+from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.types import InputError, UsageError
 
 # Of a process that starts another JAX, with one device.
@@ -264,7 +264,8 @@ def test_a_step_that_was_moved_aside_and_not_replaced_is_found_and_put_back(tmp_
         Life(patch, 1)
         with pytest.raises(KilledError):
             save_checkpoint(tmp_path, 5, {"x": 2}, {})
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".old-step_5", ".tmp-step_5"]
+    aside, begun = sorted(p.name for p in tmp_path.iterdir())
+    assert aside == ".old-step_5" and begun.startswith(f".tmp-step_5-{os.getpid()}-")
     assert checkpoint_steps(tmp_path) == [5] and newest_valid_step(tmp_path) == (5, ())
     for wanted in ({}, {"step": 5}):
         assert load_checkpoint(tmp_path, **wanted).arrays == {"x": 1}
@@ -278,11 +279,11 @@ def test_a_step_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
     synced, order = set(), []
     fsync, rename = os.fsync, Path.rename
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.add(os.fstat(fd).st_ino), order.append("sync"), fsync(fd)))
-    monkeypatch.setattr(Path, "rename", lambda path, to: (order.append(path.name), rename(path, to)))
+    monkeypatch.setattr(Path, "rename", lambda path, to: (order.append(path.name[:12]), rename(path, to)))
     step = save_checkpoint(tmp_path, 1, {"x": jnp.ones(3)}, {}, {"a/b/c": "x"})
     everything = {path.stat().st_ino for path in (tmp_path, step, *step.rglob("*"))}
     assert synced == everything
-    assert order.index(".tmp-step_1") == len(order) - 2 and order[-1] == "sync"
+    assert order.index(".tmp-step_1-") == len(order) - 2 and order[-1] == "sync"
 
 
 def test_the_newest_valid_step(tmp_path, caplog):
@@ -386,7 +387,7 @@ def test_a_newer_format_says_which_version_to_install(tmp_path):
 
 def test_a_manifest_cannot_point_outside(tmp_path):
     step = save_checkpoint(tmp_path, 1, {"x": 1}, {})
-    write_json(step / "manifest.json", {"files": {"../../etc/passwd": {"bytes": 1, "sha256": ""}}})
+    (step / "manifest.json").write_bytes(json_text({"files": {"../../etc/passwd": {"bytes": 1, "sha256": ""}}}))
     with pytest.raises(InputError, match="is not a file name under the checkpoint"):
         load_checkpoint(tmp_path)
 

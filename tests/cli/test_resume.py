@@ -10,7 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from qrag_jax.checkpoint import checkpoint_steps, load_checkpoint
+from qrag_jax.checkpoint import load_checkpoint
+from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.train.log import read_lines
 
 TINY = """\

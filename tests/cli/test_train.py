@@ -6,10 +6,11 @@ import pytest
 from tiny import quick_compilation  # noqa: F401
 
 import qrag_jax.cli.train as cli_train
-from qrag_jax.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint
+from qrag_jax.checkpoint import Checkpoint, load_checkpoint
 from qrag_jax.cli.main import main
 from qrag_jax.config import load_config
 from qrag_jax.retrieval.retriever import load_retriever
+from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.train.run import RunConfig
 from qrag_jax.train.saving import check_out
 from qrag_jax.types import Stopped, UsageError
