@@ -113,6 +113,8 @@ def _make(folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        if folder.exists():
+            raise UsageError(f"{folder}: is a file: choose another --out") from error
         raise UsageError(f"{folder}: cannot be made ({error.strerror or error}); choose another folder") from error
     return absent
 

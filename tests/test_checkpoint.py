@@ -15,8 +15,9 @@ import optax
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from lock_holders import held
 
-from qrag_jax import __version__
+from qrag_jax import __version__, checkpoint
 from qrag_jax.checkpoint import (
     load_checkpoint,
     newest_valid_step,
@@ -284,6 +285,40 @@ def test_a_step_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
     everything = {path.stat().st_ino for path in (tmp_path, step, *step.rglob("*"))}
     assert synced == everything
     assert order.index(".tmp-step_1-") == len(order) - 2 and order[-1] == "sync"
+
+
+def test_who_saves_while_another_does_is_refused(tmp_path, monkeypatch):
+    """Two processes with a save of the same step in hand: one is told of the other, whose step is whole."""
+    save_checkpoint(tmp_path, 1, {"x": 1}, {})
+    with held(tmp_path, "a save of step 2") as other:
+        begun = tmp_path / f".tmp-step_2-{other.pid}-00000000"
+        begun.mkdir()
+        with pytest.raises(UsageError, match=rf"in use by a save of step 2 \(process {other.pid} on "):
+            save_checkpoint(tmp_path, 2, {"x": 2}, {})
+        assert begun.is_dir()  # the living are let be
+    save_checkpoint(tmp_path, 2, {"x": 3}, {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step_1", "step_2"]
+    assert load_checkpoint(tmp_path).arrays == {"x": 3}
+
+
+@pytest.mark.parametrize("deed", ["delete", "write", "alter"])
+def test_files_that_change_while_they_are_written_make_no_step(tmp_path, monkeypatch, deed):
+    """Somebody who holds no lock, as of a version that had none: the manifest must not call a mixture whole."""
+    save_checkpoint(tmp_path, 1, {"x": jnp.zeros(3)}, {})
+    manifest = checkpoint.write_manifest
+
+    def interfere(folder):
+        path = folder / (
+            "arrays/more" if deed == "write" else "arrays/_METADATA" if deed == "delete" else "config.yaml"
+        )
+        path.unlink() if deed == "delete" else path.write_text("seed: 2\n")
+        return manifest(folder)
+
+    monkeypatch.setattr(checkpoint, "write_manifest", interfere)
+    with pytest.raises(InputError, match="changed while the step was written: another process works in") as caught:
+        save_checkpoint(tmp_path, 2, {"x": jnp.ones(3)}, {"seed": 1})
+    assert str(tmp_path) in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["step_1"]
 
 
 def test_the_newest_valid_step(tmp_path, caplog):

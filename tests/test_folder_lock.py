@@ -4,45 +4,17 @@ import errno
 import fcntl
 import json
 import os
-import subprocess
-import sys
 import threading
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from lock_holders import held
 
 from qrag_jax import folder_lock
 from qrag_jax.folder_lock import LOCK, Holder, lock_folder, remove_dead_lock
 from qrag_jax.types import UsageError
-
-# Locks a folder and says so; without JAX, so it starts at once. Ends when its standard input does.
-HOLD = """
-import sys
-from qrag_jax.folder_lock import lock_folder
-with lock_folder(sys.argv[1], "qrag train"):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def hold():
-    """(folder) -> a process that holds its lock."""
-    begun = []
-
-    def start(folder):
-        process = subprocess.Popen(
-            [sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        begun.append(process)
-        assert process.stdout is not None and process.stdout.readline() == "held\n"
-        return process
-
-    yield start
-    for process in begun:
-        process.kill()
-        process.communicate()
 
 
 def leave_record(folder, **changes):
@@ -73,8 +45,18 @@ def test_a_lock_leaves_nothing_behind(tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["a", "notes"]
 
 
-def test_the_second_is_told_who_was_first(tmp_path, hold):
-    first = hold(tmp_path)
+def test_the_second_is_told_who_was_first(tmp_path):
+    link = tmp_path.with_name(f"{tmp_path.name}-link")
+    link.symlink_to(tmp_path)
+    with held(tmp_path) as first:
+        check_refused(tmp_path, link, first)
+        first.communicate()  # ends it as it should end
+    assert list(tmp_path.iterdir()) == []
+    with lock_folder(tmp_path, "qrag train"):
+        pass
+
+
+def check_refused(tmp_path, link, first):
     for reads in (False, True):
         with (
             pytest.raises(UsageError, match="in use by qrag train") as caught,
@@ -84,21 +66,14 @@ def test_the_second_is_told_who_was_first(tmp_path, hold):
         message = str(caught.value)
         assert message.startswith(f"{tmp_path}: in use by qrag train (process {first.pid} on ")
         assert message.endswith("); wait until it has ended, or choose another folder") and ", since 20" in message
-    link = tmp_path.with_name(f"{tmp_path.name}-link")
-    link.symlink_to(tmp_path)
     with pytest.raises(UsageError, match="in use"), lock_folder(link, "qrag train"):
         pass
-    first.communicate()
-    with lock_folder(tmp_path, "qrag train"):
-        pass
 
 
-def test_the_killed_lock_nobody_out(tmp_path, hold):
-    first = hold(tmp_path)
-    remove_dead_lock(tmp_path)
-    assert (tmp_path / LOCK).exists()  # alive
-    first.kill()
-    first.wait()
+def test_the_killed_lock_nobody_out(tmp_path):
+    with held(tmp_path) as first:
+        remove_dead_lock(tmp_path)
+        assert (tmp_path / LOCK).exists()  # alive
     assert json.loads((tmp_path / LOCK).read_text())["pid"] == first.pid
     with lock_folder(tmp_path, "qrag train"):
         assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
@@ -164,15 +139,13 @@ def test_another_machine_is_not_known_to_have_ended(tmp_path, monkeypatch):
         pass
 
 
-def test_without_flock_the_process_decides(tmp_path, monkeypatch, hold):
-    first = hold(tmp_path)
-    without_flock(monkeypatch)
-    refused = pytest.raises(UsageError, match=rf"in use by qrag train \(process {first.pid} on ")
-    with refused, lock_folder(tmp_path, "qrag train"):
-        pass
-    record = Holder(**json.loads((tmp_path / LOCK).read_text()))
-    first.kill()
-    first.wait()
+def test_without_flock_the_process_decides(tmp_path, monkeypatch):
+    with held(tmp_path) as first:
+        without_flock(monkeypatch)
+        refused = pytest.raises(UsageError, match=rf"in use by qrag train \(process {first.pid} on ")
+        with refused, lock_folder(tmp_path, "qrag train"):
+            pass
+        record = Holder(**json.loads((tmp_path / LOCK).read_text()))
     with lock_folder(tmp_path, "qrag train"):
         pass
     for one, outcome in (
@@ -196,11 +169,12 @@ def test_what_a_file_says_is_not_shown_where_a_terminal_would_obey_it(tmp_path, 
         pass
 
 
-def test_a_lock_that_was_deleted_and_taken_by_another_stays_theirs(tmp_path, hold):
-    with lock_folder(tmp_path, "qrag train"):
-        (tmp_path / LOCK).unlink()
-        second = hold(tmp_path)
-    assert json.loads((tmp_path / LOCK).read_text())["pid"] == second.pid
+def test_a_lock_that_was_deleted_and_taken_by_another_stays_theirs(tmp_path):
+    with ExitStack() as begun:
+        with lock_folder(tmp_path, "qrag train"):
+            (tmp_path / LOCK).unlink()
+            second = begun.enter_context(held(tmp_path))
+        assert json.loads((tmp_path / LOCK).read_text())["pid"] == second.pid
 
 
 def test_who_waited_at_the_file_of_one_that_left_holds_nothing(tmp_path, monkeypatch):
@@ -234,18 +208,15 @@ def test_a_reader_makes_nothing(tmp_path, monkeypatch):
         pass
 
 
-def test_a_reader_of_what_it_cannot_write_to_is_refused_all_the_same(tmp_path, monkeypatch, hold):
-    first = hold(tmp_path)
-
+def test_a_reader_of_what_it_cannot_write_to_is_refused_all_the_same(tmp_path, monkeypatch):
     def refuse(path):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(folder_lock, "_open", refuse)
-    refused = pytest.raises(UsageError, match=f"in use by qrag train .process {first.pid}")
-    with refused, lock_folder(tmp_path, "qrag push", reads=True):
-        pass
-    first.kill()
-    first.wait()
+    with held(tmp_path) as first:
+        refused = pytest.raises(UsageError, match=f"in use by qrag train .process {first.pid}")
+        with refused, lock_folder(tmp_path, "qrag push", reads=True):
+            pass
     with lock_folder(tmp_path, "qrag push", reads=True):
         pass
 
@@ -256,9 +227,9 @@ def test_links_and_files_in_its_place(tmp_path):
     with pytest.raises(UsageError, match=f"{LOCK}: cannot be written"), lock_folder(tmp_path, "qrag train"):
         pass
     assert (tmp_path / "treasure").read_text() == "gold"
-    with pytest.raises(UsageError, match="treasure: cannot be made"), lock_folder(tmp_path / "treasure", "qrag train"):
+    with pytest.raises(UsageError, match="treasure: is a file"), lock_folder(tmp_path / "treasure", "qrag train"):
         pass
 
 
-def test_local_disks(tmp_path):
-    assert not folder_lock._is_on_local_disk(Path("/proc"))
+def test_local_disks():
+    assert folder_lock._is_on_local_disk(Path("/dev/shm")) and not folder_lock._is_on_local_disk(Path("/proc"))
