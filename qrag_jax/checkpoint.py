@@ -147,7 +147,7 @@ def save_checkpoint(
         finally:
             if first:
                 shutil.rmtree(temporary, ignore_errors=True)  # gone already when all went well
-        _barrier(f"qrag_jax: step {step} is saved")
+    _barrier(f"qrag_jax: step {step} is saved")  # when the lock is gone too: to all the folder looks the same
     return final
 
 
