@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from qrag_jax.folder_lock import lock_folder, remove_dead_lock
 from qrag_jax.manifest import MANIFEST, files_under, find_damage, path_inside, read_json, verify_manifest
 from qrag_jax.types import InputError, UsageError
 
@@ -109,8 +110,8 @@ def push_run(
         Where it is now: the folder, or the address of the commit.
 
     Raises:
-        UsageError: the folder is not empty; the repository holds something else, or is public against `private`; no
-            token, no network, no permission.
+        UsageError: the folder is not empty, or another process pushes there; the repository holds something else, or is
+            public against `private`; no token, no network, no permission.
         InputError: a file was altered on its way.
     """
     if place.revision is not None:
@@ -121,20 +122,22 @@ def push_run(
         raise UsageError(f"{place}: --private belongs to a repository of the hub; a folder has its own permissions")
     check_out(place.folder)
     beside = _beside(place.folder, "push")
-    shutil.rmtree(beside, ignore_errors=True)  # of a push that was killed
-    try:
-        for name, content in files.items():
-            target = beside / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if isinstance(content, bytes):
-                target.write_bytes(content)
-            else:
-                shutil.copyfile(content, target)
-        for step in _steps(files).values():
-            verify_manifest(beside / step)
-        _move_into(beside, place.folder)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    with lock_folder(beside, f"qrag push to {place.folder}"):
+        run = beside / "run"
+        shutil.rmtree(run, ignore_errors=True)  # of a push that was killed
+        try:
+            for name, content in files.items():
+                target = run / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if isinstance(content, bytes):
+                    target.write_bytes(content)
+                else:
+                    shutil.copyfile(content, target)
+            for step in _steps(files).values():
+                verify_manifest(run / step)
+            _move_into(run, place.folder)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
     return str(place.folder)
 
 
@@ -153,11 +156,17 @@ def pull_run(place: Place, out: Path, step: int | None = None, endpoint: str | N
         (step, where it came from: the folder, or the repository at its commit).
 
     Raises:
-        UsageError: `out` is not empty, no such place, no network, no permission.
+        UsageError: `out` is not empty, another process pulls there, no such place, no network, no permission.
         InputError: no checkpoint there, or one that is damaged: the file is named.
     """
     check_out(out)
     beside = _beside(out, "pull")
+    with lock_folder(beside, f"qrag pull into {out}"):
+        return _pull(place, out, beside, step, endpoint)
+
+
+def _pull(place: Place, out: Path, beside: Path, step: int | None, endpoint: str | None) -> tuple[int, str]:
+    """See `pull_run`; `beside` is no other process's."""
     if place.folder is not None:
         source = _folder_source(place.folder)
     else:
@@ -191,6 +200,7 @@ def check_out(out: Path) -> None:
     Raises:
         UsageError: names the folder.
     """
+    remove_dead_lock(out)
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out}: is a file: give a folder that is empty or not there yet")
     if out.is_dir() and any(out.iterdir()):

@@ -16,15 +16,18 @@ from typing import Any
 from qrag_jax.types import InputError
 
 MANIFEST = "manifest.json"
-_ADVICE = "delete this step's folder to fall back to an older one, or copy it again from where it came"
+ADVICE = "delete this step's folder to fall back to an older one, or copy it again from where it came"
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP)
 
 
-def write_manifest(folder: Path) -> None:
+def write_manifest(folder: Path) -> dict[str, dict[str, Any]]:
     """Hash every file under `folder` into its manifest; call it last, when nothing more is to be written.
 
     When it returns, every file and every folder entry is on the disk and not in its cache only: the folder may be
     renamed to where it counts, and a power cut finds it whole or not there.
+
+    Returns:
+        What it lists: `bytes` and `sha256` by name.
     """
     files = {}
     for path in files_under(folder):
@@ -32,11 +35,12 @@ def write_manifest(folder: Path) -> None:
             size, digest = _hash(path, sync=True)
             files[path.relative_to(folder).as_posix()] = {"bytes": size, "sha256": digest}
     path = folder / MANIFEST
-    path.write_bytes(_json_text({"files": files, "sha256": _own_hash(files)}))
+    path.write_bytes(json_text({"files": files, "sha256": _own_hash(files)}))
     _hash(path, sync=True)
     for inner in sorted(path for path in folder.rglob("*") if path.is_dir()):
         sync_folder(inner)
     sync_folder(folder)
+    return files
 
 
 def find_damage(folder: Path) -> str | None:
@@ -65,7 +69,7 @@ def verify_manifest(folder: Path) -> None:
         InputError: naming the first file that is missing, truncated or altered, the manifest among them.
     """
     if fault := find_damage(folder):
-        raise InputError(f"{fault}; {_ADVICE}")
+        raise InputError(f"{fault}; {ADVICE}")
 
 
 def path_inside(root: Path, name: str, place: str) -> Path:
@@ -97,11 +101,6 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write strict JSON (no NaN), indented."""
-    path.write_bytes(_json_text(value))
-
-
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
@@ -123,7 +122,8 @@ def _parse_json(content: bytes, path: Path) -> dict[str, Any]:
     return value
 
 
-def _json_text(value: Any, allow_nan: bool = False) -> bytes:
+def json_text(value: Any, allow_nan: bool = False) -> bytes:
+    """Strict JSON (no NaN, unless allowed), indented."""
     return (json.dumps(value, indent=1, allow_nan=allow_nan) + "\n").encode()
 
 
@@ -136,13 +136,13 @@ def _listed_files(content: bytes, path: Path) -> dict[str, Any]:
     # Written again, a manifest is the same text to the byte: no blank, no end of line and no key may differ. The first
     # ones had no hash of their own, and no key but "files".
     whole = {"files": files, "sha256": _own_hash(files)} if "sha256" in value else {"files": files}
-    if content != _json_text(whole, allow_nan=True):
+    if content != json_text(whole, allow_nan=True):
         raise InputError(f"{path}: altered since it was written")
     return files
 
 
 def _own_hash(files: dict[str, Any]) -> str:
-    return hashlib.sha256(_json_text(files, allow_nan=True)).hexdigest()
+    return hashlib.sha256(json_text(files, allow_nan=True)).hexdigest()
 
 
 def _file_fault(path: Path, known: Any) -> str | None:

@@ -15,16 +15,17 @@ import optax
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from lock_holders import held
 
-from qrag_jax import __version__
+from qrag_jax import __version__, checkpoint
 from qrag_jax.checkpoint import (
-    checkpoint_steps,
     load_checkpoint,
     newest_valid_step,
     require_same_config,
     save_checkpoint,
 )
-from qrag_jax.manifest import write_json, write_manifest
+from qrag_jax.manifest import json_text, write_manifest
+from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.types import InputError, UsageError
 
 # Of a process that starts another JAX, with one device.
@@ -264,7 +265,8 @@ def test_a_step_that_was_moved_aside_and_not_replaced_is_found_and_put_back(tmp_
         Life(patch, 1)
         with pytest.raises(KilledError):
             save_checkpoint(tmp_path, 5, {"x": 2}, {})
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".old-step_5", ".tmp-step_5"]
+    aside, begun = sorted(p.name for p in tmp_path.iterdir())
+    assert aside == ".old-step_5" and begun.startswith(f".tmp-step_5-{os.getpid()}-")
     assert checkpoint_steps(tmp_path) == [5] and newest_valid_step(tmp_path) == (5, ())
     for wanted in ({}, {"step": 5}):
         assert load_checkpoint(tmp_path, **wanted).arrays == {"x": 1}
@@ -278,11 +280,45 @@ def test_a_step_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
     synced, order = set(), []
     fsync, rename = os.fsync, Path.rename
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.add(os.fstat(fd).st_ino), order.append("sync"), fsync(fd)))
-    monkeypatch.setattr(Path, "rename", lambda path, to: (order.append(path.name), rename(path, to)))
+    monkeypatch.setattr(Path, "rename", lambda path, to: (order.append(path.name[:12]), rename(path, to)))
     step = save_checkpoint(tmp_path, 1, {"x": jnp.ones(3)}, {}, {"a/b/c": "x"})
     everything = {path.stat().st_ino for path in (tmp_path, step, *step.rglob("*"))}
     assert synced == everything
-    assert order.index(".tmp-step_1") == len(order) - 2 and order[-1] == "sync"
+    assert order.index(".tmp-step_1-") == len(order) - 2 and order[-1] == "sync"
+
+
+def test_who_saves_while_another_does_is_refused(tmp_path, monkeypatch):
+    """Two processes with a save of the same step in hand: one is told of the other, whose step is whole."""
+    save_checkpoint(tmp_path, 1, {"x": 1}, {})
+    with held(tmp_path, "a save of step 2") as other:
+        begun = tmp_path / f".tmp-step_2-{other.pid}-00000000"
+        begun.mkdir()
+        with pytest.raises(UsageError, match=rf"in use by a save of step 2 \(process {other.pid} on "):
+            save_checkpoint(tmp_path, 2, {"x": 2}, {})
+        assert begun.is_dir()  # the living are let be
+    save_checkpoint(tmp_path, 2, {"x": 3}, {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step_1", "step_2"]
+    assert load_checkpoint(tmp_path).arrays == {"x": 3}
+
+
+@pytest.mark.parametrize("deed", ["delete", "write", "alter"])
+def test_files_that_change_while_they_are_written_make_no_step(tmp_path, monkeypatch, deed):
+    """Somebody who holds no lock, as of a version that had none: the manifest must not call a mixture whole."""
+    save_checkpoint(tmp_path, 1, {"x": jnp.zeros(3)}, {})
+    manifest = checkpoint.write_manifest
+
+    def interfere(folder):
+        path = folder / (
+            "arrays/more" if deed == "write" else "arrays/_METADATA" if deed == "delete" else "config.yaml"
+        )
+        path.unlink() if deed == "delete" else path.write_text("seed: 2\n")
+        return manifest(folder)
+
+    monkeypatch.setattr(checkpoint, "write_manifest", interfere)
+    with pytest.raises(InputError, match="changed while the step was written: another process works in") as caught:
+        save_checkpoint(tmp_path, 2, {"x": jnp.ones(3)}, {"seed": 1})
+    assert str(tmp_path) in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["step_1"]
 
 
 def test_the_newest_valid_step(tmp_path, caplog):
@@ -386,7 +422,7 @@ def test_a_newer_format_says_which_version_to_install(tmp_path):
 
 def test_a_manifest_cannot_point_outside(tmp_path):
     step = save_checkpoint(tmp_path, 1, {"x": 1}, {})
-    write_json(step / "manifest.json", {"files": {"../../etc/passwd": {"bytes": 1, "sha256": ""}}})
+    (step / "manifest.json").write_bytes(json_text({"files": {"../../etc/passwd": {"bytes": 1, "sha256": ""}}}))
     with pytest.raises(InputError, match="is not a file name under the checkpoint"):
         load_checkpoint(tmp_path)
 

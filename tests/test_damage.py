@@ -2,6 +2,8 @@
 
 import ast
 import json
+import re
+import shutil
 import struct
 from collections import Counter
 from pathlib import Path
@@ -126,6 +128,54 @@ def test_flips_cuts_and_losses_are_all_found(run, caplog):
     assert Counter(kind for kind, _, _ in harms) == {"flip": NUM_FLIPS, "cut": NUM_CUTS, "loss": NUM_LOSSES}
     assert {path for kind, path, _ in harms if kind == "flip"} == set(paths)
     assert_whole(run)
+
+
+def lose(name):
+    return lambda step: (step / "arrays" / name).unlink()
+
+
+def add_leaf(step):
+    """metadata.json names one that the store does not have; a scalar, whose shape any number has."""
+    record = json.loads((step / "metadata.json").read_text())
+    record["leaves"]["params/more"] = {"shape": [], "dtype": "float32"}
+    (step / "metadata.json").write_text(json.dumps(record))
+
+
+def reshape_leaf(step):
+    record = json.loads((step / "metadata.json").read_text())
+    record["leaves"]["params/enc/kernel"]["shape"] = [8, 16]
+    (step / "metadata.json").write_text(json.dumps(record))
+
+
+# Where a file is gone, Orbax leaves a future of its own behind.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("harm", "file", "reason"),
+    [
+        (lose("manifest.ocdbt"), "arrays", r"cannot be restored \(ValueError: "),
+        (lambda step: shutil.rmtree(step / "arrays" / "d"), "arrays", r"cannot be restored \(ValueError: "),
+        (lambda step: shutil.rmtree(step / "arrays"), "arrays", r"cannot be restored \(FileNotFoundError: "),
+        (lambda step: (step / "arrays" / "_METADATA").write_text("{}"), "arrays", r"cannot be restored \(\w+Error: "),
+        (add_leaf, "arrays", r"params/more is nothing there, float32\[\] in metadata.json"),
+        (reshape_leaf, "arrays", r"params/enc/kernel is float32\[16, 8\] there, float32\[8, 16\] in metadata.json"),
+        (lambda step: (step / "metadata.json").unlink(), "metadata.json", "missing"),
+    ],
+)
+def test_a_step_that_its_manifest_calls_whole_and_that_cannot_be_restored_is_passed_over(
+    run, caplog, harm, file, reason
+):
+    """What two savers left who mixed their files: it is a fault of the step, not of the program that reads it."""
+    harm(run / "step_2")
+    write_manifest(run / "step_2")
+    loaded = load_checkpoint(run, arrays_of(0))
+    assert loaded.step == 1 and loaded.arrays["step"] == 1
+    (fault,) = loaded.skipped
+    assert fault.startswith(f"{run / 'step_2' / file}: ") and re.search(reason, fault) and "\n" not in fault
+    assert fault in caplog.text
+    step, (found,) = newest_valid_step(run)  # what `--resume` goes on from
+    assert step == 1 and found.startswith(f"{run / 'step_2' / file}: ")
+    with pytest.raises(InputError, match=reason):
+        load_checkpoint(run, arrays_of(0), step=2)
 
 
 def test_an_empty_step_folder_is_passed_over(run, caplog):

@@ -8,11 +8,11 @@ import pytest
 
 from qrag_jax.manifest import (
     find_damage,
+    json_text,
     path_inside,
     read_json,
     sync_folder,
     verify_manifest,
-    write_json,
     write_manifest,
 )
 from qrag_jax.types import InputError
@@ -33,7 +33,7 @@ def folder(tmp_path):
 def rewrite(folder, change):
     """The manifest with another content, in the form that it is written in."""
     value = json.loads((folder / "manifest.json").read_text())
-    write_json(folder / "manifest.json", change(value))
+    (folder / "manifest.json").write_bytes(json_text(change(value)))
 
 
 def test_what_is_in_a_manifest(folder):
@@ -159,10 +159,10 @@ def test_path_inside(tmp_path):
 
 
 def test_strict_json(tmp_path):
-    write_json(tmp_path / "x.json", {"é": [1, 0.1, None]})
+    (tmp_path / "x.json").write_bytes(json_text({"é": [1, 0.1, None]}))
     assert read_json(tmp_path / "x.json") == {"é": [1, 0.1, None]}
     with pytest.raises(ValueError, match="not JSON compliant"):
-        write_json(tmp_path / "x.json", {"a": float("nan")})
+        (tmp_path / "x.json").write_bytes(json_text({"a": float("nan")}))
     (tmp_path / "x.json").write_text("[1]")
     with pytest.raises(InputError, match=r"x\.json: expected a JSON object"):
         read_json(tmp_path / "x.json")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from qrag_jax.checkpoint import checkpoint_steps
 from qrag_jax.cli import say, write_json
 from qrag_jax.cli.eval import Options, default_methods, score
 from qrag_jax.cli.find import print_answer
@@ -25,6 +24,7 @@ from qrag_jax.eval.report import format_table, plot_rows, write_markdown
 from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.retriever import Retriever, load_retriever
 from qrag_jax.retrieval.tasks import Task, hidden_stories_tasks
+from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.train.loop import train
 from qrag_jax.train.run import DataConfig, RunConfig, training_tasks
 from qrag_jax.types import UsageError

@@ -12,7 +12,9 @@ from qrag_jax.cli import say
 from qrag_jax.config import flatten
 from qrag_jax.eval.records import Row, read_rows
 from qrag_jax.eval.report import format_table
+from qrag_jax.folder_lock import lock_folder
 from qrag_jax.hub import Place, parse_place, push_run, run_files
+from qrag_jax.manifest import MANIFEST
 from qrag_jax.retrieval.retriever import params_group
 from qrag_jax.strict_yaml import dump_yaml
 from qrag_jax.types import UsageError
@@ -31,6 +33,12 @@ for step in search(make_index(retriever, chunks), question).steps:
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag push`; see `qrag push --help`."""
     place = parse_place(args.where)
+    with lock_folder(locked_folder(args.run), "qrag push", reads=True):  # training deletes steps as it goes on
+        return _push(args, place)
+
+
+def _push(args: argparse.Namespace, place: Place) -> int:
+    """Shares a run that no other process works in."""
     saved = load_checkpoint(args.run, step=args.step, groups=())  # verified: no damage is passed on
     rows = read_rows(args.scores) if args.scores else []
     if args.scores:
@@ -45,6 +53,12 @@ def run(args: argparse.Namespace) -> int:
     say(f"pushed step {saved.step:,} of {args.run}: {address}")
     say(f"next: qrag pull {shlex.quote(args.where)} OUT")
     return 0
+
+
+def locked_folder(given: str | Path) -> Path:
+    """The folder that whoever writes the run locks: of all steps, also where one of them was given."""
+    folder = Path(given).absolute()
+    return folder.parent if (folder / MANIFEST).is_file() else folder
 
 
 def run_folder(given: str | Path, saved: Checkpoint) -> Path:

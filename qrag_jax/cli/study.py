@@ -23,6 +23,7 @@ from qrag_jax.eval.study.records import StudyResult
 from qrag_jax.eval.study.report import format_table, summary_values, write_report
 from qrag_jax.eval.study.runner import run_study
 from qrag_jax.eval.study.tasks import load_with_problems
+from qrag_jax.folder_lock import lock_folder
 from qrag_jax.types import UsageError
 
 _MOST_PROBLEMS = 5  # lines about questions that could not be asked
@@ -44,16 +45,21 @@ def run(args: argparse.Namespace) -> int:
     config = study_config(words, args.corpus, args.questions)
     out = Path(args.out or default_out(words.config, config))
     check_out(out, config)
-    with warnings_once():
-        tasks = load_tasks(config)
-        encoder = load_study_encoder(config.model, config.window)
-        try:
-            with Progress() as progress:
-                result = run_study(config, tasks, encoder, out, progress.report)
-        except KeyboardInterrupt:
-            say(f"stopped; what is done is kept in {shown(str(out))}: the same line goes on from there")
-            say(f"  qrag study {shlex.join(again(args, out))}")
-            return _INTERRUPTED
+    with lock_folder(out, "qrag study"), warnings_once():
+        return _study(args, config, out)
+
+
+def _study(args: argparse.Namespace, config: StudyConfig, out: Path) -> int:
+    """Runs a study in a folder that no other process works in."""
+    tasks = load_tasks(config)
+    encoder = load_study_encoder(config.model, config.window)
+    try:
+        with Progress() as progress:
+            result = run_study(config, tasks, encoder, out, progress.report)
+    except KeyboardInterrupt:
+        say(f"stopped; what is done is kept in {shown(str(out))}: the same line goes on from there")
+        say(f"  qrag study {shlex.join(again(args, out))}")
+        return _INTERRUPTED
     paths = write_report(result, out)
     if args.json:
         write_json(summary_values(result)["rows"])

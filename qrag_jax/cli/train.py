@@ -10,17 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qrag_jax.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint, newest_valid_step
+from qrag_jax.checkpoint import Checkpoint, find_fault, load_checkpoint, newest_valid_step
 from qrag_jax.cli import say, write_json
 from qrag_jax.cli.progress import Progress
 from qrag_jax.config import dump_config, load_config
 from qrag_jax.eval.calibration import fit_on_dev
-from qrag_jax.manifest import find_damage
 from qrag_jax.retrieval.tasks import Task
 from qrag_jax.sharding import is_main_process, start_processes
+from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.train.log import METRICS, TIMES, read_lines
 from qrag_jax.train.loop import train_together
-from qrag_jax.train.members import Member
+from qrag_jax.train.members import Member, lock_runs
 from qrag_jax.train.run import RunConfig, training_tasks
 from qrag_jax.train.saving import check_out
 from qrag_jax.types import InputError, Stopped, UsageError
@@ -39,6 +39,12 @@ def run(args: argparse.Namespace) -> int:
     """Runs `qrag train`; see `qrag train --help`."""
     _join_processes(args)
     outs = [Path(args.out)] if args.seeds is None else [Path(args.out) / f"seed_{seed}" for seed in args.seeds]
+    with lock_runs([] if args.dry_run else outs):  # before it is looked where to go on from
+        return _run(args, outs)
+
+
+def _run(args: argparse.Namespace, outs: Sequence[Path]) -> int:
+    """What is done in folders that no other process works in."""
     starts = _find_starts(outs) if args.resume else [None] * len(outs)
     path = args.config_path
     if args.resume and starts[0] is None and path is None and not args.overrides:
@@ -118,7 +124,7 @@ def _find_starts(outs: Sequence[Path]) -> Sequence[Checkpoint | None]:
         _say(f"{outs[0]}: going on after update {steps[0]:,}")
         return [load_checkpoint(outs[0], step=steps[0], groups=())]
     common = set.intersection(*(set(checkpoint_steps(out)) for out in outs))
-    whole = [s for s in sorted(common, reverse=True) if all(find_damage(out / f"step_{s}") is None for out in outs)]
+    whole = [s for s in sorted(common, reverse=True) if all(find_fault(out / f"step_{s}") is None for out in outs)]
     if not whole:
         raise UsageError(
             f"--resume: no update has a whole checkpoint in each of {', '.join(map(str, outs))}: a kill came while the "

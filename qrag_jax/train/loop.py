@@ -30,7 +30,7 @@ from qrag_jax.sharding import (
 )
 from qrag_jax.train.dev import Best, make_dev_score, rows_multiple
 from qrag_jax.train.log import RunLog
-from qrag_jax.train.members import Layout, Member, check_members, saved_rows
+from qrag_jax.train.members import Layout, Member, check_members, lock_runs, saved_rows
 from qrag_jax.train.q_learner import Learner, LearnerState, make_learner
 from qrag_jax.train.run import RunConfig, make_sampler
 from qrag_jax.train.saving import (
@@ -83,7 +83,7 @@ def train(
         The trained retriever.
 
     Raises:
-        UsageError: the config does not fit itself, the data or the devices, or `out` holds a run.
+        UsageError: the config does not fit itself, the data or the devices, or `out` holds a run or is in use.
         InputError: a context that cannot be played, a loss that is not finite (its batch is saved), or a `start` of
             another run.
         Stopped: `stop` said so; the run is saved.
@@ -107,12 +107,13 @@ def train_together(
         UsageError: as `train`; several members whose configs differ in more than the seed, that are text towers (whose
             encoder skips what a batch does not fill, which `vmap` cannot), or that start after different updates.
     """
-    together = _Together(members, task, dev, _silent if report is None else report)
-    try:
-        together.run_updates(stop)
-        return together.results(calibrate)
-    finally:
-        together.close()
+    with lock_runs([member.out for member in members]):
+        together = _Together(members, task, dev, _silent if report is None else report)
+        try:
+            together.run_updates(stop)
+            return together.results(calibrate)
+        finally:
+            together.close()
 
 
 class _Together:

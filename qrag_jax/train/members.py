@@ -1,6 +1,7 @@
 """Runs that are trained together: what they must share, and how their arrays stand in one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import numpy as np
 from jax.sharding import Mesh
 
 from qrag_jax.checkpoint import Checkpoint
+from qrag_jax.folder_lock import lock_folder
 from qrag_jax.models.network import PyTree
 from qrag_jax.retrieval.batching import Sample
-from qrag_jax.sharding import split_rows
+from qrag_jax.sharding import any_process, is_main_process, split_rows
 from qrag_jax.train.q_learner import LearnerState
 from qrag_jax.train.run import RunConfig
 from qrag_jax.types import UsageError
@@ -47,6 +49,27 @@ def check_members(members: Sequence[Member]) -> None:
     steps = sorted({0 if member.start is None else member.start.step for member in members})
     if len(steps) > 1:
         raise UsageError(f"runs that go on together must stand at the same update, these stand at {steps}")
+
+
+@contextmanager
+def lock_runs(outs: Sequence[Path | None]) -> Iterator[None]:
+    """Holds the locks of run folders, None being none; of several processes the main one does, and all learn of it.
+
+    Raises:
+        UsageError: another process works in one of them.
+    """
+    with ExitStack() as locks:
+        refusal = None
+        if is_main_process():
+            try:
+                for out in outs:
+                    if out is not None:
+                        locks.enter_context(lock_folder(out, "qrag train"))
+            except UsageError as error:  # the others wait for the answer
+                refusal = error
+        if any_process(refusal is not None):
+            raise refusal or UsageError("a run folder is in use or cannot be made: process 0 says which")
+        yield
 
 
 def saved_rows(members: Sequence[Member]) -> int:

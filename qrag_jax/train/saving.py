@@ -11,11 +11,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from qrag_jax.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint, require_same_config, save_checkpoint
+from qrag_jax.checkpoint import Checkpoint, load_checkpoint, require_same_config, save_checkpoint
 from qrag_jax.config import flatten, to_dict
 from qrag_jax.models.network import PyTree
 from qrag_jax.retrieval.batching import Sample
 from qrag_jax.retrieval.tasks import Task
+from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.train.dev import Best
 from qrag_jax.train.members import Member
 from qrag_jax.train.q_learner import LearnerState

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 import yaml
+from lock_holders import held
 from stub_hub import TOKEN, serve_hub
 from tiny import quick_compilation  # noqa: F401
 
@@ -14,6 +15,7 @@ from qrag_jax.checkpoint import load_checkpoint, save_checkpoint
 from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.push import local_paths
 from qrag_jax.eval.records import Row
+from qrag_jax.folder_lock import LOCK
 from qrag_jax.manifest import files_under
 from qrag_jax.retrieval.retriever import load_retriever
 from qrag_jax.retrieval.search import make_index, search
@@ -106,6 +108,34 @@ def test_arguments():
     assert (args.step, args.inference, args.scores, args.license, args.private) == (None, False, None, None, False)
     args = parse("pull alice/qa2@v1 OUT --step 0".split())
     assert (args.where, args.out, args.step) == ("alice/qa2@v1", "OUT", 0)
+
+
+@pytest.mark.parametrize("given", ["run", "run/step_0"])
+def test_a_run_that_is_trained_is_not_pushed(tmp_path, run, capsys, given):
+    with held(tmp_path / "run") as first:
+        assert main(["push", given, "./shared"]) == 2
+        assert f"{tmp_path}/run: in use by qrag train (process {first.pid} on " in capsys.readouterr().err
+    assert not (tmp_path / "shared").exists()
+    assert main(["push", given, "./shared"]) == 0  # what the killed left is no obstacle, and is not shared
+    assert LOCK not in {path.name for path in files_under(tmp_path)}
+
+
+def test_two_do_not_write_to_one_place(tmp_path, run, capsys):
+    with held(tmp_path / ".push-shared", "qrag push"):
+        assert main(["push", "run", "./shared"]) == 2
+    assert main(["push", "run", "./shared"]) == 0
+    with held(tmp_path / ".pull-out", "qrag pull"):
+        assert main(["pull", "./shared", "out"]) == 2
+    with held(tmp_path / "out") as trained:
+        assert main(["pull", "./shared", "out"]) == 2
+        trained.kill()
+        trained.wait()
+        assert main(["pull", "./shared", "out"]) == 0
+    err = capsys.readouterr().err
+    for said in (".push-shared: in use by qrag push (", ".pull-out: in use by qrag pull (", "out: is not empty"):
+        assert said in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run", "shared"]
+    assert LOCK not in {path.name for path in files_under(tmp_path)}
 
 
 @pytest.mark.parametrize("where", ["./shared/qa2", "alice/qa2"])

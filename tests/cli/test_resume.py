@@ -10,7 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from qrag_jax.checkpoint import checkpoint_steps, load_checkpoint
+from qrag_jax.checkpoint import load_checkpoint
+from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.train.log import read_lines
 
 TINY = """\
@@ -51,6 +52,10 @@ def test_killed_and_terminated_processes(tmp_path, haystack):
     run = tmp_path / "run"
     first = start_qrag(tmp_path, "--out", "run", "--resume")
     wait_for_step(run, 23, first)
+    first.send_signal(signal.SIGSTOP)  # alive, however slow
+    other = start_qrag(tmp_path, "--out", "run", "--resume")
+    _, err = other.communicate()
+    assert other.returncode == 2 and f"{run}: in use by qrag train (process {first.pid} on " in err
     first.send_signal(signal.SIGKILL)
     first.wait()
     logged = read_lines(run / "metrics.jsonl")[-1]["step"]

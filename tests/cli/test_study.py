@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lock_holders import held
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.cli import study as study_module
@@ -27,6 +28,7 @@ from qrag_jax.data.study_task import StudyQuestion, StudyTask
 from qrag_jax.eval.study import tasks as tasks_module
 from qrag_jax.eval.study.defaults import DEFAULT_STRATEGIES
 from qrag_jax.eval.study.encoder import StudyEncoder
+from qrag_jax.folder_lock import LOCK
 from qrag_jax.models.embedder import EmbedCounts
 from qrag_jax.models.encoder_config import EncoderConfig
 from qrag_jax.types import Document
@@ -208,6 +210,20 @@ def test_questions_that_cannot_be_asked_are_named_with_their_line(study, files, 
     assert err.count("questions.jsonl:") == 5 and "questions.jsonl:4: " in err and "  and 2 more\n" in err
     assert "left out, evidence text not found: 7" in out
     assert len(calls) == 1
+
+
+def test_a_folder_that_another_study_writes_to_is_refused(study, files):
+    """Before documents are read and the encoder is loaded."""
+    line = (*LINE[1:], "--out", "out")
+    with held(files / "out", "qrag study") as first:
+        code, out, err = study(*line)
+        assert (code, out) == (2, "") and err.startswith(
+            f"qrag: error: {files / 'out'}: in use by qrag study (process {first.pid} on "
+        )
+    assert [path.name for path in (files / "out").iterdir()] == [LOCK]
+    code, _, err = study(*line)
+    assert code == 0, err
+    assert LOCK not in os.listdir("out") and "table.md" in os.listdir("out")
 
 
 def test_ctrl_c_says_how_it_goes_on(study, files, monkeypatch):

@@ -3,13 +3,16 @@ import types
 
 import numpy as np
 import pytest
+from lock_holders import held
 from tiny import quick_compilation  # noqa: F401
 
 import qrag_jax.cli.train as cli_train
-from qrag_jax.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint
+from qrag_jax.checkpoint import Checkpoint, load_checkpoint
 from qrag_jax.cli.main import main
 from qrag_jax.config import load_config
+from qrag_jax.folder_lock import LOCK
 from qrag_jax.retrieval.retriever import load_retriever
+from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.train.run import RunConfig
 from qrag_jax.train.saving import check_out
 from qrag_jax.types import Stopped, UsageError
@@ -182,6 +185,20 @@ def test_a_run_folder_is_not_written_over(folder, no_updates, capsys):
     assert not vars(no_updates)
 
 
+@pytest.mark.parametrize(
+    "argv", [["--out", "run"], ["--out", "run", "--resume"], ["--out", ".", "--seeds", "0,3", *VECTORS]]
+)
+def test_a_run_folder_that_another_process_trains_in_is_refused(folder, no_updates, capsys, argv):
+    """Before it is looked where to go on from, and before anything is read."""
+    out = folder / "seed_3" if "--seeds" in argv else folder / "run"
+    with held(out) as first:
+        assert train(*argv) == 2
+        assert f"{out}: in use by qrag train (process {first.pid} on " in capsys.readouterr().err
+        assert train("--dry_run", *argv) == 0
+    assert not vars(no_updates) and not (folder / "seed_0").exists()
+    assert [path.name for path in out.iterdir()] == [LOCK]
+
+
 def test_what_a_run_that_was_stopped_left_behind_is_no_obstacle(folder):
     (folder / "run" / ".tmp-step_3").mkdir(parents=True)
     (folder / "run" / "metrics.jsonl").write_text("")
@@ -287,7 +304,7 @@ def fake_steps(monkeypatch, **steps):
     """Run folders with checkpoints of the given steps, all whole."""
     monkeypatch.setattr(cli_train, "newest_valid_step", lambda out: (max(steps[out.name], default=None), ()))
     monkeypatch.setattr(cli_train, "checkpoint_steps", lambda out: steps[out.name])
-    monkeypatch.setattr(cli_train, "find_damage", lambda path: None)
+    monkeypatch.setattr(cli_train, "find_fault", lambda path: None)
     monkeypatch.setattr(
         cli_train, "load_checkpoint", lambda out, step, groups: Checkpoint(out, step, {}, {}, {}, {}, {})
     )

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tiny import LATENT, quick_compilation  # noqa: F401
 
-from qrag_jax.checkpoint import checkpoint_steps, load_checkpoint
+from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.config import config_from_dict
 from qrag_jax.data.vector_task import make_vector_task
 from qrag_jax.models.network import VectorRows
@@ -22,6 +22,7 @@ from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig, load_retriever, new_retriever
 from qrag_jax.retrieval.search import make_index, search
 from qrag_jax.retrieval.tasks import examples_task, vectors_task
+from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.train import loop
 from qrag_jax.train.dev import make_dev_score
 from qrag_jax.train.loop import jitted_update, prefetch, train

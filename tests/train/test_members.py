@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from tiny import LATENT, quick_compilation  # noqa: F401
 
-from qrag_jax.checkpoint import checkpoint_steps, load_checkpoint
+from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.data.vector_task import make_vector_task
 from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig
 from qrag_jax.retrieval.tasks import vectors_task
 from qrag_jax.sharding import MeshConfig
+from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.train.log import read_lines
 from qrag_jax.train.loop import train, train_together
 from qrag_jax.train.members import Member, check_members

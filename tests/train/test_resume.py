@@ -11,8 +11,9 @@ import pytest
 from tiny import quick_compilation  # noqa: F401
 from tiny_runs import NUM_UPDATES, after, make_config, make_task
 
-from qrag_jax.checkpoint import checkpoint_steps, load_checkpoint
+from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.sharding import MeshConfig
+from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.train.log import read_lines
 from qrag_jax.train.loop import train
 from qrag_jax.train.run import DevConfig

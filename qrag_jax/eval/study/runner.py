@@ -28,6 +28,7 @@ from qrag_jax.eval.study.sentence_cache import SentenceCache
 from qrag_jax.eval.study.summary import Outcome, compare_all, make_row, question_objects, write_trec
 from qrag_jax.eval.study.tasks import split_task
 from qrag_jax.eval.study.work import Report, Sides, Work
+from qrag_jax.folder_lock import lock_folder
 from qrag_jax.llm.journal import Journal, JournaledGenerator
 from qrag_jax.types import InputError, TextGenerator, UsageError
 
@@ -58,7 +59,7 @@ def run_study(
     search the same corpus, one pass over it gives both. Vectors of questions are charged to no strategy.
 
     In `out`: `config.yaml`, `cells/`, `sentences/` (vectors that were kept), `trec/`, and `answers/journal.sqlite`
-    where a language model was asked. One study may write there at once.
+    where a language model was asked. One study writes there at a time.
 
     Args:
         config: of the study.
@@ -71,7 +72,7 @@ def run_study(
 
     Raises:
         UsageError: tasks that are not those of the config, a value of a strategy out of range, a price file that is
-            none, or an `out` that holds another study.
+            none, or an `out` that holds another study or is in use.
         InputError: a blank document, or data that a task cannot be split or scored by.
     """
     if [task.name for task in tasks] != list(config.tasks):
@@ -80,12 +81,13 @@ def run_study(
     tools = Tools(encoder, SentenceCache(out / "sentences"), make_splitter(config.splitter, config.language))
     _check_strategies(config, encoder)
     sides = [_split(config, task) for task in tasks]
-    claim_folder(out, config)
-    store = CellStore(out)
-    work = Work(config, sides, store, report)
-    study = _Study(config, tools, store, work, _warm_up_once(encoder, report), generator)
-    outcomes = [outcome for side in sides for outcome in _run_task(study, side)]
-    work.finish()
+    with lock_folder(out, "a study"):
+        claim_folder(out, config)
+        store = CellStore(out)
+        work = Work(config, sides, store, report)
+        study = _Study(config, tools, store, work, _warm_up_once(encoder, report), generator)
+        outcomes = [outcome for side in sides for outcome in _run_task(study, side)]
+        work.finish()
     return StudyResult(
         report_k=config.report_k,
         ks=config.ks,

@@ -1,0 +1,167 @@
+"""The leaves of a checkpoint: a tree by the paths of its leaves, on the disk by Orbax, and back into a template."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+
+from qrag_jax.types import InputError
+
+_ABSENT = ...
+_MAX_REASON = 300  # characters of an error of Orbax, which quotes whole trees
+_NUMBERS = (bool, int, float)  # compared by type(): numpy.float64 is a float too, and an array to us
+
+
+class DamagedError(InputError):
+    """A step cannot be read, `FILE: why`, and an older one may take its place."""
+
+
+def flat_leaves(tree: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The leaves of a tree by path, as Orbax is to write them, and what is known of each.
+
+    Raises:
+        InputError: a leaf that is no array or number, or whose path could not be read back.
+    """
+    flat, known = {}, {}
+    for path, leaf in jax.tree_util.tree_flatten_with_path(dict(tree))[0]:
+        name, facts = _leaf_name(path), {}
+        if type(leaf) in _NUMBERS:
+            facts["python"] = type(leaf).__name__
+        if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            facts["key_impl"] = str(jax.random.key_impl(leaf))
+            leaf = jax.random.key_data(leaf)
+        # Of several processes, an array that is on this one's devices alone is a value that all have.
+        is_global = isinstance(leaf, jax.Array) and (jax.process_count() == 1 or not leaf.is_fully_addressable)
+        value = leaf if is_global else np.asarray(leaf)
+        if value.dtype.kind in "OUSMm":
+            raise InputError(f"{name}: a {type(leaf).__name__} cannot be saved as an array; put it into the metadata")
+        known[name] = {"shape": list(value.shape), "dtype": str(value.dtype), **facts}
+        if value.size:  # Orbax refuses empty arrays; they are made again from their shape
+            flat[name] = value
+    return flat, known
+
+
+def load_leaves(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Leaves by path: typed keys, Python numbers, and NumPy arrays for all else, whatever the devices were at save.
+
+    Args:
+        folder: that Orbax wrote.
+        known: of the leaves to read, as `flat_leaves` gave it.
+
+    Raises:
+        DamagedError: one is not there, or is another than `known` says.
+    """
+    names = [name for name, facts in known.items() if 0 not in facts["shape"]]
+    stored: dict[str, Any] = {}
+    if names:
+        as_numpy = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names}
+        # What the store lacks comes back as it was asked for.
+        wanted = ocp.args.PyTreeRestore(item=dict.fromkeys(names, _ABSENT), restore_args=as_numpy, partial_restore=True)
+        # By itself: a process may read what the others do not.
+        own = jax.process_index()
+        alone = ocp.options.MultiprocessingOptions(primary_host=own, active_processes={own})
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(), multiprocessing_options=alone) as checkpointer:
+            try:
+                stored = checkpointer.restore(folder, args=wanted)
+            except (OSError, ValueError, KeyError, TypeError) as error:  # what Orbax raises for files that do not fit
+                reason = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_REASON]
+                raise DamagedError(f"{folder}: cannot be restored ({reason})") from error
+    flat = {}
+    for name, facts in known.items():
+        value = np.asarray(stored[name]) if name in stored else np.zeros(facts["shape"], facts["dtype"])
+        if stored.get(name) is _ABSENT or list(value.shape) != facts["shape"] or str(value.dtype) != facts["dtype"]:
+            there = "nothing" if stored.get(name) is _ABSENT else _show(value)
+            raise DamagedError(f"{folder}: {name} is {there} there, {facts['dtype']}{facts['shape']} in metadata.json")
+        if "key_impl" in facts:
+            flat[name] = jax.random.wrap_key_data(jnp.asarray(value), impl=facts["key_impl"])
+        else:
+            flat[name] = value.item() if "python" in facts else value
+    return flat
+
+
+def fit_leaves(group: str, template: Any, flat: Mapping[str, Any], source: Path) -> Any:
+    """Put saved leaves into the structure of a template.
+
+    Raises:
+        InputError: naming together all that does not fit.
+    """
+    leaves, structure = jax.tree_util.tree_flatten_with_path(template)
+    names = [_leaf_name((jax.tree_util.DictKey(group), *path)) for path, _ in leaves]
+    faults = [f"{name} is not in the checkpoint" for name in names if name not in flat]
+    faults += [f"{name} is not in the model" for name in flat if name not in set(names)]
+    fitted = []
+    for name, (_, leaf) in zip(names, leaves, strict=True):
+        if name not in flat:
+            continue
+        value = flat[name]
+        if _fits(leaf, value):
+            fitted.append(_like(leaf, value))
+        else:
+            faults.append(f"{name} is {_show(value)} in the checkpoint and {_show(leaf)} in the model")
+    if faults:
+        shown = "; ".join(faults[:8]) + (f"; and {len(faults) - 8} more" if len(faults) > 8 else "")
+        raise InputError(f"{source} does not fit: {shown}. Build the model from the config.yaml beside it")
+    return jax.tree_util.tree_unflatten(structure, fitted)
+
+
+def _spec(leaf: Any) -> tuple[tuple[int, ...], Any]:
+    return (tuple(leaf.shape), leaf.dtype) if hasattr(leaf, "dtype") else ((), np.asarray(leaf).dtype)
+
+
+def _show(leaf: Any) -> str:
+    shape, dtype = _spec(leaf)
+    return f"{dtype}{list(shape)}"
+
+
+def _fits(leaf: Any, value: Any) -> bool:
+    (wanted_shape, wanted_dtype), (shape, dtype) = _spec(leaf), _spec(value)
+    if type(leaf) in _NUMBERS or type(value) in _NUMBERS:
+        return wanted_shape == shape and wanted_dtype.kind == dtype.kind  # a Python number has no width of its own
+    return wanted_shape == shape and wanted_dtype == dtype
+
+
+def _like(leaf: Any, value: Any) -> Any:
+    """`value` as the kind of thing that the template leaf is, and where it is."""
+    if type(leaf) in _NUMBERS:
+        return type(leaf)(value)
+    if isinstance(leaf, np.ndarray | np.generic):
+        return np.asarray(value, dtype=leaf.dtype)
+    sharding = getattr(leaf, "sharding", None)
+    if sharding is not None and not sharding.is_fully_addressable:
+        return _spread(value, sharding, leaf.dtype)
+    if sharding is not None and getattr(leaf, "committed", True):
+        return jax.device_put(value, sharding, may_alias=False)
+    # copied: a donated buffer must be JAX's own
+    return value if isinstance(value, jax.Array) else jnp.array(value, dtype=leaf.dtype)
+
+
+def _spread(value: Any, sharding: jax.sharding.Sharding, dtype: Any) -> jax.Array:
+    """A value that all processes have as one array over the devices of all."""
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        data = np.asarray(jax.random.key_data(value))
+        return jax.random.wrap_key_data(_spread(data, sharding, data.dtype), impl=jax.random.key_impl(value))
+    value = np.asarray(value, dtype=dtype)
+    return jax.make_array_from_callback(value.shape, sharding, lambda index: np.array(value[index]))
+
+
+def _leaf_name(path: tuple) -> str:
+    parts = [jax.tree_util.keystr((entry,), simple=True) for entry in path]
+    if any("/" in part or not part for part in parts):
+        raise InputError(f"a leaf under {parts} cannot be saved: its key is empty or has '/' in it; rename the key")
+    return "/".join(parts)
+
+
+def nest_leaves(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested dicts of leaves by path."""
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        *parents, last = name.split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = value
+    return tree

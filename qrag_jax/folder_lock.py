@@ -1,0 +1,288 @@
+"""One process at a time works in a folder: who comes second is refused, and told who was first. Imports no JAX.
+
+The lock is `flock` on the file `.qrag.lock` in the folder, which the system lets go of however a process ends: a file
+that a killed process left behind locks nothing. The file says who holds the lock. What it says decides where `flock`
+cannot: on a file system that has none, or that other machines write to and whose locks may not reach them.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from pathlib import Path
+
+from qrag_jax.types import UsageError
+
+LOCK = ".qrag.lock"
+_HELD: ContextVar[frozenset[tuple[int, int]]] = ContextVar("folders locked by the caller", default=frozenset())
+_NO_FLOCK = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL, errno.EBADF)
+_NO_WRITE = (errno.EACCES, errno.EPERM, errno.EROFS)
+# Disks of one machine: what another kernel wrote there is of before a restart, or was copied.
+_LOCAL = frozenset("bcachefs btrfs ext2 ext3 ext4 f2fs jfs overlay ramfs tmpfs xfs zfs".split())
+_MAX_RECORD = 4096
+_WAITS, _WAIT_S = 20, 0.05  # for a holder to write its record, which it does at once
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lock: what the lock file says.
+
+    Attributes:
+        what: it does, such as `qrag train`.
+        pid: of its process.
+        host: its machine's name, for people.
+        since: when it began, with the time zone.
+        kernel: the machine since its last start: the same in all containers on it, another after a restart.
+        pids: the namespace in which `pid` is a process.
+        started: when the process started: a later one may have the same `pid`.
+    """
+
+    what: str
+    pid: int
+    host: str
+    since: str
+    kernel: str
+    pids: str
+    started: str
+
+    def __str__(self) -> str:
+        return f"{self.what} (process {self.pid} on {self.host}, since {self.since})"
+
+
+@contextmanager
+def lock_folder(folder: str | Path, what: str, reads: bool = False) -> Iterator[None]:
+    """Holds the lock of a folder as long as it is open; inside, the caller may lock the same folder again.
+
+    A folder that was made for it and is still empty at the end is removed.
+
+    Args:
+        folder: made when absent.
+        what: the caller does with it, for who is refused.
+        reads: the caller writes nothing: an absent folder is not made, and one that may not be written to is only
+            looked at.
+
+    Raises:
+        UsageError: another process, or another thread of this one, holds the lock; one on another machine may hold it;
+            or there can be no such folder or file.
+    """
+    folder = Path(folder).absolute()
+    if reads and not folder.is_dir():
+        yield
+        return
+    made = _make(folder)
+    try:
+        if _identity(folder) in _HELD.get():
+            yield
+            return
+        handle = _hold(folder / LOCK, what, reads)
+        token = _HELD.set(_HELD.get() | {_identity(folder)})
+        try:
+            yield
+        finally:
+            _HELD.reset(token)
+            if handle is not None:
+                _release(folder / LOCK, handle)
+    finally:
+        for path in made:
+            with suppress(OSError):  # not empty: somebody works there
+                path.rmdir()
+
+
+def remove_dead_lock(folder: Path) -> None:
+    """Removes what a killed process left of its lock; a lock that may be held stays."""
+    if os.path.lexists(folder / LOCK):
+        with suppress(UsageError), lock_folder(folder, "a look at a lock"):
+            pass
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    status = folder.stat()
+    return status.st_dev, status.st_ino
+
+
+def _make(folder: Path) -> list[Path]:
+    """Makes a folder and its parents; those that were not there, inner ones first."""
+    absent = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if folder.exists():
+            raise UsageError(f"{folder}: is a file: choose another --out") from error
+        raise UsageError(f"{folder}: cannot be made ({error.strerror or error}); choose another folder") from error
+    return absent
+
+
+def _hold(path: Path, what: str, reads: bool) -> int | None:
+    """An open lock file that is ours; None where none can be written and none is needed."""
+    while True:
+        try:
+            handle, is_new = _open(path)
+        except FileNotFoundError:  # its holder has just left, and may have taken the folder away
+            path.parent.mkdir(parents=True, exist_ok=True)
+            continue
+        except OSError as error:
+            if reads and error.errno in _NO_WRITE:
+                return _look(path)
+            raise UsageError(f"{path}: cannot be written ({error.strerror or error}); choose another folder") from error
+        try:
+            _claim(path, handle, is_new)
+            if _is_at(path, handle):
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, json.dumps(asdict(_myself(what))).encode() + b"\n", 0)
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # of a holder that has just left
+
+
+def _open(path: Path) -> tuple[int, bool]:
+    """(lock file, whether it was made now); links are not followed."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), True
+    except FileExistsError:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW), False
+
+
+def _look(path: Path) -> None:
+    """Refuses a folder that is in use, where no lock of ours can be written."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror or error}); remove it") from error
+    try:
+        _claim(path, handle, is_new=False)
+    finally:
+        os.close(handle)
+
+
+def _claim(path: Path, handle: int, is_new: bool) -> None:
+    """Locks an open lock file, or refuses, naming its holder."""
+    if not is_new:
+        _wait_for_record(handle)
+    try:
+        is_locked = _flock(handle)
+    except BlockingIOError:
+        raise _in_use(path, _read(handle)) from None
+    holder = _read(handle)
+    if is_new or (is_locked and (_is_of_this_kernel(holder) or _is_on_local_disk(path.parent))):
+        return
+    if holder is None or not _is_of_this_kernel(holder) or holder.pids != _namespace():
+        raise UsageError(
+            f"{path.parent}: {path} says that {holder or 'another process'} is at work here, and whether it still is "
+            "cannot be seen from this machine; if it has ended, delete that file"
+        )
+    if not is_locked and _start_of(holder.pid) == holder.started:
+        raise _in_use(path, holder)
+
+
+def _in_use(path: Path, holder: Holder | None) -> UsageError:
+    return UsageError(
+        f"{path.parent}: in use by {holder or 'another process'}; wait until it has ended, or choose another folder"
+    )
+
+
+def _wait_for_record(handle: int) -> None:
+    """Who has just made the file locks it and writes at once: do not come in between."""
+    for _ in range(_WAITS):
+        if os.fstat(handle).st_size:
+            return
+        time.sleep(_WAIT_S)
+
+
+def _flock(handle: int) -> bool:
+    """Locks a file; False where its file system has no such locks. BlockingIOError: another holds it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        if error.errno not in _NO_FLOCK:
+            raise
+        return False
+    return True
+
+
+def _release(path: Path, handle: int) -> None:
+    """Removes the file before it is unlocked; one that is not ours any more stays."""
+    try:
+        if _is_at(path, handle):
+            path.unlink(missing_ok=True)
+        with suppress(OSError):  # a forked child has the file open too; where there are no locks this fails
+            fcntl.flock(handle, fcntl.LOCK_UN)
+    finally:
+        os.close(handle)
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    """Whether an open file is still what stands under its path."""
+    try:
+        return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+def _read(handle: int) -> Holder | None:
+    """What a lock file says; None where it is empty or none of ours."""
+    try:
+        known = json.loads(os.pread(handle, _MAX_RECORD, 0))
+        values = {field.name: known[field.name] for field in fields(Holder)}
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    texts = [value for name, value in values.items() if name != "pid"]
+    fits = type(values["pid"]) is int and all(isinstance(text, str) and text.isprintable() for text in texts)
+    return Holder(**values) if fits else None
+
+
+def _myself(what: str) -> Holder:
+    now = datetime.now().astimezone().isoformat(" ", "seconds")
+    pid = os.getpid()
+    return Holder(what, pid, platform.node(), now, _kernel(), _namespace(), _start_of(pid) or "")
+
+
+def _is_of_this_kernel(holder: Holder | None) -> bool:
+    return holder is not None and holder.kernel == _kernel()
+
+
+def _kernel() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return platform.node()
+
+
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _start_of(pid: int) -> str | None:
+    """When a process started, in ticks since the machine did; None where there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    return stat.rpartition(")")[2].split()[19]  # its name, in brackets, may hold anything
+
+
+def _is_on_local_disk(folder: Path) -> bool:
+    """Whether no other machine can write to a folder; False also where that cannot be told."""
+    device = folder.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    kinds = {end.split()[0] for start, _, end in (line.partition(" - ") for line in mounts) if number in start.split()}
+    return bool(kinds) and kinds <= _LOCAL
