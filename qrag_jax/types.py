@@ -163,6 +163,9 @@ class Generation:
         logprobs: natural logarithms of the probabilities of the new tokens, without temperature, one each; None where
             they were not asked for or the model does not tell them.
         from_journal: the call was paid for earlier, nothing was spent now.
+        answered_by: the model's name that a server put into its answer, which need not be the one that was asked for
+            to the letter; None where none was told.
+        answer_id: the id that a server gave its answer; None likewise. Not every server's are unique.
     """
 
     text: str
@@ -172,6 +175,8 @@ class Generation:
     error: str | None = None
     logprobs: tuple[float, ...] | None = None
     from_journal: bool = False
+    answered_by: str | None = None
+    answer_id: str | None = None
 
 
 # Told the place of a prompt and its answer as soon as that is finished, in the thread that called `generate`.

@@ -209,6 +209,44 @@ def reset(handler, request):
     handler.wfile = open("/dev/null", "wb")  # noqa: SIM115 -- the base class flushes and closes it
 
 
+def surplus(handler, request):
+    """A good answer and, in the same packet, a second one behind it, on a connection that is said to stay."""
+    answer = _whole(good_answer(request.place))
+    handler.wfile.write(answer + answer)
+    handler.close_connection = False
+
+
+def late_surplus(handler, request):
+    """A good answer, and a second one behind it as soon as the next request may be waiting for its own."""
+    answer = _whole(good_answer(request.place))
+    handler.wfile.write(answer)
+    handler.state.released.wait(0.1)
+    handler.wfile.write(answer)
+    handler.close_connection = False
+
+
+def _whole(answer, length=0):
+    """A response in one piece; its Content-Length is off by `length`."""
+    content = json.dumps(answer).encode()
+    head = f"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: {len(content) + length}\r\n\r\n"
+    return head.encode() + content
+
+
+def wrong_length(off):
+    """A good answer whose Content-Length is off by so many bytes, then the end of the connection."""
+
+    def misbehave(handler, request):
+        handler.wfile.write(_whole(good_answer(request.place), off))
+        handler.close_connection = True
+
+    return misbehave
+
+
+def odd_header(handler, request):
+    """A good answer with a header that is not ASCII."""
+    handler.send(200, good_answer(request.place), headers={"X-Server": "caf\xe9"})
+
+
 def stall(handler, request):
     """Nothing at all, until the test ends."""
     handler.state.released.wait()

@@ -81,6 +81,12 @@ FAULTS = (
     Fault("reset in mid-body", bad_server.reset, "broke off", attempts=None),
     Fault("stall", bad_server.stall, "deadline", is_slow=True),
     Fault("a byte now and then", bad_server.trickle, "deadline", is_slow=True),
+    Fault("surplus answer", bad_server.surplus, "answer"),
+    Fault("late surplus answer", bad_server.late_surplus, "answer"),
+    Fault("odd header", bad_server.odd_header, "answer"),
+    Fault("Content-Length too small", bad_server.wrong_length(-40), "no whole JSON"),
+    Fault("Content-Length too large", bad_server.wrong_length(40), "broke off", attempts=None),
+    Fault("deep JSON", bad_server.body(b"[" * 100_000), "no whole JSON"),
     Fault("HTML for JSON", bad_server.body(b"<html>Welcome</html>", "text/html"), "no whole JSON"),
     Fault("truncated JSON", bad_server.body(_TRUNCATED), "no whole JSON"),
     Fault("empty choices", altered(lambda answer: answer.update(choices=[])), "no choices"),
@@ -160,7 +166,7 @@ def run_cell(fault, position, concurrency, folder, *, max_retries=1, slow_deadli
             else:
                 with serve_badly(fault.misbehave, position, fault.times, port) as server:
                     generations = list(ask(finished=finished))
-                    answered = set(server.answered) | ({position} if fault.ends == "length" else set())
+                    answered = set(server.answered) | ({position} if fault.ends in ("answer", "length") else set())
         with serve_badly(port=port) as server:
             resumed = list(ask())
     starts = sent.get(position, [])

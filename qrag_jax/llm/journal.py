@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import re
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,6 +15,7 @@ from qrag_jax.llm.journal_file import Journal, Session
 from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator, UsageError
 
 _PAUSES = (0.02, 1.0)  # seconds between two looks for answers of other processes: the first, the longest
+_SERVER = re.compile(" at https?://")  # in the `model` of one that is asked over HTTP
 # (journal, key) of what the batches that this thread is in the middle of have in flight.
 _in_flight: ContextVar[frozenset[tuple[str, str]]] = ContextVar("_in_flight", default=frozenset())
 
@@ -23,6 +26,9 @@ class JournaledGenerator:
     Failed calls are not kept: they are made again when they are asked for again. Equal calls of a batch are made once,
     also where the answer is drawn: another draw is another `Sampling.seed`. Where another process has a call in flight,
     this one does the rest of its batch and then waits for that answer, as long as that process lives.
+
+    Answers of a server from before every call had a connection of its own are used, with one warning that says how many
+    the journal holds and how to drop them (`Journal.num_old_answers`).
 
     A batch that is broken off (Ctrl-C, an exception in `finished`) keeps every answer that was there, told or not.
 
@@ -44,6 +50,7 @@ class JournaledGenerator:
         if claim_size < 1:
             raise UsageError(f"claim_size {claim_size}: at least 1 call at a time")
         self._generator, self._journal, self._claim_size = generator, journal, claim_size
+        self._has_warned = False
 
     @property
     def model(self) -> str:
@@ -86,6 +93,7 @@ class JournaledGenerator:
                 tell(keys[place], generation)
 
             for known, claimed in _rounds(session, list(places), self._claim_size, self._held_above(keys)):
+                self._warn_of_old(session)
                 for key, generation in known.items():
                     tell(key, generation)
                 first = [places[key][0] for key in claimed]
@@ -96,6 +104,19 @@ class JournaledGenerator:
                     with self._holding(claimed):
                         ask_some(self._generator, prompts, first, sampling=sampling, tell=Hearing(hear, store))
         return [answers[place] for place in range(len(prompts))]
+
+    def _warn_of_old(self, session: Session) -> None:
+        if not session.num_old or self._has_warned or not _SERVER.search(self.model):
+            return
+        self._has_warned = True
+        warnings.warn(
+            f"{self._journal.path}: {self._journal.num_old_answers()} answers are from a version of qrag_jax that took "
+            "what a misbehaving server sent behind an answer for the answer to the next prompt. They are used. To drop "
+            'them, and have them asked and paid for again: python -c "from qrag_jax.llm.journal_file import Journal; '
+            f'Journal({str(self._journal.path)!r}).drop_old_answers()"',
+            UserWarning,
+            stacklevel=3,
+        )
 
     def _held_above(self, keys: Sequence[str]) -> frozenset[str]:
         """Those of the keys that a batch has claimed in whose `finished` we are."""

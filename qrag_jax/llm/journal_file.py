@@ -20,7 +20,11 @@ from qrag_jax.llm.owners import Owner, is_alive, remove_dead
 from qrag_jax.types import Generation, InputError, UsageError
 
 _APPLICATION_ID = 0x71726A6C  # "qrjl", tells our files from other databases
-_FORMAT = 1
+# 2 since every call has a connection of its own: an answer of a server from before may be that to another prompt.
+# Both have the same tables; each answer says its own version, as processes of both may have met at one file.
+_FORMAT = 2
+_FORMATS = (1, 2)
+_IS_OLD = """answer NOT LIKE '%"version": %'"""  # exact: in a JSON text no other quote is without a backslash
 _SCHEMA = f"""
 CREATE TABLE answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL, sha256 TEXT NOT NULL);
 CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL);
@@ -55,8 +59,9 @@ class Journal:
             marks = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
             if marks[0] != _APPLICATION_ID:
                 raise InputError(f"{self.path}: is damaged, or no journal of calls: give another path, or {_AGAIN}")
-            if marks[1] != _FORMAT:
-                raise InputError(f"{self.path}: has format {marks[1]}, this version of qrag_jax reads {_FORMAT}")
+            if marks[1] not in _FORMATS:
+                formats = " and ".join(map(str, _FORMATS))
+                raise InputError(f"{self.path}: has format {marks[1]}, this version of qrag_jax reads {formats}")
             connection.execute("SELECT 1 FROM answers, claims LIMIT 1").fetchone()
 
     def num_answers(self) -> int:
@@ -67,6 +72,27 @@ class Journal:
         """
         with self._connection() as connection, _named(self.path):
             return connection.execute("SELECT count(*) FROM answers").fetchone()[0]
+
+    def num_old_answers(self) -> int:
+        """Of those, the ones from before every call had a connection of its own.
+
+        Where a server had sent more than its answers, one of them may be the answer to another prompt. Those of models
+        in this process are right.
+
+        Raises:
+            InputError: as `num_answers`.
+        """
+        with self._connection() as connection, _named(self.path):
+            return connection.execute(f"SELECT count(*) FROM answers WHERE {_IS_OLD}").fetchone()[0]
+
+    def drop_old_answers(self) -> int:
+        """Removes the `num_old_answers`, so that they are asked and paid for again; gives their number.
+
+        Raises:
+            InputError: as `num_answers`, or it cannot be written.
+        """
+        with self._connection() as connection, _named(self.path):
+            return connection.execute(f"DELETE FROM answers WHERE {_IS_OLD}").rowcount
 
     @contextmanager
     def session(self) -> Iterator["Session"]:
@@ -104,10 +130,14 @@ class Journal:
 class Session:
     """What one batch does with a journal; made by `Journal.session`. Every method may raise `InputError`: the journal
     is damaged, or the disk is full.
+
+    Attributes:
+        num_old: answers that it has handed out so far and that `Journal.num_old_answers` counts.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, owner: Owner) -> None:
         self._path, self._connection, self._owner = path, connection, owner
+        self.num_old = 0
 
     def claim(self, keys: Sequence[str], most: int) -> tuple[dict[str, Generation], list[str]]:
         """Looks calls up, in order, and claims those that are neither finished nor in flight elsewhere.
@@ -142,6 +172,8 @@ class Session:
         with self._transaction():
             row = (key, answer, _row_sha256(key, answer))
             self._connection.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?)", row)
+            if self._connection.execute("PRAGMA user_version").fetchone()[0] != _FORMAT:
+                self._connection.execute(f"PRAGMA user_version = {_FORMAT}")  # older versions cannot read this row
             self._connection.execute("DELETE FROM claims WHERE key = ?", (key,))
 
     def release(self, key: str) -> None:
@@ -161,7 +193,9 @@ class Session:
             return None
         if row[1] != _row_sha256(key, str(row[0])):
             raise InputError(f"{self._path}: damaged (the sha256 of answer {key} differs): {_AGAIN}")
-        return _from_json(row[0])
+        generation, version = _from_json(row[0])
+        self.num_old += version < _FORMAT
+        return generation
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -216,7 +250,7 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _to_json(generation: Generation) -> str:
-    values = asdict(generation)
+    values = {**asdict(generation), "version": _FORMAT}
     del values["error"], values["from_journal"]
     try:
         return json.dumps(values, sort_keys=True, allow_nan=False)
@@ -224,10 +258,11 @@ def _to_json(generation: Generation) -> str:
         raise InputError(f"generator: an answer with a number that is not finite ({error}): mend it") from error
 
 
-def _from_json(answer: str) -> Generation:
+def _from_json(answer: str) -> tuple[Generation, int]:
+    """The answer, and the version of the format that it was written in."""
     values = json.loads(answer)  # its sha256 fits, so it is what `_to_json` wrote
-    logprobs = values["logprobs"]
-    return Generation(**{**values, "logprobs": None if logprobs is None else tuple(logprobs)}, from_journal=True)
+    version, logprobs = values.pop("version", 1), values.pop("logprobs")
+    return Generation(**values, logprobs=None if logprobs is None else tuple(logprobs), from_journal=True), version
 
 
 def _row_sha256(key: str, answer: str) -> str:

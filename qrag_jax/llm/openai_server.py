@@ -13,8 +13,8 @@ import openai
 
 from qrag_jax.llm.calls import NOT_ASKED, keep
 from qrag_jax.llm.own_loop import run_in_own_loop
-from qrag_jax.llm.server_answers import Outcome, failed, read_answer
-from qrag_jax.llm.server_errors import Asked, explain, explain_timeout
+from qrag_jax.llm.server_answers import Outcome, failed, num_repeated, read_answer
+from qrag_jax.llm.server_errors import Asked, explain, explain_other, explain_timeout
 from qrag_jax.llm.server_http import (
     attempts,
     check_base_url,
@@ -35,7 +35,7 @@ class OpenAIGenerator:
     Retries are the client's own and there are none on top: at most `max_retries` after the first attempt, for broken
     connections and for status 408, 409, 429 and 5xx, after 0.5 s, 1 s, 2 s ... (8 s at most, up to a quarter less) or
     what `Retry-After` says (up to 120 s; a longer one ends the call). The deadline is over all of that. An answer that
-    came whole is not asked for again, whatever is wrong with it.
+    came whole is not asked for again, whatever is wrong with it. Whatever one call meets is the error of that call.
 
     What makes every call fail stops the rest of the batch: 401, 404, a redirect, no connection after all attempts, the
     wrong model, an account without means. Calls in flight end by themselves; those that were not made say why.
@@ -44,11 +44,17 @@ class OpenAIGenerator:
     server repeat it. It goes to `base_url`, whoever that is: name the variable that holds that server's key. Without
     one "no-key" is sent. What is given here wins over the client's own variables (OPENAI_BASE_URL and the like).
 
+    Every attempt has a connection of its own, so that no answer can be taken for that to another prompt. Beyond that
+    the protocol binds answers to prompts by nothing: the model's name and the id that a server puts into its answer are
+    kept (`Generation.answered_by`, `answer_id`), and a warning tells of answers that a batch got twice
+    (`server_answers.num_repeated`). They are not refused: ids are constant at some servers and few at others.
+
     Token counts are the server's. One that tells none counts as 0, with a warning and in `num_uncounted`: a token or
     dollar budget does not hold there.
 
     Attributes:
         num_uncounted: answers so far without token counts.
+        num_repeated: answers so far that repeat the one to another prompt of their batch, id and all.
     """
 
     def __init__(
@@ -98,6 +104,7 @@ class OpenAIGenerator:
         self._max_answer_bytes = max_answer_bytes
         self._check_model = check_model
         self.num_uncounted = 0
+        self.num_repeated = 0
 
     def __repr__(self) -> str:
         return f"OpenAIGenerator({self._name!r}, {self._base_url!r}, key_name={self._key_name!r})"
@@ -140,15 +147,28 @@ class OpenAIGenerator:
 
         if prompts:
             run_in_own_loop(partial(self._ask_all, prompts, sampling, key), hear, keep_only)
-        if uncounted:
-            self.num_uncounted += len(uncounted)
-            warnings.warn(
-                f"{self._base_url} tells no token counts ({len(uncounted)} of {len(prompts)} answers): they count as "
-                "0, and a budget does not hold",
-                UserWarning,
-                stacklevel=2,
-            )
+        self._warn(len(uncounted), num_repeated(prompts, generations), len(prompts))
         return generations
+
+    def _warn(self, uncounted: int, repeated: int, prompts: int) -> None:
+        """What the caller of `generate` has to know of its answers."""
+        self.num_uncounted += uncounted
+        self.num_repeated += repeated
+        if uncounted:
+            warnings.warn(
+                f"{self._base_url} tells no token counts ({uncounted} of {prompts} answers): they count as 0, and a "
+                "budget does not hold",
+                UserWarning,
+                stacklevel=3,
+            )
+        if repeated:
+            warnings.warn(
+                f"{self._base_url} answered different prompts by the same answer with the same id ({repeated} of "
+                f"{prompts} answers): see that no cache or proxy hands out the answers of other prompts; a journal has "
+                "them already: ask again without it (--no_journal), or with another one",
+                UserWarning,
+                stacklevel=3,
+            )
 
     async def _ask_all(
         self,
@@ -187,7 +207,7 @@ class OpenAIGenerator:
     async def _ask(
         self, client: openai.AsyncOpenAI, messages: Sequence[Message], sampling: Sampling, has_key: bool
     ) -> Outcome:
-        """One call; what is wrong with it is in the outcome."""
+        """One call; what is wrong with it is in the outcome, whatever it is: the other calls go on."""
         if (reason := _invalid_text(messages)) is not None:
             return failed(reason)
         asked = Asked(self._name, self._base_url, self._key_name, has_key, self._deadline)
@@ -196,11 +216,13 @@ class OpenAIGenerator:
         try:
             async with asyncio.timeout(self._deadline):
                 answer = await client.chat.completions.with_raw_response.create(**self._request(messages, sampling))
+            return read_answer(answer.content, model=self._name, check_model=self._check_model)
         except TimeoutError:
             return explain_timeout(asked, notes)
         except openai.OpenAIError as error:
             return explain(error, asked, notes)
-        return read_answer(answer.content, model=self._name, check_model=self._check_model)
+        except Exception as error:  # noqa: BLE001 -- else it would cancel the calls in flight, which are paid for
+            return explain_other(error, asked, notes)
 
     def _request(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
         """The call's parameters."""
@@ -233,6 +255,7 @@ def _without_key(outcome: Outcome, key: str | None) -> Outcome:
     """A key that came in an escaped form, or by way of an exception, is taken out here."""
     if key is None:
         return outcome
-    generation = outcome.generation
-    error = None if generation.error is None else hide(generation.error, key)
-    return replace(outcome, generation=replace(generation, text=hide(generation.text, key), error=error))
+    told = ("text", "error", "answered_by", "answer_id")
+    texts = {name: getattr(outcome.generation, name) for name in told}
+    hidden = {name: hide(text, key) for name, text in texts.items() if text is not None}
+    return replace(outcome, generation=replace(outcome.generation, **hidden))

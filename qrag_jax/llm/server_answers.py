@@ -3,12 +3,12 @@
 import json
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from qrag_jax.llm.calls import FATAL
-from qrag_jax.types import Generation
+from qrag_jax.types import Generation, Message
 
 MAX_QUOTE = 300  # characters of a server's own words in an error
 _MOST_TOKENS = 2**53  # of one call; a larger count is none, and a price times it might be no number
@@ -76,16 +76,19 @@ def read_answer(body: bytes, *, model: str, check_model: bool) -> Outcome:
     if answer.get("error"):
         return failed(f"the server reports an error as its answer: {quote(said(answer))!r}", tokens=tokens)
     if check_model and not is_model(answer.get("model"), model):
+        answered = quote(shown(answer.get("model")))
         return failed(
-            f"asked for model {model!r}, answered by {quote(str(answer.get('model')))!r}: name the model as the server "
-            "does, or switch the check off (check_model=False, --any_model)",
+            f"asked for model {model!r}, answered by {answered!r}: name the model as the server does, or "
+            "switch the check off (check_model=False, --any_model)",
             is_fatal=True,
             tokens=tokens,
         )
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         return failed("the server's answer holds no choices: see the server's log", tokens=tokens)
-    return _read_choice(choices[0], tokens, counts is not None)
+    outcome = _read_choice(choices[0], tokens, counts is not None)
+    names = {"answered_by": _name(answer.get("model")), "answer_id": _name(answer.get("id"))}
+    return replace(outcome, generation=replace(outcome.generation, **names))
 
 
 def _read_choice(choice: Mapping[str, Any], tokens: tuple[int, int], is_counted: bool) -> Outcome:
@@ -97,17 +100,17 @@ def _read_choice(choice: Mapping[str, Any], tokens: tuple[int, int], is_counted:
             "the server's content filter held the answer back: alter the prompt, or its filter", tokens=tokens
         )
     if isinstance(message, dict) and message.get("refusal"):
-        return failed(f"the model refuses to answer: {quote(str(message['refusal']))!r}", tokens=tokens)
+        return failed(f"the model refuses to answer: {quote(shown(message['refusal']))!r}", tokens=tokens)
     end = _ENDS.get(reason) if isinstance(reason, str) else None
     if end is None:
-        return failed(f"the answer did not end as a text does: finish_reason {quote(str(reason))!r}", tokens=tokens)
+        return failed(f"the answer did not end as a text does: finish_reason {quote(shown(reason))!r}", tokens=tokens)
     if not isinstance(content, str) or (end == "length" and not content):
         return failed(
             f"the answer holds no text (finish_reason {reason!r}): a model that thinks first needs a larger max_tokens",
             tokens=tokens,
         )
-    text = content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return Outcome(Generation(text, end, *tokens, logprobs=_logprobs(choice.get("logprobs"))), is_counted=is_counted)
+    logprobs = _logprobs(choice.get("logprobs"))
+    return Outcome(Generation(_without_surrogates(content), end, *tokens, logprobs=logprobs), is_counted=is_counted)
 
 
 def is_model(answered: object, asked: str) -> bool:
@@ -126,11 +129,39 @@ def is_model(answered: object, asked: str) -> bool:
 
 def said(body: object) -> str:
     """The message in what a server sent with an error, in whichever of the usual places; else all of it."""
-    if isinstance(body, dict):
-        for name in ("message", "detail", "error"):
-            if body.get(name):
-                return said(body[name])
-    return body if isinstance(body, str) else json.dumps(body)
+    while isinstance(body, dict):  # no recursion: a hostile server's may be deeper than that may go
+        inner = next((body[name] for name in ("message", "detail", "error") if body.get(name)), None)
+        if inner is None:
+            break
+        body = inner
+    return body if isinstance(body, str) else shown(body, json.dumps)
+
+
+def shown(value: object, write: Callable[[object], str] = str) -> str:
+    """A value out of a JSON text, as `write` gives it; one that is nested too deeply for that is only called so."""
+    try:
+        return write(value)
+    except RecursionError:
+        return "(nested too deeply)"
+
+
+def num_repeated(prompts: Sequence[Sequence[Message]], answers: Sequence[Generation]) -> int:
+    """Answers of a batch that are, with their id, the answer to another prompt of it too.
+
+    An id alone says little: some servers give one id to all answers (such a batch counts as 0), Ollama draws from 999.
+
+    Args:
+        prompts: of the batch.
+        answers: to them, in order.
+    """
+    given: dict[tuple[str | None, str, int, int], set[tuple[Message, ...]]] = {}
+    for prompt, answer in zip(prompts, answers, strict=True):
+        if answer.error is None and answer.answer_id:
+            told = (answer.answer_id, answer.text, answer.prompt_tokens, answer.completion_tokens)
+            given.setdefault(told, set()).add(tuple(prompt))
+    if len({answer_id for answer_id, *_ in given}) < 2:
+        return 0
+    return sum(len(asked) - 1 for asked in given.values())
 
 
 def quote(text: str | bytes) -> str:
@@ -139,6 +170,15 @@ def quote(text: str | bytes) -> str:
         text = text[: 4 * MAX_QUOTE].decode("utf-8", "replace")
     text = " ".join(text.split())
     return text if len(text) <= MAX_QUOTE else text[:MAX_QUOTE] + "..."
+
+
+def _name(told: object) -> str | None:
+    """A name that a server tells, shortened; None where it tells none."""
+    return quote(_without_surrogates(told)) if isinstance(told, str) and told else None
+
+
+def _without_surrogates(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _counts(usage: object) -> tuple[int, int] | None:

@@ -1,11 +1,13 @@
 """Why a call to a server failed, and what to do about it, in one line that holds no key."""
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import openai
 
-from qrag_jax.llm.server_answers import Outcome, failed, quote, said
+from qrag_jax.llm.server_answers import Outcome, failed, quote, said, shown
 from qrag_jax.llm.server_http import AnswerTooLarge
 
 # How the transport calls a host that was not reached. The client hands its exceptions on as the cause; which library
@@ -60,6 +62,22 @@ def explain(error: openai.OpenAIError, asked: Asked, attempts: Sequence[str]) ->
     )
 
 
+def explain_other(error: Exception, asked: Asked, attempts: Sequence[str]) -> Outcome:
+    """Something that nobody foresaw came out of a call, or out of what reads its answer.
+
+    Args:
+        error: whatever it is.
+        asked: who was asked.
+        attempts: what became of each.
+    """
+    places = traceback.extract_tb(error.__traceback__)
+    place = f" at {Path(places[-1].filename).name}:{places[-1].lineno}" if places else ""
+    return failed(
+        f"the call to {asked.base_url} failed as no call should ({_times(attempts)}; {type(error).__name__}{place}: "
+        f"{quote(str(error))}): see what the server sent; the other calls went on"
+    )
+
+
 def _explain_status(error: openai.APIStatusError, asked: Asked, attempts: Sequence[str]) -> Outcome:
     status = error.status_code
     words = quote(said(error.body)) if error.body else "no reason told"
@@ -79,7 +97,7 @@ def _explain_status(error: openai.APIStatusError, asked: Asked, attempts: Sequen
         return failed(f"HTTP {status}: the server sends callers to {place!r}: give that as base_url", is_fatal=True)
     if status == 429:
         return _explain_limit(error, start)
-    if status in (400, 413, 422) and any(word in f"{error.body}".lower() for word in _WINDOW):
+    if status in (400, 413, 422) and any(word in shown(error.body).lower() for word in _WINDOW):
         return failed(f"the prompt is longer than the model's window: {start}: hand over fewer tokens, none were cut")
     if status == 403:
         return failed(f"{start}: this key may not do that")

@@ -4,7 +4,7 @@ import ipaddress
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 # Of the library that the client sends through, which is its own affair: it is found by the class that it is made of.
 _LIBRARY = openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0]
 _INVALID_URL: type[Exception] = sys.modules[_LIBRARY].InvalidURL
+_LIMITS: Callable[..., Any] = sys.modules[_LIBRARY].Limits
 
 # What became of the attempts of the call that this task makes; the client alone decides how many there are.
 attempts: ContextVar[list[str]] = ContextVar("attempts")
@@ -38,12 +39,18 @@ class AnswerTooLarge(openai.OpenAIError):
 class BoundedClient(openai.DefaultAsyncHttpxClient):
     """Reads at most so many bytes of an answer, counted after decompression, and notes every attempt in `attempts`.
 
+    Every attempt has a connection of its own, closed behind its answer: HTTP/1.1 carries nothing that says to which
+    request an answer belongs but their order on a connection, so whatever a server sends behind an answer, at once or
+    later, would be taken as the answer to the next request.
+
     The whole answer is read here, inside of the client's loop of retries: a connection that breaks in the middle of an
     answer counts as an attempt and is retried like any other. The key is taken out before anybody sees the answer.
     """
 
     def __init__(self, max_bytes: int, key: str, **settings: Any) -> None:
-        super().__init__(**settings)
+        # Twice, as this must not hang on how a pool is written: the pool keeps no connection, and HTTP forbids to send
+        # a second request behind "Connection: close". No HTTP/2 either, which has one connection for all.
+        super().__init__(**settings, http2=False, limits=_LIMITS(max_connections=None, max_keepalive_connections=0))
         self._max_bytes = max_bytes
         self._key = key
 
@@ -51,6 +58,7 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
         """As the base class, with the answer read."""
         notes = attempts.get([])
         notes.append("nothing came")
+        request.headers["Connection"] = "close"
         response = await super().send(request, **{**options, "stream": True})
         wait = response.headers.get("retry-after")
         heard = f"HTTP {response.status_code}" + (f" with Retry-After: {wait[:40]}" if wait else "")
@@ -64,8 +72,9 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
         finally:
             await response.aclose()
         notes[-1] = heard
-        packing = ("content-encoding", "content-length", "transfer-encoding")
-        headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in packing]
+        packing = (b"content-encoding", b"content-length", b"transfer-encoding")
+        # As bytes: a value need not be ASCII, and would not be encoded again.
+        headers = [(name, value) for name, value in response.headers.raw if name.lower() not in packing]
         content = hide(bytes(body), self._key)
         return type(response)(response.status_code, headers=headers, content=content, request=request)
 

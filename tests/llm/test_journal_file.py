@@ -1,5 +1,6 @@
 """The journal's file: private, shared, and never silently emptied or believed when it is damaged."""
 
+import hashlib
 import json
 import os
 import random
@@ -121,8 +122,8 @@ def test_other_databases_and_formats_are_refused(tmp_path, path):
     change(tmp_path / "other.sqlite", "CREATE TABLE answers (key, answer, sha256)")
     with pytest.raises(InputError, match="other.sqlite: is damaged, or no journal of calls"):
         Journal(tmp_path / "other.sqlite")
-    change(path, "PRAGMA user_version = 2")
-    with pytest.raises(InputError, match="has format 2, this version of qrag_jax reads 1"):
+    change(path, "PRAGMA user_version = 3")
+    with pytest.raises(InputError, match="has format 3, this version of qrag_jax reads 1 and 2"):
         Journal(path)
     change(path, "PRAGMA user_version = 1", "DROP TABLE claims")
     with pytest.raises(InputError, match="damaged .no such table: claims.: move it away"):
@@ -223,3 +224,66 @@ def test_an_answer_that_was_reported_survives_a_power_cut(tmp_path):
     with journal.session() as session:
         assert session._connection.execute("PRAGMA synchronous").fetchone() == (2,)
         assert session._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+# --- answers from before every call had a connection of its own
+
+
+class Server:
+    """A scripted model that is named as one behind HTTP is."""
+
+    model = "tiny at http://127.0.0.1:1/v1"
+
+    def __init__(self):
+        self.scripted = model()
+
+    def generate(self, prompts, *, sampling, finished=None):
+        return self.scripted.generate(prompts, sampling=sampling, finished=finished)
+
+
+def make_old(path, most):
+    """Rewrites the file as format 1, with so many answers in it."""
+    change(path, f"DELETE FROM answers WHERE rowid > {most}", "PRAGMA user_version = 1")
+    for key, answer in rows(path, "SELECT key, answer FROM answers"):
+        values = json.loads(answer)
+        for name in ("version", "answered_by", "answer_id"):
+            del values[name]
+        old = json.dumps(values, sort_keys=True)
+        sha256 = hashlib.sha256(f"{key}\n{old}".encode()).hexdigest()
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("UPDATE answers SET answer = ?, sha256 = ? WHERE key = ?", (old, sha256, key))
+            connection.commit()
+
+
+def test_answers_from_before_are_used_told_apart_and_warned_of_once(tmp_path, recwarn):
+    path = tmp_path / "journal.sqlite"
+    generate(path, generator=Server())
+    make_old(path, 10)
+    server, prompts = Server(), [[Message("user", text)] for text in TEXTS]
+    generator = JournaledGenerator(server, Journal(path))
+    for _ in range(2):
+        answers = generator.generate(prompts, sampling=Sampling())
+        assert [answer.text for answer in answers] == [text.upper() for text in TEXTS]
+    assert len(server.scripted.asked) == 30
+    assert [str(one.message).partition(" answers")[0] for one in recwarn] == [f"{path}: 10"]
+    assert "They are used. To drop them" in str(recwarn[0].message)
+    assert rows(path, "PRAGMA user_version") == [(2,)]  # an older version cannot read the new rows
+    assert (Journal(path).num_old_answers(), Journal(path).num_answers()) == (10, 40)
+
+
+def test_answers_from_before_can_be_dropped(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    generate(path, ['"version": 1, "a text that looks so"'] * 2 + TEXTS, Server())
+    make_old(path, 5)
+    generate(path, ['{"version": 2}'])
+    assert Journal(path).drop_old_answers() == 5
+    assert (Journal(path).num_old_answers(), Journal(path).num_answers()) == (0, 1)
+    server = Server()
+    generate(path, generator=server)
+    assert len(server.scripted.asked) == 40
+
+
+def test_a_model_in_process_is_not_warned_of(path, recwarn):
+    make_old(path, 40)
+    assert all(answer.from_journal for answer in generate(path))
+    assert not recwarn and Journal(path).num_old_answers() == 40

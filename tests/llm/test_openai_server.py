@@ -12,6 +12,7 @@ import pytest
 from bad_server import MODEL, free_port, good_answer, numbered_prompts, serve_badly
 
 from qrag_jax.llm.openai_server import OpenAIGenerator
+from qrag_jax.llm.server_answers import read_answer
 from qrag_jax.types import Message, Sampling, TextGenerator, UsageError
 
 KEY_NAME = "TEST_SERVER_KEY"
@@ -362,3 +363,69 @@ def test_what_is_no_name_of_a_variable_is_refused_and_not_repeated(key_name):
     with pytest.raises(UsageError, match="key_name: no name of an environment variable") as caught:
         OpenAIGenerator(MODEL, "http://127.0.0.1:1/v1", key_name=key_name)
     assert not key_name or key_name not in str(caught.value)
+
+
+# One call and the others
+
+
+def test_every_request_has_a_connection_of_its_own():
+    """Also where the server keeps its own open."""
+    ports = []
+
+    def misbehave(handler, request):
+        ports.append(handler.client_address[1])
+        handler.send(200, good_answer(request.place), headers={"Connection": "keep-alive"})
+        handler.close_connection = False
+
+    with serve_badly(misbehave) as server:
+        assert [answer.text for answer in _ask(server, 6, concurrency=2)] == [f"Answer {place}." for place in range(6)]
+    assert len(set(ports)) == 6
+    assert {request.headers["connection"] for request in server.requests} == {"close"}
+
+
+def test_an_attempt_after_a_failed_one_has_a_new_connection():
+    """What came behind the failed one is not the answer to the next."""
+
+    def misbehave(handler, request):
+        stale = json.dumps(good_answer(7)).encode()
+        handler.send(500, {"error": "busy"}, headers={"Retry-After": "0.1"})
+        handler.send(200, body=stale)
+        handler.close_connection = False
+
+    with serve_badly(misbehave, times=1) as server:
+        assert _ask(server)[0].text == "Answer 0."
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_whatever_one_call_meets_is_its_own_error(monkeypatch, concurrency):
+    def read(body, **settings):
+        if b"Answer 2." in body:
+            raise LookupError("nobody foresaw this")
+        return read_answer(body, **settings)
+
+    monkeypatch.setattr("qrag_jax.llm.openai_server.read_answer", read)
+    with serve_badly() as server:
+        answers = _ask(server, 6, concurrency=concurrency)
+    assert [place for place, answer in enumerate(answers) if answer.error is not None] == [2]
+    assert "failed as no call should (1 attempt; LookupError at test_openai_server.py:" in answers[2].error
+    assert "nobody foresaw this" in answers[2].error
+    assert answers[5].text == "Answer 5."
+
+
+def test_what_a_server_says_of_itself_is_kept_without_the_key(monkeypatch):
+    monkeypatch.setenv(KEY_NAME, CANARY)
+    with serve_badly() as server:
+        server.alter = lambda answer: answer.update(model=f"x/{MODEL}", id=f"id-{CANARY}\ud800")
+        answer = _ask(server)[0]
+    assert (answer.answered_by, answer.answer_id) == (f"x/{MODEL}", "id-***\ufffd")
+
+
+def test_answers_that_came_twice_are_warned_of():
+    def misbehave(handler, request):
+        handler.send(200, good_answer(request.place % 2))
+
+    with serve_badly(misbehave) as server:
+        generator = _generator(server)
+        with pytest.warns(UserWarning, match=r"different prompts by the same answer with the same id \(3 of 5 answers"):
+            generator.generate(numbered_prompts(5), sampling=GREEDY)
+    assert generator.num_repeated == 3

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from bad_server import MODEL, good_answer
+from bad_server import MODEL, good_answer, numbered_prompts
 
 from qrag_jax.llm.calls import FATAL
-from qrag_jax.llm.server_answers import MAX_QUOTE, failed, is_model, quote, read_answer, said
+from qrag_jax.llm.server_answers import MAX_QUOTE, failed, is_model, num_repeated, quote, read_answer, said
 from qrag_jax.types import Generation
 
 
@@ -22,7 +22,9 @@ def _with_choice(**values):
 
 def test_a_good_answer():
     outcome = _read(good_answer(2))
-    assert outcome.generation == Generation("Answer 2.", "stop", 12, 3, logprobs=(-0.5, -0.25))
+    assert outcome.generation == Generation(
+        "Answer 2.", "stop", 12, 3, logprobs=(-0.5, -0.25), answered_by="tiny-model", answer_id="chatcmpl-2"
+    )
     assert outcome.is_counted
     assert not outcome.is_fatal
 
@@ -186,3 +188,37 @@ def test_the_latest_of_a_model_is_answered_by_one_with_a_date(answered, asked, s
 def test_what_is_fatal_says_so_where_wrappers_see_it():
     assert failed("gone", is_fatal=True).generation.error == f"gone {FATAL}"
     assert failed("busy").generation.error == "busy"
+
+
+@pytest.mark.parametrize("wrap", [lambda value: {"message": value}, lambda value: [value]])
+def test_words_at_any_depth_are_found_or_called_too_deep(wrap):
+    """Python 3.12 and later read deeper JSON than a function may call itself."""
+    value = "no"
+    for _ in range(5_000):
+        value = wrap(value)
+    assert said(value) == ("no" if isinstance(value, dict) else "(nested too deeply)")
+
+
+def _repeats(*answers):
+    generations = [Generation(text, "stop", 5, 3, answer_id=answer_id) for answer_id, text in answers]
+    return num_repeated(numbered_prompts(len(answers)), generations)
+
+
+@pytest.mark.parametrize(
+    ("answers", "repeated"),
+    [
+        ([("a", "yes"), ("b", "yes"), ("a", "yes"), ("a", "yes")], 2),
+        ([("a", "yes"), ("b", "yes"), ("c", "yes")], 0),
+        ([("a", "yes"), ("a", "yes")], 0),  # a server with one id for all
+        ([("a", "yes"), ("a", "no"), ("b", "no")], 0),  # one that draws from few
+        ([(None, "yes"), (None, "yes"), ("b", "no")], 0),
+    ],
+)
+def test_answers_that_a_batch_got_twice(answers, repeated):
+    assert _repeats(*answers) == repeated
+
+
+def test_equal_prompts_may_have_equal_answers():
+    answers = [Generation("yes", "stop", answer_id=answer_id) for answer_id in ("a", "a", "b")]
+    first, other = numbered_prompts(2)
+    assert num_repeated([first, first, other], answers) == 0
