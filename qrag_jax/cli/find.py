@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint
+from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli import say, shown, write_json
 from qrag_jax.cli.progress import WithBar
 from qrag_jax.data.files import read_files
 from qrag_jax.eval.calibration import stored_threshold
 from qrag_jax.retrieval.context import line_of
 from qrag_jax.retrieval.corpus import Corpus, build_corpus, embed_corpus
-from qrag_jax.retrieval.methods import sentences_of
 from qrag_jax.retrieval.retriever import Retriever, load_retriever
 from qrag_jax.retrieval.search import check_questions, index_corpus, num_tokens_asked, search
 from qrag_jax.types import Cost, InputError, Step, Trajectory, UsageError
@@ -94,7 +94,7 @@ def print_answer(
     spent = dict(seconds or {})
     encoder, count = WithBar(retriever.chunk_encoder), retriever.encoder.tokenizer.count
     with _timed("read", spent):
-        corpus = build_corpus(read_files(paths), lambda document: sentences_of(document, count))
+        corpus = build_corpus(read_files(paths), lambda document: unit_chunks(document, count))
     num_steps = num_steps or retriever.env.num_steps
     if len(corpus) < num_steps:
         raise InputError(

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker
-from qrag_jax.chunking.groups import make_chunk
-from qrag_jax.data.files import sentence_chunks
+from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.models.sources import find_folder
 from qrag_jax.models.tokenizer import TextTokenizer
 from qrag_jax.retrieval.corpus import ChunkDocument, Corpus, build_corpus
 from qrag_jax.retrieval.hybrid import Ranked, Retrieve, RetrieverName, make_single_step
-from qrag_jax.types import Chunk, CountTokens, Document, Embed, Encoder, InputError
+from qrag_jax.types import CountTokens, Document, Embed, Encoder, InputError
 
 if TYPE_CHECKING:
     from qrag_jax.retrieval.retriever import Retriever
@@ -136,7 +135,7 @@ def multi_step_method(
         return counts.num_tokens + asked[0], counts.num_texts_cut
 
     return Method(
-        chunk=lambda document: sentences_of(document, count),
+        chunk=lambda document: unit_chunks(document, count),
         retrieve=retrieve,
         count=count,
         spent=spent,
@@ -145,12 +144,3 @@ def multi_step_method(
         encoder=encoder,
         is_sentences=True,
     )
-
-
-def sentences_of(document: Document, count: CountTokens) -> list[Chunk]:
-    """The sentences, headings, list items and lines of code of a document as chunks, one each.
-
-    Raises:
-        InputError: the document has none.
-    """
-    return [make_chunk(document, ((part.start, part.end),), 1, count) for part in sentence_chunks([document])]

@@ -7,6 +7,7 @@ import pytest
 from bad_server import MODEL, serve_badly, status
 from tiny_encoders import random_encoder
 
+from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.ask import make_answer_budget
 from qrag_jax.cli.ask_flags import RETRIEVERS
 from qrag_jax.cli.ask_output import format_cost
@@ -19,7 +20,7 @@ from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.models.sources import PACKAGE_MODULE
 from qrag_jax.models.weights import save_encoder
 from qrag_jax.retrieval.hybrid import make_single_step
-from qrag_jax.retrieval.methods import Method, sentences_of
+from qrag_jax.retrieval.methods import Method
 from qrag_jax.types import Cost, InputError, UsageError
 
 DIARY = "Mary went to the kitchen. Mary picked up\nthe milk there.\n\nIt rained all day long.\n"
@@ -271,7 +272,7 @@ def test_the_chunks_of_a_run_are_those_of_find(files, run):
     documents = read_files(files)
     corpus = method.build(documents)
     assert method.is_sentences and corpus.vectors is not None
-    assert list(corpus.nodes) == [chunk for one in documents for chunk in sentences_of(one, method.count)]
+    assert list(corpus.nodes) == [chunk for one in documents for chunk in unit_chunks(one, method.count)]
 
 
 def test_a_short_text_gives_a_run_fewer_picks(ask, run, tmp_path):

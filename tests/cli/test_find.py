@@ -5,13 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.find import format_steps, print_answer, to_json
 from qrag_jax.cli.main import main
 from qrag_jax.data.files import read_files
 from qrag_jax.retrieval.chunk_encoder import one_line
 from qrag_jax.retrieval.corpus import build_corpus
 from qrag_jax.retrieval.env import EnvConfig
-from qrag_jax.retrieval.methods import sentences_of
 from qrag_jax.retrieval.search import retrieve
 from qrag_jax.types import Cost, Step, Trajectory
 
@@ -37,7 +37,7 @@ def files(tmp_path, monkeypatch):
 
 def read(paths):
     """The corpus of files."""
-    return build_corpus(read_files(paths), lambda document: sentences_of(document, len))
+    return build_corpus(read_files(paths), lambda document: unit_chunks(document, len))
 
 
 @pytest.fixture
@@ -205,3 +205,19 @@ def test_json_names_the_file_as_it_is_called(run, tmp_path, monkeypatch, capsys)
     (tmp_path / name).write_text(DIARY)
     assert main(["find", run.folder, name, QUESTION, "--json"]) == 0
     assert {step["file"] for step in json.loads(capsys.readouterr().out)["steps"]} == {name}
+
+
+def test_json_of_a_markdown_file(run, tmp_path, monkeypatch, capsys):
+    """Fields as they always were; a fence is one chunk, and a place counts the lines of the file."""
+    monkeypatch.chdir(tmp_path)
+    text = "# Notes\r\n\r\n> It rained\r\n> all day.\r\n\r\n```\r\nx = 1\r\ny = 2\r\n```\r\n"
+    (tmp_path / "a.md").write_bytes(text.encode())
+    assert main(["find", run.folder, "a.md", QUESTION, "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert {tuple(step) for step in steps} == {
+        ("step", "file", "line", "start", "end", "text", "q_value", "position"),
+    }
+    found = sorted((step["line"], step["text"], text[step["start"] : step["end"]]) for step in steps)
+    assert found == [
+        (line, piece, piece) for line, piece in ((1, "Notes"), (3, "It rained\r\n> all day."), (7, "x = 1\r\ny = 2"))
+    ]
