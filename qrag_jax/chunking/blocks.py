@@ -37,7 +37,7 @@ _KINDS: dict[str, BlockKind] = {
     "hr": "rule",
 }
 _LINE_END = re.compile(r"\r\n?|\n")
-_BYTE_ORDER_MARK = "\ufeff"
+BYTE_ORDER_MARK = "\ufeff"
 _FENCES = {"---": ("---", "..."), "+++": ("+++",)}  # YAML and TOML front matter: first line -> last line
 _FIRST_KEY = re.compile(r"[^\s:=\-][^:=]*(?::(?:\s|$)|=)|\[")
 # Lists and quotes in each other: deeper ones are read line by line. The parser's own limit drops the rest of the text.
@@ -67,8 +67,8 @@ class Block:
 
 def find_blocks(text: str) -> list[Block]:
     """The blocks of a Markdown text, in order; every character that is not white space is in exactly one of them."""
-    starts = [0, *(match.end() for match in _LINE_END.finditer(text)), len(text)]
-    front = _end_of_front_matter(text, starts)
+    starts = line_starts(text)
+    front = end_of_front_matter(text, starts)
     blocks = _block(text, starts, "front_matter", 0, front, [])
     done = front
     for tokens in _top_level(_parse(text, starts[front])):
@@ -118,28 +118,41 @@ def make_block_splitter(split: SplitSentences) -> SplitSentences:
     return split_blocks
 
 
+def line_starts(text: str) -> list[int]:
+    """Where the lines of a text begin, and last its end: lines as Markdown and editors count them."""
+    return [0, *(match.end() for match in _LINE_END.finditer(text)), len(text)]
+
+
 @cache
-def _parser() -> MarkdownIt:
-    """CommonMark with tables, blocks only: what is inside a paragraph does not matter here, and costs most."""
-    parser = MarkdownIt("commonmark", {"maxNesting": 10 * _MAX_NESTING}).enable("table")
+def block_parser(*without: str) -> MarkdownIt:
+    """CommonMark with tables, blocks only: what is inside a paragraph does not matter here, and costs most.
+
+    Args:
+        without: rules of `markdown-it-py` that are left out, by name; what they would find is paragraphs then.
+    """
+    parser = MarkdownIt("commonmark", {"maxNesting": 10 * _MAX_NESTING}).enable("table").disable(list(without))
     parser.core.ruler.enableOnly(["normalize", "block"])
-    parser.block.ruler.before("table", "too_deep", _skip_line_too_deep)
+    parser.block.ruler.before("table", "too_deep", _read_line_too_deep)
     return parser
 
 
-def _skip_line_too_deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """A block rule: below the nesting that we follow, a line is a line."""
+def _read_line_too_deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """A block rule: below the nesting that we follow, a line is a paragraph."""
     if silent or state.level < _MAX_NESTING:
         return False
     state.line = start + 1
+    for kind, nesting in (("paragraph_open", 1), ("inline", 0), ("paragraph_close", -1)):
+        token = state.push(kind, "p", nesting)
+        token.map = [start, start + 1]
+        token.content = state.getLines(start, start + 1, state.blkIndent, False).strip()
     return True
 
 
 def _parse(text: str, start: int) -> list[Token]:
     source = text[start:]
-    if source.startswith(_BYTE_ORDER_MARK):
+    if source.startswith(BYTE_ORDER_MARK):
         source = " " + source[1:]  # else "# Title" behind it would be no heading
-    return _parser().parse(source)
+    return block_parser().parse(source)
 
 
 def _top_level(tokens: Sequence[Token]) -> Iterator[list[Token]]:
@@ -189,15 +202,15 @@ def _inner_lines(tokens: Sequence[Token]) -> list[int]:
 def _title(text: str, start: int, end: int) -> Span:
     """The words of a heading `## words ##`, whose closing marks count as such only after a space."""
     line = text[start:end].rstrip("\r\n \t")
-    words = line.lstrip(_BYTE_ORDER_MARK + " \t").lstrip("#")
+    words = line.lstrip(BYTE_ORDER_MARK + " \t").lstrip("#")
     open_end = words.rstrip("#")
     words = open_end if open_end.endswith((" ", "\t")) else words
-    first = start + len(line) - len(line.lstrip(_BYTE_ORDER_MARK + " \t").lstrip("#"))
+    first = start + len(line) - len(line.lstrip(BYTE_ORDER_MARK + " \t").lstrip("#"))
     return _words(text, first, first + len(words))
 
 
 def _underlined_title(text: str, start: int, end: int) -> Span:
-    return _words(text, start + text.startswith(_BYTE_ORDER_MARK, start), end)
+    return _words(text, start + text.startswith(BYTE_ORDER_MARK, start), end)
 
 
 def _words(text: str, start: int, end: int) -> Span:
@@ -205,13 +218,13 @@ def _words(text: str, start: int, end: int) -> Span:
     return span
 
 
-def _end_of_front_matter(text: str, starts: Sequence[int]) -> int:
+def end_of_front_matter(text: str, starts: Sequence[int]) -> int:
     """Number of lines of YAML or TOML at the beginning, 0 if there is none.
 
     Two rules with text between them look like it; so the first line inside, comments aside, has to begin with a key.
     """
     lines = (text[start:end].rstrip() for start, end in zip(starts, starts[1:], strict=False))
-    ends = _FENCES.get(next(lines).removeprefix(_BYTE_ORDER_MARK))
+    ends = _FENCES.get(next(lines).removeprefix(BYTE_ORDER_MARK))
     if not ends:
         return 0
     has_key = False

@@ -5,17 +5,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar, get_args
 
-from qrag_jax.chunking.blocks import make_block_splitter
+from qrag_jax.chunking.blocks import find_blocks, make_block_splitter
 from qrag_jax.chunking.breakpoints import BreakpointConfig, make_breakpoint
 from qrag_jax.chunking.budget import check_budget, fit_groups, merge_small
 from qrag_jax.chunking.clusters import DbscanConfig, LinkageConfig, make_dbscan, make_linkage
 from qrag_jax.chunking.fixed import FixedConfig, make_fixed
-from qrag_jax.chunking.groups import Group, SentenceText, SplitSentences, Strategy, check_sentences, make_chunk
-from qrag_jax.chunking.headings import HeadingsConfig, make_headings
+from qrag_jax.chunking.groups import (
+    DEFAULT_NUM_TOKENS,
+    Group,
+    SentenceText,
+    SplitSentences,
+    Strategy,
+    check_sentences,
+    make_chunk,
+)
+from qrag_jax.chunking.headings import HeadingsConfig, heading_tree, make_headings
 from qrag_jax.chunking.late import LateConfig, make_late
 from qrag_jax.chunking.recursive import RecursiveConfig, make_recursive
 from qrag_jax.chunking.sentences import split_sentences
 from qrag_jax.chunking.spans import readable
+from qrag_jax.chunking.tree import ChunkTree
+from qrag_jax.chunking.tree_build import refine_leaves
 from qrag_jax.types import Chunk, CountTokens, Document, Embed, InputError, UsageError
 
 StrategyName = Literal["fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document"]
@@ -95,6 +105,43 @@ def make_chunker(
         return sorted(chunks, key=lambda chunk: (chunk.spans[0][0], chunk.level, chunk.spans))
 
     return chunk
+
+
+def make_tree_builder(
+    config: ChunkConfig, count: CountTokens, split: SplitSentences = split_sentences
+) -> Callable[[Document], ChunkTree]:
+    """A function from a document to its tree: sections, their paragraphs, lists, tables and fences, parts of those.
+
+    Parts are what is over `max_tokens`, or 256 tokens without one, cut as strategy `headings` cuts.
+
+    Args:
+        config: `max_tokens` and `headings` count.
+        count: as of `make_chunker`.
+        split: text -> sentences.
+
+    Raises:
+        UsageError: a value of the config is out of range, or there is a minimum.
+    """
+    check_budget(config.max_tokens, config.min_tokens)
+    if config.min_tokens is not None:
+        raise UsageError(f"min_tokens {config.min_tokens}: a tree keeps its paragraphs as they are; leave it out")
+    known: dict[str, int] = {}
+    size, cut = _size_of(_checked(count), known), make_block_splitter(split)
+
+    def build(document: Document) -> ChunkTree:
+        """Makes the tree of one document.
+
+        Raises:
+            InputError: as of the chunks of `make_chunker`.
+        """
+        text = SentenceText(document.text, tuple((block.start, block.end) for block in find_blocks(document.text)))
+        try:
+            tree = heading_tree(text, document.id, config.headings, paragraphs=True)
+            return refine_leaves(tree, text, config.max_tokens or DEFAULT_NUM_TOKENS, size, cut)
+        finally:
+            known.clear()
+
+    return build
 
 
 def make_strategy(

@@ -105,13 +105,16 @@ def make_headings(config: HeadingsConfig) -> Strategy:
     return strategy
 
 
-def heading_tree(text: SentenceText, document_id: str, config: HeadingsConfig | None = None) -> ChunkTree:
-    """The sections of a Markdown text as a tree, whose leaves are the groups of `make_headings`.
+def heading_tree(
+    text: SentenceText, document_id: str, config: HeadingsConfig | None = None, *, paragraphs: bool = False
+) -> ChunkTree:
+    """The sections of a Markdown text as a tree, whose leaves are the groups of `make_headings`, or parts of those.
 
     Args:
         text: of the document; its sentences do not matter here.
         document_id: its document.
         config: None is the default.
+        paragraphs: cut the groups further, into their spans: one paragraph, list, table or fence each.
 
     Raises:
         UsageError: `max_level` is not 1 to 6.
@@ -127,6 +130,9 @@ def heading_tree(text: SentenceText, document_id: str, config: HeadingsConfig | 
             if part.section.level < levels[-1]:  # a title without text of its own, around what follows
                 levels.append(part.section.level)
         points += [(parts[0].section.start, level) for level in levels]
+        if paragraphs:
+            spans = join_headings([block for part in parts for block in part.blocks])
+            points += [(start, main.section.level + 1) for start, _ in spans]
     return tree_from_sections(text, points, document_id)
 
 

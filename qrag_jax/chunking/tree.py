@@ -122,8 +122,18 @@ class ChunkTree:
         Raises:
             TreeError: the tree is not of this document (`check_document`).
         """
+        return self._chunks(document, count, self.leaves if level is None else self.cut(level))
+
+    def node_chunks(self, document: Document, count: CountTokens) -> list[Chunk]:
+        """Every node as a chunk, in the order of the nodes: parents before what they hold.
+
+        Raises:
+            TreeError: the tree is not of this document (`check_document`).
+        """
+        return self._chunks(document, count, np.arange(len(self)))
+
+    def _chunks(self, document: Document, count: CountTokens, nodes: np.ndarray) -> list[Chunk]:
         self.check_document(document)
-        nodes = self.leaves if level is None else self.cut(level)
         return [make_chunk(document, [self.span(int(i))], int(self.level[i]), count) for i in nodes]
 
     def check_document(self, document: Document) -> None:

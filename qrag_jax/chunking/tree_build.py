@@ -178,11 +178,20 @@ def refine_leaves(
     for node, (parent, level) in enumerate(zip(tree.parent.tolist(), tree.level.tolist(), strict=True)):
         kept[node] = draft.add(kept[parent], level)
         if node in inside:  # where the leaf fits, its only part takes its place
-            for part in fit_groups(text.text, [Group(inside[node], level + 1)], max_tokens, count, split):
+            for part in _parts(tree.document_id, text.text, Group(inside[node], level + 1), max_tokens, count, split):
                 draft.add(kept[node], part.level, (part.spans[0][0], part.spans[-1][1]))
     refined = _normal_tree(draft, tree.document_id)
     refined.check_document(document)  # `split` comes from outside
     return refined
+
+
+def _parts(
+    document_id: str, text: str, group: Group, max_tokens: int, count: CountTokens, split: SplitSentences
+) -> list[Group]:
+    try:
+        return fit_groups(text, [group], max_tokens, count, split)
+    except InputError as error:
+        raise InputError(f"{document_id}: {error}") from error
 
 
 def _sentences_of_leaves(tree: ChunkTree, text: SentenceText) -> list[tuple[Span, ...]]:

@@ -52,7 +52,7 @@ def save_trees(trees: Iterable[ChunkTree], path: str | os.PathLike) -> None:
         UsageError: another kind of file, or a place that cannot be written.
         InputError: a document id that is no Unicode text.
     """
-    path = _known_kind(Path(path))
+    path = check_kind(Path(path))
     if path.is_dir():
         raise UsageError(f"{path}: cannot be written (it is a folder); give another path")
     content = _bytes(_table(list(trees)), path.suffix)
@@ -74,7 +74,7 @@ def load_trees(path: str | os.PathLike, documents: Mapping[str, Document] | None
         InputError: a file that cannot be read, a column that is missing or of another type, or a row that belongs to
             no tree; names file, row (counted from 0) and field.
     """
-    path = _known_kind(Path(path))
+    path = check_kind(Path(path))
     if not path.is_file():
         raise UsageError(f"{path}: no such file; expected trees as .parquet or .arrow")
     columns = _columns(_read(path), path)
@@ -118,7 +118,12 @@ def _int64(name: str, values: object) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def _known_kind(path: Path) -> Path:
+def check_kind(path: Path) -> Path:
+    """The path, which has to end as a file of trees does.
+
+    Raises:
+        UsageError: it does not.
+    """
     if path.suffix not in (".parquet", ".arrow"):
         raise UsageError(f"{path}: unknown kind of file for trees; expected .parquet or .arrow")
     return path

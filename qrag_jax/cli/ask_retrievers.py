@@ -7,18 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker
-from qrag_jax.chunking.groups import make_chunk
+from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.ask_flags import RETRIEVERS
 from qrag_jax.cli.find import num_tokens_read
 from qrag_jax.cli.progress import Progress
-from qrag_jax.data.files import sentence_chunks
 from qrag_jax.models.sources import find_folder
 from qrag_jax.models.tokenizer import TextTokenizer
 from qrag_jax.pipeline import ChunkDocument, RankTexts
 from qrag_jax.retrieval.hybrid import Ranked, rank
 from qrag_jax.retrieval.retriever import Retriever, load_retriever
 from qrag_jax.retrieval.search import check_questions, make_index, search
-from qrag_jax.types import Chunk, CountTokens, Document, InputError, UsageError
+from qrag_jax.types import CountTokens, InputError, UsageError
 
 _STRATEGY = "recursive"
 _MAX_TOKENS = 200  # of a chunk; with [CLS] and [SEP] below the 256 that MiniLM reads
@@ -105,7 +104,7 @@ def multi_step(args: argparse.Namespace) -> Reading:
         used[1] += num_cut
         return ranked
 
-    return Reading(lambda document: _sentences(document, count), pick, count, lambda: (used[0], used[1]), True)
+    return Reading(lambda document: unit_chunks(document, count), pick, count, lambda: (used[0], used[1]), True)
 
 
 def _pick(retriever: Retriever, question: str, texts: Sequence[str], num_steps: int | None) -> tuple[Ranked, int, int]:
@@ -119,7 +118,3 @@ def _pick(retriever: Retriever, question: str, texts: Sequence[str], num_steps: 
     ids, scores = [step.chunk for step in found.steps], [step.q_value for step in found.steps]
     ranked = Ranked(np.array(ids, np.int64), np.array(scores, np.float64))
     return ranked, num_tokens_read(retriever, question, plain, found), index.num_texts_cut
-
-
-def _sentences(document: Document, count: CountTokens) -> list[Chunk]:
-    return [make_chunk(document, ((part.start, part.end),), 1, count) for part in sentence_chunks([document])]

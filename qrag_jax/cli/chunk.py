@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker
+from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker, make_tree_builder
 from qrag_jax.chunking.groups import SplitSentences
 from qrag_jax.chunking.html import html_page
 from qrag_jax.chunking.late import late_vectors
 from qrag_jax.chunking.splitters import make_splitter
+from qrag_jax.chunking.tree import ChunkTree
+from qrag_jax.chunking.tree_store import check_kind, save_trees
 from qrag_jax.cli import say, shown
+from qrag_jax.cli.chunk_help import TREE
 from qrag_jax.cli.progress import Progress
 from qrag_jax.config import load_config
 from qrag_jax.data.files import STDIN, read_files
@@ -44,32 +47,55 @@ class Reader:
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag chunk`; see `qrag chunk --help`."""
     config = load_config(ChunkConfig, args.config_path, overrides(args))
-    if args.vectors and config.strategy != "late":
-        raise UsageError(f"--vectors: strategy {config.strategy} has no vectors of its own; choose --strategy late")
+    is_tree = wants_tree(args)
+    if args.vectors and (is_tree or config.strategy != "late"):
+        strategy = TREE if is_tree else config.strategy
+        raise UsageError(f"--vectors: strategy {strategy} has no vectors of its own; choose --strategy late")
     split = make_splitter(args.splitter, args.language)
     documents = read_files(args.paths, args.encoding)
-    check_outputs(documents, {"--html": args.html, "--vectors": args.vectors})
+    check_outputs(documents, {"--html": args.html, "--tree": args.tree, "--vectors": args.vectors})
     reader = load_reader(args.model, config, with_vectors=bool(args.vectors))
-    show = format_json if args.json else format_text
+    build = make_tree_builder(config, reader.tokenizer.count, split) if is_tree else None
     done: list[tuple[Document, list[Chunk]]] = []
     vectors: list[np.ndarray] = []
+    trees: list[ChunkTree] = []
     for document in documents:
-        chunks, found = chunk_document(document, config, reader, split, with_vectors=bool(args.vectors))
-        sys.stdout.write(show(document, chunks))
+        if build is not None:
+            trees.append(build(document))
+            chunks, found = trees[-1].node_chunks(document, reader.tokenizer.count), None
+        else:
+            chunks, found = chunk_document(document, config, reader, split, with_vectors=bool(args.vectors))
+        sys.stdout.write(format_json(document, chunks) if args.json else format_text(document, chunks, indent=is_tree))
         sys.stdout.flush()
         vectors += [] if found is None else [found]
         done += [(document, chunks)] if args.html else []
     if args.html:
         write_whole(args.html, "".join(html_page(done)))
+    if args.tree:
+        save_trees(trees, args.tree)
     if args.vectors:
         write_whole(args.vectors, npy_bytes(np.concatenate(vectors)))
     _say_what_was_cut(reader, args.model)
     return 0
 
 
+def wants_tree(args: argparse.Namespace) -> bool:
+    """Whether the flags ask for trees in place of chunks.
+
+    Raises:
+        UsageError: for a file of trees, but by a strategy that makes none; or a file of another kind.
+    """
+    if args.tree:
+        if args.strategy not in (None, TREE):
+            raise UsageError(f"--tree: strategy {args.strategy} makes no tree; leave --strategy out, or choose {TREE}")
+        check_kind(Path(args.tree))
+    return bool(args.tree) or args.strategy == TREE
+
+
 def overrides(args: argparse.Namespace) -> list[str]:
     """What `--set` and the flags change in the config; a flag wins over `--set`."""
-    flags = {"strategy": args.strategy, "max_tokens": args.max_tokens, "min_tokens": args.min_tokens}
+    strategy = None if args.strategy == TREE else args.strategy
+    flags = {"strategy": strategy, "max_tokens": args.max_tokens, "min_tokens": args.min_tokens}
     return [*args.set, *(f"{name}={value}" for name, value in flags.items() if value is not None)]
 
 
@@ -183,15 +209,21 @@ def format_json(document: Document, chunks: Sequence[Chunk]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def format_text(document: Document, chunks: Sequence[Chunk]) -> str:
-    """Aligned lines: `file:start-end` (`file:0-9,20-31` of two spans), level, tokens, and how the chunk begins."""
+def format_text(document: Document, chunks: Sequence[Chunk], *, indent: bool = False) -> str:
+    """Aligned lines: `file:start-end` (`file:0-9,20-31` of two spans), level, tokens, and how the chunk begins.
+
+    Args:
+        document: of the chunks.
+        chunks: in the order of the lines.
+        indent: by two spaces a level, so that it shows what lies in what.
+    """
     name = shown(document.id)
     rows = [
         (
             f"{name}:{','.join(f'{start}-{end}' for start, end in chunk.spans)}",
             str(chunk.level),
             str(chunk.num_tokens),
-            _beginning(document.text, chunk),
+            "  " * (chunk.level if indent else 0) + _beginning(document.text, chunk),
         )
         for chunk in chunks
     ]

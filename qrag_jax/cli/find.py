@@ -6,13 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint
+from qrag_jax.chunking.groups import chunk_text
+from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli import say, shown, write_json
 from qrag_jax.cli.progress import Progress
-from qrag_jax.data.files import FileChunk, read_files, sentence_chunks
+from qrag_jax.data.files import read_files
 from qrag_jax.eval.calibration import stored_threshold
+from qrag_jax.retrieval.context import line_of
 from qrag_jax.retrieval.retriever import Retriever, load_retriever
 from qrag_jax.retrieval.search import check_questions, make_index, search
-from qrag_jax.types import Cost, InputError, Step, Trajectory, UsageError
+from qrag_jax.types import Chunk, Cost, Document, InputError, Step, Trajectory, UsageError
 
 _MOST_SHOWN = 100  # characters of a chunk in a table
 
@@ -90,14 +93,16 @@ def print_answer(
     check_questions(retriever, [question])
     spent = dict(seconds or {})
     with _timed("read", spent):
-        chunks = sentence_chunks(read_files(paths))
+        documents = read_files(paths)
+        chunks = [chunk for document in documents for chunk in unit_chunks(document, retriever.encoder.tokenizer.count)]
     num_steps = num_steps or retriever.env.num_steps
     if len(chunks) < num_steps:
         raise InputError(
             f"{', '.join(paths)}: {len(chunks)} chunks cannot give {num_steps} picks: lower --num_steps or give more "
             "text"
         )
-    texts = [chunk.plain for chunk in chunks]
+    by_id = {document.id: document for document in documents}
+    texts = [one_line(chunk, by_id) for chunk in chunks]
     with _timed("embed", spent), Progress(transient=True) as progress:
         index = make_index(retriever, texts, progress.stage("embed"))
     if index.num_texts_cut:
@@ -109,13 +114,18 @@ def print_answer(
         found = search(index, question, num_steps, threshold=threshold, learned_stop=learned_stop)
     if as_json:
         cost = Cost(spent, num_tokens_read(retriever, question, texts, found))
-        write_json(to_json(question, found, chunks, index.num_texts_cut, cost))
+        write_json(to_json(question, found, chunks, by_id, index.num_texts_cut, cost))
     else:
-        print(format_steps(found, chunks))
+        print(format_steps(found, chunks, by_id))
 
 
 def to_json(
-    question: str, found: Trajectory, chunks: Sequence[FileChunk], num_texts_cut: int, cost: Cost
+    question: str,
+    found: Trajectory,
+    chunks: Sequence[Chunk],
+    documents: Mapping[str, Document],
+    num_texts_cut: int,
+    cost: Cost,
 ) -> dict[str, object]:
     """What `--json` prints: steps in order of retrieval, `text` being characters `start` to `end` of the file."""
     return {
@@ -123,19 +133,24 @@ def to_json(
         "num_chunks": len(chunks),
         "num_chunks_cut": num_texts_cut,
         "stop_reason": found.stop_reason,
-        "steps": [_step_to_json(number, step, chunks[step.chunk]) for number, step in enumerate(found.steps, 1)],
+        "steps": [
+            _step_to_json(number, step, chunks[step.chunk], documents) for number, step in enumerate(found.steps, 1)
+        ],
         "cost": {"seconds": dict(cost.seconds), "embedder_tokens": cost.embedder_tokens},  # what was measured
     }
 
 
-def format_steps(found: Trajectory, chunks: Sequence[FileChunk]) -> str:
+def one_line(chunk: Chunk, documents: Mapping[str, Document]) -> str:
+    """The text of a chunk, white space collapsed: what an encoder reads and a terminal shows."""
+    return " ".join(chunk_text(documents[chunk.document_id].text, chunk.spans).split())
+
+
+def format_steps(found: Trajectory, chunks: Sequence[Chunk], documents: Mapping[str, Document]) -> str:
     """The picks as two aligned tables: in order of retrieval with their Q values, and in document order."""
     rows = [["step", "Q value", "where", "chunk"]]
     for number, step in enumerate(found.steps, 1):
-        chunk = chunks[step.chunk]
-        rows.append([f"{number:>4}", f"{step.q_value:>7.3f}", shown(chunk.place), _short(chunk.plain)])
-    in_order = [chunks[i] for i in sorted(step.chunk for step in found.steps)]
-    ordered = [[shown(chunk.place), _short(chunk.plain)] for chunk in in_order]
+        rows.append([f"{number:>4}", f"{step.q_value:>7.3f}", *_shown_chunk(chunks[step.chunk], documents)])
+    ordered = [_shown_chunk(chunks[i], documents) for i in sorted(step.chunk for step in found.steps)]
     return "\n".join([*_align(rows), "", "in document order:", *_align(ordered)])
 
 
@@ -151,14 +166,21 @@ def num_tokens_read(retriever: Retriever, question: str, texts: Sequence[str], f
     return sum(lengths) + sum(in_question + sum(added[:t]) for t in range(len(added)))
 
 
-def _step_to_json(number: int, step: Step, chunk: FileChunk) -> dict[str, object]:
+def _shown_chunk(chunk: Chunk, documents: Mapping[str, Document]) -> list[str]:
+    """`file:line`, and how the chunk begins."""
+    line = line_of(documents[chunk.document_id].text, chunk.spans[0][0])
+    return [shown(f"{chunk.document_id}:{line}"), _short(one_line(chunk, documents))]
+
+
+def _step_to_json(number: int, step: Step, chunk: Chunk, documents: Mapping[str, Document]) -> dict[str, object]:
+    text, ((start, end),) = documents[chunk.document_id].text, chunk.spans
     return {
         "step": number,
         "file": chunk.document_id,
-        "line": chunk.line,
-        "start": chunk.start,
-        "end": chunk.end,
-        "text": chunk.text,
+        "line": line_of(text, start),
+        "start": start,
+        "end": end,
+        "text": text[start:end],
         "q_value": step.q_value,
         "position": step.position,
     }

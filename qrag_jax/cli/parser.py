@@ -121,7 +121,11 @@ def _add_find(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 def _add_chunk(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("paths", nargs="+", metavar="FILE", help="text file, folder of .txt and .md, or - for stdin")
-    parser.add_argument("--strategy", choices=chunk_help.STRATEGIES, help="how to cut (default: fixed)")
+    parser.add_argument(
+        "--strategy",
+        choices=(*chunk_help.STRATEGIES, chunk_help.TREE),
+        help="how to cut (default: fixed; with --tree, tree)",
+    )
     parser.add_argument("--max_tokens", type=positive, metavar="N", help="no chunk has more (default: no limit)")
     parser.add_argument("--min_tokens", type=positive, metavar="N", help="join smaller chunks where the limit allows")
     parser.add_argument("--config_path", metavar="X.yaml", help="YAML file with parameters of the strategies")
@@ -138,6 +142,7 @@ def _add_chunk(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--language", default="en", metavar="L", help="of the sentences, as de or zh (default: en)")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.add_argument("--html", metavar="OUT.html", help="write a page that colours the chunks over the text")
+    parser.add_argument("--tree", metavar="OUT.parquet", help="write the trees of all files, as Parquet or .arrow")
     parser.add_argument("--vectors", metavar="OUT.npy", help="of late: write float32 [chunks, dim] in printed order")
     return parser
 

@@ -1,55 +1,19 @@
-"""Users' own text files as documents, and their sentences as chunks that know their file and line."""
+"""Users' own text files as documents."""
 
 import codecs
 import os
-import re
 import sys
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from qrag_jax.chunking.sentences import split_sentences
-from qrag_jax.types import Document, InputError, Span, UsageError
+from qrag_jax.types import Document, InputError, UsageError
 
 TEXT_SUFFIXES = (".txt", ".md")
 STDIN = "-"  # the path that stands for standard input, and its document id
 
 _WHERE_TO_NAME_IT = "--encoding of qrag chunk, `encoding` of a task of qrag study"
 _SAVE_OR_NAME = f"save it as UTF-8, or name its encoding ({_WHERE_TO_NAME_IT})"
-# Line ends as editors count them. `str.splitlines` also breaks at form feeds and U+2028, and lines would be off.
-_LINE_END = re.compile(r"\r\n|\r|\n")
-_HEADING = re.compile(r"[ \t]{0,3}#{1,6}[ \t]+")
-_BULLET = re.compile(r"[ \t]*[-*+\u2022][ \t]+")
-_NUMBER = re.compile(r"[ \t]*\(?(\d{1,3})[.)][ \t]+")
-_TABLE_ROW = re.compile(r"[ \t]*\|")
-_RULE = re.compile(r"[ \t]*([-=*_])([ \t]*\1){2,}[ \t]*$")
-_FENCE = re.compile(r"[ \t]*(```|~~~)")
-
-
-@dataclass(frozen=True)
-class FileChunk:
-    """One sentence, heading, list item or line of code, where it stands in its document.
-
-    `text` equals `document.text[start:end]` exactly, line breaks inside a sentence included; `line` is the 1-based line
-    of `start`.
-    """
-
-    document_id: str
-    line: int
-    start: int
-    end: int
-    text: str
-
-    @property
-    def plain(self) -> str:
-        """The text on one line, white space collapsed: what an encoder reads and a terminal shows."""
-        return " ".join(self.text.split())
-
-    @property
-    def place(self) -> str:
-        """`file:line`."""
-        return f"{self.document_id}:{self.line}"
 
 
 def read_files(
@@ -90,27 +54,6 @@ def read_files(
         where = ", ".join(searched) or "no path given"
         raise UsageError(f"no .txt or .md file found ({where}); name a text file or a folder that has some")
     return documents
-
-
-def sentence_chunks(documents: Sequence[Document]) -> list[FileChunk]:
-    """Cut documents into chunks in document order: one sentence, heading, list item or code line each.
-
-    Lines without a letter or digit (rules, fences) give no chunk, and markers (`#`, `-`, `1.`) stand before theirs.
-
-    Raises:
-        InputError: a document with nothing to search in; the message names it.
-    """
-    chunks: list[FileChunk] = []
-    for document in documents:
-        text = document.text
-        line_starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
-        before = len(chunks)
-        for start, end in _sentences(text):
-            if any(character.isalnum() for character in text[start:end]):
-                chunks.append(FileChunk(document.id, bisect_right(line_starts, start), start, end, text[start:end]))
-        if len(chunks) == before:
-            raise InputError(f"{document.id}: holds no sentence to search in; leave this file out")
-    return chunks
 
 
 def _text_files(path: Path) -> Iterator[Path]:
@@ -208,66 +151,3 @@ def _is_utf8(encoding: str) -> bool:
 def _looks_like_utf16(raw: bytes) -> bool:
     """True where every second byte is mostly zero, as in plain English without a byte order mark."""
     return len(raw) % 2 == 0 and max(raw[::2].count(0), raw[1::2].count(0)) > len(raw) // 4
-
-
-def _sentences(text: str) -> Iterator[Span]:
-    """Sentences of every block, as offsets into `text`."""
-    for start, end, is_code in _blocks(text):
-        if is_code:
-            yield start, end
-        else:
-            yield from ((start + first, start + last) for first, last in split_sentences(text[start:end]))
-
-
-def _blocks(text: str) -> Iterator[tuple[int, int, bool]]:
-    """Paragraphs, headings, list items, table rows and code lines, as (start, end, is code).
-
-    Wrapped lines of prose are one block, so that sentences may run over line ends; only markup starts a new one.
-    """
-    start: int | None = None  # of the open block
-    end = 0
-    in_list = fenced = False
-    for first, last in _lines(text):
-        line = text[first:last]
-        marker = None if fenced else _marker_length(line, start is None or in_list)
-        closes = fenced or not line.strip() or _RULE.match(line) or _FENCE.match(line) or line.startswith("\f")
-        if start is not None and (closes or marker is not None):
-            yield start, end, False
-            start = None
-        if _FENCE.match(line):
-            fenced = not fenced
-        elif fenced:
-            if line.strip():
-                yield first + len(line) - len(line.lstrip()), first + len(line.rstrip()), True
-        elif line.strip() and not _RULE.match(line):
-            if start is None:
-                start, in_list = first + (marker or 0), marker is not None
-            end = last
-            if _HEADING.match(line) or _TABLE_ROW.match(line):
-                yield start, end, False
-                start = None
-    if start is not None:
-        yield start, end, False
-
-
-def _marker_length(line: str, may_number: bool) -> int | None:
-    """Length of the markup that opens a block at this line, None where none does.
-
-    As in CommonMark a number cannot break into a paragraph unless it is 1: wrapped prose may have `1984. It was` at
-    the start of a line.
-    """
-    if _TABLE_ROW.match(line):
-        return 0
-    match = _HEADING.match(line) or _BULLET.match(line) or _NUMBER.match(line)
-    if match is None or (match.re is _NUMBER and not may_number and match[1] != "1"):
-        return None
-    return match.end()
-
-
-def _lines(text: str) -> Iterator[Span]:
-    """Offsets of the lines of `text`, line ends left out."""
-    start = 0
-    for match in _LINE_END.finditer(text):
-        yield start, match.start()
-        start = match.end()
-    yield start, len(text)

@@ -7,13 +7,14 @@ import pytest
 from bad_server import MODEL, serve_badly, status
 from tiny_encoders import random_encoder
 
+from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.ask import make_budget
 from qrag_jax.cli.ask_flags import RETRIEVERS
 from qrag_jax.cli.ask_output import format_cost
 from qrag_jax.cli.ask_retrievers import Reading, make_reading
 from qrag_jax.cli.generators import ReadyGenerator
 from qrag_jax.cli.main import main, parse
-from qrag_jax.data.files import read_files, sentence_chunks
+from qrag_jax.data.files import read_files
 from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.models.sources import PACKAGE_MODULE
@@ -269,9 +270,7 @@ def test_the_chunks_of_a_run_are_those_of_find(files, run):
     reading = make_reading(parse(["ask", *files, QUESTION, "--retriever", run.folder]))
     documents = read_files(files)
     chunks = [chunk for document in documents for chunk in reading.chunk(document)]
-    assert reading.sentences and [(c.document_id, *c.spans[0]) for c in chunks] == [
-        (c.document_id, c.start, c.end) for c in sentence_chunks(documents)
-    ]
+    assert reading.sentences and chunks == [c for d in documents for c in unit_chunks(d, reading.count)]
 
 
 def test_a_short_text_gives_a_run_fewer_picks(ask, run, tmp_path):

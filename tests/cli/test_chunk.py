@@ -11,6 +11,7 @@ from tiny_encoders import random_encoder
 from qrag_jax.chunking.chunker import STRATEGIES, ChunkConfig
 from qrag_jax.chunking.groups import make_chunk
 from qrag_jax.chunking.splitters import SPLITTERS
+from qrag_jax.chunking.tree_store import load_trees
 from qrag_jax.cli import chunk_help
 from qrag_jax.cli.chunk import EMBEDDING, format_json, format_text
 from qrag_jax.cli.main import main, parse
@@ -213,6 +214,11 @@ def test_an_embedder_that_returns_garbage_is_refused(chunk, monkeypatch, value, 
         (["story.txt", "--min_tokens", "9", "--max_tokens", "8"], 2, "min_tokens 9 is above max_tokens 8"),
         (["story.txt", "--config_path", "c.yaml"], 2, "c.yaml: no such config file"),
         (["story.txt", "--vectors", "v.npy"], 2, "--vectors: strategy fixed has no vectors of its own"),
+        (["story.txt", "--tree", "t.json"], 2, "t.json: unknown kind of file for trees; expected .parquet or .arrow"),
+        (["story.txt", "--tree", "t.arrow", "--strategy=late"], 2, "--tree: strategy late makes no tree; leave"),
+        (["story.txt", "--strategy=tree", "--vectors", "v"], 2, "--vectors: strategy tree has no vectors"),
+        (["story.txt", "--strategy=tree", "--min_tokens=2"], 2, "min_tokens 2: a tree keeps its paragraphs"),
+        (["story.txt", "--tree", "o.parquet", "--html", "o.parquet"], 2, "--tree o.parquet: is what --html writes"),
         (["story.txt", "--html", "notes"], 2, "--html notes: is a folder; name another file"),
         (["story.txt", "--html", "./story.txt"], 2, "--html ./story.txt: is a file that is read"),
         (["story.txt", "--html", "o", "--vectors", "o", "--strategy=late"], 2, "--vectors o: is what --html writes"),
@@ -241,7 +247,7 @@ def test_flags_in_any_order_and_their_defaults():
     assert args.pop("paths") == ["a", "b"] and args.pop("json") is True and args.pop("max_tokens") == 5
     assert args == {
         "verb": "chunk", "strategy": None, "min_tokens": None, "config_path": None, "set": [], "model": "minilm",
-        "encoding": "utf-8", "splitter": "sentencex", "language": "en", "html": None, "vectors": None,
+        "encoding": "utf-8", "splitter": "sentencex", "language": "en", "html": None, "tree": None, "vectors": None,
     }  # fmt: skip
 
 
@@ -258,7 +264,7 @@ def test_strategies_without_vectors_import_no_jax(encoder, files):
     code = """
 import sys
 from qrag_jax.cli.main import main
-for strategy in ("fixed", "recursive", "late", "headings", "document"):
+for strategy in ("fixed", "recursive", "late", "headings", "document", "tree"):
     argv = ["chunk", "story.txt", "--strategy", strategy, "--max_tokens", "9", "--html", "o.html", "--json"]
     assert main([*argv, "--model", sys.argv[1]]) == 0
 print(sorted({module.partition(".")[0] for module in sys.modules} & {"jax", "jaxlib", "flax", "torch"}))
@@ -288,3 +294,45 @@ def test_a_run_that_fails_leaves_no_empty_page_and_the_old_one_as_it_was(chunk, 
     for name in ("new.html", "old.html"):
         assert chunk("story.txt", "--html", name, "--model", "nowhere/at/all")[0] == 2
     assert not (files / "new.html").exists() and (files / "old.html").read_text() == "old"
+
+
+TREE = "# A\r\n\r\nthe rain\r\n\r\nit\r\n\r\n## B\r\n\r\nrain the. It rained all day.\r\n\r\n- the\r\n- it\r\n"
+
+
+def test_a_tree_is_shown_by_levels(chunk, files):
+    (files / "t.md").write_bytes(TREE.encode())
+    code, out, err = chunk("t.md", "--strategy", "tree", "--max_tokens", "6")
+    assert (code, err) == (0, "")
+    # tokens are words and marks, each # its own; "## B" and its paragraph are cut apart, the list fits
+    assert out.splitlines() == [
+        f"t.md:0-{len(TREE) - 2}   0  20  # A the rain it ## B rain the. It rained all day. - the - it",
+        "t.md:0-15   2   4      # A the rain",
+        "t.md:19-21  2   1      it",
+        "t.md:25-76  2  15      ## B rain the. It rained all day. - the - it",
+        "t.md:25-61  3  11        ## B rain the. It rained all day.",
+        "t.md:25-29  4   3          ## B",
+        "t.md:33-42  4   3          rain the.",
+        "t.md:43-61  4   5          It rained all day.",
+        "t.md:65-76  3   4        - the - it",
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_trees_of_all_files_are_written_as_they_are_shown(chunk, files, encoder, suffix):
+    code, out, err = chunk("story.txt", "notes", "--tree", f"new/t.{suffix}", "--max_tokens", "9", "--json")
+    assert (code, err) == (0, "")
+    documents = {"story.txt": STORY, "notes/b.md": "# Notes\n\nSandra journeyed to the office.\n"}
+    documents = {name: Document(name, text) for name, text in documents.items()}
+    trees = load_trees(files / "new" / f"t.{suffix}", documents)
+    assert [tree.document_id for tree in trees] == list(documents)
+    count = encoder.tokenizer.count
+    nodes = [chunk for tree in trees for chunk in tree.node_chunks(documents[tree.document_id], count)]
+    assert out == "".join(format_json(documents[node.document_id], [node]) for node in nodes)
+    assert all(leaf.num_tokens <= 9 for tree in trees for leaf in tree.chunks(documents[tree.document_id], count))
+    assert chunk("story.txt", "notes", "--strategy", "tree", "--max_tokens", "9", "--json") == (0, out, "")
+
+
+def test_leaves_of_a_tree_have_256_tokens_at_most_unless_told_otherwise(chunk, files):
+    (files / "long.txt").write_text("It rained all day. " * 100)
+    rows = rows_of(chunk("long.txt", "--strategy", "tree", "--json")[1])
+    assert [(row["level"], row["num_tokens"] <= 256) for row in rows] == [(0, False), (1, True), (1, True)]

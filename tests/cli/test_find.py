@@ -4,9 +4,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from qrag_jax.cli.find import format_steps, num_tokens_read, print_answer, to_json
+from qrag_jax.chunking.units import unit_chunks
+from qrag_jax.cli.find import format_steps, num_tokens_read, one_line, print_answer, to_json
 from qrag_jax.cli.main import main
-from qrag_jax.data.files import read_files, sentence_chunks
+from qrag_jax.data.files import read_files
 from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.search import retrieve
 from qrag_jax.types import Cost, Step, Trajectory
@@ -31,18 +32,25 @@ def files(tmp_path, monkeypatch):
     return ["diary.txt", "notes"]
 
 
+def read(paths):
+    """Chunks of files, and the documents by their id."""
+    documents = read_files(paths)
+    chunks = [chunk for document in documents for chunk in unit_chunks(document, len)]
+    return chunks, {document.id: document for document in documents}
+
+
 @pytest.fixture
 def found(files):
     """Three picks by hand: the hallway, the milk, the kitchen."""
-    chunks = sentence_chunks(read_files(files))
-    texts = [chunk.plain for chunk in chunks]
+    chunks, documents = read(files)
+    texts = [one_line(chunk, documents) for chunk in chunks]
     picks = [texts.index(t) for t in ("John went back to the hallway.", "Mary picked up the milk there.")]
     steps = (Step(picks[0], 1.25, 3.0), Step(picks[1], -0.5, 2.0), Step(0, 12.0625, 0.0))
-    return SimpleNamespace(chunks=chunks, trajectory=Trajectory("", steps, "num_steps"))
+    return SimpleNamespace(chunks=chunks, documents=documents, trajectory=Trajectory("", steps, "num_steps"))
 
 
 def test_tables(found):
-    assert format_steps(found.trajectory, found.chunks).splitlines() == [
+    assert format_steps(found.trajectory, found.chunks, found.documents).splitlines() == [
         "step  Q value  where         chunk",
         "   1    1.250  notes/b.md:3  John went back to the hallway.",
         "   2   -0.500  diary.txt:1   Mary picked up the milk there.",
@@ -56,7 +64,7 @@ def test_tables(found):
 
 
 def test_json(found):
-    answer = to_json(QUESTION, found.trajectory, found.chunks, 2, Cost({"search": 0.5}, 30))
+    answer = to_json(QUESTION, found.trajectory, found.chunks, found.documents, 2, Cost({"search": 0.5}, 30))
     assert (answer["question"], answer["num_chunks"], answer["num_chunks_cut"]) == (QUESTION, 6, 2)
     assert answer["cost"] == {"seconds": {"search": 0.5}, "embedder_tokens": 30}
     assert answer["steps"][1] == {
@@ -74,7 +82,7 @@ def test_json(found):
 def test_what_a_terminal_would_obey_is_not_printed(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("Red \x1b[31malert. Fine.")
-    shown = format_steps(Trajectory("", (Step(0, 1.0, 0.0),), ""), sentence_chunks(read_files(path)))
+    shown = format_steps(Trajectory("", (Step(0, 1.0, 0.0),), ""), *read(path))
     assert "Red \ufffd[31malert." in shown and "\x1b" not in shown
 
 
@@ -82,13 +90,13 @@ def test_the_steps_are_those_of_a_search_in_the_files(run, files, capsys):
     assert main(["find", run.folder, *files, QUESTION, "--json"]) == 0
     captured = capsys.readouterr()
     answer = json.loads(captured.out)
-    chunks = sentence_chunks(read_files(files))
-    expected = retrieve(run.retriever, QUESTION, [chunk.plain for chunk in chunks])
+    chunks, documents = read(files)
+    expected = retrieve(run.retriever, QUESTION, [one_line(chunk, documents) for chunk in chunks])
     assert [step["step"] for step in answer["steps"]] == [1, 2, 3]
     for step, (chunk, q_value, position) in zip(
         answer["steps"], [(chunks[s.chunk], s.q_value, s.position) for s in expected.steps], strict=True
     ):
-        assert (step["file"], step["line"]) == (chunk.document_id, chunk.line)
+        assert (step["file"], step["start"], step["end"]) == (chunk.document_id, *chunk.spans[0])
         assert step["text"] == (DIARY if step["file"] == "diary.txt" else NOTES)[step["start"] : step["end"]]
         np.testing.assert_allclose((step["q_value"], step["position"]), (q_value, position), rtol=1e-5)
     assert set(answer["cost"]["seconds"]) == {"load", "read", "embed", "search"}
@@ -194,3 +202,19 @@ def test_json_names_the_file_as_it_is_called(run, tmp_path, monkeypatch, capsys)
     (tmp_path / name).write_text(DIARY)
     assert main(["find", run.folder, name, QUESTION, "--json"]) == 0
     assert {step["file"] for step in json.loads(capsys.readouterr().out)["steps"]} == {name}
+
+
+def test_json_of_a_markdown_file(run, tmp_path, monkeypatch, capsys):
+    """Fields as they always were; a fence is one chunk, and a place counts the lines of the file."""
+    monkeypatch.chdir(tmp_path)
+    text = "# Notes\r\n\r\n> It rained\r\n> all day.\r\n\r\n```\r\nx = 1\r\ny = 2\r\n```\r\n"
+    (tmp_path / "a.md").write_bytes(text.encode())
+    assert main(["find", run.folder, "a.md", QUESTION, "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert {tuple(step) for step in steps} == {
+        ("step", "file", "line", "start", "end", "text", "q_value", "position"),
+    }
+    found = sorted((step["line"], step["text"], text[step["start"] : step["end"]]) for step in steps)
+    assert found == [
+        (line, piece, piece) for line, piece in ((1, "Notes"), (3, "It rained\r\n> all day."), (7, "x = 1\r\ny = 2"))
+    ]

@@ -6,21 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from qrag_jax.data.files import FileChunk, read_files, sentence_chunks
-from qrag_jax.types import Document, InputError, UsageError
-
-
-def chunks_of(text):
-    chunks = sentence_chunks([Document("d", text)])
-    for chunk in chunks:
-        assert text[chunk.start : chunk.end] == chunk.text
-        assert chunk.text == chunk.text.strip() and chunk.document_id == "d"
-    assert [chunk.start for chunk in chunks] == sorted(chunk.start for chunk in chunks)
-    return chunks
-
-
-def lines_and_texts(text):
-    return [(chunk.line, chunk.plain) for chunk in chunks_of(text)]
+from qrag_jax.data.files import read_files
+from qrag_jax.types import InputError, UsageError
 
 
 def write(path, content):
@@ -216,105 +203,3 @@ def test_unreadable_files_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(InputError, match="a.txt: cannot be read .Permission denied"):
         read_files([path])
-
-
-def test_wrapped_prose_is_cut_by_sentence():
-    text = "Mary went to the\ngarden. She took\nthe milk.\n\nJohn slept."
-    assert lines_and_texts(text) == [(1, "Mary went to the garden."), (2, "She took the milk."), (5, "John slept.")]
-    assert chunks_of(text)[0].text == "Mary went to the\ngarden."
-
-
-@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
-def test_lines_count_for_every_kind_of_line_end(line_end):
-    text = line_end.join(["First one.", "", "Third one is", "longer. Fourth one.", "", "# Sixth", "Seventh."])
-    assert lines_and_texts(text) == [
-        (1, "First one."),
-        (3, "Third one is longer."),
-        (4, "Fourth one."),
-        (6, "Sixth"),
-        (7, "Seventh."),
-    ]
-
-
-def test_form_feeds_and_unicode_separators_are_no_line_ends():
-    # str.splitlines would count six lines here.
-    text = "Page one.\n\x0cPage two\x0bgoes on.\u2028It ends\x85here.\nLast line."
-    assert [line for line, _ in lines_and_texts(text)][0] == 1
-    assert lines_and_texts(text)[-1] == (3, "Last line.")
-    assert (2, "Page two goes on.") in lines_and_texts(text)
-
-
-def test_headings_and_list_items_stand_alone():
-    text = (
-        "# The report\nIntro line\n## Part\n- first item\n- second item. It has two\n  sentences.\n"
-        "* starred\n1. one\n2) two\n\n3. three\n"
-    )
-    assert lines_and_texts(text) == [
-        (1, "The report"),
-        (2, "Intro line"),
-        (3, "Part"),
-        (4, "first item"),
-        (5, "second item."),
-        (5, "It has two sentences."),
-        (7, "starred"),
-        (8, "one"),
-        (9, "two"),
-        (11, "three"),
-    ]
-
-
-def test_a_number_at_the_start_of_a_wrapped_line_is_no_list():
-    assert lines_and_texts("It happened in the year\n984. Nobody knew.")[-1] == (2, "Nobody knew.")
-    assert lines_and_texts("The show lasted from\n7 to 9.") == [(1, "The show lasted from 7 to 9.")]
-
-
-def test_rules_tables_and_fences():
-    text = "Title\n=====\n| a | b |\n|---|---|\n| 1 | 2 |\n---\n```\nx = 1. y\n\n# no heading\n```\nAfter it.\n***"
-    assert lines_and_texts(text) == [
-        (1, "Title"),
-        (3, "| a | b |"),
-        (5, "| 1 | 2 |"),
-        (8, "x = 1. y"),
-        (10, "# no heading"),
-        (12, "After it."),
-    ]
-
-
-def test_other_scripts():
-    assert lines_and_texts("今天很冷。我们回家。\nВсё хорошо. Ёлка.") == [
-        (1, "今天很冷。"),
-        (1, "我们回家。"),
-        (2, "Всё хорошо."),
-        (2, "Ёлка."),
-    ]
-    assert [text for _, text in lines_and_texts("यह एक वाक्य है। यह दूसरा है।")] == ["यह एक वाक्य है।", "यह दूसरा है।"]
-
-
-def test_every_letter_is_in_exactly_one_chunk():
-    text = "\ufeff # Head\r\n\r\nMr. Smith came. \x0c\u3000Why?\tNo one knew\r\n - item 12. x\n~~~\ncode\n~~~\nend"
-    covered = [0] * len(text)
-    for chunk in chunks_of(text):
-        for i in range(chunk.start, chunk.end):
-            covered[i] += 1
-    assert max(covered) == 1
-    assert all(count == 1 for count, character in zip(covered, text, strict=True) if character.isalnum())
-
-
-def test_plain_and_place():
-    chunk = FileChunk("notes/a.md", 7, 3, 9, "a\r\n  b\tc")
-    assert (chunk.plain, chunk.place) == ("a b c", "notes/a.md:7")
-
-
-def test_files_give_places_end_to_end(tmp_path):
-    path = write(tmp_path / "a.txt", b"\xef\xbb\xbfFirst.\r\n\r\nSecond goes\r\non. Third.\r\n")
-    places = {chunk.plain: chunk.place for chunk in sentence_chunks(read_files([tmp_path]))}
-    assert places == {"First.": f"{path}:1", "Second goes on.": f"{path}:3", "Third.": f"{path}:4"}
-
-
-def test_a_document_without_words_is_refused():
-    with pytest.raises(InputError, match="b.md: holds no sentence to search in"):
-        sentence_chunks([Document("a.md", "Fine."), Document("b.md", "---\n\n***\n...")])
-
-
-def test_no_documents_no_chunks():
-    assert sentence_chunks([]) == []
