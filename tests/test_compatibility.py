@@ -1,0 +1,137 @@
+"""What earlier commits wrote is read as it was meant: `fixtures/COMMIT/README.md` says how it was made there."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import quick_compilation  # noqa: F401
+
+from qrag_jax.checkpoint import checkpoint_steps, load_checkpoint
+from qrag_jax.chunking.tree_store import from_json, load_trees
+from qrag_jax.cli.main import main
+from qrag_jax.eval.answer_records import read_answer_records
+from qrag_jax.eval.records import read_records, read_rows
+from qrag_jax.eval.study import cell_store
+from qrag_jax.llm.journal import Journal, JournaledGenerator
+from qrag_jax.llm.scripted import ScriptedGenerator
+from qrag_jax.train.log import read_lines
+from qrag_jax.types import Document, Generation, Message, Sampling
+
+FIXTURES = Path(__file__).parent / "fixtures"
+# Another jax or machine rounds otherwise; what is compared passed through a few updates of a tiny network.
+CLOSE = {"rel": 1e-3, "abs": 1e-4}
+
+
+@pytest.fixture(params=sorted(path.name for path in FIXTURES.iterdir()))
+def written(request, tmp_path, monkeypatch):
+    """The folder that a commit has left behind, to work in."""
+    with tarfile.open(FIXTURES / request.param / "written.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def printed(capsys, *argv):
+    """The JSON that a verb prints."""
+    assert main([*argv]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def read_json(path):
+    return json.loads(Path(path).read_text())
+
+
+def near(values):
+    """What an object of the same values equals, whose floats may round otherwise."""
+    return {
+        name: pytest.approx(value, **CLOSE) if isinstance(value, float) else value for name, value in values.items()
+    }
+
+
+def test_a_stopped_run_goes_on_to_the_end_that_it_would_have_had(written):
+    assert checkpoint_steps("latent") == [4, 6]
+    assert main(["train", "--config_path", "latent.yaml", "--out", "latent", "--resume", "keep=2"]) == 0
+    assert checkpoint_steps("latent") == [6, 8]
+    lines, whole = (read_lines(Path(name)) for name in ("latent/metrics.jsonl", "latent_whole_metrics.jsonl"))
+    assert lines[:7] == whole[:7]  # facts of the data, and what the updates before the stop had logged
+    assert lines[7:] == [near(line) for line in whole[7:]]
+    dev, expected = load_checkpoint("latent", groups=()).metadata["dev"], read_json("latent_whole_dev.json")
+    assert dev == near(expected) and "threshold" in expected
+
+
+@pytest.mark.parametrize("run", ["latent", "text"])
+def test_a_search_finds_the_same(run, written, capsys):
+    found = printed(capsys, "find", run, "notes", "Where is the rope?", "--num_steps", "3", "--json")
+    expected = read_json(f"{run}_found.json")
+    q_values = [[step.pop("q_value") for step in steps["steps"]] for steps in (found, expected)]
+    assert {name: found[name] for name in expected} == expected and len(found["steps"]) == 3
+    assert q_values[0] == pytest.approx(q_values[1], **CLOSE)
+
+
+def test_a_finished_run_scores_the_same_with_its_own_threshold(written, capsys):
+    """And its rows and records of then are read; only the seconds differ."""
+    rows = read_rows("results.json")
+    assert {(row.method, row.protocol) for row in rows} == {
+        ("trained", "fixed"), ("trained", "threshold"), ("bm25", "fixed")
+    }  # fmt: skip
+    line = ("eval", "text", "--jsonl", "test.jsonl", "--methods", "trained,bm25")
+    again = printed(capsys, *line, "--per_query", "again.jsonl", "--json", "-")
+    expected = read_json("results.json")
+    for row in (*again, *expected):
+        del row["seconds"]
+    assert again == [near(row) for row in expected]
+    records, before = read_records("again.jsonl"), read_records("per_query.jsonl")
+    assert len(before) == 2 * len(rows)
+    assert [(r.query_id, r.method, r.chosen, r.gold) for r in records] == [
+        (r.query_id, r.method, r.chosen, r.gold) for r in before
+    ]
+
+
+def test_records_of_answers_are_read(written):
+    assert [record.answer for record in read_answer_records("answers.jsonl")] == ["attic", "kitchen"]
+    (row,) = read_json("answer_rows.json")
+    assert (row["method"], row["n"]) == ("bm25", 2)
+
+
+def test_a_journal_answers_without_a_call(written):
+    model = ScriptedGenerator([], model="scripted")
+    journaled = JournaledGenerator(model, Journal("journal.sqlite"))
+    prompts = [[Message("system", "Answer."), Message("user", text)] for text in ("one", "two", "three")]
+    known = [
+        Generation("In the kitchen [1].", "stop", 12, 5, from_journal=True),
+        Generation("cut \ud800\0", "length", 7, 2, logprobs=(-0.5, -2.0), from_journal=True),
+    ]
+    assert journaled.generate(prompts[:2], sampling=Sampling()) == known and model.asked == []
+    drawn = Sampling(max_tokens=9, temperature=0.7, top_p=0.5, seed=3, stop=("\n",))
+    (answer,) = journaled.generate(prompts[:1], sampling=drawn)
+    assert (answer.text, answer.from_journal, model.asked) == ("drawn", True, [])
+    journaled.generate(prompts, sampling=Sampling())
+    assert len(model.asked) == 1 and Journal("journal.sqlite").num_answers() == 3  # what had failed is asked again
+
+
+def test_trees_are_equal_in_every_format(written):
+    documents = {"one.md": Document("one.md", "A a. B b. C c."), "\u4eca.txt": Document("\u4eca.txt", " whole")}
+    trees = [from_json(line) for line in Path("trees.jsonl").read_text().splitlines()]
+    assert load_trees("trees.parquet", documents) == load_trees("trees.arrow", documents) == trees
+    assert [tree.document_id for tree in trees] == list(documents)
+    np.testing.assert_array_equal(trees[0].parent, [-1, 0, 1, 1, 0])
+    np.testing.assert_array_equal(trees[0].leaves, [2, 3, 4])
+
+
+def test_a_study_goes_on_and_computes_nothing_anew(written, capsys, monkeypatch):
+    """The seconds of its rows are measured: they are equal because they are those of then."""
+    made_of = read_json_line("study/cells/notes/fixed-0-test.json")["made_of"]
+    # A study stays with the version that began it, and another one is refused by name: this is about the files.
+    monkeypatch.setattr(cell_store, "__version__", made_of["version of qrag_jax"].partition(",")[0])
+    cells = {path: path.read_bytes() for path in Path("study/cells").rglob("*.json")}
+    line = ("--corpus", "notes", "--questions", "questions.jsonl", "study.yaml", "--out", "study")
+    rows = printed(capsys, "study", *line, "model=encoder", "ks=[1,2]", "report_k=2", "--json")
+    assert rows == read_json("study_rows.json") and len(cells) == len(rows) == 2
+    assert cells == {path: path.read_bytes() for path in Path("study/cells").rglob("*.json")}
+
+
+def read_json_line(path):
+    """The second line of a file of a study; the first is the sha256 of it."""
+    return json.loads(Path(path).read_text().splitlines()[1])
