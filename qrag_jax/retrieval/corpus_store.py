@@ -22,7 +22,7 @@ import numpy as np
 
 from qrag_jax.chunking.tree_store import load_trees, save_trees
 from qrag_jax.config import config_from_dict, to_dict
-from qrag_jax.manifest import MANIFEST, find_damage, read_json, sync_folder, write_json, write_manifest
+from qrag_jax.manifest import MANIFEST, find_damage, json_text, read_json, sync_folder, write_manifest
 from qrag_jax.retrieval.corpus import Corpus, MadeBy
 from qrag_jax.types import Chunk, Cost, Document, InputError, UsageError
 
@@ -117,7 +117,7 @@ def _write(corpus: Corpus, folder: Path) -> None:
         "cost": asdict(corpus.cost),
         "num_beyond_window": corpus.num_beyond_window,
     }
-    write_json(folder / _ABOUT, about)
+    (folder / _ABOUT).write_bytes(json_text(about))
     _write_table(folder / _DOCUMENTS, _DOCUMENT_COLUMNS, [_document_row(one) for one in corpus.documents])
     numbers = {document.id: number for number, document in enumerate(corpus.documents)}
     rows = [(_bytes(x.id), numbers[x.document_id], x.level, x.num_tokens, _flat(x.spans)) for x in corpus.nodes]
