@@ -22,7 +22,7 @@ from qrag_jax.train.log import METRICS, TIMES, read_lines
 from qrag_jax.train.loop import train_together
 from qrag_jax.train.members import Member
 from qrag_jax.train.run import RunConfig, training_tasks
-from qrag_jax.train.saving import check_out
+from qrag_jax.train.run_folder import check_out
 from qrag_jax.types import InputError, Stopped, UsageError
 
 # What asks for a run's own kind of questions again.

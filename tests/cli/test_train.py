@@ -11,7 +11,7 @@ from qrag_jax.cli.main import main
 from qrag_jax.config import load_config
 from qrag_jax.retrieval.retriever import load_retriever
 from qrag_jax.train.run import RunConfig
-from qrag_jax.train.saving import check_out
+from qrag_jax.train.run_folder import check_out
 from qrag_jax.types import Stopped, UsageError
 
 TINY = """\
