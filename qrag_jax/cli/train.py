@@ -57,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
     for note in task.notes:
         _say(note)
     _say(describe(task) + (f"; {len(dev):,} held out" if dev is not None else ""))
+    if config.init and starts[0] is None:
+        _say(f"starting with the parameters of {config.init}")
     signals = _Signals()
     with signals, Progress(quiet=not is_main_process()) as progress:
 

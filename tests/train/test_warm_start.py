@@ -71,7 +71,11 @@ def test_a_run_starts_with_the_result_of_another(first, tmp_path):
     assert_equal(trained.params, result.params)
     assert_equal(dict(trained.constants), dict(result.constants))
     start = load_checkpoint(tmp_path / "run", step=1)
-    assert_equal(start.arrays["target_params"], start.arrays["params"])
+    # It began as a copy; an average of equals may be rounded.
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6),
+        *[start.arrays[n] for n in ("target_params", "params")],
+    )
     moments = start.arrays["opt_state"]["1"]["0"]
     assert int(moments["count"]) == 1
     loaded = load_retriever(tmp_path / "run")
