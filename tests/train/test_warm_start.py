@@ -8,6 +8,7 @@ import chex
 import jax
 import numpy as np
 import pytest
+import tiny_runs
 from tiny import LATENT, quick_compilation  # noqa: F401
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint
@@ -134,6 +135,14 @@ def test_towers_of_another_kind_are_refused(first):
     model = ModelConfig(encoder=EncoderSpec("vectors"), latent=replace(LATENT, num_heads=1))
     with pytest.raises(InputError, match=r"init=.*: .*model.latent.num_heads is 2 there and 1 here"):
         train(make_config(model=model, init=str(first[0])), make_task())
+
+
+def test_another_encoder_is_refused(tmp_path):
+    """Parameters over its vectors: a `scratch` encoder is drawn anew by another seed."""
+    config = tiny_runs.make_config("latent", accumulate=1, num_updates=1, dev=DevConfig())
+    train(config, tiny_runs.make_task(), tmp_path)
+    with pytest.raises(InputError, match=r"files/encoder/.* is not what model.encoder.source gives now"):
+        train(replace(config, seed=1, init=str(tmp_path)), tiny_runs.make_task())
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
