@@ -20,9 +20,9 @@ from qrag_jax.sharding import is_main_process, start_processes
 from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.train.log import METRICS, TIMES, read_lines
 from qrag_jax.train.loop import train_together
-from qrag_jax.train.members import Member, lock_runs
+from qrag_jax.train.members import Member
 from qrag_jax.train.run import RunConfig, training_tasks
-from qrag_jax.train.saving import check_out
+from qrag_jax.train.run_folder import check_out, lock_runs
 from qrag_jax.types import InputError, Stopped, UsageError
 
 # What asks for a run's own kind of questions again.
@@ -63,6 +63,8 @@ def _run(args: argparse.Namespace, outs: Sequence[Path]) -> int:
     for note in task.notes:
         _say(note)
     _say(describe(task) + (f"; {len(dev):,} held out" if dev is not None else ""))
+    if config.init and starts[0] is None:
+        _say(f"starting with the parameters of {config.init}")
     signals = _Signals()
     with signals, Progress(quiet=not is_main_process()) as progress:
 

@@ -211,6 +211,12 @@ def with_fresh_params(retriever: Retriever, key: jax.Array) -> Retriever:
     return replace(retriever, params=_fresh_params(retriever.network, retriever.env, jax.random.split(key)[1]))
 
 
+def with_constants(retriever: Retriever, constants: Mapping[str, Any]) -> Retriever:
+    """The retriever with the constants of another: parameters mean what they did under these."""
+    kept = {name: np.asarray(value) for name, value in constants.items()}
+    return replace(retriever, network=_network(retriever.model, retriever.encoder, kept), constants=kept)
+
+
 def _fresh_params(network: Network, env: EnvConfig, key: jax.Array) -> PyTree:
     params = network.init(key)
     if env.stop:  # at zero, STOP is worth nothing until an episode says otherwise

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -20,23 +19,6 @@ from qrag_jax.types import InputError
 
 _ROWS_MULTIPLE = 128
 DevScore = Callable[[PyTree], float]
-
-
-class Best:
-    """The parameters that did best on held-out queries so far."""
-
-    def __init__(self, score: DevScore):
-        """Args: score, of parameters, as `make_dev_score` gives it."""
-        self.params: PyTree = None
-        self.update, self.value = 0, -np.inf
-        self._score = score
-
-    def offer(self, params: PyTree, update: int) -> float:
-        """Scores parameters and keeps a copy of them (the update reuses their buffers) if none were better."""
-        value = self._score(params)
-        if value >= self.value:
-            self.params, self.update, self.value = jax.tree.map(jnp.copy, params), update, value
-        return value
 
 
 def make_dev_score(retriever: Retriever, task: Task, batch_size: int, seed: int, mesh: Mesh | None = None) -> DevScore:

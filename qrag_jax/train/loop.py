@@ -1,54 +1,31 @@
-"""The training loop: the only Python loop over updates. Prefetches batches, logs, saves, resumes."""
+"""Q-RAG's training: what `trainer.Trainer` is handed for it, and what becomes of the state that it gives back."""
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from qrag_jax.checkpoint import Checkpoint
 from qrag_jax.models.network import PyTree
 from qrag_jax.retrieval.batching import Packer, Sample, materialise
-from qrag_jax.retrieval.retriever import Retriever, new_retriever, retriever_files, with_fresh_params
+from qrag_jax.retrieval.retriever import Retriever
 from qrag_jax.retrieval.tasks import Task
-from qrag_jax.sharding import (
-    any_process,
-    check_same_everywhere,
-    is_main_process,
-    make_mesh,
-    place,
-    replicated,
-    state_shardings,
-    to_host,
-)
-from qrag_jax.train.dev import Best, make_dev_score, rows_multiple
+from qrag_jax.sharding import to_host
+from qrag_jax.train.dev import rows_multiple
+from qrag_jax.train.job import Job, first_state, prepare
 from qrag_jax.train.log import RunLog
-from qrag_jax.train.members import Layout, Member, check_members, lock_runs, saved_rows
-from qrag_jax.train.q_learner import Learner, LearnerState, make_learner
+from qrag_jax.train.members import Member, check_members
+from qrag_jax.train.q_learner import Learner, LearnerState
 from qrag_jax.train.run import RunConfig, make_sampler
-from qrag_jax.train.saving import (
-    check_out,
-    check_resumable,
-    check_same_encoder,
-    describe_task,
-    is_calibrated,
-    restore,
-    save_batch,
-    save_run,
-)
-from qrag_jax.types import InputError, Stopped
+from qrag_jax.train.run_folder import open_log, open_runs
+from qrag_jax.train.saving import is_calibrated, save_batch, save_run
+from qrag_jax.train.trainer import Hooks, Plan, Report, Trainer, jit_update
 
-# A batch's number of distinct chunks may outgrow its shape: rarely, and only at the start of a run.
-MAX_TRACES = 6
-_RUN_NUMBERS = count()
-Report = Callable[[str, int, int, dict[str, float]], None]  # (stage, done, of, metrics)
+_ADVICE = "Lower learner.learning_rate or raise learner.temperature"
 Calibrate = Callable[[Retriever, Task], dict[str, Any]]  # what was fitted on held-out queries, as JSON values
 
 
@@ -107,145 +84,83 @@ def train_together(
         UsageError: as `train`; several members whose configs differ in more than the seed, that are text towers (whose
             encoder skips what a batch does not fill, which `vmap` cannot), or that start after different updates.
     """
-    with lock_runs([member.out for member in members]):
-        together = _Together(members, task, dev, _silent if report is None else report)
-        try:
-            together.run_updates(stop)
-            return together.results(calibrate)
-        finally:
-            together.close()
+    check_members(members)
+    with open_runs([(member.out, member.start) for member in members]), ExitStack() as opened:
+        job = prepare(members, task, dev, (lambda *_: None) if report is None else report)
+        state, shardings = first_state(job)
+        logs = [opened.enter_context(_open_log(job, member)) for member in members]
+        state, batch = _make_trainer(job, logs, shardings, stop).run(state)
+        return _results(job, state, batch, calibrate)
 
 
-class _Together:
-    """The state of runs that are trained together, and what becomes of it."""
+def _open_log(job: Job, member: Member) -> AbstractContextManager[RunLog | None]:
+    first = 0 if member.start is None else member.start.step
+    return open_log(member.out, job.towers.facts, first, member.config.tensorboard)
 
-    def __init__(self, members: Sequence[Member], task: Task, dev: Task | None, report: Report):
-        """Checks everything that can be refused, embeds, and makes or restores the state."""
-        config = members[0].config
-        self.members, self.task, self.dev, self.config, self.report = members, task, dev, config, report
-        check_members(members)
-        self.about = describe_task(task, dev)
-        check_same_everywhere("the training data", self.about["data_sha256"])
-        for member in members:
-            if member.start is not None:
-                check_resumable(member.start, member.config, self.about)
-            elif member.out is not None:
-                check_out(member.out)
-        task.check_steps(config.env.num_steps)
-        self.mesh = make_mesh(config.mesh)
-        self.layout = Layout(self.mesh, len(members), config.learner.accumulate)
-        keys = [jax.random.split(jax.random.key(member.config.seed)) for member in members]
-        embed_progress = lambda done, of: report("embed", done, of, {})  # noqa: E731
-        self.retriever, rows, num_cut = new_retriever(
-            config.model, config.env, task.texts, keys[0][0], embed_progress, task.questions
+
+def _make_trainer(
+    job: Job, logs: Sequence[RunLog | None], shardings: LearnerState, stop: Callable[[], bool] | None
+) -> Trainer[LearnerState, Sample]:
+    """The loop: batches from the task, the update over the pools, the hooks of each run."""
+    config, towers, start = job.config, job.towers, job.members[0].start
+    packer = Packer(rows_multiple(job.layout.mesh), job.rows)
+    samplers = [make_sampler(job.task, packer, member.config) for member in job.members]
+    update = jitted_update(job.learner, config.learner.accumulate, shardings, len(job.members))
+    return Trainer(
+        update=lambda state, sample: update(state, towers.chunks, towers.questions, sample),
+        batch=job.layout.sampler(samplers),
+        plan=Plan(
+            num_updates=config.num_updates,
+            log_every=config.log_every,
+            save_every=config.save_interval,
+            score_every=None if job.dev is None else config.score_interval,
+            first=0 if start is None else start.step,
+        ),
+        hooks=[_hooks(job, i, log) for i, log in enumerate(logs)],
+        layout=job.layout,
+        report=job.report,
+        stop=stop,
+        advice=_ADVICE,
+    )
+
+
+def _hooks(job: Job, i: int, log: RunLog | None) -> Hooks[LearnerState, Sample]:
+    """What becomes of run i."""
+    out, best = job.members[i].out, job.bests[i]
+    score = None if best is None else lambda state, done: {"dev_return": best.offer(state.params, done)}
+    if out is None:
+        return Hooks(score=score)
+    return Hooks(
+        out=out,
+        log=log,
+        save=lambda state, sample: _save(job, i, state, sample.distinct.shape[-1]),
+        score=score,
+        save_bad_batch=lambda update, values, sample: save_batch(out, update, values, job.task, sample),
+    )
+
+
+def _save(job: Job, i: int, state: LearnerState, rows: int, fitted: Mapping[str, Any] | None = None) -> None:
+    """Saves run i, with what was fitted on held-out queries at the end."""
+    member, towers, known = job.members[i], job.towers, job.about | {"rows": rows}
+    if member.out is not None:
+        save_run(
+            member.out, member.config, state, towers.retriever.constants, towers.files, known, job.bests[i], fitted
         )
-        questions, num_questions_cut = self.retriever.rows(task.questions, "question")
-        self.chunk_pool, self.question_pool = place((rows, questions), replicated(self.mesh))
-        self.files = retriever_files(self.retriever)
-        for member in members:
-            if member.start is not None:
-                check_same_encoder(member.start, self.files)
-        score = None
-        if dev is not None:
-            score = make_dev_score(self.retriever, dev, _part_size(config), config.data_seed, self.mesh)
-        self.bests = [None if score is None else Best(score) for _ in members]
-        self.learner = make_learner(self.retriever.network, config.env, config.learner, config.num_updates)
-        states = [self._first_state(*one) for one in zip(members, keys, self.bests, strict=True)]
-        self.state = self.layout.join([state for state, _ in states])
-        self.shardings = self.layout.shardings(states[0][1])
-        self.first = 0 if members[0].start is None else members[0].start.step
-        self.rows = saved_rows(members)
-        facts = {"num_texts": len(rows_of(rows)), "num_texts_cut": num_cut, "num_questions_cut": num_questions_cut}
-        facts["num_left_out"] = task.num_left_out
-        self.logs = [_open_log(member, facts, self.first) for member in members]
-
-    def _first_state(self, member: Member, keys: jax.Array, best: Best | None) -> tuple[LearnerState, LearnerState]:
-        """(state of one run, its shardings): fresh, or of a checkpoint."""
-        retriever = with_fresh_params(self.retriever, keys[0])
-        shapes = jax.eval_shape(self.learner.init, retriever.params, keys[1])
-        shardings = state_shardings(self.mesh, shapes)
-        if member.start is None:
-            # Keys travel as numbers: of several processes each makes the whole state, and keeps its share.
-            init = lambda params, data: self.learner.init(params, jax.random.wrap_key_data(data))  # noqa: E731
-            host = jax.tree.map(np.asarray, (retriever.params, jax.random.key_data(keys[1])))
-            return jax.jit(init, out_shardings=shardings)(*host), shardings
-        return restore(member.start, shapes, shardings, best), shardings
-
-    def run_updates(self, stop: Callable[[], bool] | None) -> None:
-        """All updates that are left; see `train` for what it raises."""
-        config, layout = self.config, self.layout
-        packer = Packer(rows_multiple(self.mesh), self.rows)
-        sampler = layout.sampler([make_sampler(self.task, packer, member.config) for member in self.members])
-        update = jitted_update(self.learner, config.learner.accumulate, self.shardings, len(self.members))
-        check = _FiniteCheck(self.task, self.members, layout)
-        score_interval = config.dev.every or max(1, config.num_updates // 10)
-        self.report("compile", 0, 1, {})
-        with jax.set_mesh(self.mesh):
-            for step, sample in enumerate(prefetch(sampler, config.num_updates, self.first), start=self.first):
-                self.state, metrics = update(
-                    self.state, self.chunk_pool, self.question_pool, place(sample, layout.samples)
-                )
-                self.rows, done = sample.distinct.shape[-1], step + 1
-                if step == self.first:
-                    self.report("compile", 1, 1, {})
-                last = done == config.num_updates
-                asked = stop is not None and not last and any_process(stop())
-                check.later(done, metrics, sample)
-                to_score = self.dev is not None and (last or done % score_interval == 0)
-                to_log = last or to_score or done % config.log_every == 0
-                to_save = last or asked or done % config.save_interval == 0
-                values = check.now() if to_log or to_save else []
-                if to_log:
-                    self._log(done, values, to_score)
-                if to_save:
-                    self._save()
-                if asked:
-                    folders = ", ".join(str(member.out) for member in self.members if member.out is not None)
-                    raise Stopped(f"stopped after update {done:,}" + (folders and f", saved in {folders}"))
-
-    def _log(self, done: int, values: list[dict[str, float]], to_score: bool) -> None:
-        """Writes the metrics of each run, with its score on held-out queries where it is due."""
-        for i, (own, best, log) in enumerate(zip(values, self.bests, self.logs, strict=True)):
-            if best is not None and to_score:
-                own["dev_return"] = best.offer(self.layout.part(self.state.params, i), done)
-            if log is not None:
-                log.write(done, own)
-        mean = {name: float(np.mean([own[name] for own in values])) for name in values[0]}
-        self.report("train", done, self.config.num_updates, mean)
-
-    def _save(self, fitted: Sequence[dict[str, Any]] = ()) -> None:
-        """Saves each run, with what was fitted on held-out queries at the end."""
-        for i, (member, best, log) in enumerate(zip(self.members, self.bests, self.logs, strict=True)):
-            if member.out is None:
-                continue
-            if log is not None:
-                log.sync()
-            state, known = self.layout.part(self.state, i), self.about | {"rows": self.rows}
-            more = fitted[i] if fitted else {}
-            save_run(member.out, member.config, state, self.retriever.constants, self.files, known, best, more)
-
-    def close(self) -> None:
-        """Ends the logs."""
-        for log in self.logs:
-            if log is not None:
-                log.close()
-
-    def results(self, calibrate: Calibrate | None) -> list[Retriever]:
-        """The retrievers; what is calibrated on held-out queries is saved with them."""
-        trained = []
-        for i, best in enumerate(self.bests):
-            params = self.layout.part(self.state.params, i) if best is None else best.params
-            params = jax.tree.map(jnp.asarray, to_host(params, self.mesh))
-            trained.append(replace(self.retriever, params=params))
-        if self.dev is not None and calibrate is not None and not all(map(is_calibrated, self.members)):
-            self._save([calibrate(retriever, self.dev) for retriever in trained])
-        return trained
 
 
-def _open_log(member: Member, facts: dict[str, Any], first: int) -> RunLog | None:
-    if member.out is None or not is_main_process():
-        return None
-    return RunLog(member.out, facts, first, member.config.tensorboard)
+def _results(job: Job, state: LearnerState, batch: Sample | None, calibrate: Calibrate | None) -> list[Retriever]:
+    """The retrievers; what is calibrated on held-out queries is saved with them."""
+    trained = []
+    for i, best in enumerate(job.bests):
+        params = job.layout.part(state.params, i) if best is None else best.params
+        params = jax.tree.map(jnp.asarray, to_host(params, job.layout.mesh))
+        trained.append(replace(job.towers.retriever, params=params))
+    if job.dev is not None and calibrate is not None and not all(map(is_calibrated, job.members)):
+        rows = job.rows if batch is None else batch.distinct.shape[-1]
+        fitted = [calibrate(retriever, job.dev) for retriever in trained]
+        for i, own in enumerate(fitted):
+            _save(job, i, job.layout.part(state, i), rows, own)
+    return trained
 
 
 def jitted_update(
@@ -264,79 +179,4 @@ def jitted_update(
     def one(state: LearnerState, chunks: PyTree, questions: PyTree, sample: Sample) -> tuple[LearnerState, dict]:
         return learner.update(state, gather(chunks, questions, sample))
 
-    def step(state: LearnerState, chunks: PyTree, questions: PyTree, sample: Sample) -> tuple[LearnerState, dict]:
-        update = one if num_members == 1 else jax.vmap(one, in_axes=(0, None, None, 0))
-        return update(state, chunks, questions, sample)
-
-    step.__name__ = f"update_{next(_RUN_NUMBERS)}"  # chex counts by place and name: a run must not count for another
-    counted = chex.assert_max_traces(step, n=MAX_TRACES)
-    if shardings is None:
-        return jax.jit(counted, donate_argnums=0)
-    everywhere = replicated(jax.tree.leaves(shardings)[0].mesh)
-    return jax.jit(counted, donate_argnums=0, out_shardings=(shardings, everywhere))
-
-
-def prefetch(sampler: Callable[[int], Sample], num_steps: int, first: int = 0, depth: int = 4) -> Iterator[Sample]:
-    """Batches in order, made ahead of use in a thread; an error in the thread is raised here."""
-    steps = iter(range(first, num_steps))
-    pool = ThreadPoolExecutor(max_workers=1)
-    try:
-        waiting = deque(pool.submit(sampler, step) for step in islice(steps, depth))
-        while waiting:
-            ready = waiting.popleft().result()
-            waiting.extend(pool.submit(sampler, step) for step in islice(steps, 1))
-            yield ready
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-class _FiniteCheck:
-    """Looks at the metrics of every update, one update later, so that the device is never idle."""
-
-    def __init__(self, task: Task, members: Sequence[Member], layout: Layout):
-        """Args: task, for the texts of a bad batch; the members, whose folders it is saved in; how they are joined."""
-        self._task, self._members, self._layout = task, members, layout
-        self._waiting: tuple[int, dict[str, jax.Array], Sample] | None = None
-
-    def later(self, update: int, metrics: dict[str, jax.Array], sample: Sample) -> None:
-        """Takes the metrics of an update that may still run, and checks those before."""
-        if self._waiting is not None:
-            self.now()
-        self._waiting = update, metrics, sample
-
-    def now(self) -> list[dict[str, float]]:
-        """The metrics of the last update by member, when it is done.
-
-        Raises:
-            InputError: one is not finite; nothing is saved after it but the batch.
-        """
-        assert self._waiting is not None
-        update, metrics, sample = self._waiting
-        host, found = jax.device_get(metrics), []
-        for i, member in enumerate(self._members):
-            values = {name: float(value) for name, value in self._layout.part(host, i).items()}
-            bad = [name for name, value in values.items() if not np.isfinite(value)]
-            if bad:
-                own, where = self._layout.part(sample, i), ""
-                if member.out is not None and is_main_process():
-                    where = f"; its batch: {save_batch(member.out, update, values, self._task, own)}"
-                raise InputError(
-                    f"update {update}: {', '.join(bad)} not finite; the run stops. Lower learner.learning_rate or "
-                    f"raise learner.temperature, and look for extreme values in the input{where}"
-                )
-            found.append(values)
-        return found
-
-
-def _part_size(config: RunConfig) -> int:
-    """Environments that are played at a time."""
-    return config.data.batch_size // config.learner.accumulate
-
-
-def rows_of(rows: PyTree) -> np.ndarray:
-    """Any leaf of a table: its length is the number of rows."""
-    return jax.tree.leaves(rows)[0]
-
-
-def _silent(stage: str, done: int, of: int, metrics: dict[str, float]) -> None:
-    """Reports nothing."""
+    return jit_update(one if num_members == 1 else jax.vmap(one, in_axes=(0, None, None, 0)), shardings)

@@ -4,7 +4,7 @@
 is a value of `LearnerConfig`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -16,6 +16,8 @@ from flax import struct
 from qrag_jax.models.network import Network, PyTree
 from qrag_jax.retrieval.env import Batch, EnvConfig, Rollout, replay_q_values, rollout
 from qrag_jax.retrieval.policy import make_boltzmann
+from qrag_jax.train.losses import add_losses
+from qrag_jax.train.param_groups import GroupConfig, group_optimiser, stop_frozen
 from qrag_jax.train.returns import ValueKind, chosen_pair_loss, lambda_returns, state_value
 from qrag_jax.train.schedules import ScheduleConfig, make_schedule
 from qrag_jax.train.sft import trajectory_loss
@@ -48,6 +50,8 @@ class LearnerConfig:
         adam_b1: decay of AdamW's first moment.
         adam_b2: decay of AdamW's second moment.
         adam_eps: AdamW's denominator floor.
+        groups: parts of the parameters that are frozen or have a learning rate of their own, by a pattern of their
+            paths (`action/*`); empty trains all alike.
 
     Raises:
         UsageError: a value out of range.
@@ -71,6 +75,7 @@ class LearnerConfig:
     adam_b1: float = 0.9
     adam_b2: float = 0.98
     adam_eps: float = 1e-6
+    groups: dict[str, GroupConfig] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("gamma", "lambda_", "tau"):
@@ -191,6 +196,33 @@ def complete(batch: Batch, played: Rollout) -> jax.Array:
     return (jnp.take_along_axis(batch.gold, played.actions, axis=1) & counted).sum(1) == batch.gold.sum(1)
 
 
+# (params, target_params, batch, key, temperature, epsilon) -> (loss, metrics)
+Objective = Callable[[PyTree, PyTree, Batch, jax.Array, jax.Array, jax.Array], tuple[jax.Array, dict[str, jax.Array]]]
+
+
+def _soft_q(network: Network, env: EnvConfig, config: LearnerConfig) -> Objective:
+    return lambda params, target, batch, key, temperature, epsilon: q_loss(
+        network, params, target, batch, key, temperature, epsilon, env, config
+    )
+
+
+def _sft(network: Network, env: EnvConfig, config: LearnerConfig) -> Objective:
+    return lambda params, target, batch, key, temperature, epsilon: trajectory_loss(network, params, batch, key, env)
+
+
+_OBJECTIVES: Mapping[str, Callable[[Network, EnvConfig, LearnerConfig], Objective]] = {"soft_q": _soft_q, "sft": _sft}
+
+
+def make_optimiser(config: LearnerConfig, rate: optax.Schedule) -> optax.GradientTransformation:
+    """Clipping over all that is trained, then AdamW, one a learning rate."""
+
+    def adamw(factor: float) -> optax.GradientTransformation:
+        own = rate if factor == 1 else lambda count: factor * rate(count)
+        return optax.adamw(own, config.adam_b1, config.adam_b2, config.adam_eps, weight_decay=config.weight_decay)
+
+    return optax.chain(optax.clip_by_global_norm(config.clip_norm), group_optimiser(adamw, config.groups))
+
+
 def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_updates: int) -> Learner:
     """Bundles the learner's pure functions for a run of `num_updates` updates.
 
@@ -198,13 +230,11 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
         UsageError: the decision process has no step, or more Q heads than the towers' vectors can be split into.
     """
     _check(env, config, network.dim)
+    objective = _OBJECTIVES[config.objective](network, env, config)
     rate = make_schedule(config.learning_rate, num_updates)
     alpha = make_schedule(config.temperature, num_updates)
     epsilon = make_schedule(config.epsilon, num_updates)
-    optimiser = optax.chain(
-        optax.clip_by_global_norm(config.clip_norm),
-        optax.adamw(rate, config.adam_b1, config.adam_b2, config.adam_eps, weight_decay=config.weight_decay),
-    )
+    optimiser = make_optimiser(config, rate)
 
     def init(params: PyTree, key: jax.Array) -> LearnerState:
         # A copy: two towers or networks that share buffers cannot both be donated.
@@ -216,13 +246,13 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
         key = jax.random.fold_in(state.key, state.step)
 
         def loss(params: PyTree, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
-            if config.objective == "sft":
-                return trajectory_loss(network, params, batch, key, env)
-            return q_loss(network, params, state.target_params, batch, key, *now, env, config)
+            value, metrics = objective(params, state.target_params, batch, key, *now)
+            total, named = add_losses({config.objective: (value, 1.0)})
+            return total, metrics | named
 
         def play(batch: Batch) -> tuple[dict[str, jax.Array], PyTree]:
             (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(state.params, batch)
-            return metrics, gradient
+            return metrics, stop_frozen(gradient, config.groups)
 
         metrics, gradient = play(batch) if config.accumulate == 1 else _mean_over_parts(play, batch)
         # optax mixes Python floats of other types, which strict promotion refuses.
@@ -248,7 +278,7 @@ def _mean_over_parts(play: Callable[[Batch], tuple[dict, PyTree]], parts: Batch)
     def weighted(part: Batch) -> tuple[dict, PyTree, jax.Array]:
         metrics, gradient = play(part)
         steps = metrics.get("steps", jnp.float32(1.0))
-        metrics = {name: x * steps if name in _MEANS_OVER_STEPS else x for name, x in metrics.items()}
+        metrics = {name: x * steps if _is_mean_over_steps(name) else x for name, x in metrics.items()}
         return metrics, jax.tree.map(lambda x: x * steps, gradient), steps
 
     shapes = jax.eval_shape(weighted, jax.tree.map(lambda x: x[0], parts))
@@ -256,11 +286,12 @@ def _mean_over_parts(play: Callable[[Batch], tuple[dict, PyTree]], parts: Batch)
     add = lambda total, part: (jax.tree.map(jnp.add, total, weighted(part)), None)  # noqa: E731
     (metrics, gradient, steps), _ = jax.lax.scan(add, zero, parts)
     num_parts = jax.tree.leaves(parts)[0].shape[0]
-    metrics = {name: x / (steps if name in _MEANS_OVER_STEPS else num_parts) for name, x in metrics.items()}
+    metrics = {name: x / (steps if _is_mean_over_steps(name) else num_parts) for name, x in metrics.items()}
     return metrics, jax.tree.map(lambda x: x / steps, gradient)
 
 
-_MEANS_OVER_STEPS = ("loss", "q", "target")
+def _is_mean_over_steps(name: str) -> bool:
+    return name in ("loss", "q", "target") or name.startswith("loss/")
 
 
 def _check(env: EnvConfig, config: LearnerConfig, dim: int) -> None:

@@ -117,6 +117,8 @@ class RunConfig:
             many.
         keep: checkpoints that stay, the newest ones.
         tensorboard: also write TensorBoard event files, into the run's folder `tensorboard`.
+        init: run folder, or one step of it, whose parameters this run starts with; empty draws new ones. Optimiser,
+            schedules and update number are new. Read once: a run that goes on does not need it.
         mesh: the devices that a run uses.
         data: what to train on.
         dev: what to hold out of it.
@@ -131,6 +133,7 @@ class RunConfig:
     save_every: int | None = None
     keep: int = 3
     tensorboard: bool = False
+    init: str = ""
     mesh: MeshConfig = field(default_factory=MeshConfig)
     data: DataConfig = field(default_factory=DataConfig)
     dev: DevConfig = field(default_factory=DevConfig)
@@ -162,6 +165,11 @@ class RunConfig:
     def save_interval(self) -> int:
         """Updates between two checkpoints."""
         return self.save_every or max(1, self.num_updates // 10)
+
+    @property
+    def score_interval(self) -> int:
+        """Updates between two scores on held-out questions."""
+        return self.dev.every or max(1, self.num_updates // 10)
 
 
 def training_tasks(config: RunConfig) -> tuple[Task, Task | None]:

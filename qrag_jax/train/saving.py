@@ -8,23 +8,24 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint, require_same_config, save_checkpoint
-from qrag_jax.config import flatten, to_dict
-from qrag_jax.models.network import PyTree
+from qrag_jax.config import to_dict
 from qrag_jax.retrieval.batching import Sample
+from qrag_jax.retrieval.retriever import params_group
 from qrag_jax.retrieval.tasks import Task
-from qrag_jax.step_folders import checkpoint_steps
-from qrag_jax.train.dev import Best
+from qrag_jax.train.best import KeepBest
 from qrag_jax.train.members import Member
 from qrag_jax.train.q_learner import LearnerState
 from qrag_jax.train.run import RunConfig
+from qrag_jax.train.run_folder import check_same_config, restore
 from qrag_jax.types import InputError, UsageError
 
 # What may change when a run is resumed: it alters no update. Paths may move; the digest of the data says what they are.
 FREE_FIELDS = ("log_every", "save_every", "keep", "tensorboard", "mesh", "data.paths", "data.haystack")
+# What leaves no trace in the shapes of parameters, and makes other towers of them.
+_SAME_TOWERS = ("model.mode", "model.latent.num_heads", "model.latent.residual", "model.scale")
 _QUERIES_AT_A_TIME = 256
 GROUPS = tuple(field.name for field in fields(LearnerState))
 
@@ -36,7 +37,7 @@ def save_run(
     constants: Mapping[str, np.ndarray],
     files: Mapping[str, bytes],
     about: Mapping[str, Any],
-    best: Best | None = None,
+    best: KeepBest | None = None,
     fitted: Mapping[str, Any] | None = None,
 ) -> Path:
     """Writes a checkpoint that stands alone: arrays, config, encoder or tokenizer, what it was trained on.
@@ -94,32 +95,13 @@ def _parts(task: Task) -> Iterator[bytes]:
         yield from (np.asarray(x).tobytes() for x in (contexts.questions, contexts.chunks, contexts.gold))
 
 
-def check_out(out: Path) -> None:
-    """Refuses a run folder that holds a run already, or is no folder.
-
-    Raises:
-        UsageError: says what is there.
-    """
-    steps = checkpoint_steps(out)
-    if steps:
-        raise UsageError(
-            f"{out}: holds a trained run already (step {steps[-1]}): --resume goes on with it; or choose another --out"
-        )
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out}: is a file: choose another --out")
-
-
 def check_resumable(saved: Checkpoint, config: RunConfig, about: Mapping[str, Any]) -> None:
     """Refuses to go on with another config or other data than those of the checkpoint.
 
     Raises:
         InputError: naming what differs.
     """
-    there, here = (
-        {name: value for name, value in flatten(tree).items() if not _is_free(name)}
-        for tree in (saved.config, to_dict(config))
-    )
-    require_same_config(there, here, source=str(saved.folder))
+    check_same_config(saved, to_dict(config), FREE_FIELDS, to_dict(RunConfig()))
     for name in ("data_sha256", "rows"):
         if name not in saved.metadata:
             raise InputError(f"{saved.folder}: metadata.json has no {name}: this run cannot be resumed; train it anew")
@@ -129,6 +111,21 @@ def check_resumable(saved: Checkpoint, config: RunConfig, about: Mapping[str, An
             f"{saved.metadata['task']} there, {about['num_questions']} of {about['task']} here, or other texts among "
             "them, or other gold. Give the same files, or another run folder"
         )
+
+
+def load_init(config: RunConfig) -> tuple[Checkpoint, str]:
+    """What a warm start (`init`) begins with: a checkpoint with the result of its run, and the group which that is.
+
+    Raises:
+        UsageError: there is no such run.
+        InputError: it is damaged, or its towers compute something else from the same parameters.
+    """
+    try:
+        saved = load_checkpoint(config.init, groups=lambda about: (params_group(about), "constants"))
+    except UsageError as error:
+        raise UsageError(f"init={config.init}: {error}") from error
+    require_same_config(saved.config, to_dict(config), _SAME_TOWERS, source=f"init={config.init}")
+    return saved, params_group(saved.metadata)
 
 
 def check_same_encoder(saved: Checkpoint, files: Mapping[str, bytes]) -> None:
@@ -151,7 +148,9 @@ def is_calibrated(member: Member) -> bool:
     return start is not None and start.step == member.config.num_updates and "fitted" in start.metadata
 
 
-def restore(saved: Checkpoint, shapes: LearnerState, shardings: LearnerState, best: Best | None) -> LearnerState:
+def restore_state(
+    saved: Checkpoint, shapes: LearnerState, shardings: LearnerState, best: KeepBest | None
+) -> LearnerState:
     """The state of a checkpoint on the devices of this run, whatever it was saved on.
 
     Args:
@@ -160,13 +159,13 @@ def restore(saved: Checkpoint, shapes: LearnerState, shardings: LearnerState, be
         shardings: of the state.
         best: takes over what held-out queries have chosen so far, if anything.
     """
-    templates = {name: _with_shardings(getattr(shapes, name), getattr(shardings, name)) for name in GROUPS}
-    if best is not None and "dev" in saved.metadata:
-        templates["best_params"] = templates["params"]
-    arrays = load_checkpoint(saved.folder, templates, groups=tuple(templates)).arrays
-    if best is not None and "dev" in saved.metadata:
-        best.params, best.update = arrays["best_params"], saved.metadata["dev"]["update"]
-        best.value = saved.metadata["dev"]["return"]
+    like, where = ({name: getattr(tree, name) for name in GROUPS} for tree in (shapes, shardings))
+    known = saved.metadata.get("dev")
+    if best is None or known is None:
+        return LearnerState(**restore(saved, like, where))
+    like["best_params"], where["best_params"] = like["params"], where["params"]
+    arrays = restore(saved, like, where)
+    best.params, best.update, best.value = arrays["best_params"], known["update"], known["return"]
     return LearnerState(**{name: arrays[name] for name in GROUPS})
 
 
@@ -189,11 +188,3 @@ def save_batch(out: Path, update: int, metrics: Mapping[str, float], task: Task,
     out.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"update": update, "metrics": values, "environments": environments}, indent=1) + "\n")
     return path
-
-
-def _is_free(name: str) -> bool:
-    return any(name == free or name.startswith(f"{free}.") for free in FREE_FIELDS)
-
-
-def _with_shardings(shapes: PyTree, shardings: PyTree) -> PyTree:
-    return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings)

@@ -14,7 +14,7 @@ from qrag_jax.folder_lock import LOCK
 from qrag_jax.retrieval.retriever import load_retriever
 from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.train.run import RunConfig
-from qrag_jax.train.saving import check_out
+from qrag_jax.train.run_folder import check_out
 from qrag_jax.types import Stopped, UsageError
 
 TINY = """\

@@ -2,8 +2,6 @@ import importlib.util
 import json
 import math
 import shutil
-import threading
-import time
 
 import chex
 import jax
@@ -23,12 +21,12 @@ from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig, load_retrieve
 from qrag_jax.retrieval.search import make_index, search
 from qrag_jax.retrieval.tasks import examples_task, vectors_task
 from qrag_jax.step_folders import checkpoint_steps
-from qrag_jax.train import loop
+from qrag_jax.train import job
 from qrag_jax.train.dev import make_dev_score
-from qrag_jax.train.loop import jitted_update, prefetch, train
+from qrag_jax.train.loop import jitted_update, train
 from qrag_jax.train.q_learner import Learner, LearnerConfig, LearnerState
 from qrag_jax.train.run import DataConfig, DevConfig, RunConfig, epoch_order
-from qrag_jax.train.saving import check_out
+from qrag_jax.train.run_folder import check_out
 from qrag_jax.train.schedules import ScheduleConfig
 from qrag_jax.types import Example, InputError, UsageError
 
@@ -188,7 +186,7 @@ def scored_run(tmp_path_factory):
 
     config = make_config(num_updates=9, save_every=3, log_every=5, dev=DevConfig(every=4))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "make_dev_score", make_score)
+        patch.setattr(job, "make_dev_score", make_score)
         retriever = train(config, make_vectors_task(), folder, dev=dev, calibrate=calibrate)
     return folder, retriever, scored, calibrated
 
@@ -394,42 +392,3 @@ def test_many_runs_fit_into_one_process():
     """A sweep trains dozens of retrievers: traces of one run must not count against another."""
     for _ in range(20):
         update_once()
-
-
-# --- batches ahead of use
-
-
-def test_prefetched_batches_come_in_order():
-    assert list(prefetch(lambda step: step * 10, 6)) == [0, 10, 20, 30, 40, 50]
-    assert list(prefetch(lambda step: step, 6, first=4)) == [4, 5]
-    assert list(prefetch(lambda step: step, 3, first=3)) == []
-
-
-def test_batches_are_made_in_a_thread_and_not_all_at_once():
-    made, caller = [], threading.get_ident()
-
-    def sampler(step):
-        made.append((step, threading.get_ident()))
-        time.sleep(0.02)  # long enough that a second thread would take the next step
-        return step
-
-    batches = prefetch(sampler, 100, depth=3)
-    assert next(batches) == 0
-    batches.close()
-    steps = [step for step, _ in made]
-    assert steps == list(range(len(steps))) and 1 <= len(steps) <= 4  # what was asked for, and no batch after the end
-    threads = {thread for _, thread in made}
-    assert len(threads) == 1 and caller not in threads  # a packer is no shared object
-
-
-def test_an_error_of_the_sampler_is_raised_where_its_batch_is_due():
-    def sampler(step):
-        if step == 2:
-            raise InputError("row 2 is broken")
-        return step
-
-    batches = prefetch(sampler, 10)
-    assert [next(batches), next(batches)] == [0, 1]
-    with pytest.raises(InputError, match="row 2 is broken"):
-        next(batches)
-    assert not any("ThreadPool" in thread.name and thread.is_alive() for thread in threading.enumerate())

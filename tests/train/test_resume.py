@@ -133,6 +133,20 @@ def test_another_config_is_refused(stopped):
         train(other, make_task(), run, start=load_checkpoint(run, groups=()))
 
 
+def test_fields_that_are_younger_than_a_checkpoint_have_their_defaults(stopped, tmp_path):
+    """A run of an earlier version goes on; a value that it did not have is another config."""
+    run, config = stopped
+    shutil.copytree(run, tmp_path / "run")
+    start = load_checkpoint(tmp_path / "run", groups=())
+    older = {name: value for name, value in start.config.items() if name != "init"}
+    older["learner"] = {name: value for name, value in start.config["learner"].items() if name != "groups"}
+    older = replace(start, config=older)
+    with pytest.raises(InputError, match="init is '' there and 'elsewhere' here"):
+        train(replace(config, init="elsewhere"), make_task(), tmp_path / "run", start=older)
+    train(config, make_task(), tmp_path / "run", start=older)
+    assert checkpoint_steps(tmp_path / "run")[-1] == NUM_UPDATES
+
+
 def test_other_data_are_refused(stopped):
     run, config = stopped
     with pytest.raises(InputError, match="trained on other data: 10 questions of texts there, 10 of texts here"):

@@ -1,0 +1,1 @@
+"""Training: a loop for any learner, and Q-RAG on it."""

@@ -1,0 +1,121 @@
+"""A run's folder: where it is opened, and what a run that goes on in it must share with its checkpoint."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from qrag_jax.checkpoint import Checkpoint, load_checkpoint, require_same_config
+from qrag_jax.config import flatten
+from qrag_jax.folder_lock import lock_folder
+from qrag_jax.sharding import PyTree, any_process, is_main_process
+from qrag_jax.step_folders import checkpoint_steps
+from qrag_jax.train.log import RunLog
+from qrag_jax.types import UsageError
+
+
+@contextmanager
+def open_runs(runs: Sequence[tuple[Path | None, Checkpoint | None]]) -> Iterator[None]:
+    """The one place where runs take their folders; what they read there, compute and write comes inside.
+
+    Args:
+        runs: (folder, the checkpoint in it that the run goes on from or None); a folder is not made here, None writes
+            nothing.
+
+    Raises:
+        UsageError: a folder holds a run that does not go on, or is none; another process works in it.
+    """
+    with lock_runs([out for out, _ in runs]):
+        for out, start in runs:
+            if out is not None and start is None:
+                check_out(out)
+        yield
+
+
+@contextmanager
+def lock_runs(outs: Sequence[Path | None]) -> Iterator[None]:
+    """Holds the locks of run folders, None being none; of several processes the main one does, and all learn of it.
+
+    Raises:
+        UsageError: another process works in one of them.
+    """
+    with ExitStack() as locks:
+        refusal = None
+        if is_main_process():
+            try:
+                for out in outs:
+                    if out is not None:
+                        locks.enter_context(lock_folder(out, "qrag train"))
+            except UsageError as error:  # the others wait for the answer
+                refusal = error
+        if any_process(refusal is not None):
+            raise refusal or UsageError("a run folder is in use or cannot be made: process 0 says which")
+        yield
+
+
+@contextmanager
+def open_log(out: Path | None, facts: Mapping[str, Any], first: int, tensorboard: bool) -> Iterator[RunLog | None]:
+    """The log in a run's folder, and its end; None without a folder, and in all processes but the first."""
+    if out is None or not is_main_process():
+        yield None
+        return
+    with closing(RunLog(out, facts, first, tensorboard)) as log:
+        yield log
+
+
+def check_out(out: Path) -> None:
+    """Refuses a run folder that holds a run already, or is no folder.
+
+    Raises:
+        UsageError: says what is there.
+    """
+    steps = checkpoint_steps(out)
+    if steps:
+        raise UsageError(
+            f"{out}: holds a trained run already (step {steps[-1]}): --resume goes on with it; or choose another --out"
+        )
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out}: is a file: choose another --out")
+
+
+def check_same_config(
+    saved: Checkpoint, config: Mapping[str, Any], free: Sequence[str] = (), defaults: Mapping[str, Any] | None = None
+) -> None:
+    """Refuses to go on with another config than the checkpoint's.
+
+    Args:
+        saved: the checkpoint.
+        config: of this run, plain nested values.
+        free: dotted names of what alters no update and may change.
+        defaults: for fields that are younger than the checkpoint, plain nested values.
+
+    Raises:
+        InputError: naming what differs.
+    """
+    there, here = (
+        {name: value for name, value in flatten(tree).items() if not _is_below(name, free)}
+        for tree in (saved.config, config)
+    )
+    for name, value in flatten(defaults or {}).items():
+        if not any(_is_below(other, (name,)) for other in there) and not _is_below(name, free):
+            there[name] = value
+    require_same_config(there, here, source=str(saved.folder))
+
+
+def restore(saved: Checkpoint, shapes: Mapping[str, PyTree], shardings: Mapping[str, PyTree]) -> dict[str, PyTree]:
+    """Groups of a checkpoint on the devices of this run, whatever it was saved on.
+
+    Args:
+        saved: the checkpoint, of which the metadata were read.
+        shapes: of each group that is wanted (`jax.eval_shape`).
+        shardings: of each group.
+    """
+    placed = lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)  # noqa: E731
+    templates = {name: jax.tree.map(placed, shapes[name], shardings[name]) for name in shapes}
+    return dict(load_checkpoint(saved.folder, templates, groups=tuple(templates)).arrays)
+
+
+def _is_below(name: str, fields: Sequence[str]) -> bool:
+    return any(name == field or name.startswith(f"{field}.") for field in fields)

@@ -1,0 +1,241 @@
+"""The training loop of any learner: the only Python loop over updates.
+
+A learner brings `update(state, batch) -> (state, metrics)`, jitted by `jit_update`, and `batch(number)`, a function of
+seed and number alone, so that a resumed run draws the same. The loop makes batches ahead of use, places them, logs,
+saves, scores on held-out data, stops when asked, and looks at every update for numbers that are not finite. It knows
+nothing of what is learned: `tests/train/test_trainer.py` fits a line with it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import count, islice
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import chex
+import jax
+import numpy as np
+
+from qrag_jax.sharding import MeshConfig, PyTree, any_process, is_main_process, make_mesh, place, replicated
+from qrag_jax.train.layout import Layout
+from qrag_jax.train.log import RunLog
+from qrag_jax.types import InputError, Stopped
+
+# A batch's shape may grow: rarely, and only at the start of a run.
+MAX_TRACES = 6
+_RUN_NUMBERS = count()
+
+State = TypeVar("State")
+Batch = TypeVar("Batch")
+Metrics = Mapping[str, Any]  # scalars by name
+Update = Callable[[State, Batch], tuple[State, Metrics]]
+Report = Callable[[str, int, int, dict[str, float]], None]  # (stage, done, of, metrics)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which updates a run has, and what is due after which; everything but scores is due after the last one too.
+
+    Attributes:
+        num_updates: of the whole run.
+        log_every: updates between two lines of the log.
+        save_every: updates between two checkpoints.
+        score_every: updates between two scores on held-out data, the last update's among them; null scores nothing.
+        first: updates that are done: 0, or those of the checkpoint that a run goes on from.
+    """
+
+    num_updates: int
+    log_every: int
+    save_every: int
+    score_every: int | None = None
+    first: int = 0
+
+    def is_last(self, done: int) -> bool:
+        """Whether no update is left."""
+        return done == self.num_updates
+
+    def to_score(self, done: int) -> bool:
+        """Whether the state is scored after that many updates."""
+        return self.score_every is not None and (self.is_last(done) or done % self.score_every == 0)
+
+    def to_log(self, done: int) -> bool:
+        """Whether the metrics of an update are logged; they are where it is scored."""
+        return self.is_last(done) or self.to_score(done) or done % self.log_every == 0
+
+    def to_save(self, done: int) -> bool:
+        """Whether the state is saved after that many updates."""
+        return self.is_last(done) or done % self.save_every == 0
+
+
+@dataclass(frozen=True)
+class Hooks(Generic[State, Batch]):
+    """What becomes of one run, each part of it optional.
+
+    Attributes:
+        out: the run's folder, for messages.
+        log: takes the metrics; of several processes the first one's only.
+        save: (state, batch) after the updates that are saved; the batch is the last one that the state has seen.
+        score: (state, updates done) -> metrics on held-out data, logged beside those of the update.
+        save_bad_batch: (update, metrics, batch) -> the file that it wrote, for a batch whose metrics are not finite.
+    """
+
+    out: Path | None = None
+    log: RunLog | None = None
+    save: Callable[[State, Batch], object] | None = None
+    score: Callable[[State, int], Mapping[str, float]] | None = None
+    save_bad_batch: Callable[[int, Mapping[str, float], Batch], Path] | None = None
+
+
+class _Seen(NamedTuple):
+    """An update that may still run on the device."""
+
+    done: int
+    metrics: Metrics
+    batch: Any
+
+
+def _silent(stage: str, done: int, of: int, metrics: dict[str, float]) -> None:
+    """Reports nothing."""
+
+
+@dataclass(frozen=True)
+class Trainer(Generic[State, Batch]):
+    """A loop over updates, of one run or of several that one update trains together.
+
+    Attributes:
+        update: the learner's, jitted (`jit_update`).
+        batch: number of an update, from 0 -> its batch on the host.
+        plan: the updates.
+        hooks: of each run.
+        layout: devices and runs; None is one run on the first device.
+        report: progress.
+        stop: asked after every update; where it says True in any process, all save and end.
+        advice: what to do about numbers that are not finite.
+    """
+
+    update: Update
+    batch: Callable[[int], Batch]
+    plan: Plan
+    hooks: Sequence[Hooks] = (Hooks(),)
+    layout: Layout = field(default_factory=lambda: Layout(make_mesh(MeshConfig())))
+    report: Report = _silent
+    stop: Callable[[], bool] | None = None
+    advice: str = "Lower the learning rate"
+
+    def run(self, state: State) -> tuple[State, Batch | None]:
+        """All updates that are left.
+
+        Args:
+            state: before the first of them; its buffers are reused.
+
+        Returns:
+            The state after the last update, and the last batch; None where no update was left.
+
+        Raises:
+            InputError: metrics that are not finite; their batch is saved, and nothing after it.
+            Stopped: `stop` said so; the state is saved.
+        """
+        plan, waiting, batch = self.plan, None, None
+        self.report("compile", 0, 1, {})
+        ahead = closing(prefetch(self.batch, plan.num_updates, plan.first))
+        with jax.set_mesh(self.layout.mesh), ahead as batches:
+            for done, batch in enumerate(batches, start=plan.first + 1):
+                state, metrics = self.update(state, place(batch, self.layout.batches))
+                if done == plan.first + 1:
+                    self.report("compile", 1, 1, {})
+                asked = self.stop is not None and not plan.is_last(done) and any_process(self.stop())
+                if waiting is not None:  # looked at one update later, so that the device is never idle
+                    self._look(waiting)
+                waiting = _Seen(done, metrics, batch)
+                if plan.to_log(done) or plan.to_save(done) or asked:
+                    self._write(state, waiting, asked)
+                    waiting = None
+                if asked:
+                    raise Stopped(f"stopped after update {done:,}{self._where()}")
+        return state, batch
+
+    def _write(self, state: State, seen: _Seen, asked: bool) -> None:
+        """Logs and saves what is due, once the update is done and its metrics are finite."""
+        values = self._look(seen)
+        if self.plan.to_log(seen.done):
+            self._log(state, seen.done, values)
+        if self.plan.to_save(seen.done) or asked:
+            self._save(state, seen.batch)
+
+    def _look(self, seen: _Seen) -> list[dict[str, float]]:
+        """The metrics of each run, when the update is done; refuses what is not finite."""
+        host, found = jax.device_get(seen.metrics), []
+        for i, hooks in enumerate(self.hooks):
+            values = {name: float(value) for name, value in self.layout.part(host, i).items()}
+            bad = [name for name, value in values.items() if not np.isfinite(value)]
+            if bad:
+                where = ""
+                if hooks.save_bad_batch is not None and is_main_process():
+                    own = self.layout.part(seen.batch, i)
+                    where = f"; its batch: {hooks.save_bad_batch(seen.done, values, own)}"
+                raise InputError(
+                    f"update {seen.done}: {', '.join(bad)} not finite; the run stops. {self.advice}, and look for "
+                    f"extreme values in the input{where}"
+                )
+            found.append(values)
+        return found
+
+    def _log(self, state: State, done: int, values: Sequence[dict[str, float]]) -> None:
+        """Writes the metrics of each run, with its score on held-out data where it is due."""
+        for i, (own, hooks) in enumerate(zip(values, self.hooks, strict=True)):
+            if hooks.score is not None and self.plan.to_score(done):
+                own |= hooks.score(self.layout.part(state, i), done)
+            if hooks.log is not None:
+                hooks.log.write(done, own)
+        mean = {name: float(np.mean([own[name] for own in values])) for name in values[0]}
+        self.report("train", done, self.plan.num_updates, mean)
+
+    def _save(self, state: State, batch: Batch) -> None:
+        for i, hooks in enumerate(self.hooks):
+            if hooks.save is None:
+                continue
+            if hooks.log is not None:
+                hooks.log.sync()
+            hooks.save(self.layout.part(state, i), self.layout.part(batch, i))
+
+    def _where(self) -> str:
+        folders = ", ".join(str(hooks.out) for hooks in self.hooks if hooks.out is not None)
+        return folders and f", saved in {folders}"
+
+
+def jit_update(update: Callable[..., tuple[State, Metrics]], shardings: PyTree = None) -> Callable[..., Any]:
+    """An update compiled, with the old state's buffers reused; more than `MAX_TRACES` compilations are an error.
+
+    Args:
+        update: (state, batch and what else it reads) -> (state, metrics).
+        shardings: of the new state; None leaves them to XLA. Metrics are on every device.
+    """
+
+    def step(state: State, *batch: Any) -> tuple[State, Metrics]:
+        return update(state, *batch)
+
+    step.__name__ = f"update_{next(_RUN_NUMBERS)}"  # chex counts by place and name: a run must not count for another
+    counted = chex.assert_max_traces(step, n=MAX_TRACES)
+    if shardings is None:
+        return jax.jit(counted, donate_argnums=0)
+    everywhere = replicated(jax.tree.leaves(shardings)[0].mesh)
+    return jax.jit(counted, donate_argnums=0, out_shardings=(shardings, everywhere))
+
+
+def prefetch(
+    batch: Callable[[int], Batch], num_updates: int, first: int = 0, depth: int = 4
+) -> Generator[Batch, None, None]:
+    """Batches in order, made ahead of use in a thread; an error in the thread is raised here."""
+    numbers = iter(range(first, num_updates))
+    pool = ThreadPoolExecutor(max_workers=1)
+    try:
+        waiting = deque(pool.submit(batch, number) for number in islice(numbers, depth))
+        while waiting:
+            ready = waiting.popleft().result()
+            waiting.extend(pool.submit(batch, number) for number in islice(numbers, 1))
+            yield ready
+    finally:
+        pool.shutdown(cancel_futures=True)
