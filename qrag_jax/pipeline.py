@@ -1,27 +1,32 @@
-"""From documents to an answer with citations, as one function whose parts are handed in."""
+"""From a corpus to an answer with citations, as one function whose parts are handed in.
+
+method = load_method("hybrid")                                   # retrieval/methods.py: how to cut, embed, search
+corpus = method.build(read_files(["notes/"]))                    # or load_corpus("notes.corpus")
+answer = answer_question("Who has the key?", corpus, method.retrieve, LocalGenerator())
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from qrag_jax.chunking.groups import chunk_text
 from qrag_jax.chunking.spans import readable
 from qrag_jax.llm.calls import ask_all
-from qrag_jax.llm.prompts import PromptTemplate, passages_prompt
+from qrag_jax.llm.prompts import PromptTemplate, load_prompt, passages_prompt
 from qrag_jax.retrieval.citations import Citation, Cited, cite, make_citation
-from qrag_jax.retrieval.context import Context, check_place
-from qrag_jax.retrieval.hybrid import Ranked
-from qrag_jax.types import Chunk, Cost, CountTokens, Document, Generation, InputError, Message, Sampling, TextGenerator
+from qrag_jax.retrieval.context import Budget, Context, fill_context
+from qrag_jax.retrieval.corpus import Corpus
+from qrag_jax.retrieval.hybrid import Ranked, Retrieve
+from qrag_jax.retrieval.widen import widen_context
+from qrag_jax.types import Cost, CountTokens, Generation, InputError, Message, Sampling, TextGenerator, UsageError
 
 PROMPT = "answer"  # of llm/prompts: places $mark, $passages and $question
+MAX_CONTEXT_TOKENS = 2_000
+# Of a window, for what a chat template writes around messages, and for tokens that join otherwise than they count.
+_SLACK = 64
 
-ReadDocuments = Callable[[], Sequence[Document]]
-ChunkDocument = Callable[[Document], Sequence[Chunk]]
-# (question, texts of the chunks) -> chunks by number, best first.
-RankTexts = Callable[[str, Sequence[str]], Ranked]
-# (documents, chunks, ranking) -> what the model is given.
-FillContext = Callable[[Sequence[Document], Sequence[Chunk], Ranked], Context]
+# (corpus, ranking) -> what the model is given.
+FillContext = Callable[[Corpus, Ranked], Context]
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,11 @@ class Answer:
         context: passages in the prompt.
         given: the same as citations, checked, in their order.
         cited: what the answer cites.
-        num_chunks: that were searched.
+        num_chunks: that were searched, the leaves of the corpus.
         model: that was asked.
         prompt_sha256: of the template.
-        cost: seconds by stage (read, chunk, retrieve, context, generate), and the tokens of a call that was made now.
+        cost: of this question alone (`Corpus.cost` has what came before): seconds by stage (retrieve, context,
+            generate), and the tokens of a call that was made now.
     """
 
     question: str
@@ -53,58 +59,54 @@ class Answer:
 
 def answer_question(
     question: str,
-    *,
-    read: ReadDocuments,
-    chunk: ChunkDocument,
-    rank: RankTexts,
-    fill: FillContext,
-    template: PromptTemplate,
+    corpus: Corpus,
+    retrieve: Retrieve,
     generator: TextGenerator,
-    sampling: Sampling,
+    *,
+    fill: FillContext | None = None,
+    template: PromptTemplate | None = None,
+    sampling: Sampling | None = None,
 ) -> Answer:
-    """Answers a question from documents: read, chunk, retrieve, choose a context, ask, cite.
+    """Answers a question from a corpus: retrieve, choose a context, ask, cite.
 
     A model that fails is no exception: `generation.error` says why, and all that was retrieved is there.
 
     Args:
         question: what is asked.
-        read: gives the documents.
-        chunk: cuts one of them.
-        rank: the retriever.
-        fill: chooses passages; `retrieval.context.fill_context` with a budget.
-        template: of the prompt, with places for the mark, the passages and the question.
+        corpus: what is searched; built once, asked many times.
+        retrieve: ranks its nodes.
         generator: the language model.
-        sampling: of the answer.
+        fill: chooses passages (`make_fill`); None takes the best nodes up to 2,000 tokens, as the corpus counted them.
+        template: of the prompt, with places for the mark, the passages and the question; None is ours.
+        sampling: of the answer; None is greedy.
 
     Raises:
         InputError: a blank question, nothing was found, a passage does not stand in its document, the generator breaks
             its contract, or as the parts.
     """
     check_question(question)
+    fill = fill or make_fill(Budget(MAX_CONTEXT_TOKENS))
+    template = template or load_prompt(PROMPT)
     seconds: dict[str, float] = {}
-    with _timed("read", seconds):
-        documents = read()
-    with _timed("chunk", seconds):
-        chunks = [part for document in documents for part in chunk(document)]
-        texts = _texts(documents, chunks)
     with _timed("retrieve", seconds):
-        ranked = rank(question, texts)
+        ranked = retrieve(question, corpus, None)
     if not len(ranked):
         raise InputError(
-            f"none of {len(chunks):,} passages shares a word with the question: ask in the words of the text, or "
-            "search by meaning (--retriever hybrid)"
+            f"none of {len(corpus.leaves):,} passages shares a word with the question: ask in the words of the text, "
+            "or search by meaning (--retriever hybrid)"
         )
     with _timed("context", seconds):
-        context = fill(documents, chunks, ranked)
-        by_id = {document.id: document for document in documents}
-        given = tuple(make_citation(passage, by_id.get(passage.document_id)) for passage in context.passages)
+        context = fill(corpus, ranked)
+        given = tuple(make_citation(passage, corpus.by_id.get(passage.document_id)) for passage in context.passages)
         messages = make_prompt(template, question, [passage.text for passage in context.passages])
     with _timed("generate", seconds):
-        (generation,) = ask_all(generator, [messages], sampling=sampling)
-    cited = cite(generation.text, context, documents) if generation.error is None else Cited((), ())
+        (generation,) = ask_all(generator, [messages], sampling=sampling or Sampling())
+    cited = cite(generation.text, context, corpus.documents) if generation.error is None else Cited((), ())
     paid = Generation("", "stop") if generation.from_journal else generation
     cost = Cost(seconds, prompt_tokens=paid.prompt_tokens, completion_tokens=paid.completion_tokens)
-    return Answer(question, generation, context, given, cited, len(chunks), generator.model, template.sha256, cost)
+    return Answer(
+        question, generation, context, given, cited, len(corpus.leaves), generator.model, template.sha256, cost
+    )
 
 
 def check_question(question: str) -> None:
@@ -134,11 +136,61 @@ def prompt_size(template: PromptTemplate, question: str, count: CountTokens) -> 
     return empty, max(0, one - empty)
 
 
-def _texts(documents: Sequence[Document], chunks: Sequence[Chunk]) -> list[str]:
-    by_id = {document.id: document for document in documents}
-    for part in chunks:
-        check_place(by_id.get(part.document_id), part.document_id, part.spans)
-    return [chunk_text(by_id[part.document_id].text, part.spans) for part in chunks]
+def make_budget(
+    question: str,
+    template: PromptTemplate,
+    count: CountTokens,
+    *,
+    window: int | None = None,
+    max_answer_tokens: int = Sampling.max_tokens,
+    max_tokens: int | None = None,
+    max_passages: int | None = None,
+) -> Budget:
+    """Tokens of the context: as asked for, else 2,000 or what the model's window leaves beside prompt and answer.
+
+    Args:
+        question: what is asked.
+        template: of the prompt.
+        count: tokens of a text, as the model counts or near it.
+        window: tokens of prompt and answer together; None where the model does not tell.
+        max_answer_tokens: that the answer may take of the window.
+        max_tokens: of the passages; None works it out.
+        max_passages: most of them; None is no limit.
+
+    Raises:
+        UsageError: the window leaves nothing.
+        InputError: the question fills it.
+    """
+    empty, overhead = prompt_size(template, question, count)
+    if window is not None and empty + _SLACK >= window:
+        raise InputError(
+            f"question: {count(readable(question)):,} tokens, with what the prompt says {empty:,}: the model's "
+            f"window is {window:,}, prompt and answer together: ask a shorter question"
+        )
+    most = max_tokens or MAX_CONTEXT_TOKENS
+    if max_tokens is None and window is not None:
+        most = min(most, window - max_answer_tokens - empty - _SLACK)
+        if most <= overhead:
+            raise UsageError(
+                f"--max_answer_tokens {max_answer_tokens}: the model reads and writes {window} tokens in all, and the "
+                f"prompt takes {empty}: nothing is left for passages; lower it"
+            )
+    return Budget(most, count, overhead, max_passages)
+
+
+def make_fill(budget: Budget, num_around: int = 0) -> FillContext:
+    """How a context is filled: the best nodes that a budget holds, as they stand or widened.
+
+    Args:
+        budget: how much may be taken.
+        num_around: most sentences to add on either side of a pick, where the nodes are sentences (`widen_context`).
+    """
+
+    def fill(corpus: Corpus, ranked: Ranked) -> Context:
+        context = fill_context(corpus, ranked, budget)
+        return widen_context(corpus, context, budget, num_around) if num_around else context
+
+    return fill
 
 
 @contextmanager

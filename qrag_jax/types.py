@@ -16,6 +16,45 @@ EmbedTokens = Callable[[str], tuple[np.ndarray, np.ndarray]]
 CountTokens = Callable[[str], int]
 
 
+@runtime_checkable
+class Counts(Protocol):
+    """What an encoder has read so far."""
+
+    @property
+    def num_texts(self) -> int:
+        """Rows that were encoded."""
+        ...
+
+    @property
+    def num_tokens(self) -> int:
+        """Their tokens, special ones counted."""
+        ...
+
+    @property
+    def num_texts_cut(self) -> int:
+        """Rows that lost tokens at the window."""
+        ...
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """An `Embed` that says what it is and what it has read; `models.embedder.make_embedder` makes one."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal vectors: a hash of weights, shape, tokenizer and window."""
+        ...
+
+    @property
+    def counts(self) -> Counts:
+        """What was read so far."""
+        ...
+
+    def __call__(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:
+        """Vectors of texts, float32 [n, dim]; `progress` is called with (texts done, texts in all)."""
+        ...
+
+
 class InputError(ValueError):
     """Bad data or a bad artefact: the message names the file, field and value, and says what to do. CLI exit code 1."""
 

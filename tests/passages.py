@@ -3,6 +3,7 @@
 import numpy as np
 
 from qrag_jax.chunking.groups import make_chunk
+from qrag_jax.retrieval.corpus import Corpus, build_corpus
 from qrag_jax.retrieval.hybrid import Ranked
 from qrag_jax.types import Document
 
@@ -24,6 +25,16 @@ def split_lines(document):
 
 def documents(*texts):
     return [Document(f"{name}.txt", text) for name, text in zip("abcdef", texts, strict=False)]
+
+
+def lines_corpus(*texts):
+    """A corpus of `documents`, whose nodes are their lines."""
+    return build_corpus(documents(*texts), split_lines)
+
+
+def corpus_of(found, chunks):
+    """A corpus of these chunks as they are."""
+    return Corpus(tuple(found), tuple(chunks))
 
 
 def ranked(*ids, scores=None):

@@ -24,6 +24,9 @@ JAX_FREE = [
     "qrag_jax.eval.facts",
     "qrag_jax.eval.report",
     "qrag_jax.manifest",
+    "qrag_jax.pipeline",
+    "qrag_jax.retrieval.corpus_store",
+    "qrag_jax.retrieval.methods",
     "qrag_jax.strict_yaml",
     "qrag_jax.types",
 ]

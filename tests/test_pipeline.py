@@ -1,32 +1,26 @@
-from functools import partial
-
 import pytest
 from passages import count, documents, ranked, split_lines
 
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
-from qrag_jax.pipeline import answer_question, make_prompt, prompt_size
-from qrag_jax.retrieval.context import Budget, fill_context
-from qrag_jax.retrieval.hybrid import rank_bm25
-from qrag_jax.types import Chunk, Generation, InputError, Sampling
+from qrag_jax.pipeline import answer_question, make_budget, make_fill, make_prompt, prompt_size
+from qrag_jax.retrieval.context import Budget
+from qrag_jax.retrieval.corpus import build_corpus
+from qrag_jax.retrieval.hybrid import make_single_step
+from qrag_jax.types import Chunk, Generation, InputError, UsageError
 
 DOCUMENTS = documents("Mary has the key.\nIt rained.\n", "The key opens the garden.\nJohn slept.\n")
 TEMPLATE = load_prompt("answer")
 QUESTION = "Who has the key?"
+BM25 = make_single_step("bm25")
 
 
-def ask(script, question=QUESTION, texts=DOCUMENTS, budget=40, **changes):
+def ask(script, question=QUESTION, texts=DOCUMENTS, budget=40, chunk=split_lines, retrieve=BM25, **changes):
     generator = script if isinstance(script, ScriptedGenerator) else ScriptedGenerator(script)
-    parts = {
-        "read": lambda: texts,
-        "chunk": split_lines,
-        "rank": rank_bm25,
-        "fill": partial(fill_context, budget=Budget(budget, count)),
-        "template": TEMPLATE,
-        "generator": generator,
-        "sampling": Sampling(),
-    }
-    return answer_question(question, **(parts | changes))
+    corpus = build_corpus(texts, chunk)
+    return answer_question(
+        question, corpus, retrieve, generator, fill=make_fill(Budget(budget, count)), template=TEMPLATE, **changes
+    )
 
 
 def test_from_documents_to_citations():
@@ -39,7 +33,7 @@ def test_from_documents_to_citations():
     assert answer.cited.unknown == (9,)
     assert [citation.text for citation in answer.given] == [passage.text for passage in answer.context.passages]
     assert (answer.num_chunks, answer.model, answer.prompt_sha256) == (4, "scripted", TEMPLATE.sha256)
-    assert list(answer.cost.seconds) == ["read", "chunk", "retrieve", "context", "generate"]
+    assert list(answer.cost.seconds) == ["retrieve", "context", "generate"]
     assert answer.cost.prompt_tokens == answer.generation.prompt_tokens > 0
     assert answer.cost.completion_tokens == 8
 
@@ -127,7 +121,10 @@ def test_refusals():
     with pytest.raises(InputError, match="a failed call has both, an answer neither"):
         ask([Generation("", "error")])
     with pytest.raises(InputError, match="has the places"):
-        ask(["[1]"], template=PromptTemplate("answer", "", "$question"))
+        template = PromptTemplate("answer", "", "$question")
+        answer_question(
+            QUESTION, build_corpus(DOCUMENTS, split_lines), BM25, ScriptedGenerator(["[1]"]), template=template
+        )
 
 
 def test_a_generator_that_gives_two_answers_is_refused():
@@ -140,7 +137,35 @@ def test_a_generator_that_gives_two_answers_is_refused():
 
 
 def test_any_ranking_order_gives_the_same_context():
-    first = ask(["[1]"], rank=lambda question, texts: ranked(0, 2))
-    second = ask(["[1]"], rank=lambda question, texts: ranked(2, 0))
+    first = ask(["[1]"], retrieve=lambda question, corpus, top_k: ranked(0, 2))
+    second = ask(["[1]"], retrieve=lambda question, corpus, top_k: ranked(2, 0))
     assert [p.text for p in first.context.passages] == [p.text for p in second.context.passages]
     assert [p.rank for p in first.context.passages] == [1, 2] and [p.rank for p in second.context.passages] == [2, 1]
+
+
+def test_a_corpus_and_a_model_are_all_that_is_needed():
+    corpus = build_corpus(DOCUMENTS, split_lines)
+    answer = answer_question(QUESTION, corpus, BM25, ScriptedGenerator(["Mary [1]."]))
+    assert [citation.text for citation in answer.cited.citations] == ["Mary has the key."]
+    assert answer.context.max_tokens == 2000 and answer.prompt_sha256 == TEMPLATE.sha256
+    assert answer.context.num_tokens == sum(corpus.nodes[p.node].num_tokens for p in answer.context.passages)
+
+
+def test_the_budget_is_what_the_window_leaves():
+    """By hand: a window of 1,000 words, an answer of 300, the slack of 64, and what the prompt says itself."""
+    empty, overhead = prompt_size(TEMPLATE, QUESTION, count)
+    assert make_budget(QUESTION, TEMPLATE, count).max_tokens == 2000
+    budget = make_budget(QUESTION, TEMPLATE, count, window=1000, max_answer_tokens=300, max_passages=3)
+    assert (budget.max_tokens, budget.overhead, budget.max_passages) == (1000 - 300 - 64 - empty, overhead, 3)
+    assert make_budget(QUESTION, TEMPLATE, count, window=1000, max_tokens=9000).max_tokens == 9000
+    with pytest.raises(UsageError, match="max_answer_tokens 300: the model reads and writes 400 tokens in all"):
+        make_budget(QUESTION, TEMPLATE, count, window=400, max_answer_tokens=300)
+    with pytest.raises(InputError, match="question: 900 tokens.*the model's window is 300.*ask a shorter question"):
+        make_budget("why " * 900, TEMPLATE, count, window=300, max_tokens=50)
+
+
+def test_a_fill_widens_where_it_is_told_to():
+    corpus = build_corpus(DOCUMENTS, split_lines)
+    plain, wide = (make_fill(Budget(40, count), num_around)(corpus, ranked(0)) for num_around in (0, 1))
+    assert [p.text for p in plain.passages] == ["Mary has the key."]
+    assert [p.text for p in wide.passages] == ["Mary has the key.\nIt rained."]

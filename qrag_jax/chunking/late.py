@@ -17,6 +17,7 @@ from qrag_jax.chunking.groups import Strategy
 from qrag_jax.chunking.packing import longest_run
 from qrag_jax.chunking.spans import join_spans, readable
 from qrag_jax.types import CountTokens, EmbedTokens, InputError, Span, UsageError
+from qrag_jax.unit_rows import unit_rows
 
 _NUM_SPECIAL = 2  # [CLS] and [SEP] of a window
 # Windows begin and end at words; what is longer may be cut, as text without spaces must be.
@@ -117,8 +118,7 @@ def late_vectors(
             np.add.at(sizes, near, last - first)
     sums /= np.maximum(sizes, 1)[:, None]
     if normalise:
-        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-        sums /= np.where(lengths > 0, lengths, 1)
+        sums = unit_rows(sums)
     return sums.astype(np.float32)
 
 

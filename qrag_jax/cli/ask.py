@@ -5,34 +5,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from qrag_jax.chunking.spans import readable
 from qrag_jax.cli import say, shown, write_json
 from qrag_jax.cli.ask_output import format_answer, format_cost, to_json
-from qrag_jax.cli.ask_retrievers import Reading, make_reading
+from qrag_jax.cli.ask_retrievers import make_method
 from qrag_jax.cli.generators import ReadyGenerator, make_generator, prices_of, prompts_folder, sampling_of, spent
 from qrag_jax.cli.progress import Progress
 from qrag_jax.data.files import read_files
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
-from qrag_jax.pipeline import PROMPT, Answer, FillContext, answer_question, check_question, prompt_size
-from qrag_jax.retrieval.context import Budget, Context, fill_context
-from qrag_jax.retrieval.hybrid import Ranked
-from qrag_jax.retrieval.widen import widen_context
-from qrag_jax.types import (
-    Chunk,
-    Document,
-    Finished,
-    Generation,
-    InputError,
-    Message,
-    Sampling,
-    TextGenerator,
-    UsageError,
-)
+from qrag_jax.pipeline import PROMPT, Answer, answer_question, check_question, make_budget, make_fill
+from qrag_jax.retrieval.context import Budget
+from qrag_jax.retrieval.corpus import Corpus
+from qrag_jax.retrieval.methods import Method
+from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator, UsageError
 
-_MAX_CONTEXT_TOKENS = 2_000
 _NUM_AROUND = 2  # sentences on either side of a pick of a run
-# Of a window, for what a chat template writes around messages, and for tokens that join otherwise than they count.
-_SLACK = 64
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,28 +30,29 @@ def run(args: argparse.Namespace) -> int:
     start = time.perf_counter()
     documents = read_files(args.paths, args.encoding)
     read = time.perf_counter()
-    reading = make_reading(args)
+    method = make_method(args)
     generator = make_generator(args)
     loaded = time.perf_counter()
+    budget = make_answer_budget(args, method, generator, template)
+    fill = make_fill(budget, _num_around(args, method))
+    corpus = method.build(documents)
     answer = answer_question(
         args.question,
-        read=lambda: documents,
-        chunk=reading.chunk,
-        rank=reading.rank,
-        fill=make_fill(args, reading, make_budget(args, reading, generator, template)),
+        corpus,
+        method.retrieve,
+        _Noted(generator),
+        fill=fill,
         template=template,
-        generator=_Noted(generator),
         sampling=sampling_of(args),
     )
-    num_tokens, num_cut = reading.spent()
-    paid = spent([answer.generation], prices)
-    seconds = {"load": round(loaded - read, 3), **answer.cost.seconds, "read": round(read - start, 3)}
-    cost = replace(paid, seconds=seconds, embedder_tokens=num_tokens)
+    num_tokens, num_cut = method.spent()
+    seconds = _seconds(loaded - read, read - start, corpus, answer)
+    cost = replace(spent([answer.generation], prices), seconds=seconds, embedder_tokens=num_tokens)
     if args.json:
         write_json(to_json(answer, cost, args.retriever))
     else:
         print("\n\n".join(format_answer(answer, with_context=args.show_context)))
-    _say_notes(answer, num_cut, args, picked=reading.sentences or args.num_steps is not None)
+    _say_notes(answer, num_cut, args, picked=method.is_sentences or args.num_steps is not None)
     say(format_cost(cost, answer.generation.from_journal))
     if answer.generation.error is not None:
         say(f"qrag: error: the language model gave no answer: {shown(answer.generation.error)}")
@@ -73,50 +60,42 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def make_budget(
-    args: argparse.Namespace, reading: Reading, generator: ReadyGenerator, template: PromptTemplate
+def make_answer_budget(
+    args: argparse.Namespace, method: Method, generator: ReadyGenerator, template: PromptTemplate
 ) -> Budget:
-    """Tokens of the context: as asked for, else 2,000 or what the model's window leaves beside prompt and answer.
+    """Tokens of the context that the flags ask for, or that the model's window leaves.
 
     Raises:
         UsageError: the window leaves nothing.
         InputError: the question fills it.
     """
-    count = generator.count or reading.count
-    empty, overhead = prompt_size(template, args.question, count)
-    if generator.window is not None and empty + _SLACK >= generator.window:
-        raise InputError(
-            f"question: {count(readable(args.question)):,} tokens, with what the prompt says {empty:,}: the model's "
-            f"window is {generator.window:,}, prompt and answer together: ask a shorter question"
-        )
-    most = args.max_context_tokens or _MAX_CONTEXT_TOKENS
-    if args.max_context_tokens is None and generator.window is not None:
-        most = min(most, generator.window - args.max_answer_tokens - empty - _SLACK)
-        if most <= overhead:
-            raise UsageError(
-                f"--max_answer_tokens {args.max_answer_tokens}: the model reads and writes {generator.window} tokens "
-                f"in all, and the prompt takes {empty}: nothing is left for passages; lower it"
-            )
-    return Budget(most, count, overhead, args.num_steps)
+    return make_budget(
+        args.question,
+        template,
+        generator.count or method.count,
+        window=generator.window,
+        max_answer_tokens=args.max_answer_tokens,
+        max_tokens=args.max_context_tokens,
+        max_passages=args.num_steps,
+    )
 
 
-def make_fill(args: argparse.Namespace, reading: Reading, budget: Budget) -> FillContext:
-    """How the context is filled: sentences of a run are widened, chunks stand as they are.
+def _num_around(args: argparse.Namespace, method: Method) -> int:
+    if method.is_sentences:
+        return _NUM_AROUND if args.num_around is None else args.num_around
+    if args.num_around is not None:
+        raise UsageError(f"--num_around: belongs to the run of --retriever RUN, not to {args.retriever}")
+    return 0
 
-    Raises:
-        UsageError: `--num_around` for chunks.
-    """
-    if not reading.sentences:
-        if args.num_around is not None:
-            raise UsageError(f"--num_around: belongs to the run of --retriever RUN, not to {args.retriever}")
-        return lambda documents, chunks, ranked: fill_context(documents, chunks, ranked, budget)
-    num_around = _NUM_AROUND if args.num_around is None else args.num_around
 
-    def fill(documents: Sequence[Document], chunks: Sequence[Chunk], ranked: Ranked) -> Context:
-        context = fill_context(documents, chunks, ranked, budget)
-        return widen_context(documents, chunks, context, budget, num_around)
-
-    return fill
+def _seconds(load: float, read: float, corpus: Corpus, answer: Answer) -> dict[str, float]:
+    """By stage; embedding counts as retrieving."""
+    built, asked = corpus.cost.seconds, answer.cost.seconds
+    retrieve = built.get("embed", 0.0) + asked["retrieve"]
+    before = {"load": load, "read": read, "chunk": built["chunk"], "retrieve": retrieve}
+    return {
+        stage: round(seconds, 3) for stage, seconds in (before | {k: asked[k] for k in ("context", "generate")}).items()
+    }
 
 
 def _say_notes(answer: Answer, num_cut: int, args: argparse.Namespace, *, picked: bool) -> None:

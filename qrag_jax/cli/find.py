@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint
-from qrag_jax.chunking.groups import chunk_text
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli import say, shown, write_json
-from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.progress import WithBar
 from qrag_jax.data.files import read_files
 from qrag_jax.eval.calibration import stored_threshold
 from qrag_jax.retrieval.context import line_of
+from qrag_jax.retrieval.corpus import Corpus, build_corpus, embed_corpus
 from qrag_jax.retrieval.retriever import Retriever, load_retriever
-from qrag_jax.retrieval.search import check_questions, make_index, search
-from qrag_jax.types import Chunk, Cost, Document, InputError, Step, Trajectory, UsageError
+from qrag_jax.retrieval.search import check_questions, index_corpus, num_tokens_asked, search
+from qrag_jax.types import Cost, InputError, Step, Trajectory, UsageError
 
 _MOST_SHOWN = 100  # characters of a chunk in a table
 
@@ -92,95 +92,71 @@ def print_answer(
         )
     check_questions(retriever, [question])
     spent = dict(seconds or {})
+    encoder, count = WithBar(retriever.chunk_encoder), retriever.encoder.tokenizer.count
     with _timed("read", spent):
-        documents = read_files(paths)
-        chunks = [chunk for document in documents for chunk in unit_chunks(document, retriever.encoder.tokenizer.count)]
+        corpus = build_corpus(read_files(paths), lambda document: unit_chunks(document, count))
     num_steps = num_steps or retriever.env.num_steps
-    if len(chunks) < num_steps:
+    if len(corpus) < num_steps:
         raise InputError(
-            f"{', '.join(paths)}: {len(chunks)} chunks cannot give {num_steps} picks: lower --num_steps or give more "
+            f"{', '.join(paths)}: {len(corpus)} chunks cannot give {num_steps} picks: lower --num_steps or give more "
             "text"
         )
-    by_id = {document.id: document for document in documents}
-    texts = [one_line(chunk, by_id) for chunk in chunks]
-    with _timed("embed", spent), Progress(transient=True) as progress:
-        index = make_index(retriever, texts, progress.stage("embed"))
-    if index.num_texts_cut:
+    with _timed("embed", spent):
+        corpus = embed_corpus(corpus, encoder)
+        index = index_corpus(retriever, corpus)
+    if corpus.num_beyond_window:
         say(
-            f"{index.num_texts_cut:,} of {len(chunks):,} chunks are longer than the {retriever.model.encoder.window} "
-            "tokens that this run reads; only their beginning was searched"
+            f"{corpus.num_beyond_window:,} of {len(corpus):,} chunks are longer than the "
+            f"{retriever.model.encoder.window} tokens that this run reads; only their beginning was searched"
         )
     with _timed("search", spent):
         found = search(index, question, num_steps, threshold=threshold, learned_stop=learned_stop)
     if as_json:
-        cost = Cost(spent, num_tokens_read(retriever, question, texts, found))
-        write_json(to_json(question, found, chunks, by_id, index.num_texts_cut, cost))
+        picked = [corpus.texts[step.chunk] for step in found.steps]
+        num_tokens = corpus.cost.embedder_tokens + num_tokens_asked(retriever, question, picked)
+        write_json(to_json(question, found, corpus, Cost(spent, num_tokens)))
     else:
-        print(format_steps(found, chunks, by_id))
+        print(format_steps(found, corpus))
 
 
-def to_json(
-    question: str,
-    found: Trajectory,
-    chunks: Sequence[Chunk],
-    documents: Mapping[str, Document],
-    num_texts_cut: int,
-    cost: Cost,
-) -> dict[str, object]:
+def to_json(question: str, found: Trajectory, corpus: Corpus, cost: Cost) -> dict[str, object]:
     """What `--json` prints: steps in order of retrieval, `text` being characters `start` to `end` of the file."""
     return {
         "question": question,
-        "num_chunks": len(chunks),
-        "num_chunks_cut": num_texts_cut,
+        "num_chunks": len(corpus),
+        "num_chunks_cut": corpus.num_beyond_window,
         "stop_reason": found.stop_reason,
-        "steps": [
-            _step_to_json(number, step, chunks[step.chunk], documents) for number, step in enumerate(found.steps, 1)
-        ],
+        "steps": [_step_to_json(number, step, corpus) for number, step in enumerate(found.steps, 1)],
         "cost": {"seconds": dict(cost.seconds), "embedder_tokens": cost.embedder_tokens},  # what was measured
     }
 
 
-def one_line(chunk: Chunk, documents: Mapping[str, Document]) -> str:
-    """The text of a chunk, white space collapsed: what an encoder reads and a terminal shows."""
-    return " ".join(chunk_text(documents[chunk.document_id].text, chunk.spans).split())
-
-
-def format_steps(found: Trajectory, chunks: Sequence[Chunk], documents: Mapping[str, Document]) -> str:
+def format_steps(found: Trajectory, corpus: Corpus) -> str:
     """The picks as two aligned tables: in order of retrieval with their Q values, and in document order."""
     rows = [["step", "Q value", "where", "chunk"]]
     for number, step in enumerate(found.steps, 1):
-        rows.append([f"{number:>4}", f"{step.q_value:>7.3f}", *_shown_chunk(chunks[step.chunk], documents)])
-    ordered = [_shown_chunk(chunks[i], documents) for i in sorted(step.chunk for step in found.steps)]
+        rows.append([f"{number:>4}", f"{step.q_value:>7.3f}", *_shown_node(step.chunk, corpus)])
+    ordered = [_shown_node(node, corpus) for node in sorted(step.chunk for step in found.steps)]
     return "\n".join([*_align(rows), "", "in document order:", *_align(ordered)])
 
 
-def num_tokens_read(retriever: Retriever, question: str, texts: Sequence[str], found: Trajectory) -> int:
-    """Tokens that were encoded, [CLS] and [SEP] counted: every chunk, the question, and in text mode every state."""
-    assert retriever.encoder is not None
-    tokenizer, model = retriever.encoder.tokenizer, retriever.model
-    lengths = [min(len(ids) + 2, model.encoder.window) for ids in tokenizer.ids(texts)]
-    in_question = tokenizer.count(question) + 2
-    if model.mode == "latent":
-        return sum(lengths) + in_question
-    added = [min(lengths[step.chunk] - 1, model.state_chunk_window) for step in found.steps]
-    return sum(lengths) + sum(in_question + sum(added[:t]) for t in range(len(added)))
-
-
-def _shown_chunk(chunk: Chunk, documents: Mapping[str, Document]) -> list[str]:
+def _shown_node(node: int, corpus: Corpus) -> list[str]:
     """`file:line`, and how the chunk begins."""
-    line = line_of(documents[chunk.document_id].text, chunk.spans[0][0])
-    return [shown(f"{chunk.document_id}:{line}"), _short(one_line(chunk, documents))]
+    chunk = corpus.nodes[node]
+    line = line_of(corpus.by_id[chunk.document_id].text, chunk.spans[0][0])
+    return [shown(f"{chunk.document_id}:{line}"), _short(" ".join(corpus.texts[node].split()))]
 
 
-def _step_to_json(number: int, step: Step, chunk: Chunk, documents: Mapping[str, Document]) -> dict[str, object]:
-    text, ((start, end),) = documents[chunk.document_id].text, chunk.spans
+def _step_to_json(number: int, step: Step, corpus: Corpus) -> dict[str, object]:
+    chunk = corpus.nodes[step.chunk]
+    ((start, end),) = chunk.spans
     return {
         "step": number,
         "file": chunk.document_id,
-        "line": line_of(text, start),
+        "line": line_of(corpus.by_id[chunk.document_id].text, start),
         "start": start,
         "end": end,
-        "text": text[start:end],
+        "text": corpus.texts[step.chunk],
         "q_value": step.q_value,
         "position": step.position,
     }

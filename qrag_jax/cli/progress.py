@@ -2,14 +2,17 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TextIO
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
+
+from qrag_jax.types import Counts, Encoder
 
 _SHOWN = ("complete", "loss")  # of the metrics of an update: what tells whether it learns
 _NOTE = "now"  # the stage under which notes stand
@@ -140,6 +143,28 @@ class Progress:
         self._last_line = now
         if not self._quiet:
             print(text, file=self._stream, flush=True)
+
+
+@dataclass(frozen=True)
+class WithBar:
+    """An encoder that shows on a terminal how far it is. Satisfies `types.Encoder`."""
+
+    encoder: Encoder
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the encoder."""
+        return self.encoder.fingerprint
+
+    @property
+    def counts(self) -> Counts:
+        """What it has read so far."""
+        return self.encoder.counts
+
+    def __call__(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:
+        """Vectors of texts, float32 [n, dim]."""
+        with Progress(transient=True) as bars:
+            return self.encoder(texts, progress or bars.stage("embed"))
 
 
 def _clock(seconds: float) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from qrag_jax.types import Embed, InputError
+from qrag_jax.unit_rows import unit_rows
 
 
 def answer_similarities(questions: Sequence[str], answers: Sequence[str], embed: Embed) -> Float[np.ndarray, " n"]:
@@ -41,7 +42,6 @@ def answer_similarities(questions: Sequence[str], answers: Sequence[str], embed:
     wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if wrong.size:
         raise InputError(f"embedder: the vector of {texts[wrong[0]][:60]!r} is not finite: mend the encoder")
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors /= np.where(lengths > 0, lengths, 1.0)
+    vectors = unit_rows(vectors)
     cosines[given] = np.clip((vectors[: len(given)] * vectors[len(given) :]).sum(axis=1), -1.0, 1.0)
     return cosines

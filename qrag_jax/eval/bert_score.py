@@ -27,6 +27,7 @@ import numpy as np
 from jaxtyping import Float
 
 from qrag_jax.types import EmbedTokens, InputError
+from qrag_jax.unit_rows import unit_rows
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,4 @@ def _unit(name: str, vectors: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "
     wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if wrong.size:
         raise InputError(f"{name}: the vector of token {wrong[0]} is not finite: mend the encoder")
-    wide = vectors.astype(np.float64)
-    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
-    return wide / np.where(lengths > 0, lengths, 1.0)
+    return unit_rows(vectors.astype(np.float64))

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Literal
 
 import jax
 import numpy as np
 
 from qrag_jax.models.encoder import TOKENS_PER_BLOCK, EncoderConfig, encode, encode_tokens
+from qrag_jax.models.fingerprint import encoder_fingerprint
 from qrag_jax.models.tokenizer import TokenTable
 from qrag_jax.models.weights import LoadedEncoder
 from qrag_jax.types import UsageError
@@ -52,7 +53,7 @@ def _compiled(config: EncoderConfig) -> tuple[Callable, Callable]:
 
 
 class TextEmbedder:
-    """Embeds texts with one encoder; made by `make_embedder`. Calling it satisfies `types.Embed`.
+    """Embeds texts with one encoder; made by `make_embedder`. Satisfies `types.Encoder`.
 
     Attributes:
         dim: size of a vector.
@@ -66,6 +67,7 @@ class TextEmbedder:
         self.dim = config.hidden_size
         self.window = window
         self.counts = EmbedCounts()
+        self._config = config
         self._tokenizer = loaded.tokenizer
         self._params = jax.device_put(loaded.params)
         self._lengths = [size for size in _BUCKETS if size < window] + [window]
@@ -73,6 +75,15 @@ class TextEmbedder:
         self._strict = long_texts == "error"
         # Parameters are an argument: as constants they would be copied into every compiled shape.
         self._pooled, self._hidden = _compiled(config)
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal vectors (`models.fingerprint.encoder_fingerprint`); hashed when first asked for."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return encoder_fingerprint(self._config, self._params, self._tokenizer.to_json(), self.window)
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """Vectors of texts, float32 [n, dim], in the order given.

@@ -18,6 +18,7 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float, Int
 
+from qrag_jax.retrieval.dense import top_in_order
 from qrag_jax.types import InputError
 
 # Scripts written without spaces: one token a character, or a whole sentence would be a single word.
@@ -133,7 +134,7 @@ class Bm25Index:
             raise InputError(f"cannot take {k} chunks from a context of {size}: take between 1 and {size}")
         # Sums in another order differ in their last bits: rounding lets them tie, and ties go by document order.
         scores = np.round(self.scores(question, among), 9)
-        best = _top_in_order(scores, k)
+        best = top_in_order(scores, k)
         return best.astype(np.int32), scores[best]
 
     def top_k_each(
@@ -160,11 +161,3 @@ class Bm25Index:
             raise InputError("BM25 needs a context of at least one chunk, got none")
         if among.min() < 0 or among.max() >= self.num_texts:
             raise InputError(f"text ids {among.min()}..{among.max()} leave the pool of {self.num_texts} texts")
-
-
-def _top_in_order(scores: Float[np.ndarray, " M"], k: int) -> Int[np.ndarray, " k"]:
-    """Indices of the `k` largest scores, best first, ties by index; linear in M, then a sort of k."""
-    worst = np.partition(scores, len(scores) - k)[len(scores) - k]
-    above, ties = np.flatnonzero(scores > worst), np.flatnonzero(scores == worst)
-    kept = np.sort(np.concatenate([above, ties[: k - len(above)]]))
-    return kept[np.argsort(-scores[kept], kind="stable")]

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from qrag_jax.chunking.groups import chunk_text
-from qrag_jax.retrieval.context import Context, Passage, check_place, line_of
+from qrag_jax.retrieval.context import Context, Passage, line_of
+from qrag_jax.retrieval.corpus import check_place
 from qrag_jax.types import Document, InputError, Span
 
 _NUMBER = r"\d{1,6}"  # longer ones are no numbers of passages

@@ -1,12 +1,12 @@
 """What a language model is given to read: the best chunks that a budget of tokens holds, in document order."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from qrag_jax.chunking.groups import chunk_text
 from qrag_jax.chunking.spans import readable
+from qrag_jax.retrieval.corpus import Corpus
 from qrag_jax.retrieval.hybrid import Ranked
-from qrag_jax.types import Chunk, CountTokens, Document, InputError, Span, UsageError
+from qrag_jax.types import CountTokens, InputError, Span, UsageError
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,9 @@ class Passage:
         spans: half-open character offsets into the document's text, in order; mostly one.
         text: `chunk_text(document.text, spans)`, exactly.
         num_tokens: of the text.
-        score: by which its chunk was ranked; of several chunks the best one's.
-        rank: of that chunk, from 1.
+        score: by which its node was ranked; of several nodes the best one's.
+        rank: of that node, from 1.
+        node: its id in the corpus.
     """
 
     number: int
@@ -30,6 +31,7 @@ class Passage:
     num_tokens: int
     score: float
     rank: int
+    node: int
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Context:
         passages: in document order, numbered from 1.
         num_tokens: of all of them, with what the prompt writes around each.
         max_tokens: the budget.
-        num_left_out: chunks that were ranked and did not fit.
+        num_left_out: nodes that were ranked and did not fit.
     """
 
     passages: tuple[Passage, ...]
@@ -55,13 +57,13 @@ class Budget:
 
     Attributes:
         max_tokens: of all passages together.
-        count: tokens of a text, as the model counts or near it.
+        count: tokens of a text, as the model counts or near it; None goes by what the nodes were counted with.
         overhead: tokens that the prompt writes around a passage.
-        max_passages: most chunks that are taken; None is no limit.
+        max_passages: most nodes that are taken; None is no limit.
     """
 
     max_tokens: int
-    count: CountTokens
+    count: CountTokens | None = None
     overhead: int = 0
     max_passages: int | None = None
 
@@ -72,33 +74,37 @@ class Budget:
             raise UsageError(f"max_passages {self.max_passages}: at least 1")
 
     def tokens(self, text: str) -> int:
-        """Tokens of a text; lone surrogates count as U+FFFD."""
+        """Tokens of a text; lone surrogates count as U+FFFD.
+
+        Raises:
+            UsageError: the budget has no `count`.
+        """
+        if self.count is None:
+            raise UsageError("budget: has no count of tokens, and a passage is to be counted: give one")
         return self.count(readable(text))
 
 
-def fill_context(documents: Sequence[Document], chunks: Sequence[Chunk], ranked: Ranked, budget: Budget) -> Context:
-    """Takes the best chunks until one does not fit, and puts them in document order.
+def fill_context(corpus: Corpus, ranked: Ranked, budget: Budget) -> Context:
+    """Takes the best nodes until one does not fit, and puts them in document order.
 
-    Nothing is cut: a chunk is in as a whole, or left out with all that are ranked below it.
+    Nothing is cut: a node is in as a whole, or left out with all that are ranked below it.
 
     Args:
-        documents: of the chunks, in the order wanted.
-        chunks: what `ranked` numbers.
-        ranked: best first.
+        corpus: that was searched.
+        ranked: its nodes, best first.
         budget: how much may be taken.
 
     Returns:
         The passages; none where nothing was ranked.
 
     Raises:
-        InputError: the best chunk alone is larger than the budget, or a chunk is of no document or out of its text.
+        InputError: the best node alone is larger than the budget.
     """
-    by_id = {document.id: document for document in documents}
     candidates = ranked.ids.tolist()[: budget.max_passages]
     taken: list[Passage] = []
     used = 0
-    for rank, number in enumerate(candidates, start=1):
-        passage = _passage(chunks[number], by_id, rank, float(ranked.scores[rank - 1]), budget)
+    for rank, node in enumerate(candidates, start=1):
+        passage = _passage(corpus, node, rank, float(ranked.scores[rank - 1]), budget)
         used += passage.num_tokens + budget.overhead
         if used > budget.max_tokens:
             break
@@ -108,34 +114,16 @@ def fill_context(documents: Sequence[Document], chunks: Sequence[Chunk], ranked:
             f"the best passage has {used} tokens with its fence, the context takes {budget.max_tokens}: allow more "
             "(--max_context_tokens), or cut smaller (--max_tokens)"
         )
-    return make_context(documents, taken, budget, num_left_out=len(candidates) - len(taken))
+    return make_context(corpus, taken, budget, num_left_out=len(candidates) - len(taken))
 
 
-def make_context(
-    documents: Sequence[Document], passages: Iterable[Passage], budget: Budget, num_left_out: int = 0
-) -> Context:
-    """Passages in document order, numbered from 1; `documents` says in which order documents come."""
-    places = {document.id: place for place, document in enumerate(documents)}
+def make_context(corpus: Corpus, passages: Iterable[Passage], budget: Budget, num_left_out: int = 0) -> Context:
+    """Passages in the order of the corpus, numbered from 1."""
+    places = {document.id: place for place, document in enumerate(corpus.documents)}
     in_order = sorted(passages, key=lambda passage: (places[passage.document_id], passage.spans, passage.rank))
     numbered = tuple(replace(passage, number=number) for number, passage in enumerate(in_order, start=1))
     num_tokens = sum(passage.num_tokens + budget.overhead for passage in numbered)
     return Context(numbered, num_tokens, budget.max_tokens, num_left_out)
-
-
-def check_place(document: Document | None, document_id: str, spans: Sequence[Span]) -> None:
-    """Refuses spans that are not in their document, in order: what is cited must exist.
-
-    Raises:
-        InputError: there is no such document, or no such place in it.
-    """
-    if document is None:
-        raise InputError(f"passage of {document_id!r}: there is no such document; mend the chunker")
-    borders = [border for span in spans for border in span]
-    inside = borders and 0 <= borders[0] and borders[-1] <= len(document.text)
-    if not inside or borders != sorted(borders) or any(start == end for start, end in spans):
-        raise InputError(
-            f"{document_id}: passage at {list(spans)}: not in its {len(document.text)} characters; mend the chunker"
-        )
 
 
 def line_of(text: str, start: int) -> int:
@@ -145,9 +133,7 @@ def line_of(text: str, start: int) -> int:
     return 1 + before.count("\n") + before.count("\r") - before.count("\r\n") - inside_end
 
 
-def _passage(chunk: Chunk, documents: Mapping[str, Document], rank: int, score: float, budget: Budget) -> Passage:
-    document = documents.get(chunk.document_id)
-    check_place(document, chunk.document_id, chunk.spans)
-    assert document is not None
-    text = chunk_text(document.text, chunk.spans)
-    return Passage(0, chunk.document_id, chunk.spans, text, budget.tokens(text), score, rank)
+def _passage(corpus: Corpus, node: int, rank: int, score: float, budget: Budget) -> Passage:
+    chunk, text = corpus.nodes[node], corpus.texts[node]
+    num_tokens = chunk.num_tokens if budget.count is None else budget.tokens(text)
+    return Passage(0, chunk.document_id, chunk.spans, text, num_tokens, score, rank, node)

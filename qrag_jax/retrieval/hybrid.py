@@ -1,6 +1,6 @@
-"""Retrieval in one step over the chunks of documents: by meaning, by words, or by both ranks together."""
+"""Retrieval in one step over a corpus: by meaning, by words, or by both ranks together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -8,8 +8,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from qrag_jax.chunking.spans import readable
-from qrag_jax.retrieval.bm25 import Bm25Index
-from qrag_jax.types import Embed, InputError, UsageError
+from qrag_jax.retrieval.corpus import Corpus, check_fingerprint, embed_texts
+from qrag_jax.retrieval.dense import search_vectors
+from qrag_jax.types import Embed, Encoder, InputError, UsageError
+from qrag_jax.unit_rows import unit_rows
 
 RetrieverName = Literal["single_step", "bm25", "hybrid"]
 RETRIEVERS: tuple[RetrieverName, ...] = get_args(RetrieverName)
@@ -20,10 +22,10 @@ _FUSED_DIGITS = 15  # ranks a thousand places down differ by 1e-6, a hundred tho
 
 @dataclass(frozen=True)
 class Ranked:
-    """Chunks, best first.
+    """Nodes of a corpus, best first.
 
     Attributes:
-        ids: numbers of the chunks, none twice; not all chunks need be there.
+        ids: of the nodes, none twice; not all nodes need be there.
         scores: of each, on the method's own scale. Those of this module never increase; the Q values of picks that
             were made step by step may.
     """
@@ -34,53 +36,60 @@ class Ranked:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def first(self, number: int | None) -> "Ranked":
+        """The best of them; None is all."""
+        return Ranked(self.ids[:number], self.scores[:number])
 
-def rank_dense(question: str, texts: Sequence[str], embed: Embed) -> Ranked:
-    """All texts by the cosine of their vector and the question's; equal ones in the order given.
+
+# (question, corpus, top_k) -> the best leaves, at most `top_k` of them; None: as many as the method ranks.
+Retrieve = Callable[[str, Corpus, int | None], Ranked]
+
+
+def rank_dense(question: str, corpus: Corpus, embed: Embed, top_k: int | None = None) -> Ranked:
+    """The leaves by the cosine of their vector and the question's; equal ones in the order of the corpus.
 
     Args:
-        question: what is asked.
-        texts: of the chunks.
-        embed: texts -> vectors, asked once for the question and the texts together.
+        question: what is asked; it alone is embedded.
+        corpus: with vectors of the same encoder.
+        embed: texts -> vectors.
+        top_k: most nodes; None ranks all.
 
     Raises:
-        InputError: no texts, or vectors of another number or that are not finite.
+        InputError: the corpus has no vectors, or those of another encoder, or as `embed_texts`.
     """
-    if not texts:
-        raise InputError("no chunk to search in: give at least one")
-    vectors = np.asarray(embed([readable(text) for text in (question, *texts)]), np.float64)
-    if len(vectors) != len(texts) + 1 or not np.isfinite(vectors).all():
+    if isinstance(embed, Encoder):
+        check_fingerprint(corpus, embed.fingerprint, "the question's")
+    vectors = corpus.unit_vectors
+    asked = unit_rows(embed_texts(embed, [question]))
+    if asked.shape[1] != vectors.shape[1]:
         raise InputError(
-            f"embedder: gave {vectors.shape} for {len(texts) + 1} texts: one vector each, of finite numbers, is needed"
+            f"question: a vector of {asked.shape[1]} components, those of the corpus have {vectors.shape[1]}: ask with "
+            "the encoder that embedded it"
         )
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)  # no direction: cosine 0
-    return _by_score(np.round(unit[1:] @ unit[0], _DIGITS))
+    ((places, scores),) = search_vectors(asked, vectors, len(vectors) if top_k is None else top_k)
+    return Ranked(corpus.leaves[places], scores)
 
 
-def rank_bm25(question: str, texts: Sequence[str]) -> Ranked:
-    """The texts that share a word with the question, by BM25 over these texts; equal ones in the order given.
+def rank_bm25(question: str, corpus: Corpus, top_k: int | None = None) -> Ranked:
+    """The leaves that share a word with the question, by BM25 over all leaves; equal ones in the order of the corpus.
 
-    Raises:
-        InputError: no texts.
+    Words are counted at the first question, and kept with the corpus.
     """
-    if not texts:
-        raise InputError("no chunk to search in: give at least one")
-    ranked = _by_score(np.round(Bm25Index([readable(text) for text in texts]).scores(readable(question)), _DIGITS))
+    ranked = _by_score(np.round(corpus.words.scores(readable(question)), _DIGITS))
     matching = ranked.scores > 0
-    return Ranked(ranked.ids[matching], ranked.scores[matching])
+    return Ranked(corpus.leaves[ranked.ids[matching]], ranked.scores[matching]).first(top_k)
 
 
 def fuse(rankings: Sequence[Ranked], constant: float = RANK_CONSTANT) -> Ranked:
-    """Reciprocal rank fusion (Cormack, Clarke and Buettcher 2009): a chunk counts as high as it stands in each ranking.
+    """Reciprocal rank fusion (Cormack, Clarke and Buettcher 2009): a node counts as high as it stands in each ranking.
 
-        score(c) = sum_r 1 / (constant + rank_r(c)),    rank_r(c) = 1 + number of chunks with a better score in r
+        score(c) = sum_r 1 / (constant + rank_r(c)),    rank_r(c) = 1 + number of nodes with a better score in r
 
-    A ranking adds nothing for a chunk that it does not hold. Chunks with the same score share the best of their ranks,
+    A ranking adds nothing for a node that it does not hold. Nodes with the same score share the best of their ranks,
     so that equal texts come out equal.
 
     Args:
-        rankings: of the same chunks, with scores that never increase.
+        rankings: of the same nodes, with scores that never increase.
         constant: the paper's 60; the larger, the less the first ranks stand out.
 
     Raises:
@@ -97,25 +106,27 @@ def fuse(rankings: Sequence[Ranked], constant: float = RANK_CONSTANT) -> Ranked:
     return Ranked(fused.ids[found], fused.scores[found])
 
 
-def rank(name: RetrieverName, question: str, texts: Sequence[str], embed: Embed | None = None) -> Ranked:
-    """Ranks texts by a method's name.
+def make_single_step(name: RetrieverName, embed: Embed | None = None) -> Retrieve:
+    """A retriever by its name.
 
     Args:
         name: `single_step` (`rank_dense`), `bm25` (`rank_bm25`) or `hybrid` (both, by `fuse`).
-        question: what is asked.
-        texts: of the chunks.
-        embed: needed by all but `bm25`.
+        embed: of the questions; needed by all but `bm25`.
 
     Raises:
         UsageError: an embedder is missing.
-        InputError: as the methods.
     """
     if name == "bm25":
-        return rank_bm25(question, texts)
+        return lambda question, corpus, top_k: rank_bm25(question, corpus, top_k)
     if embed is None:
         raise UsageError(f"retriever {name}: needs an embedder")
-    dense = rank_dense(question, texts, embed)
-    return dense if name == "single_step" else fuse([dense, rank_bm25(question, texts)])
+    if name == "single_step":
+        return lambda question, corpus, top_k: rank_dense(question, corpus, embed, top_k)
+
+    def hybrid(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
+        return fuse([rank_dense(question, corpus, embed), rank_bm25(question, corpus)]).first(top_k)
+
+    return hybrid
 
 
 def _by_score(scores: Float[np.ndarray, " n"]) -> Ranked:

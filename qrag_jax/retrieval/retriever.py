@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,9 @@ from qrag_jax.models.network import Network, PyTree, TokenRows, VectorRows
 from qrag_jax.models.text import make_text_network
 from qrag_jax.models.tokenizer import TextTokenizer, train_word_level
 from qrag_jax.models.weights import LoadedEncoder, load_encoder, save_encoder
+from qrag_jax.retrieval.chunk_encoder import ChunkEncoder
 from qrag_jax.retrieval.env import EnvConfig
+from qrag_jax.retrieval.search_functions import SearchFunctions, make_search_functions
 from qrag_jax.types import InputError, UsageError
 
 Progress = Callable[[int, int], None]
@@ -112,6 +115,25 @@ class Retriever:
     params: PyTree
     encoder: LoadedEncoder | None
     constants: Mapping[str, np.ndarray]
+
+    @cached_property
+    def search_functions(self) -> SearchFunctions:
+        """Search as compiled functions, shared by all indices of this retriever and kept as long as it lives."""
+        return make_search_functions(self.network)
+
+    @cached_property
+    def chunk_encoder(self) -> ChunkEncoder:
+        """What a corpus is embedded with, so that `search.index_corpus` can search it; kept likewise.
+
+        Raises:
+            UsageError: the run was trained on given vectors and has no encoder.
+        """
+        if self.encoder is None:
+            raise UsageError("this run was trained on given vectors and has no text encoder: give vectors, not texts")
+        if self.model.mode == "latent":
+            return ChunkEncoder(self.encoder, self.model.encoder.window)
+        tower = replace(self.encoder, params=self.params["action"])
+        return ChunkEncoder(tower, self.model.encoder.window, self.model.scale)
 
     def rows(self, texts: Texts, kind: Kind, progress: Progress | None = None) -> tuple[Rows, int]:
         """What the towers read of every text, and the number of texts that the window cut.

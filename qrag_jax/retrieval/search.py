@@ -1,25 +1,25 @@
 """Greedy multi-step search: chunks are embedded into an index once, then any number of questions are asked of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from qrag_jax.models.embedder import make_embedder
 from qrag_jax.models.network import PyTree, TokenRows, VectorRows
 from qrag_jax.retrieval.batching import Contexts
-from qrag_jax.retrieval.beam import Plan, beam_search
-from qrag_jax.retrieval.env import Batch, EnvConfig, Rollout, rollout
-from qrag_jax.retrieval.policy import make_greedy
+from qrag_jax.retrieval.beam import Plan
+from qrag_jax.retrieval.chunk_encoder import one_line
+from qrag_jax.retrieval.corpus import Corpus, check_fingerprint
+from qrag_jax.retrieval.env import Rollout
 from qrag_jax.retrieval.retriever import Progress, Retriever, Texts
 from qrag_jax.types import InputError, Step, Trajectory, UsageError
 
 
 @dataclass(frozen=True)
 class Index:
-    """Embedded chunks and the retriever that searches them; made by `make_index`.
+    """Embedded chunks and the retriever that searches them; made by `make_index` or `index_corpus`.
 
     Attributes:
         retriever: whose towers made the index.
@@ -28,7 +28,8 @@ class Index:
         read_questions: questions (texts, or vectors [n, dim]) -> what the state tower reads of them, the beginning of
             those that are longer than their window (`num_questions_cut`).
         play: (question rows, contexts over the chunks of the index, T) -> greedy rollouts, which take chunks to the
-            end and report beside each the Q of STOP. Compiled once for every shape of the contexts and T.
+            end and report beside each the Q of STOP. Compiled once a retriever for every shape of index, contexts
+            and T.
         plan: (question rows, contexts, T, beam width, threshold) -> beam search, compiled as `play`.
     """
 
@@ -43,7 +44,7 @@ class Index:
 def make_index(
     retriever: Retriever, texts: Texts, progress: Progress | None = None, vectors: np.ndarray | None = None
 ) -> Index:
-    """Embeds chunks, once.
+    """Embeds chunks that are plain texts or vectors, as tasks have them, once; `index_corpus` is for documents.
 
     Args:
         retriever: as trained.
@@ -59,33 +60,44 @@ def make_index(
     rows, num_texts_cut = retriever.rows(texts, "chunk", progress)
     if vectors is None:
         vectors = retriever.action_vectors(rows, texts, progress)
-    pools = jax.device_put((vectors, rows))
+    return _index(retriever, len(texts), num_texts_cut, rows, vectors)
 
-    def play(env: EnvConfig, params: PyTree, pools: PyTree, questions: PyTree, contexts: Contexts) -> Rollout:
-        vectors, rows = pools
-        batch = _over_pool(rows, questions, contexts)
-        key = jax.random.key(0)  # a greedy policy draws nothing
-        policy = make_greedy(num_chunks=contexts.chunks.shape[1])
-        return rollout(retriever.network, params, batch, key, policy, env, action_vectors=vectors)
 
-    def plan(
-        env: EnvConfig, width: int, threshold: jax.Array, params: PyTree, pools: PyTree, questions: PyTree, contexts
-    ) -> Plan:
-        vectors, rows = pools
-        batch = _over_pool(rows, questions, contexts)
-        return beam_search(retriever.network, params, batch, env, width, threshold, action_vectors=vectors)
+def index_corpus(retriever: Retriever, corpus: Corpus) -> Index:
+    """The index of a corpus that a run's encoder embedded; its chunks are the leaves, in their order.
 
-    compiled_play, compiled_plan = jax.jit(play, static_argnums=0), jax.jit(plan, static_argnums=(0, 1))
+    The encoder is `Retriever.chunk_encoder`. Latent towers read its vectors, so one corpus serves all runs on that
+    encoder; of text towers the corpus holds the action vectors themselves.
+
+    Raises:
+        InputError: the corpus has no vectors, or those of another encoder.
+    """
+    if corpus.vectors is None:
+        raise InputError("corpus: has no vectors: embed it with the run (embed_corpus and Retriever.chunk_encoder)")
+    check_fingerprint(corpus, retriever.chunk_encoder.fingerprint, "this run")
+    vectors = corpus.vectors[corpus.leaves] if corpus.trees else np.asarray(corpus.vectors)
+    if retriever.model.mode == "latent":
+        rows, _ = retriever.rows(vectors, "chunk")
+        actions = retriever.action_vectors(rows, vectors)
+    else:
+        texts = [one_line(corpus.texts[node]) for node in corpus.leaves.tolist()]
+        rows, actions = retriever.rows(texts, "chunk")[0], vectors
+    return _index(retriever, len(corpus.leaves), corpus.num_beyond_window, rows, actions)
+
+
+def _index(retriever: Retriever, num_chunks: int, num_texts_cut: int, rows: PyTree, vectors: np.ndarray) -> Index:
+    pool = jax.device_put((vectors, rows))
+    functions = retriever.search_functions
 
     def run(questions: PyTree, contexts: Contexts, num_steps: int) -> Rollout:
         env = replace(retriever.env, num_steps=num_steps)
-        return compiled_play(env, retriever.params, pools, questions, contexts)
+        return functions.play(env, retriever.params, pool, questions, contexts)
 
     def run_plan(questions: PyTree, contexts: Contexts, num_steps: int, width: int, threshold: float) -> Plan:
         env = replace(retriever.env, num_steps=num_steps)
-        return compiled_plan(env, width, np.float32(threshold), retriever.params, pools, questions, contexts)
+        return functions.plan(env, width, np.float32(threshold), retriever.params, pool, questions, contexts)
 
-    return Index(retriever, len(texts), num_texts_cut, _question_reader(retriever), run, run_plan)
+    return Index(retriever, num_chunks, num_texts_cut, _question_reader(retriever), run, run_plan)
 
 
 def search(
@@ -167,6 +179,24 @@ def check_questions(retriever: Retriever, questions: Texts) -> None:
             )
 
 
+def num_tokens_asked(retriever: Retriever, question: str, picked: Sequence[str]) -> int:
+    """Tokens that a search encoded, [CLS] and [SEP] counted: the question, and in text mode every state.
+
+    Args:
+        retriever: that searched, one of texts.
+        question: as asked.
+        picked: texts of its picks, in their order.
+    """
+    assert retriever.encoder is not None
+    tokenizer, model = retriever.encoder.tokenizer, retriever.model
+    in_question = tokenizer.count(question) + 2
+    if model.mode == "latent":
+        return in_question
+    lengths = [min(len(ids) + 2, model.encoder.window) for ids in tokenizer.ids([one_line(text) for text in picked])]
+    added = [min(length - 1, model.state_chunk_window) for length in lengths]
+    return sum(in_question + sum(added[:t]) for t in range(len(added)))
+
+
 def num_questions_cut(retriever: Retriever, questions: Texts) -> int:
     """How many questions are longer than their window."""
     if isinstance(questions, np.ndarray) or retriever.encoder is None:
@@ -192,18 +222,3 @@ def _question_reader(retriever: Retriever) -> Callable[[Texts], PyTree]:
         return rows(read(questions))
 
     return read_questions
-
-
-def _over_pool(rows: PyTree, questions: PyTree, contexts: Contexts) -> Batch:
-    """The pool itself is the table of the batch: nothing of it is encoded, the index is at hand."""
-    valid = contexts.chunks >= 0
-    return Batch(
-        table=rows,
-        questions=questions.take(contexts.questions),
-        chunks=jnp.maximum(contexts.chunks, 0),
-        indices=jnp.broadcast_to(jnp.arange(contexts.chunks.shape[1]), contexts.chunks.shape),
-        lengths=valid.sum(1),
-        valid=valid,
-        gold=contexts.gold,
-        env=jnp.arange(len(contexts.chunks)),
-    )

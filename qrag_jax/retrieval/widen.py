@@ -5,20 +5,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from qrag_jax.retrieval.context import Budget, Context, Passage, make_context
-from qrag_jax.types import Chunk, Document, InputError, Span, UsageError
+from qrag_jax.retrieval.corpus import Corpus
+from qrag_jax.types import InputError, Span, UsageError
 
 
-def widen_context(
-    documents: Sequence[Document], sentences: Sequence[Chunk], context: Context, budget: Budget, num_around: int
-) -> Context:
+def widen_context(corpus: Corpus, context: Context, budget: Budget, num_around: int) -> Context:
     """Widens every passage by the sentence before and the one after, and again, while the budget holds.
 
     Best passages first, one sentence at a time. A widened passage is all text of its document between its first and its
     last sentence, so its offsets stay exact; passages that overlap then become one.
 
     Args:
-        documents: of the passages, in order.
-        sentences: of one span each, in document order, not overlapping.
+        corpus: whose leaves are the sentences, of one span each and not overlapping.
         context: passages of one span each.
         budget: that the context was filled by.
         num_around: most sentences to add on either side of a passage; 0 changes nothing.
@@ -29,10 +27,11 @@ def widen_context(
     """
     if num_around < 0:
         raise UsageError(f"num_around {num_around}: 0 sentences or more")
+    sentences = [corpus.nodes[node] for node in corpus.leaves.tolist()]
     several = [part.document_id for part in (*context.passages, *sentences) if len(part.spans) != 1]
     if several:
         raise InputError(f"{several[0]}: a passage of several spans cannot be widened; give sentences")
-    texts = {document.id: document.text for document in documents}
+    texts = {document.id: document.text for document in corpus.documents}
     spans: dict[str, list[Span]] = {}
     for sentence in sentences:
         spans.setdefault(sentence.document_id, []).append(sentence.spans[0])
@@ -41,7 +40,7 @@ def widen_context(
         for rank in [passage.rank for passage in passages]:
             for side in (-1, 1):
                 passages = _widened(passages, rank, side, spans, texts, budget)
-    return make_context(documents, passages, budget, context.num_left_out)
+    return make_context(corpus, passages, budget, context.num_left_out)
 
 
 def _widened(

@@ -8,10 +8,10 @@ from bad_server import MODEL, serve_badly, status
 from tiny_encoders import random_encoder
 
 from qrag_jax.chunking.units import unit_chunks
-from qrag_jax.cli.ask import make_budget
+from qrag_jax.cli.ask import make_answer_budget
 from qrag_jax.cli.ask_flags import RETRIEVERS
 from qrag_jax.cli.ask_output import format_cost
-from qrag_jax.cli.ask_retrievers import Reading, make_reading
+from qrag_jax.cli.ask_retrievers import make_method
 from qrag_jax.cli.generators import ReadyGenerator
 from qrag_jax.cli.main import main, parse
 from qrag_jax.data.files import read_files
@@ -19,7 +19,8 @@ from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.models.sources import PACKAGE_MODULE
 from qrag_jax.models.weights import save_encoder
-from qrag_jax.retrieval.hybrid import rank
+from qrag_jax.retrieval.hybrid import make_single_step
+from qrag_jax.retrieval.methods import Method
 from qrag_jax.types import Cost, InputError, UsageError
 
 DIARY = "Mary went to the kitchen. Mary picked up\nthe milk there.\n\nIt rained all day long.\n"
@@ -267,10 +268,11 @@ def test_a_run_picks_sentences_that_are_widened(ask, run):
 
 
 def test_the_chunks_of_a_run_are_those_of_find(files, run):
-    reading = make_reading(parse(["ask", *files, QUESTION, "--retriever", run.folder]))
+    method = make_method(parse(["ask", *files, QUESTION, "--retriever", run.folder]))
     documents = read_files(files)
-    chunks = [chunk for document in documents for chunk in reading.chunk(document)]
-    assert reading.sentences and chunks == [c for d in documents for c in unit_chunks(d, reading.count)]
+    corpus = method.build(documents)
+    assert method.is_sentences and corpus.vectors is not None
+    assert list(corpus.nodes) == [chunk for one in documents for chunk in unit_chunks(one, method.count)]
 
 
 def test_a_short_text_gives_a_run_fewer_picks(ask, run, tmp_path):
@@ -281,8 +283,8 @@ def test_a_short_text_gives_a_run_fewer_picks(ask, run, tmp_path):
     assert found.code == 1 and "1 sentences cannot give 2 picks: lower --num_steps" in found.err
 
 
-def rank_all(question, texts):
-    return rank("bm25", question, texts)
+def method_of(count):
+    return Method(lambda document: [], make_single_step("bm25"), count, lambda: (0, 0))
 
 
 def make_args(*argv):
@@ -292,8 +294,8 @@ def make_args(*argv):
 def test_the_budget_is_what_the_window_leaves():
     def budget(window, *argv, count=lambda text: len(text.split())):
         generator = ReadyGenerator(ScriptedGenerator([]), window, count if window else None)
-        reading = Reading(lambda d: [], rank_all, lambda text: 2 * len(text.split()), lambda: (0, 0))
-        return make_budget(make_args(*argv), reading, generator, load_prompt("answer"))
+        method = method_of(lambda text: 2 * len(text.split()))
+        return make_answer_budget(make_args(*argv), method, generator, load_prompt("answer"))
 
     empty = budget(1_000_000).overhead  # any window: of one passage
     assert budget(None).max_tokens == 2000 and budget(None).overhead == 2 * empty > 0
@@ -328,10 +330,10 @@ def test_refusals(ask, run, tmp_path, monkeypatch):
 
 def test_bm25_loads_no_weights(files, encoder, monkeypatch):
     monkeypatch.setitem(sys.modules, "qrag_jax.models.weights", None)
-    reading = make_reading(make_args("--retriever", "bm25", "--model", encoder))
-    assert reading.spent() == (0, 0) and reading.count(QUESTION) == 5
+    method = make_method(make_args("--retriever", "bm25", "--model", encoder))
+    assert method.spent() == (0, 0) and method.count(QUESTION) == 5
     with pytest.raises((ImportError, InputError)):
-        make_reading(make_args("--retriever", "hybrid", "--model", encoder))
+        make_method(make_args("--retriever", "hybrid", "--model", encoder))
 
 
 @pytest.mark.slow
@@ -371,7 +373,7 @@ def test_half_of_a_pair_in_a_document_is_no_end(ask, tmp_path):
 
 def test_what_is_wrong_with_question_and_files_is_said_before_anything_is_loaded(files, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "qrag_jax.llm.local", None)
-    monkeypatch.setattr("qrag_jax.cli.ask.make_reading", None)
+    monkeypatch.setattr("qrag_jax.cli.ask.make_method", None)
     for paths, question, code, message in [
         (files, " ", 1, "question: nothing to ask"),
         (["nowhere.txt"], QUESTION, 2, "nowhere.txt: no such file or folder"),
@@ -382,10 +384,10 @@ def test_what_is_wrong_with_question_and_files_is_said_before_anything_is_loaded
 
 def test_a_question_that_fills_the_window_is_named():
     args = parse(["ask", "a.txt", "garden " * 300])
-    reading = Reading(lambda d: [], rank_all, lambda text: 0, lambda: (0, 0))
+    method = method_of(lambda text: 0)
     generator = ReadyGenerator(ScriptedGenerator([]), 300, lambda text: len(text.split()))
     with pytest.raises(InputError, match="question: 300 tokens.*the model's window is 300.*ask a shorter question"):
-        make_budget(args, reading, generator, load_prompt("answer"))
+        make_answer_budget(args, method, generator, load_prompt("answer"))
     args.max_context_tokens = 50
     with pytest.raises(InputError, match="ask a shorter question"):
-        make_budget(args, reading, generator, load_prompt("answer"))
+        make_answer_budget(args, method, generator, load_prompt("answer"))

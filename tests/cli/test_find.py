@@ -1,13 +1,16 @@
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from qrag_jax.chunking.units import unit_chunks
-from qrag_jax.cli.find import format_steps, num_tokens_read, one_line, print_answer, to_json
+from qrag_jax.cli.find import format_steps, print_answer, to_json
 from qrag_jax.cli.main import main
 from qrag_jax.data.files import read_files
+from qrag_jax.retrieval.chunk_encoder import one_line
+from qrag_jax.retrieval.corpus import build_corpus
 from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.search import retrieve
 from qrag_jax.types import Cost, Step, Trajectory
@@ -33,24 +36,22 @@ def files(tmp_path, monkeypatch):
 
 
 def read(paths):
-    """Chunks of files, and the documents by their id."""
-    documents = read_files(paths)
-    chunks = [chunk for document in documents for chunk in unit_chunks(document, len)]
-    return chunks, {document.id: document for document in documents}
+    """The corpus of files."""
+    return build_corpus(read_files(paths), lambda document: unit_chunks(document, len))
 
 
 @pytest.fixture
 def found(files):
     """Three picks by hand: the hallway, the milk, the kitchen."""
-    chunks, documents = read(files)
-    texts = [one_line(chunk, documents) for chunk in chunks]
+    corpus = read(files)
+    texts = [one_line(text) for text in corpus.texts]
     picks = [texts.index(t) for t in ("John went back to the hallway.", "Mary picked up the milk there.")]
     steps = (Step(picks[0], 1.25, 3.0), Step(picks[1], -0.5, 2.0), Step(0, 12.0625, 0.0))
-    return SimpleNamespace(chunks=chunks, documents=documents, trajectory=Trajectory("", steps, "num_steps"))
+    return SimpleNamespace(corpus=replace(corpus, num_beyond_window=2), trajectory=Trajectory("", steps, "num_steps"))
 
 
 def test_tables(found):
-    assert format_steps(found.trajectory, found.chunks, found.documents).splitlines() == [
+    assert format_steps(found.trajectory, found.corpus).splitlines() == [
         "step  Q value  where         chunk",
         "   1    1.250  notes/b.md:3  John went back to the hallway.",
         "   2   -0.500  diary.txt:1   Mary picked up the milk there.",
@@ -64,7 +65,7 @@ def test_tables(found):
 
 
 def test_json(found):
-    answer = to_json(QUESTION, found.trajectory, found.chunks, found.documents, 2, Cost({"search": 0.5}, 30))
+    answer = to_json(QUESTION, found.trajectory, found.corpus, Cost({"search": 0.5}, 30))
     assert (answer["question"], answer["num_chunks"], answer["num_chunks_cut"]) == (QUESTION, 6, 2)
     assert answer["cost"] == {"seconds": {"search": 0.5}, "embedder_tokens": 30}
     assert answer["steps"][1] == {
@@ -82,7 +83,7 @@ def test_json(found):
 def test_what_a_terminal_would_obey_is_not_printed(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("Red \x1b[31malert. Fine.")
-    shown = format_steps(Trajectory("", (Step(0, 1.0, 0.0),), ""), *read(path))
+    shown = format_steps(Trajectory("", (Step(0, 1.0, 0.0),), ""), read(path))
     assert "Red \ufffd[31malert." in shown and "\x1b" not in shown
 
 
@@ -90,11 +91,11 @@ def test_the_steps_are_those_of_a_search_in_the_files(run, files, capsys):
     assert main(["find", run.folder, *files, QUESTION, "--json"]) == 0
     captured = capsys.readouterr()
     answer = json.loads(captured.out)
-    chunks, documents = read(files)
-    expected = retrieve(run.retriever, QUESTION, [one_line(chunk, documents) for chunk in chunks])
+    corpus = read(files)
+    expected = retrieve(run.retriever, QUESTION, [one_line(text) for text in corpus.texts])
     assert [step["step"] for step in answer["steps"]] == [1, 2, 3]
     for step, (chunk, q_value, position) in zip(
-        answer["steps"], [(chunks[s.chunk], s.q_value, s.position) for s in expected.steps], strict=True
+        answer["steps"], [(corpus.nodes[s.chunk], s.q_value, s.position) for s in expected.steps], strict=True
     ):
         assert (step["file"], step["start"], step["end"]) == (chunk.document_id, *chunk.spans[0])
         assert step["text"] == (DIARY if step["file"] == "diary.txt" else NOTES)[step["start"] : step["end"]]
@@ -128,12 +129,14 @@ def test_what_the_window_cuts_is_said(tmp_path, files, save_untrained, capsys):
     assert "searched" not in captured.out
 
 
-def test_tokens_of_text_towers_count_every_state(tmp_path, save_untrained):
-    run = save_untrained(tmp_path / "run", env=EnvConfig(num_steps=3), mode="text", window=6)
-    texts = ["Mary went", "John went to the garden with Mary", "milk"]
-    found = Trajectory("", (Step(1, 0.0, 0.0), Step(0, 0.0, 0.0), Step(2, 0.0, 0.0)), "")
-    # chunks 4 + 6 (cut) + 3; states: [CLS] mary [SEP] = 3, then + 5 of the second chunk, then + 3 of the first
-    assert num_tokens_read(run, "Mary", texts, found) == 13 + 3 + 8 + 11
+def test_tokens_of_text_towers_count_every_state(tmp_path, files, save_untrained, capsys):
+    """The chunks once, cut at the window; then the question, and the question with the first pick."""
+    save_untrained(tmp_path / "run", env=EnvConfig(num_steps=2), mode="text", window=6)
+    assert main(["find", "run", *files, "Mary", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    # every chunk but "Notes" (3 tokens) is cut at 6; [CLS] mary [SEP], then the same and the first pick without [CLS]
+    first = 2 if answer["steps"][0]["text"] == "Notes" else 5
+    assert answer["cost"]["embedder_tokens"] == 5 * 6 + 3 + 3 + (3 + first)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from passages import count, documents, ranked, split_lines
+from passages import corpus_of, count, documents, ranked, split_lines
 
 from qrag_jax.retrieval.citations import Cited, cite, make_citation, render
 from qrag_jax.retrieval.context import Budget, fill_context
@@ -11,7 +11,7 @@ from qrag_jax.types import Document, InputError
 
 TWO = documents("one two\n\nthree\n", "four\n")
 CHUNKS = [chunk for document in TWO for chunk in split_lines(document)]
-CONTEXT = fill_context(TWO, CHUNKS, ranked(2, 1, 0), Budget(9, count))  # [1] one two, [2] three, [3] four
+CONTEXT = fill_context(corpus_of(TWO, CHUNKS), ranked(2, 1, 0), Budget(9, count))  # [1] one two, [2] three, [3] four
 
 
 @pytest.mark.parametrize(
@@ -95,5 +95,5 @@ def test_numbers_that_cannot_be_meant_as_passages_are_text(text):
 def test_more_passages_allow_larger_numbers():
     texts = documents("\n".join(f"line {number}" for number in range(30)) + "\n")
     chunks = split_lines(texts[0])
-    context = fill_context(texts, chunks, ranked(*range(30)), Budget(1000, count))
+    context = fill_context(corpus_of(texts, chunks), ranked(*range(30)), Budget(1000, count))
     assert cite("[300] [301]", context, texts).unknown == (300,)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from passages import lines_corpus
 from tiny import linear_network, quick_compilation, random_params  # noqa: F401
 
 from qrag_jax.eval.protocols import kept_by_threshold
@@ -11,10 +12,12 @@ from qrag_jax.models.latent import LatentConfig
 from qrag_jax.models.network import TokenRows, VectorRows
 from qrag_jax.models.rope import rotate
 from qrag_jax.retrieval.batching import Contexts
+from qrag_jax.retrieval.corpus import embed_corpus
+from qrag_jax.retrieval.corpus_store import load_corpus, save_corpus
 from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.positions import relative_positions
 from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig, Retriever, new_retriever
-from qrag_jax.retrieval.search import check_questions, make_index, retrieve, search
+from qrag_jax.retrieval.search import check_questions, index_corpus, make_index, num_tokens_asked, retrieve, search
 from qrag_jax.types import InputError, UsageError
 
 TEXTS = [
@@ -96,6 +99,64 @@ def test_a_second_question_of_another_length_compiles_nothing(retriever):
     assert traced == [(1, 0), (1, 1)]
     search(index, "mary", 2)
     assert len(traced) == 2
+
+
+def test_indices_of_equal_shapes_compile_once(retriever):
+    traced = []
+
+    def states(*args):
+        traced.append(args[3].shape)
+        return retriever.network.states(*args)
+
+    counted = replace(retriever, network=retriever.network._replace(states=states))
+    first = make_index(counted, TEXTS)
+    second = make_index(counted, TEXTS[::-1])
+    found = [search(index, "where is the milk", 2).steps for index in (first, second, first)]
+    assert traced == [(1, 0), (1, 1)]
+    assert found[0] == found[2] != found[1]  # and each searches its own chunks
+    search(make_index(counted, TEXTS[:4]), "where is the milk", 2)
+    assert len(traced) == 4
+
+
+def test_the_index_of_a_corpus_is_that_of_its_texts(retriever, index, tmp_path):
+    """Also after the corpus was saved and loaded; a question reads no text again."""
+    encoder = retriever.chunk_encoder
+    corpus = embed_corpus(lines_corpus("\n".join(TEXTS[:2]), "\n".join(TEXTS[2:])), encoder)
+    assert corpus.num_beyond_window == 1 and corpus.texts == tuple(TEXTS)
+    save_corpus(corpus, tmp_path / "c")
+    read = encoder.counts
+    for stored in (corpus, load_corpus(tmp_path / "c")):
+        found = index_corpus(retriever, stored)
+        assert (found.num_chunks, found.num_texts_cut) == (index.num_chunks, index.num_texts_cut)
+        for question in ("where is the milk", "where is mary"):
+            assert search(found, question) == search(index, question)
+    assert encoder.counts == read
+
+
+def test_a_corpus_of_another_run_is_refused(retriever):
+    plain = lines_corpus("\n".join(TEXTS))
+    with pytest.raises(InputError, match="corpus: has no vectors: embed it with the run"):
+        index_corpus(retriever, plain)
+    other = make(retriever.model.mode, spec=replace(SPEC, window=9))
+    with pytest.raises(InputError, match=r"its vectors were made by encoder mine .*, this run has another one"):
+        index_corpus(retriever, embed_corpus(plain, other.chunk_encoder, "mine"))
+
+
+def test_runs_on_one_frozen_encoder_share_a_corpus_and_text_towers_do_not():
+    latent, text = make("latent"), make("text")
+    trained = replace(latent, params=jax.tree.map(lambda leaf: leaf + 1, latent.params))
+    assert trained.chunk_encoder.fingerprint == latent.chunk_encoder.fingerprint
+    trained = replace(text, params=jax.tree.map(lambda leaf: leaf + 1, text.params))
+    assert trained.chunk_encoder.fingerprint != text.chunk_encoder.fingerprint
+    scaled = replace(text, model=replace(text.model, scale=3.0))
+    assert scaled.chunk_encoder.fingerprint != text.chunk_encoder.fingerprint
+
+
+def test_tokens_of_a_question_and_of_states():
+    """Text towers read the question, and once more with the first pick; no state holds the last one."""
+    picked = ["it  rained", "john went to the\ngarden"]
+    assert num_tokens_asked(make("latent"), "where is mary", picked) == 5
+    assert num_tokens_asked(make("text"), "where is mary", picked) == 5 + (5 + 3)
 
 
 def test_cut_chunks_are_counted(index):

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from passages import count, documents, ranked, split_lines
+from passages import corpus_of, count, documents, ranked, split_lines
 
 from qrag_jax.retrieval.context import Budget, fill_context
 from qrag_jax.retrieval.widen import widen_context
@@ -12,12 +12,13 @@ LINES = [chunk for document in TWO for chunk in split_lines(document)]
 SENTENCES = [  # the marker of the list item is no part of its sentence, as in `qrag find`
     Chunk(c.id, c.document_id, ((c.spans[0][0] + 2 * (i == 1), c.spans[0][1]),), 1, 1) for i, c in enumerate(LINES)
 ]
+CORPUS = corpus_of(TWO, SENTENCES)
 
 
 def widened(ids, num_around, most=100, overhead=0):
     budget = Budget(most, count, overhead)
-    context = fill_context(TWO, SENTENCES, ranked(*ids), budget)
-    return widen_context(TWO, SENTENCES, context, budget, num_around)
+    context = fill_context(CORPUS, ranked(*ids), budget)
+    return widen_context(CORPUS, context, budget, num_around)
 
 
 def texts(context):
@@ -61,8 +62,8 @@ def test_joining_gives_back_what_the_prompt_writes_around_a_passage():
 def test_what_every_widened_context_keeps(order, num_picks, num_around, extra, overhead):
     ids, by_id = order[:num_picks], {document.id: document.text for document in TWO}
     budget = Budget(extra + overhead, count, overhead)
-    before = fill_context(TWO, SENTENCES, ranked(*ids), budget)
-    after = widen_context(TWO, SENTENCES, before, budget, num_around)
+    before = fill_context(CORPUS, ranked(*ids), budget)
+    after = widen_context(CORPUS, before, budget, num_around)
     assert after.num_tokens == sum(count(p.text) + overhead for p in after.passages) <= budget.max_tokens
     assert after.num_left_out == before.num_left_out
     places = [(passage.document_id, *passage.spans[0]) for passage in after.passages]
@@ -80,6 +81,7 @@ def test_refusals():
     with pytest.raises(UsageError, match="num_around -1: 0 sentences or more"):
         widened([0], -1)
     several = [Chunk("i", "a.txt", ((0, 2), (5, 7)), 1, 2)]
-    context = fill_context(TWO, several, ranked(0), Budget(9, count))
+    corpus = corpus_of(TWO, several)
+    context = fill_context(corpus, ranked(0), Budget(9, count))
     with pytest.raises(InputError, match="a.txt: a passage of several spans cannot be widened"):
-        widen_context(TWO, SENTENCES, context, Budget(9, count), 1)
+        widen_context(corpus, context, Budget(9, count), 1)

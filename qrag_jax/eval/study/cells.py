@@ -1,8 +1,7 @@
 """One config of a strategy over a corpus: its chunks, their vectors, what both cost, and what each question finds."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -13,9 +12,10 @@ from qrag_jax.data.study_task import StudyQuestion, StudyTask
 from qrag_jax.eval.study.costs import Meter, make_cost
 from qrag_jax.eval.study.encoder import StudyEncoder
 from qrag_jax.eval.study.records import CellResult, Found, Hit, Part
-from qrag_jax.eval.study.search import Ranking, search
 from qrag_jax.eval.study.sentence_cache import SentenceCache
-from qrag_jax.types import Chunk, Cost, Document, InputError
+from qrag_jax.retrieval.corpus import Corpus, MadeBy, build_corpus
+from qrag_jax.retrieval.dense import Ranking, search_vectors
+from qrag_jax.types import Document, InputError
 
 Scope = Literal["corpus", "document"]
 ReportShare = Callable[[float], None]  # of a config's work that is done, 0 to 1
@@ -28,25 +28,6 @@ class Tools:
     encoder: StudyEncoder
     cache: SentenceCache
     split: SplitSentences
-
-
-@dataclass(frozen=True)
-class Index:
-    """A corpus as a strategy cuts it, to be searched.
-
-    Attributes:
-        num_documents: that were cut.
-        chunks: document by document, in each by where they begin.
-        vectors: float32 [chunks, dim], of length 1, or zeros where a chunk has no token.
-        num_beyond_window: chunks that are longer than the encoder's window.
-        cost: of the chunks and of these vectors; without dollars.
-    """
-
-    num_documents: int
-    chunks: tuple[Chunk, ...]
-    vectors: np.ndarray
-    num_beyond_window: int
-    cost: Cost
 
 
 def run_config(
@@ -83,29 +64,29 @@ def run_config(
     if len(set(corpora)) != 1:
         raise InputError(f"{len(set(corpora))} corpora: parts that are run together share their documents")
     task = next(iter(parts.values()))
-    index = build_index(task.documents, config, tools, progress)
-    tokens = [chunk.num_tokens for chunk in index.chunks]
+    corpus = study_corpus(task.documents, config, tools, progress)
+    tokens = [chunk.num_tokens for chunk in corpus.nodes]
     return [
         CellResult(
             task=task.name,
             strategy=strategy,
             number=number,
             part=part,
-            num_documents=index.num_documents,
+            num_documents=len(corpus.documents),
             num_chunks=len(tokens),
             mean_tokens=float(np.mean(tokens)),
             most_tokens=max(tokens),
-            share_beyond_window=index.num_beyond_window / len(tokens),
-            cost=index.cost,
-            found=find_chunks(index, side.questions, questions[part], k, scope),
+            share_beyond_window=corpus.num_beyond_window / len(tokens),
+            cost=corpus.cost,
+            found=find_chunks(corpus, side.questions, questions[part], k, scope),
         )
         for part, side in parts.items()
     ]
 
 
-def build_index(
+def study_corpus(
     documents: Sequence[Document], config: ChunkConfig, tools: Tools, progress: ReportShare | None = None
-) -> Index:
+) -> Corpus:
     """Cuts documents and embeds the chunks, each step with its cost.
 
     The seconds of chunking are those of a clock around it without the time that embedding took (`Meter.waited`), so
@@ -117,32 +98,34 @@ def build_index(
         tools: as in `run_config`.
         progress: called with the share of the work that is done.
 
+    Returns:
+        The chunks with vectors of length 1, or zeros where a chunk has no token; its cost is without dollars.
+
     Raises:
         UsageError, InputError: as `run_config`.
     """
-    sentences, whole = Meter(), Meter()
+    sentences, whole, encoder = Meter(), Meter(), tools.encoder
     report = progress or (lambda share: None)
     chunking_share = 0.5 if config.strategy in EMBEDDING else 0.1  # for the bar only
-    total = sum(len(document.text) for document in documents)
-    embed = tools.encoder.sentence_embed(tools.cache, sentences)
-    start = time.perf_counter()
-    chunker = make_chunker(config, tools.encoder.count, embed, tools.split)
-    chunks: list[Chunk] = []
-    done = 0
-    for document in documents:
-        chunks += chunker(document)
-        done += len(document.text)
-        report(chunking_share * done / total)
-    seconds = max(0.0, time.perf_counter() - start - sentences.waited)
-    vectors, num_beyond = tools.encoder.chunk_vectors(
+    chunker = make_chunker(config, encoder.count, encoder.sentence_embed(tools.cache, sentences), tools.split)
+    cut = build_corpus(
+        documents, chunker, chunking=config, progress=lambda done, of: report(chunking_share * done / of)
+    )
+    vectors, num_beyond = encoder.chunk_vectors(
         {document.id: document.text for document in documents},
-        chunks,
+        cut.nodes,
         whole,
         late=config.late if config.strategy == "late" else None,
         progress=lambda done, of: report(chunking_share + (1 - chunking_share) * done / max(1, of)),
     )
-    cost = make_cost(seconds, sentences, whole, vectors.nbytes, None)
-    return Index(len(documents), tuple(chunks), vectors, num_beyond, cost)
+    seconds = max(0.0, cut.cost.seconds["chunk"] - sentences.waited)
+    return replace(
+        cut,
+        vectors=vectors,
+        made_by=MadeBy(config, encoder.model, encoder.fingerprint),
+        cost=make_cost(seconds, sentences, whole, vectors.nbytes, None),
+        num_beyond_window=num_beyond,
+    )
 
 
 def embed_questions(questions: Sequence[StudyQuestion], tools: Tools) -> np.ndarray:
@@ -155,43 +138,40 @@ def embed_questions(questions: Sequence[StudyQuestion], tools: Tools) -> np.ndar
 
 
 def find_chunks(
-    index: Index, questions: Sequence[StudyQuestion], vectors: np.ndarray, k: int, scope: Scope
+    corpus: Corpus, questions: Sequence[StudyQuestion], vectors: np.ndarray, k: int, scope: Scope
 ) -> tuple[Found, ...]:
     """The `k` chunks nearest to every question, in the order of the questions.
 
     Args:
-        index: of the corpus.
+        corpus: that is searched.
         questions: whose relevant documents bound the search where `scope` is "document".
         vectors: float32 [questions, dim].
         k: most chunks a question.
         scope: as in `run_config`.
 
     Raises:
-        InputError: as `search.search`; a question whose relevant documents have no chunk.
+        InputError: as `search_vectors`; a question whose relevant documents have no chunk.
     """
-    among = _chunks_of_relevant(index, questions) if scope == "document" else None
-    rankings = search(vectors, index.vectors, k, among)
+    among = _chunks_of_relevant(corpus, questions) if scope == "document" else None
+    rankings = search_vectors(vectors, corpus.unit_vectors, k, among)
     return tuple(
-        Found(question.id, _hits(index, ranking)) for question, ranking in zip(questions, rankings, strict=True)
+        Found(question.id, _hits(corpus, ranking)) for question, ranking in zip(questions, rankings, strict=True)
     )
 
 
-def _chunks_of_relevant(index: Index, questions: Sequence[StudyQuestion]) -> list[np.ndarray]:
-    places: dict[str, list[int]] = {}
-    for place, chunk in enumerate(index.chunks):
-        places.setdefault(chunk.document_id, []).append(place)
+def _chunks_of_relevant(corpus: Corpus, questions: Sequence[StudyQuestion]) -> list[np.ndarray]:
     among = []
     for question in questions:
-        chosen = sorted(place for name in question.relevant for place in places.get(name, ()))
+        chosen = sorted(node for name in question.relevant for node in corpus.nodes_of(name))
         if not chosen:
             raise InputError(f"question {question.id}: its documents {list(question.relevant)} have no chunks")
         among.append(np.array(chosen, np.int64))
     return among
 
 
-def _hits(index: Index, ranking: Ranking) -> tuple[Hit, ...]:
+def _hits(corpus: Corpus, ranking: Ranking) -> tuple[Hit, ...]:
     places, scores = ranking
-    chunks = [index.chunks[place] for place in places]
+    chunks = [corpus.nodes[place] for place in places.tolist()]
     return tuple(
         Hit(chunk.id, chunk.document_id, chunk.spans, chunk.num_tokens, float(score))
         for chunk, score in zip(chunks, scores, strict=True)

@@ -15,10 +15,11 @@ from qrag_jax.chunking.groups import chunk_text
 from qrag_jax.chunking.late import LateConfig, find_windows, late_vectors, make_late
 from qrag_jax.chunking.spans import readable
 from qrag_jax.eval.study.costs import Meter, encoder_flops
-from qrag_jax.eval.study.embedders import Counts, Embedder, Progress, encoder_fingerprint, padded_lengths
+from qrag_jax.eval.study.embedders import Embedder, Progress, padded_lengths
 from qrag_jax.eval.study.sentence_cache import SentenceCache
 from qrag_jax.models.encoder_config import EncoderConfig
-from qrag_jax.types import Chunk, Embed, InputError, UsageError
+from qrag_jax.types import Chunk, Counts, Embed, InputError, UsageError
+from qrag_jax.unit_rows import unit_rows
 
 _NUM_SPECIAL = 2  # [CLS] and [SEP]
 _TOKENS_PER_BLOCK = 1024
@@ -176,7 +177,7 @@ class StudyEncoder:
         vectors = self._embed(pieces, lengths, meter, progress)
         sums = np.zeros((len(chunks), self.dim))
         np.add.at(sums, rows, vectors)
-        return _unit(sums), sum(beyond)
+        return unit_rows(sums).astype(np.float32), sum(beyond)
 
     def check_late(self, late: LateConfig) -> None:
         """Refuses what `chunk_vectors` would refuse of late chunks, before hours are spent.
@@ -209,7 +210,7 @@ class StudyEncoder:
         if bad.any():
             raise InputError(f"encoder {self.model}: the vector of {texts[int(np.argmax(bad))][:60]!r} is not finite")
         self._charge(meter, before, lengths)
-        return _unit(vectors)
+        return unit_rows(vectors).astype(np.float32)
 
     def _late_vectors(
         self,
@@ -290,8 +291,7 @@ def load_study_encoder(model: str, window: int | None = None) -> StudyEncoder:
 
     loaded = load_encoder(model)
     embedder = make_embedder(loaded, window=window)
-    fingerprint = encoder_fingerprint(loaded.config, loaded.params, loaded.tokenizer.to_json(), embedder.window)
-    return StudyEncoder(embedder, loaded.config, model, fingerprint, default_tokens_per_block())
+    return StudyEncoder(embedder, loaded.config, model, embedder.fingerprint, default_tokens_per_block())
 
 
 @contextmanager
@@ -301,9 +301,3 @@ def _clock(meter: Meter) -> Iterator[None]:
     passed = time.perf_counter() - start
     meter.seconds += passed
     meter.waited += passed
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    """Rows of length 1 in float32; a row of zeros stays."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)

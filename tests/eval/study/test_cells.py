@@ -11,7 +11,7 @@ from qrag_jax.chunking.fixed import FixedConfig
 from qrag_jax.chunking.late import LateConfig
 from qrag_jax.chunking.sentences import split_sentences
 from qrag_jax.data.study_task import StudyQuestion, StudyTask
-from qrag_jax.eval.study.cells import Tools, build_index, embed_questions, find_chunks, run_config
+from qrag_jax.eval.study.cells import Tools, embed_questions, find_chunks, run_config, study_corpus
 from qrag_jax.eval.study.sentence_cache import SentenceCache
 from qrag_jax.types import Document, InputError, UsageError
 
@@ -89,19 +89,19 @@ def test_both_parts_of_one_pass_find_what_each_finds_alone(tmp_path):
 
 
 def test_what_is_found_is_what_the_strategy_cut(tmp_path):
-    """Every hit is a chunk of the index, the best of all by the cosine of what it says."""
+    """Every hit is a chunk of the corpus, the best of all by the cosine of what it says."""
     task, tools = make_task(num_documents=4), make_tools(tmp_path, WordEmbedder(window=200))
-    index = build_index(task.documents, BREAKPOINT, tools)
+    corpus = study_corpus(task.documents, BREAKPOINT, tools)
     texts = {document.id: document.text for document in task.documents}
-    found = find_chunks(index, task.questions, embed_questions(task.questions, tools), 4, "corpus")
+    found = find_chunks(corpus, task.questions, embed_questions(task.questions, tools), 4, "corpus")
     for one, question in zip(found, task.questions, strict=True):
         asked = tools.encoder._embedder([question.text])[0]
         scores = []
-        for chunk in index.chunks:
+        for chunk in corpus.nodes:
             said = tools.encoder._embedder(["\n".join(texts[chunk.document_id][a:b] for a, b in chunk.spans)])[0]
             scores.append(asked @ said / np.linalg.norm(asked) / np.linalg.norm(said))
         best = np.argsort(-np.array(scores), kind="stable")[:4]
-        assert [hit.chunk_id for hit in one.hits] == [index.chunks[place].id for place in best]
+        assert [hit.chunk_id for hit in one.hits] == [corpus.nodes[place].id for place in best]
         assert [hit.score for hit in one.hits] == pytest.approx([scores[place] for place in best], abs=1e-6)
 
 
@@ -121,14 +121,14 @@ def test_chunking_is_charged_without_embedding_whether_vectors_were_kept_or_not(
 
     documents = make_task(num_documents=3).documents
     tools = make_tools(tmp_path, SlowEmbedder(window=200), slow_split)
-    cold, warm = (build_index(documents, BREAKPOINT, tools).cost for _ in range(2))
+    cold, warm = (study_corpus(documents, BREAKPOINT, tools).cost for _ in range(2))
     assert cold.seconds == warm.seconds == {"chunk": 3, "embed_sentences": 300, "embed_chunks": 100}
     assert cold == warm and now[0] == 300 + 100 + 100 + 6
     num_words = sum(len(document.text.split()) for document in documents)
     num_sentences = sum(len(split_sentences(document.text)) for document in documents)
     num_chunks = warm.index_bytes // (16 * 4)
     assert warm.embedder_tokens == 2 * num_words + 2 * num_sentences + 2 * num_chunks
-    assert build_index(documents, fixed(300), tools).cost.seconds["embed_sentences"] == 0
+    assert study_corpus(documents, fixed(300), tools).cost.seconds["embed_sentences"] == 0
 
 
 def test_chunks_beyond_the_window_are_counted_and_late_ones_are_not(tmp_path):
@@ -142,9 +142,9 @@ def test_chunks_beyond_the_window_are_counted_and_late_ones_are_not(tmp_path):
 
 def test_late_vectors_know_their_document(tmp_path):
     task, tools = make_task(num_documents=2), make_tools(tmp_path, WordEmbedder(window=200))
-    alone = build_index(task.documents, fixed(14), tools)
-    late = build_index(task.documents, ChunkConfig("late", max_tokens=14, late=LateConfig()), tools)
-    assert [chunk.spans for chunk in late.chunks] == [chunk.spans for chunk in alone.chunks]
+    alone = study_corpus(task.documents, fixed(14), tools)
+    late = study_corpus(task.documents, ChunkConfig("late", max_tokens=14, late=LateConfig()), tools)
+    assert [chunk.spans for chunk in late.nodes] == [chunk.spans for chunk in alone.nodes]
     # These words have no context, so a chunk says the same; but its document was read once, in one window.
     np.testing.assert_allclose(late.vectors, alone.vectors, atol=1e-6)
     assert late.cost.embedder_tokens == 2 * 84 + 2 * 2 and alone.cost.embedder_tokens == 2 * 84 + 12 * 2
@@ -153,7 +153,7 @@ def test_late_vectors_know_their_document(tmp_path):
 @pytest.mark.parametrize("config", [BREAKPOINT, fixed(20)])
 def test_progress_never_goes_back_and_ends_at_1(tmp_path, config):
     seen = []
-    build_index(make_task().documents, config, make_tools(tmp_path), seen.append)
+    study_corpus(make_task().documents, config, make_tools(tmp_path), seen.append)
     assert seen == sorted(seen) and 0 < seen[0] < 0.1 and seen[-1] == pytest.approx(1)
 
 
@@ -162,9 +162,9 @@ def test_refusals(tmp_path):
     with pytest.raises(InputError, match="2 corpora: parts that are run together share their documents"):
         run(BY_LINE, TASK, tools, dev=make_task())
     with pytest.raises(InputError, match="blank: empty document"):
-        build_index([Document("blank", " \n")], BY_LINE, tools)
+        study_corpus([Document("blank", " \n")], BY_LINE, tools)
     with pytest.raises(UsageError, match="max_tokens"):
-        build_index(DOCUMENTS, ChunkConfig(max_tokens=0), tools)
-    index = build_index(DOCUMENTS[:1], BY_LINE, tools)
+        study_corpus(DOCUMENTS, ChunkConfig(max_tokens=0), tools)
+    corpus = study_corpus(DOCUMENTS[:1], BY_LINE, tools)
     with pytest.raises(InputError, match=r"question q2: its documents \['b'\] have no chunks"):
-        find_chunks(index, QUESTIONS[1:], index.vectors[:1], 3, "document")
+        find_chunks(corpus, QUESTIONS[1:], corpus.vectors[:1], 3, "document")

@@ -13,7 +13,7 @@ _UNIT_SLACK = 1e-3
 Ranking = tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]
 
 
-def search(
+def search_vectors(
     questions: Float[np.ndarray, "q dim"],
     vectors: Float[np.ndarray, "n dim"],
     k: int,

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrag_jax.eval.study import search as module
-from qrag_jax.eval.study.search import search, top_in_order
+from qrag_jax.retrieval import dense as module
+from qrag_jax.retrieval.dense import search_vectors, top_in_order
 from qrag_jax.types import InputError
 
 EAST, NORTH, BETWEEN = [1.0, 0.0], [0.0, 1.0], [0.6, 0.8]
@@ -22,19 +22,19 @@ def unit(vectors):
 
 def test_by_hand():
     """Of east, between and north, east's question likes them in this order, north's in the other."""
-    found = search(rows(EAST, NORTH), rows(NORTH, EAST, BETWEEN), 2)
+    found = search_vectors(rows(EAST, NORTH), rows(NORTH, EAST, BETWEEN), 2)
     assert [indices.tolist() for indices, _ in found] == [[1, 2], [0, 2]]
     np.testing.assert_allclose([scores for _, scores in found], [[1, 0.6], [1, 0.8]], atol=1e-6)
     assert found[0][0].dtype == np.int64 and found[0][1].dtype == np.float64
 
 
 def test_ties_go_by_order_and_fewer_chunks_than_k_are_all_found():
-    ((indices, scores),) = search(rows(EAST), rows(NORTH, EAST, NORTH, EAST), 9)
+    ((indices, scores),) = search_vectors(rows(EAST), rows(NORTH, EAST, NORTH, EAST), 9)
     assert indices.tolist() == [1, 3, 0, 2] and scores.tolist() == [1, 1, 0, 0]
 
 
 def test_a_chunk_without_direction_is_as_near_as_a_right_angle():
-    ((indices, scores),) = search(rows(EAST), rows([0, 0], [-1, 0], EAST), 3)
+    ((indices, scores),) = search_vectors(rows(EAST), rows([0, 0], [-1, 0], EAST), 3)
     assert indices.tolist() == [2, 0, 1] and scores.tolist() == [1, 0, -1]
 
 
@@ -56,14 +56,14 @@ def test_the_same_as_every_pair_sorted_whatever_the_blocks(seed, k, some, elemen
     among = [np.flatnonzero(rng.random(len(vectors)) < 0.5) for _ in questions] if some else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_BLOCK_ELEMENTS", elements)
-        found = search(questions, vectors, k, among)
+        found = search_vectors(questions, vectors, k, among)
     for (indices, scores), pairs in zip(found, slow(questions, vectors, k, among), strict=True):
         assert indices.tolist() == [i for i, _ in pairs]
         np.testing.assert_allclose(scores, [score for _, score in pairs], atol=2e-9)
 
 
 def test_only_the_named_chunks_compete():
-    found = search(
+    found = search_vectors(
         rows(EAST, EAST, EAST), rows(EAST, BETWEEN, NORTH), 2, [np.array([1, 2]), np.array([2]), np.array([], int)]
     )
     assert [indices.tolist() for indices, _ in found] == [[1, 2], [2], []]
@@ -87,4 +87,4 @@ def test_top_in_order():
 )
 def test_refusals(questions, vectors, k, among, message):
     with pytest.raises(InputError, match=message):
-        search(questions, vectors, k, among)
+        search_vectors(questions, vectors, k, among)

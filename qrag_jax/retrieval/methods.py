@@ -1,0 +1,146 @@
+"""Ways to search documents, each whole: how they are cut, embedded and searched, and what tokens are counted by.
+
+method = single_step_method("hybrid")                           # or multi_step_method(load_retriever("runs/demo"))
+corpus = method.build(read_files(["notes/"]))                   # once
+ranked = method.retrieve("Who has the key?", corpus, 5)         # as often as you like
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker
+from qrag_jax.chunking.units import unit_chunks
+from qrag_jax.models.sources import find_folder
+from qrag_jax.models.tokenizer import TextTokenizer
+from qrag_jax.retrieval.corpus import ChunkDocument, Corpus, build_corpus
+from qrag_jax.retrieval.hybrid import Ranked, Retrieve, RetrieverName, make_single_step
+from qrag_jax.types import CountTokens, Document, Embed, Encoder, InputError
+
+if TYPE_CHECKING:
+    from qrag_jax.retrieval.retriever import Retriever
+
+# With [CLS] and [SEP] below the 256 tokens that MiniLM reads.
+DEFAULT_CHUNKING = ChunkConfig(strategy="recursive", max_tokens=200)
+_MODEL = "minilm"
+Show = Callable[[Encoder], Encoder]  # wraps an encoder in whatever shows that it is at work
+
+
+@dataclass(frozen=True)
+class Method:
+    """How documents are cut, embedded and searched.
+
+    Attributes:
+        chunk: a document -> its chunks.
+        retrieve: (question, corpus, top_k) -> the best nodes.
+        count: tokens of a text, by the encoder's tokenizer.
+        spent: () -> (tokens that were embedded so far, texts of which only the beginning was).
+        check: refuses a question that cannot be asked, before anything is embedded.
+        embed: of the chunks; None where they are searched by words alone.
+        chunking: config of `chunk`; None where it has none.
+        encoder: name of the encoder.
+        is_sentences: the chunks are sentences, to be widened before they are read.
+    """
+
+    chunk: ChunkDocument
+    retrieve: Retrieve
+    count: CountTokens
+    spent: Callable[[], tuple[int, int]]
+    check: Callable[[str], None] = lambda question: None
+    embed: Embed | None = None
+    chunking: ChunkConfig | None = None
+    encoder: str = ""
+    is_sentences: bool = False
+
+    def build(self, documents: Sequence[Document]) -> Corpus:
+        """The corpus of documents that this method searches.
+
+        Raises:
+            InputError: as `build_corpus`.
+        """
+        return build_corpus(documents, self.chunk, self.embed, chunking=self.chunking, encoder=self.encoder)
+
+
+def single_step_method(
+    name: RetrieverName, model: str = _MODEL, chunking: ChunkConfig = DEFAULT_CHUNKING, show: Show | None = None
+) -> Method:
+    """Chunks of a strategy, ranked at once; weights are loaded where vectors are needed.
+
+    Args:
+        name: of `hybrid.RETRIEVERS`.
+        model: encoder: minilm, a folder or a hub id.
+        chunking: how documents are cut.
+        show: wraps the encoder.
+
+    Raises:
+        UsageError: there is no such encoder, or a value of the config is out of range.
+        InputError: the encoder is damaged.
+    """
+    if name == "bm25" and chunking.strategy not in EMBEDDING:
+        count = TextTokenizer.from_file(find_folder(model) / "tokenizer.json").count
+        chunk = make_chunker(chunking, count)
+        return Method(chunk, make_single_step(name), count, lambda: (0, 0), chunking=chunking)
+    from qrag_jax.models.embedder import make_embedder
+    from qrag_jax.models.weights import load_encoder
+
+    embedder = make_embedder(load_encoder(model))
+    embed = embedder if show is None else show(embedder)
+    return Method(
+        chunk=make_chunker(chunking, embedder.count_tokens, embed),
+        retrieve=make_single_step(name, embed),
+        count=embedder.count_tokens,
+        spent=lambda: (embedder.counts.num_tokens, embedder.counts.num_texts_cut),
+        embed=None if name == "bm25" else embed,
+        chunking=chunking,
+        encoder=model,
+    )
+
+
+def multi_step_method(
+    retriever: "Retriever", num_steps: int | None = None, show: Show | None = None, encoder: str = "run"
+) -> Method:
+    """Sentences, as a run was trained on, picked step by step; each corpus is indexed at its first question.
+
+    Args:
+        retriever: a trained one, of texts.
+        num_steps: picks, where `top_k` says nothing; None takes as many as in training, or as there are sentences.
+        show: wraps the encoder of the chunks.
+        encoder: name of the run, to be kept with a corpus.
+
+    Raises:
+        UsageError: the run was trained on given vectors, and has no encoder to read documents with.
+    """
+    from qrag_jax.retrieval.search import check_questions, index_corpus, num_tokens_asked, search
+
+    embed = retriever.chunk_encoder if show is None else show(retriever.chunk_encoder)
+    assert retriever.encoder is not None  # or there would be no encoder of chunks
+    count = retriever.encoder.tokenizer.count
+    index_of = lru_cache(maxsize=1)(lambda corpus: index_corpus(retriever, corpus))
+    asked = [0]
+
+    def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
+        wanted, there = top_k or num_steps, len(corpus.leaves)
+        if wanted is not None and wanted > there:
+            raise InputError(f"{there} sentences cannot give {wanted} picks: lower --num_steps or give more text")
+        found = search(index_of(corpus), question, wanted or min(retriever.env.num_steps, there))
+        ids = corpus.leaves[[step.chunk for step in found.steps]]
+        asked[0] += num_tokens_asked(retriever, question, [corpus.texts[node] for node in ids.tolist()])
+        return Ranked(ids, np.array([step.q_value for step in found.steps], np.float64))
+
+    def spent() -> tuple[int, int]:
+        counts = retriever.chunk_encoder.counts
+        return counts.num_tokens + asked[0], counts.num_texts_cut
+
+    return Method(
+        chunk=lambda document: unit_chunks(document, count),
+        retrieve=retrieve,
+        count=count,
+        spent=spent,
+        check=lambda question: check_questions(retriever, [question]),
+        embed=embed,
+        encoder=encoder,
+        is_sentences=True,
+    )
