@@ -17,8 +17,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from qrag_jax.cli.questions import held_back_haystack
 from qrag_jax.config import load_config
+from qrag_jax.data.haystack import held_back_haystack
 from qrag_jax.data.worlds import simulate_stories
 from qrag_jax.eval.harness import Labels, evaluate
 from qrag_jax.eval.pickers import make_pickers

@@ -12,11 +12,11 @@ from qrag_jax.cli import say, write_json
 from qrag_jax.cli.eval import Options, default_methods, score
 from qrag_jax.cli.find import print_answer
 from qrag_jax.cli.progress import Progress
-from qrag_jax.cli.questions import LENGTH_FACTORS, held_back_haystack
+from qrag_jax.cli.questions import LENGTH_FACTORS
 from qrag_jax.cli.train import describe
 from qrag_jax.config import dump_config
 from qrag_jax.data.babi import read_babi
-from qrag_jax.data.haystack import Haystack
+from qrag_jax.data.haystack import Haystack, held_back_haystack
 from qrag_jax.data.stories import Stories
 from qrag_jax.data.worlds import simulate_stories
 from qrag_jax.eval.harness import Labels
@@ -57,9 +57,8 @@ def run(args: argparse.Namespace) -> int:
     (out / "config.yaml").write_text(dump_config(config), encoding="utf-8")
     retriever = load_retriever(out)  # what is measured is what was saved
     num_questions = 50 if args.smoke else NUM_QUESTIONS
-    haystack = held_back_haystack(
-        args.haystack, 400 if args.smoke else HAYSTACK_SENTENCES, {"haystack": args.haystack, "haystack_split": "train"}
-    )
+    most = 400 if args.smoke else HAYSTACK_SENTENCES
+    haystack = held_back_haystack(args.haystack, most, {"haystack": args.haystack, "haystack_split": "train"})
     worlds = simulate_stories(2, num_questions, _VALID_SEED, "valid", max_facts=config.data.num_chunks)
     rows = _measure(out, config, retriever, worlds, haystack, babi, num_questions)
     if args.json:

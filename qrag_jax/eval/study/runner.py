@@ -21,7 +21,7 @@ from qrag_jax.eval.study.choose import choose
 from qrag_jax.eval.study.config import StudyConfig
 from qrag_jax.eval.study.costs import Meter
 from qrag_jax.eval.study.encoder import StudyEncoder
-from qrag_jax.eval.study.prices import load_prices
+from qrag_jax.llm.prices import load_prices
 from qrag_jax.eval.study.records import CellResult, Part, StudyResult
 from qrag_jax.eval.study.scores import score_questions
 from qrag_jax.eval.study.sentence_cache import SentenceCache
