@@ -10,6 +10,7 @@ from qrag_jax.cli import say, shown, write_json
 from qrag_jax.cli.progress import Progress
 from qrag_jax.data.files import FileChunk, read_files, sentence_chunks
 from qrag_jax.eval.calibration import stored_threshold
+from qrag_jax.eval.tables import align
 from qrag_jax.retrieval.retriever import Retriever, load_retriever
 from qrag_jax.retrieval.search import check_questions, make_index, search
 from qrag_jax.types import Cost, InputError, Step, Trajectory, UsageError
@@ -136,7 +137,7 @@ def format_steps(found: Trajectory, chunks: Sequence[FileChunk]) -> str:
         rows.append([f"{number:>4}", f"{step.q_value:>7.3f}", shown(chunk.place), _short(chunk.plain)])
     in_order = [chunks[i] for i in sorted(step.chunk for step in found.steps)]
     ordered = [[shown(chunk.place), _short(chunk.plain)] for chunk in in_order]
-    return "\n".join([*_align(rows), "", "in document order:", *_align(ordered)])
+    return "\n".join([*align(rows), "", "in document order:", *align(ordered)])
 
 
 def num_tokens_read(retriever: Retriever, question: str, texts: Sequence[str], found: Trajectory) -> int:
@@ -162,12 +163,6 @@ def _step_to_json(number: int, step: Step, chunk: FileChunk) -> dict[str, object
         "q_value": step.q_value,
         "position": step.position,
     }
-
-
-def _align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of one width each; the last one runs free."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
-    return ["  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows]
 
 
 def _short(text: str) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qrag_jax.llm.prices import Prices, dollars, load_prices
 from qrag_jax.llm.budget import BudgetedGenerator
 from qrag_jax.llm.journal import Journal, JournaledGenerator
+from qrag_jax.llm.prices import Prices, dollars, load_prices
 from qrag_jax.llm.scripted import load_script
 from qrag_jax.types import (
     Cost,

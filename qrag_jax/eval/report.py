@@ -8,6 +8,7 @@ from pathlib import Path
 from qrag_jax.eval.aggregate import over_seeds
 from qrag_jax.eval.protocols import PROTOCOLS
 from qrag_jax.eval.records import METHODS, Row
+from qrag_jax.eval.tables import align, share
 from qrag_jax.types import InputError, UsageError
 from qrag_jax.whole_file import write_whole
 
@@ -98,7 +99,7 @@ def format_table(rows: Sequence[Row], *, markdown: bool = False) -> str:
     for task in dict.fromkeys(line.task for line in lines):
         own = [line for line in lines if line.task == task]
         heading = _heading(own)
-        table = _align(_table_cells(own, markdown), markdown)
+        table = align(_table_cells(own, markdown), markdown=markdown)
         notes = _notes(own)
         if markdown:
             blocks.append("\n".join([f"**{heading}**", "", *table, "", *(f"- {note}" for note in notes)]))
@@ -263,26 +264,10 @@ def _cell_text(cell: Cell | None, measure: str, interval: bool, markdown: bool) 
     values = (cell.fact_em, cell.em_low, cell.em_high)
     if measure == "fact F1":
         values = (cell.fact_f1, cell.f1_low, cell.f1_high)
-    mean, low, high = (None if value is None else _share(value) for value in values)
+    mean, low, high = (None if value is None else share(value) for value in values)
     if not interval or low is None:
         return str(mean)
     return f"{mean} [{low}, {high}]" if markdown else f"{mean} {low}-{high}"
-
-
-def _share(value: float) -> str:
-    """`.955`; three digits, and no leading zero."""
-    return f"{value:.3f}".removeprefix("0")
-
-
-def _align(table: Sequence[Sequence[str]], markdown: bool) -> list[str]:
-    """The table as lines of text, its columns padded to one width."""
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in table]
-    if markdown:
-        rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-        body = ["| " + " | ".join(row) + " |" for row in padded]
-        return [body[0], rule, *body[1:]]
-    return ["  ".join(row).rstrip() for row in padded]
 
 
 def _line_style(index: int, line: Line, lines: Sequence[Line]) -> tuple[str, str, str]:
