@@ -36,14 +36,13 @@ from qrag_jax.manifest import (
     files_under,
     find_damage,
     path_inside,
-    read_json,
     sync_folder,
     verify_manifest,
-    write_json,
     write_manifest,
 )
 from qrag_jax.strict_yaml import dump_yaml, parse_yaml
 from qrag_jax.types import InputError, UsageError
+from qrag_jax.whole_file import read_json, write_json
 
 FORMAT = 1
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "transformers", "tokenizers")

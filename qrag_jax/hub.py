@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from qrag_jax.manifest import MANIFEST, files_under, find_damage, path_inside, read_json, verify_manifest
+from qrag_jax.manifest import MANIFEST, files_under, find_damage, path_inside, verify_manifest
 from qrag_jax.types import InputError, UsageError
+from qrag_jax.whole_file import read_json
 
 CARD = "README.md"
 _LOGS = ("metrics.jsonl", "times.jsonl")

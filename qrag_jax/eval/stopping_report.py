@@ -1,6 +1,5 @@
 """The stopping analysis as tables for terminals and Markdown, as JSON, and as a plot of four panels."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,7 +10,7 @@ import numpy as np
 from qrag_jax.eval.stopping import BudgetRow, Roc, StopAnalysis, StopPoint, auc, auc_within_reach
 from qrag_jax.eval.tables import align, share
 from qrag_jax.types import InputError, UsageError
-from qrag_jax.whole_file import write_whole
+from qrag_jax.whole_file import write_json, write_whole
 
 # Okabe and Ito's palette; dashes and markers repeat what the colours say.
 _BLUE, _ORANGE, _GREEN, _PURPLE, _RED = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
@@ -63,7 +62,7 @@ def write_stopping(
         UsageError: the folder cannot be written.
     """
     paths = [Path(folder) / name for name in ("stopping.json", "stopping.md", "stopping.png")]
-    write_whole(paths[0], json.dumps(stopping_values(analysis), allow_nan=False, indent=1) + "\n")
+    write_json(paths[0], stopping_values(analysis), indent=1)
     parts = [
         f"# {title}",
         "\n".join(f"- {note}" for note in notes),

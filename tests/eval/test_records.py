@@ -1,6 +1,5 @@
 import json
 import os
-import stat
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -319,8 +318,3 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
         write_rows(path, [ROW, ROW])
     assert read_rows(path) == [ROW]
     assert [file.name for file in tmp_path.iterdir()] == ["r.json"]
-
-
-def test_files_are_readable_by_others(tmp_path):
-    write_rows(tmp_path / "r.json", [ROW])
-    assert stat.S_IMODE((tmp_path / "r.json").stat().st_mode) == 0o644
