@@ -1,4 +1,4 @@
-"""What a study needs of an embedder, the lengths that it pads to, and the fingerprint of its encoder."""
+"""What a study needs of an embedder, and the fingerprint of its encoder."""
 
 import hashlib
 import json
@@ -39,6 +39,11 @@ class Embedder(Protocol):
 
     dim: int
     window: int
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """Lengths that rows are padded to, the longest of them `window`."""
+        ...
 
     @property
     def counts(self) -> Counts:
@@ -83,9 +88,3 @@ def _leaves(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from _leaves(params[name], path)
         else:
             yield path, params[name]
-
-
-def padded_lengths(window: int) -> list[int]:
-    """Lengths that rows are padded to, below a window and at it: 2^n and 3 * 2^n from 8 on, as in `models.embedder`."""
-    sizes = {8 * factor * 2**power for factor in (1, 3) for power in range(window.bit_length())}
-    return [*sorted(size for size in sizes if size < window), window]

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from qrag_jax.eval.study.embedders import encoder_fingerprint, padded_lengths
+from qrag_jax.eval.study.embedders import encoder_fingerprint
 from qrag_jax.models.encoder_config import EncoderConfig
 
 CONFIG = EncoderConfig(vocab_size=5)
@@ -33,9 +33,3 @@ def test_whatever_decides_on_vectors_changes_the_fingerprint():
         encoder_fingerprint(CONFIG, params(), "{}", 255),
     ]
     assert len(set(found)) == len(found)
-
-
-def test_padded_lengths_by_hand():
-    assert padded_lengths(256) == [8, 16, 24, 32, 48, 64, 96, 128, 192, 256]
-    assert padded_lengths(20) == [8, 16, 20]
-    assert padded_lengths(5) == [5]
