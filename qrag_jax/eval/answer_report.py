@@ -49,12 +49,13 @@ def _table(rows: Sequence[AnswerRow]) -> list[list[str]]:
     counts = ["asked", "failed", "cut", "tokens read", "written"]
     table = [["method", "protocol", "chunks", "fact EM", "fact F1", *(_NAMES[name] for name in names), *counts]]
     for row in rows:
-        label = _METHODS.get(row.method, row.method) + (f", beam {row.beam_width}" if row.beam_width > 1 else "")
+        own = row.setting
+        label = _METHODS.get(own.method, own.method) + (f", beam {own.beam_width}" if own.beam_width > 1 else "")
         table.append(
             [
                 label,
-                row.protocol if row.protocol != "none" else "-",
-                f"{row.num_chunks:,}",
+                own.protocol if own.protocol != "none" else "-",
+                f"{own.num_chunks:,}",
                 share(row.fact_em),
                 share(row.fact_f1),
                 *(_score(row.scores.get(name)) for name in names),
