@@ -11,9 +11,7 @@ _NAMES = {field.name for field in dataclasses.fields(Setting)}
 
 def replace(record, **changes):
     """`dataclasses.replace`; what is the setting's is changed there."""
-    if isinstance(record, Setting):
-        return dataclasses.replace(record, **changes)
-    own = {name: changes.pop(name) for name in [*changes] if name in _NAMES}
+    own = {name: changes.pop(name) for name in [*changes] if name in _NAMES and hasattr(record, "setting")}
     if own:
         changes["setting"] = dataclasses.replace(record.setting, **own)
     return dataclasses.replace(record, **changes)
