@@ -28,7 +28,7 @@ from qrag_jax.config import load_config
 from qrag_jax.data.babi import read_babi
 from qrag_jax.data.haystack import load_haystack
 from qrag_jax.eval.calibration import calibrate
-from qrag_jax.eval.harness import Labels, Threshold, evaluate
+from qrag_jax.eval.harness import Labels, Scoring, Threshold, evaluate
 from qrag_jax.eval.pickers import (
     Picker,
     bm25_picker,
@@ -188,10 +188,12 @@ def score(
             continue
         most = 10 if smoke else LENGTHS[num_chunks][1]
         fitted = {} if threshold is None else {method: threshold}
-        rows, records = evaluate(task, {method: picker}, steps, labels, most, protocols=PROTOCOLS, thresholds=fitted)
+        how = Scoring(steps, most, protocols=PROTOCOLS, thresholds=fitted)
+        rows, records = evaluate(task, {method: picker}, labels, how)
         for row in rows:
-            own = [record for record in records if record.protocol == row.protocol]
-            values = {"protocol": row.protocol, "num_chunks": num_chunks, "n": row.n, "num_left_out": row.num_left_out}
+            protocol = row.setting.protocol
+            own = [record for record in records if record.setting.protocol == protocol]
+            values = {"protocol": protocol, "num_chunks": num_chunks, "n": row.n, "num_left_out": row.num_left_out}
             values |= {name: round(getattr(row, name), 4) for name in _NUMBERS}
             found.append(values | {"seconds": round(row.seconds, 2), "counts": counts(own)})
     return found

@@ -17,10 +17,10 @@ import subprocess
 import time
 from pathlib import Path
 
-from qrag_jax.cli.questions import held_back_haystack
 from qrag_jax.config import load_config
+from qrag_jax.data.haystack import held_back_haystack
 from qrag_jax.data.worlds import simulate_stories
-from qrag_jax.eval.harness import Labels, evaluate
+from qrag_jax.eval.harness import Labels, Scoring, evaluate
 from qrag_jax.eval.pickers import make_pickers
 from qrag_jax.eval.records import Row, read_rows, write_rows
 from qrag_jax.eval.report import format_table, plot_rows
@@ -70,7 +70,7 @@ def run(name: str, seed: int, smoke: bool) -> tuple[list[Row], dict]:
     for task in hidden_stories_tasks(f"worlds{config.data.num_facts}{sparse}", worlds, haystack, lengths):
         pickers = pickers or make_pickers(retriever, task.texts, task.questions, ("trained", *baselines))
         labels = Labels(config.model.mode, config.env.positions, seed, config.data.num_chunks)
-        rows += evaluate(task, pickers, config.env.num_steps, labels)[0]
+        rows += evaluate(task, pickers, labels, Scoring(config.env.num_steps))[0]
     about = {"experiment": name, "seed": seed, "train_seconds": round(seconds, 1), "updates": config.num_updates}
     return rows, about | {"transitions": config.num_updates * config.data.batch_size * config.env.num_steps}
 
@@ -118,7 +118,7 @@ def main() -> None:
             runs.append(about | machine())
             write_rows(rows_path, rows)
             runs_path.write_text(json.dumps(runs, indent=1) + "\n")
-            print(about, [round(row.fact_em, 3) for row in new_rows if row.method == "trained"], flush=True)
+            print(about, [round(row.fact_em, 3) for row in new_rows if row.setting.method == "trained"], flush=True)
     write_table(out / "worlds.md", rows, runs)
     plot_rows(out / "worlds.png", rows)
     print(format_table(rows))

@@ -43,7 +43,6 @@ from qrag_jax.manifest import (
     find_damage,
     json_text,
     path_inside,
-    read_json,
     write_manifest,
 )
 from qrag_jax.step_folders import (
@@ -58,6 +57,7 @@ from qrag_jax.step_folders import (
 )
 from qrag_jax.strict_yaml import dump_yaml, parse_yaml
 from qrag_jax.types import InputError, UsageError
+from qrag_jax.whole_file import read_json
 
 FORMAT = 1
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "transformers", "tokenizers")

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from qrag_jax.types import InputError
+from qrag_jax.whole_file import json_object
 
 MANIFEST = "manifest.json"
 ADVICE = "delete this step's folder to fall back to an older one, or copy it again from where it came"
@@ -101,27 +102,6 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        InputError: there is no such file, or it is no JSON object.
-    """
-    if not path.is_file():
-        raise InputError(f"{path}: missing; copy the folder again, or give one that holds a checkpoint")
-    return _parse_json(path.read_bytes(), path)
-
-
-def _parse_json(content: bytes, path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error}): truncated or altered; copy the checkpoint again") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: expected a JSON object; copy the checkpoint again")
-    return value
-
-
 def json_text(value: Any, allow_nan: bool = False) -> bytes:
     """Strict JSON (no NaN, unless allowed), indented."""
     return (json.dumps(value, indent=1, allow_nan=allow_nan) + "\n").encode()
@@ -129,7 +109,7 @@ def json_text(value: Any, allow_nan: bool = False) -> bytes:
 
 def _listed_files(content: bytes, path: Path) -> dict[str, Any]:
     """The files of a manifest that is byte for byte what was written."""
-    value = _parse_json(content, path)
+    value = json_object(content, path)
     files = value.get("files")
     if not isinstance(files, dict) or not files:
         raise InputError(f"{path}: lists no files")

@@ -1,16 +1,23 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and JSON in them. Imports nothing of the project but its errors."""
 
+import json
 import os
-import tempfile
+import secrets
+import stat
 from pathlib import Path
+from typing import Any
 
-from qrag_jax.types import UsageError
+from qrag_jax.types import InputError, UsageError
+
+_RIGHTS = 0o777
+_NEW, _PRIVATE = 0o666, 0o600
 
 
 def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
     """Writes a file beside its place and moves it there: readers see the old file or the new one, never a part.
 
-    Missing folders are made; text becomes UTF-8, its line ends stay. What is no file (`/dev/stdout`) is written to.
+    Missing folders are made; text becomes UTF-8, its line ends stay. A file that is there keeps its permissions, a new
+    one has those that the process gives to its files (umask). What is no file (`/dev/stdout`) is written to.
 
     Raises:
         UsageError: a folder, or a place where no file can be made.
@@ -25,16 +32,75 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        mode = stat.S_IMODE(path.stat().st_mode) & _RIGHTS if path.exists() else None
+        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        # The system takes the umask away from it. What takes the place of a file is nobody else's until it is as that.
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _NEW if mode is None else _PRIVATE)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror or error}); give another path") from error
     try:
         with os.fdopen(handle, "wb") as file:
+            if mode is not None:
+                os.fchmod(handle, mode)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(beside, 0o644)  # mkstemp makes files that only their owner can read
         os.replace(beside, path)
     except BaseException:  # whatever ends the writing, no half file stays
         os.unlink(beside)
         raise
+
+
+def write_json(path: str | os.PathLike, value: Any, *, indent: int | None = 2) -> None:
+    """Writes strict JSON (no NaN) of ASCII, as `write_whole`.
+
+    Raises:
+        ValueError: a number that JSON has not.
+        UsageError, OSError: as `write_whole`.
+    """
+    write_whole(path, json.dumps(value, indent=indent, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads a JSON object.
+
+    Raises:
+        InputError: there is no such file, or it is no JSON object.
+    """
+    return json_object(_content(path), path)
+
+
+def read_json_value(path: Path) -> Any:
+    """Reads JSON of any kind.
+
+    Raises:
+        InputError: there is no such file, or it is no JSON.
+    """
+    return _parse(_content(path), path)
+
+
+def json_object(content: bytes, path: Path) -> dict[str, Any]:
+    """The JSON object that the content of a file is.
+
+    Raises:
+        InputError: it is none; `path` opens the message.
+    """
+    value = _parse(content, path)
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: expected a JSON object; copy the folder again")
+    return value
+
+
+def _content(path: Path) -> bytes:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; copy the folder again, or give one that is whole")
+    return path.read_bytes()
+
+
+def _parse(content: bytes, path: Path) -> Any:
+    try:
+        return json.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path}: not valid JSON ({error}): truncated, altered or not ours; copy the folder again"
+        ) from error

@@ -24,9 +24,10 @@ from qrag_jax.checkpoint import (
     require_same_config,
     save_checkpoint,
 )
-from qrag_jax.manifest import json_text, write_manifest
+from qrag_jax.manifest import write_manifest
 from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.types import InputError, UsageError
+from qrag_jax.whole_file import write_json
 
 # Of a process that starts another JAX, with one device.
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PATH": "", "PYTHONPATH": ":".join(sys.path)}
@@ -422,7 +423,7 @@ def test_a_newer_format_says_which_version_to_install(tmp_path):
 
 def test_a_manifest_cannot_point_outside(tmp_path):
     step = save_checkpoint(tmp_path, 1, {"x": 1}, {})
-    (step / "manifest.json").write_bytes(json_text({"files": {"../../etc/passwd": {"bytes": 1, "sha256": ""}}}))
+    write_json(step / "manifest.json", {"files": {"../../etc/passwd": {"bytes": 1, "sha256": ""}}}, indent=1)
     with pytest.raises(InputError, match="is not a file name under the checkpoint"):
         load_checkpoint(tmp_path)
 

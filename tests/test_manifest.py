@@ -10,12 +10,12 @@ from qrag_jax.manifest import (
     find_damage,
     json_text,
     path_inside,
-    read_json,
     sync_folder,
     verify_manifest,
     write_manifest,
 )
 from qrag_jax.types import InputError
+from qrag_jax.whole_file import read_json, write_json
 
 FILES = {"a.txt": b"abc", "deep/er/b.bin": bytes(range(256)), "empty": b""}
 
@@ -33,7 +33,7 @@ def folder(tmp_path):
 def rewrite(folder, change):
     """The manifest with another content, in the form that it is written in."""
     value = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_bytes(json_text(change(value)))
+    write_json(folder / "manifest.json", change(value), indent=1)
 
 
 def test_what_is_in_a_manifest(folder):
@@ -163,8 +163,3 @@ def test_strict_json(tmp_path):
     assert read_json(tmp_path / "x.json") == {"é": [1, 0.1, None]}
     with pytest.raises(ValueError, match="not JSON compliant"):
         (tmp_path / "x.json").write_bytes(json_text({"a": float("nan")}))
-    (tmp_path / "x.json").write_text("[1]")
-    with pytest.raises(InputError, match=r"x\.json: expected a JSON object"):
-        read_json(tmp_path / "x.json")
-    with pytest.raises(InputError, match=r"y\.json: missing"):
-        read_json(tmp_path / "y.json")

@@ -8,6 +8,7 @@ import numpy as np
 from qrag_jax.eval.answer_records import AnswerRecord
 from qrag_jax.eval.readings import make_readings
 from qrag_jax.eval.records import QueryRecord
+from qrag_jax.eval.setting import Setting
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.retrieval.tasks import examples_task
 from qrag_jax.types import Example
@@ -31,19 +32,21 @@ def make_record(query, chosen, method="trained", protocol="fixed", beam_width=1,
     return QueryRecord(
         query_id=example.query_id,
         question=example.question,
-        method=method,
-        mode="text",
-        positions="none",
-        seed=0,
-        num_chunks=4,
+        setting=Setting(
+            method=method,
+            mode="text",
+            positions="none",
+            protocol=protocol,
+            beam_width=beam_width,
+            seed=0,
+            num_chunks=4,
+        ),
         chosen=tuple(chosen),
         q_values=tuple(np.arange(len(chosen), 0.0, -1.0).tolist()),
         gold=example.gold,
         fact_em=float(set(example.gold) <= set(chosen)),
         fact_f1=2 * len(set(example.gold) & set(chosen)) / (len(example.gold) + len(chosen)),
         texts=tuple(CHUNKS[place] for place in chosen) if texts else None,
-        protocol=protocol,
-        beam_width=beam_width,
     )
 
 
@@ -71,13 +74,7 @@ READINGS = make_readings([*TRAINED, *BM25])
 ANSWERED = AnswerRecord(
     query_id="q0",
     question="Où ?",
-    method="bm25",
-    mode="none",
-    positions="none",
-    protocol="fixed",
-    beam_width=1,
-    seed=0,
-    num_chunks=10,
+    setting=Setting(method="bm25", mode="none", positions="none", seed=0, num_chunks=10),
     chosen=(1, 4),
     references=("Rome", "Roma"),
     answer="In Rome",

@@ -1,10 +1,13 @@
 """Tiny runs over texts that take updates of a millisecond: for tests of whole runs."""
 
+import jax
 from tiny import LATENT
 
+from qrag_jax.checkpoint import save_checkpoint
+from qrag_jax.config import to_dict
 from qrag_jax.models.encoder import Compute
 from qrag_jax.retrieval.env import EnvConfig
-from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig
+from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig, new_retriever, retriever_files
 from qrag_jax.retrieval.tasks import examples_task
 from qrag_jax.sharding import MeshConfig
 from qrag_jax.train.q_learner import LearnerConfig
@@ -53,3 +56,13 @@ def after(number):
         return len(asked) >= number
 
     return stop
+
+
+def save_run(folder, texts, num_steps=2):
+    """A latent run as it was drawn, saved without training: its folder."""
+    model = ModelConfig(encoder=SCRATCH, latent=LATENT)
+    env = EnvConfig(num_steps=num_steps)
+    retriever, _, _ = new_retriever(model, env, texts, jax.random.key(0))
+    arrays = {"params": retriever.params, "constants": dict(retriever.constants)}
+    save_checkpoint(folder, 0, arrays, to_dict(RunConfig(model=model, env=env)), retriever_files(retriever), {})
+    return folder

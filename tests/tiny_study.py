@@ -35,6 +35,7 @@ class WordEmbedder:
 
     def __init__(self, window=24):
         self.window = window
+        self.lengths = (window,)
         self.counts = Counts()
         self.calls = []
 

@@ -141,7 +141,8 @@ def _read_line_too_deep(state: StateBlock, start: int, end: int, silent: bool) -
     if silent or state.level < _MAX_NESTING:
         return False
     state.line = start + 1
-    for kind, nesting in (("paragraph_open", 1), ("inline", 0), ("paragraph_close", -1)):
+    parts: list[tuple[str, Literal[-1, 0, 1]]] = [("paragraph_open", 1), ("inline", 0), ("paragraph_close", -1)]
+    for kind, nesting in parts:
         token = state.push(kind, "p", nesting)
         token.map = [start, start + 1]
         token.content = state.getLines(start, start + 1, state.blkIndent, False).strip()

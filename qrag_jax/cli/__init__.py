@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from qrag_jax.chunking.spans import readable
+from qrag_jax.whole_file import write_whole
 
 # What texts need and no terminal obeys: between letters that join or do not, where a word may be divided.
 _UNSEEN = "\u200b\u200c\u200d\u00ad"
@@ -26,7 +27,7 @@ def shown(text: str) -> str:
 
 
 def write_json(value: Any, path: str | Path | None = None) -> None:
-    """Strict JSON (no NaN), indented, to a file (its folder is made), or to standard output for None and `-`.
+    """Strict JSON (no NaN), indented, to a file (whole or not at all), or to standard output for None and `-`.
 
     Texts are what they are, but for lone surrogates, which UTF-8 cannot hold and which become U+FFFD. What a terminal
     would obey, or standard output cannot encode, is written as an escape of JSON.
@@ -41,9 +42,7 @@ def write_json(value: Any, path: str | Path | None = None) -> None:
             text = text.translate({ord(x): _escaped(x) for x in set(text) if not x.isascii()})
         sys.stdout.write(text)
         return
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    write_whole(path, text)
 
 
 def _is_shown(character: str) -> bool:

@@ -2,25 +2,26 @@
 
 import argparse
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from qrag_jax.cli import say, write_json
-from qrag_jax.cli.eval import Options, default_methods, score
+from qrag_jax.cli.eval import watch
 from qrag_jax.cli.find import print_answer
 from qrag_jax.cli.progress import Progress
-from qrag_jax.cli.questions import LENGTH_FACTORS, held_back_haystack
+from qrag_jax.cli.questions import LENGTH_FACTORS
 from qrag_jax.cli.train import describe
 from qrag_jax.config import dump_config
 from qrag_jax.data.babi import read_babi
-from qrag_jax.data.haystack import Haystack
+from qrag_jax.data.haystack import Haystack, held_back_haystack
 from qrag_jax.data.stories import Stories
 from qrag_jax.data.worlds import simulate_stories
 from qrag_jax.eval.harness import Labels
-from qrag_jax.eval.records import Row, write_records, write_rows
+from qrag_jax.eval.records import Row, row_values, write_records, write_rows
 from qrag_jax.eval.report import format_table, plot_rows, write_markdown
+from qrag_jax.eval.score import Options, Run, score
 from qrag_jax.retrieval.env import EnvConfig
 from qrag_jax.retrieval.retriever import Retriever, load_retriever
 from qrag_jax.retrieval.tasks import Task, hidden_stories_tasks
@@ -28,6 +29,7 @@ from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.train.loop import train
 from qrag_jax.train.run import DataConfig, RunConfig, training_tasks
 from qrag_jax.types import UsageError
+from qrag_jax.whole_file import write_whole
 
 NUM_QUESTIONS = 1000
 HAYSTACK_SENTENCES = 6000
@@ -54,16 +56,15 @@ def run(args: argparse.Namespace) -> int:
     say(f"{describe(task)}; a context has {config.data.num_chunks} chunks")
     with Progress() as progress:
         train(config, task, out, progress.report)
-    (out / "config.yaml").write_text(dump_config(config), encoding="utf-8")
+    write_whole(out / "config.yaml", dump_config(config))
     retriever = load_retriever(out)  # what is measured is what was saved
     num_questions = 50 if args.smoke else NUM_QUESTIONS
-    haystack = held_back_haystack(
-        args.haystack, 400 if args.smoke else HAYSTACK_SENTENCES, {"haystack": args.haystack, "haystack_split": "train"}
-    )
+    most = 400 if args.smoke else HAYSTACK_SENTENCES
+    haystack = held_back_haystack(args.haystack, most, {"haystack": args.haystack, "haystack_split": "train"})
     worlds = simulate_stories(2, num_questions, _VALID_SEED, "valid", max_facts=config.data.num_chunks)
     rows = _measure(out, config, retriever, worlds, haystack, babi, num_questions)
     if args.json:
-        write_json([asdict(row) for row in rows])
+        write_json(row_values(rows))
     else:
         print(format_table(rows))
     _ask(out, retriever, worlds, haystack, quiet=args.json)
@@ -110,10 +111,11 @@ def _measure(
     for path in babi:
         tasks += hidden_stories_tasks(path.name.split(".")[0], read_babi(path), haystack, lengths)
     labels = Labels(retriever.model.mode, retriever.env.positions, config.seed, config.data.num_chunks)
-    options = Options(default_methods(), config.env.num_steps, num_questions)
-    rows, records = score(retriever, tasks, labels, options)
+    with Progress() as progress:
+        options = Options(num_steps=config.env.num_steps, num_questions=num_questions)
+        rows, records = score(Run(retriever, labels), tasks, options, watch=watch(progress))
     write_rows(out / "results.json", rows)
-    write_records(out / "queries.jsonl", [record for _, own in records for record in own])
+    write_records(out / "queries.jsonl", [record for own in records for record in own])
     plot_rows(out / "plot.png", rows)
     write_markdown(out / "table.md", rows, title="qrag demo", plot="plot.png")
     return rows
@@ -130,7 +132,7 @@ def _ask(out: Path, retriever: Retriever, worlds: Stories, haystack: Haystack, q
     for place, fact in zip(places[::-1], facts[::-1], strict=True):
         lines.insert(int(place), fact)
     path = out / SAMPLE
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_whole(path, "\n".join(lines) + "\n")
     question = worlds.question(chosen)
     if quiet:
         return

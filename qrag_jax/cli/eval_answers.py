@@ -1,67 +1,16 @@
-"""The part of `qrag eval --answers` that asks a language model: from flags to answer rows."""
+"""The part of `qrag eval --answers` that asks a language model: from flags to a reader, and what becomes of answers."""
 
 import argparse
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from qrag_jax.cli import say, write_json
 from qrag_jax.cli.generators import make_generator, prices_of, prompts_folder, sampling_of, spent
-from qrag_jax.cli.progress import Progress
-from qrag_jax.eval.answer_compare import compare_answers
-from qrag_jax.eval.answer_measures import MeasureOptions, check_measures
-from qrag_jax.eval.answer_records import AnswerRecord, AnswerRow, answer_row_values, write_answer_records
-from qrag_jax.eval.answer_rows import answer_rows
-from qrag_jax.eval.asking import JudgeOptions
-from qrag_jax.eval.babilong_rule import labels_of
-from qrag_jax.eval.compare import Comparison
-from qrag_jax.eval.readings import bound_readings, make_readings
-from qrag_jax.eval.records import QueryRecord
-from qrag_jax.llm.prompts import load_prompt
+from qrag_jax.eval.answer_records import answer_row_values, write_answer_records
+from qrag_jax.eval.answering import Answered, Reader, check_reader, choose_measures, needs_judges
 from qrag_jax.retrieval.tasks import Task
-from qrag_jax.types import Generation, InputError, TextGenerator, UsageError
-
-# Whose official score gives a yes or no that is wrong an F1 of 0.
-_HOTPOT_CONVENTION = ("hotpot", "2wiki")
-_JUDGED = {"claims", "judge"}
-_JUDGES_PROMPTS = ("claims", "entailment", "judge", "again")
-
-
-@dataclass(frozen=True)
-class Reader:
-    """Who answers, who judges, and by what.
-
-    Attributes:
-        generator: of the answers.
-        judges: of the measures that need them.
-        measures: for every task, in order.
-    """
-
-    generator: TextGenerator
-    judges: tuple[TextGenerator, ...]
-    measures: tuple[MeasureOptions, ...]
-
-
-@dataclass(frozen=True)
-class Answered:
-    """All answers of an evaluation.
-
-    Attributes:
-        rows, records: of all tasks.
-        comparisons: paired tests of answer F1, or EM where F1 is not measured.
-        calls: of the language models, to tell what they cost.
-    """
-
-    rows: tuple[AnswerRow, ...]
-    records: tuple[AnswerRecord, ...]
-    comparisons: tuple[Comparison, ...]
-    calls: tuple[Generation, ...]
-
-    @property
-    def all_failed(self) -> bool:
-        """Whether there is not a single answer."""
-        return all(record.error is not None for record in self.records)
+from qrag_jax.types import InputError, TextGenerator, UsageError
 
 
 def make_reader(args: argparse.Namespace, kind: str, tasks: Sequence[Task]) -> Reader | None:
@@ -86,67 +35,19 @@ def make_reader(args: argparse.Namespace, kind: str, tasks: Sequence[Task]) -> R
     for task in tasks:
         if task.answers is None:
             raise InputError(f'{task.name}: no question has a reference answer: give them a field "answer"')
-    measures = tuple(_measures(args, kind, task) for task in tasks)
-    judged = any(_JUDGED & set(options.measures) for options in measures)
-    for name in ("short_answer", *(_JUDGES_PROMPTS if judged else ())):
-        load_prompt(name, prompts_folder(args))  # a wrong template is found before anything is paid for
+    prompts = prompts_folder(args)
+    measures = tuple(choose_measures(task, args.answer_measures, kind, prompts, say) for task in tasks)
+    judged = needs_judges(measures)
     if args.judges and not judged:
         raise UsageError("--judges: name a measure that they judge: --answer_measures claims or judge")
-    for options in measures:
-        check_measures(options, int(judged))
+    check_reader(measures, prompts)
     generator = make_generator(args)
     judges = _judges(args, generator) if judged else ()
-    return Reader(generator, judges, measures)
+    return Reader(generator, measures, judges, sampling_of(args), prompts)
 
 
-def read_answers(
-    reader: Reader, args: argparse.Namespace, tasks: Sequence[Task], records: Sequence[Sequence[QueryRecord]]
-) -> Answered:
-    """Answers all questions of all tasks from the chunks that were chosen for them.
-
-    Args:
-        reader: of `make_reader`.
-        args: flags of `qrag eval`.
-        tasks: to report.
-        records: of every task, with the texts of the chosen chunks.
-
-    Raises:
-        InputError: as `answer_rows`.
-    """
-    rows, answers, comparisons, calls = [], [], [], []
-    for task, own, measures in zip(tasks, records, reader.measures, strict=True):
-        readings = make_readings(own)
-        if args.answer_bounds:
-            first = [r for r in own if (r.method, r.protocol, r.beam_width) == _first_row(own)]
-            readings += bound_readings(task, first, args.num_questions, args.seed)
-        with Progress() as progress:
-            result = answer_rows(
-                task,
-                readings,
-                reader.generator,
-                judges=reader.judges,
-                sampling=sampling_of(args),
-                measures=measures,
-                prompts=prompts_folder(args),
-                progress=progress.stage("answers"),
-            )
-        score = "f1" if "f1" in measures.measures else measures.measures[0]
-        rows += result.rows
-        answers += result.records
-        calls += result.calls
-        if score in ("f1", "em"):
-            comparisons += compare_answers(task.name, result.records, score)
-    answered = Answered(tuple(rows), tuple(answers), tuple(comparisons), tuple(calls))
-    _write(answered, args)
-    return answered
-
-
-def _first_row(records: Sequence[QueryRecord]) -> tuple[str, str, int]:
-    return records[0].method, records[0].protocol, records[0].beam_width
-
-
-def _write(answered: Answered, args: argparse.Namespace) -> None:
-    """Files, and what was spent, on standard error."""
+def write_answers(answered: Answered, args: argparse.Namespace) -> None:
+    """Files of the flags, and what was spent, on standard error."""
     if args.answers:
         write_answer_records(args.answers, answered.records)
     if args.answer_rows:
@@ -162,22 +63,6 @@ def _write(answered: Answered, args: argparse.Namespace) -> None:
     error = next((call.error for call in answered.calls if call.error is not None), None)
     if error is not None:
         say(f"the first failure: {error}")
-
-
-def _measures(args: argparse.Namespace, kind: str, task: Task) -> MeasureOptions:
-    """The measures of a task: those of the flag, or EM and F1, and for bAbI BabiLong's rule where it can be applied."""
-    names: tuple[str, ...] = args.answer_measures or ("em", "f1")
-    labels: frozenset[str] = frozenset()
-    if kind == "babi" and (args.answer_measures is None or "babilong" in names):
-        try:
-            labels = labels_of(answer for answers in task.answers or () for answer in answers)
-            names = names if "babilong" in names else (*names, "babilong")
-        except InputError as error:
-            if "babilong" in names:
-                raise
-            say(f"{task.name}: no row by BabiLong's rule: {error}")
-    convention = "hotpot" if kind in _HOTPOT_CONVENTION else "squad"
-    return MeasureOptions(names, convention, labels, JudgeOptions(prompts=prompts_folder(args)))
 
 
 def _judges(args: argparse.Namespace, generator: TextGenerator) -> tuple[TextGenerator, ...]:

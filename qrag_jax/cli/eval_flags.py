@@ -4,6 +4,7 @@ import argparse
 
 from qrag_jax.cli.flags import add_haystack, add_num_steps, add_seed, integers, positive
 from qrag_jax.cli.llm_flags import add_llm_flags
+from qrag_jax.llm.defaults import SHORT_ANSWER_TOKENS
 
 METHODS = ("trained", "untrained", "single_step", "bm25")  # as in eval.records, whose import takes longer
 PROTOCOLS = ("fixed", "threshold", "stop", "oracle")  # as in eval.protocols
@@ -104,7 +105,7 @@ def _add_answers(parser: argparse.ArgumentParser) -> None:
         help="also answer from the gold chunks alone, and from none: what the reader is worth without a search",
     )
     group.add_argument("--answer_rows", metavar="OUT", help="write the answer rows as JSON")
-    add_llm_flags(parser, max_answer_tokens=32)
+    add_llm_flags(parser, max_answer_tokens=SHORT_ANSWER_TOKENS)
 
 
 def _methods(text: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from qrag_jax.cli import say, shown, write_json
 from qrag_jax.cli.progress import WithBar
 from qrag_jax.data.files import read_files
 from qrag_jax.eval.calibration import stored_threshold
+from qrag_jax.eval.tables import align
 from qrag_jax.retrieval.context import line_of
 from qrag_jax.retrieval.corpus import Corpus, build_corpus, embed_corpus
 from qrag_jax.retrieval.retriever import Retriever, load_retriever
@@ -137,7 +138,7 @@ def format_steps(found: Trajectory, corpus: Corpus) -> str:
     for number, step in enumerate(found.steps, 1):
         rows.append([f"{number:>4}", f"{step.q_value:>7.3f}", *_shown_node(step.chunk, corpus)])
     ordered = [_shown_node(node, corpus) for node in sorted(step.chunk for step in found.steps)]
-    return "\n".join([*_align(rows), "", "in document order:", *_align(ordered)])
+    return "\n".join([*align(rows), "", "in document order:", *align(ordered)])
 
 
 def _shown_node(node: int, corpus: Corpus) -> list[str]:
@@ -160,12 +161,6 @@ def _step_to_json(number: int, step: Step, corpus: Corpus) -> dict[str, object]:
         "q_value": step.q_value,
         "position": step.position,
     }
-
-
-def _align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of one width each; the last one runs free."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
-    return ["  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows]
 
 
 def _short(text: str) -> str:

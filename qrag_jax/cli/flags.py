@@ -92,6 +92,11 @@ def add_haystack(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_json(parser: argparse.ArgumentParser, what: str) -> None:
+    """Adds the switch `--json`, which prints `what`."""
+    parser.add_argument("--json", action="store_true", help=f"print {what}")
+
+
 def add_seed(parser: argparse.ArgumentParser) -> None:
     """Adds `--seed`, 0 where it is not given."""
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="same seed, same result (default: 0)")

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qrag_jax.eval.study.prices import Prices, dollars, load_prices
 from qrag_jax.llm.budget import BudgetedGenerator
+from qrag_jax.llm.defaults import CONCURRENCY, DEADLINE, OPENAI_KEY_NAME, OWN_KEY_NAME
 from qrag_jax.llm.journal import Journal, JournaledGenerator
+from qrag_jax.llm.prices import Prices, dollars, load_prices
 from qrag_jax.llm.scripted import load_script
 from qrag_jax.types import (
     Cost,
@@ -22,10 +23,6 @@ from qrag_jax.types import (
     UsageError,
 )
 
-_CONCURRENCY = 4
-_DEADLINE = 120.0  # seconds
-_KEY_NAME = "OPENAI_API_KEY"  # of OpenAI's own hosts
-_OWN_KEY_NAME = "QRAG_API_KEY"  # of all others
 _OPENAI_FLAGS = ("base_url", "key_name", "concurrency", "deadline", "any_model")
 # Calls that a journal claims at a time, per call at once. A round waits for its slowest call: the fewer rounds there
 # are, the less the others of the pool stand idle meanwhile. But what is claimed is closed to other processes.
@@ -74,7 +71,7 @@ def make_generator(args: argparse.Namespace) -> ReadyGenerator:
     if args.max_llm_tokens is not None or args.max_dollars is not None:
         generator = _budgeted(generator, args)
     if not args.no_journal:
-        claim_size = max(_CLAIMS, _CLAIMS_A_WORKER * (args.concurrency or _CONCURRENCY))
+        claim_size = max(_CLAIMS, _CLAIMS_A_WORKER * (args.concurrency or CONCURRENCY))
         generator = JournaledGenerator(generator, _journal(args), claim_size=claim_size)
     return ReadyGenerator(generator, ready.window, ready.count)
 
@@ -190,20 +187,19 @@ def _openai(args: argparse.Namespace) -> ReadyGenerator:
             args.llm_model,
             args.base_url,
             key_name=_key_name(args),
-            concurrency=args.concurrency or _CONCURRENCY,
-            deadline=args.deadline or _DEADLINE,
+            concurrency=args.concurrency or CONCURRENCY,
+            deadline=args.deadline or DEADLINE,
             check_model=not args.any_model,
         )
     )
 
 
 def _key_name(args: argparse.Namespace) -> str:
-    """Nobody's OpenAI key goes to another host unasked."""
     from qrag_jax.llm.server_http import is_openai
 
     if args.key_name:
         return args.key_name
-    return _KEY_NAME if is_openai(args.base_url) else _OWN_KEY_NAME
+    return OPENAI_KEY_NAME if is_openai(args.base_url) else OWN_KEY_NAME
 
 
 def _scripted(args: argparse.Namespace) -> ReadyGenerator:

@@ -3,6 +3,7 @@
 import argparse
 
 from qrag_jax.cli.flags import amount, duration, filled, positive
+from qrag_jax.llm.defaults import ANSWER_TOKENS, CONCURRENCY, DEADLINE, OPENAI_KEY_NAME, OWN_KEY_NAME
 
 LLMS = ("local", "openai", "scripted")
 
@@ -17,7 +18,7 @@ A finished answer is kept in a journal, by model, settings and prompt, and never
 """
 
 
-def add_llm_flags(parser: argparse.ArgumentParser, *, max_answer_tokens: int = 256) -> None:
+def add_llm_flags(parser: argparse.ArgumentParser, *, max_answer_tokens: int = ANSWER_TOKENS) -> None:
     """Adds the flags of a language model: which one, how it answers, where answers are kept, what may be spent.
 
     Args:
@@ -40,15 +41,20 @@ def add_llm_flags(parser: argparse.ArgumentParser, *, max_answer_tokens: int = 2
         "--key_name",
         type=filled,
         metavar="ENV",
-        help="openai: environment variable with the key (default: OPENAI_API_KEY for OpenAI's own hosts, else "
-        "QRAG_API_KEY)",
+        help=f"openai: environment variable with the key (default: {OPENAI_KEY_NAME} for OpenAI's own hosts, else "
+        f"{OWN_KEY_NAME})",
     )
     group.add_argument(
         "--any_model", action="store_true", help="openai: also take answers of a model by another name than --llm_model"
     )
-    group.add_argument("--concurrency", type=positive, metavar="N", help="openai: calls at a time (default: 4)")
     group.add_argument(
-        "--deadline", type=duration, metavar="SECONDS", help="openai: of a call with its retries (default: 120)"
+        "--concurrency", type=positive, metavar="N", help=f"openai: calls at a time (default: {CONCURRENCY})"
+    )
+    group.add_argument(
+        "--deadline",
+        type=duration,
+        metavar="SECONDS",
+        help=f"openai: of a call with its retries (default: {DEADLINE:g})",
     )
     group.add_argument(
         "--max_answer_tokens",

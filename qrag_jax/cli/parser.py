@@ -17,7 +17,7 @@ from qrag_jax.cli import (
 )
 from qrag_jax.cli.ask_flags import add_ask
 from qrag_jax.cli.eval_flags import add_eval
-from qrag_jax.cli.flags import add_haystack, add_num_steps, add_seed, natural, positive, seeds
+from qrag_jax.cli.flags import add_haystack, add_json, add_num_steps, add_seed, natural, positive, seeds
 
 _DESCRIPTION = """\
 Train a retriever that finds scattered facts in long text, step by step, and use it on your own files.
@@ -76,7 +76,7 @@ def _add_demo(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--babi", metavar="PATH", help="bAbI file, or folder of them, to score the retriever on too")
     add_haystack(parser)
     add_seed(parser)
-    parser.add_argument("--json", action="store_true", help="print the rows of results.json instead of the table")
+    add_json(parser, "the rows of results.json instead of the table")
     return parser
 
 
@@ -97,7 +97,7 @@ def _add_train(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--num_processes", type=positive, metavar="N", help="with --coordinator: processes in all")
     parser.add_argument("--process_id", type=natural, metavar="I", help="with --coordinator: number of this one")
     parser.add_argument("--dry_run", action="store_true", help="print the whole resolved config as YAML and stop")
-    parser.add_argument("--json", action="store_true", help="print the final metrics as JSON")
+    add_json(parser, "the final metrics as JSON")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as learner.gamma=0.9 or --seed=1")
     return parser
 
@@ -115,7 +115,7 @@ def _add_find(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         action="store_true",
         help="only the picks before the run's own stop: its threshold from held-out questions, or its learned STOP",
     )
-    parser.add_argument("--json", action="store_true", help="print the steps as JSON")
+    add_json(parser, "the steps as JSON")
     return parser
 
 
@@ -140,7 +140,7 @@ def _add_chunk(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         "--splitter", choices=chunk_help.SPLITTERS, default="sentencex", help="of sentences (default: %(default)s)"
     )
     parser.add_argument("--language", default="en", metavar="L", help="of the sentences, as de or zh (default: en)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    add_json(parser, "one JSON object a line")
     parser.add_argument("--html", metavar="OUT.html", help="write a page that colours the chunks over the text")
     parser.add_argument("--tree", metavar="OUT.parquet", help="write the trees of all files, as Parquet or .arrow")
     parser.add_argument("--vectors", metavar="OUT.npy", help="of late: write float32 [chunks, dim] in printed order")
@@ -154,7 +154,7 @@ def _add_study(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", metavar="OUT", help="folder for results, outside of the documents (default: runs/study-NAME)"
     )
-    parser.add_argument("--json", action="store_true", help="print the rows of results.json instead of the table")
+    add_json(parser, "the rows of results.json instead of the table")
     parser.add_argument("--table", action="store_true", help="with --json: show the table too, on standard error")
     parser.add_argument("overrides", nargs="*", metavar="CONFIG.yaml key=value", help="a config; changes as report_k=3")
     return parser

@@ -89,7 +89,7 @@ def check_scores(rows: Sequence[Row], config: Mapping[str, Any], source: str) ->
     """
     flat = flatten(config)
     here = (flat.get("model.mode"), flat.get("env.positions"))
-    trained = {(row.mode, row.positions) for row in rows if row.method == "trained"}
+    trained = {(row.setting.mode, row.setting.positions) for row in rows if row.setting.method == "trained"}
     if not trained:
         raise UsageError(
             f"{source}: no row of the method trained, so nothing of this run; give what qrag eval --json wrote"

@@ -7,7 +7,7 @@ from typing import Any
 
 from qrag_jax.cli import say
 from qrag_jax.data.babi import read_babi
-from qrag_jax.data.haystack import Haystack, limit_haystack, load_haystack
+from qrag_jax.data.haystack import Haystack, held_back_haystack
 from qrag_jax.data.jsonl import read_examples
 from qrag_jax.data.multihop import READERS, describe
 from qrag_jax.data.vector_task import read_vector_task
@@ -15,26 +15,6 @@ from qrag_jax.retrieval.tasks import Task, examples_task, hidden_stories_tasks, 
 from qrag_jax.types import UsageError
 
 LENGTH_FACTORS = (1, 4, 16, 64)
-
-
-def held_back_haystack(source: str, most: int | None, trained_on: Mapping[str, Any], seed: int = 0) -> Haystack:
-    """Sentences to hide facts in: of a source that the run was trained on, only the fifth that training never saw.
-
-    Args:
-        source: as of `load_haystack`.
-        most: sentences to keep; None keeps all.
-        trained_on: the `data` section of the run's config.
-        seed: of the choice of documents.
-    """
-    own = _place(source) == _place(str(trained_on.get("haystack", "")))
-    if own and trained_on.get("haystack_split") == "all" and trained_on.get("task") in ("worlds", "babi"):
-        say(f"haystack {source}: the run was trained on all of it; scores in text that it knows say less")
-    return limit_haystack(load_haystack(source, "valid" if own else "all"), most, seed)
-
-
-def _place(source: str) -> str:
-    """One name for one source: a path in full, however it was written."""
-    return str(Path(source).resolve()) if Path(source).exists() else source
 
 
 def report_tasks(args: argparse.Namespace, training_chunks: int, trained_on: Mapping[str, Any]) -> Iterator[Task]:
@@ -93,7 +73,7 @@ def _multihop_task(kind: str, path: str) -> Task:
 
 
 def _haystack(args: argparse.Namespace, trained_on: Mapping[str, Any]) -> Haystack:
-    return held_back_haystack(args.haystack, args.max_haystack_sentences, trained_on)
+    return held_back_haystack(args.haystack, args.max_haystack_sentences, trained_on, note=say)
 
 
 def _name(path: str) -> str:

@@ -4,10 +4,11 @@ import hashlib
 import importlib.util
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -140,6 +141,34 @@ def limit_haystack(haystack: Haystack, most: int | None, seed: int) -> Haystack:
     keep = np.flatnonzero(chosen[haystack.document])[:most]
     sentences = tuple(haystack.sentences[i] for i in keep)
     return Haystack(sentences, haystack.document[keep], haystack.name, haystack.document_names, haystack.num_dropped)
+
+
+def held_back_haystack(
+    source: str,
+    most: int | None,
+    trained_on: Mapping[str, Any],
+    seed: int = 0,
+    note: Callable[[str], None] | None = None,
+) -> Haystack:
+    """Sentences to hide facts in: of a source that the run was trained on, only the fifth that training never saw.
+
+    Args:
+        source: as of `load_haystack`.
+        most: sentences to keep; None keeps all.
+        trained_on: the `data` section of the run's config.
+        seed: chooses the documents that are kept.
+        note: told where the run was trained on all of the source.
+    """
+    own = _place(source) == _place(str(trained_on.get("haystack", "")))
+    knows_all = own and trained_on.get("haystack_split") == "all" and trained_on.get("task") in ("worlds", "babi")
+    if knows_all and note is not None:
+        note(f"haystack {source}: the run was trained on all of it; scores in text that it knows say less")
+    return limit_haystack(load_haystack(source, "valid" if own else "all"), most, seed)
+
+
+def _place(source: str) -> str:
+    """One name for one source: a path in full, however it was written."""
+    return str(Path(source).resolve()) if Path(source).exists() else source
 
 
 def num_words(sentence: str) -> int:

@@ -32,14 +32,15 @@ def compare_answers(task: str, records: Sequence[AnswerRecord], score: str = "f1
     groups: dict[_Group, dict[str, float]] = {}
     seen: set[tuple[_Group, str]] = set()
     for record in records:
-        group = (record.protocol, record.method, record.beam_width)
+        own = record.setting
+        group = (own.protocol, own.method, own.beam_width)
         if (group, record.query_id) in seen:
-            raise InputError(f"{task}: query {record.query_id} occurs twice under {record.method}: give one length")
+            raise InputError(f"{task}: query {record.query_id} occurs twice under {own.method}: give one length")
         seen.add((group, record.query_id))
         values = groups.setdefault(group, {})
         if score in record.scores:
             values[record.query_id] = record.scores[score]
-    num_chunks = records[0].num_chunks if records else 0
+    num_chunks = records[0].setting.num_chunks if records else 0
     rows = [
         row
         for base in groups

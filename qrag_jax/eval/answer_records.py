@@ -7,10 +7,11 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from qrag_jax.eval.agreement import Agreement
+from qrag_jax.eval.setting import Setting, file_fields, flat_values, nested_values
 from qrag_jax.types import InputError, UsageError
 from qrag_jax.whole_file import write_whole
 
@@ -33,7 +34,7 @@ class AnswerRecord:
 
     Attributes:
         query_id, question: of the task.
-        method, mode, positions, protocol, beam_width, seed, num_chunks: as of the `QueryRecord` that chose the chunks.
+        setting: of the `QueryRecord` that chose the chunks; in the file its fields stand among the others.
         chosen: places of the chunks in the context, in document order, as they stood in the prompt.
         references: right answers.
         answer: what was said; None where the call failed.
@@ -48,13 +49,7 @@ class AnswerRecord:
 
     query_id: str
     question: str
-    method: str
-    mode: str
-    positions: str
-    protocol: str
-    beam_width: int
-    seed: int
-    num_chunks: int
+    setting: Setting
     chosen: tuple[int, ...]
     references: tuple[str, ...]
     answer: str | None
@@ -68,7 +63,7 @@ class AnswerRecord:
     prompt_sha256: str
 
     def __post_init__(self) -> None:
-        where = f"query {self.query_id}, {self.method}"
+        where = f"query {self.query_id}, {self.setting.method}"
         if (self.answer is None) == (self.error is None):
             raise InputError(f"{where}: answer {self.answer!r} and error {self.error!r}: there is exactly one of them")
         if self.error is not None and (self.scores or self.errors):
@@ -102,7 +97,7 @@ class AnswerRow:
     means only where none failed; else by the questions that both answered (`answer_compare.py`).
 
     Attributes:
-        task, method, mode, positions, protocol, beam_width, seed, num_chunks: as of the `Row` of its facts.
+        task, setting: of the `Row` of its facts; in the file the fields of the setting stand among the others.
         n: questions asked, all of which have a reference answer.
         num_answered, num_failed: calls that gave an answer, maybe an empty one, and calls that gave none.
         num_cut: of the answered, those that ended at `max_tokens`.
@@ -118,13 +113,7 @@ class AnswerRow:
     """
 
     task: str
-    method: str
-    mode: str
-    positions: str
-    protocol: str
-    beam_width: int
-    seed: int
-    num_chunks: int
+    setting: Setting
     n: int
     num_answered: int
     num_failed: int
@@ -146,14 +135,15 @@ class AnswerRow:
     def __post_init__(self) -> None:
         if self.num_answered + self.num_failed != self.n:
             raise InputError(
-                f"{self.method}: {self.num_answered} answered + {self.num_failed} failed must be the n = {self.n} asked"
+                f"{self.setting.method}: {self.num_answered} answered + {self.num_failed} failed must be the n = "
+                f"{self.n} asked"
             )
-        _check_names(self.method, "scores", self.scores, SCORES)
+        _check_names(self.setting.method, "scores", self.scores, SCORES)
 
 
 def write_answer_records(path: str | os.PathLike, records: Iterable[AnswerRecord]) -> None:
     """Writes one JSON object a line, the whole file or nothing. Parent folders are made."""
-    lines = (json.dumps(asdict(record), ensure_ascii=False, allow_nan=False) for record in records)
+    lines = (json.dumps(flat_values(record, _RECORD_FIELDS), ensure_ascii=False, allow_nan=False) for record in records)
     write_whole(path, "".join(line + "\n" for line in lines))
 
 
@@ -175,9 +165,10 @@ def read_answer_records(path: str | os.PathLike) -> list[AnswerRecord]:
 
 def answer_row_values(rows: Sequence[AnswerRow]) -> list[dict[str, object]]:
     """The rows as JSON values."""
-    return [asdict(row) for row in rows]
+    return [flat_values(row, _ROW_FIELDS) for row in rows]
 
 
+_RECORD_FIELDS, _ROW_FIELDS = file_fields(AnswerRecord), file_fields(AnswerRow)
 _KINDS: Mapping[object, tuple[type, ...]] = {
     str: (str,),
     int: (int,),
@@ -189,19 +180,23 @@ _KINDS: Mapping[object, tuple[type, ...]] = {
 }
 
 
+_RECORD_KINDS = {
+    one.name: _KINDS[one.type] for one in (*fields(AnswerRecord), *fields(Setting)) if one.name != "setting"
+}
+
+
 def _record(line: str, where: str) -> AnswerRecord:
     try:
         values = json.loads(line, parse_constant=_refuse)
     except ValueError as error:
         raise InputError(f"{where}: not valid JSON ({error}); the file may have been cut off") from error
-    names = {one.name for one in fields(AnswerRecord)}
+    names = _RECORD_FIELDS.keys()
     if not isinstance(values, dict) or values.keys() != names:
         odd = sorted(names ^ values.keys()) if isinstance(values, dict) else []
         raise InputError(f"{where}: expected an object with the fields of an answer, missing or unknown: {odd}")
-    for one in fields(AnswerRecord):
-        value = values[one.name]
-        if not isinstance(value, _KINDS[one.type]) or isinstance(value, bool):
-            raise InputError(f"{where}: {one.name} = {value!r} is of a wrong kind")
+    for name, kinds in _RECORD_KINDS.items():
+        if not isinstance(values[name], kinds) or isinstance(values[name], bool):
+            raise InputError(f"{where}: {name} = {values[name]!r} is of a wrong kind")
     for name, kind in (("chosen", int), ("references", str)):
         if not all(isinstance(item, kind) and not isinstance(item, bool) for item in values[name]):
             raise InputError(f"{where}: {name} = {values[name]!r} is of a wrong kind")
@@ -211,7 +206,7 @@ def _record(line: str, where: str) -> AnswerRecord:
             raise InputError(f"{where}: {name} = {values[name]!r} is of a wrong kind")
     values["scores"] = {name: float(value) for name, value in values["scores"].items()}
     try:
-        return AnswerRecord(**values)
+        return AnswerRecord(**nested_values(values))
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from qrag_jax.eval.answer_records import MEASURES, SCORES, AnswerRow, Score
+from qrag_jax.eval.tables import align, share
 
 _HASH = re.compile(r"([0-9a-f]{12})[0-9a-f]{20,}")
 _NAMES = {
@@ -33,7 +34,7 @@ def format_answers(rows: Sequence[AnswerRow]) -> str:
     blocks = []
     for task in dict.fromkeys(row.task for row in rows):
         own = [row for row in rows if row.task == task]
-        blocks.append("\n".join([_heading(own), *_align(_table(own)), *_notes(own)]))
+        blocks.append("\n".join([_heading(own), *align(_table(own)), *_notes(own)]))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -48,14 +49,15 @@ def _table(rows: Sequence[AnswerRow]) -> list[list[str]]:
     counts = ["asked", "failed", "cut", "tokens read", "written"]
     table = [["method", "protocol", "chunks", "fact EM", "fact F1", *(_NAMES[name] for name in names), *counts]]
     for row in rows:
-        label = _METHODS.get(row.method, row.method) + (f", beam {row.beam_width}" if row.beam_width > 1 else "")
+        own = row.setting
+        label = _METHODS.get(own.method, own.method) + (f", beam {own.beam_width}" if own.beam_width > 1 else "")
         table.append(
             [
                 label,
-                row.protocol if row.protocol != "none" else "-",
-                f"{row.num_chunks:,}",
-                _share(row.fact_em),
-                _share(row.fact_f1),
+                own.protocol if own.protocol != "none" else "-",
+                f"{own.num_chunks:,}",
+                share(row.fact_em),
+                share(row.fact_f1),
                 *(_score(row.scores.get(name)) for name in names),
                 *(f"{number:,}" for number in (row.n, row.num_failed, row.num_cut)),
                 *(f"{number:,}" for number in (row.prompt_tokens, row.completion_tokens)),
@@ -96,15 +98,4 @@ def _short(name: str) -> str:
 def _score(score: Score | None) -> str:
     if score is None or score.mean is None or score.low is None or score.high is None:
         return "-"
-    return f"{_share(score.mean)} {_share(score.low)}-{_share(score.high)}"
-
-
-def _share(value: float) -> str:
-    """`.955`; three digits, and no leading zero."""
-    return f"{value:.3f}".removeprefix("0")
-
-
-def _align(table: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    padded = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in table)
-    return ["  ".join(row).rstrip() for row in padded]
+    return f"{share(score.mean)} {share(score.low)}-{share(score.high)}"

@@ -22,11 +22,12 @@ from qrag_jax.eval.answer_records import MEASURES, AnswerRecord, AnswerRow, Scor
 from qrag_jax.eval.answer_scores import GivenAnswer
 from qrag_jax.eval.readings import Reading
 from qrag_jax.llm.calls import ask_all
+from qrag_jax.llm.defaults import SHORT_ANSWER_TOKENS
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt, passages_prompt
 from qrag_jax.retrieval.tasks import Task
 from qrag_jax.types import Generation, InputError, Message, Sampling, TextGenerator
 
-SHORT_ANSWER = Sampling(max_tokens=32)
+SHORT_ANSWER = Sampling(max_tokens=SHORT_ANSWER_TOKENS)
 Progress = Callable[[int, int], None]  # done, of
 _Answers = Mapping[str, tuple[str, ...]]  # query id -> right answers
 
@@ -91,9 +92,9 @@ def answer_rows(
     ]
     names = tuple(judge.model for judge in judges) if measured.agreement else ()
     rows = []
-    for key in dict.fromkeys(map(_key, asked)):
-        own = [number for number, reading in enumerate(asked) if _key(reading) == key]
-        left_out = sum(_key(reading) == key for reading in readings) - len(own)
+    for setting in dict.fromkeys(reading.setting for reading in asked):
+        own = [number for number, reading in enumerate(asked) if reading.setting == setting]
+        left_out = sum(reading.setting == setting for reading in readings) - len(own)
         facts = [(asked[number].fact_em, asked[number].fact_f1) for number in own]
         values = [records[number] for number in own]
         rows.append(_row(task.name, values, facts, left_out, sampling, measures, names, measured.agreement))
@@ -148,12 +149,6 @@ def _given(reading: Reading, generation: Generation, right: _Answers) -> GivenAn
     return GivenAnswer(reading.query_id, reading.question, generation.text.strip(), right[reading.query_id])
 
 
-def _key(reading: Reading) -> tuple[object, ...]:
-    """What a row is about."""
-    names = (reading.method, reading.mode, reading.positions, reading.protocol)
-    return (*names, reading.beam_width, reading.seed, reading.num_chunks)
-
-
 def _record(
     reading: Reading,
     right: _Answers,
@@ -166,13 +161,7 @@ def _record(
     return AnswerRecord(
         query_id=reading.query_id,
         question=reading.question,
-        method=reading.method,
-        mode=reading.mode,
-        positions=reading.positions,
-        protocol=reading.protocol,
-        beam_width=reading.beam_width,
-        seed=reading.seed,
-        num_chunks=reading.num_chunks,
+        setting=reading.setting,
         chosen=reading.chosen,
         references=right[reading.query_id],
         answer=None if generation.error is not None else generation.text.strip(),
@@ -201,13 +190,7 @@ def _row(
     fact_em, fact_f1 = (float(value) for value in np.mean(facts, axis=0))
     return AnswerRow(
         task=task,
-        method=first.method,
-        mode=first.mode,
-        positions=first.positions,
-        protocol=first.protocol,
-        beam_width=first.beam_width,
-        seed=first.seed,
-        num_chunks=first.num_chunks,
+        setting=first.setting,
         n=len(records),
         num_answered=len(answered),
         num_failed=len(records) - len(answered),

@@ -46,7 +46,8 @@ def compare(task: str, records: Sequence[QueryRecord]) -> list[Comparison]:
     """
     groups: dict[tuple[str, str, int], list[QueryRecord]] = {}
     for record in records:
-        groups.setdefault((record.protocol, record.method, record.beam_width), []).append(record)
+        own = record.setting
+        groups.setdefault((own.protocol, own.method, own.beam_width), []).append(record)
     found = []
     for measure in MEASURES:
         rows = [
@@ -103,11 +104,12 @@ def comparison_values(rows: Sequence[Comparison]) -> list[dict[str, object]]:
 
 def _compare(task: str, measure: str, base: Sequence[QueryRecord], other: Sequence[QueryRecord]) -> Comparison:
     """The trained greedy search minus another method; a beam search minus the greedy one."""
-    beams = other[0].method == "trained"
+    beams = other[0].setting.method == "trained"
     first, second = (other, base) if beams else (base, other)
     difference = paired_difference(*paired_values(first, second, measure))
-    names = [name_of(group[0].method, group[0].beam_width) for group in (first, second)]
-    return make_comparison(task, base[0].num_chunks, base[0].protocol, measure, names, difference)
+    names = [name_of(group[0].setting.method, group[0].setting.beam_width) for group in (first, second)]
+    own = base[0].setting
+    return make_comparison(task, own.num_chunks, own.protocol, measure, names, difference)
 
 
 def name_of(method: str, beam_width: int) -> str:

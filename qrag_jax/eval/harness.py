@@ -4,9 +4,9 @@ A method picks T chunks once; every protocol then scores the picks that it keeps
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from qrag_jax.eval.facts import NOT_TAKEN, score_facts
 from qrag_jax.eval.pickers import Picked, Picker
 from qrag_jax.eval.protocols import check_apart, keep, kept_by_oracle, kept_by_threshold
 from qrag_jax.eval.records import QueryRecord, Row, make_records, summarise
+from qrag_jax.eval.setting import Setting
 from qrag_jax.retrieval.batching import Contexts
 from qrag_jax.retrieval.tasks import Task
 
@@ -46,6 +47,30 @@ class Threshold:
     fitted_on: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """How `evaluate` scores.
+
+    Attributes:
+        num_steps: T, picks a question, fewer where a context has fewer chunks; protocols other than `fixed` keep the
+            first of them.
+        num_questions: size of a random subset; None scores all.
+        seed: draws the subset and the contexts.
+        protocols: of `protocols.PROTOCOLS`; a method without a threshold or a learned STOP has no row of that name.
+        thresholds: by method.
+        beam_width: what the pickers search with.
+        keep_texts: put the chosen chunks' texts into the records.
+    """
+
+    num_steps: int
+    num_questions: int | None = None
+    seed: int = 0
+    protocols: tuple[str, ...] = ("fixed",)
+    thresholds: Mapping[str, Threshold] = field(default_factory=dict)
+    beam_width: int = 1
+    keep_texts: bool = False
+
+
 Report = Callable[[str], None]  # told what is being scored
 
 
@@ -68,33 +93,16 @@ def _draw(task: Task, num_questions: int | None, seed: int) -> tuple[np.ndarray,
 
 
 def evaluate(
-    task: Task,
-    pickers: dict[str, Picker],
-    num_steps: int,
-    labels: Labels,
-    num_questions: int | None = None,
-    seed: int = 0,
-    report: Report | None = None,
-    keep_texts: bool = False,
-    protocols: Sequence[str] = ("fixed",),
-    thresholds: Mapping[str, Threshold] | None = None,
-    beam_width: int = 1,
+    task: Task, pickers: Mapping[str, Picker], labels: Labels, how: Scoring, report: Report | None = None
 ) -> tuple[list[Row], list[QueryRecord]]:
     """Scores every method on the same contexts of one task, under every protocol that it has.
 
     Args:
         task: queries and their contexts at one length.
         pickers: by method name (`pickers.make_pickers`), indexed over `task.texts`.
-        num_steps: T, picks a question, fewer where a context has fewer chunks; protocols other than `fixed` keep the
-            first of them.
-        labels: of the rows.
-        num_questions: a random subset of this size; None scores all.
-        seed: of the subset and of the contexts.
+        labels: what the rows say of the run.
+        how: number of picks, questions, protocols.
         report: called before each method.
-        keep_texts: put the chosen chunks' texts into the records.
-        protocols: of `protocols.PROTOCOLS`; a method without a threshold or a learned STOP has no row of that name.
-        thresholds: by method.
-        beam_width: what the pickers search with, for the rows.
 
     Returns:
         (rows, records), method by method.
@@ -102,66 +110,95 @@ def evaluate(
     Raises:
         UsageError: a threshold was fitted on one of the questions that it would be reported on.
     """
-    queries, contexts = draw_contexts(task, num_questions, seed)
-    sizes = (contexts.chunks >= 0).sum(axis=1)
-    thresholds = thresholds or {}
-    if thresholds and ("threshold" in protocols or beam_width > 1):  # beams are searched with it
-        fingerprints = asked(task, num_questions, seed)
-        for method in set(thresholds) & set(pickers):
-            check_apart(thresholds[method].fitted_on, fingerprints)
+    queries, contexts = draw_contexts(task, how.num_questions, how.seed)
+    _check_fitted(task, pickers, how)
     num_chunks = contexts.chunks.shape[1]
     rows, records = [], []
     for method, picker in pickers.items():
         if report is not None:
             report(f"{task.name}: {method} at {num_chunks} chunks")
         start = time.perf_counter()
-        picked, gold = pick_all(picker, contexts, num_steps, beam_width)
-        seconds = time.perf_counter() - start
-        for protocol in protocols:
-            num_kept = num_kept_by(protocol, picked, gold, thresholds.get(method))
-            if num_kept is None:
-                continue
-            names = _names(task, method, labels) | {"protocol": protocol, "beam_width": beam_width}
-            chosen = keep(picked.chosen, np.minimum(num_kept, sizes))
-            scores = score_facts(chosen, contexts.gold)
-            rows.append(
-                summarise(
-                    scores,
-                    task=task.name,
-                    num_chunks=num_chunks,
-                    length_factor=num_chunks / labels.training_chunks,
-                    seconds=seconds,
-                    num_left_out=task.num_left_out,
-                    threshold=_threshold_of(protocol, beam_width, thresholds.get(method), picked),
-                    **names,
-                )
-            )
-            records += make_records(
-                scores,
-                query_ids=[task.query_ids[int(i)] for i in queries],
-                questions=_questions(task, contexts),
-                chosen=chosen,
-                q_values=picked.scores,
-                gold=contexts.gold,
-                texts=_chosen_texts(task, contexts, chosen) if keep_texts else None,
-                **names,
-            )
+        picked, gold = pick_all(picker, contexts, how.num_steps, how.beam_width)
+        search = _Search(task, queries, contexts, picked, gold, time.perf_counter() - start)
+        for protocol in how.protocols:
+            setting = _setting(task, method, labels, protocol, how.beam_width, num_chunks)
+            if (counted := _count(search, setting, labels, how)) is not None:
+                rows.append(counted[0])
+                records += counted[1]
     return rows, records
 
 
-def _names(task: Task, method: str, labels: Labels) -> dict[str, Any]:
+class _Search(NamedTuple):
+    """All that a method picked for the queries of a task; its fields are those of `evaluate` and `pick_all`."""
+
+    task: Task
+    queries: np.ndarray
+    contexts: Contexts
+    picked: Picked
+    gold: np.ndarray
+    seconds: float
+
+
+def _count(search: _Search, setting: Setting, labels: Labels, how: Scoring) -> tuple[Row, list[QueryRecord]] | None:
+    """What a method scores where the picks count that a protocol keeps; None where it does not have the protocol."""
+    task, queries, contexts, picked, gold, seconds = search
+    threshold = how.thresholds.get(setting.method)
+    num_kept = num_kept_by(setting.protocol, picked, gold, threshold)
+    if num_kept is None:
+        return None
+    sizes = (contexts.chunks >= 0).sum(axis=1)
+    chosen = keep(picked.chosen, np.minimum(num_kept, sizes))
+    scores = score_facts(chosen, contexts.gold)
+    row = summarise(
+        scores,
+        task.name,
+        setting,
+        length_factor=setting.num_chunks / labels.training_chunks,
+        seconds=seconds,
+        num_left_out=task.num_left_out,
+        threshold=_threshold_of(setting, threshold, picked),
+    )
+    ids = [task.query_ids[int(i)] for i in queries]
+    records = make_records(
+        scores,
+        setting,
+        list(zip(ids, _questions(task, contexts), strict=True)),
+        chosen=chosen,
+        q_values=picked.scores,
+        gold=contexts.gold,
+        texts=_chosen_texts(task, contexts, chosen) if how.keep_texts else None,
+    )
+    return row, records
+
+
+def _check_fitted(task: Task, pickers: Mapping[str, Picker], how: Scoring) -> None:
+    if how.thresholds and ("threshold" in how.protocols or how.beam_width > 1):  # beams are searched with it
+        fingerprints = asked(task, how.num_questions, how.seed)
+        for method in set(how.thresholds) & set(pickers):
+            check_apart(how.thresholds[method].fitted_on, fingerprints)
+
+
+def _setting(task: Task, method: str, labels: Labels, protocol: str, beam_width: int, num_chunks: int) -> Setting:
     """What rows and records of a method say of it: a run's mode and positions are those of its trained method alone."""
     reads_text = method in ("untrained", "single_step") and not isinstance(task.texts, np.ndarray)
     mode, positions = ("text" if reads_text else "none"), "none"
     if method == "trained":
         mode, positions = labels.mode, labels.positions
-    return {"method": method, "mode": mode, "positions": positions, "seed": labels.seed}
+    return Setting(
+        method=method,
+        mode=mode,
+        positions=positions,
+        protocol=protocol,
+        beam_width=beam_width,
+        seed=int(labels.seed),
+        num_chunks=num_chunks,
+    )
 
 
-def _threshold_of(protocol: str, beam_width: int, threshold: Threshold | None, picked: Picked) -> float | None:
+def _threshold_of(setting: Setting, threshold: Threshold | None, picked: Picked) -> float | None:
     """The threshold that a row depends on: by its protocol, or as what ends the beams of a search without STOP."""
-    searched_with = beam_width > 1 and picked.num_before_stop is None
-    return threshold.value if threshold is not None and (protocol == "threshold" or searched_with) else None
+    searched_with = setting.beam_width > 1 and picked.num_before_stop is None
+    return threshold.value if threshold is not None and (setting.protocol == "threshold" or searched_with) else None
 
 
 def num_kept_by(protocol: str, picked: Picked, gold: np.ndarray, threshold: Threshold | None) -> np.ndarray | None:

@@ -1,12 +1,13 @@
 """What a reader is given: questions with the chunks that a method chose for them, or with the bounds of any choice."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from qrag_jax.eval.harness import draw_contexts
 from qrag_jax.eval.records import QueryRecord
+from qrag_jax.eval.setting import Setting
 from qrag_jax.retrieval.tasks import Task
 from qrag_jax.types import InputError
 
@@ -20,21 +21,14 @@ class Reading:
     """One question and the chunks that it is to be answered from.
 
     Attributes:
-        query_id, question, method, mode, positions, protocol, beam_width, seed, num_chunks, fact_em, fact_f1: as of the
-            `QueryRecord`; `method` may also be one of `BOUNDS`.
+        query_id, question, setting, fact_em, fact_f1: as of the `QueryRecord`; the method may also be one of `BOUNDS`.
         chosen: places of the chunks in the context, in document order.
         texts: of the chunks, in that order.
     """
 
     query_id: str
     question: str
-    method: str
-    mode: str
-    positions: str
-    protocol: str
-    beam_width: int
-    seed: int
-    num_chunks: int
+    setting: Setting
     fact_em: float
     fact_f1: float
     chosen: tuple[int, ...]
@@ -75,13 +69,7 @@ def bound_readings(
                 Reading(
                     query_id=record.query_id,
                     question=record.question,
-                    method=method,
-                    mode="none",
-                    positions="none",
-                    protocol="none",
-                    beam_width=1,
-                    seed=record.seed,
-                    num_chunks=record.num_chunks,
+                    setting=_bound(method, record.setting),
                     fact_em=share,
                     fact_f1=share,
                     chosen=chosen,
@@ -91,23 +79,22 @@ def bound_readings(
     return readings
 
 
+def _bound(method: str, of: Setting) -> Setting:
+    """That of a bound beside the rows of a method."""
+    return replace(of, method=method, mode="none", positions="none", protocol="none", beam_width=1)
+
+
 def _reading(record: QueryRecord) -> Reading:
     if record.texts is None:
         raise InputError(
-            f"query {record.query_id}, {record.method}: its record has no texts of the chosen chunks: answers are read "
-            "from texts, not from vectors"
+            f"query {record.query_id}, {record.setting.method}: its record has no texts of the chosen chunks: answers "
+            "are read from texts, not from vectors"
         )
     order = sorted(range(len(record.chosen)), key=record.chosen.__getitem__)
     return Reading(
         query_id=record.query_id,
         question=record.question,
-        method=record.method,
-        mode=record.mode,
-        positions=record.positions,
-        protocol=record.protocol,
-        beam_width=record.beam_width,
-        seed=record.seed,
-        num_chunks=record.num_chunks,
+        setting=record.setting,
         fact_em=record.fact_em,
         fact_f1=record.fact_f1,
         chosen=tuple(record.chosen[place] for place in order),

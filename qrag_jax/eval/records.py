@@ -8,9 +8,9 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from qrag_jax.eval.aggregate import mean_interval
 from qrag_jax.eval.facts import NOT_TAKEN, FactScores
 from qrag_jax.eval.protocols import PROTOCOLS
+from qrag_jax.eval.setting import Setting, file_fields, flat_values, nested_values, require
 from qrag_jax.types import InputError, UsageError
 from qrag_jax.whole_file import write_whole
 
@@ -28,7 +29,7 @@ _SLACK = 1e-9  # rounding between a mean and a bound that it may touch
 
 @dataclass(frozen=True)
 class QueryRecord:
-    """The answer of one method to one question.
+    """The answer of one method to one question; in its file the fields of `setting` stand among the others.
 
     `chosen` holds the chunk indices that the protocol kept, in order of retrieval, `q_values` the value each was picked
     by (Q, or the BM25 score), `texts` the chosen chunks' texts where they are kept, `gold` the indices that answer the
@@ -37,54 +38,46 @@ class QueryRecord:
 
     query_id: str
     question: str
-    method: str
-    mode: str
-    positions: str
-    seed: int
-    num_chunks: int
+    setting: Setting
     chosen: tuple[int, ...]
     q_values: tuple[float, ...]
     gold: tuple[int, ...]
     fact_em: float
     fact_f1: float
     texts: tuple[str, ...] | None = None
-    protocol: str = "fixed"
-    beam_width: int = 1
 
     def __post_init__(self) -> None:
         _check_kinds(self, _RECORD_KINDS)
-        _check_method(self)
+        _check_method(self.setting)
         _check_shares(self, ("fact_em", "fact_f1"))
-        _require(self.num_chunks >= 1, "num_chunks", self.num_chunks, "must be at least 1")
-        _require(len(self.q_values) == len(self.chosen), "q_values", self.q_values, "needs one value a chosen chunk")
+        num_chunks = self.setting.num_chunks
+        require(len(self.q_values) == len(self.chosen), "q_values", self.q_values, "needs one value a chosen chunk")
         if self.texts is not None:
-            _require(len(self.texts) == len(self.chosen), "texts", self.texts, "needs one text a chosen chunk")
+            require(len(self.texts) == len(self.chosen), "texts", self.texts, "needs one text a chosen chunk")
         for name in ("chosen", "gold"):
             chunks = getattr(self, name)
-            inside = all(0 <= chunk < self.num_chunks for chunk in chunks) and len(set(chunks)) == len(chunks)
-            _require(inside, name, chunks, f"must hold distinct indices below num_chunks = {self.num_chunks}")
+            inside = all(0 <= chunk < num_chunks for chunk in chunks) and len(set(chunks)) == len(chunks)
+            require(inside, name, chunks, f"must hold distinct indices below num_chunks = {num_chunks}")
 
 
 @dataclass(frozen=True)
 class Row:
     """One method at one context length: a row of `results.json`.
 
+    In the file the fields of `setting` stand among the others.
+
     `fact_em`, `fact_f1` and `f1_ceiling` are means over the `n` questions that were scored, `em_low` and `em_high` the
     95% interval of `fact_em`; `length_factor` is `num_chunks` over the training length; `seconds` is the wall time of
     picking, the same for all protocols of a method; `num_left_out` counts the questions that the task could not pose
     (their story did not fit into `num_chunks` chunks, or their gold is broken).
 
-    `protocol` says which of the picks count (`protocols.PROTOCOLS`), `threshold` the score below which it or a beam
-    stops, `num_taken` how many picks a question count on average; `f1_low`, `f1_high` are the 95% interval of
-    `fact_f1`. Rows of before protocols were told apart are of the protocol `fixed` and have none of these numbers.
+    `threshold` is the score below which the protocol or a beam stops, `num_taken` how many picks a question count on
+    average; `f1_low`, `f1_high` are the 95% interval of `fact_f1`. Rows of before protocols were told apart are of the
+    protocol `fixed` and have none of these numbers.
     """
 
     task: str
-    method: str
-    mode: str
-    positions: str
-    seed: int
-    num_chunks: int
+    setting: Setting
     length_factor: float
     fact_em: float
     fact_f1: float
@@ -94,8 +87,6 @@ class Row:
     seconds: float
     f1_ceiling: float
     num_left_out: int
-    protocol: str = "fixed"
-    beam_width: int = 1
     f1_low: float | None = None
     f1_high: float | None = None
     num_taken: float | None = None
@@ -103,34 +94,29 @@ class Row:
 
     def __post_init__(self) -> None:
         _check_kinds(self, _ROW_KINDS)
-        _check_method(self)
+        _check_method(self.setting)
         _check_shares(self, ("fact_em", "fact_f1", "em_low", "em_high", "f1_ceiling"))
         _check_shares(self, [name for name in ("f1_low", "f1_high") if getattr(self, name) is not None])
-        for name in ("task", "mode", "positions"):
-            _require(bool(getattr(self, name).strip()), name, getattr(self, name), "must not be empty")
-        for name, least in (("num_chunks", 1), ("n", 1), ("num_left_out", 0), ("seconds", 0)):
-            _require(getattr(self, name) >= least, name, getattr(self, name), f"must be at least {least}")
-        _require(self.length_factor > 0, "length_factor", self.length_factor, "must be positive")
+        names = {"task": self.task, "mode": self.setting.mode, "positions": self.setting.positions}
+        for name, text in names.items():
+            require(bool(text.strip()), name, text, "must not be empty")
+        for name, least in (("n", 1), ("num_left_out", 0), ("seconds", 0)):
+            require(getattr(self, name) >= least, name, getattr(self, name), f"must be at least {least}")
+        require(self.length_factor > 0, "length_factor", self.length_factor, "must be positive")
         inside = self.em_low - _SLACK <= self.fact_em <= self.em_high + _SLACK
-        _require(inside, "fact_em", self.fact_em, f"lies outside its interval [{self.em_low}, {self.em_high}]")
+        require(inside, "fact_em", self.fact_em, f"lies outside its interval [{self.em_low}, {self.em_high}]")
         possible = self.fact_f1 <= self.f1_ceiling + _SLACK
-        _require(possible, "fact_f1", self.fact_f1, f"exceeds its ceiling {self.f1_ceiling}")
+        require(possible, "fact_f1", self.fact_f1, f"exceeds its ceiling {self.f1_ceiling}")
 
 
 def summarise(
     scores: FactScores,
-    *,
     task: str,
-    method: str,
-    mode: str,
-    positions: str,
-    seed: int,
-    num_chunks: int,
+    setting: Setting,
+    *,
     length_factor: float,
     seconds: float,
     num_left_out: int = 0,
-    protocol: str = "fixed",
-    beam_width: int = 1,
     threshold: float | None = None,
 ) -> Row:
     """The row of one method at one length: means over the questions, and the bootstrap intervals of fact EM and F1.
@@ -140,11 +126,7 @@ def summarise(
     em, f1 = mean_interval(scores.em), mean_interval(scores.f1)
     return Row(
         task=task,
-        method=method,
-        mode=mode,
-        positions=positions,
-        seed=int(seed),
-        num_chunks=int(num_chunks),
+        setting=setting,
         length_factor=float(length_factor),
         fact_em=em.mean,
         fact_f1=f1.mean,
@@ -154,8 +136,6 @@ def summarise(
         seconds=float(seconds),
         f1_ceiling=float(scores.f1_ceiling.mean()),
         num_left_out=int(num_left_out),
-        protocol=protocol,
-        beam_width=beam_width,
         f1_low=f1.low,
         f1_high=f1.high,
         num_taken=float(scores.num_taken.mean()),
@@ -165,46 +145,36 @@ def summarise(
 
 def make_records(
     scores: FactScores,
+    setting: Setting,
+    asked: Sequence[tuple[str, str]],
     *,
-    query_ids: Sequence[str],
-    questions: Sequence[str],
     chosen: Int[np.ndarray, "n T"],
     q_values: Float[np.ndarray, "n T"],
     gold: Bool[np.ndarray, "n M"],
-    method: str,
-    mode: str,
-    positions: str,
-    seed: int,
     texts: Sequence[Sequence[str]] | None = None,
-    protocol: str = "fixed",
-    beam_width: int = 1,
 ) -> list[QueryRecord]:
     """One record a question from the arrays of an evaluation; picks of `NOT_TAKEN` are dropped.
 
     Args:
         scores: `score_facts(chosen, gold)`.
+        setting: that all of them are of.
+        asked: query id and question of every row of the arrays.
         texts: for every question the texts of the picks that are kept, or None to keep indices only.
     """
     records = []
-    for row, query_id in enumerate(query_ids):
+    for row, (query_id, question) in enumerate(asked):
         taken = chosen[row] != NOT_TAKEN
         records.append(
             QueryRecord(
                 query_id=query_id,
-                question=questions[row],
-                method=method,
-                mode=mode,
-                positions=positions,
-                seed=seed,
-                num_chunks=gold.shape[1],
+                question=question,
+                setting=setting,
                 chosen=tuple(chosen[row][taken].tolist()),
                 q_values=tuple(q_values[row][taken].tolist()),
                 gold=tuple(np.flatnonzero(gold[row]).tolist()),
                 fact_em=float(scores.em[row]),
                 fact_f1=float(scores.f1[row]),
                 texts=None if texts is None else tuple(texts[row]),
-                protocol=protocol,
-                beam_width=beam_width,
             )
         )
     return records
@@ -230,14 +200,17 @@ def paired_values(
 
 
 def write_records(path: str | os.PathLike, records: Iterable[QueryRecord]) -> None:
-    """Write one JSON object a line; `texts` is left out where it is None. Parent folders are made."""
-    lines = []
-    for record in records:
-        values = asdict(record)
-        if record.texts is None:
-            del values["texts"]
-        lines.append(json.dumps(values, ensure_ascii=False, allow_nan=False))
+    """Write one JSON object a line (`record_values`). Parent folders are made."""
+    lines = [json.dumps(record_values(record), ensure_ascii=False, allow_nan=False) for record in records]
     write_whole(path, "".join(line + "\n" for line in lines))
+
+
+def record_values(record: QueryRecord) -> dict[str, Any]:
+    """A record as JSON values, as its line has them; `texts` is left out where it is None."""
+    values = flat_values(record, _RECORD_FIELDS)
+    if record.texts is None:
+        del values["texts"]
+    return values
 
 
 def read_records(path: str | os.PathLike) -> list[QueryRecord]:
@@ -257,8 +230,13 @@ def read_records(path: str | os.PathLike) -> list[QueryRecord]:
 
 def write_rows(path: str | os.PathLike, rows: Iterable[Row]) -> None:
     """Write `results.json`: a JSON list, one row a line. Parent folders are made."""
-    lines = [json.dumps(asdict(row), ensure_ascii=False, allow_nan=False) for row in rows]
+    lines = [json.dumps(values, ensure_ascii=False, allow_nan=False) for values in row_values(rows)]
     write_whole(path, "[\n" + ",\n".join(lines) + "\n]\n")
+
+
+def row_values(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """The rows as JSON values, as `results.json` has them."""
+    return [flat_values(row, _ROW_FIELDS) for row in rows]
 
 
 def read_rows(path: str | os.PathLike) -> list[Row]:
@@ -277,11 +255,13 @@ def read_rows(path: str | os.PathLike) -> list[Row]:
 _KIND_NAMES = {str: "a text", int: "a whole number", float: "a finite number"}
 # float | None fields are checked as floats where they hold something.
 _ROW_KINDS: Mapping[str, type] = {
-    name: kind if kind in _KIND_NAMES else float for name, kind in get_type_hints(Row).items()
+    name: kind if kind in _KIND_NAMES else float for name, kind in get_type_hints(Row).items() if name != "setting"
 }
 _RECORD_KINDS: Mapping[str, type] = {
     name: kind for name, kind in get_type_hints(QueryRecord).items() if kind in _KIND_NAMES
 }
+_ROW_FIELDS = file_fields(Row, late_after="num_left_out")
+_RECORD_FIELDS = file_fields(QueryRecord, late_after="texts")
 _MAY_BE_NONE = frozenset({"f1_low", "f1_high", "num_taken", "threshold", "texts"})
 _TUPLE_KINDS = {"chosen": int, "q_values": float, "gold": int, "texts": str}
 
@@ -296,44 +276,38 @@ def _check_kinds(record: Row | QueryRecord, kinds: Mapping[str, type]) -> None:
     for name, kind in kinds.items():
         value = getattr(record, name)
         fits = _is_kind(value, kind) or (value is None and name in _MAY_BE_NONE)
-        _require(fits, name, value, f"must be {_KIND_NAMES[kind]}")
+        require(fits, name, value, f"must be {_KIND_NAMES[kind]}")
     for name, kind in _TUPLE_KINDS.items():
         for value in getattr(record, name, None) or ():
-            _require(_is_kind(value, kind), name, value, f"must hold {_KIND_NAMES[kind]} each")
+            require(_is_kind(value, kind), name, value, f"must hold {_KIND_NAMES[kind]} each")
 
 
-def _check_method(record: Row | QueryRecord) -> None:
+def _check_method(setting: Setting) -> None:
     for name, known in (("method", METHODS), ("protocol", PROTOCOLS)):
-        value = getattr(record, name)
-        _require(value in known, name, value, f"must be one of {', '.join(known)}")
-    _require(record.beam_width >= 1, "beam_width", record.beam_width, "must be at least 1")
+        value = getattr(setting, name)
+        require(value in known, name, value, f"must be one of {', '.join(known)}")
 
 
 def _check_shares(record: Row | QueryRecord, names: Sequence[str]) -> None:
     for name in names:
         value = getattr(record, name)
-        _require(0 <= value <= 1, name, value, "must lie in [0, 1]")
+        require(0 <= value <= 1, name, value, "must lie in [0, 1]")
 
 
-def _require(holds: bool, name: str, value: object, rule: str) -> None:
-    if not holds:
-        raise InputError(f"{name} = {value!r} {rule}")
-
-
-def _from_json(cls: type, values: object, where: str):
+def _from_json(cls: type, values: object, where: str) -> Any:
     """Build `cls` from a JSON object; fields with a default may be absent; every error names `where`."""
     if not isinstance(values, dict):
         raise InputError(f"{where}: expected a JSON object, got {type(values).__name__}")
-    known = {field.name for field in fields(cls)}
-    optional = {field.name for field in fields(cls) if field.default is not MISSING}
-    missing, unknown = sorted(known - optional - values.keys()), sorted(values.keys() - known)
+    known = _ROW_FIELDS if cls is Row else _RECORD_FIELDS
+    missing = sorted(name for name, optional in known.items() if not optional and name not in values)
+    unknown = sorted(values.keys() - known.keys())
     if missing or unknown:
         raise InputError(f"{where}: missing fields {missing}, unknown fields {unknown}; write the file again")
     for name in _TUPLE_KINDS.keys() & values.keys():
         if not isinstance(values[name], list):
             raise InputError(f"{where}: {name} = {values[name]!r} must be a list")
     try:
-        return cls(**{name: _from_json_value(name, value, cls) for name, value in values.items()})
+        return cls(**nested_values({name: _from_json_value(name, value, cls) for name, value in values.items()}))
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from qrag_jax.eval.aggregate import over_seeds
 from qrag_jax.eval.protocols import PROTOCOLS
 from qrag_jax.eval.records import METHODS, Row
+from qrag_jax.eval.setting import Setting
+from qrag_jax.eval.tables import align, share
 from qrag_jax.types import InputError, UsageError
 from qrag_jax.whole_file import write_whole
 
@@ -43,14 +45,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """One method under one protocol: its cells by `num_chunks`, shortest context first."""
+    """One method under one protocol: its cells by `num_chunks`, shortest context first.
+
+    `setting` is that of its first row; those of the others differ in seed and length alone.
+    """
 
     task: str
-    method: str
-    mode: str
-    positions: str
-    protocol: str
-    beam_width: int
+    setting: Setting
     cells: dict[int, Cell]
 
 
@@ -62,29 +63,40 @@ def collect_lines(rows: Sequence[Row]) -> list[Line]:
     """
     if not rows:
         raise InputError("a report needs at least one row, got none")
-    groups: dict[tuple[str, str, str, str, str, int], dict[int, list[Row]]] = {}
+    groups: dict[tuple[object, ...], dict[int, list[Row]]] = {}
+    first: dict[tuple[object, ...], Row] = {}
     for row in rows:
-        key = (row.task, row.method, row.mode, row.positions, row.protocol, row.beam_width)
-        lengths = groups.setdefault(key, {})
-        same_length = lengths.setdefault(row.num_chunks, [])
-        if any(other.seed == row.seed for other in same_length):
-            raise InputError(
-                f"two rows for task {row.task}, method {row.method}, {row.mode}, positions {row.positions}, protocol "
-                f"{row.protocol}, beam width {row.beam_width}, {row.num_chunks} chunks, seed {row.seed}: report one "
-                "run at a time"
-            )
-        same_length.append(row)
+        key = (row.task, *row.setting.line)
+        first.setdefault(key, row)
+        _add_length(groups.setdefault(key, {}), row)
     lines = [
-        Line(*names, {num_chunks: _merge_seeds(lengths[num_chunks]) for num_chunks in sorted(lengths)})
-        for names, lengths in groups.items()
+        Line(
+            first[key].task,
+            first[key].setting,
+            {num_chunks: _merge_seeds(lengths[num_chunks]) for num_chunks in sorted(lengths)},
+        )
+        for key, lengths in groups.items()
     ]
     tasks = list(dict.fromkeys(line.task for line in lines))
 
     def place(line: Line) -> tuple[int, int, int, int]:
-        protocol, method = PROTOCOLS.index(line.protocol), METHODS.index(line.method)
-        return tasks.index(line.task), protocol, method, line.beam_width
+        protocol, method = PROTOCOLS.index(line.setting.protocol), METHODS.index(line.setting.method)
+        return tasks.index(line.task), protocol, method, line.setting.beam_width
 
     return sorted(lines, key=place)
+
+
+def _add_length(lengths: dict[int, list[Row]], row: Row) -> None:
+    """Puts a row to those of its length, whose seeds are others."""
+    own = row.setting
+    same_length = lengths.setdefault(own.num_chunks, [])
+    if any(other.setting.seed == own.seed for other in same_length):
+        raise InputError(
+            f"two rows for task {row.task}, method {own.method}, {own.mode}, positions {own.positions}, protocol "
+            f"{own.protocol}, beam width {own.beam_width}, {own.num_chunks} chunks, seed {own.seed}: report one run at "
+            "a time"
+        )
+    same_length.append(row)
 
 
 def format_table(rows: Sequence[Row], *, markdown: bool = False) -> str:
@@ -98,7 +110,7 @@ def format_table(rows: Sequence[Row], *, markdown: bool = False) -> str:
     for task in dict.fromkeys(line.task for line in lines):
         own = [line for line in lines if line.task == task]
         heading = _heading(own)
-        table = _align(_table_cells(own, markdown), markdown)
+        table = align(_table_cells(own, markdown), markdown=markdown)
         notes = _notes(own)
         if markdown:
             blocks.append("\n".join([f"**{heading}**", "", *table, "", *(f"- {note}" for note in notes)]))
@@ -160,20 +172,21 @@ def _merge_seeds(rows: Sequence[Row]) -> Cell:
 
 def _shared(lines: Sequence[Line], name: str) -> str | None:
     """The value of `name` that all lines have, or None."""
-    values = {getattr(line, name) for line in lines}
+    values = {getattr(line.setting, name) for line in lines}
     return values.pop() if len(values) == 1 else None
 
 
 def _label(line: Line, lines: Sequence[Line]) -> str:
     """Name of a line: the method, and its mode and positions where they differ between the lines."""
-    label = _NAMES[line.method]
+    own = line.setting
+    label = _NAMES[own.method]
     if _shared(lines, "mode") is None:
-        label += f", {line.mode}"
+        label += f", {own.mode}"
     if _shared(lines, "positions") is None:
-        label += f", {line.positions} positions" if line.positions != "none" else ", no positions"
+        label += f", {own.positions} positions" if own.positions != "none" else ", no positions"
     if _shared(lines, "protocol") is None:
-        label += f", {line.protocol}"
-    return label if line.beam_width == 1 else f"{label}, beam {line.beam_width}"
+        label += f", {own.protocol}"
+    return label if own.beam_width == 1 else f"{label}, beam {own.beam_width}"
 
 
 def _between(values: Sequence[int]) -> str:
@@ -188,7 +201,7 @@ def _cells(lines: Sequence[Line]) -> list[Cell]:
 
 def _lengths(lines: Sequence[Line]) -> dict[int, str]:
     """Every length of the lines and its multiple of the training length, shortest first."""
-    found = {cell.row.num_chunks: f"{cell.row.length_factor:g}x" for cell in _cells(lines)}
+    found = {cell.row.setting.num_chunks: f"{cell.row.length_factor:g}x" for cell in _cells(lines)}
     return dict(sorted(found.items()))
 
 
@@ -213,7 +226,7 @@ def _notes(lines: Sequence[Line]) -> list[str]:
     if any(cell.num_seeds > 1 for cell in cells):
         interval += "; of several seeds the mean, smallest and largest"
     notes = [f"{interval}."]
-    if ceilings := [cell.f1_ceiling for cell in cells if cell.row.protocol == "fixed"]:
+    if ceilings := [cell.f1_ceiling for cell in cells if cell.row.setting.protocol == "fixed"]:
         span = f"{min(ceilings):.3f}"
         if max(ceilings) - min(ceilings) >= 5e-4:
             span += f" to {max(ceilings):.3f}"
@@ -226,10 +239,10 @@ def _notes(lines: Sequence[Line]) -> list[str]:
         "stop": "the retriever's own learned stop",
         "oracle": "stops when all gold is found: it reads the labels, a bound of EM and no method",
     }
-    notes += [f"{name}: {text}." for name, text in meanings.items() if any(x.protocol == name for x in lines)]
+    notes += [f"{name}: {text}." for name, text in meanings.items() if any(x.setting.protocol == name for x in lines)]
     left_out = {num_chunks: 0 for num_chunks in _lengths(lines)}
     for cell in cells:
-        left_out[cell.row.num_chunks] = max(left_out[cell.row.num_chunks], cell.row.num_left_out)
+        left_out[cell.row.setting.num_chunks] = max(left_out[cell.row.setting.num_chunks], cell.row.num_left_out)
     if any(left_out.values()):
         counts = ", ".join(f"{count:,} at {num_chunks:,}" for num_chunks, count in left_out.items() if count)
         notes.append(f"Left out, story longer than the context or broken gold: {counts} chunks.")
@@ -252,7 +265,7 @@ def _table_cells(lines: Sequence[Line], markdown: bool) -> list[list[str]]:
 
 def _many_protocols(lines: Sequence[Line]) -> bool:
     """Whether some line is not of the fixed protocol: F1 is then the measure to look at, beside the chunks it took."""
-    return any(line.protocol != "fixed" for line in lines)
+    return any(line.setting.protocol != "fixed" for line in lines)
 
 
 def _cell_text(cell: Cell | None, measure: str, interval: bool, markdown: bool) -> str:
@@ -263,32 +276,16 @@ def _cell_text(cell: Cell | None, measure: str, interval: bool, markdown: bool) 
     values = (cell.fact_em, cell.em_low, cell.em_high)
     if measure == "fact F1":
         values = (cell.fact_f1, cell.f1_low, cell.f1_high)
-    mean, low, high = (None if value is None else _share(value) for value in values)
+    mean, low, high = (None if value is None else share(value) for value in values)
     if not interval or low is None:
         return str(mean)
     return f"{mean} [{low}, {high}]" if markdown else f"{mean} {low}-{high}"
 
 
-def _share(value: float) -> str:
-    """`.955`; three digits, and no leading zero."""
-    return f"{value:.3f}".removeprefix("0")
-
-
-def _align(table: Sequence[Sequence[str]], markdown: bool) -> list[str]:
-    """The table as lines of text, its columns padded to one width."""
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in table]
-    if markdown:
-        rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-        body = ["| " + " | ".join(row) + " |" for row in padded]
-        return [body[0], rule, *body[1:]]
-    return ["  ".join(row).rstrip() for row in padded]
-
-
 def _line_style(index: int, line: Line, lines: Sequence[Line]) -> tuple[str, str, str]:
     """Colour, marker and dashes: by method, or one colour a line where a method occurs more than once."""
-    colour, marker, dashes = _STYLES[line.method]
-    if len({other.method for other in lines}) < len(lines):
+    colour, marker, dashes = _STYLES[line.setting.method]
+    if len({other.setting.method for other in lines}) < len(lines):
         colour = _VARIANT_COLOURS[index % len(_VARIANT_COLOURS)]
         marker = "osD^vPX*"[index % 8]  # one more than the colours: 56 lines before a pair repeats
     return colour, marker, dashes
@@ -307,7 +304,9 @@ def _draw_task(panel, lines: Sequence[Line]) -> None:
         )
         left.plot(chunks, [c.fact_em for c in cells], label=_label(line, lines), clip_on=False, **style)
         right.plot(chunks, [c.fact_f1 for c in cells], clip_on=False, **style)
-    ceilings = {cell.row.num_chunks: cell.f1_ceiling for cell in _cells(lines) if cell.row.protocol == "fixed"}
+    ceilings = {
+        cell.row.setting.num_chunks: cell.f1_ceiling for cell in _cells(lines) if cell.row.setting.protocol == "fixed"
+    }
     if ceilings:
         chunks = sorted(ceilings)
         heights = [ceilings[num_chunks] for num_chunks in chunks]

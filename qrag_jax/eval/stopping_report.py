@@ -1,6 +1,5 @@
 """The stopping analysis as tables for terminals and Markdown, as JSON, and as a plot of four panels."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -9,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from qrag_jax.eval.stopping import BudgetRow, Roc, StopAnalysis, StopPoint, auc, auc_within_reach
+from qrag_jax.eval.tables import align, share
 from qrag_jax.types import InputError, UsageError
-from qrag_jax.whole_file import write_whole
+from qrag_jax.whole_file import write_json, write_whole
 
 # Okabe and Ito's palette; dashes and markers repeat what the colours say.
 _BLUE, _ORANGE, _GREEN, _PURPLE, _RED = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
@@ -62,7 +62,7 @@ def write_stopping(
         UsageError: the folder cannot be written.
     """
     paths = [Path(folder) / name for name in ("stopping.json", "stopping.md", "stopping.png")]
-    write_whole(paths[0], json.dumps(stopping_values(analysis), allow_nan=False, indent=1) + "\n")
+    write_json(paths[0], stopping_values(analysis), indent=1)
     parts = [
         f"# {title}",
         "\n".join(f"- {note}" for note in notes),
@@ -136,12 +136,12 @@ def _stop_cells(point: StopPoint, fpr_digits: int) -> tuple[str, ...]:
     shares = (point.early, point.perfect, point.late)
     return (
         threshold,
-        *("-" if point.num_complete == 0 else _share(share) for share in shares),
-        _share(point.tpr),
-        _share(point.fpr, fpr_digits),
+        *("-" if point.num_complete == 0 else share(part) for part in shares),
+        share(point.tpr),
+        share(point.fpr, fpr_digits),
         f"{point.episode_length:.2f}",
-        _share(point.fact_em),
-        _share(point.fact_f1),
+        share(point.fact_em),
+        share(point.fact_f1),
     )
 
 
@@ -152,8 +152,8 @@ def _stop_notes(analysis: StopAnalysis) -> list[str]:
         f"n = {oracle.n:,} questions; early, perfect and late are shares of the {oracle.num_complete:,} whose gold is "
         "complete in the end.",
         "TPR, FPR: shares of the gold and of the other chunks that were picked, all questions pooled.",
-        f"AUC {_share(auc(curve))}: a straight line from FPR {reach}, where the picks end, to 1 is part of it; "
-        f"mean TPR up to {reach}: {_share(auc_within_reach(curve))}.",
+        f"AUC {share(auc(curve))}: a straight line from FPR {reach}, where the picks end, to 1 is part of it; "
+        f"mean TPR up to {reach}: {share(auc_within_reach(curve))}.",
         "The best row is no result: a threshold to report with is calibrated on other questions.",
         "The oracle reads the labels: it bounds EM, not F1. Where the gold is never complete it takes every pick.",
     ]
@@ -161,25 +161,15 @@ def _stop_notes(analysis: StopAnalysis) -> list[str]:
 
 def _budget_cells(row: BudgetRow, markdown: bool) -> tuple[str, ...]:
     def interval(low: float, high: float) -> str:
-        return f"[{_share(low)}, {_share(high)}]" if markdown else f"{_share(low)}-{_share(high)}"
+        return f"[{share(low)}, {share(high)}]" if markdown else f"{share(low)}-{share(high)}"
 
     em, f1 = interval(row.em_low, row.em_high), interval(row.f1_low, row.f1_high)
-    return str(row.num_steps), _share(row.fact_em), em, _share(row.fact_f1), f1, _share(row.f1_ceiling)
-
-
-def _share(value: float, digits: int = 3) -> str:
-    """`.955`: no leading zero."""
-    return f"{value:.{digits}f}".removeprefix("0")
+    return str(row.num_steps), share(row.fact_em), em, share(row.fact_f1), f1, share(row.f1_ceiling)
 
 
 def _table(rows: Sequence[Sequence[str]], markdown: bool) -> str:
-    """Columns of numbers, aligned to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    padded = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
-    if not markdown:
-        return "\n".join("  ".join(row) for row in padded)
-    lines = ["| " + " | ".join(row) + " |" for row in padded]
-    return "\n".join([lines[0], "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|", *lines[1:]])
+    """Columns of numbers."""
+    return "\n".join(align(rows, [True] * len(rows[0]), markdown=markdown))
 
 
 def _with_notes(table: str, notes: Sequence[str], markdown: bool) -> str:
@@ -213,7 +203,7 @@ def _draw_roc(axes, curve: Roc, points: Sequence[StopPoint], oracle: StopPoint) 
     axes.plot([0, 1], [0, 1], color="0.6", linestyle=":", linewidth=1.2, label="chance")
     axes.plot(curve.fpr[-2:], curve.tpr[-2:], color=_BLUE, linestyle="--", linewidth=1.2, label="no pick left")
     _draw_reached(axes, curve, points, oracle)
-    _dress(axes, f"ROC of the picks, AUC {_share(auc(curve))}", _FPR_LABEL, "TPR: share of the gold taken")
+    _dress(axes, f"ROC of the picks, AUC {share(auc(curve))}", _FPR_LABEL, "TPR: share of the gold taken")
     axes.set_xlim(-0.02, 1.02)
     _unit(axes)
     axes.legend(frameon=False, fontsize=9, loc="lower right")

@@ -12,6 +12,7 @@ from typing import Any
 import openai
 
 from qrag_jax.llm.calls import NOT_ASKED, keep
+from qrag_jax.llm.defaults import CONCURRENCY, DEADLINE, OPENAI_KEY_NAME
 from qrag_jax.llm.own_loop import run_in_own_loop
 from qrag_jax.llm.server_answers import Outcome, failed, num_repeated, read_answer
 from qrag_jax.llm.server_errors import Asked, explain, explain_other, explain_timeout
@@ -62,9 +63,9 @@ class OpenAIGenerator:
         model: str,
         base_url: str,
         *,
-        key_name: str = "OPENAI_API_KEY",
-        concurrency: int = 4,
-        deadline: float = 120.0,
+        key_name: str = OPENAI_KEY_NAME,
+        concurrency: int = CONCURRENCY,
+        deadline: float = DEADLINE,
         max_retries: int = 2,
         max_answer_bytes: int = 4 * 2**20,
         check_model: bool = True,

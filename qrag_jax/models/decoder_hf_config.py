@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from qrag_jax.manifest import read_json
 from qrag_jax.models.decoder_config import DecoderConfig, DecoderFamily, RopeScaling
 from qrag_jax.types import InputError
+from qrag_jax.whole_file import read_json
 
 _SIZES = {
     "vocab_size": "vocab_size",

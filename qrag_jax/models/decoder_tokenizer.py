@@ -11,9 +11,9 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from qrag_jax.manifest import read_json
 from qrag_jax.models.gguf_tokenizer import KNOWN_ENDS, ends_of_gguf, tokenizer_from_gguf
 from qrag_jax.types import InputError
+from qrag_jax.whole_file import read_json
 
 
 class DecoderTokenizer:

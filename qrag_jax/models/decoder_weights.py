@@ -5,7 +5,6 @@ are finite. A bit that flipped inside the numbers mostly leaves finite ones: it 
 """
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from qrag_jax.models.gguf_file import read_gguf
 from qrag_jax.models.packages import sha256_of
 from qrag_jax.models.tensor_files import MAX_SHARD_BYTES, FolderTensors, save_tensors
 from qrag_jax.types import InputError, UsageError
-from qrag_jax.whole_file import write_whole
+from qrag_jax.whole_file import write_json, write_whole
 
 Dtype = Literal["float32", "bfloat16"]
 
@@ -143,9 +142,9 @@ def save_decoder(
     tensors = tensors_from_decoder_params(config, params, jnp.dtype(dtype))
     ends = sorted(tokenizer.eos_ids)
     ids = {"bos_token_id": tokenizer.bos_id, "eos_token_id": ends[0] if len(ends) == 1 else ends or None}
-    _write_json(folder / "config.json", hf_decoder_config(config, dtype) | ids)
-    _write_json(folder / "generation_config.json", ids)
-    _write_json(folder / "tokenizer_config.json", _tokenizer_config(config, tokenizer))
+    write_json(folder / "config.json", hf_decoder_config(config, dtype) | ids)
+    write_json(folder / "generation_config.json", ids)
+    write_json(folder / "tokenizer_config.json", _tokenizer_config(config, tokenizer))
     write_whole(folder / "tokenizer.json", tokenizer.to_json())
     if tokenizer.chat_template is None:
         (folder / "chat_template.jinja").unlink(missing_ok=True)
@@ -153,10 +152,6 @@ def save_decoder(
         write_whole(folder / "chat_template.jinja", tokenizer.chat_template)
     save_tensors(folder, tensors, max_shard_bytes)
     return folder
-
-
-def _write_json(path: Path, values: Mapping[str, Any]) -> None:
-    write_whole(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
 
 
 def _tokenizer_config(config: DecoderConfig, tokenizer: DecoderTokenizer) -> dict[str, Any]:

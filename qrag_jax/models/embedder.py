@@ -58,6 +58,7 @@ class TextEmbedder:
     Attributes:
         dim: size of a vector.
         window: most tokens of a text, special tokens counted.
+        lengths: in tokens, that rows are padded to, shortest first; each is compiled for when it comes up.
         counts: what was read so far, cut tokens among them.
     """
 
@@ -70,7 +71,7 @@ class TextEmbedder:
         self._config = config
         self._tokenizer = loaded.tokenizer
         self._params = jax.device_put(loaded.params)
-        self._lengths = [size for size in _BUCKETS if size < window] + [window]
+        self.lengths = (*(size for size in _BUCKETS if size < window), window)
         self._tokens_per_block = tokens_per_block
         self._strict = long_texts == "error"
         # Parameters are an argument: as constants they would be copied into every compiled shape.
@@ -136,7 +137,7 @@ class TextEmbedder:
     def _run(self, function: Callable, table: TokenTable) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields (rows, results) block by block; one block is computed while the last one is copied."""
         waiting: tuple[np.ndarray, jax.Array] | None = None
-        for rows, length, num_rows in plan_blocks(table.lengths, self._lengths, self._tokens_per_block):
+        for rows, length, num_rows in plan_blocks(table.lengths, self.lengths, self._tokens_per_block):
             tokens = np.zeros((num_rows, length), np.int32)
             lengths = np.zeros(num_rows, np.int32)
             width = min(length, table.tokens.shape[1])

@@ -13,8 +13,9 @@ from qrag_jax.models.encoder import Params
 from qrag_jax.models.encoder_config import EncoderConfig
 from qrag_jax.models.hf_config import ROUTER_PATH, module_kinds, module_type, pooling_config
 from qrag_jax.models.tokenizer import TextTokenizer
-from qrag_jax.models.weights import save_encoder, save_transformer, write_json
+from qrag_jax.models.weights import save_encoder, save_transformer
 from qrag_jax.types import UsageError
+from qrag_jax.whole_file import write_json, write_whole
 
 # Route of sentence-transformers -> tower. `encode_query` takes the first, `encode_document` and `encode` the second.
 ROUTES = {"query": "state", "document": "action"}
@@ -81,7 +82,7 @@ def export_sentence_transformer(
     usage = ['vectors = model.encode(["Where is the milk?"])']
     limits = ["Nothing but the encoder is in this folder.", *notes]
     card = _card("Text encoder", "Exported by qrag_jax: a text encoder.", facts, usage, limits)
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    write_whole(folder / "README.md", card)
     return folder
 
 
@@ -126,7 +127,7 @@ def export_router(
     write_json(folder / "modules.json", [router])
     write_json(folder / "config_sentence_transformers.json", _settings())
     card = _router_card(config, scale, longest, base, notes)
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    write_whole(folder / "README.md", card)
     return folder
 
 

@@ -12,6 +12,7 @@ from qrag_jax.models.encoder_config import FAMILIES, Activation, EncoderConfig, 
 from qrag_jax.models.token_positions import NUM_BUCKETS
 from qrag_jax.models.tokenizer import TextTokenizer
 from qrag_jax.types import InputError
+from qrag_jax.whole_file import read_json, read_json_value
 
 _SIZES = {
     "vocab_size": "vocab_size",
@@ -28,16 +29,6 @@ POOLING_PATH = "1_Pooling"
 ROUTER_PATH = "0_Router"
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file; a missing or broken one raises InputError that names it."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file; an encoder folder needs it") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"{path}: not valid JSON ({error}); copy the folder again") from error
-
-
 def read_encoder_config(folder: Path) -> EncoderConfig:
     """The encoder that a folder holds: `config.json`, and pooling from `modules.json` where there is one.
 
@@ -52,8 +43,6 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
         tower = folder / ROUTER_PATH / "query_0_Transformer"
         raise InputError(f"{folder}: holds two towers, a Router of sentence-transformers: load one, such as {tower}")
     values = read_json(path)
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: a JSON object is needed, not {type(values).__name__}")
     problems = _problems(values)
     if problems:
         raise InputError(f"{path}: " + "; ".join(problems))
@@ -132,14 +121,14 @@ def read_pooling(folder: Path) -> tuple[Pooling, bool]:
     router_path, modules_path = folder.parent / "router_config.json", folder / "modules.json"
     if route != folder.name and router_path.is_file():
         router = read_json(router_path)
-        types = router.get("types") if isinstance(router, dict) else None
+        types = router.get("types")
         if not isinstance(types, dict):
             raise InputError(f"{router_path}: an object with types of modules is needed")
         modules = [{"path": name, "type": kind} for name, kind in types.items() if name.startswith(f"{route}_")]
         return _pooling_of_modules(router_path, modules)
     if not modules_path.is_file():
         return _read_pooling_mode(folder, POOLING_PATH), False
-    modules = read_json(modules_path)
+    modules = read_json_value(modules_path)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise InputError(f"{modules_path}: a list of modules is needed")
     return _pooling_of_modules(modules_path, modules)

@@ -1,6 +1,5 @@
 """Safetensors of a folder: `model.safetensors`, or the files that `model.safetensors.index.json` names."""
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -9,9 +8,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from qrag_jax.manifest import read_json
 from qrag_jax.types import InputError
-from qrag_jax.whole_file import write_whole
+from qrag_jax.whole_file import read_json, write_json
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 MAX_SHARD_BYTES = 5_000_000_000
@@ -125,7 +123,7 @@ def save_tensors(folder: Path, tensors: Mapping[str, np.ndarray], max_shard_byte
         weight_map = {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard}
         total = sum(tensor.nbytes for tensor in tensors.values())
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-        write_whole(folder / INDEX, json.dumps(index, indent=2, allow_nan=False) + "\n")
+        write_json(folder / INDEX, index)
 
 
 def _split(tensors: Mapping[str, np.ndarray], max_bytes: int) -> list[list[str]]:

@@ -6,7 +6,6 @@ found by a hash: the embedded package has one pinned (`sources`), and a folder w
 it; a file from elsewhere has none.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
-from qrag_jax.manifest import MANIFEST, read_json, verify_manifest
+from qrag_jax.manifest import MANIFEST, verify_manifest
 from qrag_jax.models.encoder import Params
 from qrag_jax.models.encoder_config import Activation, EncoderConfig, Pooling
 from qrag_jax.models.hf_config import (
@@ -33,6 +32,7 @@ from qrag_jax.models.sources import find_folder
 from qrag_jax.models.tokenizer import TextTokenizer
 from qrag_jax.models.weight_table import POOLER, params_from_tensors, tensors_from_params, without_prefix
 from qrag_jax.types import InputError, UsageError
+from qrag_jax.whole_file import read_json, write_json, write_whole
 
 # What NumPy reads of a safetensors file; an 8-bit float it does not.
 _DTYPES = {"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"}
@@ -200,17 +200,11 @@ def save_transformer(
     tensors |= _pooler_tensors(config, pooler)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
+    write_whole(folder / "tokenizer.json", tokenizer.to_json())
     write_json(folder / "config.json", hf_config(config, tokenizer))
     write_json(folder / "tokenizer_config.json", _tokenizer_config(config, tokenizer))
     window = {"max_seq_length": max_seq_length or config.max_positions, "do_lower_case": False}
     write_json(folder / "sentence_bert_config.json", window)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Writes one JSON file, and the folder that it is in."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _pooler_tensors(

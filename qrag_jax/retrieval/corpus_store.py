@@ -22,9 +22,10 @@ import numpy as np
 
 from qrag_jax.chunking.tree_store import load_trees, save_trees
 from qrag_jax.config import config_from_dict, to_dict
-from qrag_jax.manifest import MANIFEST, find_damage, json_text, read_json, sync_folder, write_manifest
+from qrag_jax.manifest import MANIFEST, find_damage, json_text, sync_folder, write_manifest
 from qrag_jax.retrieval.corpus import Corpus, MadeBy
 from qrag_jax.types import Chunk, Cost, Document, InputError, UsageError
+from qrag_jax.whole_file import read_json
 
 if TYPE_CHECKING:
     pass

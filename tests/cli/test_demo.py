@@ -14,7 +14,7 @@ def test_the_smoke_demo_trains_measures_and_answers(tmp_path, capsys):
     out = tmp_path / "demo"
     assert main(["demo", "--smoke", "--out", str(out)]) == 0
     rows = read_rows(out / "results.json")
-    assert {row.method for row in rows} == {"trained", "untrained", "single_step", "bm25"}
+    assert {row.setting.method for row in rows} == {"trained", "untrained", "single_step", "bm25"}
     assert sorted({row.length_factor for row in rows}) == [1, 4, 16, 64]
     assert all(row.n == 50 for row in rows)
     assert (out / "plot.png").stat().st_size > 0 and (out / "table.md").is_file()

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from tiny import quick_compilation  # noqa: F401
 
-import qrag_jax.cli.eval as cli_eval
 from qrag_jax.cli.main import main
 from qrag_jax.data.jsonl import read_examples
 from qrag_jax.eval.records import read_records, read_rows
@@ -42,9 +41,9 @@ def test_eval_writes_the_fields_of_results_json_for_every_length(run, babi, hays
     ]  # fmt: skip
     assert all(list(row)[: len(FIELDS)] == FIELDS for row in rows)
     # BM25 takes three of five sentences; "Mary" stands in one of them only: it must be found.
-    assert [row.fact_em for row in read_rows(out) if row.method == "bm25"] == [1.0, 1.0]
+    assert [row.fact_em for row in read_rows(out) if row.setting.method == "bm25"] == [1.0, 1.0]
     assert rows[0]["f1_ceiling"] == pytest.approx(2 / (1 + 3))
-    (record,) = [r for r in read_records(per_query) if r.method == "trained" and r.num_chunks == 20]
+    (record,) = [r for r in read_records(per_query) if r.setting.method == "trained" and r.setting.num_chunks == 20]
     assert len(set(record.chosen)) == 3 and len(record.q_values) == 3 and record.texts is not None
     assert "qa1_valid" in capsys.readouterr().out
 
@@ -97,14 +96,6 @@ def test_a_story_longer_than_every_context_is_an_error(run, babi, haystack, caps
     flags = ["--haystack", str(haystack), "--num_chunks", "1", "--methods", "trained"]
     assert main(["eval", run, "--babi", babi, *flags]) == 2
     assert "raise num_chunks" in capsys.readouterr().err
-
-
-def test_without_the_embedded_encoder_its_rows_are_left_out_and_that_is_said(monkeypatch, capsys):
-    monkeypatch.setattr(cli_eval, "is_installed", lambda: False)
-    assert cli_eval.default_methods() == ("trained", "bm25")
-    assert "not installed" in capsys.readouterr().err
-    monkeypatch.setattr(cli_eval, "is_installed", lambda: True)
-    assert cli_eval.default_methods() == ("trained", "untrained", "single_step", "bm25")
 
 
 def test_a_vector_task_is_scored_against_its_own_nearest_neighbours(tmp_path, capsys):
@@ -184,15 +175,15 @@ def test_every_protocol_and_beam_of_a_published_set(run, sets, tmp_path, capsys)
     captured = capsys.readouterr()
     rows = read_rows(out)
     protocols = ["fixed", "threshold", "oracle"]
-    assert [(row.method, row.beam_width, row.protocol) for row in rows] == [
+    assert [(row.setting.method, row.setting.beam_width, row.setting.protocol) for row in rows] == [
         (method, width, protocol) for method, width in (("trained", 1), ("bm25", 1), ("trained", 2))
         for protocol in protocols
     ]  # fmt: skip
     for row in rows:
-        assert (row.task, row.n, row.num_chunks, row.num_left_out) == ("hotpot test", 4, 5, 1)
+        assert (row.task, row.n, row.setting.num_chunks, row.num_left_out) == ("hotpot test", 4, 5, 1)
         # Beams are searched with the threshold, whatever protocol then counts their picks.
-        assert (row.threshold is not None) == (row.protocol == "threshold" or row.beam_width > 1)
-    found = {(row.method, row.beam_width, row.protocol): row for row in rows}
+        assert (row.threshold is not None) == (row.setting.protocol == "threshold" or row.setting.beam_width > 1)
+    found = {(row.setting.method, row.setting.beam_width, row.setting.protocol): row for row in rows}
     for method, width in (("trained", 1), ("bm25", 1), ("trained", 2)):
         fixed, threshold, oracle = (found[method, width, protocol] for protocol in protocols)
         assert fixed.num_taken == (3 + 3 + 3 + 2) / 4  # of the short one both chunks

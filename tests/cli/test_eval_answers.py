@@ -53,7 +53,7 @@ def test_answer_rows_stand_beside_fact_rows(run, questions, tmp_path, capsys):
     assert main(command) == 0
     captured = capsys.readouterr()
     records = read_answer_records(out)
-    assert [(r.method, r.query_id) for r in records] == [
+    assert [(r.setting.method, r.query_id) for r in records] == [
         ("trained", "a"),
         ("trained", "b"),
         ("bm25", "a"),
@@ -261,7 +261,7 @@ def test_output_paths_are_looked_at_before_anything_is_paid(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
-    monkeypatch.setattr("qrag_jax.cli.eval.load_checkpoint", None)
+    monkeypatch.setattr("qrag_jax.cli.eval.open_run", None)
     script = ["--llm", "scripted", "--llm_model", write_lines(tmp_path / "script.jsonl", SCRIPT)]
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     assert main(["eval", run, "--jsonl", questions, "--methods", "bm25", *flags, *script]) == 2

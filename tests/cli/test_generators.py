@@ -8,7 +8,7 @@ from bad_server import MODEL, numbered_prompts, serve_badly
 
 from qrag_jax.cli.generators import default_journal, make_generator, prices_of, prompts_folder, sampling_of, spent
 from qrag_jax.cli.main import parse
-from qrag_jax.eval.study.prices import Prices
+from qrag_jax.llm.prices import Prices
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.types import Generation, InputError, Message, Sampling, TextGenerator, UsageError
 

@@ -287,6 +287,20 @@ def test_json_goes_to_stdout_and_messages_to_stderr(capsys, tmp_path):
         cli.write_json(float("nan"))
 
 
+def test_json_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    """A full disk leaves the file of an earlier run as it is."""
+    path = tmp_path / "rows.json"
+    cli.write_json([1], path)
+
+    def fail(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
+        cli.write_json(list(range(10_000)), path)
+    assert json.loads(path.read_text()) == [1] and list(tmp_path.iterdir()) == [path]
+
+
 def test_a_closed_pipe_is_no_error():
     code = """
 import sys, types

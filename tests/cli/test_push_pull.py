@@ -1,7 +1,6 @@
 import json
 import shutil
 import warnings
-from dataclasses import asdict
 
 import jax
 import numpy as np
@@ -10,11 +9,12 @@ import yaml
 from lock_holders import held
 from stub_hub import TOKEN, serve_hub
 from tiny import quick_compilation  # noqa: F401
+from tiny_rows import LATENT, replace
 
 from qrag_jax.checkpoint import load_checkpoint, save_checkpoint
 from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.push import local_paths
-from qrag_jax.eval.records import Row
+from qrag_jax.eval.records import Row, row_values
 from qrag_jax.folder_lock import LOCK
 from qrag_jax.manifest import files_under
 from qrag_jax.retrieval.retriever import load_retriever
@@ -34,9 +34,9 @@ DEV = {
 ABOUT = {"task": "worlds2", "num_questions": 20_000, "num_left_out": 3, "num_chunks": 20}
 CHUNKS = ["Mary got the milk there.", "John went to the garden.", "It rained all day long.", "Mary went to the office."]
 ROW = Row(
-    task="qa2", method="trained", mode="latent", positions="relative", seed=0, num_chunks=80, length_factor=4.0,
+    task="qa2", setting=replace(LATENT, protocol="threshold", num_chunks=80), length_factor=4.0,
     fact_em=0.9, fact_f1=0.5, em_low=0.85, em_high=0.94, n=250, seconds=1.0, f1_ceiling=0.8, num_left_out=0,
-    protocol="threshold", f1_low=0.45, f1_high=0.55, num_taken=2.5, threshold=0.1,
+    f1_low=0.45, f1_high=0.55, num_taken=2.5, threshold=0.1,
 )  # fmt: skip
 
 
@@ -174,7 +174,7 @@ def test_for_inference(tmp_path, run, dev):
 
 
 def test_the_card(tmp_path, run, hub, capsys):
-    (tmp_path / "rows.json").write_text(json.dumps([asdict(ROW)]))
+    (tmp_path / "rows.json").write_text(json.dumps([row_values([ROW])[0]]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the hub's own reader of cards has none
         assert main("push run alice/qa2 --scores rows.json --license apache-2.0".split()) == 0
@@ -252,7 +252,7 @@ def test_damage_on_the_way(tmp_path, run, capsys):
     ],
 )
 def test_scores_of_another_run(tmp_path, run, capsys, changes, message):
-    (tmp_path / "rows.json").write_text(json.dumps([asdict(ROW) | changes]))
+    (tmp_path / "rows.json").write_text(json.dumps([row_values([ROW])[0] | changes]))
     assert main("push run ./shared --scores rows.json".split()) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "shared").exists()

@@ -49,7 +49,7 @@ TASKS = "tasks:\n  mine: {kind: files, path: notes, questions: questions.jsonl}\
 class WordEmbedder:
     """A token is a word; the vector of a text counts the letters of its words."""
 
-    dim, window = 26, 256
+    dim, window, lengths = 26, 256, (256,)
 
     def __init__(self):
         self.counts = EmbedCounts()

@@ -7,7 +7,14 @@ import json
 import numpy as np
 import pytest
 
-from qrag_jax.data.haystack import Haystack, load_haystack, make_haystack, num_words, read_documents
+from qrag_jax.data.haystack import (
+    Haystack,
+    held_back_haystack,
+    load_haystack,
+    make_haystack,
+    num_words,
+    read_documents,
+)
 from qrag_jax.types import Document, InputError, UsageError
 
 
@@ -135,3 +142,22 @@ def test_haystack_validation():
         Haystack((), np.zeros(0, np.int32), "empty")
     with pytest.raises(InputError, match="non-decreasing"):
         Haystack(("a b", "c d"), np.array([1, 0], np.int32), "bad")
+
+
+def test_a_haystack_of_training_is_held_back_and_one_known_whole_is_told(tmp_path, monkeypatch):
+    for number in range(20):
+        (tmp_path / f"{number}.txt").write_text(f"The river number {number} is long. It is {number} miles.")
+    monkeypatch.chdir(tmp_path.parent)
+    valid, everything = (load_haystack(tmp_path, split).sentences for split in ("valid", "all"))
+    assert 0 < len(valid) < len(everything)
+    relative, said = tmp_path.name, []  # the same folder, however it is written
+    trained = {"haystack": str(tmp_path), "haystack_split": "train", "task": "worlds"}
+    assert held_back_haystack(relative, None, trained, note=said.append).sentences == valid
+    assert held_back_haystack(relative, None, {"haystack": "sotu"}, note=said.append).sentences == everything
+    assert said == []
+    knows_all = trained | {"haystack_split": "all"}
+    assert held_back_haystack(relative, None, knows_all, note=said.append).sentences == valid
+    assert said == [f"haystack {relative}: the run was trained on all of it; scores in text that it knows say less"]
+    assert held_back_haystack(relative, None, knows_all).sentences == valid  # nobody listens
+    held_back_haystack(relative, None, knows_all | {"task": "jsonl"}, note=said.append)
+    assert len(said) == 1

@@ -1,8 +1,7 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from tiny_answers import ANSWERED, FAILED
+from tiny_rows import replace
 
 from qrag_jax.eval.aggregate import paired_difference
 from qrag_jax.eval.answer_compare import compare_answers

@@ -82,7 +82,7 @@ def test_files_that_are_none_of_ours_are_refused(tmp_path):
 
 def test_rows_must_add_up():
     row = AnswerRow(
-        "t", "bm25", "none", "none", "fixed", 1, 0, 10, 3, 2, 1, 0, 0, 0.5, 0.5,
+        "t", ANSWERED.setting, 3, 2, 1, 0, 0, 0.5, 0.5,
         {"em": Score(0.5, 0.1, 0.9, 2, 0)}, 100, 5, "m", "0" * 64, 32, 0.0, "squad",
     )  # fmt: skip
     with pytest.raises(InputError, match="bm25: 2 answered . 0 failed must be the n = 3 asked"):

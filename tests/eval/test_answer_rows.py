@@ -1,9 +1,8 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scripted_judges import reply_to
 from tiny_answers import CHUNKS, EXAMPLES, READINGS, TRAINED, make_reader, make_task, passages_of
+from tiny_rows import replace
 
 from qrag_jax.eval.aggregate import mean_interval
 from qrag_jax.eval.answer_measures import MeasureOptions
@@ -26,7 +25,7 @@ def test_rows_and_records_by_hand():
     assert [record.answer for record in result.records] == ["Rome", "Oslo", "unknown", "unknown", "Oslo", "unknown"]
     assert [record.scores["f1"] for record in result.records] == [1, 1, 0, 0, 1, 0]
     trained, bm25 = result.rows
-    assert (trained.method, bm25.method) == ("trained", "bm25")
+    assert (trained.setting.method, bm25.setting.method) == ("trained", "bm25")
     assert trained.scores == {"em": interval([1, 1, 0]), "f1": interval([1, 1, 0])}
     assert bm25.scores["f1"] == interval([0, 1, 0])
     assert (trained.n, trained.num_answered, trained.num_failed, trained.num_cut) == (3, 3, 0, 0)
@@ -73,7 +72,9 @@ def test_a_failed_call_is_counted_and_is_in_no_mean():
     assert (trained.num_answered, trained.num_failed) == (2, 1) and (bm25.num_answered, bm25.num_failed) == (2, 1)
     assert trained.scores["f1"] == interval([1, 0]) and bm25.scores["f1"] == interval([1, 0])
     (record,) = [
-        r for r in answer_rows(make_task(), READINGS, reader).records if (r.query_id, r.method) == ("q0", "bm25")
+        r
+        for r in answer_rows(make_task(), READINGS, reader).records
+        if (r.query_id, r.setting.method) == ("q0", "bm25")
     ]
     assert (record.answer, record.error, record.scores, record.finish_reason) == (None, "429", {}, "error")
 
@@ -128,7 +129,7 @@ def test_protocols_beams_and_lengths_have_rows_of_their_own():
         replace(TRAINED[0], num_chunks=9),
     ]
     rows = answer_rows(make_task(), make_readings(records), make_reader()).rows
-    assert [(row.protocol, row.beam_width, row.num_chunks) for row in rows] == [
+    assert [(row.setting.protocol, row.setting.beam_width, row.setting.num_chunks) for row in rows] == [
         ("fixed", 1, 4), ("stop", 1, 4), ("fixed", 4, 4), ("fixed", 1, 9),
     ]  # fmt: skip
 

@@ -4,13 +4,14 @@ import jax
 import numpy as np
 import pytest
 from tiny import LATENT, VECTOR, quick_compilation, random_params  # noqa: F401
+from tiny_rows import evaluate
 
 from qrag_jax.data.haystack import make_haystack
 from qrag_jax.data.vector_task import make_vector_task
 from qrag_jax.data.worlds import simulate_stories
 from qrag_jax.eval.calibration import calibrate, fit_on_dev, stored_threshold
 from qrag_jax.eval.facts import score_facts
-from qrag_jax.eval.harness import Labels, Threshold, evaluate, pick_all
+from qrag_jax.eval.harness import Labels, Threshold, pick_all
 from qrag_jax.eval.pickers import Picked, multi_step_picker
 from qrag_jax.eval.protocols import keep
 from qrag_jax.retrieval.env import EnvConfig

@@ -1,16 +1,16 @@
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_rows import LATENT, replace
 
 from qrag_jax.eval.compare import Comparison, compare, comparison_values, format_comparisons, holm, holm_p_values
 from qrag_jax.eval.records import QueryRecord
 from qrag_jax.types import InputError
 
-RECORD = QueryRecord("q0", "Where?", "trained", "latent", "relative", 0, 20, (3,), (0.5,), (3,), 1.0, 1.0)
+RECORD = QueryRecord("q0", "Where?", LATENT, (3,), (0.5,), (3,), 1.0, 1.0)
 COMPARISON = Comparison("t", 20, "fixed", "fact_em", "trained", "bm25", 0.1, 0.0, 0.2, 0.5, 0.5, 8)
 
 

@@ -2,10 +2,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tiny_rows import evaluate
 
 from qrag_jax.eval import harness
 from qrag_jax.eval.facts import NOT_TAKEN, fact_em, fact_f1
-from qrag_jax.eval.harness import Labels, Threshold, draw_contexts, evaluate, pick_all
+from qrag_jax.eval.harness import Labels, Threshold, draw_contexts, pick_all
 from qrag_jax.eval.pickers import Picked
 from qrag_jax.retrieval.batching import Contexts
 from qrag_jax.retrieval.tasks import examples_task
@@ -42,14 +43,25 @@ def test_rows_and_records_by_hand():
     # Picks 0 and 1: EM 1, 0, 0; F1 2/3, 1/2, 1/2. Gold first: EM 1, 1, 1; F1 2/3, 1, 1, which is the ceiling.
     assert trained.fact_em == pytest.approx(1 / 3) and trained.fact_f1 == pytest.approx(5 / 9)
     assert best.fact_em == 1 and best.fact_f1 == pytest.approx(8 / 9) == pytest.approx(best.f1_ceiling)
-    assert (trained.task, trained.method, trained.mode, trained.positions) == ("mine", "trained", "latent", "relative")
-    assert (best.method, best.mode, best.positions) == ("bm25", "none", "none")
+    assert (trained.task, trained.setting.method, trained.setting.mode, trained.setting.positions) == (
+        "mine",
+        "trained",
+        "latent",
+        "relative",
+    )
+    assert (best.setting.method, best.setting.mode, best.setting.positions) == ("bm25", "none", "none")
     for row in rows:
-        assert (row.num_chunks, row.length_factor, row.n, row.seed, row.num_left_out) == (4, 2.0, 3, 3, 0)
+        assert (row.setting.num_chunks, row.length_factor, row.n, row.setting.seed, row.num_left_out) == (
+            4,
+            2.0,
+            3,
+            3,
+            0,
+        )
         assert row.em_low <= row.fact_em <= row.em_high and row.seconds >= 0
-    assert [r.method for r in records] == ["trained"] * 3 + ["bm25"] * 3
+    assert [r.setting.method for r in records] == ["trained"] * 3 + ["bm25"] * 3
     second = records[1]
-    assert (second.query_id, second.question, second.num_chunks) == ("q1", "question 1", 4)
+    assert (second.query_id, second.question, second.setting.num_chunks) == ("q1", "question 1", 4)
     assert (second.chosen, second.q_values, second.gold) == ((0, 1), (0.0, -1.0), (0, 2))
     assert second.texts == ("c1_0", "c1_1")
     assert (second.fact_em, second.fact_f1) == (0.0, 0.5)
@@ -138,8 +150,8 @@ def test_most_contexts_of_a_call(monkeypatch):
 def test_modes_of_methods():
     pickers = dict.fromkeys(("trained", "untrained", "single_step", "bm25"), first_chunks)
     rows, _ = evaluate(make_task(), pickers, 2, LABELS)
-    assert [row.mode for row in rows] == ["latent", "text", "text", "none"]
-    assert [row.positions for row in rows] == ["relative", "none", "none", "none"]
+    assert [row.setting.mode for row in rows] == ["latent", "text", "text", "none"]
+    assert [row.setting.positions for row in rows] == ["relative", "none", "none", "none"]
 
 
 def test_vectors_have_no_texts():
@@ -150,7 +162,7 @@ def test_vectors_have_no_texts():
     )
     assert [r.question for r in records[:3]] == ["question 0", "question 1", "question 0"]
     assert records[0].texts is None and rows[0].num_left_out == 4
-    assert rows[1].mode == "none"
+    assert rows[1].setting.mode == "none"
 
 
 def test_progress_names_task_method_and_length():
@@ -203,7 +215,7 @@ def rows_by_protocol(**options):
     thresholds = {"trained": Threshold(0.55, frozenset({"elsewhere"}))}
     options = {"protocols": ("fixed", "threshold", "stop", "oracle"), "thresholds": thresholds} | options
     rows, records = evaluate(protocol_task(), {"trained": table_picker()}, 3, labels, **options)
-    return {row.protocol: row for row in rows}, records
+    return {row.setting.protocol: row for row in rows}, records
 
 
 def test_rows_of_every_protocol_by_hand():
@@ -234,8 +246,8 @@ def test_rows_of_every_protocol_by_hand():
 
 def test_records_say_their_protocol_and_hold_what_it_kept():
     rows, records = rows_by_protocol(beam_width=4, keep_texts=True)
-    assert {row.beam_width for row in rows.values()} == {record.beam_width for record in records} == {4}
-    found = {(r.protocol, r.query_id): r for r in records}
+    assert {row.setting.beam_width for row in rows.values()} == {record.setting.beam_width for record in records} == {4}
+    found = {(r.setting.protocol, r.query_id): r for r in records}
     assert len(found) == len(records) == 16
     assert found["threshold", "q0"].chosen == (0,) and found["threshold", "q0"].q_values == (0.9,)
     assert found["stop", "q3"].chosen == (0, 5) and found["stop", "q3"].texts == ("c3_0", "c3_5")
@@ -244,7 +256,7 @@ def test_records_say_their_protocol_and_hold_what_it_kept():
         assert record.fact_em == fact_em(record.chosen, record.gold)
         assert record.fact_f1 == pytest.approx(fact_f1(record.chosen, record.gold))
     for protocol, row in rows.items():  # a row is the mean of its records, of no other protocol's
-        own = [r for r in records if r.protocol == protocol]
+        own = [r for r in records if r.setting.protocol == protocol]
         assert row.fact_f1 == pytest.approx(np.mean([r.fact_f1 for r in own]))
         assert row.num_taken == np.mean([len(r.chosen) for r in own])
 
@@ -255,7 +267,7 @@ def test_a_method_without_threshold_or_stop_has_no_row_of_that_protocol():
     rows, _ = evaluate(
         protocol_task(), pickers, 3, LABELS, protocols=("stop", "threshold", "fixed"), thresholds=thresholds
     )
-    assert [(row.method, row.protocol) for row in rows] == [
+    assert [(row.setting.method, row.setting.protocol) for row in rows] == [
         ("trained", "stop"), ("trained", "threshold"), ("trained", "fixed"), ("bm25", "fixed")
     ]  # fmt: skip
     rows, records = evaluate(protocol_task(), {"bm25": pickers["bm25"]}, 3, LABELS, protocols=("stop", "threshold"))
@@ -340,7 +352,7 @@ def test_rows_of_short_contexts_by_hand():
         short_task(), pickers, 3, LABELS, protocols=("fixed", "threshold", "stop", "oracle"), thresholds=thresholds,
         keep_texts=True,
     )  # fmt: skip
-    found = {(row.method, row.protocol): row for row in rows}
+    found = {(row.setting.method, row.setting.protocol): row for row in rows}
     every = np.mean([2 / 3, 4 / 5, 1])
     for key, f1, em, taken in (
         (("trained", "fixed"), every, 1, 2),
@@ -351,7 +363,7 @@ def test_rows_of_short_contexts_by_hand():
     ):
         assert found[key].fact_f1 == pytest.approx(f1), key
         assert found[key].fact_em == pytest.approx(em) and found[key].num_taken == taken, key
-    by_query = {(r.method, r.protocol, r.query_id): r for r in records}
+    by_query = {(r.setting.method, r.setting.protocol, r.query_id): r for r in records}
     assert by_query["trained", "fixed", "two"].texts == ("a", "b")
     assert by_query["trained", "fixed", "one"].chosen == (0,)
     assert NOT_TAKEN not in {chunk for record in records for chunk in record.chosen}

@@ -11,7 +11,12 @@ from qrag_jax.types import InputError
 def test_chosen_chunks_stand_in_document_order():
     (reading,) = make_readings([make_record(1, (3, 0, 2))])
     assert reading.chosen == (0, 2, 3) and reading.texts == (CHUNKS[0], CHUNKS[2], CHUNKS[3])
-    assert (reading.query_id, reading.method, reading.num_chunks, reading.fact_em) == ("q1", "trained", 4, 1.0)
+    assert (reading.query_id, reading.setting.method, reading.setting.num_chunks, reading.fact_em) == (
+        "q1",
+        "trained",
+        4,
+        1.0,
+    )
 
 
 def test_texts_that_are_equal_stay_where_they_were():
@@ -27,10 +32,14 @@ def test_a_record_without_texts_is_refused():
 def test_bounds_are_the_gold_chunks_and_none():
     records = [make_record(query, (1,), method="bm25", beam_width=1) for query in range(3)]
     readings = bound_readings(make_task(), records)
-    assert [reading.method for reading in readings] == ["gold_chunks"] * 3 + ["no_chunks"] * 3 == sorted(BOUNDS * 3)
+    assert (
+        [reading.setting.method for reading in readings]
+        == ["gold_chunks"] * 3 + ["no_chunks"] * 3
+        == sorted(BOUNDS * 3)
+    )
     assert [reading.texts for reading in readings] == [(CHUNKS[0],), (CHUNKS[2],), (CHUNKS[3],), (), (), ()]
     assert [reading.chosen for reading in readings[:3]] == [example.gold for example in EXAMPLES]
-    assert {(r.protocol, r.mode, r.positions) for r in readings} == {("none", "none", "none")}
+    assert {(r.setting.protocol, r.setting.mode, r.setting.positions) for r in readings} == {("none", "none", "none")}
     assert [reading.fact_f1 for reading in readings] == [1.0] * 3 + [0.0] * 3
 
 

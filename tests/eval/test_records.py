@@ -1,10 +1,9 @@
 import json
 import os
-import stat
-from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from tiny_rows import LATENT, replace
 
 from qrag_jax.eval.facts import NOT_TAKEN, score_facts
 from qrag_jax.eval.records import (
@@ -15,6 +14,8 @@ from qrag_jax.eval.records import (
     paired_values,
     read_records,
     read_rows,
+    record_values,
+    row_values,
     summarise,
     write_records,
     write_rows,
@@ -23,11 +24,7 @@ from qrag_jax.types import InputError, UsageError
 
 ROW = Row(
     task="two facts",
-    method="trained",
-    mode="latent",
-    positions="relative",
-    seed=0,
-    num_chunks=20,
+    setting=LATENT,
     length_factor=1.0,
     fact_em=0.95,
     fact_f1=0.78,
@@ -41,11 +38,7 @@ ROW = Row(
 RECORD = QueryRecord(
     query_id="q1",
     question="Where is the \u201cmilk\u201d?\u2028",
-    method="bm25",
-    mode="latent",
-    positions="relative",
-    seed=0,
-    num_chunks=20,
+    setting=replace(LATENT, method="bm25"),
     chosen=(3, 11, 7),
     q_values=(2.5, 1.25, 0.0),
     gold=(3, 11),
@@ -67,7 +60,7 @@ def write_json(path, values):
 
 
 def test_row_has_exactly_the_promised_fields():
-    assert list(asdict(ROW)) == FIELDS
+    assert list(row_values([ROW])[0]) == FIELDS
     assert METHODS == ("trained", "untrained", "single_step", "bm25")
 
 
@@ -82,20 +75,20 @@ def test_rows_survive_the_file(tmp_path):
 
 def test_rows_of_before_protocols_are_read_as_fixed(tmp_path):
     """Files that an earlier version wrote have none of the new fields, in rows as in records."""
-    old = {name: value for name, value in asdict(ROW).items() if name in OLD_FIELDS}
+    old = {name: value for name, value in row_values([ROW])[0].items() if name in OLD_FIELDS}
     (row,) = read_rows(write_json(tmp_path / "r.json", [old]))
     assert row == ROW
-    assert (row.protocol, row.beam_width, row.f1_low, row.f1_high, row.num_taken, row.threshold) == (
+    assert (row.setting.protocol, row.setting.beam_width, row.f1_low, row.f1_high, row.num_taken, row.threshold) == (
         "fixed", 1, None, None, None, None
     )  # fmt: skip
-    record = {name: value for name, value in asdict(RECORD).items() if name not in ("protocol", "beam_width")}
+    record = {name: value for name, value in record_values(RECORD).items() if name not in ("protocol", "beam_width")}
     (tmp_path / "r.jsonl").write_text(json.dumps(record))
     assert read_records(tmp_path / "r.jsonl") == [RECORD]
-    assert (RECORD.protocol, RECORD.beam_width) == ("fixed", 1)
+    assert (RECORD.setting.protocol, RECORD.setting.beam_width) == ("fixed", 1)
 
 
 def test_whole_numbers_are_read_as_floats(tmp_path):
-    path = write_json(tmp_path / "r.json", [asdict(ROW) | {"length_factor": 1, "seconds": 2}])
+    path = write_json(tmp_path / "r.json", [row_values([ROW])[0] | {"length_factor": 1, "seconds": 2}])
     assert read_rows(path)[0].seconds == 2.0
 
 
@@ -123,12 +116,8 @@ def test_summarise_by_hand():
     chosen = np.array([[1, 4, 0], [4, 1, 5], [1, 0, 2], [0, 2, 3]], np.int32)
     row = summarise(
         score_facts(chosen, gold),
-        task="t",
-        method="untrained",
-        mode="text",
-        positions="none",
-        seed=1,
-        num_chunks=6,
+        "t",
+        replace(LATENT, num_chunks=6),
         length_factor=2.0,
         seconds=0.5,
         num_left_out=3,
@@ -138,7 +127,7 @@ def test_summarise_by_hand():
     assert row.f1_ceiling == pytest.approx(0.8)
     assert 0 <= row.em_low <= 0.5 <= row.em_high <= 1
     assert 0 <= row.f1_low <= row.fact_f1 <= row.f1_high <= 1
-    assert (row.protocol, row.beam_width, row.num_taken, row.threshold) == ("fixed", 1, 3.0, None)
+    assert (row.setting.protocol, row.setting.beam_width, row.num_taken, row.threshold) == ("fixed", 1, 3.0, None)
 
 
 def test_summarise_counts_the_picks_that_a_protocol_kept():
@@ -148,20 +137,14 @@ def test_summarise_counts_the_picks_that_a_protocol_kept():
     chosen = np.array([[1, NOT_TAKEN, NOT_TAKEN], [1, 4, NOT_TAKEN], [4, 0, 1]], np.int32)
     row = summarise(
         score_facts(chosen, gold),
-        task="t",
-        method="trained",
-        mode="text",
-        positions="none",
-        seed=1,
-        num_chunks=6,
+        "t",
+        replace(LATENT, num_chunks=6, protocol="threshold", beam_width=2),
         length_factor=2.0,
         seconds=0.5,
-        protocol="threshold",
-        beam_width=2,
         threshold=-0.5,
     )
     assert row.fact_f1 == pytest.approx((2 / 3 + 1 + 4 / 5) / 3) == pytest.approx(row.f1_ceiling)
-    assert (row.protocol, row.beam_width, row.num_taken, row.threshold) == ("threshold", 2, 2.0, -0.5)
+    assert (row.setting.protocol, row.setting.beam_width, row.num_taken, row.threshold) == ("threshold", 2, 2.0, -0.5)
 
 
 def test_make_records_drops_picks_that_were_not_taken():
@@ -171,15 +154,11 @@ def test_make_records_drops_picks_that_were_not_taken():
     q_values = np.array([[3, 2, 1], [0.5, np.nan, np.nan]], np.float32)
     records = make_records(
         score_facts(chosen, gold),
-        query_ids=["a", "b"],
-        questions=["A?", "B?"],
+        replace(LATENT, num_chunks=6),
+        [("a", "A?"), ("b", "B?")],
         chosen=chosen,
         q_values=q_values,
         gold=gold,
-        method="trained",
-        mode="latent",
-        positions="relative",
-        seed=0,
         texts=[["x", "y", "z"], ["w"]],
     )
     assert (records[0].chosen, records[0].gold, records[0].fact_em) == ((4, 1, 0), (1, 4), 1.0)
@@ -273,10 +252,10 @@ def test_damaged_results_are_refused(tmp_path, text, message):
 
 
 def test_wrong_fields_are_refused_by_row(tmp_path):
-    path = write_json(tmp_path / "r.json", [asdict(ROW), asdict(ROW) | {"fact_em": "high"}])
+    path = write_json(tmp_path / "r.json", [row_values([ROW])[0], row_values([ROW])[0] | {"fact_em": "high"}])
     with pytest.raises(InputError, match="row 2: fact_em = 'high' must be a finite number"):
         read_rows(path)
-    path = write_json(path, [asdict(ROW) | {"extra": 1}])
+    path = write_json(path, [row_values([ROW])[0] | {"extra": 1}])
     with pytest.raises(InputError, match=r"row 1: missing fields \[\], unknown fields \['extra'\]"):
         read_rows(path)
 
@@ -287,7 +266,7 @@ def test_damaged_records_are_refused_by_line(tmp_path):
     path.write_text(path.read_text(encoding="utf-8")[:-30], encoding="utf-8")
     with pytest.raises(InputError, match="r.jsonl:2: not valid JSON .* may have been cut off"):
         read_records(path)
-    path.write_text(json.dumps(asdict(RECORD) | {"chosen": "3, 11"}))
+    path.write_text(json.dumps(record_values(RECORD) | {"chosen": "3, 11"}))
     with pytest.raises(InputError, match="r.jsonl:1: chosen = '3, 11' must be a list"):
         read_records(path)
     path.write_bytes(b"\xff\xfe{")
@@ -319,8 +298,3 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
         write_rows(path, [ROW, ROW])
     assert read_rows(path) == [ROW]
     assert [file.name for file in tmp_path.iterdir()] == ["r.json"]
-
-
-def test_files_are_readable_by_others(tmp_path):
-    write_rows(tmp_path / "r.json", [ROW])
-    assert stat.S_IMODE((tmp_path / "r.json").stat().st_mode) == 0o644

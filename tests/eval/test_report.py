@@ -1,15 +1,15 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
+from tiny_rows import LATENT, replace
 
 from qrag_jax.eval.records import METHODS, Row
 from qrag_jax.eval.report import collect_lines, format_table, plot_rows, write_markdown
 from qrag_jax.types import InputError, UsageError
 
-ROW = Row("two facts", "trained", "latent", "relative", 0, 20, 1.0, 0.95, 0.78, 0.93, 0.97, 1000, 1.5, 0.8, 0)
+ROW = Row("two facts", LATENT, 1.0, 0.95, 0.78, 0.93, 0.97, 1000, 1.5, 0.8, 0)
 
 
 def demo_rows():
@@ -34,7 +34,7 @@ def test_table_by_hand():
 
 def test_methods_and_lengths_are_in_order_whatever_the_rows_are():
     lines = collect_lines(demo_rows())
-    assert [line.method for line in lines] == list(METHODS)
+    assert [line.setting.method for line in lines] == list(METHODS)
     assert [list(line.cells) for line in lines] == [[20, 1280]] * 4
 
 
@@ -167,7 +167,7 @@ def test_seeds_of_a_protocol_merge_into_means_and_ranges():
     (line,) = collect_lines(rows)
     cell = line.cells[20]
     assert (cell.f1_low, cell.f1_high, cell.num_taken) == (0.84, 0.88, 2.5)
-    assert cell.fact_f1 == pytest.approx(0.86) and (line.protocol, line.beam_width) == ("threshold", 1)
+    assert cell.fact_f1 == pytest.approx(0.86) and (line.setting.protocol, line.setting.beam_width) == ("threshold", 1)
 
 
 def test_markdown_of_protocols_has_intervals_of_f1():
@@ -195,9 +195,10 @@ def test_plot_is_a_png(tmp_path, shape):
 def test_plotting_needs_no_display_no_pyplot_and_no_jax(tmp_path):
     code = (
         "import sys, dataclasses\n"
-        "from qrag_jax.eval import report, records\n"
+        "from qrag_jax.eval import report, records, setting\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "row = records.Row('t', 'bm25', 'latent', 'none', 0, 9, 1.0, .5, .5, .4, .6, 9, 1.0, .8, 0)\n"
+        "of = setting.Setting(method='bm25', mode='latent', positions='none', seed=0, num_chunks=9)\n"
+        "row = records.Row('t', of, 1.0, .5, .5, .4, .6, 9, 1.0, .8, 0)\n"
         f"report.plot_rows({str(tmp_path / 'p.png')!r}, [row])\n"
         "assert 'matplotlib.pyplot' not in sys.modules and 'jax' not in sys.modules\n"
     )

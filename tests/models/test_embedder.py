@@ -66,6 +66,7 @@ def test_nothing_is_compiled_for_an_example(loaded, monkeypatch):
     traced = chex.assert_max_traces(encode, n=6)
     monkeypatch.setattr(embedder_module, "encode", traced)
     embed = make_embedder(loaded, window=20, tokens_per_block=144)
+    assert embed.lengths == (8, 16, 20)
     rng = np.random.default_rng(1)
     for seed in range(12):
         embed(random_texts(rng.integers(0, 19, rng.integers(1, 30)), seed))

@@ -75,7 +75,7 @@ class StudyConfig:
         report_k: the k of the headline, one of `ks`.
         dev_share: of the questions (or documents) that choose configs.
         min_dev_questions: with fewer on dev nothing is chosen: all questions are reported, with each first config.
-        prices: YAML file of prices, `eval/study/prices.py`; empty: no dollars.
+        prices: YAML file of prices, `llm/prices.py`; empty: no dollars.
         splitter, language: of sentences.
         seed: of samples, stitching, splits and resampling.
     """

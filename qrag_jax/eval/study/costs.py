@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qrag_jax.eval.study.prices import Prices, dollars
+from qrag_jax.llm.prices import Prices, dollars
 from qrag_jax.models.encoder_config import EncoderConfig
 from qrag_jax.types import Cost
 

@@ -1,4 +1,4 @@
-"""What a study needs of an embedder, and the lengths that it pads to."""
+"""What a study needs of an embedder."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
@@ -18,6 +18,11 @@ class Embedder(Protocol):
     window: int
 
     @property
+    def lengths(self) -> Sequence[int]:
+        """Lengths that rows are padded to, the longest of them `window`."""
+        ...
+
+    @property
     def counts(self) -> Counts:
         """What was read so far."""
         ...
@@ -33,9 +38,3 @@ class Embedder(Protocol):
     def count_tokens(self, text: str) -> int:
         """Tokens of a text, special tokens not counted."""
         ...
-
-
-def padded_lengths(window: int) -> list[int]:
-    """Lengths that rows are padded to, below a window and at it: 2^n and 3 * 2^n from 8 on, as in `models.embedder`."""
-    sizes = {8 * factor * 2**power for factor in (1, 3) for power in range(window.bit_length())}
-    return [*sorted(size for size in sizes if size < window), window]

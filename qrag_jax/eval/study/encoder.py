@@ -15,7 +15,7 @@ from qrag_jax.chunking.groups import chunk_text
 from qrag_jax.chunking.late import LateConfig, find_windows, late_vectors, make_late
 from qrag_jax.chunking.spans import readable
 from qrag_jax.eval.study.costs import Meter, encoder_flops
-from qrag_jax.eval.study.embedders import Embedder, Progress, padded_lengths
+from qrag_jax.eval.study.embedders import Embedder, Progress
 from qrag_jax.eval.study.sentence_cache import SentenceCache
 from qrag_jax.models.encoder_config import EncoderConfig
 from qrag_jax.types import Chunk, Counts, Embed, InputError, UsageError
@@ -83,7 +83,7 @@ class StudyEncoder:
         Args:
             progress: called with (lengths done, lengths in all).
         """
-        lengths = padded_lengths(self.window)
+        lengths = self._embedder.lengths
         for done, length in enumerate(lengths, 1):
             text = self._text_of(length - _NUM_SPECIAL)
             for num_texts in (max(1, self._tokens_per_block // length), 2, 1):

@@ -12,6 +12,7 @@ from qrag_jax.eval.study.records import StudyResult
 from qrag_jax.eval.study.report_columns import Column, csv_values, markdown_columns, row_heading, terminal_columns
 from qrag_jax.eval.study.report_lines import LEVEL, Line, study_lines
 from qrag_jax.eval.study.study_plot import plot_study
+from qrag_jax.eval.tables import align
 from qrag_jax.whole_file import write_whole
 
 
@@ -123,14 +124,5 @@ def _bold_note(result: StudyResult) -> str:
 
 
 def _align(columns: Sequence[Column], lines: Sequence[Line]) -> list[str]:
-    """The table as lines of text, its columns padded to one width."""
     table = [[column.heading for column in columns], *([column.cell(line) for column in columns] for line in lines)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
-    padded = [
-        [
-            cell.rjust(width) if column.is_number else cell.ljust(width)
-            for cell, column, width in zip(row, columns, widths, strict=True)
-        ]
-        for row in table
-    ]
-    return ["  ".join(row).rstrip() for row in padded]
+    return align(table, [column.is_number for column in columns])

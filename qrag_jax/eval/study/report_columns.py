@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 
 from qrag_jax.eval.study.records import StudyComparison, StudyResult, StudyRow
 from qrag_jax.eval.study.report_lines import Line, total_seconds
+from qrag_jax.eval.tables import share
 
 _MIB = 2**20
 _STAGES = {"chunk": "s: cutting", "embed_sentences": "s: sentences", "embed_chunks": "s: chunks"}
@@ -90,7 +91,7 @@ def _headline(result: StudyResult, f1: str, difference: str, p: str, mark: str) 
 
     def cell(line: Line) -> str:
         row, sign = line.row, mark if line.is_best else ""
-        return f"{sign}{_share(row.scores[measure])}{sign} [{_share(row.low)}, {_share(row.high)}]"
+        return f"{sign}{share(row.scores[measure])}{sign} [{share(row.low)}, {share(row.high)}]"
 
     return [
         Column(f1, cell),
@@ -106,7 +107,7 @@ def _scores(result: StudyResult, lines: Sequence[Line], names: dict[str, str]) -
 
 
 def _score(measure: str, heading: str) -> Column:
-    return Column(heading, lambda line: _share(line.row.scores[measure]))
+    return Column(heading, lambda line: share(line.row.scores[measure]))
 
 
 def _stage(name: str) -> Column:
@@ -126,18 +127,12 @@ def _dollars(lines: Sequence[Line]) -> list[Column]:
 def _difference(versus: StudyComparison | None) -> str:
     if versus is None:
         return ""
-    mean, low, high = (_share(value, "+") for value in (versus.difference, versus.low, versus.high))
+    mean, low, high = (share(value, sign="+") for value in (versus.difference, versus.low, versus.high))
     return f"{mean} [{low}, {high}]"
 
 
-def _share(value: float, sign: str = "") -> str:
-    """`.955`, `+.021`; three digits, and no leading zero."""
-    text = f"{value:{sign}.3f}"
-    return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
-
-
 def _p_value(value: float) -> str:
-    return "<.001" if value < 0.001 else _share(value)
+    return "<.001" if value < 0.001 else share(value)
 
 
 def _amount(value: float) -> str:

@@ -21,7 +21,6 @@ from qrag_jax.eval.study.choose import choose
 from qrag_jax.eval.study.config import StudyConfig
 from qrag_jax.eval.study.costs import Meter
 from qrag_jax.eval.study.encoder import StudyEncoder
-from qrag_jax.eval.study.prices import load_prices
 from qrag_jax.eval.study.records import CellResult, Part, StudyResult
 from qrag_jax.eval.study.scores import score_questions
 from qrag_jax.eval.study.sentence_cache import SentenceCache
@@ -30,6 +29,7 @@ from qrag_jax.eval.study.tasks import split_task
 from qrag_jax.eval.study.work import Report, Sides, Work
 from qrag_jax.folder_lock import lock_folder
 from qrag_jax.llm.journal import Journal, JournaledGenerator
+from qrag_jax.llm.prices import load_prices
 from qrag_jax.types import InputError, TextGenerator, UsageError
 
 

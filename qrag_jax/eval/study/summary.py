@@ -15,10 +15,10 @@ from qrag_jax.eval.study.answers import AnswerResult, answer_objects
 from qrag_jax.eval.study.choose import Choice
 from qrag_jax.eval.study.config import StudyConfig
 from qrag_jax.eval.study.costs import with_dollars
-from qrag_jax.eval.study.prices import Prices
 from qrag_jax.eval.study.records import CellResult, Found, StudyComparison, StudyRow
 from qrag_jax.eval.study.scores import headline_means
 from qrag_jax.eval.trec import write_qrels, write_run
+from qrag_jax.llm.prices import Prices
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 import pytest
 
 from qrag_jax.eval.study.costs import Meter, encoder_flops, make_cost, with_dollars
-from qrag_jax.eval.study.prices import Prices
+from qrag_jax.llm.prices import Prices
 from qrag_jax.models.encoder_config import EncoderConfig
 from qrag_jax.types import Cost
 

@@ -33,6 +33,7 @@ class WordEmbedder:
 
     def __init__(self, window=8, scale=1.0):
         self.window = window
+        self.lengths = (window,)
         self.counts = EmbedCounts()
         self.calls = []
         self._scale = scale
@@ -282,6 +283,13 @@ def test_nothing_is_compiled_after_the_warm_up(loaded, monkeypatch):
         encoder.chunk_vectors(texts, chunks, meter)
         encoder.chunk_vectors(texts, chunks, meter, LateConfig(window_tokens=20, overlap_tokens=5))
     assert traced == warm
+
+
+def test_the_warm_up_reads_the_lengths_of_the_embedder_and_no_others():
+    embedder = WordEmbedder(window=8192)
+    embedder.lengths = (2048, 4096, 8192)  # none between them, as 3,072 and 6,144 would be
+    StudyEncoder(embedder, CONFIG, "words", "print").warm_up()
+    assert sorted({len(text.split()) + 2 for call in embedder.calls for text in call}) == [2048, 4096, 8192]
 
 
 def test_the_texts_of_the_warm_up_fit_with_any_tokenizer():

@@ -12,7 +12,6 @@ from qrag_jax.eval.aggregate import mean_interval, paired_difference
 from qrag_jax.eval.compare import holm_p_values
 from qrag_jax.eval.study.answers import Answer, AnswerResult
 from qrag_jax.eval.study.choose import Choice
-from qrag_jax.eval.study.prices import Prices
 from qrag_jax.eval.study.records import CellResult, Found, Hit
 from qrag_jax.eval.study.summary import (
     Outcome,
@@ -24,6 +23,7 @@ from qrag_jax.eval.study.summary import (
     write_trec,
 )
 from qrag_jax.eval.trec import read_qrels, read_run
+from qrag_jax.llm.prices import Prices
 from qrag_jax.types import Cost, Document, Generation
 
 STUDY = make_config(ks=(1, 2), report_k=2)

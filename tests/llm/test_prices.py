@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from qrag_jax.eval.study.prices import Prices, dollars, load_prices
+from qrag_jax.llm.prices import Prices, dollars, load_prices
 from qrag_jax.types import Cost, UsageError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 SECONDS = {"chunk": 900.0, "embed_sentences": 1800.0, "embed_chunks": 900.0, "answers": 7200.0}
 COST = Cost(SECONDS, embedder_tokens=5_000_000, index_bytes=2**29, prompt_tokens=2_000_000, completion_tokens=100_000)
 PRICES = Prices(

@@ -1,0 +1,34 @@
+"""Numbers and columns as all tables show them, on a terminal and in Markdown."""
+
+from collections.abc import Sequence
+
+
+def share(value: float, digits: int = 3, sign: str = "") -> str:
+    """`.955`: a share of 1 without its leading zero.
+
+    Args:
+        value: mostly in [0, 1]; a difference of shares may be negative.
+        digits: behind the point.
+        sign: `+` also marks what is positive (`+.021`).
+    """
+    text = f"{value:{sign}.{digits}f}"
+    return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
+
+
+def align(table: Sequence[Sequence[str]], right: Sequence[bool] = (), *, markdown: bool = False) -> list[str]:
+    """The lines of a table, its columns padded to one width each.
+
+    Args:
+        table: rows of as many cells each, the heading first.
+        right: for every column whether it is aligned to the right, as numbers are; none: all to the left.
+        markdown: with bars, and a rule below the heading, in place of two spaces between the columns.
+    """
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    sides = right or [False] * len(widths)
+    pad = [(str.rjust if to_right else str.ljust) for to_right in sides]
+    padded = [[one(cell, width) for one, cell, width in zip(pad, row, widths, strict=True)] for row in table]
+    if not markdown:
+        return ["  ".join(row).rstrip() for row in padded]
+    rules = ("-" * (width + 1) + (":" if to_right else "-") for to_right, width in zip(sides, widths, strict=True))
+    body = ["| " + " | ".join(row) + " |" for row in padded]
+    return [body[0], "|" + "|".join(rules) + "|", *body[1:]]
