@@ -11,6 +11,7 @@ import chex
 import jax
 import numpy as np
 import pytest
+from tiers import PATIENCE
 from tiny import quick_compilation  # noqa: F401
 from tiny_runs import make_config, make_task
 
@@ -166,14 +167,15 @@ def test_two_processes_train_as_one(tmp_path):
         config=str(tmp_path / "both.yaml"),
         out=str(tmp_path / "both"),
     )
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "QRAG_JAX_TYPECHECK": "0"}
+    two_devices = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=2")
+    flags = {"XLA_FLAGS": two_devices, "QRAG_JAX_TYPECHECK": "0"}
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", script, str(i)], env={**os.environ, **flags}, stderr=subprocess.PIPE, text=True
         )
         for i in range(2)
     ]
-    errors = [process.communicate(timeout=280)[1] for process in processes]
+    errors = [process.communicate(timeout=PATIENCE)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], errors
     np.testing.assert_allclose(losses(tmp_path / "both"), losses(tmp_path / "one"), rtol=1e-5, atol=1e-5)
     one, two = (load_checkpoint(tmp_path / name) for name in ("one", "both"))
