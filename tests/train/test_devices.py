@@ -51,7 +51,8 @@ def losses(folder):
     return [line["loss"] for line in read_lines(folder / "metrics.jsonl")[1:]]
 
 
-@pytest.mark.parametrize("mode", ["latent", pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.slow  # in the quick tier: test_q_learner.py:test_eight_devices_give_the_losses_of_one
+@pytest.mark.parametrize("mode", ["latent", "text"])
 def test_devices_and_parts_do_not_change_the_losses(mode, tmp_path):
     """8 devices, 2 groups of 4 that split parameters, 2 parts one after the other."""
     config, task, dev = run_config(mode), make_task(), make_task(5, "dog")
@@ -93,6 +94,7 @@ def test_parameters_of_fsdp_are_split_while_a_run_lasts(tmp_path, monkeypatch):
     jax.tree.map(np.testing.assert_array_equal, saved, trained.params)
 
 
+@pytest.mark.slow
 def test_bfloat16_computes_with_float32_parameters(tmp_path):
     """Another rounding, the same learning; what is stored is float32."""
     config = run_config("latent", dtype="bfloat16", dev=DevConfig())
