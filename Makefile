@@ -14,28 +14,36 @@ FAST_MALLOC = GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glib
 
 # The tests need no hub and no accelerator: a test that reaches for either should fail, not wait.
 TEST_ENV = HF_HUB_OFFLINE=1 JAX_PLATFORMS=cpu
-# Most of a test run is the compilation of tiny programs that hardly run. `make oracle`, whose tolerances are the tight
-# ones, `make demo` and plain pytest compile as users do.
-FAST_COMPILE = XLA_FLAGS="--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+# Two at a time; whoever is done takes tests from the other.
+PYTEST = -m pytest -n 2 --dist worksteal
+# What `make test-all` runs: everything, or with REST=1 what `make test` leaves out: slow tests, and property tests with
+# all of their examples.
+REST ?=
+ALL = $(if $(REST),(slow or hypothesis) and not oracle,not oracle)
 
-.PHONY: help demo test oracle lint format clean
+.PHONY: help demo test test-all oracle lint format clean
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo    train a retriever on facts hidden in speeches, then ask it (ARGS='--babi FILE' adds flags)"
-	@echo "make test    run the tests (ARGS='tests/cli -x' narrows them)"
-	@echo "make oracle  compare with torch, sentence-transformers, rlax, ir_measures and others, in .venv-oracle"
-	@echo "make lint    ruff, pyright, import-linter; 'make format' mends what ruff can"
-	@echo "make clean   remove both environments"
+	@echo "make demo      train a retriever on facts hidden in speeches, then ask it (ARGS='--babi FILE' adds flags)"
+	@echo "make test      run the quick tests, in less than eight minutes on two cores (ARGS='tests/cli -x' narrows them)"
+	@echo "make test-all  run every test with every example (REST=1: those that 'make test' leaves out)"
+	@echo "make oracle    compare with torch, sentence-transformers, rlax, ir_measures and others, in .venv-oracle"
+	@echo "make lint      ruff, pyright, import-linter; 'make format' mends what ruff can"
+	@echo "make clean     remove both environments and what tests have compiled"
 
 demo: .venv/.ready
 	$(FAST_MALLOC) .venv/bin/qrag demo $(ARGS)
 
 test: .venv/.ready
-	$(TEST_ENV) $(FAST_COMPILE) .venv/bin/python -m pytest -n 2 $(ARGS)
+	$(TEST_ENV) .venv/bin/python $(PYTEST) $(ARGS)
 
+test-all: .venv/.ready
+	$(TEST_ENV) .venv/bin/python $(PYTEST) -m "$(ALL)" --hypothesis-profile=full $(ARGS)
+
+# Its tolerances are the tight ones: it compiles as users do.
 oracle: .venv-oracle/.ready
-	$(TEST_ENV) .venv-oracle/bin/python -m pytest -n 2 -m oracle $(ARGS)
+	$(TEST_ENV) QRAG_FAST_COMPILE=0 .venv-oracle/bin/python $(PYTEST) -m oracle $(ARGS)
 
 lint: .venv/.ready
 	.venv/bin/ruff check .
@@ -48,7 +56,7 @@ format: .venv/.ready
 	.venv/bin/ruff format .
 
 clean:
-	rm -rf .venv .venv-oracle
+	rm -rf .venv .venv-oracle .pytest_cache
 
 define CHECK_PYTHON
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "qrag_jax needs Python >= 3.11, and $(PYTHON) is " + sys.version.split()[0] + "; say which to use: make PYTHON=python3.12 ...")'

@@ -4,8 +4,12 @@ All of it happens before jax or qrag_jax is imported. `QRAG_JAX_TYPECHECK=0` swi
 read a traceback.
 """
 
+import ctypes
 import os
-import tempfile
+
+from compiling import compiled_folder, fast_flags
+from cpu_times import pytest_configure as pytest_configure  # a hook: `CPU_TIMES=DIR` measures
+from tiers import register_profiles
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -13,27 +17,34 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # xdist forks after tokenizers has started threads
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
+    given = os.environ.get("XLA_FLAGS", "")  # behind ours: the last one counts
+    os.environ["XLA_FLAGS"] = " ".join([*fast_flags(), "--xla_force_host_platform_device_count=8", given]).strip()
+# One of a run's processes says where compiled programs are kept; workers have its environment.
+if "QRAG_JAX_TESTS_COMPILED" not in os.environ:
+    os.environ["QRAG_JAX_TESTS_COMPILED"] = str(compiled_folder())
 
 if os.environ.get("QRAG_JAX_TYPECHECK", "1") != "0":
     import jaxtyping
 
     jaxtyping.install_import_hook("qrag_jax", "shape_checks.check_functions")
 
-import hypothesis
 import jax
 import pytest
 
-# What one worker of a run has compiled, the other need not. Subprocesses, which some tests kill, have no part in it.
-if "PYTEST_XDIST_WORKER" not in os.environ:
-    COMPILED = tempfile.TemporaryDirectory(prefix="qrag_jax_tests_")
-    os.environ["QRAG_JAX_TESTS_COMPILED"] = COMPILED.name
+# Subprocesses, which some tests kill, have no part in it. Half an entry, of a run that was killed, is compiled anew.
 jax.config.update("jax_compilation_cache_dir", os.environ["QRAG_JAX_TESTS_COMPILED"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+register_profiles()
 
-# No deadline: a test never asserts times. Derandomized: a red run can be repeated.
-hypothesis.settings.register_profile("qrag_jax", deadline=None, derandomize=True, database=None)
-hypothesis.settings.load_profile("qrag_jax")
+
+@pytest.fixture(autouse=True, scope="module")
+def bounded_memory():
+    """A worker forgets what a module compiled, which the disk keeps, and gives the memory back."""
+    yield
+    jax.clear_caches()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
+    if trim is not None:
+        trim(0)
 
 
 @pytest.fixture

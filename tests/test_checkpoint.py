@@ -16,6 +16,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from lock_holders import held
+from tiers import PATIENCE
 
 from qrag_jax import __version__, checkpoint
 from qrag_jax.checkpoint import (
@@ -156,7 +157,7 @@ assert len(jax.devices()) == 1
 print(load_checkpoint(sys.argv[1]).arrays["params"]["w"].sum())
 """
     argv = [sys.executable, "-c", code, str(tmp_path / "elsewhere")]
-    done = subprocess.run(argv, capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
+    done = subprocess.run(argv, capture_output=True, text=True, env=ENVIRONMENT, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) == 63 * 64 / 2
 
@@ -355,7 +356,7 @@ def test_who_does_not_ask_is_told_on_standard_error(tmp_path):
     (tmp_path / "step_2").mkdir()
     code = "import sys; from qrag_jax.checkpoint import load_checkpoint; print(load_checkpoint(sys.argv[1]).step)"
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, env=ENVIRONMENT, timeout=120
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, env=ENVIRONMENT, timeout=PATIENCE
     )
     assert done.stdout == "1\n"
     assert f"damaged and passed over: {tmp_path}/step_2: no manifest.json" in done.stderr
@@ -529,7 +530,7 @@ def test_two_processes_save_and_restore_what_one_restores_and_saved(tmp_path):
         for i in range(2)
     ]
     try:
-        said = [worker.communicate(timeout=200) for worker in workers]
+        said = [worker.communicate(timeout=PATIENCE) for worker in workers]
     finally:
         for worker in workers:
             worker.kill()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import jaxtyping
 import pytest
+from tiers import PATIENCE
 
 import qrag_jax
 from qrag_jax.config import flatten
@@ -79,7 +80,7 @@ def test_version_and_entry_point():
 @pytest.mark.slow
 def test_wheel_holds_the_package_and_nothing_else(tmp_path):
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
-    done = subprocess.run(build, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(build, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()

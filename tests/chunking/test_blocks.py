@@ -1,10 +1,11 @@
 """Markdown blocks: exact offsets whatever ends the lines, nothing lost, and where a block may be cut."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_text import MARKDOWN, check_cover
+from tiers import examples
 
 from qrag_jax.chunking.blocks import find_blocks, join_headings, make_block_splitter
 from qrag_jax.chunking.budget import fit_groups
@@ -175,7 +176,7 @@ def test_deep_nesting_does_not_swallow_the_text_behind_it():
     assert [kind for kind, _ in kinds(deep + "\n# H\n")] == ["list", "heading"]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(MARKDOWN)
 @example("[a]: b\n[c]: d\n===\n")
 @example("- a\n\n\n\n# b\n[x]: y")
@@ -189,7 +190,7 @@ def test_nothing_is_lost(text):
             check_cover(text[block.start : block.end], shifted)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(MARKDOWN)
 def test_headings_are_those_of_the_parser(text):
     """An oracle with all of CommonMark, by level and words; front matter is not Markdown, so it is taken off."""
@@ -235,7 +236,7 @@ def test_where_a_long_part_is_cut(text, expected):
     assert pieces(text, make_block_splitter(split_sentences)(text)) == expected
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(MARKDOWN, st.integers(1, 12))
 def test_parts_that_are_cut_down_to_a_size_cover_the_text(text, most):
     def count(piece):

@@ -4,8 +4,9 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 from qrag_jax.chunking.breakpoints import BreakpointConfig, find_breaks, make_breakpoint, windowed_texts
 from qrag_jax.chunking.groups import SentenceText
@@ -79,7 +80,7 @@ def slow_limit(d, threshold, value):
     return slow_percentile(d, value)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     distances=st.lists(st.integers(0, 64).map(lambda k: k / 32), min_size=2, max_size=30),
     threshold=st.sampled_from(RELATIVE),
@@ -124,7 +125,7 @@ def test_figure_7():
     assert chunks(turned_by(distances), threshold="percentile", value=70) == without_the_smallest
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     seed=st.integers(0, 10_000),
     num_sentences=st.integers(1, 40),

@@ -10,8 +10,9 @@ from chunking.property_cases import (
     count_words,
     readable,
 )
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from tiers import examples
 
 from qrag_jax.chunking.budget import check_budget, fit_groups, merge_small
 from qrag_jax.chunking.groups import Group, chunk_text, count_spans
@@ -130,7 +131,7 @@ def test_pieces_inside_another_chunk_are_left_out():
     assert fit_groups(text, groups, 3, count_words, split_sentences) == [groups[0], groups[2]]
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(TEXTS, st.integers(1, 12), st.sampled_from(COUNTERS))
 @example("a" * 40, 1, count_oddly)
 def test_what_is_cut_is_complete_in_order_and_fits(text, max_tokens, count):

@@ -22,8 +22,9 @@ from chunking.property_cases import (
     text_of,
     times_covered,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 from qrag_jax.chunking.breakpoints import BreakpointConfig, Threshold
 from qrag_jax.chunking.chunker import EMBEDDING, STRATEGIES, ChunkConfig, make_chunker
@@ -100,7 +101,7 @@ def chunk_or_refuse(document: Document, config: ChunkConfig, count):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@settings(max_examples=200)
+@examples(200)
 @given(data=st.data())
 def test_chunks_partition_the_text_and_keep_the_budget(strategy, data):
     document = Document("document 7", data.draw(TEXTS))
@@ -122,7 +123,7 @@ def check_nothing_small_could_be_joined(text: str, chunks, count, max_tokens: in
             assert max_tokens is not None and together > max_tokens
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(TEXTS, OVERLAPS, SIZES, st.sampled_from(COUNTERS))
 def test_overlapping_chunks_cover_the_text_and_none_is_inside_another(text, config, sizes, count):
     document = Document("document 7", text)

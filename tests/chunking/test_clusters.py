@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 from qrag_jax.chunking.clusters import DbscanConfig, LinkageConfig, group_labels, make_dbscan, make_linkage
 from qrag_jax.chunking.fixed import FixedConfig, make_fixed
@@ -86,7 +87,7 @@ def test_position_alone_gives_fixed_chunks(num_clusters):
         assert chunks(LinkageConfig(max_sentences=size, lambda_=1), vectors) == chunks(config, vectors)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     seed=st.integers(0, 10_000),
     num_sentences=st.integers(1, 40),

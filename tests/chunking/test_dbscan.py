@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
+from tiers import examples
 
 from qrag_jax.chunking.dbscan import dbscan_labels
 
@@ -99,7 +100,7 @@ def test_noise_stays_where_there_is_no_cluster():
     assert labels_of(np.zeros((0, 0)), 0.5, 2, True) == []
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     seed=st.integers(0, 100_000),
     num_points=st.integers(1, 40),

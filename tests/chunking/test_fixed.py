@@ -2,8 +2,9 @@
 
 import pytest
 from chunking.property_cases import COUNTERS, MONOTONE_COUNTERS, TEXTS, count_words, readable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 from qrag_jax.chunking.fixed import FixedConfig, make_fixed
 from qrag_jax.chunking.groups import SentenceText
@@ -139,7 +140,7 @@ CONFIGS = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(TEXTS.map(readable), CONFIGS, st.sampled_from(MONOTONE_COUNTERS))
 def test_budgets_equal_a_slow_reading_of_the_definition(text, config, count):
     def tokens(first, end):
@@ -164,7 +165,7 @@ def test_budgets_equal_a_slow_reading_of_the_definition(text, config, count):
     assert [group.spans for group in groups] == expected
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(TEXTS.map(readable), CONFIGS, st.sampled_from(COUNTERS))
 def test_every_sentence_is_in_a_chunk_and_no_chunk_in_another(text, config, count):
     sentences = tuple(split_sentences(text))

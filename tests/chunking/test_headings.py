@@ -1,9 +1,10 @@
 """Sections of Markdown: offsets, depth, what a bare heading joins, titles above, and the same as a tree."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_text import MARKDOWN, check_cover
+from tiers import examples
 
 from qrag_jax.chunking.groups import SentenceText
 from qrag_jax.chunking.headings import HeadingsConfig, find_sections, heading_paths, heading_tree, make_headings
@@ -150,7 +151,7 @@ def test_leaves_of_trees(text, expected):
     assert leaves(text) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(MARKDOWN, st.integers(1, 6))
 @example("# a\r\n\r\n## b\r\ntext", 6)
 @example("\ufeff# a\rx\r# b\ry", 1)
@@ -171,7 +172,7 @@ def test_groups_and_sections_cover_the_text_in_order(text, max_level):
             assert text[start:end] == text[start:end].strip()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(MARKDOWN, st.integers(1, 6))
 @example("# a\n## b\n# c\nx\n## d\ny", 6)
 def test_the_leaves_of_the_tree_are_the_groups(text, max_level):

@@ -4,8 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tiers import examples
 from tiny_encoders import TOKENIZERS, random_encoder
 
 from qrag_jax.chunking.groups import SentenceText
@@ -116,7 +117,7 @@ def test_a_token_over_two_spans_of_a_chunk_counts_once():
     np.testing.assert_allclose(found[0], embedder(WORD)("a bcd")[0].mean(axis=0), rtol=1e-6)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(TEXTS, st.lists(st.integers(0, 300), max_size=8), WINDOWS, st.sampled_from([CHARACTER, WORD, SPACED]))
 @example("y" * 70 + " a", [3], (4, 1), CHARACTER)
 def test_windows_do_not_matter_to_tokens_without_context(text, cuts, window, pattern):
@@ -128,7 +129,7 @@ def test_windows_do_not_matter_to_tokens_without_context(text, cuts, window, pat
     np.testing.assert_allclose(found, slow_vectors(text, chunks, embedder(pattern)), rtol=1e-5)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(TEXTS, WINDOWS, st.sampled_from([CHARACTER, WORD]))
 def test_windows_keep_their_size_and_follow_each_other(text, window, pattern):
     size, overlap = window
@@ -148,7 +149,7 @@ def test_windows_keep_their_size_and_follow_each_other(text, window, pattern):
     assert not found or found[-1].until == len(text)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.integers(1, 40), WINDOWS)
 def test_tokens_have_half_of_the_overlap_around_them(num_words, window):
     text = " ".join("w" * num_words)

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import fcluster, linkage
+from tiers import examples
 
 from qrag_jax.chunking.linkage import link_pairs, link_sentences
 
@@ -62,7 +63,7 @@ def test_a_spanning_tree_is_not_enough():
     assert partition(link_pairs(condensed, 4, 2, None)) == {frozenset({1, 2}), frozenset({0, 3})}
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     seed=st.integers(0, 100_000),
     num_sentences=st.integers(1, 24),

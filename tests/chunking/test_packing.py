@@ -1,8 +1,9 @@
 """Packing spans into chunks: the search for a size, capped counts, cuts; against slow readings of the definitions."""
 
 from chunking.property_cases import MONOTONE_COUNTERS, TEXTS, count_characters, count_words, readable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 from qrag_jax.chunking.groups import chunk_text, count_spans
 from qrag_jax.chunking.packing import (
@@ -54,7 +55,7 @@ def test_counts_up_to_the_cap_are_exact(text, num_tokens, count):
     assert found == count(text) if count(text) <= num_tokens else num_tokens < found <= count(text)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(TEXTS, st.integers(1, 12), st.sampled_from(MONOTONE_COUNTERS))
 def test_packing_takes_spans_as_long_as_they_fit(text, num_tokens, count):
     text = readable(text)

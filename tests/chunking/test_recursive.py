@@ -11,8 +11,9 @@ from chunking.property_cases import (
     count_words,
     readable,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 from qrag_jax.chunking.groups import SentenceText, chunk_text, count_spans
 from qrag_jax.chunking.recursive import RecursiveConfig, make_recursive
@@ -139,7 +140,7 @@ def sentences(text, span):
     return [(span[0] + start, span[0] + end) for start, end in split_sentences(text[span[0] : span[1]])]
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(TEXTS.map(readable), st.integers(1, 15), st.sampled_from(MONOTONE_COUNTERS))
 def test_equals_a_slow_reading_of_the_definition(text, num_tokens, count):
     finer = [between("[\n\r\v\f\x85\u2028\u2029]"), sentences, between(r"\s")]
@@ -148,7 +149,7 @@ def test_equals_a_slow_reading_of_the_definition(text, num_tokens, count):
     assert [group.spans for group in groups_of(text, num_tokens, count)] == expected
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(TEXTS.map(readable), st.integers(1, 15), st.sampled_from(COUNTERS))
 def test_every_word_is_in_one_chunk_and_chunks_fit(text, num_tokens, count):
     groups = groups_of(text, num_tokens, count)

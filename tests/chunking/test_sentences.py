@@ -2,9 +2,10 @@
 
 import pytest
 import sentencex
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_text import check_cover
+from tiers import examples
 
 from qrag_jax.chunking.sentences import split_guarded, split_sentences
 
@@ -59,7 +60,7 @@ def test_a_blank_line_ends_a_sentence_and_a_line_break_does_not():
     assert pieces("one\r\n\r\ntwo") == ["one", "two"]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(_PIECES, max_size=40).map("".join))
 @example("a.\u3000b\u3002\u3000\u3000c")
 @example("\ud800. x \udfff")
@@ -67,7 +68,7 @@ def test_nothing_is_lost(text):
     check_cover(text, split_sentences(text))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.text(max_size=200))
 def test_nothing_is_lost_in_any_text(text):
     check_cover(text, split_sentences(text))
@@ -181,7 +182,7 @@ def test_any_rule_keeps_the_promise():
     assert seen == ["a b", "c \ufffd"]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(_PIECES, max_size=20).map("".join), st.lists(st.integers(-2, 80), max_size=8))
 def test_nothing_is_lost_by_any_rule(text, cuts):
     check_cover(text, split_guarded(text, lambda paragraph: cuts))

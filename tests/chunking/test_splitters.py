@@ -6,9 +6,10 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markdown_text import MARKDOWN, check_cover
+from tiers import examples
 
 from qrag_jax.chunking.sentences import split_sentences
 from qrag_jax.chunking.splitters import ABBREVIATIONS, SPLITTERS, make_splitter
@@ -136,7 +137,7 @@ def test_nothing_is_lost(name):
             patch.setitem(sys.modules, module, stand_in)
         split = make_splitter(name)
 
-    @settings(max_examples=150, deadline=None)
+    @examples(150)
     @given(st.one_of(MARKDOWN, st.text(max_size=100)))
     def check(text):
         check_cover(text, split(text))

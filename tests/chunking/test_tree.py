@@ -4,8 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 from tiny_trees import ARRAYS, cases, fields_of, int64, make_case, obeys
 
 from qrag_jax.chunking.groups import chunk_text, make_chunk
@@ -93,7 +94,7 @@ def test_chunks_are_those_of_the_leaves_or_of_a_level():
     assert [chunk.num_tokens for chunk in tree.chunks(DOCUMENT, words, level=2)] == [1, 6, 1]
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(cases())
 def test_random_trees_stand_and_read_like_their_parents(case):
     document, tree = case
@@ -120,7 +121,7 @@ def test_random_trees_stand_and_read_like_their_parents(case):
     assert tree.cut(max(level)).tolist() == leaves
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(cases())
 def test_chunks_say_their_text_and_a_level_says_it_once(case):
     document, tree = case
@@ -132,7 +133,7 @@ def test_chunks_say_their_text_and_a_level_says_it_once(case):
         assert len({chunk.id for chunk in chunks}) == len(chunks)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(cases(most_leaves=6), st.integers(-3, 60))
 def test_every_single_wrong_value_is_refused(case, chosen):
     """With the text all are; the arrays alone tell all but `free_values`. Both as the slow reading says."""
@@ -159,7 +160,7 @@ def test_every_single_wrong_value_of_a_small_range_is_refused():
                     assert not stands(changed, "paper", DOCUMENT), (name, place, other)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(cases())
 def test_a_lost_a_doubled_and_a_swapped_value_are_refused(case):
     document, tree = case
@@ -175,7 +176,7 @@ def test_a_lost_a_doubled_and_a_swapped_value_are_refused(case):
                 assert not stands({**fields, name: swapped}, document.id, document)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(cases())
 def test_a_lost_or_doubled_node_is_refused(case):
     """The same place of the four arrays that have one value a node, `leaves` as before."""

@@ -4,8 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from tiers import examples
 from tiny_trees import cases, fields_of, obeys
 
 from qrag_jax.chunking.groups import SentenceText
@@ -137,7 +138,7 @@ def test_a_deeper_part_before_a_higher_one_is_its_sibling():
     assert spans_and_levels(tree) == {(0, 5): 0, (0, 1): 2, (2, 5): 2, (2, 3): 4, (4, 5): 4}
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(pointed_texts())
 @example((join(["x"], ["", ""]), []))
 @example((join(["x"], [" ", "\n"]), [(0, 1), (0, 2)]))
@@ -149,7 +150,7 @@ def test_points_give_the_parts_of_the_definition(case):
     assert tree == tree_from_points(text, points[::-1] + points, "doc")
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(texts(), st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 4)), max_size=8))
 def test_sections_may_begin_anywhere(text, sections):
     """Also inside sentences and in blank space; every section that has text begins a node there."""
@@ -173,7 +174,7 @@ def test_a_section_without_text_is_left_out():
     assert spans_and_levels(tree) == {(0, 5): 0, (0, 1): 1, (4, 5): 1}
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(nested_labels())
 def test_levels_give_a_node_for_every_run(case):
     text, labels = case
@@ -195,7 +196,7 @@ def test_levels_take_arrays_and_none():
     assert tree_from_levels(text, [np.array([7, 3])], "doc") == tree_from_points(text, [(1, 1)], "doc")
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(cases(), st.integers(0, 9))
 def test_cap_keeps_the_nodes_above_and_all_text(case, most):
     document, tree = case
@@ -209,7 +210,7 @@ def test_cap_keeps_the_nodes_above_and_all_text(case, most):
         assert capped == tree
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(cases(), st.integers(1, 6))
 def test_refined_leaves_keep_the_budget_and_all_text(case, max_tokens):
     document, tree = case
@@ -321,6 +322,7 @@ def even_text(number: int) -> SentenceText:
     return SentenceText("a b. " * number, tuple((5 * i, 5 * i + 4) for i in range(number)))
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_nodes():
     number = 100_000
     text = even_text(number)
@@ -329,6 +331,7 @@ def test_a_hundred_thousand_nodes():
     assert len(cap_levels(tree, 1)) == 1 + number // 100
 
 
+@pytest.mark.slow
 def test_refining_one_leaf_of_twenty_thousand_sentences():
     text = even_text(20_000)
     fine = refine_leaves(tree_from_points(text, [], "doc"), text, 10, words, split_sentences)

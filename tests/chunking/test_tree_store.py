@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from tiers import examples
 from tiny_trees import ARRAYS, cases, int64, make_case
 
 from qrag_jax.chunking.groups import SentenceText
@@ -46,7 +47,7 @@ def test_round_trip_is_exact(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(cases(), max_size=4))
 def test_random_trees_come_back(tmp_path, kind, given_cases):
     """Also several of one document, and none at all."""

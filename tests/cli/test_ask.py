@@ -248,6 +248,7 @@ def test_num_steps_and_the_context_limit_what_is_given(ask):
     assert found.code == 1 and "the context takes 5: allow more (--max_context_tokens)" in found.err
 
 
+@pytest.mark.slow
 def test_a_run_picks_sentences_that_are_widened(ask, run):
     plain = json.loads(ask("[1]", "--retriever", run.folder, "--num_around", "0", "--json", model=None).out)
     assert len(plain["context"]["passages"]) == 3 and plain["num_chunks"] == 6

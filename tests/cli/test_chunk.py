@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tiers import PATIENCE
 from tiny_encoders import random_encoder
 
 from qrag_jax.chunking.chunker import STRATEGIES, ChunkConfig
@@ -269,7 +270,9 @@ for strategy in ("fixed", "recursive", "late", "headings", "document", "tree"):
     assert main([*argv, "--model", sys.argv[1]]) == 0
 print(sorted({module.partition(".")[0] for module in sys.modules} & {"jax", "jaxlib", "flax", "torch"}))
 """
-    done = subprocess.run([sys.executable, "-c", code, encoder.folder], capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        [sys.executable, "-c", code, encoder.folder], capture_output=True, text=True, timeout=PATIENCE
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == "[]"
 

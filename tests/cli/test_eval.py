@@ -98,6 +98,7 @@ def test_a_story_longer_than_every_context_is_an_error(run, babi, haystack, caps
     assert "raise num_chunks" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_vector_task_is_scored_against_its_own_nearest_neighbours(tmp_path, capsys):
     """A run over given vectors, trained for a moment, then scored on the same folder."""
     rng = np.random.default_rng(0)
@@ -167,6 +168,7 @@ def sets(tmp_path):
     return {name: str(tmp_path / name) for name in rows}
 
 
+@pytest.mark.slow
 def test_every_protocol_and_beam_of_a_published_set(run, sets, tmp_path, capsys):
     out, tests, stopping, records = (tmp_path / n for n in ("rows.json", "tests.json", "stopping", "q.jsonl"))
     flags = ["--protocol", "fixed,threshold,oracle", "--beam_width", "1,2", "--methods", "trained,bm25"]
@@ -224,6 +226,7 @@ def stopping_run(tmp_path_factory, save_untrained):
     return str(folder)
 
 
+@pytest.mark.slow
 def test_a_learned_stop_is_reported_unasked(stopping_run, sets, capsys):
     """Of the trained method alone: no baseline has learned to stop."""
     flags = ["--methods", "trained,bm25", "--beam_width", "1,2", "--json", "-"]

@@ -59,6 +59,7 @@ def test_the_router_of_a_text_run(tmp_path, save_untrained, capsys):
     assert "learned when to stop" not in card
 
 
+@pytest.mark.slow
 def test_the_router_of_an_mpnet_run_that_stops(tmp_path, save_untrained):
     made = random_encoder("mpnet", QUESTIONS)
     save_encoder(tmp_path / "my-mpnet", made.config, made.params, made.tokenizer)

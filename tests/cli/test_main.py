@@ -7,6 +7,7 @@ import sys
 import types
 
 import pytest
+from tiers import PATIENCE
 
 from qrag_jax import __version__, cli
 from qrag_jax.chunking.chunker import STRATEGIES
@@ -318,7 +319,7 @@ sys.exit(main(["demo"]))
         assert process.stdout.readline() == b"a line of output\n"
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(60) == 141
+        assert process.wait(PATIENCE) == 141
 
 
 KEPT = "10\u00a0000\u202f\u20ac \u6771\u3000\u4eac \u0645\u06cc\u200c\u062e \U0001f468\u200d\U0001f469"

@@ -9,6 +9,7 @@ import time
 import jax
 import numpy as np
 import pytest
+from tiers import PATIENCE
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.step_folders import checkpoint_steps
@@ -35,7 +36,7 @@ def start_qrag(folder, *argv):
 
 
 def wait_for_step(run, step, process):
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + PATIENCE
     while not any(line.get("step", 0) >= step for line in read_lines(run / "metrics.jsonl")):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
@@ -48,7 +49,7 @@ def test_killed_and_terminated_processes(tmp_path, haystack):
     (tmp_path / "tiny.yaml").write_text(TINY)
     (tmp_path / "haystack").symlink_to(haystack)
     whole = start_qrag(tmp_path, "--out", "whole")
-    assert whole.wait(280) == 0, whole.stderr.read()
+    assert whole.wait(PATIENCE) == 0, whole.stderr.read()
     run = tmp_path / "run"
     first = start_qrag(tmp_path, "--out", "run", "--resume")
     wait_for_step(run, 23, first)

@@ -147,6 +147,7 @@ def index(folder):
     return index
 
 
+@pytest.mark.slow
 def test_a_run_on_vectors(folder, index, capsys):
     assert train("--out", "run", "--json", *VECTORS) == 0
     captured = capsys.readouterr()
@@ -287,6 +288,7 @@ def test_refusals(folder, capsys, argv, code, message):
 # --- several seeds, several processes, going on
 
 
+@pytest.mark.slow
 def test_several_seeds_are_runs_of_their_own(folder, index, capsys):
     assert train("--out", "many", "--seeds", "0,3", "--json", *VECTORS) == 0
     captured = capsys.readouterr()

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 from qrag_jax.data.babilong import compose, draw_noise_pool, fits, report_fits, text_table
 from qrag_jax.data.haystack import Haystack
@@ -39,7 +40,7 @@ def check(composed, stories, haystack, num_chunks):
         assert composed.question_ids[row] == stories.question_ids[story]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.integers(0, 2**32), st.integers(70, 300), st.integers(1, 120), st.sampled_from([None, 1, 30, 256]))
 def test_relations(seed, num_chunks, run_length, pool_size):
     rng = np.random.default_rng(seed)

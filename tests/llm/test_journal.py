@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 from bad_server import MODEL, numbered_prompts, serve_badly
+from tiers import PATIENCE
 
 from qrag_jax.llm.budget import BudgetedGenerator
 from qrag_jax.llm.calls import FATAL, NOT_ASKED
@@ -185,7 +186,7 @@ class Held(ScriptedGenerator):
 
     def answer(self, prompt):
         self.begun.set()
-        assert self.may_go_on.wait(30)
+        assert self.may_go_on.wait(PATIENCE)
         return self.script(prompt)
 
 
@@ -201,7 +202,7 @@ def test_a_call_in_flight_is_waited_for_after_the_rest_was_done(path):
     held, other = Held(lambda prompt: prompt[-1].content), parrot()
     Journal(path)
     first, first_answers = in_thread(held, path, *"ab")
-    assert held.begun.wait(30)
+    assert held.begun.wait(PATIENCE)
     told = []
 
     def finished(place, generation):
@@ -210,7 +211,7 @@ def test_a_call_in_flight_is_waited_for_after_the_rest_was_done(path):
             held.may_go_on.set()
 
     second_answers = generate(other, path, *"abcd", finished=finished)
-    first.join(30)
+    first.join(PATIENCE)
     assert (asked(held), asked(other)) == ("ab", "cd")
     assert told == [2, 3, 0, 1] or told == [2, 3, 1, 0]
     assert [one.text for one in second_answers] == [*"abcd"]
@@ -238,7 +239,7 @@ def test_two_share_a_batch_in_parts(path):
     Journal(path)
     threads = [in_thread(model, path, *texts, claim_size=4) for model in models]
     for thread, _ in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert all([one.text for one in answers] == texts for _, answers in threads)
     everything = [prompt[-1].content for model in models for prompt in model.asked]
     assert sorted(everything) == texts  # each once
@@ -280,7 +281,7 @@ def test_answers_that_wait_to_be_told_when_the_batch_ends_are_kept(path, error, 
 
         def finished(place, generation):
             told.append(place)
-            until = time.monotonic() + 30
+            until = time.monotonic() + PATIENCE
             while len(server.answered) < 4 and time.monotonic() < until:
                 time.sleep(0.01)
             time.sleep(0.3)  # the last one is read

@@ -10,6 +10,7 @@ import warnings
 import bad_server
 import pytest
 from bad_server import MODEL, free_port, good_answer, numbered_prompts, serve_badly
+from tiers import PATIENCE
 
 from qrag_jax.llm.openai_server import OpenAIGenerator
 from qrag_jax.llm.server_answers import read_answer
@@ -62,7 +63,7 @@ def test_finished_is_told_of_each_answer_as_soon_as_it_is_there():
     told = []
 
     def misbehave(handler, request):  # answers the first prompt after it has heard of the second one
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while not told and time.monotonic() < deadline:
             time.sleep(0.01)
         handler.send(200, good_answer(request.place))

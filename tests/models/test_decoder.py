@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiers import slow_but
 from tiny import quick_compilation  # noqa: F401
 from tiny_decoders import (
     FAMILIES,
@@ -64,8 +65,11 @@ def test_matches_numpy_written_position_by_position(name):
         np.testing.assert_allclose(logits[-len(row) :], numpy_decoder(config, params, row), atol=2e-5, rtol=2e-5)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("sizes", [(9,), (4, 4, 1), (1,) * 9])
+CHUNKS = [(name, sizes) for name in VARIANTS for sizes in [(9,), (4, 4, 1), (1,) * 9]]
+EVERY_VARIANT_ONCE = [(name, (4, 4, 1)) for name in VARIANTS] + [("dynamic", (9,)), ("qwen3, wide heads", (1,) * 9)]
+
+
+@pytest.mark.parametrize(("name", "sizes"), slow_but(EVERY_VARIANT_ONCE, CHUNKS))
 def test_chunks_of_any_sizes_are_one_piece(name, sizes):
     """Also a row whose first chunks are padding only; the cache has more slots than are used."""
     config = VARIANTS[name]
@@ -171,7 +175,7 @@ def test_dynamic_frequencies_are_those_of_the_longest_text_or_of_a_given_one():
     assert np.abs(longest[0] - found).max() > 1e-3
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", slow_but(["qwen3"], FAMILIES))
 def test_bfloat16_is_near(family):
     config = decoder_config(family)
     params = jax.tree.map(lambda leaf: 0.5 * leaf, random_decoder_params(config))
@@ -276,7 +280,9 @@ def test_refusals(call, message):
         call(decoder_config())
 
 
-@pytest.mark.parametrize("name", ["llama, biases, one kv head", "qwen2", "qwen3, wide heads"])
+@pytest.mark.parametrize(
+    "name", slow_but(["qwen3, wide heads"], ["llama, biases, one kv head", "qwen2", "qwen3, wide heads"])
+)
 def test_joined_projections_are_the_same_decoder(name):
     config = VARIANTS[name]
     params = random_decoder_params(config)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
+from tiers import slow_but
 from tiny import quick_compilation  # noqa: F401
 from tiny_decoders import decoder_config, padded_rows, random_decoder_params, random_rows
 
@@ -50,16 +51,17 @@ def test_what_does_not_divide_stays_whole_and_heads_are_never_cut():
     assert len(cache_sharding(mesh_of(4), config).values) == 1
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
-@pytest.mark.parametrize(
-    ("sizes", "names", "changes"),
-    [
-        ((8,), ("model",), {"num_kv_heads": 8}),
-        ((8,), ("model",), {}),  # keys and values are whole on each device
-        ((2, 4), ("data", "model"), {}),
-        ((3,), ("model",), {}),  # only the vocabulary divides
-    ],
-)
+MESHES = [
+    ((8,), ("model",), {"num_kv_heads": 8}),
+    ((8,), ("model",), {}),  # keys and values are whole on each device
+    ((2, 4), ("data", "model"), {}),
+    ((3,), ("model",), {}),  # only the vocabulary divides
+]
+FAMILIES_ON_MESHES = [(family, *mesh) for mesh in MESHES for family in ("llama", "qwen2", "qwen3")]
+EVERY_MESH_ONCE = [FAMILIES_ON_MESHES[place] for place in (0, 4, 8, 11)]
+
+
+@pytest.mark.parametrize(("family", "sizes", "names", "changes"), slow_but(EVERY_MESH_ONCE, FAMILIES_ON_MESHES))
 def test_devices_together_give_what_one_gives(family, sizes, names, changes):
     config = decoder_config(family, **{**WIDE, **changes})
     params = random_decoder_params(config)

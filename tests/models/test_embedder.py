@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 import qrag_jax.models.embedder as embedder_module
 from qrag_jax.models.embedder import EmbedCounts, make_embedder, plan_blocks
@@ -125,7 +126,7 @@ def test_count_tokens(embed):
     assert embed.count_tokens("Mary went  home") == 3 and embed.count_tokens("") == 0
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     lengths=st.lists(st.integers(2, 40), max_size=80),
     tokens_per_block=st.sampled_from([1, 64, 1000]),

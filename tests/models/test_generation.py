@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 from scipy import stats
+from tiers import slow_but
 from tiny_talkers import parrot, run_all, slow_greedy, tiny_talker
 
 from qrag_jax.models import decode_steps
@@ -44,7 +45,7 @@ def test_greedy_is_what_the_slow_reading_says(talker):
         assert answer.text == (text.rstrip("\ufffd") if len(ids) == 12 else text)
 
 
-@pytest.mark.parametrize("name", SAMPLINGS)
+@pytest.mark.parametrize("name", slow_but(["filtered"], SAMPLINGS))
 def test_an_answer_does_not_depend_on_its_batch(talker, name):
     alone = make_decoder(talker, batch_size=1)
     expected = [alone.generate_ids([prompt], SAMPLINGS[name])[0] for prompt in PROMPTS]
@@ -202,7 +203,7 @@ def test_nothing_is_compiled_for_one_prompt(monkeypatch):
     assert len(traces) == before
 
 
-@pytest.mark.parametrize("num_kv_heads", [8, 4])
+@pytest.mark.parametrize("num_kv_heads", [pytest.param(8, marks=pytest.mark.slow), 4])
 def test_eight_devices_answer_like_one(num_kv_heads):
     """Query heads, the inner layer and the embedding are split; heads of keys where they are as many as devices."""
     talker = tiny_talker(
@@ -228,6 +229,7 @@ def test_small_memory_gives_fewer_rows_and_the_same_answers(talker):
     assert ids_of(few) == ids_of(make_decoder(talker).generate_ids(PROMPTS[:3], SAMPLINGS["greedy"]))
 
 
+@pytest.mark.slow
 def test_bfloat16_answers(talker):
     """What it says may differ; how likely it thinks that is, float32 nearly agrees with."""
     (answer,) = make_decoder(talker, compute_dtype="bfloat16").generate_ids([PROMPTS[0]], Sampling(max_tokens=4))

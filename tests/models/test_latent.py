@@ -217,6 +217,7 @@ def test_fresh_residual_towers_are_the_similarity_of_the_vectors():
         )
 
 
+@pytest.mark.slow
 def test_residual_towers_learn_a_correction():
     network = make_latent_network(replace(LATENT, dim=VECTOR, residual=True), ZERO, ONE)
     rng = np.random.default_rng(1)

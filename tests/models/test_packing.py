@@ -5,8 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 from qrag_jax.models.packing import max_members, num_packed_rows, pack_rows, packed_width
 
@@ -40,7 +41,7 @@ def test_by_hand():
     np.testing.assert_array_equal(packing.members[1], [0] * 25 + [2] * 40 + [-1] * 15)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.sampled_from([1, 7, 32, 69, 300]), st.integers(1, MOST), st.data())
 def test_equals_filling_row_after_row(width, n, data):
     lengths = data.draw(st.lists(st.integers(0, width), min_size=n, max_size=n))

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 from tiny_encoders import TOKENIZERS, byte_bpe, mpnet_words, unigram
 from tokenizers import Tokenizer
 
@@ -153,7 +154,7 @@ def test_special_tokens_come_back_from_a_folder(family, tmp_path):
     assert found.tokens.tolist() == expected.tokens.tolist() and found.num_cut == expected.num_cut > 0
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_offsets_are_in_order_and_inside_the_text(tokenizer, text):
     ids, offsets = tokenizer.offsets(text)

@@ -1,9 +1,10 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from passages import corpus_of, count, documents, ranked, split_lines
+from tiers import examples
 
 from qrag_jax.chunking.groups import chunk_text, make_chunk
 from qrag_jax.retrieval.context import Budget, fill_context, line_of
@@ -55,7 +56,7 @@ def test_nothing_ranked_is_an_empty_context():
     assert (context.passages, context.num_tokens, context.num_left_out) == ((), 0, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.permutations(range(5)), st.integers(4, 15), st.integers(0, 1))
 def test_a_context_is_the_longest_prefix_within_the_budget(order, most, overhead):
     context = fill_context(CORPUS, ranked(*order), Budget(most, count, overhead))

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 from qrag_jax.retrieval.bm25 import Bm25Index
 from qrag_jax.retrieval.corpus import Corpus, embed_corpus
@@ -95,7 +96,7 @@ def test_nothing_fused_is_nothing():
     assert len(fuse([])) == len(fuse([ranked([]), ranked([])])) == 0
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(st.lists(st.integers(0, 3), min_size=6, max_size=6), min_size=1, max_size=4), st.permutations(range(6)))
 def test_fusion_is_a_loop_and_does_not_depend_on_the_numbering(scores, order):
     """Scores with many ties; renumbered chunks get the same fused scores."""

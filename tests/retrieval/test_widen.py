@@ -1,7 +1,8 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from passages import corpus_of, count, documents, ranked, split_lines
+from tiers import examples
 
 from qrag_jax.retrieval.context import Budget, fill_context
 from qrag_jax.retrieval.widen import widen_context
@@ -57,7 +58,7 @@ def test_joining_gives_back_what_the_prompt_writes_around_a_passage():
     assert texts(context) == ["s1\ns2 x\ns3\ns4 y z"] and context.num_tokens == 7 + 4
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.permutations(range(8)), st.integers(1, 3), st.integers(0, 4), st.integers(3, 40), st.integers(0, 3))
 def test_what_every_widened_context_keeps(order, num_picks, num_around, extra, overhead):
     ids, by_id = order[:num_picks], {document.id: document.text for document in TWO}

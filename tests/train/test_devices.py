@@ -11,6 +11,7 @@ import chex
 import jax
 import numpy as np
 import pytest
+from tiers import PATIENCE
 from tiny import quick_compilation  # noqa: F401
 from tiny_runs import make_config, make_task
 
@@ -50,7 +51,8 @@ def losses(folder):
     return [line["loss"] for line in read_lines(folder / "metrics.jsonl")[1:]]
 
 
-@pytest.mark.parametrize("mode", ["latent", pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.slow  # in the quick tier: test_q_learner.py:test_eight_devices_give_the_losses_of_one
+@pytest.mark.parametrize("mode", ["latent", "text"])
 def test_devices_and_parts_do_not_change_the_losses(mode, tmp_path):
     """8 devices, 2 groups of 4 that split parameters, 2 parts one after the other."""
     config, task, dev = run_config(mode), make_task(), make_task(5, "dog")
@@ -92,6 +94,7 @@ def test_parameters_of_fsdp_are_split_while_a_run_lasts(tmp_path, monkeypatch):
     jax.tree.map(np.testing.assert_array_equal, saved, trained.params)
 
 
+@pytest.mark.slow
 def test_bfloat16_computes_with_float32_parameters(tmp_path):
     """Another rounding, the same learning; what is stored is float32."""
     config = run_config("latent", dtype="bfloat16", dev=DevConfig())
@@ -166,14 +169,15 @@ def test_two_processes_train_as_one(tmp_path):
         config=str(tmp_path / "both.yaml"),
         out=str(tmp_path / "both"),
     )
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "QRAG_JAX_TYPECHECK": "0"}
+    two_devices = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=2")
+    flags = {"XLA_FLAGS": two_devices, "QRAG_JAX_TYPECHECK": "0"}
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", script, str(i)], env={**os.environ, **flags}, stderr=subprocess.PIPE, text=True
         )
         for i in range(2)
     ]
-    errors = [process.communicate(timeout=280)[1] for process in processes]
+    errors = [process.communicate(timeout=PATIENCE)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], errors
     np.testing.assert_allclose(losses(tmp_path / "both"), losses(tmp_path / "one"), rtol=1e-5, atol=1e-5)
     one, two = (load_checkpoint(tmp_path / name) for name in ("one", "both"))

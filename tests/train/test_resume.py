@@ -75,6 +75,7 @@ def test_a_crashed_and_a_stopped_run_end_like_the_whole_one(shape, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, resumed.params, whole.params)
 
 
+@pytest.mark.slow
 def test_a_run_resumes_on_other_devices(tmp_path):
     """Saved on 8 devices that split parameters, resumed on 2, then on 1: the same but for rounding."""
     config, task = make_config(devices=2, fsdp=4, mode="text", dev=DevConfig()), make_task()

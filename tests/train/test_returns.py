@@ -181,12 +181,14 @@ def test_value_is_unchanged_by_taken_and_padded_chunks(kind, top_k, filler):
     np.testing.assert_allclose(values(padded, allowed, jnp.float32(0.5), kind, top_k), alone, rtol=1e-6)
 
 
+gradient = jax.jit(jax.grad(state_value), static_argnums=(3, 4))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("top_k", [None, 2])
 @pytest.mark.parametrize("filler", [0.0, 3e38, -3e38, np.inf, np.nan])
 def test_gradient_ignores_masked_chunks_and_is_finite(kind, top_k, filler):
     q = jnp.array([[0.3, -1.0, 0.8]])
-    gradient = jax.jit(jax.grad(state_value), static_argnums=(3, 4))
     alone = gradient(q, jnp.ones(3, bool), jnp.float32(0.5), kind, top_k)
     padded = jnp.full((1, 5), filler, jnp.float32).at[:, jnp.array([0, 2, 3])].set(q)
     allowed = jnp.array([True, False, True, True, False])

@@ -1,0 +1,35 @@
+"""What belongs to which tier: `make test` is the quick one, `make test-all` is all (CONTRIBUTING.md).
+
+A test leaves the quick tier by `@pytest.mark.slow`; a property test stays, with a quarter of its examples.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+
+import hypothesis
+import pytest
+
+# Seconds that a test waits for a process or thread of its own. Nothing healthy needs them: a loaded machine may.
+PATIENCE = 800
+QUICK, FULL = 25, 100  # of hypothesis' examples where a test does not say how many: a profile each
+
+
+def register_profiles() -> None:
+    """`quick`, which is loaded, and `full` (`--hypothesis-profile=full`)."""
+    for name, number in {"quick": QUICK, "full": FULL}.items():
+        # No deadline: a test never asserts times. Derandomized: a red run can be repeated.
+        hypothesis.settings.register_profile(name, max_examples=number, deadline=None, derandomize=True, database=None)
+    hypothesis.settings.load_profile("quick")
+
+
+def examples(number: int, suppress_health_check: Collection[hypothesis.HealthCheck] = ()) -> Callable:
+    """Settings of a property test that tries `number` examples in the full tier, and its share in the quick one."""
+    share = hypothesis.settings.default.max_examples / FULL
+    own = max(1, round(number * share))
+    return hypothesis.settings(max_examples=own, suppress_health_check=suppress_health_check)
+
+
+def slow_but(quick: Collection, values: Iterable) -> list:
+    """Values of a parametrised test of which only `quick` run in the quick tier; a tuple is several arguments."""
+    slow = pytest.mark.slow
+    each = [(value, value if isinstance(value, tuple) else (value,)) for value in values]
+    return [pytest.param(*arguments, marks=() if value in quick else slow) for value, arguments in each]
