@@ -82,9 +82,13 @@ def desk(tmp_path, monkeypatch):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text("# The house\n\n" + "\n\n".join(lines) + "\n", encoding="utf-8")
     Path("notes/garden.txt").write_text("The pump is behind the shed. " * 3 + "Who has the key? Anna took it.\n")
-    examples = [{"question": f"Who has the {i % 7}?", "chunks": [*lines, "It rained."], "gold": [i % 8]} for i in range(24)]
+    examples = [
+        {"question": f"Who has the {i % 7}?", "chunks": [*lines, "It rained."], "gold": [i % 8]} for i in range(24)
+    ]
     _write_lines("train.jsonl", examples)
-    _write_lines("valid.jsonl", [{**row, "question": row["question"].replace("Who", "Which man")} for row in examples[:4]])
+    _write_lines(
+        "valid.jsonl", [{**row, "question": row["question"].replace("Who", "Which man")} for row in examples[:4]]
+    )
     _write_lines("questions.jsonl", [
         {"question": "Where is Mary's key of the cellar?", "evidence": [{"file": "house.md", "text": lines[1]}]},
         {"question": "Who took the key?", "evidence": ["Anna took it."]},
