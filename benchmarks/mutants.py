@@ -195,8 +195,8 @@ def write(out: Path, chosen: list[Mutant], verdicts: list[str], seed: int) -> No
     count = lambda *names: sum(verdict in names for verdict in verdicts)  # noqa: E731
     lines = [
         "# Mutants", "",
-        f"`python benchmarks/mutants.py --seed {seed} --num {len(chosen)}`, commit {commit}. Of {len(chosen)} mutants the "
-        f"quick tests find {count('quick')}, the full ones {count('quick', 'full')}.", "",
+        f"`python benchmarks/mutants.py --seed {seed} --num {len(chosen)}`, commit {commit}. Of {len(chosen)} mutants "
+        f"the quick tests find {count('quick')}, the full ones {count('quick', 'full')}.", "",
         "| place | change | found by |", "|---|---|---|",
     ]  # fmt: skip
     for mutant, verdict in zip(chosen, verdicts, strict=True):
