@@ -3,8 +3,9 @@
 import re
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from markdown_text import MARKDOWN
+from tiers import examples
 
 from qrag_jax.chunking.groups import make_chunk
 from qrag_jax.chunking.units import find_units, unit_chunks
@@ -34,7 +35,7 @@ def check_units(text, spans):
     assert all(any(map(str.isalnum, text[start:end])) for start, end in spans)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(MARKDOWN)
 @example("1.\r\n- 2) a\n> - b\n>   c\n(1) d\n\u2022 e\n1984. f\n= = =\n\x0cg\n| h\ni")
 @example("> ```\n> x\n>\n> y\n\n- ```\n\n  z\n" + "- " * 60 + "deep\n" + ">" * 60 + "too")

@@ -41,7 +41,7 @@ def test_dense_by_hand():
     assert rank_dense("key", CORPUS, embed, 2).ids.tolist() == [1, 4]
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(0, 1000), st.integers(1, 12), st.integers(1, 5))
 def test_dense_is_every_cosine_sorted(seed, size, dim):
     rng = np.random.default_rng(seed)

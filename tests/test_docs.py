@@ -1,0 +1,168 @@
+"""Every line of the README and the documents that a reader may type: parsed here, and run as it stands in a folder that
+has the files which it names. Only sizes are changed (`SHRUNK`), so that a line takes seconds."""
+
+import glob
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qrag_jax.cli.main import main
+from qrag_jax.cli.parser import make_parser
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")], key=lambda page: page.name)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
+# What is added to a line of a verb when it is run: the same path through the program, with less of everything.
+SHRUNK = {
+    "train": ["num_updates=2", "data.batch_size=8", "log_every=1"],
+    "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "60", "--journal", "journal.sqlite"],
+    "study": ["model=minilm", "num_resamples=100"],
+}
+# Lines that another test runs in full, or that need what no test has; each with who does.
+ELSEWHERE = {
+    "qrag demo --smoke": "tests/cli/test_demo.py",
+    "qrag study configs/study/paper.yaml data=DATA --out runs/paper": "benchmarks/results/study (45 minutes)",
+    "qrag study --corpus docs --questions docs/study_questions.jsonl": "tests/eval/study/test_defaults.py reads them",
+}
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [body for kind, body in FENCE.findall(page.read_text(encoding="utf-8")) if kind == language]
+
+
+def commands(page: Path) -> list[str]:
+    """Lines of `qrag` in the page's plain blocks, without their comments."""
+    lines = [line for block in blocks(page, "") for line in block.splitlines() if line.startswith("qrag ")]
+    return [" ".join(map(shlex.quote, shlex.split(line, comments=True))) for line in lines]
+
+
+TYPED = [pytest.param(page, line, id=f"{page.stem}: {line[:60]}") for page in PAGES for line in commands(page)]
+
+
+def test_there_are_commands_to_look_at():
+    assert {"README", "train", "eval", "chunking", "study", "answers", "scale"} <= {p.values[0].stem for p in TYPED}
+    assert len(TYPED) >= 30
+
+
+@pytest.mark.parametrize("page, line", TYPED)
+def test_every_command_of_the_documents_is_one(page, line):
+    parser, _ = make_parser()
+    words = shlex.split(line)
+    assert parser.parse_args(words[1:]).verb == words[1]
+
+
+def test_every_verb_has_its_line_in_the_readme():
+    _, verbs = make_parser()
+    assert {shlex.split(line)[1] for line in commands(ROOT / "README.md")} == set(verbs)
+
+
+def test_the_readme_is_one_page():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 160
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page):
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    links = [link for link in re.findall(r"\]\(([^)\s#]+)", text) if not link.startswith(("http:", "https:"))]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """A folder with all the files that the documents name, as the working folder."""
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{who} has the {what} of the {where}." for who in ("Mary", "John") for what in ("key", "map")
+             for where in ("garden", "cellar")]  # fmt: skip
+    for name in ("notes/house.md", "letters/one.md", "book.txt"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text("# The house\n\n" + "\n\n".join(lines) + "\n", encoding="utf-8")
+    Path("notes/garden.txt").write_text("The pump is behind the shed. " * 3 + "Who has the key? Anna took it.\n")
+    examples = [
+        {"question": f"Who has the {i % 7}?", "chunks": [*lines, "It rained."], "gold": [i % 8]} for i in range(24)
+    ]
+    _write_lines("train.jsonl", examples)
+    _write_lines(
+        "valid.jsonl", [{**row, "question": row["question"].replace("Who", "Which man")} for row in examples[:4]]
+    )
+    _write_lines("questions.jsonl", [
+        {"question": "Where is Mary's key of the cellar?", "evidence": [{"file": "house.md", "text": lines[1]}]},
+        {"question": "Who took the key?", "evidence": ["Anna took it."]},
+        {"question": "Who has the map?", "evidence": [{"file": "house.md", "text": lines[2]}]},
+    ])  # fmt: skip
+    _write_index()
+    Path("qa2_valid.txt").write_text(_STORY, encoding="utf-8")
+    Path("hotpot_dev.json").write_text(json.dumps([_HOTPOT]), encoding="utf-8")
+    Path("run.yaml").write_text(
+        "data: {task: vectors, paths: [index/]}\nmodel: {encoder: {source: vectors}}\nenv: {num_steps: 2}\n"
+    )
+    shutil.copytree(ROOT / "configs", "configs")
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.stem)
+def test_every_command_of_the_documents_runs(page, desk, capsys):
+    lines = commands(page)
+    trained = {shlex.split(line)[3] for line in lines if line.startswith("qrag train --out ")}
+    for name, line in (("runs/mine", MINE), ("runs/index", INDEX)):
+        if name not in trained and any(name in line for line in lines):
+            assert _run(line) == 0
+    for line in lines:
+        if line not in ELSEWHERE:
+            assert _run(line) == 0, f"{line}\n{capsys.readouterr().err}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
+def test_python_of_the_documents_runs(page, desk):
+    if any("runs/mine" in body for body in blocks(page, "python")):
+        assert _run(MINE) == 0
+    for body in blocks(page, "python"):
+        exec(compile(body.replace("num_updates=500", "num_updates=2"), str(page), "exec"), {"__name__": "page"})
+
+
+def test_what_runs_elsewhere_is_still_there():
+    assert set(ELSEWHERE) <= {p.values[1] for p in TYPED}
+
+
+MINE = "qrag train --out runs/mine data.task=jsonl 'data.paths=[train.jsonl]' env.num_steps=3"
+INDEX = "qrag train --out runs/index data.task=vectors 'data.paths=[index/]' model.encoder.source=vectors"
+_HOTPOT = {
+    "_id": "a1", "question": "Who has the map?", "answer": "Mary", "type": "bridge", "level": "easy",
+    "context": [[title, [f"{title} has the map.", "It rained."]] for title in ("Mary", "John", "Anna", "Ada", "Ida")],
+    "supporting_facts": [["Mary", 0], ["John", 0]],
+}  # fmt: skip
+_STORY = """\
+1 Mary got the milk there.
+2 John moved to the bedroom.
+3 Mary travelled to the office.
+4 Where is the milk? \toffice\t1 3
+"""
+
+
+def _run(line: str) -> int:
+    """A line as a shell would have it, globs included, with less of everything."""
+    words = [word for part in shlex.split(line) for word in (sorted(glob.glob(part)) if "*" in part else [part])]
+    if words[1] == "train" and "--dry_run" in words:
+        return main(words[1:])
+    if words[1] == "train":
+        shutil.rmtree(words[words.index("--out") + 1], ignore_errors=True)
+    return main([*words[1:], *SHRUNK.get(words[1], [])])
+
+
+def _write_lines(path: str, rows: list[dict]) -> None:
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def _write_index() -> None:
+    rng = np.random.default_rng(0)
+    Path("index").mkdir()
+    np.save("index/chunks.npy", rng.normal(size=(60, 8)).astype(np.float32))
+    np.save("index/questions.npy", rng.normal(size=(16, 8)).astype(np.float32))
+    rows = [{"question": i, "range": [i, i + 20], "gold": [i + 3, i + 7]} for i in range(16)]
+    _write_lines("index/episodes.jsonl", rows)
