@@ -38,13 +38,13 @@ from typing import Any
 import numpy as np
 from embed import RESULTS, about, about_lines, write
 
-from qrag_jax.chunking.breakpoints import BreakpointConfig, windowed_texts
 from qrag_jax.chunking.chunker import ChunkConfig, make_strategy
-from qrag_jax.chunking.clusters import DbscanConfig, LinkageConfig
-from qrag_jax.chunking.fixed import FixedConfig
-from qrag_jax.chunking.groups import Group, SentenceText
-from qrag_jax.eval.aggregate import mean_interval, paired_difference
-from qrag_jax.eval.segmentation import (
+from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, windowed_texts
+from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig
+from qrag_jax.chunking.strategies.fixed import FixedConfig
+from qrag_jax.chunking.text.chunks import Group, SentenceText
+from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.eval.measures.segmentation import (
     SegmentationScore,
     gaps_of_segments,
     gaps_of_starts,
@@ -122,7 +122,7 @@ def read_paragraphs(path: str) -> Iterator[Cut]:
 
 def made_of_speeches(num_documents: int = 16, num_segments: int = 5, seed: int = 0) -> Iterator[Cut]:
     """Beginnings of speeches one after the other, for `--smoke`."""
-    from qrag_jax.data.haystack import make_haystack, read_documents
+    from qrag_jax.data.stories.haystack import make_haystack, read_documents
 
     haystack = make_haystack(list(read_documents("sotu"))[::8], "sotu")
     firsts = np.flatnonzero(np.diff(haystack.document, prepend=-1))
@@ -356,8 +356,8 @@ def main() -> None:
     )
     parser.add_argument("--smoke", action="store_true", help="16 documents made of speeches, into a folder beside")
     args = parser.parse_args()
-    from qrag_jax.models.embedder import make_embedder
-    from qrag_jax.models.weights import load_encoder
+    from qrag_jax.models.encoder.embedder import make_embedder
+    from qrag_jax.models.encoder.weights import load_encoder
 
     start = time.perf_counter()
     corpora: dict[str, list[Cut]] = {}

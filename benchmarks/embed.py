@@ -54,8 +54,8 @@ PEAK = "2048x2048x2048"
 
 def make_sets(num_tokens: int, seed: int = 0) -> dict[str, Rows]:
     """All sets, each of about `num_tokens` tokens."""
-    from qrag_jax.data.haystack import make_haystack, read_documents
-    from qrag_jax.models.weights import load_encoder
+    from qrag_jax.data.stories.haystack import make_haystack, read_documents
+    from qrag_jax.models.encoder.weights import load_encoder
 
     loaded = load_encoder("minilm")
     tokenizer, rng = loaded.tokenizer, np.random.default_rng(seed)

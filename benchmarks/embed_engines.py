@@ -62,9 +62,9 @@ def batches(rows: Rows, tokens_per_batch: int) -> Iterator[tuple[np.ndarray, np.
 
 
 def make_ours(folder: Path) -> dict[str, Job]:
-    from qrag_jax.models.embedder import make_embedder
-    from qrag_jax.models.tokenizer import TextTokenizer, TokenTable
-    from qrag_jax.models.weights import load_encoder
+    from qrag_jax.models.encoder.embedder import make_embedder
+    from qrag_jax.models.encoder.tokenizer import TextTokenizer, TokenTable
+    from qrag_jax.models.encoder.weights import load_encoder
 
     class TokensAtHand(TextTokenizer):
         """Hands out token ids that are there already, so that a call of the embedder is the encoder alone."""
@@ -115,7 +115,7 @@ def make_torch(bf16: bool) -> Callable[[Path], dict[str, Job]]:
 def load_torch_model(**model_options: str) -> Any:
     from sentence_transformers import SentenceTransformer
 
-    from qrag_jax.models.sources import find_folder
+    from qrag_jax.models.encoder.sources import find_folder
 
     return SentenceTransformer(str(find_folder("minilm")), device="cpu", model_kwargs=model_options).eval()
 

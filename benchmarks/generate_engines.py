@@ -24,8 +24,8 @@ Generate = Callable[[Prompts, int], list[list[int]]]
 
 
 def make_ours(folder: Path) -> dict[str, Generate]:
-    from qrag_jax.models.decoder_weights import load_decoder
-    from qrag_jax.models.generation import make_decoder
+    from qrag_jax.models.decoder.generation import make_decoder
+    from qrag_jax.models.decoder.weights import load_decoder
     from qrag_jax.types import Sampling
 
     loaded = load_decoder("smollm2")
@@ -75,7 +75,7 @@ def make_llama_cpp(folder: Path) -> dict[str, Generate]:
     """llama.cpp behind its HTTP server, which is what the package offers; a request a prompt, all at once."""
     import xllamacpp
 
-    from qrag_jax.models.decoder_sources import find_decoder
+    from qrag_jax.models.decoder.sources import find_decoder
 
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(find_decoder("smollm2"))
@@ -112,8 +112,8 @@ def export(folder: Path) -> None:
     """The same dequantised weights as a folder of safetensors, and their bytes in use."""
     import jax
 
-    from qrag_jax.models.decoder_sources import find_decoder
-    from qrag_jax.models.decoder_weights import load_decoder, save_decoder
+    from qrag_jax.models.decoder.sources import find_decoder
+    from qrag_jax.models.decoder.weights import load_decoder, save_decoder
 
     loaded = load_decoder("smollm2")
     (folder / WEIGHTS).mkdir()

@@ -22,7 +22,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from qrag_jax.llm.journal import Journal, JournaledGenerator
+from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.types import Generation, Message, Sampling
 

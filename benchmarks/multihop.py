@@ -18,8 +18,8 @@ from pathlib import Path
 from worlds import machine
 
 from qrag_jax.checkpoint import load_checkpoint
-from qrag_jax.eval.records import read_rows
-from qrag_jax.eval.report import format_table
+from qrag_jax.eval.picks.records import read_rows
+from qrag_jax.eval.picks.report import format_table
 
 CONFIGS = Path(__file__).parent.parent / "configs" / "qrag"
 RESULTS = Path(__file__).parent / "results" / "multihop"

@@ -23,16 +23,16 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 # Module -> tests that are most likely to notice.
 TESTS = {
-    "train/returns.py": ["tests/train/test_returns.py", "tests/train/test_q_learner.py"],
-    "retrieval/env.py": [
-        "tests/retrieval/test_env.py",
-        "tests/retrieval/test_env_stop.py",
-        "tests/train/test_q_learner.py",
+    "train/q/returns.py": ["tests/train/q/test_returns.py", "tests/train/q/test_learner.py"],
+    "retrieval/mdp/env.py": [
+        "tests/retrieval/mdp/test_env.py",
+        "tests/retrieval/mdp/test_env_stop.py",
+        "tests/train/q/test_learner.py",
     ],
-    "retrieval/positions.py": ["tests/retrieval/test_positions.py", "tests/retrieval/test_env.py"],
-    "chunking/budget.py": ["tests/chunking"],
-    "checkpoint.py": ["tests/test_checkpoint.py", "tests/test_damage.py", "tests/train/test_loop.py"],
-    "llm/journal.py": ["tests/llm"],
+    "retrieval/mdp/positions.py": ["tests/retrieval/mdp/test_positions.py", "tests/retrieval/mdp/test_env.py"],
+    "chunking/size/budget.py": ["tests/chunking"],
+    "checkpoint.py": ["tests/test_checkpoint.py", "tests/test_damage.py", "tests/train/q/test_loop.py"],
+    "llm/journal/journal.py": ["tests/llm"],
 }
 SWAPS = {
     ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*", ast.Mod: "//", ast.Pow: "*",

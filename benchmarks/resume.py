@@ -25,7 +25,7 @@ import numpy as np
 from worlds import machine
 
 from qrag_jax.checkpoint import load_checkpoint
-from qrag_jax.step_folders import checkpoint_steps
+from qrag_jax.files.step_folders import checkpoint_steps
 
 RESULTS = Path(__file__).parent / "results"
 NUM_UPDATES, SAVE_EVERY = 60, 9

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from qrag_jax.data.babi import read_babi
-from qrag_jax.data.semantics import Told, explain, parse_fact
-from qrag_jax.data.stories import Stories, concatenate
-from qrag_jax.data.worlds import simulate_stories
+from qrag_jax.data.stories.babi import read_babi
+from qrag_jax.data.stories.semantics import Told, explain, parse_fact
+from qrag_jax.data.stories.stories import Stories, concatenate
+from qrag_jax.data.stories.worlds import simulate_stories
 
 RESULT = Path(__file__).parent / "results" / "worlds_vs_babi.md"
 NUM_SIMULATED = 20_000

@@ -35,8 +35,8 @@ from jax.experimental import multihost_utils
 from qrag_jax import __version__
 from qrag_jax.checkpoint_leaves import DamagedError, fit_leaves, flat_leaves, load_leaves, nest_leaves
 from qrag_jax.config import flatten
-from qrag_jax.folder_lock import lock_folder
-from qrag_jax.manifest import (
+from qrag_jax.files.folder_lock import lock_folder
+from qrag_jax.files.manifest import (
     ADVICE,
     MANIFEST,
     files_under,
@@ -45,7 +45,7 @@ from qrag_jax.manifest import (
     path_inside,
     write_manifest,
 )
-from qrag_jax.step_folders import (
+from qrag_jax.files.step_folders import (
     PREFIX,
     checkpoint_steps,
     clear_leftovers,
@@ -55,9 +55,9 @@ from qrag_jax.step_folders import (
     step_number,
     temporary_folder,
 )
-from qrag_jax.strict_yaml import dump_yaml, parse_yaml
+from qrag_jax.files.strict_yaml import dump_yaml, parse_yaml
+from qrag_jax.files.whole_file import read_json
 from qrag_jax.types import InputError, UsageError
-from qrag_jax.whole_file import read_json
 
 FORMAT = 1
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "transformers", "tokenizers")

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import draccus
 
-from qrag_jax.strict_yaml import dump_yaml, parse_yaml, parse_yaml_lines, plain
+from qrag_jax.files.strict_yaml import dump_yaml, parse_yaml, parse_yaml_lines, plain
 from qrag_jax.types import UsageError
 
 Config = TypeVar("Config")

@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from qrag_jax.folder_lock import lock_folder, remove_dead_lock
-from qrag_jax.manifest import MANIFEST, files_under, find_damage, path_inside, verify_manifest
+from qrag_jax.files.folder_lock import lock_folder, remove_dead_lock
+from qrag_jax.files.manifest import MANIFEST, files_under, find_damage, path_inside, verify_manifest
+from qrag_jax.files.whole_file import read_json
 from qrag_jax.types import InputError, UsageError
-from qrag_jax.whole_file import read_json
 
 CARD = "README.md"
 _LOGS = ("metrics.jsonl", "times.jsonl")

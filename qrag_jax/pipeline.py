@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from qrag_jax.chunking.spans import readable
+from qrag_jax.chunking.text.spans import readable
 from qrag_jax.llm.calls import ask_all
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt, passages_prompt
-from qrag_jax.retrieval.citations import Citation, Cited, cite, make_citation
-from qrag_jax.retrieval.context import Budget, Context, fill_context
-from qrag_jax.retrieval.corpus import Corpus
-from qrag_jax.retrieval.hybrid import Ranked, Retrieve
-from qrag_jax.retrieval.widen import widen_context
+from qrag_jax.retrieval.context.citations import Citation, Cited, cite, make_citation
+from qrag_jax.retrieval.context.fill import Budget, Context, fill_context
+from qrag_jax.retrieval.context.widen import widen_context
+from qrag_jax.retrieval.corpus.corpus import Corpus
+from qrag_jax.retrieval.index.hybrid import Ranked, Retrieve
 from qrag_jax.types import Cost, CountTokens, Generation, InputError, Message, Sampling, TextGenerator, UsageError
 
 PROMPT = "answer"  # of llm/prompts: places $mark, $passages and $question

@@ -81,11 +81,11 @@ class Chunk:
     """A part of a document that is retrieved as one, and proves where it came from.
 
     Attributes:
-        id: hash of document id, spans and level (`chunking/groups.py:chunk_id`); equal texts have different ids.
+        id: hash of document id, spans and level (`chunking/text/chunks.py:chunk_id`); equal texts have different ids.
         document_id: its document.
         spans: one span, or several of a chunk that gathers what belongs together; ordered, not overlapping, not empty.
         level: 0 is a whole document, 1 a part of it, 2 a part of a part.
-        num_tokens: of its text (`chunking/groups.py:chunk_text`), special tokens not counted.
+        num_tokens: of its text (`chunking/text/chunks.py:chunk_text`), special tokens not counted.
     """
 
     id: str

@@ -15,9 +15,9 @@ from unittest import mock
 import bad_server
 from bad_server import MODEL, altered, free_port, good_answer, numbered_prompts, serve_badly, status
 
-from qrag_jax.llm.journal import Journal, JournaledGenerator
-from qrag_jax.llm.openai_server import OpenAIGenerator
-from qrag_jax.llm.server_http import BoundedClient
+from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
+from qrag_jax.llm.server.http import BoundedClient
+from qrag_jax.llm.server.openai import OpenAIGenerator
 from qrag_jax.types import Generation, Sampling
 
 KEY_NAME = "TEST_SERVER_KEY"

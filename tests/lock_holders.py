@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 _HOLD = """
 import sys
-from qrag_jax.folder_lock import lock_folder
+from qrag_jax.files.folder_lock import lock_folder
 with lock_folder(sys.argv[1], sys.argv[2]):
     print("held", flush=True)
     sys.stdin.read()

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from qrag_jax.chunking.groups import make_chunk
-from qrag_jax.retrieval.corpus import Corpus, build_corpus
-from qrag_jax.retrieval.hybrid import Ranked
+from qrag_jax.chunking.text.chunks import make_chunk
+from qrag_jax.retrieval.corpus.corpus import Corpus, build_corpus
+from qrag_jax.retrieval.index.hybrid import Ranked
 from qrag_jax.types import Document
 
 

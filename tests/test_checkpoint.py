@@ -25,10 +25,10 @@ from qrag_jax.checkpoint import (
     require_same_config,
     save_checkpoint,
 )
-from qrag_jax.manifest import write_manifest
-from qrag_jax.step_folders import checkpoint_steps
+from qrag_jax.files.manifest import write_manifest
+from qrag_jax.files.step_folders import checkpoint_steps
+from qrag_jax.files.whole_file import write_json
 from qrag_jax.types import InputError, UsageError
-from qrag_jax.whole_file import write_json
 
 # Of a process that starts another JAX, with one device.
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PATH": "", "PYTHONPATH": ":".join(sys.path)}

@@ -9,14 +9,14 @@ import pytest
 from tiny import quick_compilation  # noqa: F401
 
 from qrag_jax.checkpoint import load_checkpoint
-from qrag_jax.chunking.tree_store import from_json, load_trees
+from qrag_jax.chunking.tree.store import from_json, load_trees
 from qrag_jax.cli.main import main
-from qrag_jax.eval.answer_records import read_answer_records
-from qrag_jax.eval.records import read_records, read_rows
-from qrag_jax.eval.study import cell_store
-from qrag_jax.llm.journal import Journal, JournaledGenerator
+from qrag_jax.eval.answers.records import read_answer_records
+from qrag_jax.eval.picks.records import read_records, read_rows
+from qrag_jax.eval.study.cells import store as cell_store
+from qrag_jax.files.step_folders import checkpoint_steps
+from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.scripted import ScriptedGenerator
-from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.train.log import read_lines
 from qrag_jax.types import Document, Generation, Message, Sampling
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from qrag_jax.config import flatten, load_config, to_dict
-from qrag_jax.strict_yaml import parse_yaml
-from qrag_jax.train.run import RunConfig
+from qrag_jax.files.strict_yaml import parse_yaml
+from qrag_jax.train.q.run import RunConfig
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "configs/qrag").rglob("*.yaml"))

@@ -19,8 +19,8 @@ from safetensors.numpy import load_file, save_file
 from tiny_encoders import random_encoder
 
 from qrag_jax.checkpoint import load_checkpoint, newest_valid_step, save_checkpoint
-from qrag_jax.manifest import write_manifest
-from qrag_jax.models.weights import load_encoder, save_encoder
+from qrag_jax.files.manifest import write_manifest
+from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 from qrag_jax.types import InputError
 
 ROOT = Path(__file__).parents[1]

@@ -25,7 +25,7 @@ SHRUNK = {
 }
 # Lines that another test runs in full, or that need what no test has; each with who does.
 ELSEWHERE = {
-    "qrag demo --smoke": "tests/cli/test_demo.py",
+    "qrag demo --smoke": "tests/cli/verbs/test_demo.py",
     "qrag study configs/study/paper.yaml data=DATA --out runs/paper": "benchmarks/results/study (45 minutes)",
     "qrag study --corpus docs --questions docs/study_questions.jsonl": "tests/eval/study/test_defaults.py reads them",
 }

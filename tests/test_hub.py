@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from stub_hub import TOKEN, serve_hub
 
+from qrag_jax.files.manifest import files_under, write_manifest
 from qrag_jax.hub import Place, parse_place, pull_run, push_run, run_files
-from qrag_jax.manifest import files_under, write_manifest
 from qrag_jax.types import InputError, UsageError
 
 ROOT = Path(__file__).parents[1]

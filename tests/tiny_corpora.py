@@ -3,7 +3,7 @@
 import numpy as np
 from tiny_study import Counts
 
-from qrag_jax.chunking.tree import ChunkTree
+from qrag_jax.chunking.tree.tree import ChunkTree
 
 TEXTS = ("one two\nthree\n", "four\nfive six seven\n")
 WORDS = "one two three four five six seven".split()

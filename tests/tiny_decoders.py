@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qrag_jax.models.decoder import init_decoder
-from qrag_jax.models.decoder_config import DecoderConfig, RopeScaling
-from qrag_jax.models.rotary import inverse_frequencies
+from qrag_jax.models.decoder.config import DecoderConfig, RopeScaling
+from qrag_jax.models.decoder.network import init_decoder
+from qrag_jax.models.decoder.rotary import inverse_frequencies
 
 FAMILIES = {
     "llama": {"tie_embeddings": True},

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from qrag_jax.models.encoder import EncoderConfig, init_encoder
-from qrag_jax.models.tokenizer import TextTokenizer, train_word_level
-from qrag_jax.models.weights import LoadedEncoder
+from qrag_jax.models.encoder.network import EncoderConfig, init_encoder
+from qrag_jax.models.encoder.tokenizer import TextTokenizer, train_word_level
+from qrag_jax.models.encoder.weights import LoadedEncoder
 
 ROBERTA_TOKENS = ["<s>", "<pad>", "</s>", "<unk>"]
 BERT_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]

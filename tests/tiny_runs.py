@@ -5,13 +5,13 @@ from tiny import LATENT
 
 from qrag_jax.checkpoint import save_checkpoint
 from qrag_jax.config import to_dict
-from qrag_jax.models.encoder import Compute
-from qrag_jax.retrieval.env import EnvConfig
-from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig, new_retriever, retriever_files
-from qrag_jax.retrieval.tasks import examples_task
+from qrag_jax.models.encoder.network import Compute
+from qrag_jax.retrieval.index.retriever import EncoderSpec, ModelConfig, new_retriever, retriever_files
+from qrag_jax.retrieval.mdp.env import EnvConfig
+from qrag_jax.retrieval.mdp.tasks import examples_task
 from qrag_jax.sharding import MeshConfig
-from qrag_jax.train.q_learner import LearnerConfig
-from qrag_jax.train.run import DataConfig, DevConfig, RunConfig
+from qrag_jax.train.q.learner import LearnerConfig
+from qrag_jax.train.q.run import DataConfig, DevConfig, RunConfig
 from qrag_jax.types import Example
 
 NUM_UPDATES = 7

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from qrag_jax.chunking.chunker import ChunkConfig
-from qrag_jax.chunking.fixed import FixedConfig
-from qrag_jax.chunking.late import LateConfig
-from qrag_jax.chunking.sentences import split_sentences
-from qrag_jax.data.study_task import Evidence, StudyQuestion, StudyTask
+from qrag_jax.chunking.strategies.fixed import FixedConfig
+from qrag_jax.chunking.strategies.late import LateConfig
+from qrag_jax.chunking.text.sentences import split_sentences
+from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
+from qrag_jax.eval.study.cells.encoder import StudyEncoder
 from qrag_jax.eval.study.config import StudyConfig, TaskConfig
-from qrag_jax.eval.study.encoder import StudyEncoder
-from qrag_jax.models.encoder_config import EncoderConfig
+from qrag_jax.models.encoder.config import EncoderConfig
 from qrag_jax.types import Document
 
 CONFIG = EncoderConfig(vocab_size=5, hidden_size=16, num_layers=1, num_heads=1, intermediate_size=8)

@@ -6,9 +6,9 @@ import numpy as np
 from tiny_decoders import decoder_config, random_decoder_params
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from qrag_jax.models.decoder import all_logits
-from qrag_jax.models.decoder_tokenizer import DecoderTokenizer
-from qrag_jax.models.decoder_weights import LoadedDecoder
+from qrag_jax.models.decoder.network import all_logits
+from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
+from qrag_jax.models.decoder.weights import LoadedDecoder
 
 run_all = jax.jit(all_logits, static_argnums=0)
 START, END = "<|im_start|>", "<|im_end|>"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from tiny_encoders import NUM_TYPES
 
-from qrag_jax.models.encoder_config import EncoderConfig
+from qrag_jax.models.encoder.config import EncoderConfig
 
 CONFIG = EncoderConfig(
     vocab_size=10, hidden_size=4, num_layers=2, num_heads=2, intermediate_size=6, max_positions=7, activation="gelu"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 from hypothesis import strategies as st
 
-from qrag_jax.chunking.tree import ChunkTree
+from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.types import Document
 
 ARRAYS = ("start", "end", "level", "parent", "leaves")

@@ -1,5 +1,5 @@
 """Host-side chunking: text in, exact character spans out. Imports no JAX."""
 
-from qrag_jax.chunking.sentences import split_sentences
+import lazy_loader
 
-__all__ = ["split_sentences"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # names: __init__.pyi

@@ -5,12 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar, get_args
 
-from qrag_jax.chunking.blocks import find_blocks, make_block_splitter
-from qrag_jax.chunking.breakpoints import BreakpointConfig, make_breakpoint
-from qrag_jax.chunking.budget import check_budget, fit_groups, merge_small
-from qrag_jax.chunking.clusters import DbscanConfig, LinkageConfig, make_dbscan, make_linkage
-from qrag_jax.chunking.fixed import FixedConfig, make_fixed
-from qrag_jax.chunking.groups import (
+from qrag_jax.chunking.size.budget import check_budget, fit_groups, merge_small
+from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, make_breakpoint
+from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig, make_dbscan, make_linkage
+from qrag_jax.chunking.strategies.fixed import FixedConfig, make_fixed
+from qrag_jax.chunking.strategies.headings import HeadingsConfig, heading_tree, make_headings
+from qrag_jax.chunking.strategies.late import LateConfig, make_late
+from qrag_jax.chunking.strategies.recursive import RecursiveConfig, make_recursive
+from qrag_jax.chunking.text.blocks import find_blocks, make_block_splitter
+from qrag_jax.chunking.text.chunks import (
     DEFAULT_NUM_TOKENS,
     Group,
     SentenceText,
@@ -19,13 +22,10 @@ from qrag_jax.chunking.groups import (
     check_sentences,
     make_chunk,
 )
-from qrag_jax.chunking.headings import HeadingsConfig, heading_tree, make_headings
-from qrag_jax.chunking.late import LateConfig, make_late
-from qrag_jax.chunking.recursive import RecursiveConfig, make_recursive
-from qrag_jax.chunking.sentences import split_sentences
-from qrag_jax.chunking.spans import readable
-from qrag_jax.chunking.tree import ChunkTree
-from qrag_jax.chunking.tree_build import refine_leaves
+from qrag_jax.chunking.text.sentences import split_sentences
+from qrag_jax.chunking.text.spans import readable
+from qrag_jax.chunking.tree.build import refine_leaves
+from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.types import Chunk, CountTokens, Document, Embed, InputError, UsageError
 
 StrategyName = Literal["fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document"]

@@ -1,7 +1,7 @@
 """Units of a text: a sentence, heading, list item, table row or fence of code each, as exact character spans.
 
-They are what a trained retriever reads. `chunking/blocks.py` says what the blocks of the text are; here Markdown and
-plain text are one, so where the two differ plain text is right:
+They are what a trained retriever reads. `chunking/text/blocks.py` says what the blocks of the text are; here Markdown
+and plain text are one, so where the two differ plain text is right:
 
 - `•` and `(1)` begin list items as `-` and `1)` do; a number of four digits is a year, one alone on its line a title;
 - a line of `=` is a rule wherever it stands, a form feed at the start of a line ends a paragraph;
@@ -19,11 +19,11 @@ from itertools import pairwise
 
 from markdown_it.token import Token
 
-from qrag_jax.chunking.blocks import BYTE_ORDER_MARK, block_parser, end_of_front_matter, line_starts
-from qrag_jax.chunking.groups import SplitSentences, make_chunk
-from qrag_jax.chunking.packing import pack_spans
-from qrag_jax.chunking.sentences import BLANK_LINE, split_sentences
-from qrag_jax.chunking.spans import cut_text
+from qrag_jax.chunking.size.packing import pack_spans
+from qrag_jax.chunking.text.blocks import BYTE_ORDER_MARK, block_parser, end_of_front_matter, line_starts
+from qrag_jax.chunking.text.chunks import SplitSentences, make_chunk
+from qrag_jax.chunking.text.sentences import BLANK_LINE, split_sentences
+from qrag_jax.chunking.text.spans import cut_text
 from qrag_jax.types import Chunk, CountTokens, Document, InputError, Span
 
 _MARKDOWN_SUFFIXES = (".md", ".markdown")  # of documents in which an indented block is code

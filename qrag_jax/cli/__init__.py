@@ -6,8 +6,8 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
-from qrag_jax.chunking.spans import readable
-from qrag_jax.whole_file import write_whole
+from qrag_jax.chunking.text.spans import readable
+from qrag_jax.files.whole_file import write_whole
 
 # What texts need and no terminal obeys: between letters that join or do not, where a word may be divided.
 _UNSEEN = "\u200b\u200c\u200d\u00ad"

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qrag_jax.llm.budget import BudgetedGenerator
 from qrag_jax.llm.defaults import CONCURRENCY, DEADLINE, OPENAI_KEY_NAME, OWN_KEY_NAME
-from qrag_jax.llm.journal import Journal, JournaledGenerator
+from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.prices import Prices, dollars, load_prices
 from qrag_jax.llm.scripted import load_script
+from qrag_jax.llm.spending import BudgetedGenerator
 from qrag_jax.types import (
     Cost,
     CountTokens,
@@ -180,7 +180,7 @@ def _local(args: argparse.Namespace) -> ReadyGenerator:
 
 
 def _openai(args: argparse.Namespace) -> ReadyGenerator:
-    from qrag_jax.llm.openai_server import OpenAIGenerator  # takes a second to import
+    from qrag_jax.llm.server.openai import OpenAIGenerator  # takes a second to import
 
     return ReadyGenerator(
         OpenAIGenerator(
@@ -195,7 +195,7 @@ def _openai(args: argparse.Namespace) -> ReadyGenerator:
 
 
 def _key_name(args: argparse.Namespace) -> str:
-    from qrag_jax.llm.server_http import is_openai
+    from qrag_jax.llm.server.http import is_openai
 
     if args.key_name:
         return args.key_name

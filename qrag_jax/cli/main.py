@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_streams()
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
-        code = importlib.import_module(f"qrag_jax.cli.{args.verb}").run(args)
+        code = importlib.import_module(f"qrag_jax.cli.verbs.{args.verb}").run(args)
         sys.stdout.flush()  # here, where a closed pipe is still ours to handle
         return code
     except UsageError as error:

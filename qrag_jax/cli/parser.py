@@ -4,7 +4,7 @@ import argparse
 from types import ModuleType
 
 from qrag_jax import __version__
-from qrag_jax.cli import (
+from qrag_jax.cli.parsers import (
     ask_help,
     chunk_help,
     demo_help,
@@ -15,9 +15,9 @@ from qrag_jax.cli import (
     study_help,
     train_help,
 )
-from qrag_jax.cli.ask_flags import add_ask
-from qrag_jax.cli.eval_flags import add_eval
-from qrag_jax.cli.flags import add_haystack, add_json, add_num_steps, add_seed, natural, positive, seeds
+from qrag_jax.cli.parsers.ask_flags import add_ask
+from qrag_jax.cli.parsers.eval_flags import add_eval
+from qrag_jax.cli.parsers.flags import add_haystack, add_json, add_num_steps, add_seed, natural, positive, seeds
 
 _DESCRIPTION = """\
 Train a retriever that finds scattered facts in long text, step by step, and use it on your own files.

@@ -5,3 +5,7 @@ stories (questions over facts), worlds (simulator), vocabulary, semantics (gold 
 study_task (documents, questions, evidence), its readers (beir, cranfield, chroma, squad, multirc, scisumm,
 conditionalqa, financebench, file_questions), stitch.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # names: __init__.pyi

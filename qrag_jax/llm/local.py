@@ -6,11 +6,11 @@ from pathlib import Path
 
 from jax.sharding import Mesh
 
-from qrag_jax.models.chat_template import render_chat
-from qrag_jax.models.decoder import ComputeDtype
-from qrag_jax.models.decoder_sources import SMOLLM2
-from qrag_jax.models.decoder_weights import LoadedDecoder, load_decoder
-from qrag_jax.models.generation import Decoded, make_decoder
+from qrag_jax.models.chat.render import render_chat
+from qrag_jax.models.decoder.generation import Decoded, make_decoder
+from qrag_jax.models.decoder.network import ComputeDtype
+from qrag_jax.models.decoder.sources import SMOLLM2
+from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder
 from qrag_jax.types import Finished, Generation, InputError, Message, Sampling
 
 
@@ -64,7 +64,7 @@ class LocalGenerator:
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
     ) -> list[Generation]:
-        """Answers every prompt; see `models/generation.py` for what an answer depends on.
+        """Answers every prompt; see `models/decoder/generation.py` for what an answer depends on.
 
         A conversation that the model's chat template turns down, or that leaves no room in the window, is an error of
         this prompt alone; nothing is cut. An answer that fills the window ends there, as "length".

@@ -1,1 +1,5 @@
 """Flax networks and the files they are read from and written to."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # names: __init__.pyi

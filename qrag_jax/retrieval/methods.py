@@ -14,14 +14,14 @@ import numpy as np
 
 from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker
 from qrag_jax.chunking.units import unit_chunks
-from qrag_jax.models.sources import find_folder
-from qrag_jax.models.tokenizer import TextTokenizer
-from qrag_jax.retrieval.corpus import ChunkDocument, Corpus, build_corpus
-from qrag_jax.retrieval.hybrid import Ranked, Retrieve, RetrieverName, make_single_step
+from qrag_jax.models.encoder.sources import find_folder
+from qrag_jax.models.encoder.tokenizer import TextTokenizer
+from qrag_jax.retrieval.corpus.corpus import ChunkDocument, Corpus, build_corpus
+from qrag_jax.retrieval.index.hybrid import Ranked, Retrieve, RetrieverName, make_single_step
 from qrag_jax.types import CountTokens, Document, Embed, Encoder, InputError
 
 if TYPE_CHECKING:
-    from qrag_jax.retrieval.retriever import Retriever
+    from qrag_jax.retrieval.index.retriever import Retriever
 
 # With [CLS] and [SEP] below the 256 tokens that MiniLM reads.
 DEFAULT_CHUNKING = ChunkConfig(strategy="recursive", max_tokens=200)
@@ -83,8 +83,8 @@ def single_step_method(
         count = TextTokenizer.from_file(find_folder(model) / "tokenizer.json").count
         chunk = make_chunker(chunking, count)
         return Method(chunk, make_single_step(name), count, lambda: (0, 0), chunking=chunking)
-    from qrag_jax.models.embedder import make_embedder
-    from qrag_jax.models.weights import load_encoder
+    from qrag_jax.models.encoder.embedder import make_embedder
+    from qrag_jax.models.encoder.weights import load_encoder
 
     embedder = make_embedder(load_encoder(model))
     embed = embedder if show is None else show(embedder)
@@ -113,7 +113,7 @@ def multi_step_method(
     Raises:
         UsageError: the run was trained on given vectors, and has no encoder to read documents with.
     """
-    from qrag_jax.retrieval.search import check_questions, index_corpus, num_tokens_asked, search
+    from qrag_jax.retrieval.index.search import check_questions, index_corpus, num_tokens_asked, search
 
     embed = retriever.chunk_encoder if show is None else show(retriever.chunk_encoder)
     assert retriever.encoder is not None  # or there would be no encoder of chunks

@@ -9,9 +9,9 @@ import jax
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint, require_same_config
 from qrag_jax.config import flatten
-from qrag_jax.folder_lock import lock_folder
+from qrag_jax.files.folder_lock import lock_folder
+from qrag_jax.files.step_folders import checkpoint_steps
 from qrag_jax.sharding import PyTree, any_process, is_main_process
-from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.train.log import RunLog
 from qrag_jax.types import UsageError
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from qrag_jax.checkpoint import Checkpoint
-from qrag_jax.manifest import MANIFEST
+from qrag_jax.files.manifest import MANIFEST
 from qrag_jax.sharding import PyTree
 from qrag_jax.train.param_groups import leaf_paths
 from qrag_jax.types import InputError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from qrag_jax.chunking.groups import chunk_id
+from qrag_jax.chunking.text.chunks import chunk_id
 from qrag_jax.types import Chunk, Document
 
 _SENTENCES = [

@@ -26,13 +26,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import examples
 
-from qrag_jax.chunking.breakpoints import BreakpointConfig, Threshold
 from qrag_jax.chunking.chunker import EMBEDDING, STRATEGIES, ChunkConfig, make_chunker
-from qrag_jax.chunking.clusters import DbscanConfig, LinkageConfig, Noise
-from qrag_jax.chunking.fixed import FixedConfig
-from qrag_jax.chunking.headings import HeadingsConfig
-from qrag_jax.chunking.late import LateConfig
-from qrag_jax.chunking.recursive import RecursiveConfig
+from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, Threshold
+from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig, Noise
+from qrag_jax.chunking.strategies.fixed import FixedConfig
+from qrag_jax.chunking.strategies.headings import HeadingsConfig
+from qrag_jax.chunking.strategies.late import LateConfig
+from qrag_jax.chunking.strategies.recursive import RecursiveConfig
 from qrag_jax.types import Document, InputError, UsageError
 
 _LAMBDAS = st.sampled_from([0.0, 0.25, 0.5, 1.0])

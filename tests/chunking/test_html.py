@@ -7,8 +7,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from qrag_jax.chunking.groups import make_chunk
 from qrag_jax.chunking.html import escape, html_page, segments
+from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.types import Document
 
 ALLOWED = {

@@ -11,12 +11,12 @@ from tiers import PATIENCE
 
 from qrag_jax import __version__, cli
 from qrag_jax.chunking.chunker import STRATEGIES
-from qrag_jax.cli import ask_flags, chunk_help, eval_flags
 from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.parser import make_parser
-from qrag_jax.eval.protocols import PROTOCOLS
-from qrag_jax.eval.records import METHODS
-from qrag_jax.retrieval.hybrid import RETRIEVERS
+from qrag_jax.cli.parsers import ask_flags, chunk_help, eval_flags
+from qrag_jax.eval.picks.protocols import PROTOCOLS
+from qrag_jax.eval.picks.records import METHODS
+from qrag_jax.retrieval.index.hybrid import RETRIEVERS
 from qrag_jax.types import InputError, UsageError
 
 VERBS = ["demo", "train", "eval", "find", "ask", "chunk", "study", "export", "push", "pull"]
@@ -311,7 +311,7 @@ def run(args):
         print("a line of output")
     return 0
 module.run = run
-sys.modules["qrag_jax.cli.demo"] = module
+sys.modules["qrag_jax.cli.verbs.demo"] = module
 from qrag_jax.cli.main import main
 sys.exit(main(["demo"]))
 """
@@ -352,7 +352,7 @@ def run(args):
     cli.write_json("\u6771 \U0001f600")
     return 0
 module.run = run
-sys.modules["qrag_jax.cli.demo"] = module
+sys.modules["qrag_jax.cli.verbs.demo"] = module
 from qrag_jax.cli.main import main
 sys.exit(main(["demo"]))
 """

@@ -12,7 +12,7 @@ import pytest
 from tiers import PATIENCE
 
 from qrag_jax.checkpoint import load_checkpoint
-from qrag_jax.step_folders import checkpoint_steps
+from qrag_jax.files.step_folders import checkpoint_steps
 from qrag_jax.train.log import read_lines
 
 TINY = """\

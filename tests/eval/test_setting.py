@@ -5,14 +5,22 @@ import pytest
 from tiny_answers import ANSWERED, FAILED, TRAINED
 from tiny_rows import LATENT
 
-from qrag_jax.eval.answer_records import (
+from qrag_jax.eval.answers.records import (
     AnswerRow,
     Score,
     answer_row_values,
     read_answer_records,
     write_answer_records,
 )
-from qrag_jax.eval.records import Row, read_records, read_rows, record_values, row_values, write_records, write_rows
+from qrag_jax.eval.picks.records import (
+    Row,
+    read_records,
+    read_rows,
+    record_values,
+    row_values,
+    write_records,
+    write_rows,
+)
 from qrag_jax.eval.setting import Setting, nested_values
 from qrag_jax.types import InputError
 

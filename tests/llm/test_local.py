@@ -6,7 +6,7 @@ from tiny_talkers import CHATML, END, parrot, tiny_talker
 from tokenizers.normalizers import NFKC, Replace
 
 from qrag_jax.llm.local import LocalGenerator
-from qrag_jax.models.decoder_sources import SMOLLM2_INSTALL, has_smollm2
+from qrag_jax.models.decoder.sources import SMOLLM2_INSTALL, has_smollm2
 from qrag_jax.types import InputError, Message, Sampling, TextGenerator, UsageError
 
 ASK = (Message("user", "Hi"),)

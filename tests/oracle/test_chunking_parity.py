@@ -5,10 +5,10 @@ import warnings
 import numpy as np
 import pytest
 
-from qrag_jax.chunking.breakpoints import BreakpointConfig, find_breaks, make_breakpoint
-from qrag_jax.chunking.dbscan import dbscan_labels
-from qrag_jax.chunking.distances import joint_distances, neighbour_distances, sentence_vectors
-from qrag_jax.chunking.groups import SentenceText
+from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, find_breaks, make_breakpoint
+from qrag_jax.chunking.strategies.dbscan import dbscan_labels
+from qrag_jax.chunking.strategies.distances import joint_distances, neighbour_distances, sentence_vectors
+from qrag_jax.chunking.text.chunks import SentenceText
 
 pytestmark = pytest.mark.oracle
 
@@ -100,7 +100,7 @@ def test_dbscan_labels(lambda_, min_samples, eps):
 def test_dbscan_labels_of_tied_distances(num_values, block_rows, monkeypatch):
     from sklearn.cluster import DBSCAN
 
-    monkeypatch.setattr("qrag_jax.chunking.distances._BLOCK_ENTRIES", block_rows * 60)
+    monkeypatch.setattr("qrag_jax.chunking.strategies.distances._BLOCK_ENTRIES", block_rows * 60)
     for seed in range(20):
         places = np.random.default_rng(seed).integers(0, 4 * num_values, (60, 2)) / 8
         dense = np.abs(places[:, None] - places[None]).sum(axis=2).astype(np.float32)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from tiny import quick_compilation  # noqa: F401
 
-from qrag_jax.models.encoder import Encoder, encode, encode_in_blocks, valid_tokens
-from qrag_jax.models.token_positions import relative_buckets
-from qrag_jax.models.tokenizer import train_word_level
-from qrag_jax.models.weight_table import weight_table
-from qrag_jax.models.weights import load_encoder, save_encoder
+from qrag_jax.models.encoder.network import Encoder, encode, encode_in_blocks, valid_tokens
+from qrag_jax.models.encoder.table import weight_table
+from qrag_jax.models.encoder.token_positions import relative_buckets
+from qrag_jax.models.encoder.tokenizer import train_word_level
+from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 
 pytestmark = pytest.mark.oracle
 

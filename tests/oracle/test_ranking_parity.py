@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from qrag_jax.eval.ranking import score_run
-from qrag_jax.eval.trec import read_qrels, read_run, write_qrels, write_run
+from qrag_jax.eval.measures.ranking import score_run
+from qrag_jax.eval.measures.trec import read_qrels, read_run, write_qrels, write_run
 
 pytestmark = pytest.mark.oracle
 

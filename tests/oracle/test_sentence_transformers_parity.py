@@ -7,10 +7,10 @@ import pytest
 from tiny import quick_compilation  # noqa: F401
 from tiny_encoders import random_encoder, unigram
 
-from qrag_jax.models.embedder import make_embedder
-from qrag_jax.models.export import export_router, export_sentence_transformer
-from qrag_jax.models.sources import MINILM, find_folder
-from qrag_jax.models.weights import load_encoder
+from qrag_jax.models.encoder.embedder import make_embedder
+from qrag_jax.models.encoder.export import export_router, export_sentence_transformer
+from qrag_jax.models.encoder.sources import MINILM, find_folder
+from qrag_jax.models.encoder.weights import load_encoder
 
 pytestmark = pytest.mark.oracle
 

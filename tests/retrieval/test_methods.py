@@ -6,15 +6,15 @@ from tiny_encoders import random_encoder
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.llm.scripted import ScriptedGenerator
-from qrag_jax.models.latent import LatentConfig
-from qrag_jax.models.weights import save_encoder
+from qrag_jax.models.encoder.weights import save_encoder
+from qrag_jax.models.towers.latent import LatentConfig
 from qrag_jax.pipeline import answer_question
-from qrag_jax.retrieval.chunk_encoder import one_line
-from qrag_jax.retrieval.env import EnvConfig
-from qrag_jax.retrieval.hybrid import RETRIEVERS
+from qrag_jax.retrieval.index.chunk_encoder import one_line
+from qrag_jax.retrieval.index.hybrid import RETRIEVERS
+from qrag_jax.retrieval.index.retriever import EncoderSpec, ModelConfig, new_retriever
+from qrag_jax.retrieval.index.search import retrieve
+from qrag_jax.retrieval.mdp.env import EnvConfig
 from qrag_jax.retrieval.methods import DEFAULT_CHUNKING, multi_step_method, single_step_method
-from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig, new_retriever
-from qrag_jax.retrieval.search import retrieve
 from qrag_jax.types import InputError
 
 TEXTS = ("Mary has the key. It rained\nall day.\n", "The key opens the garden. John slept.\n")

@@ -12,11 +12,11 @@ from tiny import quick_compilation  # noqa: F401
 from tiny_runs import NUM_UPDATES, after, make_config, make_task
 
 from qrag_jax.checkpoint import load_checkpoint
+from qrag_jax.files.step_folders import checkpoint_steps
 from qrag_jax.sharding import MeshConfig
-from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.train.log import read_lines
-from qrag_jax.train.loop import train
-from qrag_jax.train.run import DevConfig
+from qrag_jax.train.q.loop import train
+from qrag_jax.train.q.run import DevConfig
 from qrag_jax.types import InputError, Stopped
 
 

@@ -13,8 +13,8 @@ import optax
 import pytest
 
 from qrag_jax.checkpoint import load_checkpoint, save_checkpoint
+from qrag_jax.files.step_folders import checkpoint_steps
 from qrag_jax.sharding import MeshConfig, make_mesh, replicated
-from qrag_jax.step_folders import checkpoint_steps
 from qrag_jax.train.best import KeepBest
 from qrag_jax.train.layout import Layout
 from qrag_jax.train.log import RunLog

@@ -12,15 +12,15 @@ import tiny_runs
 from tiny import LATENT, quick_compilation  # noqa: F401
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint
-from qrag_jax.data.vector_task import make_vector_task
-from qrag_jax.retrieval.env import EnvConfig
-from qrag_jax.retrieval.retriever import EncoderSpec, ModelConfig, load_retriever
-from qrag_jax.retrieval.tasks import vectors_task
-from qrag_jax.train.loop import train
+from qrag_jax.data.questions.vector_task import make_vector_task
+from qrag_jax.retrieval.index.retriever import EncoderSpec, ModelConfig, load_retriever
+from qrag_jax.retrieval.mdp.env import EnvConfig
+from qrag_jax.retrieval.mdp.tasks import vectors_task
 from qrag_jax.train.param_groups import GroupConfig
-from qrag_jax.train.q_learner import LearnerConfig
-from qrag_jax.train.run import DataConfig, DevConfig, RunConfig
-from qrag_jax.train.schedules import ScheduleConfig
+from qrag_jax.train.q.learner import LearnerConfig
+from qrag_jax.train.q.loop import train
+from qrag_jax.train.q.run import DataConfig, DevConfig, RunConfig
+from qrag_jax.train.q.schedules import ScheduleConfig
 from qrag_jax.train.warm_start import take_params
 from qrag_jax.types import InputError, Stopped, UsageError
 

@@ -7,9 +7,9 @@ that where nothing can be chosen, strategies are compared at about the same size
 
 from dataclasses import dataclass, field
 
-from qrag_jax.chunking.breakpoints import BreakpointConfig
 from qrag_jax.chunking.chunker import ChunkConfig
-from qrag_jax.chunking.clusters import DbscanConfig, LinkageConfig
+from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig
+from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig
 from qrag_jax.eval.study.config import StudyConfig
 
 MOST_TOKENS = 254  # of a chunk: MiniLM's window without [CLS] and [SEP]

@@ -12,23 +12,23 @@ from pathlib import Path
 import numpy as np
 
 from qrag_jax.chunking.chunker import make_chunker
-from qrag_jax.chunking.splitters import make_splitter
-from qrag_jax.data.study_task import StudyTask
-from qrag_jax.eval.study.answers import AnswerResult, answer_questions
-from qrag_jax.eval.study.cell_store import CellStore, claim_folder, made_of, with_config
-from qrag_jax.eval.study.cells import Tools, embed_questions, run_config
-from qrag_jax.eval.study.choose import choose
+from qrag_jax.chunking.text.splitters import make_splitter
+from qrag_jax.data.corpora.study_task import StudyTask
+from qrag_jax.eval.study.cells.cells import Tools, embed_questions, run_config
+from qrag_jax.eval.study.cells.costs import Meter
+from qrag_jax.eval.study.cells.encoder import StudyEncoder
+from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
+from qrag_jax.eval.study.cells.store import CellStore, claim_folder, made_of, with_config
+from qrag_jax.eval.study.cells.work import Report, Sides, Work
 from qrag_jax.eval.study.config import StudyConfig
-from qrag_jax.eval.study.costs import Meter
-from qrag_jax.eval.study.encoder import StudyEncoder
 from qrag_jax.eval.study.records import CellResult, Part, StudyResult
-from qrag_jax.eval.study.scores import score_questions
-from qrag_jax.eval.study.sentence_cache import SentenceCache
-from qrag_jax.eval.study.summary import Outcome, compare_all, make_row, question_objects, write_trec
+from qrag_jax.eval.study.results.answers import AnswerResult, answer_questions
+from qrag_jax.eval.study.results.choose import choose
+from qrag_jax.eval.study.results.scores import score_questions
+from qrag_jax.eval.study.results.summary import Outcome, compare_all, make_row, question_objects, write_trec
 from qrag_jax.eval.study.tasks import split_task
-from qrag_jax.eval.study.work import Report, Sides, Work
-from qrag_jax.folder_lock import lock_folder
-from qrag_jax.llm.journal import Journal, JournaledGenerator
+from qrag_jax.files.folder_lock import lock_folder
+from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.prices import load_prices
 from qrag_jax.types import InputError, TextGenerator, UsageError
 

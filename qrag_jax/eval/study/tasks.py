@@ -6,18 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-from qrag_jax.chunking.groups import SplitSentences
-from qrag_jax.data.beir import read_beir
-from qrag_jax.data.chroma import read_chroma
-from qrag_jax.data.conditionalqa import read_conditionalqa
-from qrag_jax.data.cranfield import read_cranfield
-from qrag_jax.data.file_questions import read_with_problems
-from qrag_jax.data.financebench import read_financebench
-from qrag_jax.data.multirc import read_multirc
-from qrag_jax.data.scisumm import read_scisumm
-from qrag_jax.data.squad import read_squad
-from qrag_jax.data.stitch import named_rng, stitch
-from qrag_jax.data.study_task import StudyQuestion, StudyTask
+from qrag_jax.chunking.text.chunks import SplitSentences
+from qrag_jax.data.corpora.beir import read_beir
+from qrag_jax.data.corpora.chroma import read_chroma
+from qrag_jax.data.corpora.conditionalqa import read_conditionalqa
+from qrag_jax.data.corpora.cranfield import read_cranfield
+from qrag_jax.data.corpora.file_questions import read_with_problems
+from qrag_jax.data.corpora.financebench import read_financebench
+from qrag_jax.data.corpora.multirc import read_multirc
+from qrag_jax.data.corpora.scisumm import read_scisumm
+from qrag_jax.data.corpora.squad import read_squad
+from qrag_jax.data.corpora.stitch import named_rng, stitch
+from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
 from qrag_jax.eval.study.config import TaskConfig, TaskKind
 from qrag_jax.types import InputError, UsageError
 

@@ -15,12 +15,12 @@ from tiny_study import WordEmbedder, fixed, make_config, make_encoder, make_task
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.config import load_config
-from qrag_jax.data.study_task import StudyQuestion, StudyTask
+from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
+from qrag_jax.eval.measures.trec import read_qrels, read_run
 from qrag_jax.eval.study.config import StudyConfig, TaskConfig
+from qrag_jax.eval.study.results.scores import score_questions
 from qrag_jax.eval.study.runner import run_study
-from qrag_jax.eval.study.scores import score_questions
-from qrag_jax.eval.trec import read_qrels, read_run
-from qrag_jax.llm.journal import Journal
+from qrag_jax.llm.journal.journal import Journal
 from qrag_jax.types import Document, Generation, InputError, UsageError
 
 TESTS = Path(__file__).parents[2]
@@ -282,7 +282,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from tiny_study import WordEmbedder, make_config, make_encoder, make_tasks
 
-from qrag_jax.eval.study.report import write_report
+from qrag_jax.eval.study.results.report import write_report
 from qrag_jax.eval.study.runner import run_study
 
 

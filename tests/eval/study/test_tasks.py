@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrag_jax.chunking.sentences import split_sentences
-from qrag_jax.data.study_task import Evidence, StudyQuestion, StudyTask
+from qrag_jax.chunking.text.sentences import split_sentences
+from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
 from qrag_jax.eval.study import tasks
 from qrag_jax.eval.study.config import TaskConfig, TaskKind
 from qrag_jax.eval.study.tasks import NOT_SAMPLED, ON_BOTH_SIDES, load_task, load_with_problems, split_task

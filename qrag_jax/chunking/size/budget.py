@@ -1,0 +1,138 @@
+"""The hard size of a chunk: whatever a strategy proposes, no chunk leaves with more tokens than asked for.
+
+A group over the budget is cut between its spans, a span that is too long between sentences, words and last between
+characters; what is too small is joined with a neighbour.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from qrag_jax.chunking.size.packing import capped, cut_sentences, cut_words, longest, pack_spans
+from qrag_jax.chunking.text.chunks import Group, SplitSentences, count_spans
+from qrag_jax.chunking.text.spans import join_spans
+from qrag_jax.types import CountTokens, InputError, Span, UsageError
+
+
+def check_budget(max_tokens: int | None, min_tokens: int | None) -> None:
+    """Refuses budgets that no chunk can keep.
+
+    Raises:
+        UsageError: names the field.
+    """
+    if max_tokens is not None and max_tokens < 1:
+        raise UsageError(f"max_tokens {max_tokens}: a chunk has at least 1 token")
+    if min_tokens is not None and min_tokens < 1:
+        raise UsageError(f"min_tokens {min_tokens}: a chunk has at least 1 token; leave it out for no minimum")
+    if max_tokens is not None and min_tokens is not None and min_tokens > max_tokens:
+        raise UsageError(f"min_tokens {min_tokens} is above max_tokens {max_tokens}: choose it lower")
+
+
+def fit_groups(
+    text: str, groups: Sequence[Group], max_tokens: int, count: CountTokens, split: SplitSentences
+) -> list[Group]:
+    """Groups of at most `max_tokens` tokens, in the order of those given; what fits stays as it is.
+
+    Groups that overlap may be cut into parts that say nothing new: one inside another of the same level is left out.
+
+    Args:
+        text: of the whole document.
+        groups: proposals.
+        max_tokens: most tokens of a chunk.
+        count: tokens of a text.
+        split: sentences of a span that is too long itself.
+
+    Raises:
+        InputError: a single character has more tokens than that; names it.
+    """
+    count = capped(count, max_tokens)
+    fitted: list[Group] = []
+    for group in groups:
+        parts = list(_fit_spans(text, group.spans, max_tokens, count, split))
+        level = group.level if len(parts) == 1 else max(1, group.level)  # a part of a document is no document
+        fitted += [Group(spans, level) for spans in parts]
+    return _without_covered(text, fitted)
+
+
+def _fit_spans(
+    text: str, spans: tuple[Span, ...], max_tokens: int, count: CountTokens, split: SplitSentences
+) -> Iterator[tuple[Span, ...]]:
+    """One group cut as `fit_groups` says."""
+    if count_spans(text, spans, count) <= max_tokens:
+        yield spans
+        return
+    for part in pack_spans(text, spans, max_tokens, count, (cut_sentences(split), cut_words)):
+        if count_spans(text, part, count) <= max_tokens:
+            yield part
+        else:
+            yield from ((piece,) for piece in _characters(text, part[0], max_tokens, count))
+
+
+def _characters(text: str, word: Span, max_tokens: int, count: CountTokens) -> Iterator[Span]:
+    """A word in pieces of as many characters as fit; the size of one is the guess for the next."""
+    start, end = word
+    size = max_tokens
+    while start < end:
+        size = longest(lambda n, at=start: count(text[at : at + n]) <= max_tokens, end - start, size)
+        if not size:
+            raise InputError(
+                f"character {start}: {text[start]!r} has {count(text[start])} tokens, but max_tokens is {max_tokens}: "
+                "raise it"
+            )
+        yield start, start + size
+        start += size
+
+
+def _without_covered(text: str, groups: list[Group]) -> list[Group]:
+    """Leaves out every group of one span that lies inside another one of its level, or is equal to an earlier one."""
+    joined = [join_spans(text, group.spans) for group in groups]
+    single = [i for i, spans in enumerate(joined) if len(spans) == 1]
+    covered: set[int] = set()
+    reached = {group.level: -1 for group in groups}
+    for i in sorted(single, key=lambda i: (joined[i][0][0], -joined[i][0][1])):
+        level, end = groups[i].level, joined[i][0][1]
+        if end <= reached[level]:
+            covered.add(i)
+        reached[level] = max(reached[level], end)
+    return [group for i, group in enumerate(groups) if i not in covered]
+
+
+def merge_small(
+    text: str, groups: Sequence[Group], min_tokens: int, max_tokens: int | None, count: CountTokens
+) -> list[Group]:
+    """Groups below `min_tokens` joined with those after them until they have it, else with the one before.
+
+    Only neighbours of the same level are joined, and only where the maximum allows it; a group that has none to join
+    with stays small. Groups that share whole spans have them once when joined; those that share a part of a span are
+    not joined.
+    """
+    merged: list[Group] = []
+    first = small = 0
+    while first < len(groups):
+        small = longest(
+            lambda n, at=first: _may_join(text, groups[at : at + n], min_tokens - 1, count), len(groups) - first, small
+        )
+        members = groups[first : first + small + 1]  # the last one makes them large enough, if there is one
+        while len(members) > 1 and not _may_join(text, members, max_tokens, count):
+            members = members[:-1]
+        first += len(members)
+        group = _union(members)
+        is_small = count_spans(text, group.spans, count) < min_tokens
+        if merged and is_small and _may_join(text, [merged[-1], group], max_tokens, count):
+            merged[-1] = _union([merged[-1], group])
+        else:
+            merged.append(group)
+    return merged
+
+
+def _union(groups: Sequence[Group]) -> Group:
+    return Group(tuple(sorted(set(chain.from_iterable(group.spans for group in groups)))), groups[0].level)
+
+
+def _may_join(text: str, groups: Sequence[Group], num_tokens: int | None, count: CountTokens) -> bool:
+    """Whether groups can be one chunk with at most `num_tokens` tokens."""
+    spans = _union(groups).spans
+    if len({group.level for group in groups}) > 1:
+        return False
+    if any(left[1] > right[0] for left, right in zip(spans, spans[1:], strict=False)):
+        return False
+    return num_tokens is None or count_spans(text, spans, count) <= num_tokens

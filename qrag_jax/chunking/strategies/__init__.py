@@ -1,0 +1,1 @@
+"""Ways to cut a text into groups of spans, and the distances and clusterings that they use."""

@@ -1,0 +1,164 @@
+"""Clustering chunkers: a chunk is a set of sentences that are near in meaning and position, wherever they stand.
+
+Both use the joint distance of "Is Semantic Chunking Worth the Computational Cost?"
+(`chunking/strategies/distances.py`). Chunks are ordered by their first sentence.
+"""
+
+import warnings
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from qrag_jax.chunking.strategies.dbscan import dbscan_labels
+from qrag_jax.chunking.strategies.distances import joint_distances, sentence_vectors
+from qrag_jax.chunking.strategies.linkage import link_sentences
+from qrag_jax.chunking.text.chunks import Group, SentenceText, Strategy, groups_of
+from qrag_jax.types import Embed, UsageError
+
+EXACT_SENTENCES = 10_000  # the most that are linked as a whole: 50 million distances are 200 MB
+DEFAULT_MAX_SENTENCES = 10
+
+Noise = Literal["single", "chunk", "nearest"]
+
+
+@dataclass(frozen=True)
+class LinkageConfig:
+    """Size-capped single linkage (appendix A of the paper). One of the two sizes may be given.
+
+    Attributes:
+        num_clusters: k: no chunk has more than max(n // k, 1) of the n sentences, which makes at least about k chunks;
+            1 is no cap, which tends to one large chunk and a few single sentences.
+        max_sentences: no chunk has more sentences. With neither of the two it is 10, some 200 words of prose.
+        lambda_: weight of the position in [0, 1]; 0 is meaning alone, 1 gives consecutive runs of the largest size.
+        stop_distance: no pair that is further apart joins two chunks; None never stops.
+    """
+
+    num_clusters: int | None = None
+    max_sentences: int | None = None
+    lambda_: float = 0.5
+    stop_distance: float | None = 0.5
+
+
+@dataclass(frozen=True)
+class DbscanConfig:
+    """DBSCAN on the joint distance.
+
+    The right `eps` depends on the embedder and the texts; the default suits all-MiniLM-L6-v2, under which consecutive
+    sentences are further apart than the paper's grids (to 0.5, without positions) suppose.
+
+    Attributes:
+        eps: radius of the neighbourhood, inclusive.
+        min_samples: so many sentences within `eps`, itself among them, make a sentence core.
+        lambda_: weight of the position in [0, 1]; 0 is meaning alone.
+        noise: sentences in no cluster: `single` makes each a chunk, `chunk` makes one of all of them, `nearest` puts
+            each into the cluster of its nearest core sentence (the first of equals; if there is no cluster, `single`).
+    """
+
+    eps: float = 0.25
+    min_samples: int = 2
+    lambda_: float = 0.5
+    noise: Noise = "nearest"
+
+
+def make_linkage(config: LinkageConfig, embed: Embed) -> Strategy:
+    """Chunks by size-capped single linkage, exact to 10,000 sentences.
+
+    A longer document is cut into windows of about equal length, 10,000 sentences at most, and no chunk crosses their
+    borders (a warning says so); distances and sizes are those of the whole document.
+
+    Raises:
+        UsageError: names the field that is out of range.
+    """
+    _check_linkage(config)
+    lambda_ = float(config.lambda_)
+    stop_distance = None if config.stop_distance is None else float(config.stop_distance)
+
+    def strategy(text: SentenceText) -> list[Group]:
+        vectors = sentence_vectors(embed, text.texts())
+        members = []
+        for start, end in _windows(len(text)):
+            distances = joint_distances(vectors[start:end], lambda_, len(text))
+            labels = link_sentences(distances, end - start, size_cap(config, len(text)), stop_distance)
+            members += [start + group for group in group_labels(labels)]
+        return groups_of(text, members)
+
+    return strategy
+
+
+def make_dbscan(config: DbscanConfig, embed: Embed) -> Strategy:
+    """Chunks by DBSCAN; memory grows with the number of sentences, time with its square.
+
+    Raises:
+        UsageError: names the field that is out of range.
+    """
+    _check_dbscan(config)
+    lambda_, eps, place_noise = float(config.lambda_), float(config.eps), config.noise == "nearest"
+
+    def strategy(text: SentenceText) -> list[Group]:
+        distances = joint_distances(sentence_vectors(embed, text.texts()), lambda_, len(text))
+        labels = dbscan_labels(distances, len(text), eps, config.min_samples, place_noise)
+        if config.noise != "chunk":
+            noise = np.flatnonzero(labels < 0)
+            labels[noise] = len(text) + noise
+        return groups_of(text, group_labels(labels))
+
+    return strategy
+
+
+def size_cap(config: LinkageConfig, num_sentences: int) -> int:
+    """Most sentences of a chunk, see `LinkageConfig`."""
+    if config.num_clusters is not None:
+        return max(num_sentences // config.num_clusters, 1)
+    return DEFAULT_MAX_SENTENCES if config.max_sentences is None else config.max_sentences
+
+
+def group_labels(labels: np.ndarray) -> list[np.ndarray]:
+    """Members of equal labels, ascending; the groups ordered by their first member."""
+    order = np.argsort(labels, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+    return sorted((group for group in groups if len(group)), key=lambda group: group[0])
+
+
+def _windows(num_sentences: int) -> list[tuple[int, int]]:
+    num_windows = -(-num_sentences // EXACT_SENTENCES)
+    if num_windows > 1:
+        warnings.warn(
+            f"linkage: {num_sentences} sentences are linked in {num_windows} windows of at most {EXACT_SENTENCES}; "
+            "no chunk crosses their borders",
+            stacklevel=2,
+        )
+    borders = [num_sentences * window // max(num_windows, 1) for window in range(num_windows + 1)]
+    return list(zip(borders, borders[1:], strict=False))
+
+
+def _check_lambda(name: str, config: LinkageConfig | DbscanConfig) -> None:
+    if not 0 <= config.lambda_ <= 1:  # also refuses NaN
+        raise UsageError(f"{name}.lambda_ {config.lambda_}: give a weight from 0 (meaning) to 1 (position)")
+
+
+def _check_linkage(config: LinkageConfig) -> None:
+    _check_lambda("linkage", config)
+    if config.num_clusters is not None and config.max_sentences is not None:
+        raise UsageError(
+            f"linkage.num_clusters {config.num_clusters} and linkage.max_sentences {config.max_sentences}: "
+            "both cap the size of a chunk, give one of them"
+        )
+    for field, value in (("num_clusters", config.num_clusters), ("max_sentences", config.max_sentences)):
+        if value is not None and value < 1:
+            raise UsageError(f"linkage.{field} {value}: give at least 1, or leave it out")
+    stop = config.stop_distance
+    if stop is not None and not 0 <= stop <= 1:
+        raise UsageError(f"linkage.stop_distance {stop}: give a distance from 0 to 1, or null to never stop")
+
+
+def _check_dbscan(config: DbscanConfig) -> None:
+    _check_lambda("dbscan", config)
+    if not 0 < config.eps <= 1:
+        raise UsageError(f"dbscan.eps {config.eps}: give a radius above 0 and at most 1, the largest distance")
+    if config.min_samples < 1:
+        raise UsageError(
+            f"dbscan.min_samples {config.min_samples}: a sentence is within reach of itself, give at least 1"
+        )
+    if config.noise not in get_args(Noise):
+        raise UsageError(f"dbscan.noise {config.noise!r}: choose one of {', '.join(get_args(Noise))}")

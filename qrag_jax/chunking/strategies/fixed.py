@@ -1,0 +1,130 @@
+"""Chunks of a fixed size: sentences per chunk, number of chunks, or tokens; with overlap. The baseline of studies."""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+from qrag_jax.chunking.size.packing import CountRun, capped, longest, longest_run, run_counter
+from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, SentenceText, Strategy, groups_of
+from qrag_jax.types import CountTokens, UsageError
+
+
+@dataclass(frozen=True)
+class FixedConfig:
+    """One of three sizes (none: `max_tokens` of the chunker, else 256 tokens), and what a chunk repeats of the last.
+
+    Attributes:
+        sentences_per_chunk: sentences of a chunk; the last one may have fewer.
+        num_chunks: a chunk has the sentences of the document divided by this, rounded down; what is left over becomes
+            further chunks, so there may be more than this. The paper's hyper-parameter (Appendix B), by its authors'
+            code.
+        num_tokens: whole sentences up to so many tokens; a sentence that is larger stands alone.
+        overlap: sentences that a chunk repeats of the one before. With `num_chunks` at most one less than it has, so 0
+            where each has one sentence; with `num_tokens` fewer where the next sentence would not fit beside them.
+        overlap_tokens: the same in tokens, for `num_tokens`: as many whole sentences as have at most so many.
+    """
+
+    sentences_per_chunk: int | None = None
+    num_chunks: int | None = None
+    num_tokens: int | None = None
+    overlap: int = 0
+    overlap_tokens: int = 0
+
+
+def make_fixed(config: FixedConfig, count: CountTokens) -> Strategy:
+    """Chunks of consecutive sentences; every sentence is in one, and no chunk lies inside another.
+
+    Args:
+        config: size and overlap.
+        count: tokens of a text; called only for sizes in tokens.
+
+    Raises:
+        UsageError: two sizes, a size below 1, or an overlap that leaves no room for anything new.
+    """
+    _check(config)
+    if config.sentences_per_chunk is None and config.num_chunks is None:
+        return lambda text: groups_of(text, _by_tokens(text, config, count))
+    return lambda text: groups_of(text, _by_sentences(len(text), config))
+
+
+def _check(config: FixedConfig) -> None:
+    """Refuses what `make_fixed` says."""
+    names = ("sentences_per_chunk", "num_chunks", "num_tokens")
+    given = [f"{name} {getattr(config, name)}" for name in names if getattr(config, name) is not None]
+    if len(given) > 1:
+        raise UsageError(f"fixed: {' and '.join(given)}: choose one size")
+    for name in names:
+        if getattr(config, name) is not None and getattr(config, name) < 1:
+            raise UsageError(f"fixed.{name} {getattr(config, name)}: must be at least 1")
+    for name in ("overlap", "overlap_tokens"):
+        if getattr(config, name) < 0:
+            raise UsageError(f"fixed.{name} {getattr(config, name)}: must be at least 0")
+    if config.overlap and config.overlap_tokens:
+        raise UsageError(
+            f"fixed.overlap {config.overlap} and fixed.overlap_tokens {config.overlap_tokens}: choose one of them"
+        )
+    if config.sentences_per_chunk is not None and config.overlap >= config.sentences_per_chunk:
+        raise UsageError(
+            f"fixed.overlap {config.overlap}: must be below sentences_per_chunk {config.sentences_per_chunk}"
+        )
+    if config.overlap_tokens and (config.sentences_per_chunk is not None or config.num_chunks is not None):
+        raise UsageError(
+            f"fixed.overlap_tokens {config.overlap_tokens}: goes with num_tokens; use overlap with {given[0]}"
+        )
+    num_tokens = config.num_tokens or DEFAULT_NUM_TOKENS
+    if config.overlap_tokens >= num_tokens:
+        raise UsageError(f"fixed.overlap_tokens {config.overlap_tokens}: must be below num_tokens {num_tokens}")
+
+
+def _by_sentences(num_sentences: int, config: FixedConfig) -> list[range]:
+    """Sentence numbers of each chunk.
+
+        starts = range(0, num_sentences - overlap, n_per - overlap)
+
+    A chunk starts only where it has more than the sentences that it repeats. A document of no more sentences than the
+    overlap is one chunk; by the rule alone it would have none.
+    """
+    n_per, overlap = config.sentences_per_chunk, config.overlap
+    if n_per is None:
+        n_per = max(num_sentences // (config.num_chunks or 1), 1)
+        overlap = min(overlap, n_per - 1)
+    starts = range(0, max(num_sentences - overlap, 1), n_per - overlap)
+    return [range(start, min(start + n_per, num_sentences)) for start in starts]
+
+
+def _by_tokens(text: SentenceText, config: FixedConfig, count: CountTokens) -> Iterator[range]:
+    """Sentence numbers of each chunk: as many as fit, the next one from the first sentence that it repeats."""
+    num_tokens = config.num_tokens or DEFAULT_NUM_TOKENS
+    count = capped(count, num_tokens)
+    tokens = run_counter(text.text, text.sentences, count)
+    sums = list(accumulate(map(count, text.texts()), initial=0))
+    first = repeated = 0
+    while first < len(text):
+        # Those repeated fit with one more, which longest_run may overlook where more text has fewer tokens.
+        run = max(longest_run(tokens, first, num_tokens, sums), repeated + 1)
+        yield range(first, first + run)
+        if first + run == len(text):
+            return
+        repeated = _repeated(first, first + run, config, tokens, sums)
+        first += run - repeated
+
+
+def _repeated(first: int, end: int, config: FixedConfig, tokens: CountRun, sums: list[int]) -> int:
+    """How many sentences before number `end` the next chunk repeats of the chunk that began at `first`.
+
+    At most one less than it has, so that the next one starts later, and so few that sentence `end` fits beside them,
+    so that it also ends later.
+    """
+    num_tokens, overlap_tokens = config.num_tokens or DEFAULT_NUM_TOKENS, config.overlap_tokens
+    most, guess = min(config.overlap, end - first - 1), config.overlap
+    if overlap_tokens:
+        most, guess = end - first - 1, end - bisect_left(sums, sums[end] - overlap_tokens)
+    return longest(
+        lambda size: (
+            (not overlap_tokens or tokens(end - size, end) <= overlap_tokens)
+            and tokens(end - size, end + 1) <= num_tokens
+        ),
+        most,
+        guess,
+    )

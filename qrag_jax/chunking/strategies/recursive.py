@@ -1,0 +1,66 @@
+"""Chunks along a text's own borders, coarsest first: paragraphs, lines, sentences, words."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from qrag_jax.chunking.size.packing import Cut, cut_sentences, cut_words, pack_spans
+from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences, Strategy
+from qrag_jax.chunking.text.sentences import BLANK_LINE
+from qrag_jax.chunking.text.spans import strip_span
+from qrag_jax.types import CountTokens, Span, UsageError
+
+_LINE_BORDER = re.compile(r"[\n\r\v\f\x85\u2028\u2029]")
+
+
+@dataclass(frozen=True)
+class RecursiveConfig:
+    """How large chunks become.
+
+    Attributes:
+        num_tokens: most tokens of a chunk; a single word may have more. None is `max_tokens` of the chunker, else 256.
+    """
+
+    num_tokens: int | None = None
+
+
+def make_recursive(config: RecursiveConfig, count: CountTokens, split: SplitSentences) -> Strategy:
+    """Chunks that are runs of whole paragraphs, or lie inside one that is too long.
+
+    The text is cut at blank lines. Neighbouring paragraphs fill a chunk as long as they fit together. A paragraph that
+    is too long alone is cut into lines, which fill chunks of their own in the same way; a line that is too long into
+    sentences, a sentence into words. So a chunk never holds a part of a paragraph together with anything outside that
+    paragraph, nor a part of a line with anything outside the line, and so on. Every word is in one chunk.
+
+    Args:
+        config: size.
+        count: tokens of a text.
+        split: sentences of a line.
+
+    Raises:
+        UsageError: the size is below 1.
+    """
+    num_tokens = DEFAULT_NUM_TOKENS if config.num_tokens is None else config.num_tokens
+    if num_tokens < 1:
+        raise UsageError(f"recursive.num_tokens {num_tokens}: must be at least 1")
+    cuts: tuple[Cut, ...] = (_cut_lines, cut_sentences(split), cut_words)
+
+    def recursive(text: SentenceText) -> list[Group]:
+        paragraphs = list(_between(BLANK_LINE, text.text, (0, len(text.text))))
+        return [Group(spans) for spans in pack_spans(text.text, paragraphs, num_tokens, count, cuts)]
+
+    return recursive
+
+
+def _cut_lines(text: str, span: Span) -> list[Span]:
+    return list(_between(_LINE_BORDER, text, span))
+
+
+def _between(border: re.Pattern[str], text: str, span: Span) -> Iterator[Span]:
+    """What stands between borders inside `span`, without outer white space; blank pieces are left out."""
+    start, end = span
+    for stop, after in [*(match.span() for match in border.finditer(text, start, end)), (end, end)]:
+        piece = strip_span(text, start, stop)
+        if piece:
+            yield piece
+        start = after

@@ -1,0 +1,239 @@
+"""Markdown blocks as exact character spans: the paragraphs, lists, tables, fences and headings of a text.
+
+`markdown-it-py` parses; what counts here are its line numbers, which become offsets into the text as it is, whatever
+ends its lines and whatever the parser replaces (it reads a carriage return as a line feed and NUL as U+FFFD). Front
+matter is taken off first: to Markdown it is a rule and a heading. What the parser leaves out, link definitions, is
+found as a gap.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
+from markdown_it.token import Token
+
+from qrag_jax.chunking.text.chunks import SplitSentences
+from qrag_jax.chunking.text.spans import cut_text
+from qrag_jax.types import Span
+
+BlockKind = Literal[
+    "heading", "paragraph", "list", "quote", "table", "fence", "code", "html", "rule", "definitions", "front_matter"
+]
+
+_KINDS: dict[str, BlockKind] = {
+    "heading_open": "heading",
+    "paragraph_open": "paragraph",
+    "bullet_list_open": "list",
+    "ordered_list_open": "list",
+    "blockquote_open": "quote",
+    "table_open": "table",
+    "fence": "fence",
+    "code_block": "code",
+    "html_block": "html",
+    "hr": "rule",
+}
+_LINE_END = re.compile(r"\r\n?|\n")
+BYTE_ORDER_MARK = "\ufeff"
+_FENCES = {"---": ("---", "..."), "+++": ("+++",)}  # YAML and TOML front matter: first line -> last line
+_FIRST_KEY = re.compile(r"[^\s:=\-][^:=]*(?::(?:\s|$)|=)|\[")
+# Lists and quotes in each other: deeper ones are read line by line. The parser's own limit drops the rest of the text.
+_MAX_NESTING = 40
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a Markdown text that stands at its top level, not inside a list or a quotation.
+
+    Attributes:
+        kind: what it is. `definitions` are link reference definitions.
+        start, end: half-open character offsets, without outer white space.
+        level: 1 to 6 of a heading as it is written, 0 of everything else.
+        title: of a heading: where its words are, without marks; empty if it has none.
+        parts: where it may be cut if it must be: lines of tables and code, items of lists, paragraphs of quotations.
+            They cover it; empty if there are not two.
+    """
+
+    kind: BlockKind
+    start: int
+    end: int
+    level: int = 0
+    title: Span | None = None
+    parts: tuple[Span, ...] = ()
+
+
+def find_blocks(text: str) -> list[Block]:
+    """The blocks of a Markdown text, in order; every character that is not white space is in exactly one of them."""
+    starts = line_starts(text)
+    front = end_of_front_matter(text, starts)
+    blocks = _block(text, starts, "front_matter", 0, front, [])
+    done = front
+    for tokens in _top_level(_parse(text, starts[front])):
+        first, last = (front + line for line in tokens[0].map or (0, 0))
+        blocks += _block(text, starts, "definitions", done, first, [])
+        blocks += _block(text, starts, _KINDS.get(tokens[0].type, "paragraph"), first, last, tokens, front)
+        done = last
+    return blocks + _block(text, starts, "definitions", done, len(starts) - 1, [])
+
+
+def join_headings(blocks: Sequence[Block]) -> list[Span]:
+    """The spans of blocks, with headings and the paragraph that follows them as one: a heading says little alone.
+
+    A heading before a table or a fence stays apart, because those should not be cut for its sake.
+    """
+    spans: list[Span] = []
+    num_headings = 0
+    for block in blocks:
+        if num_headings and block.kind == "paragraph":
+            spans[-num_headings:] = [(spans[-num_headings][0], block.end)]
+        else:
+            spans.append((block.start, block.end))
+        num_headings = num_headings + 1 if block.kind == "heading" else 0
+    return spans
+
+
+def make_block_splitter(split: SplitSentences) -> SplitSentences:
+    """A splitter for parts of Markdown that are too long: into blocks, a block into its `parts`, else into sentences.
+
+    Lists are cut between items, tables and code between lines, and a heading stays with the first piece after it.
+    What comes out is never larger than what went in, and cutting it again goes on down to single sentences and lines.
+    """
+
+    def split_blocks(text: str) -> list[Span]:
+        blocks = find_blocks(text)
+        spans = join_headings(blocks)
+        if len(spans) != 1:
+            return spans
+        *headings, body = blocks
+        parts = list(body.parts)
+        if not parts:
+            parts = [(body.start + start, body.start + end) for start, end in split(text[body.start : body.end])]
+        if headings and len(parts) > 1:
+            return [(headings[0].start, parts[0][1]), *parts[1:]]
+        return [*((heading.start, heading.end) for heading in headings), *parts]
+
+    return split_blocks
+
+
+def line_starts(text: str) -> list[int]:
+    """Where the lines of a text begin, and last its end: lines as Markdown and editors count them."""
+    return [0, *(match.end() for match in _LINE_END.finditer(text)), len(text)]
+
+
+@cache
+def block_parser(*without: str) -> MarkdownIt:
+    """CommonMark with tables, blocks only: what is inside a paragraph does not matter here, and costs most.
+
+    Args:
+        without: rules of `markdown-it-py` that are left out, by name; what they would find is paragraphs then.
+    """
+    parser = MarkdownIt("commonmark", {"maxNesting": 10 * _MAX_NESTING}).enable("table").disable(list(without))
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    parser.block.ruler.before("table", "too_deep", _read_line_too_deep)
+    return parser
+
+
+def _read_line_too_deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """A block rule: below the nesting that we follow, a line is a paragraph."""
+    if silent or state.level < _MAX_NESTING:
+        return False
+    state.line = start + 1
+    parts: list[tuple[str, Literal[-1, 0, 1]]] = [("paragraph_open", 1), ("inline", 0), ("paragraph_close", -1)]
+    for kind, nesting in parts:
+        token = state.push(kind, "p", nesting)
+        token.map = [start, start + 1]
+        token.content = state.getLines(start, start + 1, state.blkIndent, False).strip()
+    return True
+
+
+def _parse(text: str, start: int) -> list[Token]:
+    source = text[start:]
+    if source.startswith(BYTE_ORDER_MARK):
+        source = " " + source[1:]  # else "# Title" behind it would be no heading
+    return block_parser().parse(source)
+
+
+def _top_level(tokens: Sequence[Token]) -> Iterator[list[Token]]:
+    """The tokens of one block after the other, what is inside included."""
+    block: list[Token] = []
+    for token in tokens:
+        if token.level == 0 and token.nesting >= 0 and block:
+            yield block
+            block = []
+        block.append(token)
+    if block:
+        yield block
+
+
+def _block(
+    text: str, starts: Sequence[int], kind: BlockKind, first: int, last: int, tokens: Sequence[Token], front: int = 0
+) -> list[Block]:
+    """The block of the lines [first, last), or none if they are blank."""
+    spans = cut_text(text, [starts[first], starts[last]])
+    if not spans:
+        return []
+    ((start, end),) = spans
+    if kind == "heading":
+        underlined = tokens[0].markup[0] != "#"
+        title = _underlined_title(text, start, starts[last - 1]) if underlined else _title(text, start, starts[last])
+        return [Block(kind, start, end, level=int(tokens[0].tag[1:]), title=title)]
+    if kind in ("paragraph", "rule"):
+        return [Block(kind, start, end)]
+    if kind in ("list", "quote"):
+        lines = [front + line for line in _inner_lines(tokens)]
+    else:
+        lines = [line for line in range(first, last) if kind != "table" or line != first + 1]  # head and its underline
+    parts = cut_text(text, [starts[line] for line in (first, *lines[1:], last)])
+    return [Block(kind, start, end, parts=tuple(parts) if len(parts) > 1 else ())]
+
+
+def _inner_lines(tokens: Sequence[Token]) -> list[int]:
+    """First lines of what a list or quotation consists of, at the first depth where it is more than one thing."""
+    for depth in range(1, _MAX_NESTING):
+        inside = [token for token in tokens if token.level == depth and token.nesting >= 0 and token.type != "inline"]
+        lines = sorted({token.map[0] for token in inside if token.map})
+        if len(lines) > 1 or not inside:
+            return lines
+    return []
+
+
+def _title(text: str, start: int, end: int) -> Span:
+    """The words of a heading `## words ##`, whose closing marks count as such only after a space."""
+    line = text[start:end].rstrip("\r\n \t")
+    words = line.lstrip(BYTE_ORDER_MARK + " \t").lstrip("#")
+    open_end = words.rstrip("#")
+    words = open_end if open_end.endswith((" ", "\t")) else words
+    first = start + len(line) - len(line.lstrip(BYTE_ORDER_MARK + " \t").lstrip("#"))
+    return _words(text, first, first + len(words))
+
+
+def _underlined_title(text: str, start: int, end: int) -> Span:
+    return _words(text, start + text.startswith(BYTE_ORDER_MARK, start), end)
+
+
+def _words(text: str, start: int, end: int) -> Span:
+    (span,) = cut_text(text, [start, end]) or [(start, start)]
+    return span
+
+
+def end_of_front_matter(text: str, starts: Sequence[int]) -> int:
+    """Number of lines of YAML or TOML at the beginning, 0 if there is none.
+
+    Two rules with text between them look like it; so the first line inside, comments aside, has to begin with a key.
+    """
+    lines = (text[start:end].rstrip() for start, end in zip(starts, starts[1:], strict=False))
+    ends = _FENCES.get(next(lines).removeprefix(BYTE_ORDER_MARK))
+    if not ends:
+        return 0
+    has_key = False
+    for number, line in enumerate(lines, start=2):
+        if line in ends:
+            return number if has_key else 0
+        if not has_key and not line.startswith("#"):
+            if not _FIRST_KEY.match(line):
+                return 0
+            has_key = True
+    return 0

@@ -1,0 +1,119 @@
+"""Sentence borders as exact character offsets, over `sentencex` with its known defects guarded.
+
+The guards, each tested: the text is split on blank lines first (the library loses a blank line at the inner borders of
+long texts); white space outside ASCII is handed over as plain spaces and lone surrogates as U+FFFD, both one character
+for one (it panics on some texts with U+3000 and refuses surrogates); whatever it leaves out becomes a sentence of its
+own; if it still panics, a plain rule takes over for that paragraph; a quotation mark or bracket stays with what it
+closes or opens; a point between digits ends nothing, full-width ones included. All but the panic are `split_guarded`,
+which other libraries share (`chunking/text/splitters.py`).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+import sentencex
+
+from qrag_jax.chunking.text.spans import cut_text, readable
+from qrag_jax.types import Span
+
+# One paragraph -> offsets where it may be cut; they need not be sorted, distinct or inside.
+FindCuts = Callable[[str], Iterable[int]]
+
+# Two line ends with nothing between them; the groups are atomic, or CR LF would be two.
+BLANK_LINE = re.compile(r"(?>\r\n|[\n\r\u2029])[^\S\n\r\u2029]*(?>\r\n|[\n\r\u2029])\s*")
+_PIECE = 5_000  # characters that a library reads at a time
+_WIDE_SPACE = re.compile(r"[^\S\x20\t\n\r]")
+# Ends of sentences that are nothing else: of East Asian text, Arabic and Urdu, and Devanagari.
+_ENDS = "\u3002\uff01\uff1f\uff61" + "\u061f\u06d4" + "\u0964\u0965"
+_CLOSERS = ")]\u201d\u2019\u300d\u300f\u3011\u3015\u3009\u300b\uff09\uff3d\uff5d\uff63"
+_OPENERS = "\u201e\u201c\u2018\u300c\u300e\u3010\u3014\u3008\u300a\uff08\uff3b\uff5b\uff62"
+_IN_NUMBER = re.compile(r"\d[.\uff0e]\d")
+_ASCII_OPENER = re.compile(r"\s\"")
+_PLAIN_STOP = re.compile(rf"[.!?\u2026{_ENDS}]+[\"'{re.escape(_CLOSERS)}]*")
+_WIDE_STOP = re.compile(rf"[{_ENDS}][{_ENDS}{re.escape(_CLOSERS)}]*")
+
+
+def split_sentences(text: str, language: str = "en") -> list[Span]:
+    """Sentences of `text` as half-open character offsets, in order and not overlapping.
+
+    `text[start:end]` has no outer white space and is never empty; every character that is not white space lies in
+    exactly one span. A blank line always ends a sentence.
+
+    Args:
+        text: any string, lone surrogates included.
+        language: ISO 639-1 code for abbreviations; an unknown one falls back inside `sentencex` to its default rules.
+    """
+    find_cuts = lambda paragraph: _sentencex_cuts(paragraph, language)  # noqa: E731
+    return split_guarded(text, lambda paragraph: cuts_by_pieces(paragraph, find_cuts))
+
+
+def split_guarded(text: str, find_cuts: FindCuts) -> list[Span]:
+    """Sentences of `text` by any rule for one paragraph, with what `split_sentences` promises.
+
+    Args:
+        text: any string, lone surrogates included.
+        find_cuts: gets each paragraph with plain white space and without surrogates; offsets stay the same.
+    """
+    clean = readable(_WIDE_SPACE.sub(" ", text))
+    spans: list[Span] = []
+    for start, end in _paragraphs(text):
+        paragraph = clean[start:end]
+        cuts = {cut for cut in find_cuts(paragraph) if 0 < cut < len(paragraph)}
+        inner = {_beside_quotes(paragraph, cut) for cut in cuts if not _IN_NUMBER.match(paragraph, max(cut - 2, 0))}
+        spans += cut_text(text, [start + cut for cut in sorted({0, len(paragraph)} | inner)])
+    return spans
+
+
+def cuts_by_pieces(paragraph: str, find_cuts: FindCuts) -> Iterator[int]:
+    """The cuts that a rule finds in one piece of a paragraph after the other, each from the last cut of the one before.
+
+    Libraries take the square of a paragraph's length (`sentencex` where there are no spaces, or quotation marks only),
+    or give up (NLTK after 5 seconds, which a megabyte takes).
+    """
+    begin = 0
+    while begin < len(paragraph):
+        piece = paragraph[begin : begin + _PIECE]
+        cuts = sorted(cut for cut in find_cuts(piece) if 0 < cut < len(piece))
+        yield from (begin + cut for cut in cuts)
+        begin += cuts[-1] if cuts and begin + len(piece) < len(paragraph) else len(piece)
+
+
+def wide_cuts(paragraph: str) -> Iterator[int]:
+    """Offsets after the ends of sentences that are not written in ASCII, with the quotation marks behind them."""
+    return (match.end() for match in _WIDE_STOP.finditer(paragraph))
+
+
+def _paragraphs(text: str) -> Iterator[Span]:
+    """Pieces between blank lines, with their offsets."""
+    start = 0
+    for match in BLANK_LINE.finditer(text):
+        if match.start() > start:
+            yield start, match.start()
+        start = match.end()
+    if start < len(text):
+        yield start, len(text)
+
+
+def _sentencex_cuts(paragraph: str, language: str) -> Iterable[int]:
+    try:
+        borders = sentencex.get_sentence_boundaries(language, paragraph)  # pyright: ignore[reportAttributeAccessIssue]
+    except BaseException as error:  # pyo3's PanicException is no Exception and cannot be imported
+        if type(error).__name__ != "PanicException":
+            raise
+        return [match.end() for match in _PLAIN_STOP.finditer(paragraph)]
+    return {border[name] for border in borders for name in ("start_index", "end_index")}
+
+
+def _beside_quotes(paragraph: str, cut: int) -> int:
+    """The cut behind marks that close what is before it, and before marks that open what follows.
+
+    Marks are told by what stands beside them: German closes with the mark that English opens with, and ASCII has one
+    for both. So a mark closes if no blank stands before it, and opens if none stands behind it.
+    """
+    if not paragraph[cut - 1].isspace():
+        while cut < len(paragraph) and paragraph[cut] in _CLOSERS:
+            cut += 1
+    if cut < len(paragraph) and not paragraph[cut].isspace():
+        while cut > 1 and (paragraph[cut - 1] in _OPENERS or _ASCII_OPENER.match(paragraph, max(cut - 2, 0))):
+            cut -= 1
+    return cut

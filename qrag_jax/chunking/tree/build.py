@@ -1,0 +1,252 @@
+"""Chunk trees from what is known of a document's parts: headings, (sentence, level) points, nested clusterings.
+
+A part of level k begins at its point and goes on to the next point of level k or less, so deeper ones nest in it. All
+builders give the normal form of `chunking/tree/tree.py`:
+
+- text of a part before its first subpart becomes a leaf beside the subparts; a part without text is left out;
+- unary chains are collapsed: an only child takes its parent's place, and the node keeps the parent's level, so that
+  siblings stay equal and the root stays 0;
+- siblings of different levels (a level 3 before the first level 2) all get the least of them.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from qrag_jax.chunking.size.budget import check_budget, fit_groups
+from qrag_jax.chunking.text.chunks import Group, SentenceText, SplitSentences
+from qrag_jax.chunking.text.spans import readable, strip_span
+from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.types import CountTokens, Document, InputError, Span, UsageError
+
+
+class _Draft:
+    """Nodes in preorder on their way to a tree; those with a span hold text, those without text under them vanish."""
+
+    def __init__(self) -> None:
+        self.parent: list[int] = []
+        self.level: list[int | None] = []  # None: that of the siblings
+        self.span: list[Span | None] = []
+
+    def add(self, parent: int, level: int | None, span: Span | None = None) -> int:
+        """Appends a node and gives its number."""
+        self.parent.append(parent)
+        self.level.append(level)
+        self.span.append(span)
+        return len(self.parent) - 1
+
+
+def tree_from_sections(text: SentenceText, sections: Iterable[tuple[int, int]], document_id: str) -> ChunkTree:
+    """The tree of sections that begin at characters, as headings do.
+
+    Args:
+        text: of the document; borders need not be those of sentences.
+        sections: (first character, level from 1); any order, equal ones count once. Several levels may begin at one
+            character: a section and its first subsection. What stands before the first section is a leaf.
+        document_id: its document.
+
+    Raises:
+        InputError: an offset outside the text, a level below 1, or no text but blank space.
+    """
+    points = sorted(set(sections))
+    for place, level in points:
+        if not 0 <= place < len(text.text):
+            raise InputError(f"{document_id}: section at {place}: the text has {len(text.text)} characters, from 0")
+        if level < 1:
+            raise InputError(
+                f"{document_id}: section at {place}: level {level}: levels count from 1, the document is 0"
+            )
+    draft = _Draft()
+    opened = [draft.add(-1, 0)]
+    starts = [(0, []), *((place, [level for _, level in group]) for place, group in groupby(points, lambda p: p[0]))]
+    ends = [place for place, _ in starts[1:]] + [len(text.text)]
+    for (start, levels), end in zip(starts, ends, strict=True):
+        for level in levels:
+            while (draft.level[opened[-1]] or 0) >= level:
+                opened.pop()
+            opened.append(draft.add(opened[-1], level))
+        body = strip_span(text.text, start, end)
+        if body:
+            draft.add(opened[-1], None, body)
+    return _normal_tree(draft, document_id)
+
+
+def tree_from_points(text: SentenceText, points: Iterable[tuple[int, int]], document_id: str) -> ChunkTree:
+    """The tree of parts that begin with sentences: `tree_from_sections` at their first characters.
+
+    Args:
+        text: of the document.
+        points: (sentence from 0, level from 1); sentence 0 begins the document also without one. No points give one
+            leaf, the whole document.
+        document_id: its document.
+
+    Raises:
+        InputError: a sentence that is not there, a level below 1, or no sentence at all.
+    """
+    points = list(points)
+    for sentence, level in points:
+        if not 0 <= sentence < len(text):
+            raise InputError(f"{document_id}: point ({sentence}, {level}): there are {len(text)} sentences, from 0")
+        if level < 1:
+            raise InputError(f"{document_id}: point ({sentence}, {level}): levels count from 1, the document is 0")
+    return tree_from_sections(text, [(text.sentences[sentence][0], level) for sentence, level in points], document_id)
+
+
+def tree_from_levels(text: SentenceText, labels: Sequence[Sequence[int] | np.ndarray], document_id: str) -> ChunkTree:
+    """The tree of clusterings of the sentences that refine each other, the coarsest first.
+
+    Args:
+        text: of the document.
+        labels: for each level from 1 one label a sentence; equal labels stand side by side, and a border of one level
+            is a border of every deeper one.
+        document_id: its document.
+
+    Raises:
+        InputError: a wrong number of labels, a label that comes back, or a border that a deeper level lacks.
+    """
+    points: list[tuple[int, int]] = []
+    above: set[int] = set()
+    for level, given in enumerate(labels, start=1):
+        row = np.asarray(given)
+        where = f"{document_id}: labels of level {level}"
+        if row.shape != (len(text),):
+            raise InputError(f"{where} have shape {list(row.shape)}: expected one for each of {len(text)} sentences")
+        borders = _run_starts(row, where)
+        lost = above.difference(borders)
+        if lost:
+            raise InputError(f"{where}: no border at sentence {min(lost)}, where level {level - 1} has one")
+        above = set(borders)
+        points += [(sentence, level) for sentence in borders]
+    return tree_from_points(text, points, document_id)
+
+
+def _run_starts(labels: np.ndarray, where: str) -> list[int]:
+    """Where runs of equal labels begin; no label may begin two."""
+    if not len(labels):
+        return []
+    starts = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist()]
+    seen: set[object] = set()
+    for start in starts:
+        if labels[start] in seen:
+            raise InputError(f"{where}: {labels[start]} comes back at sentence {start}: equal ones stand side by side")
+        seen.add(labels[start])
+    return starts
+
+
+def cap_levels(tree: ChunkTree, most: int) -> ChunkTree:
+    """The tree without the nodes below a level: parents of such become leaves, so deeper splits join again.
+
+    Raises:
+        UsageError: `most` is below 0.
+    """
+    if most < 0:
+        raise UsageError(f"most {most}: levels count from 0, which is the whole document")
+    draft, kept = _Draft(), {-1: -1}
+    leaves = set(tree.cut(most).tolist())
+    for node in np.flatnonzero(tree.level <= most).tolist():
+        span = tree.span(node) if node in leaves else None
+        kept[node] = draft.add(kept[int(tree.parent[node])], int(tree.level[node]), span)
+    return _normal_tree(draft, tree.document_id)
+
+
+def refine_leaves(
+    tree: ChunkTree, text: SentenceText, max_tokens: int, count: CountTokens, split: SplitSentences
+) -> ChunkTree:
+    """The tree with every leaf over the budget cut into leaves that keep it, one level deeper.
+
+    Leaves are filled with sentences in order; what is too long itself is cut between words, last between characters
+    (`budget.fit_groups`). Other leaves and all inner nodes stay as they are.
+
+    Args:
+        tree: of the text.
+        text: with the sentences between which leaves are cut.
+        max_tokens: most tokens of a leaf.
+        count: tokens of a text.
+        split: sentences of a piece of text that is no sentence of `text`.
+
+    Raises:
+        UsageError: `max_tokens` is below 1.
+        InputError: a single character has more tokens than that, or the tree is of another text.
+    """
+    check_budget(max_tokens, None)
+    count = lambda text, given=count: given(readable(text))  # noqa: E731
+    document = Document(tree.document_id, text.text)
+    tree.check_document(document)
+    inside = dict(zip(tree.leaves.tolist(), _sentences_of_leaves(tree, text), strict=True))
+    draft, kept = _Draft(), {-1: -1}
+    for node, (parent, level) in enumerate(zip(tree.parent.tolist(), tree.level.tolist(), strict=True)):
+        kept[node] = draft.add(kept[parent], level)
+        if node in inside:  # where the leaf fits, its only part takes its place
+            for part in _parts(tree.document_id, text.text, Group(inside[node], level + 1), max_tokens, count, split):
+                draft.add(kept[node], part.level, (part.spans[0][0], part.spans[-1][1]))
+    refined = _normal_tree(draft, tree.document_id)
+    refined.check_document(document)  # `split` comes from outside
+    return refined
+
+
+def _parts(
+    document_id: str, text: str, group: Group, max_tokens: int, count: CountTokens, split: SplitSentences
+) -> list[Group]:
+    try:
+        return fit_groups(text, [group], max_tokens, count, split)
+    except InputError as error:
+        raise InputError(f"{document_id}: {error}") from error
+
+
+def _sentences_of_leaves(tree: ChunkTree, text: SentenceText) -> list[tuple[Span, ...]]:
+    """The sentences of each leaf, those over its borders cut there."""
+    spans = np.array(text.sentences, np.int64).reshape(-1, 2)
+    firsts = np.searchsorted(spans[:, 1], tree.start[tree.leaves], side="right").tolist()
+    stops = np.searchsorted(spans[:, 0], tree.end[tree.leaves]).tolist()
+    found = []
+    for leaf, first, stop in zip(tree.leaves.tolist(), firsts, stops, strict=True):
+        start, end = tree.span(leaf)
+        pieces = [strip_span(text.text, max(s, start), min(e, end)) for s, e in text.sentences[first:stop]]
+        found.append(tuple(piece for piece in pieces if piece))
+    return found
+
+
+def _normal_tree(draft: _Draft, document_id: str) -> ChunkTree:
+    """Leaves out parts without text and only children, fits spans around leaves, and makes siblings' levels equal."""
+    below = [0 if span is None else 1 for span in draft.span]  # children with text; own text counts as one
+    for node in range(len(below) - 1, 0, -1):
+        below[draft.parent[node]] += below[node] > 0
+    if not below[0]:
+        raise InputError(f"{document_id}: empty document: leave it out")
+    place: dict[int, int] = {}  # draft node -> node of the tree
+    kept: list[int] = []
+    spans: list[Span | None] = []
+    for node, parent in enumerate(draft.parent):
+        if not below[node]:
+            continue
+        if parent >= 0 and below[parent] == 1:
+            place[node] = place[parent]
+        else:
+            place[node] = len(kept)
+            kept.append(node)
+            spans.append(None)
+        spans[place[node]] = draft.span[node] or spans[place[node]]
+    parents = [-1] + [place[draft.parent[node]] for node in kept[1:]]
+    return _fitted(document_id, parents, [draft.level[node] for node in kept], spans)
+
+
+def _fitted(document_id: str, parents: list[int], levels: Sequence[int | None], spans: list[Span | None]) -> ChunkTree:
+    """The tree of nodes in preorder of which leaves have spans; parents' spans and siblings' levels follow."""
+    leaves = [node for node, span in enumerate(spans) if span]
+    least: dict[int, int] = {}
+    for parent, level in zip(parents, levels, strict=True):
+        if level is not None:
+            least[parent] = min(level, least.get(parent, level))
+    fitted: list[Span] = [span or (-1, -1) for span in spans]
+    for node in range(len(parents) - 1, 0, -1):
+        parent, (start, end) = parents[node], fitted[node]
+        fitted[parent] = start, max(end, fitted[parent][1])
+    return ChunkTree(
+        document_id,
+        np.array([start for start, _ in fitted], np.int64),
+        np.array([end for _, end in fitted], np.int64),
+        np.array([least[parent] for parent in parents], np.int64),
+        np.array(parents, np.int64),
+        np.array(leaves, np.int64),
+    )

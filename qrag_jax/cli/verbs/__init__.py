@@ -1,0 +1,1 @@
+"""One module a verb of `qrag`: flags to calls of the library, results to the terminal."""

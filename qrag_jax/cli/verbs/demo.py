@@ -1,0 +1,142 @@
+"""`qrag demo`: trains a retriever on two-fact worlds hidden in speeches, measures it on longer texts, and asks it."""
+
+import argparse
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from qrag_jax.cli import say, write_json
+from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.questions import LENGTH_FACTORS
+from qrag_jax.cli.verbs.eval import watch
+from qrag_jax.cli.verbs.find import print_answer
+from qrag_jax.cli.verbs.train import describe
+from qrag_jax.config import dump_config
+from qrag_jax.data.stories.babi import read_babi
+from qrag_jax.data.stories.haystack import Haystack, held_back_haystack
+from qrag_jax.data.stories.stories import Stories
+from qrag_jax.data.stories.worlds import simulate_stories
+from qrag_jax.eval.picks.harness import Labels
+from qrag_jax.eval.picks.records import Row, row_values, write_records, write_rows
+from qrag_jax.eval.picks.report import format_table, plot_rows, write_markdown
+from qrag_jax.eval.picks.score import Options, Run, score
+from qrag_jax.files.step_folders import checkpoint_steps
+from qrag_jax.files.whole_file import write_whole
+from qrag_jax.retrieval.index.retriever import Retriever, load_retriever
+from qrag_jax.retrieval.mdp.env import EnvConfig
+from qrag_jax.retrieval.mdp.tasks import Task, hidden_stories_tasks
+from qrag_jax.train.q.loop import train
+from qrag_jax.train.q.run import DataConfig, RunConfig, training_tasks
+from qrag_jax.types import UsageError
+
+NUM_QUESTIONS = 1000
+HAYSTACK_SENTENCES = 6000
+SAMPLE = "sample.txt"  # the text that the demo asks at its end
+_VALID_SEED = 1_000_003  # worlds of the valid split never occur in training, whatever the seeds
+
+
+def demo_config(seed: int, haystack: str, smoke: bool) -> RunConfig:
+    """The demo's run: `configs/qrag/worlds2_latent.yaml`, which is all defaults but for the reward of every fact."""
+    config = RunConfig(seed=seed, data=DataConfig(haystack=haystack), env=EnvConfig(fact_reward=0.2))
+    if not smoke:
+        return config
+    data = replace(config.data, num_questions=500, max_haystack_sentences=400, batch_size=32)
+    return replace(config, num_updates=30, log_every=10, data=data)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs `qrag demo`; see `qrag demo --help`."""
+    out = Path(args.out or ("runs/demo-smoke" if args.smoke else "runs/demo"))
+    config = demo_config(args.seed, args.haystack, args.smoke)
+    babi = _babi_files(args.babi)
+    _clear(out)
+    task = training_tasks(config)[0]
+    say(f"{describe(task)}; a context has {config.data.num_chunks} chunks")
+    with Progress() as progress:
+        train(config, task, out, progress.report)
+    write_whole(out / "config.yaml", dump_config(config))
+    retriever = load_retriever(out)  # what is measured is what was saved
+    num_questions = 50 if args.smoke else NUM_QUESTIONS
+    most = 400 if args.smoke else HAYSTACK_SENTENCES
+    haystack = held_back_haystack(args.haystack, most, {"haystack": args.haystack, "haystack_split": "train"})
+    worlds = simulate_stories(2, num_questions, _VALID_SEED, "valid", max_facts=config.data.num_chunks)
+    rows = _measure(out, config, retriever, worlds, haystack, babi, num_questions)
+    if args.json:
+        write_json(row_values(rows))
+    else:
+        print(format_table(rows))
+    _ask(out, retriever, worlds, haystack, quiet=args.json)
+    say(f"\nwritten to {out}: results.json, table.md, plot.png, queries.jsonl and the run itself; now try")
+    say(f'  qrag find {out} YOUR_FILES... "your question"')
+    return 0
+
+
+def _babi_files(path: str | None) -> list[Path]:
+    """The bAbI files to score on too: the file itself, or the two-fact validation questions of a folder."""
+    if path is None:
+        return []
+    folder = Path(path)
+    if not folder.is_dir():
+        return [folder]
+    found = sorted(folder.glob("qa2_valid.txt*"))
+    if not found:
+        raise UsageError(f"--babi {path}: no qa2_valid.txt or qa2_valid.txt.gz in this folder; give the file itself")
+    return found[:1]
+
+
+def _clear(out: Path) -> None:
+    """Removes the checkpoints of an earlier demo: the newest step of a folder is what is loaded from it."""
+    steps = checkpoint_steps(out)
+    if steps and not (out / SAMPLE).is_file():
+        raise UsageError(f"{out}: holds a run (step {steps[-1]}) that no demo wrote: choose another --out")
+    for step in steps:
+        say(f"replacing {out}/step_{step} of an earlier run")
+        shutil.rmtree(out / f"step_{step}")
+
+
+def _measure(
+    out: Path,
+    config: RunConfig,
+    retriever: Retriever,
+    worlds: Stories,
+    haystack: Haystack,
+    babi: list[Path],
+    num_questions: int,
+) -> list[Row]:
+    """Scores all methods at all lengths, on held-back worlds (and bAbI files) in held-back speeches; writes files."""
+    lengths = [factor * config.data.num_chunks for factor in LENGTH_FACTORS]
+    tasks: list[Task] = hidden_stories_tasks("worlds2", worlds, haystack, lengths)
+    for path in babi:
+        tasks += hidden_stories_tasks(path.name.split(".")[0], read_babi(path), haystack, lengths)
+    labels = Labels(retriever.model.mode, retriever.env.positions, config.seed, config.data.num_chunks)
+    with Progress() as progress:
+        options = Options(num_steps=config.env.num_steps, num_questions=num_questions)
+        rows, records = score(Run(retriever, labels), tasks, options, watch=watch(progress))
+    write_rows(out / "results.json", rows)
+    write_records(out / "queries.jsonl", [record for own in records for record in own])
+    plot_rows(out / "plot.png", rows)
+    write_markdown(out / "table.md", rows, title="qrag demo", plot="plot.png")
+    return rows
+
+
+def _ask(out: Path, retriever: Retriever, worlds: Stories, haystack: Haystack, quiet: bool) -> None:
+    """Hides one held-back story in a held-back speech, as a file, and asks for it as `qrag find` does."""
+    chosen = next(i for i in range(len(worlds)) if len(worlds.gold[i]) == 2 and worlds.num_facts[i] >= 8)
+    facts = worlds.fact_texts(chosen)
+    rng = np.random.default_rng(0)
+    size = min(len(haystack), 200)
+    lines = list(haystack.sentences[:size])
+    places = np.sort(rng.choice(size, len(facts), replace=False))
+    for place, fact in zip(places[::-1], facts[::-1], strict=True):
+        lines.insert(int(place), fact)
+    path = out / SAMPLE
+    write_whole(path, "\n".join(lines) + "\n")
+    question = worlds.question(chosen)
+    if quiet:
+        return
+    print(f'\n$ qrag find {out} {path} "{question}"')
+    print_answer(retriever, [str(path)], question)
+    gold = [facts[i] for i in worlds.gold[chosen]]
+    print(f"(what the story needs: {' / '.join(gold)} -> {worlds.answers[chosen]})")

@@ -1,0 +1,75 @@
+"""The part of `qrag eval --answers` that asks a language model: from flags to a reader, and what becomes of answers."""
+
+import argparse
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from qrag_jax.cli import say, write_json
+from qrag_jax.cli.generators import make_generator, prices_of, prompts_folder, sampling_of, spent
+from qrag_jax.eval.answers.answering import Answered, Reader, check_reader, choose_measures, needs_judges
+from qrag_jax.eval.answers.records import answer_row_values, write_answer_records
+from qrag_jax.retrieval.mdp.tasks import Task
+from qrag_jax.types import InputError, TextGenerator, UsageError
+
+
+def make_reader(args: argparse.Namespace, kind: str, tasks: Sequence[Task]) -> Reader | None:
+    """The language models of `--answers`, loaded before anything else is paid for; None without `--answers`.
+
+    Args:
+        args: flags of `qrag eval`.
+        kind: of the questions: `babi`, `jsonl`, `hotpot`, ...
+        tasks: to report.
+
+    Raises:
+        UsageError: flags that do not belong together, or no such model.
+        InputError: a task without reference answers.
+    """
+    if args.answers is None:
+        for flag in ("answer_measures", "judges", "answer_rows", "answer_bounds"):
+            if getattr(args, flag):
+                raise UsageError(f"--{flag}: belongs to --answers, which is not given")
+        return None
+    if kind == "vectors":
+        raise UsageError("--answers: a language model reads texts, and questions over vectors have none")
+    for task in tasks:
+        if task.answers is None:
+            raise InputError(f'{task.name}: no question has a reference answer: give them a field "answer"')
+    prompts = prompts_folder(args)
+    measures = tuple(choose_measures(task, args.answer_measures, kind, prompts, say) for task in tasks)
+    judged = needs_judges(measures)
+    if args.judges and not judged:
+        raise UsageError("--judges: name a measure that they judge: --answer_measures claims or judge")
+    check_reader(measures, prompts)
+    generator = make_generator(args)
+    judges = _judges(args, generator) if judged else ()
+    return Reader(generator, measures, judges, sampling_of(args), prompts)
+
+
+def write_answers(answered: Answered, args: argparse.Namespace) -> None:
+    """Files of the flags, and what was spent, on standard error."""
+    if args.answers:
+        write_answer_records(args.answers, answered.records)
+    if args.answer_rows:
+        write_json(answer_row_values(answered.rows), args.answer_rows)
+    cost = spent(answered.calls, prices_of(args))
+    kept = sum(call.from_journal for call in answered.calls)
+    failed = sum(call.error is not None for call in answered.calls)
+    say(
+        f"language model: {len(answered.calls):,} calls, {kept:,} of them from the journal, {failed:,} failed; "
+        f"{cost.prompt_tokens:,} prompt and {cost.completion_tokens:,} completion tokens"
+        + ("" if cost.dollars is None else f", ${cost.dollars:.6f}")
+    )
+    error = next((call.error for call in answered.calls if call.error is not None), None)
+    if error is not None:
+        say(f"the first failure: {error}")
+
+
+def _judges(args: argparse.Namespace, generator: TextGenerator) -> tuple[TextGenerator, ...]:
+    """One model a name of `--judges`, by the other flags of the answering one; without the flag the answering one."""
+    judges = []
+    for name in args.judges or (args.llm_model,):
+        own: Any = copy.copy(args)
+        own.llm_model = name
+        judges.append(generator if name == args.llm_model else make_generator(own))
+    return tuple(judges)

@@ -1,0 +1,23 @@
+"""The public names, by where they live; `__init__.py` loads each on first use."""
+
+from .corpora.study_task import StudyQuestion as StudyQuestion
+from .corpora.study_task import StudyTask as StudyTask
+from .files.documents import read_files as read_files
+from .files.vectors import read_vectors as read_vectors
+from .questions.jsonl import read_examples as read_examples
+from .questions.multihop import read_2wiki as read_2wiki
+from .questions.multihop import read_hotpot as read_hotpot
+from .questions.multihop import read_musique as read_musique
+from .questions.vector_task import VectorTask as VectorTask
+from .questions.vector_task import read_vector_task as read_vector_task
+from .stories.babi import read_babi as read_babi
+from .stories.haystack import (
+    Haystack as Haystack,
+)
+from .stories.haystack import (
+    held_back_haystack as held_back_haystack,
+)
+from .stories.haystack import (
+    load_haystack as load_haystack,
+)
+from .stories.stories import Stories as Stories

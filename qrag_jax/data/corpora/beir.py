@@ -1,0 +1,134 @@
+"""Reader of BEIR folders, the layout of most document retrieval sets: corpus, queries, relevance judgements."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from pathlib import Path
+
+from qrag_jax.chunking.text.chunks import SplitSentences
+from qrag_jax.chunking.text.sentences import split_sentences
+from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
+from qrag_jax.data.files.fields import full_text, id_field, optional_text
+from qrag_jax.data.files.rows import short
+from qrag_jax.data.files.textfile import numbered_lines, plain_or_gz, read_json_lines, read_text_file
+from qrag_jax.types import Document, InputError, UsageError
+
+# Why a question is left out; the last two count judgements and documents, as they say.
+NO_RELEVANT = "no relevant document"
+NOT_IN_CORPUS = "relevant documents not in the corpus"
+NO_QUERY = "judged, but not among the queries"
+LOST_RELEVANT = "judgements of relevant documents not in the corpus"
+EMPTY_DOCUMENT = "documents without title and text"
+
+_CORPUS = 'lines {"_id", "text"[, "title"]} of a BEIR folder'
+_QUERIES = 'lines {"_id", "text"} of a BEIR folder'
+_QRELS = "lines query id, document id, score with tabs between, of a BEIR folder"
+# What a header calls its columns, without the marks between words; one of them is enough.
+_COLUMNS = {"queryid", "qid", "query", "corpusid", "docid", "documentid", "score", "relevance", "rel", "label"}
+
+
+def read_beir(path: Path, name: str, split: SplitSentences = split_sentences, qrels: str = "test") -> StudyTask:
+    """Reads `corpus.jsonl`, `queries.jsonl` and `qrels/QRELS.tsv`, each also as .gz, as a task of kind "documents".
+
+    The text of a document is its title on a line of its own, then its text. A document is relevant if its score is
+    above 0. The questions are those that this qrels file judges, in the order of the queries; those without a relevant
+    document in the corpus are left out and counted, and so are documents without title and text. Judgements may begin
+    with a header, and say the same twice. White space at the ends of ids does not count.
+
+    Args:
+        path: the folder.
+        name: of the task.
+        split: not used: documents are labelled, not sentences.
+        qrels: which judgements: "test", "dev", "train".
+
+    Raises:
+        UsageError: a file is missing.
+        InputError: a broken line (file, line and field named), an id that is there twice, judgements that differ, no
+            question left.
+    """
+    left_out: Counter[str] = Counter()
+    documents = tuple(_documents(path, left_out))
+    known = {document.id for document in documents}
+    judged = _judgements(path, qrels)
+    queries = _queries(path, judged.keys())
+    left_out[NO_QUERY] += len(judged.keys() - queries.keys())
+    questions = []
+    for query, text in queries.items():
+        wanted = [document for document, score in judged[query].items() if score > 0]
+        relevant = tuple(document for document in wanted if document in known)
+        if relevant:
+            questions.append(StudyQuestion(query, text, relevant))
+            left_out[LOST_RELEVANT] += len(wanted) - len(relevant)
+        else:
+            left_out[NOT_IN_CORPUS if wanted else NO_RELEVANT] += 1
+    counts = {reason: count for reason, count in left_out.items() if count}
+    if not questions:
+        raise InputError(f"{path}: no question of qrels/{qrels}.tsv can be asked: {counts or 'it has none'}")
+    return StudyTask(name, "documents", documents, tuple(questions), left_out=counts)
+
+
+def _documents(folder: Path, left_out: Counter[str]) -> Iterator[Document]:
+    seen: set[str] = set()
+    for where, row in read_json_lines(plain_or_gz(folder / "corpus.jsonl"), _CORPUS):
+        name = _new_id(row, seen, where)
+        parts = [optional_text(row.get(field), field, where).strip() for field in ("title", "text")]
+        if any(parts):
+            yield Document(name, "\n".join(filter(None, parts)), {"title": parts[0]} if parts[0] else {})
+        else:
+            left_out[EMPTY_DOCUMENT] += 1
+
+
+def _queries(folder: Path, judged: Set[str]) -> dict[str, str]:
+    """Texts of the judged queries by id; others, of another qrels file, may be without."""
+    seen: set[str] = set()
+    queries: dict[str, str] = {}
+    for where, row in read_json_lines(plain_or_gz(folder / "queries.jsonl"), _QUERIES):
+        name = _new_id(row, seen, where)
+        if name in judged:
+            queries[name] = full_text(row.get("text"), "text", where)
+    return queries
+
+
+def _judgements(folder: Path, qrels: str) -> dict[str, dict[str, float]]:
+    """Query id -> document id -> score, in the order of the file."""
+    path = plain_or_gz(folder / "qrels" / f"{qrels}.tsv")
+    if not path.is_file():
+        there = sorted(file.name.split(".tsv")[0] for file in path.parent.glob("*.tsv*"))
+        raise UsageError(f"{path}: no such file; this folder has the qrels {', '.join(there) or '(none)'}")
+    judged: dict[str, dict[str, float]] = {}
+    for index, (number, line) in enumerate(numbered_lines(read_text_file(path, _QRELS))):
+        where = f"{path}:{number}"
+        fields = line.split("\t")
+        if len(fields) != 3:
+            raise InputError(f"{where}: {len(fields)} fields: expected {_QRELS}")
+        score = _score(fields[2])
+        if score is None and not index and _is_header(fields):
+            continue
+        if score is None:
+            raise InputError(f"{where}: score must be a number, got {short(fields[2])}; expected {_QRELS}")
+        query = id_field(fields[0], "query id", where).strip()
+        document = id_field(fields[1], "document id", where).strip()
+        if judged.setdefault(query, {}).setdefault(document, score) != score:
+            raise InputError(f"{where}: query {query} and document {document} had another score before: leave one line")
+    return judged
+
+
+def _score(text: str) -> float | None:
+    try:
+        score = float(text)
+    except ValueError:
+        return None
+    return score if math.isfinite(score) else None
+
+
+def _is_header(fields: Sequence[str]) -> bool:
+    return any(re.sub(r"[\W_]", "", field).lower() in _COLUMNS for field in fields)
+
+
+def _new_id(row: Mapping[str, object], seen: set[str], where: str) -> str:
+    name = id_field(row.get("_id"), "_id", where).strip()
+    if name in seen:
+        raise InputError(f"{where}: _id {name!r} was used before: ids must be distinct")
+    seen.add(name)
+    return name

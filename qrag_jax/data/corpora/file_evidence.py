@@ -1,0 +1,142 @@
+"""Evidence that a user wrote down, found in the files: by name and offsets, or by its text."""
+
+import posixpath
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from qrag_jax.data.corpora.file_spans import SPAN_FIELDS, item_spans, meant_spans
+from qrag_jax.data.corpora.study_task import Evidence
+from qrag_jax.data.files.fields import full_text
+from qrag_jax.data.files.places import search
+from qrag_jax.data.files.rows import short
+from qrag_jax.types import InputError
+
+# Why a question is left out.
+NO_FILE = "names a file that is not in the corpus"
+SEVERAL_FILES = "names a file that several files could be"
+NO_PLACE = "evidence text not found"
+SEVERAL_PLACES = "evidence text stands in several places"
+
+FILE_FIELDS = ("file", "document", "path", "filename", "file_name", "doc", "doc_id", "document_id", "source")
+
+_SHOWN = 3  # places or files in a message
+_UP = re.compile(r"^(\.\./|/)+")  # of a path that is given from elsewhere
+_FIELDS = (*FILE_FIELDS, *SPAN_FIELDS, "text")
+_ITEM = (
+    '{"file": str, "start": int, "end": int}, {"file": str, "spans": [[start, end], ...]}, {"file": str, "text": str}, '
+    "a text, or [start, end] where the file is known"
+)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Texts by file name, relative to the folder, with forward slashes; and the path of the folder."""
+
+    texts: Mapping[str, str]
+    folder: str = ""
+
+
+class NotFound(Exception):
+    """A question whose evidence is in no place, or in several: a reason to count by, and what it was."""
+
+    def __init__(self, reason: str, detail: str):
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+
+
+def locate(item: object, corpus: Corpus, default: str | None, field: str, where: str) -> Iterator[Evidence]:
+    """The places of one item of evidence: an object, [start, end], or a text.
+
+    Args:
+        item: see the module `file_questions`.
+        corpus: the files.
+        default: the file of an item that names none; None: a text is looked for in all files.
+        field: of the item, and `where` its line, for messages.
+
+    Raises:
+        InputError: it has not this form, offsets lie outside their file, or its text does not stand there.
+        NotFound: no file has that name or text, or several do.
+    """
+    item = {"text": item} if isinstance(item, str) else {"span": item} if isinstance(item, list) else item
+    if not isinstance(item, Mapping):
+        raise InputError(f"{where}: {field} must be {_ITEM}, got {short(item)}")
+    text = None if item.get("text") is None else full_text(item["text"], f"{field}.text", where)
+    spans = list(item_spans(item, field, where))
+    unknown = [key for key in item if key not in _FIELDS]
+    if spans and unknown:  # it may say in which file they are
+        raise InputError(f"{where}: {field} has an unknown field {short(unknown[0])}; known are {', '.join(_FIELDS)}")
+    name = named_file(item, f"{where}: {field}")
+    file = default if name is None else find_file(name, corpus, field)
+    if text is None and not spans:
+        raise InputError(f"{where}: {field} has neither text nor start and end; expected {_ITEM}, got {short(item)}")
+    if spans and file is None:
+        raise InputError(f"{where}: {field} has start and end but no file; expected {_ITEM}, got {short(item)}")
+    if file is None or not spans:
+        yield _find(text or "", corpus.texts if file is None else {file: corpus.texts[file]}, field)
+        return
+    meant = meant_spans(spans, text, file, corpus.texts[file], f"{where}: {field}")
+    yield from (Evidence(file, start, end) for start, end in meant)
+
+
+def named_file(item: Mapping[str, object], where: str, fields: Sequence[str] = FILE_FIELDS) -> str | None:
+    """What an object names as its file, in the first of these fields that it has; None if nothing.
+
+    Raises:
+        InputError: it is no text.
+    """
+    for field in fields:
+        if item.get(field) is not None:
+            return full_text(item[field], field, where)
+    return None
+
+
+def find_file(name: str, corpus: Corpus, field: str) -> str:
+    """The file that a name means: its path below the folder, else the only one that it could mean.
+
+    Tried in turn: the same path; with (the end of) the folder's own path before it; the end of one path only; then the
+    same without the ending of the file. Accents may be written in either Unicode form.
+
+    Raises:
+        NotFound: there is no such file, or several; `field` is where it was named.
+    """
+    wanted = _UP.sub("", posixpath.normpath(_composed(name.strip().replace("\\", "/"))))
+    folder = _composed(corpus.folder)
+    for with_ending in (True, False):
+        paths = {file: _composed(file if with_ending else posixpath.splitext(file)[0]) for file in corpus.texts}
+        for rule in (_is_same, _is_below_folder, _is_end):
+            found = [file for file, path in paths.items() if rule(path, wanted, folder)]
+            if len(found) > 1:
+                raise NotFound(SEVERAL_FILES, f"{field} {short(name)}: {', '.join(found[:_SHOWN])}")
+            if found:
+                return found[0]
+    raise NotFound(NO_FILE, f"{field} {short(name)}")
+
+
+def _composed(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
+
+
+def _is_same(path: str, wanted: str, folder: str) -> bool:
+    return path == wanted
+
+
+def _is_below_folder(path: str, wanted: str, folder: str) -> bool:
+    """Not just any folder before it: `other/README.md` is not the README.md at hand."""
+    return wanted.endswith(f"/{path}") and f"/{folder}/{path}".endswith(f"/{wanted}")
+
+
+def _is_end(path: str, wanted: str, folder: str) -> bool:
+    return path.endswith(f"/{wanted}")
+
+
+def _find(text: str, texts: Mapping[str, str], field: str) -> Evidence:
+    """The only place of a text in the files."""
+    found = [Evidence(file, *span) for file, span in search(text, texts)]
+    if not found:
+        raise NotFound(NO_PLACE, f"{field} {short(text)}")
+    if len(found) > 1:
+        places = ", ".join(f"{piece.document_id} at {piece.start}" for piece in found[:_SHOWN])
+        raise NotFound(SEVERAL_PLACES, f"{field} {short(text)}: {places}")
+    return found[0]

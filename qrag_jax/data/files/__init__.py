@@ -1,0 +1,1 @@
+"""What readers share: files, rows and fields with errors that name their place."""

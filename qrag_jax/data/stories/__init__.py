@@ -1,0 +1,1 @@
+"""Questions over facts: bAbI, simulated worlds, and the haystacks that hide them."""

@@ -1,0 +1,170 @@
+"""Answers of a language model to all questions of an evaluation, from the chunks that its methods chose.
+
+scored = score_run("runs/demo", tasks)
+reader = Reader(LocalGenerator("smollm2"), tuple(choose_measures(task) for task in tasks))
+print(format_answers(read_answers(reader, tasks, scored.records).rows))
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from qrag_jax.eval.answers.asking import JudgeOptions
+from qrag_jax.eval.answers.compare import compare_answers
+from qrag_jax.eval.answers.measures import MeasureOptions, check_measures
+from qrag_jax.eval.answers.readings import Reading, bound_readings, make_readings
+from qrag_jax.eval.answers.records import AnswerRecord, AnswerRow
+from qrag_jax.eval.answers.rows import SHORT_ANSWER, answer_rows
+from qrag_jax.eval.measures.babilong_rule import labels_of
+from qrag_jax.eval.picks.compare import Comparison
+from qrag_jax.eval.picks.records import QueryRecord
+from qrag_jax.eval.picks.score import Options
+from qrag_jax.llm.prompts import load_prompt
+from qrag_jax.retrieval.mdp.tasks import Task
+from qrag_jax.types import Generation, InputError, Sampling, TextGenerator
+
+# Whose official score gives a yes or no that is wrong an F1 of 0.
+_HOTPOT_CONVENTION = ("hotpot", "2wiki")
+_JUDGED = {"claims", "judge"}
+_JUDGES_PROMPTS = ("claims", "entailment", "judge", "again")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Who answers, who judges, and by what.
+
+    Attributes:
+        generator: answers.
+        measures: for every task, in order (`choose_measures`).
+        judges: of the measures that need them.
+        sampling: how the generator answers.
+        prompts: folder of the user's templates; None takes ours.
+    """
+
+    generator: TextGenerator
+    measures: tuple[MeasureOptions, ...]
+    judges: tuple[TextGenerator, ...] = ()
+    sampling: Sampling = SHORT_ANSWER
+    prompts: Path | None = None
+
+
+@dataclass(frozen=True)
+class Answered:
+    """All answers of an evaluation.
+
+    Attributes:
+        rows, records: of all tasks.
+        comparisons: paired tests of answer F1, or EM where F1 is not measured.
+        calls: of the language models, to tell what they cost.
+    """
+
+    rows: tuple[AnswerRow, ...]
+    records: tuple[AnswerRecord, ...]
+    comparisons: tuple[Comparison, ...]
+    calls: tuple[Generation, ...]
+
+    @property
+    def all_failed(self) -> bool:
+        """Whether there is not a single answer."""
+        return all(record.error is not None for record in self.records)
+
+
+def choose_measures(
+    task: Task,
+    names: tuple[str, ...] | None = None,
+    kind: str = "jsonl",
+    prompts: Path | None = None,
+    note: Callable[[str], None] | None = None,
+) -> MeasureOptions:
+    """The measures of a task's answers: those that are named, or EM and F1, and for bAbI BabiLong's rule if it applies.
+
+    Args:
+        task: with reference answers.
+        names: of `answer_records.MEASURES`; None takes the defaults.
+        kind: of the questions: `babi`, `jsonl`, `hotpot`, ...; decides on the convention of F1.
+        prompts: folder of the judges' templates; None takes ours.
+        note: told why there is no row by BabiLong's rule.
+
+    Raises:
+        InputError: BabiLong's rule is named, and cannot be applied.
+    """
+    chosen = names or ("em", "f1")
+    labels: frozenset[str] = frozenset()
+    if kind == "babi" and (names is None or "babilong" in chosen):
+        try:
+            labels = labels_of(answer for answers in task.answers or () for answer in answers)
+            chosen = chosen if "babilong" in chosen else (*chosen, "babilong")
+        except InputError as error:
+            if "babilong" in chosen:
+                raise
+            if note is not None:
+                note(f"{task.name}: no row by BabiLong's rule: {error}")
+    convention = "hotpot" if kind in _HOTPOT_CONVENTION else "squad"
+    return MeasureOptions(chosen, convention, labels, JudgeOptions(prompts=prompts))
+
+
+def needs_judges(measures: Sequence[MeasureOptions]) -> bool:
+    """Whether a language model has to judge for one of the measures."""
+    return any(_JUDGED & set(options.measures) for options in measures)
+
+
+def check_reader(measures: Sequence[MeasureOptions], prompts: Path | None = None) -> None:
+    """Refuses measures and templates before a model is loaded or paid for.
+
+    Raises:
+        UsageError: a measure that cannot score anything, or a template that cannot be used.
+    """
+    judged = needs_judges(measures)
+    for name in ("short_answer", *(_JUDGES_PROMPTS if judged else ())):
+        load_prompt(name, prompts)
+    for options in measures:
+        check_measures(options, int(judged))
+
+
+def read_answers(
+    reader: Reader,
+    tasks: Sequence[Task],
+    records: Sequence[Sequence[QueryRecord]],
+    bounds: Options | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Answered:
+    """Answers all questions of all tasks from the chunks that were chosen for them.
+
+    Args:
+        reader: who answers, and by what answers are scored.
+        tasks: of the evaluation.
+        records: of every task, with the texts of the chosen chunks (`score.score`).
+        bounds: how the evaluation scored; its questions are then also answered from the gold chunks alone and from
+            none. None leaves that.
+        progress: told how many of how many prompts of a task are answered.
+
+    Raises:
+        InputError: as `answer_rows.answer_rows`.
+    """
+    rows, answers, comparisons, calls = [], [], [], []
+    for task, own, measures in zip(tasks, records, reader.measures, strict=True):
+        result = answer_rows(
+            task,
+            [*make_readings(own), *_bounds(task, own, bounds)],
+            reader.generator,
+            judges=reader.judges,
+            sampling=reader.sampling,
+            measures=measures,
+            prompts=reader.prompts,
+            progress=progress,
+        )
+        score = "f1" if "f1" in measures.measures else measures.measures[0]
+        rows += result.rows
+        answers += result.records
+        calls += result.calls
+        if score in ("f1", "em"):
+            comparisons += compare_answers(task.name, result.records, score)
+    return Answered(tuple(rows), tuple(answers), tuple(comparisons), tuple(calls))
+
+
+def _bounds(task: Task, records: Sequence[QueryRecord], options: Options | None) -> list[Reading]:
+    """The bounds of the questions of one row: all rows are of the same."""
+    if options is None:
+        return []
+    first = [record for record in records if record.setting == records[0].setting]
+    return bound_readings(task, first, options.num_questions, options.seed)

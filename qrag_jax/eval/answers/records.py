@@ -1,0 +1,221 @@
+"""What an evaluation of answers leaves behind: one JSON line an answer, and rows with means and intervals.
+
+Both are checked when they are made and when they are read back.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from qrag_jax.eval.answers.agreement import Agreement
+from qrag_jax.eval.setting import Setting, file_fields, flat_values, nested_values
+from qrag_jax.files.whole_file import write_whole
+from qrag_jax.types import InputError, UsageError
+
+# What answers may be scored by, and the scores that each measure gives, all of them in [0, 1].
+MEASURES: Mapping[str, tuple[str, ...]] = {
+    "em": ("em",),
+    "f1": ("f1",),
+    "contains": ("contains",),
+    "rouge_l": ("rouge_l",),
+    "babilong": ("babilong",),
+    "claims": ("claim_precision", "claim_recall", "claim_f1"),
+    "judge": ("judge",),
+}
+SCORES: tuple[str, ...] = tuple(score for scores in MEASURES.values() for score in scores)
+
+
+@dataclass(frozen=True)
+class AnswerRecord:
+    """The answer to one question from the chunks that one method chose.
+
+    Attributes:
+        query_id, question: of the task.
+        setting: of the `QueryRecord` that chose the chunks; in the file its fields stand among the others.
+        chosen: places of the chunks in the context, in document order, as they stood in the prompt.
+        references: right answers.
+        answer: what was said; None where the call failed.
+        error: why there is no answer; None where there is one.
+        finish_reason: "stop", "length" or "error".
+        prompt_tokens, completion_tokens: of the call.
+        scores: by name, of `SCORES`; empty where there is no answer.
+        errors: measure -> why the answer has no score of it, of `MEASURES`.
+        model: who answered.
+        prompt_sha256: of the templates of the answer's prompt.
+    """
+
+    query_id: str
+    question: str
+    setting: Setting
+    chosen: tuple[int, ...]
+    references: tuple[str, ...]
+    answer: str | None
+    error: str | None
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+    scores: dict[str, float]
+    errors: dict[str, str]
+    model: str
+    prompt_sha256: str
+
+    def __post_init__(self) -> None:
+        where = f"query {self.query_id}, {self.setting.method}"
+        if (self.answer is None) == (self.error is None):
+            raise InputError(f"{where}: answer {self.answer!r} and error {self.error!r}: there is exactly one of them")
+        if self.error is not None and (self.scores or self.errors):
+            raise InputError(f"{where}: a call that failed has no score: leave scores and errors empty")
+        _check_names(where, "scores", self.scores, SCORES)
+        _check_names(where, "errors", self.errors, MEASURES)
+        for name, value in self.scores.items():
+            if not (math.isfinite(value) and 0 <= value <= 1):
+                raise InputError(f"{where}: {name} = {value!r} must lie in [0, 1]")
+
+
+@dataclass(frozen=True)
+class Score:
+    """A mean over the `n` answers that have this score, and its 95% interval; None of no answers.
+
+    `num_failed` counts answers that the measure could not score (a judge failed); failed answers are not among them.
+    """
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
+    num_failed: int
+
+
+@dataclass(frozen=True)
+class AnswerRow:
+    """The answers of one method under one protocol at one context length.
+
+    A failed call counts in `num_failed` and in no mean: it is no empty answer and no 0. Methods are comparable by their
+    means only where none failed; else by the questions that both answered (`answer_compare.py`).
+
+    Attributes:
+        task, setting: of the `Row` of its facts; in the file the fields of the setting stand among the others.
+        n: questions asked, all of which have a reference answer.
+        num_answered, num_failed: calls that gave an answer, maybe an empty one, and calls that gave none.
+        num_cut: of the answered, those that ended at `max_tokens`.
+        num_without_reference: questions that were not asked, since nothing tells what is right.
+        fact_em, fact_f1: means over the questions asked: what the answers were read from.
+        scores: by name.
+        prompt_tokens, completion_tokens: of all calls of the row, as if nothing had been answered before; calls that
+            several rows share count in each.
+        model, prompt_sha256, max_tokens, temperature: who answered, and how it was asked.
+        convention: of F1, `answer_scores.CONVENTIONS`.
+        judges: models that judged; none where no measure needs one.
+        agreement: measure -> agreement of its judges over the answers of all rows of the task.
+    """
+
+    task: str
+    setting: Setting
+    n: int
+    num_answered: int
+    num_failed: int
+    num_cut: int
+    num_without_reference: int
+    fact_em: float
+    fact_f1: float
+    scores: dict[str, Score]
+    prompt_tokens: int
+    completion_tokens: int
+    model: str
+    prompt_sha256: str
+    max_tokens: int
+    temperature: float
+    convention: str
+    judges: tuple[str, ...] = ()
+    agreement: dict[str, Agreement] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.num_answered + self.num_failed != self.n:
+            raise InputError(
+                f"{self.setting.method}: {self.num_answered} answered + {self.num_failed} failed must be the n = "
+                f"{self.n} asked"
+            )
+        _check_names(self.setting.method, "scores", self.scores, SCORES)
+
+
+def write_answer_records(path: str | os.PathLike, records: Iterable[AnswerRecord]) -> None:
+    """Writes one JSON object a line, the whole file or nothing. Parent folders are made."""
+    lines = (json.dumps(flat_values(record, _RECORD_FIELDS), ensure_ascii=False, allow_nan=False) for record in records)
+    write_whole(path, "".join(line + "\n" for line in lines))
+
+
+def read_answer_records(path: str | os.PathLike) -> list[AnswerRecord]:
+    """Reads what `write_answer_records` wrote.
+
+    Raises:
+        UsageError: no such file.
+        InputError: a malformed line, named by `file:line`.
+    """
+    try:
+        lines = Path(path).read_text("utf-8").split("\n")
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise UsageError(f"{path}: no such file; give the path of a file that an evaluation wrote") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start}; the file is damaged or not ours") from error
+    return [_record(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def answer_row_values(rows: Sequence[AnswerRow]) -> list[dict[str, object]]:
+    """The rows as JSON values."""
+    return [flat_values(row, _ROW_FIELDS) for row in rows]
+
+
+_RECORD_FIELDS, _ROW_FIELDS = file_fields(AnswerRecord), file_fields(AnswerRow)
+_KINDS: Mapping[object, tuple[type, ...]] = {
+    str: (str,),
+    int: (int,),
+    str | None: (str, type(None)),
+    tuple[int, ...]: (list,),
+    tuple[str, ...]: (list,),
+    dict[str, float]: (dict,),
+    dict[str, str]: (dict,),
+}
+
+
+_RECORD_KINDS = {
+    one.name: _KINDS[one.type] for one in (*fields(AnswerRecord), *fields(Setting)) if one.name != "setting"
+}
+
+
+def _record(line: str, where: str) -> AnswerRecord:
+    try:
+        values = json.loads(line, parse_constant=_refuse)
+    except ValueError as error:
+        raise InputError(f"{where}: not valid JSON ({error}); the file may have been cut off") from error
+    names = _RECORD_FIELDS.keys()
+    if not isinstance(values, dict) or values.keys() != names:
+        odd = sorted(names ^ values.keys()) if isinstance(values, dict) else []
+        raise InputError(f"{where}: expected an object with the fields of an answer, missing or unknown: {odd}")
+    for name, kinds in _RECORD_KINDS.items():
+        if not isinstance(values[name], kinds) or isinstance(values[name], bool):
+            raise InputError(f"{where}: {name} = {values[name]!r} is of a wrong kind")
+    for name, kind in (("chosen", int), ("references", str)):
+        if not all(isinstance(item, kind) and not isinstance(item, bool) for item in values[name]):
+            raise InputError(f"{where}: {name} = {values[name]!r} is of a wrong kind")
+        values[name] = tuple(values[name])
+    for name, kinds in (("scores", (int, float)), ("errors", (str,))):
+        if not all(isinstance(item, kinds) and not isinstance(item, bool) for item in values[name].values()):
+            raise InputError(f"{where}: {name} = {values[name]!r} is of a wrong kind")
+    values["scores"] = {name: float(value) for name, value in values["scores"].items()}
+    try:
+        return AnswerRecord(**nested_values(values))
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _check_names(where: str, what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise InputError(f"{where}: {what} {', '.join(unknown)}: no such name; they are {', '.join(known)}")

@@ -1,0 +1,1 @@
+"""Measures of picks, rankings, spans, borders and answers; intervals and aggregates."""

@@ -1,0 +1,1 @@
+"""What methods pick, scored: methods, protocols, rows, thresholds, tests, stopping."""

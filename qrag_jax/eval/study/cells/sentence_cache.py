@@ -1,0 +1,92 @@
+"""Vectors of sentences on disk, by content and encoder, with what they cost: nothing is embedded twice in a study."""
+
+import hashlib
+import io
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from qrag_jax.eval.study.cells.costs import Meter
+from qrag_jax.files.whole_file import write_whole
+from qrag_jax.types import InputError
+
+_SUFFIX = ".vectors"
+
+
+class SentenceCache:
+    """One file for each call of an encoder: all of its texts together, their vectors, and what they cost.
+
+    Whole calls, so that vectors are the same to the bit whether they were computed or read: an encoder gives a text
+    slightly other last bits beside other texts. A file holds the sha256 of what follows it; one that is damaged is
+    said in a warning and takes no part.
+
+    Attributes:
+        folder: made when something is kept.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(self, fingerprint: str, texts: Sequence[str]) -> tuple[np.ndarray, Meter] | None:
+        """Vectors float32 [n, dim] of a call and what it cost; None where it is not known, or its file is damaged.
+
+        Args:
+            fingerprint: of the encoder.
+            texts: all texts of the call, in order.
+        """
+        path = self.path(fingerprint, texts)
+        if not path.is_file():
+            return None
+        try:
+            return _parse(path.read_bytes(), path.stem, len(texts))
+        except InputError as error:
+            warnings.warn(f"{path}: damaged ({error}); its sentences are embedded again", UserWarning, stacklevel=2)
+            return None
+
+    def put(self, fingerprint: str, texts: Sequence[str], vectors: np.ndarray, cost: Meter) -> None:
+        """Keeps the vectors of a call, float32 [n, dim], and what it cost.
+
+        Raises:
+            InputError: a number is not finite, or there is not one vector for each text.
+            UsageError: the folder cannot be written.
+        """
+        if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.dtype != np.float32:
+            raise InputError(f"vectors {vectors.dtype} {list(vectors.shape)}: expected float32 [{len(texts)}, dim]")
+        if not np.isfinite(vectors).all():
+            raise InputError("vectors: not finite; nothing is kept of them")
+        path = self.path(fingerprint, texts)
+        write_whole(path, _content(path.stem, vectors, cost))
+
+    def path(self, fingerprint: str, texts: Sequence[str]) -> Path:
+        """The file of a call, whether there is one or not."""
+        digest = hashlib.sha256(json.dumps([fingerprint, *texts]).encode())
+        return self.folder / f"{digest.hexdigest()}{_SUFFIX}"
+
+
+def _content(key: str, vectors: np.ndarray, cost: Meter) -> bytes:
+    """sha256 of what follows, a line of JSON, and the array in NumPy's format."""
+    array = io.BytesIO()
+    np.save(array, vectors, allow_pickle=False)
+    header = json.dumps({"key": key, "cost": asdict(cost)}, allow_nan=False)
+    body = header.encode() + b"\n" + array.getvalue()
+    return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def _parse(content: bytes, key: str, num_texts: int) -> tuple[np.ndarray, Meter]:
+    digest, _, body = content.partition(b"\n")
+    if digest != hashlib.sha256(body).hexdigest().encode():
+        raise InputError("its sha256 differs")
+    header, _, array = body.partition(b"\n")
+    try:
+        values = json.loads(header)
+        vectors = np.load(io.BytesIO(array), allow_pickle=False)
+        known, cost = values["key"], Meter(**values["cost"])
+    except (ValueError, TypeError, KeyError, EOFError) as error:
+        raise InputError(f"not written by this version: {error}") from error
+    if known != key or vectors.shape[:1] != (num_texts,):
+        raise InputError("it holds another call")
+    return vectors, cost

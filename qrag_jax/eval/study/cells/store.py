@@ -1,0 +1,182 @@
+"""The results of a study on disk, cell by cell: what is there and fits is not run again.
+
+A file holds everything that decided its content (`made_of`), the result, and the sha256 of both. One that was made of
+something else is refused, since two studies in one folder would be mixed in one table; one that is damaged is said in a
+warning and run again.
+"""
+
+import hashlib
+import json
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from qrag_jax import __version__
+from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.config import dump_config, flatten, to_dict
+from qrag_jax.data.corpora.study_task import StudyTask
+from qrag_jax.eval.study.config import StudyConfig
+from qrag_jax.eval.study.records import CellResult, Found, Hit, Part
+from qrag_jax.files.strict_yaml import parse_yaml
+from qrag_jax.files.whole_file import write_whole
+from qrag_jax.types import Cost, InputError, UsageError
+
+MadeOf = Mapping[str, Any]
+CONFIG_FILE = "config.yaml"
+# What `write_whole` leaves of a file of ours where it is killed; nothing else of that folder is touched.
+_OURS = r"(config\.yaml|table\.csv|table\.md|plot\.png|results\.json|per_query\.jsonl)"
+_HALF_FILE = re.compile(rf"\.{_OURS}\.[a-z0-9_]{{8}}")
+_HALF_PART = re.compile(r"\..+\.(json|vectors|run|qrels)\.[a-z0-9_]{8}")  # in the folders below
+_FORMAT = 1  # of a cell: raise it when chunks, vectors or search change for the same config
+
+
+def made_of(study: StudyConfig, task: StudyTask, encoder: str) -> dict[str, Any]:
+    """All but its config that decides the content of a cell, as JSON values by names that a message can use.
+
+    Prices are not among them: dollars are worked out from stored costs.
+
+    Args:
+        study: for ks, seed, splitter and the task's scope.
+        task: the dev or test part of a task.
+        encoder: its fingerprint.
+    """
+    return {
+        "version of qrag_jax": f"{__version__}, format {_FORMAT}",
+        "task content": task_digest(task),
+        "encoder": encoder,
+        "ks": list(study.ks),
+        "seed": study.seed,
+        "sentence splitter": f"{study.splitter} {study.language}",
+        "scope": study.tasks[task.name].scope,
+    }
+
+
+def with_config(origin: MadeOf, config: ChunkConfig) -> dict[str, Any]:
+    """All that decides the content of a cell: `made_of`, and how documents are cut."""
+    return {**origin, "config": to_dict(config)}
+
+
+def task_digest(task: StudyTask) -> str:
+    """sha256 of documents, questions, labels and sentences of a task, in their order."""
+    parts: list[object] = [task.name, task.kind]
+    parts += [[document.id, document.text] for document in task.documents]
+    parts += [asdict(question) for question in task.questions]
+    parts += [[name, [list(span) for span in spans]] for name, spans in sorted(task.sentences.items())]
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(json.dumps(part).encode() + b"\n")
+    return digest.hexdigest()
+
+
+class CellStore:
+    """Cells of a study under a folder: `cells/TASK/STRATEGY-NUMBER-PART.json`."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+
+    def path(self, task: str, strategy: str, number: int, part: Part) -> Path:
+        """The file of a cell, whether it is there or not."""
+        return self.out / "cells" / task / f"{strategy}-{number}-{part}.json"
+
+    def read(self, task: str, strategy: str, number: int, part: Part, origin: MadeOf) -> CellResult | None:
+        """A stored cell; None where there is none, or it is damaged.
+
+        Raises:
+            UsageError: it was made of something else than `origin`.
+        """
+        path = self.path(task, strategy, number, part)
+        if not path.is_file():
+            return None
+        try:
+            body = unsealed(path.read_bytes())
+            result = _result(body["result"])
+            known = body["made_of"]
+            if (result.task, result.strategy, result.number, result.part) != (task, strategy, number, part):
+                raise InputError("it holds another cell")
+        except (InputError, KeyError, TypeError, ValueError) as error:
+            warnings.warn(f"{path}: damaged ({error}); it is run again", UserWarning, stacklevel=2)
+            return None
+        differing = sorted(name for name in {*known, *origin} if known.get(name) != origin.get(name))
+        if differing:
+            raise UsageError(
+                f"{path}: was made with another {', '.join(differing)}: {self.out} holds another study; "
+                "choose another --out, or remove that folder"
+            )
+        return result
+
+    def write(self, result: CellResult, origin: MadeOf) -> None:
+        """Stores a cell, whole or not at all.
+
+        Raises:
+            ValueError: a number of it is not finite.
+            UsageError: the folder cannot be written.
+        """
+        path = self.path(result.task, result.strategy, result.number, result.part)
+        write_whole(path, sealed({"made_of": dict(origin), "result": asdict(result)}))
+
+
+def claim_folder(out: Path, config: StudyConfig) -> None:
+    """Writes `config.yaml` into the folder of a study, or finds that it has the same one.
+
+    What a run that was killed while it wrote has left there is removed: one study writes there at once.
+
+    Raises:
+        UsageError: it holds another study; names the fields that differ. Or it cannot be written.
+    """
+    path, text = out / CONFIG_FILE, dump_config(config)
+    if not path.is_file():
+        write_whole(path, text)
+    known = path.read_bytes().decode(errors="replace")
+    if known != text:
+        parsed = parse_yaml(known, str(path))
+        old, new = flatten(parsed if isinstance(parsed, dict) else {}), flatten(to_dict(config))
+        differing = sorted(name for name in {*old, *new} if old.get(name) != new.get(name)) or ["order or comments"]
+        raise UsageError(
+            f"{path}: differs from this study in {', '.join(differing)}: choose another --out, or remove that folder"
+        )
+    _remove_half_files(out)
+
+
+def _remove_half_files(out: Path) -> None:
+    below = (*(out / name for name in ("sentences", "trec")), *out.glob("cells/*"))
+    for folder, pattern in ((out, _HALF_FILE), *((folder, _HALF_PART) for folder in below)):
+        for path in folder.glob(".*"):
+            if path.is_file() and pattern.fullmatch(path.name):
+                path.unlink()
+
+
+def sealed(body: Mapping[str, Any]) -> bytes:
+    """The content of a file that can prove itself: the sha256 of what follows, and a line of JSON.
+
+    Raises:
+        ValueError: a number is not finite.
+    """
+    content = json.dumps(body, allow_nan=False).encode() + b"\n"
+    return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
+
+
+def unsealed(content: bytes) -> dict[str, Any]:
+    """What `sealed` was given.
+
+    Raises:
+        InputError: it was altered, or is something else.
+    """
+    digest, _, body = content.partition(b"\n")
+    if digest != hashlib.sha256(body).hexdigest().encode():
+        raise InputError("its sha256 differs")
+    value = json.loads(body)  # no digest fits what was not written here
+    if not isinstance(value, dict):
+        raise InputError("it holds no JSON object")
+    return value
+
+
+def _result(value: Mapping[str, Any]) -> CellResult:
+    found = tuple(Found(one["question_id"], tuple(_hit(hit) for hit in one["hits"])) for one in value["found"])
+    return CellResult(**{**value, "cost": Cost(**value["cost"]), "found": found})
+
+
+def _hit(value: Mapping[str, Any]) -> Hit:
+    return Hit(**{**value, "spans": tuple((start, end) for start, end in value["spans"])})

@@ -1,0 +1,194 @@
+"""What a study reports of its cells: rows, paired comparisons, an object a question, and TREC files."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.config import flatten, to_dict
+from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
+from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.eval.measures.trec import write_qrels, write_run
+from qrag_jax.eval.picks.compare import holm_p_values
+from qrag_jax.eval.study.cells.costs import with_dollars
+from qrag_jax.eval.study.config import StudyConfig
+from qrag_jax.eval.study.records import CellResult, Found, StudyComparison, StudyRow
+from qrag_jax.eval.study.results.answers import AnswerResult, answer_objects
+from qrag_jax.eval.study.results.choose import Choice
+from qrag_jax.eval.study.results.scores import headline_means
+from qrag_jax.llm.prices import Prices
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A strategy on the test part of a task.
+
+    Attributes:
+        task: the test part.
+        config: the reported config.
+        choice: how it came to be that one.
+        cell: what it found and cost.
+        scores: measure@k -> float64 [questions], as `scores.score_questions`.
+        answers: of a language model, None without one or without reference answers.
+    """
+
+    task: StudyTask
+    config: ChunkConfig
+    choice: Choice
+    cell: CellResult
+    scores: Mapping[str, np.ndarray]
+    answers: AnswerResult | None = None
+
+
+def make_row(outcome: Outcome, study: StudyConfig, prices: Prices | None) -> StudyRow:
+    """The row of a strategy: means over questions (`scores.headline_means`), interval of f1@report_k, cost in dollars.
+
+    Where a language model answered, `scores` also has `answer_cosine@k` and `answer_bert_f1@k` (means over the answered
+    questions, absent where none was) and `answers_failed@k` (share of the questions), k being `report_k`; its tokens
+    are in `cost`.
+    """
+    cell, k = outcome.cell, study.report_k
+    interval = mean_interval(outcome.scores[f"f1@{k}"], seed=study.seed)
+    scores, cost = headline_means(outcome.scores, study.ks), cell.cost
+    if outcome.answers is not None:
+        answers = outcome.answers
+        scores[f"answers_failed@{k}"] = answers.num_failed / len(answers.answers)
+        means = {f"answer_cosine@{k}": answers.cosine, f"answer_bert_f1@{k}": answers.bert_f1}
+        scores |= {name: mean for name, mean in means.items() if mean is not None}
+        cost = replace(cost, prompt_tokens=answers.prompt_tokens, completion_tokens=answers.completion_tokens)
+    return StudyRow(
+        task=cell.task,
+        kind=outcome.task.kind,
+        strategy=cell.strategy,
+        number=cell.number,
+        config=describe_config(outcome.config, cell.strategy),
+        was_chosen=outcome.choice.was_chosen,
+        dev_score=outcome.choice.dev_score,
+        n=interval.n,
+        scores=scores,
+        low=interval.low,
+        high=interval.high,
+        context_tokens=scores[f"context_tokens@{k}"],
+        num_documents=cell.num_documents,
+        num_chunks=cell.num_chunks,
+        mean_tokens=cell.mean_tokens,
+        most_tokens=cell.most_tokens,
+        share_beyond_window=cell.share_beyond_window,
+        cost=with_dollars(cost, prices),
+    )
+
+
+def describe_config(config: ChunkConfig, name: str) -> str:
+    """What of a config differs from the defaults, as `field=value, ...`.
+
+    What its strategy does not read is left out, and so is the strategy where `name`, that of the row, says it.
+    """
+    defaults = flatten(to_dict(ChunkConfig()))
+    differing = {name: value for name, value in flatten(to_dict(config)).items() if value != defaults[name]}
+    if config.strategy == name:
+        differing.pop("strategy", None)
+    read = [field for field in differing if "." not in field or field.partition(".")[0] == config.strategy]
+    return ", ".join(f"{field}={'null' if differing[field] is None else differing[field]}" for field in read)
+
+
+def compare_all(outcomes: Sequence[Outcome], study: StudyConfig) -> tuple[StudyComparison, ...]:
+    """Every strategy minus the baseline on every task, f1@report_k question by question.
+
+    Holm's correction counts all comparisons of the study together.
+
+    Args:
+        outcomes: of all tasks; each task with the baseline.
+        study: baseline, report_k, seed.
+    """
+    measure = f"f1@{study.report_k}"
+    bases = {outcome.cell.task: outcome for outcome in outcomes if outcome.cell.strategy == study.baseline}
+    found = [
+        (outcome, paired_difference(outcome.scores[measure], bases[outcome.cell.task].scores[measure], seed=study.seed))
+        for outcome in outcomes
+        if outcome.cell.strategy != study.baseline
+    ]
+    corrected = holm_p_values([difference.p_value for _, difference in found])
+    return tuple(
+        StudyComparison(
+            task=outcome.cell.task,
+            strategy=outcome.cell.strategy,
+            baseline=study.baseline,
+            measure=measure,
+            difference=difference.mean,
+            low=difference.low,
+            high=difference.high,
+            p_value=difference.p_value,
+            p_holm=p_holm,
+            n=difference.n,
+        )
+        for (outcome, difference), p_holm in zip(found, corrected, strict=True)
+    )
+
+
+def question_objects(outcome: Outcome) -> list[dict[str, object]]:
+    """One JSON-ready object a test question: what was found for it, what answers it, and every measure.
+
+    `gold` are ids of documents, or {document, start, end} of evidence; `scores` measure@k -> value; `answer` is there
+    where a language model was asked.
+    """
+    answers = None if outcome.answers is None else answer_objects(outcome.answers)
+    objects: list[dict[str, object]] = []
+    for row, (question, found) in enumerate(zip(outcome.task.questions, outcome.cell.found, strict=True)):
+        one: dict[str, object] = {
+            "task": outcome.cell.task,
+            "strategy": outcome.cell.strategy,
+            "number": outcome.cell.number,
+            "question_id": question.id,
+            "question": question.text,
+            "gold": _gold(outcome.task, question),
+            "hits": [
+                {
+                    "id": hit.chunk_id,
+                    "document": hit.document_id,
+                    "spans": [list(span) for span in hit.spans],
+                    "tokens": hit.num_tokens,
+                    "score": hit.score,
+                }
+                for hit in found.hits
+            ],
+            "scores": {name: float(values[row]) for name, values in outcome.scores.items()},
+        }
+        objects.append(one if answers is None else {**one, "answer": answers[row]})
+    return objects
+
+
+def document_run(found: Sequence[Found]) -> dict[str, dict[str, float]]:
+    """Question id -> document id -> score: documents in the order of their best chunk, by its cosine.
+
+    Scores fall strictly, also as the 32-bit floats by which trec_eval ranks: a document that would tie has the next
+    smaller one.
+    """
+    run: dict[str, dict[str, float]] = {}
+    for one in found:
+        scores = run.setdefault(one.question_id, {})
+        last = np.float32(np.inf)
+        for hit in one.hits:
+            if hit.document_id not in scores:
+                last = min(np.float32(hit.score), np.nextafter(last, np.float32(-np.inf)))
+                scores[hit.document_id] = float(last)
+    return run
+
+
+def write_trec(outcome: Outcome, folder: Path) -> None:
+    """Writes `TASK.qrels`, relevant documents, and `TASK.STRATEGY.run`, documents by their best chunk.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+    task, strategy = outcome.cell.task, outcome.cell.strategy
+    relevant = {question.id: dict.fromkeys(question.relevant, 1) for question in outcome.task.questions}
+    write_qrels(folder / f"{task}.qrels", relevant)
+    write_run(folder / f"{task}.{strategy}.run", document_run(outcome.cell.found), strategy)
+
+
+def _gold(task: StudyTask, question: StudyQuestion) -> list[object]:
+    if task.kind == "documents":
+        return list(question.relevant)
+    return [{"document": part.document_id, "start": part.start, "end": part.end} for part in question.evidence]

@@ -1,0 +1,1 @@
+"""Files of ours: written whole, listed and hashed, locked, strict YAML. Imports no JAX."""

@@ -1,0 +1,145 @@
+"""A folder that can prove itself: `manifest.json` with the size and sha256 of every file in it. Imports no JAX.
+
+The manifest holds the sha256 of its own list too and is read back byte for byte, so that one altered bit anywhere, in
+the manifest or in a file that it lists, is found and the right file is named. What it does not list is nobody's
+business: a note that somebody puts into the folder harms nothing. It is no signature: who can write the folder can
+write a manifest that fits.
+"""
+
+import errno
+import hashlib
+import json
+import os
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from qrag_jax.files.whole_file import json_object
+from qrag_jax.types import InputError
+
+MANIFEST = "manifest.json"
+ADVICE = "delete this step's folder to fall back to an older one, or copy it again from where it came"
+_NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP)
+
+
+def write_manifest(folder: Path) -> dict[str, dict[str, Any]]:
+    """Hash every file under `folder` into its manifest; call it last, when nothing more is to be written.
+
+    When it returns, every file and every folder entry is on the disk and not in its cache only: the folder may be
+    renamed to where it counts, and a power cut finds it whole or not there.
+
+    Returns:
+        What it lists: `bytes` and `sha256` by name.
+    """
+    files = {}
+    for path in files_under(folder):
+        if path != folder / MANIFEST:
+            size, digest = _hash(path, sync=True)
+            files[path.relative_to(folder).as_posix()] = {"bytes": size, "sha256": digest}
+    path = folder / MANIFEST
+    path.write_bytes(json_text({"files": files, "sha256": _own_hash(files)}))
+    _hash(path, sync=True)
+    for inner in sorted(path for path in folder.rglob("*") if path.is_dir()):
+        sync_folder(inner)
+    sync_folder(folder)
+    return files
+
+
+def find_damage(folder: Path) -> str | None:
+    """What is wrong with a folder by its manifest: `FILE: what`, of the first file that is; None when it is whole."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        return f"{folder}: no {MANIFEST}, so this is not a whole checkpoint"
+    try:
+        content = path.read_bytes()
+        files = _listed_files(content, path)
+        for name, known in files.items():
+            path = path_inside(folder, name, str(folder / MANIFEST))
+            if fault := _file_fault(path, known):
+                return f"{path}: {fault}"
+    except OSError as error:  # a bad block of the disk is damage as well
+        return f"{path}: cannot be read ({error.strerror or error})"
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def verify_manifest(folder: Path) -> None:
+    """Compare every file of a folder with its manifest.
+
+    Raises:
+        InputError: naming the first file that is missing, truncated or altered, the manifest among them.
+    """
+    if fault := find_damage(folder):
+        raise InputError(f"{fault}; {ADVICE}")
+
+
+def path_inside(root: Path, name: str, place: str) -> Path:
+    """Path of a relative name that stays under `root`, on every system.
+
+    Raises:
+        InputError: an absolute name, a drive, a backslash or a step upwards; `place` opens the message.
+    """
+    parts = PurePosixPath(name).parts
+    if not parts or ".." in parts or name.startswith("/") or "\\" in name or ":" in parts[0] or "\0" in name:
+        raise InputError(f"{place}: {name!r} is not a file name under the checkpoint; use a plain relative name")
+    return root.joinpath(*parts)
+
+
+def files_under(folder: Path) -> list[Path]:
+    """Every file under a folder, sorted; none when there is no such folder."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the entries of a folder (what was made, renamed or removed in it) to the disk, where its system can."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:  # some network file systems sync files only
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def json_text(value: Any, allow_nan: bool = False) -> bytes:
+    """Strict JSON (no NaN, unless allowed), indented."""
+    return (json.dumps(value, indent=1, allow_nan=allow_nan) + "\n").encode()
+
+
+def _listed_files(content: bytes, path: Path) -> dict[str, Any]:
+    """The files of a manifest that is byte for byte what was written."""
+    value = json_object(content, path)
+    files = value.get("files")
+    if not isinstance(files, dict) or not files:
+        raise InputError(f"{path}: lists no files")
+    # Written again, a manifest is the same text to the byte: no blank, no end of line and no key may differ. The first
+    # ones had no hash of their own, and no key but "files".
+    whole = {"files": files, "sha256": _own_hash(files)} if "sha256" in value else {"files": files}
+    if content != json_text(whole, allow_nan=True):
+        raise InputError(f"{path}: altered since it was written")
+    return files
+
+
+def _own_hash(files: dict[str, Any]) -> str:
+    return hashlib.sha256(json_text(files, allow_nan=True)).hexdigest()
+
+
+def _file_fault(path: Path, known: Any) -> str | None:
+    if not path.is_file():
+        return "missing"
+    size = path.stat().st_size
+    if not isinstance(known, dict) or size != known.get("bytes"):
+        return f"{size} bytes, the manifest says {known}"
+    if _hash(path)[1] != known.get("sha256"):
+        return "altered since it was written (sha256 differs)"
+    return None
+
+
+def _hash(path: Path, sync: bool = False) -> tuple[int, str]:
+    """Size and sha256; with `sync` the content is on the disk afterwards."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if sync:
+            os.fsync(file.fileno())
+        return os.fstat(file.fileno()).st_size, digest

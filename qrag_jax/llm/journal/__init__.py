@@ -1,0 +1,1 @@
+"""Finished calls kept in SQLite: none is made again, none is paid twice."""

@@ -1,0 +1,269 @@
+"""A journal of finished calls of a language model.
+
+One SQLite file that several processes share. It holds answers under the hash of what was asked; questions, documents
+and keys of servers are not in it. A call that one process has in flight is claimed, so that no other one makes it; the
+claims of a process that was killed are free again (`llm/journal/owners.py`). SQLite's shared memory and the locks need a
+disk of this machine, not one of the network.
+"""
+
+import hashlib
+import json
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from qrag_jax.llm.journal.owners import Owner, is_alive, remove_dead
+from qrag_jax.types import Generation, InputError, UsageError
+
+_APPLICATION_ID = 0x71726A6C  # "qrjl", tells our files from other databases
+# 2 since every call has a connection of its own: an answer of a server from before may be that to another prompt.
+# Both have the same tables; each answer says its own version, as processes of both may have met at one file.
+_FORMAT = 2
+_FORMATS = (1, 2)
+_IS_OLD = """answer NOT LIKE '%"version": %'"""  # exact: in a JSON text no other quote is without a backslash
+_SCHEMA = f"""
+CREATE TABLE answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL, sha256 TEXT NOT NULL);
+CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL);
+PRAGMA application_id = {_APPLICATION_ID};
+PRAGMA user_version = {_FORMAT};
+"""
+_BUSY_SECONDS = 60.0
+_DISK_ERRORS = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")
+_AGAIN = "move it away to start a new one; its answers are then asked and paid for again"
+
+
+class Journal:
+    """Finished calls in one file, `PATH` (readable by its owner only), with `PATH-wal` and `PATH-shm` while it is open.
+
+    A commit is on the disk when an answer is reported (`synchronous=FULL`): an answer costs more than waiting for that,
+    and so not even a power cut loses one.
+    """
+
+    def __init__(self, path: str | os.PathLike) -> None:
+        """Opens a journal, and makes it where there is none, with the folders above it.
+
+        Raises:
+            UsageError: the path is a folder, or no file can be made there.
+            InputError: what is there is damaged, no journal, or one of another format. It is left as it is.
+        """
+        self.path = Path(path)
+        if self.path.is_dir():
+            raise UsageError(f"{self.path}: is a folder; give the path of a journal")
+        if not self.path.exists():
+            _create(self.path)
+        with self._connection() as connection, _named(self.path):
+            marks = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+            if marks[0] != _APPLICATION_ID:
+                raise InputError(f"{self.path}: is damaged, or no journal of calls: give another path, or {_AGAIN}")
+            if marks[1] not in _FORMATS:
+                formats = " and ".join(map(str, _FORMATS))
+                raise InputError(f"{self.path}: has format {marks[1]}, this version of qrag_jax reads {formats}")
+            connection.execute("SELECT 1 FROM answers, claims LIMIT 1").fetchone()
+
+    def num_answers(self) -> int:
+        """Finished calls that it holds.
+
+        Raises:
+            InputError: it is damaged or cannot be opened.
+        """
+        with self._connection() as connection, _named(self.path):
+            return connection.execute("SELECT count(*) FROM answers").fetchone()[0]
+
+    def num_old_answers(self) -> int:
+        """Of those, the ones from before every call had a connection of its own.
+
+        Where a server had sent more than its answers, one of them may be the answer to another prompt. Those of models
+        in this process are right.
+
+        Raises:
+            InputError: as `num_answers`.
+        """
+        with self._connection() as connection, _named(self.path):
+            return connection.execute(f"SELECT count(*) FROM answers WHERE {_IS_OLD}").fetchone()[0]
+
+    def drop_old_answers(self) -> int:
+        """Removes the `num_old_answers`, so that they are asked and paid for again; gives their number.
+
+        Raises:
+            InputError: as `num_answers`, or it cannot be written.
+        """
+        with self._connection() as connection, _named(self.path):
+            return connection.execute(f"DELETE FROM answers WHERE {_IS_OLD}").rowcount
+
+    @contextmanager
+    def session(self) -> Iterator["Session"]:
+        """The journal for the time of one batch; what it still claims at the end is free again.
+
+        Raises:
+            InputError: the journal is damaged or cannot be opened, or its folder cannot be written.
+        """
+        with self._connection() as connection:
+            try:
+                owner = Owner(self.path)
+            except OSError as error:
+                raise InputError(
+                    f"{self.path}: nothing can be written beside it ({error.strerror}): make room, or give another path"
+                ) from error
+            try:
+                remove_dead(self.path)
+                yield Session(self.path, connection, owner)
+            finally:
+                owner.leave()
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        """A connection of its own for every use, so that threads and forked processes share none."""
+        with _named(self.path):
+            connection = sqlite3.connect(  # mode=rw: a journal that was removed does not come back empty
+                f"{self.path.absolute().as_uri()}?mode=rw", uri=True, timeout=_BUSY_SECONDS, isolation_level=None
+            )
+        with closing(connection):
+            with _named(self.path):
+                connection.execute("PRAGMA synchronous = FULL")
+            yield connection
+
+
+class Session:
+    """What one batch does with a journal; made by `Journal.session`. Every method may raise `InputError`: the journal
+    is damaged, or the disk is full.
+
+    Attributes:
+        num_old: answers that it has handed out so far and that `Journal.num_old_answers` counts.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, owner: Owner) -> None:
+        self._path, self._connection, self._owner = path, connection, owner
+        self.num_old = 0
+
+    def claim(self, keys: Sequence[str], most: int) -> tuple[dict[str, Generation], list[str]]:
+        """Looks calls up, in order, and claims those that are neither finished nor in flight elsewhere.
+
+        Args:
+            keys: of the calls.
+            most: to claim; it ends there, and says nothing of the keys behind.
+
+        Returns:
+            The finished ones by key, and the claimed ones.
+        """
+        known: dict[str, Generation] = {}
+        claimed: list[str] = []
+        with self._transaction():
+            self._free_dead()
+            taken = {key for (key,) in self._connection.execute("SELECT key FROM claims")}
+            for key in keys:
+                answer = self._read(key)
+                if answer is not None:
+                    known[key] = answer
+                elif key not in taken:
+                    claimed.append(key)
+                if len(claimed) == most:
+                    break
+            claims = [(key, self._owner.name) for key in claimed]
+            self._connection.executemany("INSERT INTO claims VALUES (?, ?)", claims)
+        return known, claimed
+
+    def keep(self, key: str, generation: Generation) -> None:
+        """Stores the answer of a claimed call."""
+        answer = _to_json(generation)
+        with self._transaction():
+            row = (key, answer, _row_sha256(key, answer))
+            self._connection.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?)", row)
+            if self._connection.execute("PRAGMA user_version").fetchone()[0] != _FORMAT:
+                self._connection.execute(f"PRAGMA user_version = {_FORMAT}")  # older versions cannot read this row
+            self._connection.execute("DELETE FROM claims WHERE key = ?", (key,))
+
+    def release(self, key: str) -> None:
+        """Gives back a claimed call that has failed."""
+        with self._transaction():
+            self._connection.execute("DELETE FROM claims WHERE key = ?", (key,))
+
+    def _free_dead(self) -> None:
+        owners = [str(name) for (name,) in self._connection.execute("SELECT DISTINCT owner FROM claims")]
+        for name in owners:
+            if name != self._owner.name and not is_alive(self._path, name):
+                self._connection.execute("DELETE FROM claims WHERE owner = ?", (name,))
+
+    def _read(self, key: str) -> Generation | None:
+        row = self._connection.execute("SELECT answer, sha256 FROM answers WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        if row[1] != _row_sha256(key, str(row[0])):
+            raise InputError(f"{self._path}: damaged (the sha256 of answer {key} differs): {_AGAIN}")
+        generation, version = _from_json(row[0])
+        self.num_old += version < _FORMAT
+        return generation
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with _named(self._path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+
+
+def _create(path: Path) -> None:
+    """Makes an empty journal whole or not at all; one that another process makes at the same time is as good."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # readable by its owner only
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be made ({error.strerror}); give another path") from error
+    os.close(handle)
+    beside = Path(name)
+    try:
+        with _named(path), closing(sqlite3.connect(beside, isolation_level=None)) as connection:
+            connection.executescript(_SCHEMA)
+            if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+                raise UsageError(f"{path}: this disk cannot share a database; give a path on a disk of this machine")
+        os.link(beside, path)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be made ({error.strerror}); give a path on another disk") from error
+    finally:
+        for left in (beside, *(beside.with_name(f"{beside.name}{end}") for end in ("-wal", "-shm", "-journal"))):
+            left.unlink(missing_ok=True)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors of SQLite as ours, which name the file and say what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "")  # there is none where a text is not UTF-8
+        if name.startswith(_DISK_ERRORS):
+            what = "cannot be read or written", "make room on the disk and look at its permissions, then start again"
+        elif name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            what = f"another process has held it for {_BUSY_SECONDS:.0f} seconds", "start again when that has ended"
+        else:
+            what = "damaged", _AGAIN
+        raise InputError(f"{path}: {what[0]} ({error}): {what[1]}") from error
+
+
+def _to_json(generation: Generation) -> str:
+    values = {**asdict(generation), "version": _FORMAT}
+    del values["error"], values["from_journal"]
+    try:
+        return json.dumps(values, sort_keys=True, allow_nan=False)
+    except ValueError as error:
+        raise InputError(f"generator: an answer with a number that is not finite ({error}): mend it") from error
+
+
+def _from_json(answer: str) -> tuple[Generation, int]:
+    """The answer, and the version of the format that it was written in."""
+    values = json.loads(answer)  # its sha256 fits, so it is what `_to_json` wrote
+    version, logprobs = values.pop("version", 1), values.pop("logprobs")
+    return Generation(**values, logprobs=None if logprobs is None else tuple(logprobs), from_journal=True), version
+
+
+def _row_sha256(key: str, answer: str) -> str:
+    return hashlib.sha256(f"{key}\n{answer}".encode()).hexdigest()

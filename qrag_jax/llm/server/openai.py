@@ -1,0 +1,262 @@
+"""Language models behind any OpenAI-compatible server, through the official client."""
+
+import asyncio
+import math
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import openai
+
+from qrag_jax.llm.calls import NOT_ASKED, keep
+from qrag_jax.llm.defaults import CONCURRENCY, DEADLINE, OPENAI_KEY_NAME
+from qrag_jax.llm.server.answers import Outcome, failed, num_repeated, read_answer
+from qrag_jax.llm.server.errors import Asked, explain, explain_other, explain_timeout
+from qrag_jax.llm.server.http import (
+    attempts,
+    check_base_url,
+    check_key,
+    check_key_name,
+    hide,
+    is_openai,
+    make_client,
+)
+from qrag_jax.llm.server.own_loop import run_in_own_loop
+from qrag_jax.types import Finished, Generation, Message, Sampling, UsageError
+
+NO_KEY = "no-key"  # what is sent where there is none: many local servers want some
+
+
+class OpenAIGenerator:
+    """A `TextGenerator` that asks a server over HTTP.
+
+    Retries are the client's own and there are none on top: at most `max_retries` after the first attempt, for broken
+    connections and for status 408, 409, 429 and 5xx, after 0.5 s, 1 s, 2 s ... (8 s at most, up to a quarter less) or
+    what `Retry-After` says (up to 120 s; a longer one ends the call). The deadline is over all of that. An answer that
+    came whole is not asked for again, whatever is wrong with it. Whatever one call meets is the error of that call.
+
+    What makes every call fail stops the rest of the batch: 401, 404, a redirect, no connection after all attempts, the
+    wrong model, an account without means. Calls in flight end by themselves; those that were not made say why.
+
+    The key is read from the environment at each `generate`, never kept, and taken out of answers and errors, should a
+    server repeat it. It goes to `base_url`, whoever that is: name the variable that holds that server's key. Without
+    one "no-key" is sent. What is given here wins over the client's own variables (OPENAI_BASE_URL and the like).
+
+    Every attempt has a connection of its own, so that no answer can be taken for that to another prompt. Beyond that
+    the protocol binds answers to prompts by nothing: the model's name and the id that a server puts into its answer are
+    kept (`Generation.answered_by`, `answer_id`), and a warning tells of answers that a batch got twice
+    (`server_answers.num_repeated`). They are not refused: ids are constant at some servers and few at others.
+
+    Token counts are the server's. One that tells none counts as 0, with a warning and in `num_uncounted`: a token or
+    dollar budget does not hold there.
+
+    Attributes:
+        num_uncounted: answers so far without token counts.
+        num_repeated: answers so far that repeat the one to another prompt of their batch, id and all.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str,
+        *,
+        key_name: str = OPENAI_KEY_NAME,
+        concurrency: int = CONCURRENCY,
+        deadline: float = DEADLINE,
+        max_retries: int = 2,
+        max_answer_bytes: int = 4 * 2**20,
+        check_model: bool = True,
+    ) -> None:
+        """Asks nobody yet.
+
+        Args:
+            model: its name at the server.
+            base_url: of the API, mostly with /v1 at its end.
+            key_name: environment variable that holds the key.
+            concurrency: calls at once.
+            deadline: seconds a call, with all its retries, from its first attempt on.
+            max_retries: attempts of a call after the first.
+            max_answer_bytes: of one answer with all that is around it; more is an error.
+            check_model: an answer of a model by another name is an error (`server_answers.is_model`).
+
+        Raises:
+            UsageError: names the argument.
+        """
+        if not model:
+            raise UsageError("model: name the model as the server does")
+        check_key_name(key_name)
+        if concurrency < 1:
+            raise UsageError(f"concurrency {concurrency}: at least 1 call at once")
+        if not 0 < deadline < math.inf:
+            raise UsageError(f"deadline {deadline}: seconds, above 0 and finite")
+        if max_retries < 0:
+            raise UsageError(f"max_retries {max_retries}: 0 or more")
+        if max_answer_bytes < 1:
+            raise UsageError(f"max_answer_bytes {max_answer_bytes}: at least 1")
+        self._name = model
+        self._base_url = check_base_url(base_url)
+        self._key_name = key_name
+        self._concurrency = concurrency
+        self._deadline = float(deadline)
+        self._max_retries = max_retries
+        self._max_answer_bytes = max_answer_bytes
+        self._check_model = check_model
+        self.num_uncounted = 0
+        self.num_repeated = 0
+
+    def __repr__(self) -> str:
+        return f"OpenAIGenerator({self._name!r}, {self._base_url!r}, key_name={self._key_name!r})"
+
+    @property
+    def model(self) -> str:
+        """The model's name and the server."""
+        return f"{self._name} at {self._base_url}"
+
+    def generate(
+        self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
+    ) -> list[Generation]:
+        """Answers every prompt; see `types.TextGenerator`.
+
+        `seed` and `top_p` are sent where the temperature is above 0. OpenAI's own hosts get `max_tokens` as
+        max_completion_tokens, the only name that all of its models know; other servers get the older name.
+        Log-probabilities are None where the server tells none. What the protocol does not name (top_k, penalties, a
+        system prompt of the chat template) is as the server has it: two servers need not answer alike.
+
+        Raises:
+            UsageError: `top_k`, which the protocol does not have; a key that cannot be sent; variables of proxies or
+                certificates that cannot be used.
+        """
+        if sampling.top_k:
+            raise UsageError(f"top_k {sampling.top_k}: the OpenAI protocol has none: leave it 0, or use top_p")
+        key = check_key(os.environ, self._key_name)
+        generations: list[Generation] = [Generation("", "error", error="never asked")] * len(prompts)
+        uncounted: list[int] = []
+
+        def hear(report: tuple[int, Outcome]) -> None:
+            place, outcome = report
+            generations[place] = outcome.generation
+            if not outcome.is_counted:
+                uncounted.append(place)
+            if finished is not None:
+                finished(place, outcome.generation)
+
+        def keep_only(report: tuple[int, Outcome]) -> None:
+            keep(finished, report[0], report[1].generation)
+
+        if prompts:
+            run_in_own_loop(partial(self._ask_all, prompts, sampling, key), hear, keep_only)
+        self._warn(len(uncounted), num_repeated(prompts, generations), len(prompts))
+        return generations
+
+    def _warn(self, uncounted: int, repeated: int, prompts: int) -> None:
+        """What the caller of `generate` has to know of its answers."""
+        self.num_uncounted += uncounted
+        self.num_repeated += repeated
+        if uncounted:
+            warnings.warn(
+                f"{self._base_url} tells no token counts ({uncounted} of {prompts} answers): they count as 0, and a "
+                "budget does not hold",
+                UserWarning,
+                stacklevel=3,
+            )
+        if repeated:
+            warnings.warn(
+                f"{self._base_url} answered different prompts by the same answer with the same id ({repeated} of "
+                f"{prompts} answers): see that no cache or proxy hands out the answers of other prompts; a journal has "
+                "them already: ask again without it (--no_journal), or with another one",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    async def _ask_all(
+        self,
+        prompts: Sequence[Sequence[Message]],
+        sampling: Sampling,
+        key: str | None,
+        report: Callable[[tuple[int, Outcome]], None],
+    ) -> None:
+        """So many workers as calls at once; each takes the next prompt."""
+        places = iter(range(len(prompts)))
+        reasons: list[str] = []  # why no further call is made
+
+        async def work(client: openai.AsyncOpenAI) -> None:
+            for place in places:
+                if reasons:
+                    report((place, failed(f"{NOT_ASKED}, since another call failed: {reasons[0]}")))
+                    continue
+                outcome = _without_key(await self._ask(client, prompts[place], sampling, key is not None), key)
+                if outcome.is_fatal:
+                    reasons.append(str(outcome.generation.error))
+                report((place, outcome))
+
+        async with self._client(key) as client, asyncio.TaskGroup() as group:
+            for _ in range(min(self._concurrency, len(prompts))):
+                group.create_task(work(client))
+
+    def _client(self, key: str | None) -> openai.AsyncOpenAI:
+        return make_client(
+            self._base_url,
+            key or NO_KEY,
+            deadline=self._deadline,
+            max_retries=self._max_retries,
+            max_bytes=self._max_answer_bytes,
+        )
+
+    async def _ask(
+        self, client: openai.AsyncOpenAI, messages: Sequence[Message], sampling: Sampling, has_key: bool
+    ) -> Outcome:
+        """One call; what is wrong with it is in the outcome, whatever it is: the other calls go on."""
+        if (reason := _invalid_text(messages)) is not None:
+            return failed(reason)
+        asked = Asked(self._name, self._base_url, self._key_name, has_key, self._deadline)
+        notes: list[str] = []
+        attempts.set(notes)
+        try:
+            async with asyncio.timeout(self._deadline):
+                answer = await client.chat.completions.with_raw_response.create(**self._request(messages, sampling))
+            return read_answer(answer.content, model=self._name, check_model=self._check_model)
+        except TimeoutError:
+            return explain_timeout(asked, notes)
+        except openai.OpenAIError as error:
+            return explain(error, asked, notes)
+        except Exception as error:  # noqa: BLE001 -- else it would cancel the calls in flight, which are paid for
+            return explain_other(error, asked, notes)
+
+    def _request(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
+        """The call's parameters."""
+        request: dict[str, Any] = {
+            "model": self._name,
+            "messages": [{"role": message.role, "content": message.content} for message in messages],
+            "max_completion_tokens" if is_openai(self._base_url) else "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+        }
+        if sampling.temperature > 0:
+            request |= {"top_p": sampling.top_p, "seed": sampling.seed}
+        if sampling.stop:
+            request["stop"] = list(sampling.stop)
+        if sampling.logprobs:
+            request["logprobs"] = True
+        return request
+
+
+def _invalid_text(messages: Sequence[Message]) -> str | None:
+    """Why a conversation cannot be sent: half of a surrogate pair is no text, and has no bytes in UTF-8."""
+    for number, message in enumerate(messages):
+        try:
+            message.content.encode()
+        except UnicodeEncodeError as error:
+            return f"message {number} of the prompt: lone surrogate at character {error.start}: mend the document"
+    return None
+
+
+def _without_key(outcome: Outcome, key: str | None) -> Outcome:
+    """A key that came in an escaped form, or by way of an exception, is taken out here."""
+    if key is None:
+        return outcome
+    told = ("text", "error", "answered_by", "answer_id")
+    texts = {name: getattr(outcome.generation, name) for name in told}
+    hidden = {name: hide(text, key) for name, text in texts.items() if text is not None}
+    return replace(outcome, generation=replace(outcome.generation, **hidden))

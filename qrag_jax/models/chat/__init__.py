@@ -1,0 +1,1 @@
+"""Chat templates: rendered in a sandbox with caps on time and size."""

@@ -1,0 +1,1 @@
+"""Decoders (language models) in flax: network, generation, files read and written."""

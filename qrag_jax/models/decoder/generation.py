@@ -1,0 +1,288 @@
+"""Prompts of token ids to answers: prompts read in chunks, then several tokens a call on the device, many rows at once.
+
+A batch has a fixed number of rows and one cache. All rows write the same slot, so a row whose answer is over can be
+given a new prompt at any time: the prompt is read into a cache of its own and moved to where the others are. When the
+last slot is reached, all rows move left by the padding that they have in common.
+
+Shapes are few: the size of the cache, the number of rows and the length of chunks come from short lists
+(`decode_plan.py`), so nothing is compiled for one prompt.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from qrag_jax.models.decoder.network import ComputeDtype, KVCache, init_cache, join_projections
+from qrag_jax.models.decoder.plan import cache_size, chunk_lengths, find_stop, group_by_size, prompt_hash
+from qrag_jax.models.decoder.sharding import cache_sharding, decoder_shardings
+from qrag_jax.models.decoder.steps import BLOCK, Draws, compiled_steps
+from qrag_jax.models.decoder.weights import LoadedDecoder
+from qrag_jax.types import InputError, Sampling, UsageError
+
+_CACHE_BYTES = 2**31
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The answer to one prompt.
+
+    Attributes:
+        ids: new tokens, without the one that ended the answer; with those of a stop text, whose last one is the last.
+        logprobs: natural logarithms of their probabilities, without temperature, one each.
+        finish_reason: "stop" (an end token or a stop text) or "length".
+        text: what `ids` spell, special tokens left out, cut before the stop text.
+    """
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: Literal["stop", "length"]
+    text: str
+
+
+@dataclass
+class _Row:
+    """One place of a batch: whose prompt it works on, and what it has said."""
+
+    place: int = -1  # of the prompt; -1 is free
+    room: int = 0
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+class Decoding:
+    """A decoder that continues prompts; made by `make_decoder`.
+
+    Attributes:
+        window: most tokens of a prompt and its answer together.
+        batch_size: most prompts that are worked on at once.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedDecoder,
+        batch_size: int,
+        window: int,
+        compute_dtype: ComputeDtype,
+        mesh: Mesh | None,
+        cache_bytes: int,
+    ) -> None:
+        """Use `make_decoder`, which checks its arguments."""
+        self.window, self.batch_size = window, batch_size
+        self._config, self._tokenizer = loaded.config, loaded.tokenizer
+        self._dtype: ComputeDtype = compute_dtype
+        self._mesh, self._cache_bytes = mesh, cache_bytes
+        # Arguments of what is compiled, not constants: they would be copied into every shape.
+        if mesh is None:
+            self._params = join_projections(jax.device_put(loaded.params))
+        else:
+            self._params = jax.device_put(loaded.params, decoder_shardings(mesh, loaded.config, loaded.params))
+        self._ends = loaded.tokenizer.eos_ids
+        self._steps = compiled_steps(loaded.config, compute_dtype, tuple(sorted(self._ends)), mesh)
+
+    def generate_ids(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        finished: Callable[[int, Decoded], None] | None = None,
+    ) -> list[Decoded]:
+        """Answers every prompt.
+
+        An answer depends on the model, the prompt and the sampling, seed included: its draws come from a key made of
+        seed and prompt alone, so that equal prompts get equal answers. The other prompts of a batch change the shapes
+        that it is computed in, and so the rounding of its logits, which decides where two tokens are as good as equal.
+
+        Args:
+            prompts: token ids; any number, none among them.
+            sampling: of all of them. An answer also ends, as "length", where prompt and answer fill the window.
+            finished: called with a prompt's place and its answer as soon as that is over, in any order.
+
+        Raises:
+            InputError: an empty prompt, an id beyond the vocabulary, a prompt that leaves no room in the window (it is
+                never cut), or a model that gives NaN.
+        """
+        for place, prompt in enumerate(prompts):
+            self._check(place, prompt)
+        answers: dict[int, Decoded] = {}
+
+        def note(place: int, answer: Decoded) -> None:
+            answers[place] = answer
+            if finished is not None:
+                finished(place, answer)
+
+        sizes = [cache_size(len(prompt), self._room(prompt, sampling)) for prompt in prompts]
+        for size, places in group_by_size(sizes, self.batch_size):
+            chosen = sorted(places, key=lambda place: -len(prompts[place]))
+            _Batch(self, size, [(place, prompts[place]) for place in chosen], sampling, note).run()
+        return [answers[place] for place in range(len(prompts))]
+
+    def _room(self, prompt: Sequence[int], sampling: Sampling) -> int:
+        return min(sampling.max_tokens, self.window - len(prompt))
+
+    def _check(self, place: int, prompt: Sequence[int]) -> None:
+        if not len(prompt):
+            raise InputError(f"prompt {place}: no tokens; give it a text")
+        if len(prompt) >= self.window:
+            raise InputError(
+                f"prompt {place}: {len(prompt)} tokens leave no room for an answer in the model's window of "
+                f"{self.window}: shorten it"
+            )
+        if min(prompt) < 0 or max(prompt) >= self._config.vocab_size:
+            raise InputError(f"prompt {place}: ids must lie in [0, {self._config.vocab_size}), the model's vocabulary")
+
+
+class _Batch:
+    """Prompts of one cache size at work. The longest come first, so that those that join later fit left of the slot."""
+
+    def __init__(
+        self,
+        decoding: Decoding,
+        size: int,
+        prompts: Sequence[tuple[int, Sequence[int]]],
+        sampling: Sampling,
+        note: Callable[[int, Decoded], None],
+    ) -> None:
+        self._of, self._size, self._sampling, self._note = decoding, size, sampling, note
+        self._waiting = deque(prompts)
+        config, slots = decoding._config, size
+        slot_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * np.dtype(decoding._dtype).itemsize
+        most = max(1, min(decoding.batch_size, decoding._cache_bytes // (slot_bytes * slots)))
+        count = min(1 << (len(prompts) - 1).bit_length(), most)
+        self._rows = [_Row() for _ in range(count)]
+        self._slot = len(prompts[0][1])
+        self._cache = self._empty_cache(count)
+        self._pads = np.zeros(count, np.int32)
+        self._hashes = np.zeros((count, 2), np.uint32)
+        self._draws = Draws.of(sampling)
+
+    def run(self) -> None:
+        """Works until every prompt has its answer."""
+        while self._waiting or any(row.place >= 0 for row in self._rows):
+            for index in range(len(self._rows)):
+                while self._waiting and self._rows[index].place < 0:
+                    self._join(index)
+            if any(row.place >= 0 for row in self._rows):
+                self._advance()
+
+    def _empty_cache(self, rows: int) -> KVCache:
+        of = self._of
+        cache = init_cache(of._config, rows, self._size, of._dtype)
+        return cache if of._mesh is None else jax.device_put(cache, cache_sharding(of._mesh, of._config))
+
+    def _join(self, index: int) -> None:
+        """Reads the next prompt into a free row and chooses its first token."""
+        place, prompt = self._waiting.popleft()
+        steps, params = self._of._steps, self._of._params
+        chunks = chunk_lengths(len(prompt))
+        pad = sum(chunks) - len(prompt)
+        tokens = np.concatenate([np.full(pad, prompt[0]), np.asarray(prompt)]).astype(np.int32)[None]
+        cache, logits, start = self._empty_cache(1), None, 0
+        for length in chunks:
+            piece = tokens[:, start : start + length]
+            logits, cache = steps.read(params, piece, np.array([pad], np.int32), cache, np.int32(start))
+            start += length
+        self._cache = steps.move_in(self._cache, cache, np.int32(index), np.int32(self._slot - start))
+        self._pads[index] = self._slot - len(prompt)
+        self._hashes[index] = prompt_hash(prompt, self._sampling.seed)
+        row = self._rows[index] = _Row(place, self._of._room(prompt, self._sampling))
+        first = steps.choose(logits, self._hashes[index : index + 1], np.zeros(1, np.int32), self._draws)
+        tokens, logprobs = jax.device_get(first)
+        self._hear(row, tokens[0], logprobs[0])
+
+    def _advance(self) -> None:
+        """Up to `BLOCK` more tokens of every row that works."""
+        if self._slot == self._size:
+            self._shift()
+        live = np.array([row.place >= 0 for row in self._rows])
+        self._cache, *told = self._of._steps.decode(
+            self._of._params,
+            self._cache,
+            np.array([row.ids[-1] if row.ids else 0 for row in self._rows], np.int32),
+            self._pads,
+            self._hashes,
+            np.array([len(row.ids) for row in self._rows], np.int32),
+            np.array([row.room for row in self._rows], np.int32),
+            live,
+            np.int32(self._slot),
+            np.int32(min(BLOCK, self._size - self._slot)),
+            np.bool_(bool(self._waiting)),
+            self._draws,
+        )
+        tokens, logprobs, count = jax.device_get(told)
+        self._slot += int(count)
+        for index in np.flatnonzero(live):
+            self._hear(self._rows[index], tokens[index, :count], logprobs[index, :count])
+
+    def _shift(self) -> None:
+        """Moves all rows left. A row without padding has ended: its prompt and answer would fill the cache."""
+        amount = min(int(self._pads[index]) for index, row in enumerate(self._rows) if row.place >= 0)
+        self._cache = self._of._steps.shift(self._cache, np.int32(amount))
+        self._pads = np.maximum(self._pads - amount, 0)
+        self._slot -= amount
+
+    def _hear(self, row: _Row, tokens: np.ndarray, logprobs: np.ndarray) -> None:
+        """Takes new tokens of a row; ends its answer at an end token, a stop text or its room."""
+        heard, ended = len(row.ids), False
+        for token, logprob in zip(tokens.tolist(), logprobs.tolist(), strict=True):
+            if math.isnan(logprob):
+                raise InputError(
+                    "the model gives NaN: its weights are damaged, or too large for its dtype (use float32)"
+                )
+            if ended := token in self._of._ends:
+                break
+            row.ids.append(token)
+            row.logprobs.append(logprob)
+            if len(row.ids) == row.room:
+                break
+        decode = self._of._tokenizer.decode
+        found = find_stop(decode, row.ids, heard, self._sampling.stop)
+        if found is not None:
+            count, text = found
+            self._end(row, Decoded(tuple(row.ids[:count]), tuple(row.logprobs[:count]), "stop", text))
+        elif ended or len(row.ids) == row.room:
+            # A cut may leave the first bytes of a character, which are no text.
+            text = decode(row.ids) if ended else decode(row.ids).rstrip("\ufffd")
+            self._end(row, Decoded(tuple(row.ids), tuple(row.logprobs), "stop" if ended else "length", text))
+
+    def _end(self, row: _Row, answer: Decoded) -> None:
+        place, row.place = row.place, -1
+        self._note(place, answer)
+
+
+def make_decoder(
+    loaded: LoadedDecoder,
+    *,
+    batch_size: int = 8,
+    window: int | None = None,
+    compute_dtype: ComputeDtype | None = None,
+    mesh: Mesh | None = None,
+    cache_bytes: int = _CACHE_BYTES,
+) -> Decoding:
+    """A decoder that continues prompts.
+
+    Args:
+        loaded: the decoder; its parameters are put on the device once, or split over `mesh`.
+        batch_size: most prompts that are worked on at once.
+        window: most tokens of prompt and answer; None is all that the model has.
+        compute_dtype: of matrix products and cache; None is that of the parameters.
+        mesh: with an axis "model", which the parameters are split over.
+        cache_bytes: most memory of a batch's cache; where a batch needs more it has fewer rows, at least one.
+
+    Raises:
+        UsageError: a batch size below 1, or a window below 2 or beyond the model's.
+    """
+    most = loaded.config.max_positions
+    window = most if window is None else window
+    if batch_size < 1:
+        raise UsageError(f"batch_size {batch_size}: at least 1")
+    if not 2 <= window <= most:
+        raise UsageError(f"window {window}: choose 2 to {most}, the positions of the model")
+    dtype: Any = compute_dtype or str(jax.tree.leaves(loaded.params)[0].dtype)
+    if dtype not in ("float32", "bfloat16"):
+        raise UsageError(f"compute_dtype {dtype}: float32 or bfloat16")
+    return Decoding(loaded, batch_size, window, dtype, mesh, cache_bytes)

@@ -1,0 +1,190 @@
+"""What generation runs on the device, as jitted functions: read a chunk of a prompt, move rows, decode a block."""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int, UInt32
+
+from qrag_jax.models.decoder.config import DecoderConfig
+from qrag_jax.models.decoder.network import ComputeDtype, KVCache, Params, extend
+from qrag_jax.models.decoder.sampling import draw_tokens, draw_unfiltered, log_probabilities
+from qrag_jax.models.decoder.sharding import cache_sharding
+from qrag_jax.types import Sampling
+
+BLOCK = 16  # most new tokens of a row between two looks of the host
+
+
+@struct.dataclass
+class Draws:
+    """How tokens are drawn: numbers that may change without a new compilation, and the kind, which may not."""
+
+    temperature: Any
+    top_k: Any
+    top_p: Any
+    kind: str = struct.field(pytree_node=False)  # "greedy", "all" or "filtered"
+
+    @classmethod
+    def of(cls, sampling: Sampling) -> "Draws":
+        """The part of a sampling that the device needs."""
+        kind = "all" if sampling.top_k == 0 and sampling.top_p == 1 else "filtered"
+        kind = kind if np.float32(sampling.temperature) > 0 else "greedy"
+        numbers = np.float32(sampling.temperature), np.int32(min(sampling.top_k, 2**31 - 1)), np.float32(sampling.top_p)
+        return cls(*numbers, kind)
+
+
+class Steps(NamedTuple):
+    """Compiled functions of one architecture; those that take a cache to change it use it up."""
+
+    read: Callable[..., Any]
+    move_in: Callable[..., Any]
+    shift: Callable[..., Any]
+    choose: Callable[..., Any]
+    decode: Callable[..., Any]
+
+
+@cache
+def compiled_steps(
+    config: DecoderConfig, compute_dtype: ComputeDtype, ends: tuple[int, ...], mesh: Mesh | None
+) -> Steps:
+    """The jitted functions, shared by all decoders of an architecture.
+
+    Args:
+        config: of the decoder.
+        compute_dtype: of matrix products.
+        ends: ids that end an answer.
+        mesh: where caches live; None is one device.
+    """
+    # Said, not left to XLA: another sharding of the next call's cache would be another compilation.
+    where = None if mesh is None else cache_sharding(mesh, config)
+
+    def jit(function: Callable[..., Any], donate: int, out: Any) -> Callable[..., Any]:
+        placed = {} if where is None else {"out_shardings": out}
+        return jax.jit(function, donate_argnums=donate, **placed)
+
+    def read(
+        params: Params, tokens: Int[Array, "1 C"], pads: Int[Array, " 1"], cache: KVCache, start: Int[Array, ""]
+    ) -> tuple[Float[Array, "1 vocab"], KVCache]:
+        return extend(config, params, tokens, pads, cache, start, compute_dtype=compute_dtype)
+
+    decode = partial(decode_block, config, compute_dtype, ends)
+    return Steps(
+        read=jit(read, 3, (None, where)),
+        move_in=jit(move_in, 0, where),
+        shift=jit(shift_left, 0, where),
+        choose=jax.jit(choose_tokens),
+        decode=jit(lambda *args: decode(*args), 1, (where, None, None, None)),
+    )
+
+
+def move_in(cache: KVCache, row: KVCache, index: Int[Array, ""], by: Int[Array, ""]) -> KVCache:
+    """The cache with row `index` replaced by the only row of `row`, moved right by `by` slots (left if negative).
+
+    What is pushed over an end comes in at the other: it lies in padding, or in slots that are written before they are
+    read.
+    """
+
+    def put(all_rows: Array, one: Array) -> Array:
+        heads, *rest = one.shape
+        by_row = all_rows.reshape(heads, -1, *rest)
+        moved = jnp.roll(one, by, axis=1)[:, None]
+        return jax.lax.dynamic_update_slice_in_dim(by_row, moved, index, axis=1).reshape(all_rows.shape)
+
+    return jax.tree.map(put, cache, row)
+
+
+def shift_left(cache: KVCache, by: Int[Array, ""]) -> KVCache:
+    """The cache with all rows moved left by `by` slots; see `move_in`."""
+    return jax.tree.map(lambda rows: jnp.roll(rows, -by, axis=1), cache)
+
+
+def choose_tokens(
+    logits: Float[Array, "B vocab"], hashes: UInt32[Array, "B 2"], counts: Int[Array, " B"], draws: Draws
+) -> tuple[Int[Array, "B 1"], Float[Array, "B 1"]]:
+    """The next token of every row and its log-probability.
+
+    Args:
+        logits: of the next token.
+        hashes: of each row's prompt and seed; with `counts` they make the key of a draw.
+        counts: new tokens that each row has already.
+        draws: how.
+    """
+    if draws.kind == "greedy":
+        tokens = jnp.argmax(logits, axis=-1)
+    else:
+        keys = jax.vmap(_key_of)(hashes, counts)
+        if draws.kind == "all":
+            tokens = draw_unfiltered(keys, logits, draws.temperature)
+        else:
+            tokens = draw_tokens(keys, logits, draws.temperature, draws.top_k, draws.top_p)
+    tokens = tokens.astype(jnp.int32)
+    return tokens[:, None], log_probabilities(logits, tokens)[:, None]
+
+
+def _key_of(hashed: UInt32[Array, " 2"], count: Int[Array, ""]) -> Any:
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(hashed[0]), hashed[1]), count)
+
+
+def decode_block(
+    config: DecoderConfig,
+    compute_dtype: ComputeDtype,
+    ends: tuple[int, ...],
+    params: Params,
+    cache: KVCache,
+    tokens: Int[Array, " B"],
+    pads: Int[Array, " B"],
+    hashes: UInt32[Array, "B 2"],
+    counts: Int[Array, " B"],
+    rooms: Int[Array, " B"],
+    live: Any,
+    slot: Int[Array, ""],
+    steps: Int[Array, ""],
+    leave_early: Any,
+    draws: Draws,
+) -> tuple[KVCache, Int[Array, "B steps"], Float[Array, "B steps"], Int[Array, ""]]:
+    """Up to `steps` new tokens of every row, without a word to the host.
+
+    It ends earlier when all rows have ended, or with `leave_early` when one has and another prompt waits for its place.
+    Rows that have ended go on with tokens that nobody reads.
+
+    Args:
+        config, compute_dtype, ends: see `compiled_steps`.
+        params: of the decoder.
+        cache: with everything before `slot`.
+        tokens: the last token of each row, which is in no slot yet.
+        pads: slots before each row's prompt.
+        hashes, counts: see `choose_tokens`.
+        rooms: most new tokens of each row.
+        live: bool [B], rows whose answer is not over.
+        slot: where `tokens` go.
+        steps: at most `BLOCK`.
+        leave_early: bool.
+        draws: how tokens are chosen.
+
+    Returns:
+        The cache; tokens and log-probabilities [B, BLOCK], whose first `n` columns are told; and n.
+    """
+    batch = tokens.shape[0]
+
+    def go_on(state: Any) -> Any:
+        _, step, _, alive, _, _ = state
+        return (step < steps) & alive.any() & ~(leave_early & (live & ~alive).any())
+
+    def one(state: Any) -> Any:
+        cache, step, last, alive, chosen, logprobs = state
+        logits, cache = extend(config, params, last[:, None], pads, cache, slot + step, compute_dtype=compute_dtype)
+        new, logprob = choose_tokens(logits, hashes, counts + step, draws)
+        last = new[:, 0]
+        over = (counts + step + 1 >= rooms) | jnp.isin(last, jnp.asarray(ends, jnp.int32))
+        put = partial(jax.lax.dynamic_update_slice_in_dim, start_index=step, axis=1)
+        return cache, step + 1, last, alive & ~over, put(chosen, new), put(logprobs, logprob)
+
+    told = jnp.zeros((batch, BLOCK), jnp.int32), jnp.zeros((batch, BLOCK), jnp.float32)
+    state = cache, jnp.int32(0), tokens, live, *told
+    cache, count, _, _, chosen, logprobs = jax.lax.while_loop(go_on, one, state)
+    return cache, chosen, logprobs, count

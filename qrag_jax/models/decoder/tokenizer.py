@@ -1,0 +1,231 @@
+"""Text to the token ids of a decoder and back, through `tokenizers`.
+
+Text that comes from a user or a document may spell a special token, such as the one that ends a turn of a
+conversation. Whether it counts as one is the caller's word in every call.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+
+from qrag_jax.files.whole_file import read_json
+from qrag_jax.models.gguf.tokenizer import KNOWN_ENDS, ends_of_gguf, tokenizer_from_gguf
+from qrag_jax.types import InputError
+
+
+class DecoderTokenizer:
+    """The tokenizer of a decoder. Immutable; safe to share.
+
+    It adds nothing of its own: what opens a conversation stands in the chat template.
+
+    Attributes:
+        vocab_size: number of ids, added tokens counted.
+        bos_id: of the token that opens a text; None without one.
+        eos_ids: of the tokens that end an answer; empty for a model that never ends by itself.
+        bos_token, eos_token: their texts, for chat templates; None without one. Of several ends, the tokenizer's own.
+        special_tokens: texts that `encode(text, special=True)` reads as one token each and that are marks of a
+            conversation: those marked special in the file, and those that end an answer; by id.
+        other_tokens: further texts that it reads as one token each, such as `<think>`; by id.
+        token_texts: id -> text of both.
+        chat_template: jinja source; None without one.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        bos_token: str | None = None,
+        eos_token: str | None = None,
+        eos_ids: Iterable[int] = (),
+        chat_template: str | None = None,
+        source: str = "tokenizer",
+    ) -> None:
+        """Copies `tokenizer` and switches its truncation and padding off.
+
+        Args:
+            tokenizer: of the `tokenizers` library.
+            bos_token: the token that opens a text.
+            eos_token: the token that ends an answer.
+            eos_ids: further ids that end an answer.
+            chat_template: jinja source.
+            source: names it in errors.
+
+        Raises:
+            InputError: a named token or id is not in the vocabulary.
+        """
+        content = tokenizer.to_str()
+        self._tokenizer, self._plain = _copy(content), _plain_copy(content)
+        self.vocab_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        self.bos_token, self.eos_token, self.chat_template = bos_token, eos_token, chat_template
+        self.bos_id = None if bos_token is None else self._id(bos_token, "bos_token", source)
+        ends = set(eos_ids) | ({self._id(eos_token, "eos_token", source)} if eos_token is not None else set())
+        if strange := sorted(number for number in ends if not self._has(number)):
+            raise InputError(f"{source}: eos ids {strange} are not in the vocabulary of {self.vocab_size} tokens")
+        self.eos_ids = frozenset(ends)
+        added = sorted(self._tokenizer.get_added_tokens_decoder().items())
+        special = {number for number, token in added if token.special or number in ends}
+        self.token_texts = {number: token.content for number, token in added}
+        self.special_tokens = tuple(token.content for number, token in added if number in special)
+        self.other_tokens = tuple(token.content for number, token in added if number not in special)
+        unknown = getattr(tokenizer.model, "unk_token", None)
+        self._never_plain = {n: token.content for n, token in added if _is_mark(token) and token.content != unknown}
+
+    @classmethod
+    def from_folder(cls, folder: str | Path) -> "DecoderTokenizer":
+        """Reads `tokenizer.json`, and beside it what there is of `tokenizer_config.json` (bos, eos, chat template),
+        `chat_template.jinja` (before the one in the config) and `generation_config.json` (ids that end an answer;
+        special tokens that are known to be ends do so too, as in GGUF files).
+
+        Raises:
+            InputError: a missing or broken file, or one that names a token that is not there.
+        """
+        folder = Path(folder)
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise InputError(f"{path}: no such tokenizer file (a tokenizer.json of the `tokenizers` library)")
+        try:
+            # `from_str` raises a bare Exception for every parse error, `from_buffer` a ValueError.
+            tokenizer = Tokenizer.from_buffer(path.read_bytes())
+        except ValueError as error:
+            raise InputError(f"{path}: not a tokenizer.json of the `tokenizers` library: {error}") from error
+        settings = _json_beside(folder / "tokenizer_config.json")
+        return cls(
+            tokenizer,
+            bos_token=_token_text(settings, "bos_token", folder),
+            eos_token=_token_text(settings, "eos_token", folder),
+            eos_ids=[*_eos_ids(folder), *_known_ends(tokenizer)],
+            chat_template=_chat_template(settings, folder),
+            source=str(folder),
+        )
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any], source: str = "GGUF") -> "DecoderTokenizer":
+        """Builds the tokenizer that the metadata of a GGUF file (`tokenizer.ggml.*`) describes.
+
+        Raises:
+            InputError: another model than byte-level BPE, a pre-tokenizer that we do not know (it is named), or a
+                field that is missing or broken.
+        """
+        tokenizer = tokenizer_from_gguf(metadata, source)
+        bos_id, eos_id, ends = ends_of_gguf(metadata, source)
+        template = metadata.get("tokenizer.chat_template")
+        if template is not None and not isinstance(template, str):
+            raise InputError(f"{source}: tokenizer.chat_template is {template!r:.100}, a text is needed")
+        return cls(
+            tokenizer,
+            bos_token=None if bos_id is None else tokenizer.id_to_token(bos_id),
+            eos_token=None if eos_id is None else tokenizer.id_to_token(eos_id),
+            eos_ids=ends,
+            chat_template=template,
+            source=source,
+        )
+
+    def encode(self, text: str, special: bool) -> list[int]:
+        """Token ids of a text, whole, nothing put before or after it.
+
+        Args:
+            special: texts of special tokens are read as those tokens; False keeps them plain text, as data needs it.
+
+        Raises:
+            InputError: no `str`, a lone surrogate, or plain text that this vocabulary can only write as the special
+                token that it spells.
+        """
+        try:
+            ids = (self._tokenizer if special else self._plain).encode(text, add_special_tokens=False).ids
+        except TypeError as error:
+            raise InputError(f"text: {type(text).__name__} {text!r:.60} cannot be read as Unicode text") from error
+        if not special and (found := self._never_plain.keys() & set(ids)):
+            names = ", ".join(repr(self._never_plain[number]) for number in sorted(found))
+            raise InputError(f"text: spells the special token {names} and has no other form here: alter the text")
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids; special tokens, and ids beyond the vocabulary, are left out."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    def to_json(self) -> str:
+        """The content of a `tokenizer.json` without truncation and padding."""
+        return self._tokenizer.to_str(pretty=False)
+
+    def _has(self, number: int) -> bool:
+        return number < 2**32 and self._tokenizer.id_to_token(number) is not None
+
+    def _id(self, token: str, role: str, source: str) -> int:
+        number = self._tokenizer.token_to_id(token)
+        if number is None:
+            raise InputError(f"{source}: {role} {token!r} is not in the vocabulary of {self.vocab_size} tokens")
+        return number
+
+
+def _copy(content: str) -> Tokenizer:
+    tokenizer = Tokenizer.from_str(content)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _plain_copy(content: str) -> Tokenizer:
+    """One that reads no mark in a text: all are made special, and special ones are encoded as text."""
+    tokenizer = _copy(content)
+    marks = [n for n, token in tokenizer.get_added_tokens_decoder().items() if _is_mark(token) and not token.special]
+    if marks:
+        values = json.loads(content)
+        for token in values["added_tokens"]:
+            token["special"] |= token["id"] in marks
+        tokenizer = _copy(json.dumps(values))
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def _is_mark(token: AddedToken) -> bool:
+    """False for letters that a vocabulary holds as added tokens: they are read as such in any text."""
+    return token.special or len(token.content) > 1
+
+
+def _json_beside(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
+
+
+def _token_text(settings: Mapping[str, Any], role: str, folder: Path) -> str | None:
+    value = settings.get(role)
+    value = value.get("content") if isinstance(value, dict) else value
+    if value is not None and not isinstance(value, str):
+        raise InputError(f"{folder / 'tokenizer_config.json'}: {role} is {value!r}, a text is needed")
+    return value
+
+
+def _eos_ids(folder: Path) -> list[int]:
+    """What `generation_config.json` says, or `config.json` where it says nothing."""
+    path = folder / "generation_config.json"
+    value = _json_beside(path).get("eos_token_id")
+    if value is None:
+        path = folder / "config.json"
+        value = _json_beside(path).get("eos_token_id")
+    ids = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(type(number) is int and number >= 0 for number in ids):
+        raise InputError(f"{path}: eos_token_id is {value!r}, an id or a list of ids is needed")
+    return ids
+
+
+def _known_ends(tokenizer: Tokenizer) -> list[int]:
+    added = tokenizer.get_added_tokens_decoder().items()
+    return [number for number, token in added if token.special and token.content in KNOWN_ENDS]
+
+
+def _chat_template(settings: Mapping[str, Any], folder: Path) -> str | None:
+    beside = folder / "chat_template.jinja"
+    if beside.is_file():
+        try:
+            return beside.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{beside}: not UTF-8 ({error}); copy it again") from error
+    value = settings.get("chat_template")
+    if isinstance(value, list):
+        named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
+        value = named.get("default")
+    if value is not None and not isinstance(value, str):
+        raise InputError(f"{folder / 'tokenizer_config.json'}: chat_template is no text and no list with a 'default'")
+    return value

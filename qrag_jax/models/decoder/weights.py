@@ -1,0 +1,166 @@
+"""Decoders with their tokenizers from and to disk: folders of safetensors, one file or sharded, and GGUF files.
+
+No pickle, no torch. All that a file says of itself is checked: headers, every name, shape and dtype, that all numbers
+are finite. A bit that flipped inside the numbers mostly leaves finite ones: it changes the fingerprint.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+
+from qrag_jax.files.whole_file import write_json, write_whole
+from qrag_jax.models.decoder.config import DecoderConfig
+from qrag_jax.models.decoder.gguf_weights import GGUFTensors, gguf_decoder_config
+from qrag_jax.models.decoder.hf_config import hf_decoder_config, read_decoder_config
+from qrag_jax.models.decoder.sources import SMOLLM2, SMOLLM2_SHA256, find_decoder
+from qrag_jax.models.decoder.table import decoder_params_from_tensors, tensors_from_decoder_params
+from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
+from qrag_jax.models.gguf.file import read_gguf
+from qrag_jax.models.weights.packages import sha256_of
+from qrag_jax.models.weights.tensor_files import MAX_SHARD_BYTES, FolderTensors, save_tensors
+from qrag_jax.types import InputError, UsageError
+
+Dtype = Literal["float32", "bfloat16"]
+
+# What answers depend on besides the weights.
+_SMALL_FILES = (
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LoadedDecoder:
+    """A decoder with all that is needed to turn text into text.
+
+    Attributes:
+        params: nested dict of arrays on the default device, kernels [in, out].
+        fingerprint: sha256 over every file that was read, weights, config and tokenizer: it names the model wherever
+            answers are kept.
+    """
+
+    config: DecoderConfig
+    params: dict[str, Any]
+    tokenizer: DecoderTokenizer
+    fingerprint: str
+
+
+def load_decoder(source: str | Path, *, revision: str | None = None, dtype: Dtype = "float32") -> LoadedDecoder:
+    """Loads a decoder with its tokenizer: Llama, Qwen2 (2.5) or Qwen3, as its config or metadata say.
+
+    Args:
+        source: "smollm2" (the embedded package), a local folder, a `.gguf` file, or a hub id.
+        revision: commit or tag of a hub id.
+        dtype: of the parameters. Quantised tensors are dequantised.
+
+    Raises:
+        UsageError: there is no such source.
+        InputError: a file is missing, broken or inconsistent; the message names every tensor that is missing, left
+            over, of a wrong shape or dtype, or not finite.
+    """
+    path = find_decoder(source, revision)
+    if path.is_dir():
+        return _load_folder(path, dtype)
+    # The embedded file has been hashed by now.
+    return _load_gguf(path, dtype, SMOLLM2_SHA256 if source == SMOLLM2 else sha256_of(path))
+
+
+def _load_gguf(path: Path, dtype: Dtype, fingerprint: str) -> LoadedDecoder:
+    file = read_gguf(path)
+    config = gguf_decoder_config(file)
+    tokenizer = DecoderTokenizer.from_gguf(file.metadata, str(path))
+    _check_vocab(config, tokenizer, path)
+    params = _to_params(config, GGUFTensors(file, config), path, dtype)
+    return LoadedDecoder(config, params, tokenizer, fingerprint)
+
+
+def _load_folder(folder: Path, dtype: Dtype) -> LoadedDecoder:
+    config = read_decoder_config(folder)
+    tokenizer = DecoderTokenizer.from_folder(folder)
+    _check_vocab(config, tokenizer, folder / "tokenizer.json")
+    tensors = FolderTensors(folder)
+    params = _to_params(config, tensors, folder, dtype)
+    read = [folder / name for name in _SMALL_FILES if (folder / name).is_file()]
+    return LoadedDecoder(config, params, tokenizer, _fingerprint([*read, *tensors.files]))
+
+
+def _to_params(config: DecoderConfig, tensors: Mapping[str, np.ndarray], path: Path, dtype: Dtype) -> dict[str, Any]:
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities of both signs: refused as not finite
+        params = decoder_params_from_tensors(config, tensors, str(path), jnp.dtype(dtype))
+    return _to_device(params)
+
+
+def _to_device(params: dict[str, Any]) -> dict[str, Any]:
+    """Moves a tree leaf by leaf and lets each go, so that a model is not held twice."""
+    for name, value in params.items():
+        params[name] = _to_device(value) if isinstance(value, dict) else jnp.asarray(value)
+    return params
+
+
+def _check_vocab(config: DecoderConfig, tokenizer: DecoderTokenizer, path: Path) -> None:
+    # The other way round is usual: tables are padded to round sizes.
+    if tokenizer.vocab_size > config.vocab_size:
+        raise InputError(
+            f"{path}: {tokenizer.vocab_size} ids, but the model has vocab_size {config.vocab_size}; the tokenizer "
+            "belongs to another model"
+        )
+
+
+def _fingerprint(files: list[Path]) -> str:
+    """Of files that lie in one folder."""
+    lines = [f"{path.name} {sha256_of(path)}\n" for path in files]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def save_decoder(
+    folder: str | Path,
+    config: DecoderConfig,
+    params: Mapping[str, Any],
+    tokenizer: DecoderTokenizer,
+    *,
+    dtype: Dtype = "float32",
+    max_shard_bytes: int = MAX_SHARD_BYTES,
+) -> Path:
+    """Writes a folder that `load_decoder` reads back bit for bit (in float32), and that transformers loads.
+
+    Args:
+        folder: made when it is not there; files of the same names, its weights and its chat template are replaced.
+        dtype: of the numbers on file.
+        max_shard_bytes: weights that take more are split over several files with an index; a tensor is never split.
+
+    Raises:
+        UsageError: max_shard_bytes is below 1.
+        InputError: parameters do not fit the config, or transformers has no such model.
+    """
+    folder = Path(folder)
+    if max_shard_bytes < 1:
+        raise UsageError(f"max_shard_bytes {max_shard_bytes}: at least 1")
+    tensors = tensors_from_decoder_params(config, params, jnp.dtype(dtype))
+    ends = sorted(tokenizer.eos_ids)
+    ids = {"bos_token_id": tokenizer.bos_id, "eos_token_id": ends[0] if len(ends) == 1 else ends or None}
+    write_json(folder / "config.json", hf_decoder_config(config, dtype) | ids)
+    write_json(folder / "generation_config.json", ids)
+    write_json(folder / "tokenizer_config.json", _tokenizer_config(config, tokenizer))
+    write_whole(folder / "tokenizer.json", tokenizer.to_json())
+    if tokenizer.chat_template is None:
+        (folder / "chat_template.jinja").unlink(missing_ok=True)
+    else:
+        write_whole(folder / "chat_template.jinja", tokenizer.chat_template)
+    save_tensors(folder, tensors, max_shard_bytes)
+    return folder
+
+
+def _tokenizer_config(config: DecoderConfig, tokenizer: DecoderTokenizer) -> dict[str, Any]:
+    # The generic class reads tokenizer.json as it is; those of a family build another one from its vocabulary.
+    values = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": config.max_positions,
+        "clean_up_tokenization_spaces": False,
+        "bos_token": tokenizer.bos_token,
+        "eos_token": tokenizer.eos_token,
+    }
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,1 @@
+"""Encoders in flax: network, tokenizer, files read and written, texts to vectors."""

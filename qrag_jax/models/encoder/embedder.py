@@ -1,0 +1,222 @@
+"""Texts to vectors: length buckets of fixed shapes over a jitted encoder, with everything that is cut counted."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Literal
+
+import jax
+import numpy as np
+
+from qrag_jax.models.encoder.fingerprint import encoder_fingerprint
+from qrag_jax.models.encoder.network import TOKENS_PER_BLOCK, EncoderConfig, encode, encode_tokens
+from qrag_jax.models.encoder.tokenizer import TokenTable
+from qrag_jax.models.encoder.weights import LoadedEncoder
+from qrag_jax.types import UsageError
+
+Progress = Callable[[int, int], None]
+LongTexts = Literal["cut", "error"]
+
+_BUCKETS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192)
+_ACCELERATOR_TOKENS_PER_BLOCK = 16_384
+# A small second shape a bucket, so that a single question does not pay for a whole block.
+_SMALL_SHARE = 16
+# What a block costs beside its tokens, in tokens: a rough weight, as small blocks take longer a token than full ones.
+_BLOCK_COST = 40
+
+
+@dataclass(frozen=True)
+class EmbedCounts:
+    """What an embedder has read so far: texts, their tokens within the window, and what was cut."""
+
+    num_texts: int = 0
+    num_tokens: int = 0
+    num_cut: int = 0
+    num_texts_cut: int = 0
+
+    def plus(self, table: TokenTable) -> "EmbedCounts":
+        """These counts after the texts of `table` too."""
+        return EmbedCounts(
+            self.num_texts + len(table.lengths),
+            self.num_tokens + int(table.lengths.sum()),
+            self.num_cut + table.num_cut,
+            self.num_texts_cut + table.num_texts_cut,
+        )
+
+
+@cache
+def _compiled(config: EncoderConfig) -> tuple[Callable, Callable]:
+    """Pooled and token vectors as compiled functions, shared by all embedders of an architecture."""
+    pooled = jax.jit(lambda params, tokens, lengths: encode(config, params, tokens, lengths))
+    hidden = jax.jit(lambda params, tokens, lengths: encode_tokens(config, params, tokens, lengths))
+    return pooled, hidden
+
+
+class TextEmbedder:
+    """Embeds texts with one encoder; made by `make_embedder`. Satisfies `types.Encoder`.
+
+    Attributes:
+        dim: size of a vector.
+        window: most tokens of a text, special tokens counted.
+        lengths: in tokens, that rows are padded to, shortest first; each is compiled for when it comes up.
+        counts: what was read so far, cut tokens among them.
+    """
+
+    def __init__(self, loaded: LoadedEncoder, window: int, tokens_per_block: int, long_texts: LongTexts) -> None:
+        """Use `make_embedder`, which checks its arguments."""
+        config = loaded.config
+        self.dim = config.hidden_size
+        self.window = window
+        self.counts = EmbedCounts()
+        self._config = config
+        self._tokenizer = loaded.tokenizer
+        self._params = jax.device_put(loaded.params)
+        self.lengths = (*(size for size in _BUCKETS if size < window), window)
+        self._tokens_per_block = tokens_per_block
+        self._strict = long_texts == "error"
+        # Parameters are an argument: as constants they would be copied into every compiled shape.
+        self._pooled, self._hidden = _compiled(config)
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal vectors (`models.fingerprint.encoder_fingerprint`); hashed when first asked for."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return encoder_fingerprint(self._config, self._params, self._tokenizer.to_json(), self.window)
+
+    def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
+        """Vectors of texts, float32 [n, dim], in the order given.
+
+        An empty text is allowed: its vector is that of `[CLS] [SEP]`. Texts beyond the window are cut and counted in
+        `counts`, or refused, as `make_embedder` was told.
+
+        Args:
+            texts: any number of texts, none among them.
+            progress: called with (texts done, texts in all) after each block.
+        """
+        table = self._tokenizer.encode(texts, self.window, strict=self._strict)
+        self.counts = self.counts.plus(table)
+        vectors = np.zeros((len(texts), self.dim), np.float32)
+        done = 0
+        for rows, block in self._run(self._pooled, table):
+            vectors[rows] = block
+            done += len(rows)
+            if progress is not None:
+                progress(done, len(texts))
+        return vectors
+
+    def tokens(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """Last-layer vectors of the tokens of one text, and their characters. Satisfies `types.EmbedTokens`.
+
+        Nothing is cut: a text longer than the window is read in windows that follow each other without overlap, each
+        with its own [CLS] and [SEP], so a token sees its own window only. Special tokens are left out of the result;
+        vectors are not normalised.
+
+        Returns:
+            float32 [num_tokens, dim] and int64 [num_tokens, 2] half-open character offsets into `text`.
+        """
+        ids, offsets = self._tokenizer.offsets(text)
+        step = self.window - 2
+        windows = [ids[start : start + step] for start in range(0, len(ids), step)]
+        vectors = np.zeros((len(ids), self.dim), np.float32)
+        if windows:
+            table = self._tokenizer.table(windows, self.window)
+            self.counts = self.counts.plus(table)
+            for rows, block in self._run(self._hidden, table):
+                for row, hidden in zip(rows, block, strict=True):
+                    num_tokens = len(windows[row])
+                    vectors[row * step : row * step + num_tokens] = hidden[1 : 1 + num_tokens]
+        return vectors, offsets
+
+    def count_tokens(self, text: str) -> int:
+        """Number of tokens of a text, special tokens not counted. Satisfies `types.CountTokens`."""
+        return self._tokenizer.count(text)
+
+    def _run(self, function: Callable, table: TokenTable) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields (rows, results) block by block; one block is computed while the last one is copied."""
+        waiting: tuple[np.ndarray, jax.Array] | None = None
+        for rows, length, num_rows in plan_blocks(table.lengths, self.lengths, self._tokens_per_block):
+            tokens = np.zeros((num_rows, length), np.int32)
+            lengths = np.zeros(num_rows, np.int32)
+            width = min(length, table.tokens.shape[1])
+            tokens[: len(rows), :width] = table.tokens[rows, :width]
+            lengths[: len(rows)] = table.lengths[rows]
+            result = function(self._params, tokens, lengths)
+            if waiting is not None:
+                yield waiting[0], np.asarray(waiting[1])[: len(waiting[0])]
+            waiting = (rows, result)
+        if waiting is not None:
+            yield waiting[0], np.asarray(waiting[1])[: len(waiting[0])]
+
+
+def plan_blocks(
+    lengths: np.ndarray, bucket_lengths: Sequence[int], tokens_per_block: int
+) -> list[tuple[np.ndarray, int, int]]:
+    """Groups rows of similar length into blocks of few distinct shapes.
+
+    Each bucket has two shapes only: a full block of about `tokens_per_block` tokens, and a small one for what remains.
+    A row that is alone has a third. Rows that fill no block wait for the next length where that computes less.
+
+    Args:
+        lengths: int [n], tokens of each row.
+        bucket_lengths: increasing row lengths to pad to; the last holds the longest row.
+        tokens_per_block: size of a full block; at least one row is taken.
+
+    Returns:
+        (row indices, padded length, padded number of rows) of each block; every row is in exactly one.
+    """
+    order = np.argsort(lengths, kind="stable")
+    ends = np.searchsorted(lengths[order], bucket_lengths, side="right")
+    wider = [*bucket_lengths[1:], 0]
+    blocks = []
+    start = 0
+    for length, end, following in zip(bucket_lengths, ends, wider, strict=True):
+        full = max(1, tokens_per_block // length)
+        small = max(1, full // _SMALL_SHARE) if len(lengths) > 1 else 1  # one question, as a search has it
+        while start < end:
+            left = end - start
+            num_rows = full if left > full // 2 else small
+            cost = -(-left // num_rows) * (num_rows * length + _BLOCK_COST)
+            if left < full and end < len(lengths) and left * following < cost:
+                break
+            blocks.append((order[start : start + min(num_rows, left)], int(length), num_rows))
+            start += min(num_rows, left)
+    return blocks
+
+
+def default_tokens_per_block() -> int:
+    """Tokens to encode at once: 1,024 on CPU, about twice as fast there as large batches, and 16,384 elsewhere."""
+    return TOKENS_PER_BLOCK if jax.default_backend() == "cpu" else _ACCELERATOR_TOKENS_PER_BLOCK
+
+
+def make_embedder(
+    loaded: LoadedEncoder,
+    *,
+    window: int | None = None,
+    tokens_per_block: int | None = None,
+    long_texts: LongTexts = "cut",
+) -> TextEmbedder:
+    """An embedder over a loaded encoder.
+
+    Args:
+        loaded: the encoder; its parameters are put on the default device once.
+        window: most tokens of a text, special tokens counted; None takes what the encoder's folder asks for (256 for
+            MiniLM, as in sentence-transformers), else all its positions.
+        tokens_per_block: tokens computed at once; None is `default_tokens_per_block`.
+        long_texts: "cut" cuts at the window and counts, "error" refuses such texts with InputError.
+
+    Raises:
+        UsageError: the window is below 3 or beyond the encoder's positions, or `tokens_per_block` is not positive.
+    """
+    most = loaded.config.max_positions
+    if window is None:
+        window = min(loaded.max_seq_length or most, most)
+    if not 3 <= window <= most:
+        raise UsageError(f"window {window}: choose 3 to {most}, the positions of the encoder")
+    if tokens_per_block is None:
+        tokens_per_block = default_tokens_per_block()
+    if tokens_per_block < 1:
+        raise UsageError(f"tokens_per_block {tokens_per_block}: a positive number is needed")
+    return TextEmbedder(loaded, window, tokens_per_block, long_texts)

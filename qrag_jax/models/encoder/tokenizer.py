@@ -1,0 +1,227 @@
+"""Text to token tables through `tokenizers`, with the window as a parameter and every cut counted.
+
+Tokenizer files carry truncation and padding of their own (MiniLM's cuts at 128 tokens and pads to 128): both are
+switched off here, so that no text is ever cut silently by the file.
+
+A row is `[CLS] text [SEP]`. RoBERTa, XLM-RoBERTa and MPNet call these two <s> and </s>; we say [CLS] and [SEP] of all.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+from qrag_jax.models.encoder.special_tokens import (
+    CLS,
+    ROLES,
+    SEP,
+    SPECIAL_TOKENS,
+    UNKNOWN,
+    find_special_tokens,
+    read_special_tokens,
+)
+from qrag_jax.types import InputError, UsageError
+
+_NUM_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class TokenTable:
+    """Padded rows `[CLS] text [SEP]` of several texts.
+
+    Attributes:
+        tokens: int32 [n, L], padded on the right with the pad id.
+        lengths: int32 [n], special tokens counted.
+        num_cut: tokens that did not fit the window, summed over all texts.
+        num_texts_cut: texts that lost at least one token.
+    """
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+    num_cut: int
+    num_texts_cut: int = 0
+
+
+class TextTokenizer:
+    """A tokenizer whose rows are `[CLS] text [SEP]`, one token before a text and one after. Immutable; safe to share.
+
+    As in transformers, a special token that is written out in a text ("[SEP]") is read as that token. Several texts in
+    one row, as in the states of text towers, are joined by one [SEP]; RoBERTa was pre-trained with two between texts.
+
+    Attributes:
+        special_tokens: the special tokens by `pad_token`, `unk_token`, `cls_token`, `sep_token`.
+        pad_id, unknown_id, cls_id, sep_id: their ids.
+        vocab_size: number of ids, added tokens counted.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, source: str = "tokenizer", names: Mapping[str, str] | None = None) -> None:
+        """Copies `tokenizer` and switches its truncation and padding off.
+
+        Args:
+            tokenizer: of the `tokenizers` library. What it puts around a text are [CLS] and [SEP].
+            source: names it in errors.
+            names: special tokens by role, as far as `tokenizer_config.json` has them.
+
+        Raises:
+            InputError: a special token is missing or cannot be told.
+        """
+        self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        found = find_special_tokens(self._tokenizer, tokenizer.padding or {}, names or {}, source)
+        self.special_tokens = {role: token for role, (token, _) in found.items()}
+        self.pad_id, self.unknown_id, self.cls_id, self.sep_id = (found[role][1] for role in ROLES)
+        self.vocab_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> "TextTokenizer":
+        """Reads a `tokenizer.json`, and names of special tokens from a `tokenizer_config.json` beside it.
+
+        Raises:
+            InputError: a missing or broken file.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise InputError(f"{path}: no such tokenizer file (a tokenizer.json of the `tokenizers` library)")
+        beside = path.with_name("tokenizer_config.json")
+        names = read_special_tokens(beside) if beside.is_file() else None
+        return cls.from_json(path.read_text(encoding="utf-8"), source=str(path), names=names)
+
+    @classmethod
+    def from_json(cls, text: str, source: str = "tokenizer", names: Mapping[str, str] | None = None) -> "TextTokenizer":
+        """Reads the content of a `tokenizer.json`; `source` names it in errors, `names` as in the constructor."""
+        try:
+            # `from_str` raises a bare Exception for every parse error, `from_buffer` a ValueError.
+            tokenizer = Tokenizer.from_buffer(text.encode("utf-8"))
+        except ValueError as error:
+            raise InputError(f"{source}: not a tokenizer of the `tokenizers` library: {error}") from error
+        return cls(tokenizer, source, names)
+
+    def to_json(self) -> str:
+        """The content of a `tokenizer.json` without truncation and padding; `from_json` reads it back."""
+        return self._tokenizer.to_str(pretty=False)
+
+    def ids(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Token ids of each text (int32), whole and without special tokens.
+
+        Raises:
+            InputError: a text is no `str`, or holds a lone surrogate, which no tokenizer can read.
+        """
+        return [np.asarray(encoding.ids, np.int32) for encoding in self._encode_batch(texts, offsets=False)]
+
+    def encode(
+        self, texts: Sequence[str], window: int, *, strict: bool = False, name: str = "text", length: int | None = None
+    ) -> TokenTable:
+        """Rows `[CLS] text [SEP]` of at most `window` tokens, padded to the longest of them.
+
+        Args:
+            texts: the texts; an empty one becomes `[CLS] [SEP]`.
+            window: most tokens of a row, special tokens counted. The end of a longer text is cut and counted.
+            strict: a longer text is an error instead.
+            name: what the texts are, for the error ("question").
+            length: pad to this many tokens instead of to the longest row; at least `window` of them are needed when a
+                text can be that long.
+
+        Raises:
+            UsageError: window below 3, or `length` below a row's length.
+            InputError: strict, and a text is longer than the window.
+        """
+        return self.table(self.ids(texts), window, strict=strict, name=name, length=length, texts=texts)
+
+    def table(
+        self,
+        ids: Sequence[np.ndarray],
+        window: int,
+        *,
+        strict: bool = False,
+        name: str = "text",
+        length: int | None = None,
+        texts: Sequence[str] | None = None,
+    ) -> TokenTable:
+        """`encode` for texts that are tokenized already; `texts` only serve the error message."""
+        if window < 3:
+            raise UsageError(f"window {window}: at least 3 tokens are needed, [CLS], one of the text and [SEP]")
+        cut = [max(0, len(row) + 2 - window) for row in ids]
+        if strict and any(cut):
+            first = int(np.argmax(np.asarray(cut) > 0))
+            text = texts[first] if texts is not None else f"number {first}"
+            raise InputError(_too_long(name, text, len(ids[first]) + 2, window))
+        rows = [row[: window - 2] for row in ids]
+        lengths = np.asarray([len(row) + 2 for row in rows], np.int32)
+        longest = int(lengths.max(initial=2))
+        if length is not None and length < longest:
+            raise UsageError(f"length {length}: a row has {longest} tokens; pad to at least that many")
+        tokens = np.full((len(rows), longest if length is None else length), self.pad_id, np.int32)
+        tokens[:, 0] = self.cls_id
+        for index, row in enumerate(rows):
+            tokens[index, 1 : 1 + len(row)] = row
+            tokens[index, 1 + len(row)] = self.sep_id
+        return TokenTable(tokens, lengths, sum(cut), sum(count > 0 for count in cut))
+
+    def offsets(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """Token ids (int32 [n]) of one text, without special tokens, and their character offsets (int64 [n, 2]).
+
+        Offsets are half-open and point into `text` itself, not into its lower-cased form. A token of XLM-RoBERTa may
+        hold the white space before it; where a character takes several tokens (bytes), they share its offsets.
+        """
+        (encoding,) = self._encode_batch([text], offsets=True)
+        return np.asarray(encoding.ids, np.int32), np.asarray(encoding.offsets, np.int64).reshape(-1, 2)
+
+    def count(self, text: str) -> int:
+        """Number of tokens of a text, special tokens not counted."""
+        return len(self._encode_batch([text], offsets=False)[0].ids)
+
+    def _encode_batch(self, texts: Sequence[object], offsets: bool) -> list:
+        if isinstance(texts, str):
+            raise InputError("texts: one str was given where a sequence of them is needed")
+        run = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
+        try:
+            return run(list(texts), add_special_tokens=False)
+        except TypeError as error:
+            raise InputError(_unreadable(texts)) from error
+
+
+def train_word_level(texts: Iterable[str], vocab_size: int = 30_000, min_count: int = 1) -> TextTokenizer:
+    """A tokenizer with one id a lower-cased word, learned from `texts`; other words become [UNK].
+
+    The same texts give the same ids. (The WordPiece trainer of `tokenizers` does not promise that: its ids and, at
+    ties, its pieces change from call to call, so it is not offered.)
+
+    Args:
+        texts: read once.
+        vocab_size: most ids, the 4 special tokens counted; rarer words fall out first, ties alphabetically.
+        min_count: words that occur more rarely fall out.
+    """
+    tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=vocab_size, min_frequency=min_count, special_tokens=list(SPECIAL_TOKENS), show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{CLS} $A {SEP}",
+        pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (CLS, SEP)],
+    )
+    return TextTokenizer(tokenizer)
+
+
+def _too_long(name: str, text: str, num_tokens: int, window: int) -> str:
+    shown = text if len(text) <= _NUM_SHOWN else text[:_NUM_SHOWN] + "..."
+    return (
+        f"{name} {shown!r} has {num_tokens} tokens ([CLS] and [SEP] counted), the window has {window}: shorten it or "
+        "raise the window"
+    )
+
+
+def _unreadable(texts: Sequence[object]) -> str:
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            return f"text {index}: {type(text).__name__} {text!r:.60} is no str"
+        lone = [position for position, character in enumerate(text) if "\ud800" <= character <= "\udfff"]
+        if lone:
+            return f"text {index}: lone surrogate at character {lone[0]}; decode the file with errors='replace'"
+    return "texts: the tokenizer refused them"

@@ -1,0 +1,1 @@
+"""GGUF files: header, blocks and tokenizer, checked before they are read."""

@@ -1,0 +1,1 @@
+"""The two-tower Q network: text towers, latent towers, scores by position."""

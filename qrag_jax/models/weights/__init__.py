@@ -1,0 +1,1 @@
+"""Files of weights, wherever they come from: packages, the hub, safetensors."""

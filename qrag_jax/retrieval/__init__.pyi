@@ -1,0 +1,93 @@
+"""The public names, by where they live; `__init__.py` loads each on first use."""
+
+from .context.citations import cite as cite
+from .context.fill import Budget as Budget
+from .context.fill import Context as Context
+from .context.fill import Passage as Passage
+from .context.fill import fill_context as fill_context
+from .context.widen import widen_context as widen_context
+from .corpus.corpus import (
+    Corpus as Corpus,
+)
+from .corpus.corpus import (
+    build_corpus as build_corpus,
+)
+from .corpus.corpus import (
+    embed_corpus as embed_corpus,
+)
+from .corpus.corpus import (
+    tree_corpus as tree_corpus,
+)
+from .corpus.store import load_corpus as load_corpus
+from .corpus.store import save_corpus as save_corpus
+from .index.hybrid import (
+    Ranked as Ranked,
+)
+from .index.hybrid import (
+    fuse as fuse,
+)
+from .index.hybrid import (
+    make_single_step as make_single_step,
+)
+from .index.hybrid import (
+    rank_bm25 as rank_bm25,
+)
+from .index.hybrid import (
+    rank_dense as rank_dense,
+)
+from .index.retriever import (
+    EncoderSpec as EncoderSpec,
+)
+from .index.retriever import (
+    ModelConfig as ModelConfig,
+)
+from .index.retriever import (
+    Retriever as Retriever,
+)
+from .index.retriever import (
+    load_retriever as load_retriever,
+)
+from .index.retriever import (
+    new_retriever as new_retriever,
+)
+from .index.search import (
+    Index as Index,
+)
+from .index.search import (
+    index_corpus as index_corpus,
+)
+from .index.search import (
+    make_index as make_index,
+)
+from .index.search import (
+    retrieve as retrieve,
+)
+from .index.search import (
+    search as search,
+)
+from .mdp.batching import Contexts as Contexts
+from .mdp.batching import Packer as Packer
+from .mdp.batching import Sample as Sample
+from .mdp.batching import materialise as materialise
+from .mdp.beam import beam_search as beam_search
+from .mdp.env import Batch as Batch
+from .mdp.env import EnvConfig as EnvConfig
+from .mdp.env import Rollout as Rollout
+from .mdp.env import rollout as rollout
+from .mdp.positions import chunk_positions as chunk_positions
+from .mdp.positions import relative_positions as relative_positions
+from .mdp.tasks import (
+    Task as Task,
+)
+from .mdp.tasks import (
+    examples_task as examples_task,
+)
+from .mdp.tasks import (
+    hidden_stories_tasks as hidden_stories_tasks,
+)
+from .mdp.tasks import (
+    vectors_task as vectors_task,
+)
+from .methods import Method as Method
+from .methods import multi_step_method as multi_step_method
+from .methods import single_step_method as single_step_method

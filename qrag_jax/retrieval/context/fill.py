@@ -1,0 +1,139 @@
+"""What a language model is given to read: the best chunks that a budget of tokens holds, in document order."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from qrag_jax.chunking.text.spans import readable
+from qrag_jax.retrieval.corpus.corpus import Corpus
+from qrag_jax.retrieval.index.hybrid import Ranked
+from qrag_jax.types import CountTokens, InputError, Span, UsageError
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A text that a model is given, and where it stands.
+
+    Attributes:
+        number: from 1, in document order; what the answer cites.
+        document_id: of its document.
+        spans: half-open character offsets into the document's text, in order; mostly one.
+        text: `chunk_text(document.text, spans)`, exactly.
+        num_tokens: of the text.
+        score: by which its node was ranked; of several nodes the best one's.
+        rank: of that node, from 1.
+        node: its id in the corpus.
+    """
+
+    number: int
+    document_id: str
+    spans: tuple[Span, ...]
+    text: str
+    num_tokens: int
+    score: float
+    rank: int
+    node: int
+
+
+@dataclass(frozen=True)
+class Context:
+    """The passages of one prompt.
+
+    Attributes:
+        passages: in document order, numbered from 1.
+        num_tokens: of all of them, with what the prompt writes around each.
+        max_tokens: the budget.
+        num_left_out: nodes that were ranked and did not fit.
+    """
+
+    passages: tuple[Passage, ...]
+    num_tokens: int
+    max_tokens: int
+    num_left_out: int
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a model may be given.
+
+    Attributes:
+        max_tokens: of all passages together.
+        count: tokens of a text, as the model counts or near it; None goes by what the nodes were counted with.
+        overhead: tokens that the prompt writes around a passage.
+        max_passages: most nodes that are taken; None is no limit.
+    """
+
+    max_tokens: int
+    count: CountTokens | None = None
+    overhead: int = 0
+    max_passages: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1 or self.overhead < 0:
+            raise UsageError(f"budget of {self.max_tokens} tokens, {self.overhead} a passage: at least 1 and 0")
+        if self.max_passages is not None and self.max_passages < 1:
+            raise UsageError(f"max_passages {self.max_passages}: at least 1")
+
+    def tokens(self, text: str) -> int:
+        """Tokens of a text; lone surrogates count as U+FFFD.
+
+        Raises:
+            UsageError: the budget has no `count`.
+        """
+        if self.count is None:
+            raise UsageError("budget: has no count of tokens, and a passage is to be counted: give one")
+        return self.count(readable(text))
+
+
+def fill_context(corpus: Corpus, ranked: Ranked, budget: Budget) -> Context:
+    """Takes the best nodes until one does not fit, and puts them in document order.
+
+    Nothing is cut: a node is in as a whole, or left out with all that are ranked below it.
+
+    Args:
+        corpus: that was searched.
+        ranked: its nodes, best first.
+        budget: how much may be taken.
+
+    Returns:
+        The passages; none where nothing was ranked.
+
+    Raises:
+        InputError: the best node alone is larger than the budget.
+    """
+    candidates = ranked.ids.tolist()[: budget.max_passages]
+    taken: list[Passage] = []
+    used = 0
+    for rank, node in enumerate(candidates, start=1):
+        passage = _passage(corpus, node, rank, float(ranked.scores[rank - 1]), budget)
+        used += passage.num_tokens + budget.overhead
+        if used > budget.max_tokens:
+            break
+        taken.append(passage)
+    if candidates and not taken:
+        raise InputError(
+            f"the best passage has {used} tokens with its fence, the context takes {budget.max_tokens}: allow more "
+            "(--max_context_tokens), or cut smaller (--max_tokens)"
+        )
+    return make_context(corpus, taken, budget, num_left_out=len(candidates) - len(taken))
+
+
+def make_context(corpus: Corpus, passages: Iterable[Passage], budget: Budget, num_left_out: int = 0) -> Context:
+    """Passages in the order of the corpus, numbered from 1."""
+    places = {document.id: place for place, document in enumerate(corpus.documents)}
+    in_order = sorted(passages, key=lambda passage: (places[passage.document_id], passage.spans, passage.rank))
+    numbered = tuple(replace(passage, number=number) for number, passage in enumerate(in_order, start=1))
+    num_tokens = sum(passage.num_tokens + budget.overhead for passage in numbered)
+    return Context(numbered, num_tokens, budget.max_tokens, num_left_out)
+
+
+def line_of(text: str, start: int) -> int:
+    """The 1-based line of a character, as editors count: CR LF, CR and LF end a line."""
+    before = text[:start]
+    inside_end = text[start - 1 : start + 1] == "\r\n" and start > 0
+    return 1 + before.count("\n") + before.count("\r") - before.count("\r\n") - inside_end
+
+
+def _passage(corpus: Corpus, node: int, rank: int, score: float, budget: Budget) -> Passage:
+    chunk, text = corpus.nodes[node], corpus.texts[node]
+    num_tokens = chunk.num_tokens if budget.count is None else budget.tokens(text)
+    return Passage(0, chunk.document_id, chunk.spans, text, num_tokens, score, rank, node)

@@ -1,0 +1,210 @@
+"""A corpus on disk: a folder that is there whole or not at all, and proves itself by a manifest of hashes.
+
+    corpus.json        format, what made it, what it cost
+    documents.parquet  id, text, metadata (JSON); a row a document
+    nodes.parquet      id, document (its number), level, num_tokens, spans (start, end, start, end, ...); a row a node
+    trees.parquet      as `chunking/tree/store.py`; only where there are trees
+    vectors.npy        float32 [nodes, dim]; only where there are vectors
+
+Ids and texts are stored as bytes, UTF-8 in which lone surrogates are kept: documents may hold them.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qrag_jax.chunking.tree.store import load_trees, save_trees
+from qrag_jax.config import config_from_dict, to_dict
+from qrag_jax.files.manifest import MANIFEST, find_damage, json_text, sync_folder, write_manifest
+from qrag_jax.files.whole_file import read_json
+from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy
+from qrag_jax.types import Chunk, Cost, Document, InputError, UsageError
+
+if TYPE_CHECKING:
+    pass
+
+_FORMAT = 1
+_ABOUT, _DOCUMENTS, _NODES = "corpus.json", "documents.parquet", "nodes.parquet"
+_TREES, _VECTORS = "trees.parquet", "vectors.npy"
+_DOCUMENT_COLUMNS = {"id": "binary", "text": "binary", "metadata": "string"}
+_NODE_COLUMNS = {
+    "id": "binary",
+    "document": "int64",
+    "level": "int64",
+    "num_tokens": "int64",
+    "spans": "list<element: int64>",
+}
+_ADVICE = "build the corpus again, or copy its folder again from where it came"
+
+
+def save_corpus(corpus: Corpus, folder: str | os.PathLike) -> None:
+    """Writes a corpus into a new folder, which appears when all of it is on the disk.
+
+    Args:
+        corpus: vectors must have a known encoder, or none could ever be compared with them.
+        folder: not there yet, or empty; the folders above it are made.
+
+    Raises:
+        UsageError: there is something at `folder` already, or it cannot be made.
+        InputError: vectors without the fingerprint of their encoder, or metadata of a document that JSON does not know.
+        OSError: the disk is full, or fails.
+    """
+    folder = Path(folder)
+    if corpus.vectors is not None and not corpus.made_by.fingerprint:
+        raise InputError(
+            "corpus: its vectors have no fingerprint, so no encoder could be trusted to ask it later: embed it with a "
+            "types.Encoder, such as make_embedder gives"
+        )
+    if folder.is_file() or folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder}: is there already; give another folder, or remove it")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be written ({error.strerror or error}); give another path") from error
+    try:
+        _write(corpus, beside)
+        beside.chmod(0o755)  # mkdtemp makes folders that only their owner can enter
+        beside.rename(folder)
+    except BaseException:  # whatever ends the writing, no half corpus stays
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    sync_folder(folder.parent)
+
+
+def load_corpus(folder: str | os.PathLike) -> Corpus:
+    """Reads what `save_corpus` wrote, checked against its manifest and then as `Corpus` checks what is built.
+
+    Raises:
+        UsageError: there is no such folder, or no corpus in it.
+        InputError: a file is missing, altered, or of another format; names it.
+    """
+    folder = Path(folder)
+    if not (folder / MANIFEST).is_file() and not (folder / _ABOUT).is_file():
+        raise UsageError(f"{folder}: no corpus here ({_ABOUT} is missing); give a folder that save_corpus made")
+    if not (folder / MANIFEST).is_file():
+        raise InputError(f"{folder}: no {MANIFEST}, so this is no whole corpus; {_ADVICE}")
+    if fault := find_damage(folder):
+        raise InputError(f"{fault}; {_ADVICE}")
+    about = read_json(folder / _ABOUT)
+    if about.get("format") != _FORMAT:
+        raise InputError(f"{folder / _ABOUT}: format {about.get('format')!r}, this version reads {_FORMAT}; {_ADVICE}")
+    documents = _read_documents(folder / _DOCUMENTS)
+    has_trees, has_vectors = about.get("has_trees") is True, about.get("has_vectors") is True
+    trees = load_trees(folder / _TREES, {one.id: one for one in documents}) if has_trees else []
+    nodes = _read_nodes(folder / _NODES, documents)
+    vectors = _read_vectors(folder / _VECTORS) if has_vectors else None
+    try:
+        made_by = config_from_dict(MadeBy, about["made_by"], str(folder / _ABOUT))
+        cost, num_beyond = Cost(**about["cost"]), about["num_beyond_window"]
+        return Corpus(tuple(documents), tuple(nodes), vectors, made_by, cost, num_beyond, tuple(trees))
+    except (InputError, KeyError, TypeError) as error:
+        raise InputError(f"{folder}: no whole corpus ({error}); {_ADVICE}") from error
+
+
+def _write(corpus: Corpus, folder: Path) -> None:
+    about = {
+        "format": _FORMAT,
+        "has_trees": bool(corpus.trees),
+        "has_vectors": corpus.vectors is not None,
+        "made_by": to_dict(corpus.made_by),
+        "cost": asdict(corpus.cost),
+        "num_beyond_window": corpus.num_beyond_window,
+    }
+    (folder / _ABOUT).write_bytes(json_text(about))
+    _write_table(folder / _DOCUMENTS, _DOCUMENT_COLUMNS, [_document_row(one) for one in corpus.documents])
+    numbers = {document.id: number for number, document in enumerate(corpus.documents)}
+    rows = [(_bytes(x.id), numbers[x.document_id], x.level, x.num_tokens, _flat(x.spans)) for x in corpus.nodes]
+    _write_table(folder / _NODES, _NODE_COLUMNS, rows)
+    if corpus.trees:
+        save_trees(corpus.trees, folder / _TREES)
+    if corpus.vectors is not None:
+        np.save(folder / _VECTORS, corpus.vectors, allow_pickle=False)
+    write_manifest(folder)
+
+
+def _document_row(document: Document) -> tuple[bytes, bytes, str]:
+    try:
+        metadata = json.dumps(dict(document.metadata), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"document {document.id!r}: metadata cannot be written as JSON ({error}); give texts, numbers and lists"
+        ) from error
+    return _bytes(document.id), _bytes(document.text), metadata
+
+
+def _write_table(path: Path, columns: Mapping[str, str], rows: Sequence[tuple]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    types = {"binary": pa.large_binary(), "string": pa.large_string(), "int64": pa.int64()}
+    schema = pa.schema([(name, types.get(kind, pa.list_(pa.int64()))) for name, kind in columns.items()])
+    values = list(zip(*rows, strict=True)) or [()] * len(columns)
+    pq.write_table(
+        pa.Table.from_arrays([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema), path
+    )
+
+
+def _read_documents(path: Path) -> list[Document]:
+    ids, texts, metadata = _read_table(path, _DOCUMENT_COLUMNS)
+    return [
+        Document(_text(name, path), _text(text, path), json.loads(about))
+        for name, text, about in zip(ids, texts, metadata, strict=True)
+    ]
+
+
+def _read_nodes(path: Path, documents: Sequence[Document]) -> list[Chunk]:
+    nodes = []
+    for row, (name, number, level, num_tokens, borders) in enumerate(
+        zip(*_read_table(path, _NODE_COLUMNS), strict=True)
+    ):
+        if not 0 <= number < len(documents) or len(borders) % 2:
+            raise InputError(f"{path}: row {row}: document {number}, spans {borders}: no such place; {_ADVICE}")
+        spans = tuple(zip(borders[::2], borders[1::2], strict=True))
+        nodes.append(Chunk(_text(name, path), documents[number].id, spans, level, num_tokens))
+    return nodes
+
+
+def _read_table(path: Path, columns: Mapping[str, str]) -> list[list[Any]]:
+    """The values of each column; their types are those that were written."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            table = file.read()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{path}: cannot be read as Parquet ({error}); {_ADVICE}") from error
+    found = {field.name: str(field.type).removeprefix("large_") for field in table.schema}
+    if found != dict(columns) or any(column.null_count for column in table.columns):
+        raise InputError(f"{path}: columns {found}: expected {dict(columns)}, without holes; {_ADVICE}")
+    return [column.to_pylist() for column in table.columns]
+
+
+def _read_vectors(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path}: no whole .npy file ({error}); {_ADVICE}") from error
+
+
+def _flat(spans: Sequence[tuple[int, int]]) -> list[int]:
+    return [border for span in spans for border in span]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(content: bytes, path: Path) -> str:
+    try:
+        return content.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: {content[:40]!r} is no UTF-8; {_ADVICE}") from error

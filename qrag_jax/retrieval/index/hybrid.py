@@ -1,0 +1,134 @@
+"""Retrieval in one step over a corpus: by meaning, by words, or by both ranks together."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from qrag_jax.chunking.text.spans import readable
+from qrag_jax.retrieval.corpus.corpus import Corpus, check_fingerprint, embed_texts
+from qrag_jax.retrieval.rank.dense import search_vectors
+from qrag_jax.types import Embed, Encoder, InputError, UsageError
+from qrag_jax.unit_rows import unit_rows
+
+RetrieverName = Literal["single_step", "bm25", "hybrid"]
+RETRIEVERS: tuple[RetrieverName, ...] = get_args(RetrieverName)
+RANK_CONSTANT = 60.0
+_DIGITS = 9  # sums in another order differ in their last bits: rounded, equal texts tie, and ties go by order
+_FUSED_DIGITS = 15  # ranks a thousand places down differ by 1e-6, a hundred thousand down by 1e-10
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Nodes of a corpus, best first.
+
+    Attributes:
+        ids: of the nodes, none twice; not all nodes need be there.
+        scores: of each, on the method's own scale. Those of this module never increase; the Q values of picks that
+            were made step by step may.
+    """
+
+    ids: Int[np.ndarray, " k"]
+    scores: Float[np.ndarray, " k"]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def first(self, number: int | None) -> "Ranked":
+        """The best of them; None is all."""
+        return Ranked(self.ids[:number], self.scores[:number])
+
+
+# (question, corpus, top_k) -> the best leaves, at most `top_k` of them; None: as many as the method ranks.
+Retrieve = Callable[[str, Corpus, int | None], Ranked]
+
+
+def rank_dense(question: str, corpus: Corpus, embed: Embed, top_k: int | None = None) -> Ranked:
+    """The leaves by the cosine of their vector and the question's; equal ones in the order of the corpus.
+
+    Args:
+        question: what is asked; it alone is embedded.
+        corpus: with vectors of the same encoder.
+        embed: texts -> vectors.
+        top_k: most nodes; None ranks all.
+
+    Raises:
+        InputError: the corpus has no vectors, or those of another encoder, or as `embed_texts`.
+    """
+    if isinstance(embed, Encoder):
+        check_fingerprint(corpus, embed.fingerprint, "the question's")
+    vectors = corpus.unit_vectors
+    asked = unit_rows(embed_texts(embed, [question]))
+    if asked.shape[1] != vectors.shape[1]:
+        raise InputError(
+            f"question: a vector of {asked.shape[1]} components, those of the corpus have {vectors.shape[1]}: ask with "
+            "the encoder that embedded it"
+        )
+    ((places, scores),) = search_vectors(asked, vectors, len(vectors) if top_k is None else top_k)
+    return Ranked(corpus.leaves[places], scores)
+
+
+def rank_bm25(question: str, corpus: Corpus, top_k: int | None = None) -> Ranked:
+    """The leaves that share a word with the question, by BM25 over all leaves; equal ones in the order of the corpus.
+
+    Words are counted at the first question, and kept with the corpus.
+    """
+    ranked = _by_score(np.round(corpus.words.scores(readable(question)), _DIGITS))
+    matching = ranked.scores > 0
+    return Ranked(corpus.leaves[ranked.ids[matching]], ranked.scores[matching]).first(top_k)
+
+
+def fuse(rankings: Sequence[Ranked], constant: float = RANK_CONSTANT) -> Ranked:
+    """Reciprocal rank fusion (Cormack, Clarke and Buettcher 2009): a node counts as high as it stands in each ranking.
+
+        score(c) = sum_r 1 / (constant + rank_r(c)),    rank_r(c) = 1 + number of nodes with a better score in r
+
+    A ranking adds nothing for a node that it does not hold. Nodes with the same score share the best of their ranks,
+    so that equal texts come out equal.
+
+    Args:
+        rankings: of the same nodes, with scores that never increase.
+        constant: the paper's 60; the larger, the less the first ranks stand out.
+
+    Raises:
+        UsageError: the constant is negative or not finite.
+    """
+    if not 0 <= constant < np.inf:
+        raise UsageError(f"constant {constant}: a finite number, 0 or more")
+    scores = np.zeros(1 + max((int(ranked.ids.max()) for ranked in rankings if len(ranked)), default=-1))
+    for ranked in rankings:
+        better = np.searchsorted(-ranked.scores, -ranked.scores, side="left")
+        scores[ranked.ids] += 1 / (constant + 1 + better)
+    fused = _by_score(np.round(scores, _FUSED_DIGITS))
+    found = fused.scores > 0
+    return Ranked(fused.ids[found], fused.scores[found])
+
+
+def make_single_step(name: RetrieverName, embed: Embed | None = None) -> Retrieve:
+    """A retriever by its name.
+
+    Args:
+        name: `single_step` (`rank_dense`), `bm25` (`rank_bm25`) or `hybrid` (both, by `fuse`).
+        embed: of the questions; needed by all but `bm25`.
+
+    Raises:
+        UsageError: an embedder is missing.
+    """
+    if name == "bm25":
+        return lambda question, corpus, top_k: rank_bm25(question, corpus, top_k)
+    if embed is None:
+        raise UsageError(f"retriever {name}: needs an embedder")
+    if name == "single_step":
+        return lambda question, corpus, top_k: rank_dense(question, corpus, embed, top_k)
+
+    def hybrid(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
+        return fuse([rank_dense(question, corpus, embed), rank_bm25(question, corpus)]).first(top_k)
+
+    return hybrid
+
+
+def _by_score(scores: Float[np.ndarray, " n"]) -> Ranked:
+    order = np.argsort(-scores, kind="stable")
+    return Ranked(order.astype(np.int64), scores[order])

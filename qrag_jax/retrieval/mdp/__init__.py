@@ -1,0 +1,1 @@
+"""Retrieval as a decision process: environment, positions, policies, beams, tasks and batches."""

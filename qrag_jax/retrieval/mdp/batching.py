@@ -1,0 +1,147 @@
+"""From contexts of text ids to the arrays of a batch: distinct chunks once, in static shapes."""
+
+import jax
+import numpy as np
+from flax import struct
+
+from qrag_jax.models.towers.network import AnyArray, PyTree
+from qrag_jax.retrieval.mdp.env import Batch
+
+
+@struct.dataclass
+class Sample:
+    """A batch as ids into a resident pool of texts: small to send, cheap to make on the host."""
+
+    distinct: AnyArray  # int32 [rows], pool ids of the distinct chunks, ascending; the tail is padded with -1
+    questions: AnyArray  # int32 [batch], ids into the pool of questions
+    chunks: AnyArray  # int32 [batch, chunks], positions in `distinct`
+    indices: AnyArray  # int32 [batch, chunks]
+    lengths: AnyArray  # int32 [batch]
+    valid: AnyArray  # bool [batch, chunks]
+    gold: AnyArray  # bool [batch, chunks]
+    env: AnyArray  # int32 [batch]
+
+
+def materialise(chunk_pool: PyTree, question_pool: PyTree, sample: Sample) -> Batch:
+    """Gathers a batch's rows from the pools, on the device. Pure; call it inside the jitted update."""
+    return Batch(
+        table=chunk_pool.take(sample.distinct),
+        questions=question_pool.take(sample.questions),
+        chunks=sample.chunks,
+        indices=sample.indices,
+        lengths=sample.lengths,
+        valid=sample.valid,
+        gold=sample.gold,
+        env=sample.env,
+    )
+
+
+@struct.dataclass
+class Contexts:
+    """Contexts over a pool of texts, made on the host: what every data source hands to training and evaluation.
+
+    Attributes:
+        questions: int32 [batch], ids of the question texts.
+        chunks: int32 [batch, chunks], ids of the chunk texts in document order; -1 at padding, on the right.
+        gold: bool [batch, chunks].
+    """
+
+    questions: AnyArray
+    chunks: AnyArray
+    gold: AnyArray
+
+
+class Packer:
+    """Packs contexts into samples whose shapes stay the same from batch to batch.
+
+    The number of rows only grows: a batch with more distinct chunks raises it to a tenth above its own, by half at
+    least, and costs one compilation, so a run compiles a handful of times at most.
+    """
+
+    def __init__(self, multiple: int = 128, capacity: int = 0):
+        """Args: multiple, what the number of rows is rounded up to; capacity, the number of rows to begin with."""
+        self.capacity = -(-capacity // multiple) * multiple
+        self._multiple = multiple
+
+    def __call__(
+        self,
+        contexts: Contexts,
+        indices: np.ndarray | None = None,
+        lengths: np.ndarray | None = None,
+        first_env: int = 0,
+    ) -> Sample:
+        """Packs one batch.
+
+        Args:
+            contexts: the batch.
+            indices: int [batch, chunks], document index of every chunk; by default its place in the context.
+            lengths: int [batch], document lengths; by default the number of chunks.
+            first_env: global number of the first environment.
+        """
+        valid = contexts.chunks >= 0
+        distinct, inverse = np.unique(np.where(valid, contexts.chunks, contexts.chunks[:, :1]), return_inverse=True)
+        if len(distinct) > self.capacity:
+            # By half at least: documents of very uneven size would otherwise set a new shape again and again.
+            wanted = max(int(1.1 * len(distinct)), int(1.5 * self.capacity))
+            self.capacity = -(-wanted // self._multiple) * self._multiple
+        rows = np.full(self.capacity, -1, np.int32)
+        rows[: len(distinct)] = distinct
+        size, num_chunks = valid.shape
+        default_indices = np.broadcast_to(np.arange(num_chunks), valid.shape)
+        return Sample(
+            distinct=rows,
+            questions=contexts.questions.astype(np.int32),
+            chunks=inverse.reshape(valid.shape).astype(np.int32),
+            indices=np.asarray(default_indices if indices is None else indices, np.int32),
+            lengths=np.asarray(valid.sum(1) if lengths is None else lengths, np.int32),
+            valid=valid,
+            gold=contexts.gold & valid,
+            env=np.arange(first_env, first_env + size, dtype=np.int32),
+        )
+
+    def stack(self, contexts: Contexts, indices: np.ndarray, lengths: np.ndarray, num_parts: int) -> Sample:
+        """Packs one batch as parts of equal size, each with distinct chunks of its own.
+
+        Args:
+            contexts: the batch.
+            indices: int [batch, chunks].
+            lengths: int [batch].
+            num_parts: divides the size of the batch.
+
+        Returns:
+            A sample whose arrays have one more axis in front, of `num_parts`.
+        """
+        size = len(contexts.questions) // num_parts
+        parts = [slice(first, first + size) for first in range(0, len(contexts.questions), size)]
+
+        def pack(part: slice) -> Sample:
+            cut = Contexts(contexts.questions[part], contexts.chunks[part], contexts.gold[part])
+            return self(cut, indices[part], lengths[part], part.start)
+
+        samples = [pack(part) for part in parts]
+        if any(len(sample.distinct) < self.capacity for sample in samples):  # a later part needed more rows
+            samples = [pack(part) for part in parts]
+        return jax.tree.map(lambda *arrays: np.stack(arrays), *samples)
+
+
+def stretched_indices(rng: np.random.Generator, valid: np.ndarray, stretch: float) -> tuple[np.ndarray, np.ndarray]:
+    """Document indices as if each context were a sample of a longer document, so that positions of long texts are met.
+
+    A document length is drawn log-uniformly from the context's number of chunks to `stretch` times it, and the chunks
+    stand at distinct sorted indices in it.
+
+    Args:
+        rng: consumed.
+        valid: bool [batch, chunks], real chunks, on the left.
+        stretch: at least 1; 1 leaves every chunk at its place.
+
+    Returns:
+        (indices int32 [batch, chunks], lengths int32 [batch]); padding stands beyond the document.
+    """
+    num_chunks = valid.sum(1)
+    lengths = np.floor(num_chunks * np.exp(rng.uniform(0.0, np.log(stretch), len(valid)))).astype(np.int64)
+    # Sorted distinct integers: sorted integers with repeats in a shorter range, plus their rank.
+    spare = lengths - num_chunks + 1
+    shares = np.where(valid, rng.random(valid.shape), 1.0)
+    draws = np.sort((shares * spare[:, None]).astype(np.int64), axis=1)
+    return (draws + np.arange(valid.shape[1])).astype(np.int32), lengths.astype(np.int32)

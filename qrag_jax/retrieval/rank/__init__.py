@@ -1,0 +1,1 @@
+"""Scores of rows for a question: BM25 and nearest vectors."""

@@ -1,0 +1,167 @@
+"""Runs of Q-RAG that are trained together: checked, embedded, and their first state."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from qrag_jax.checkpoint import load_checkpoint
+from qrag_jax.models.towers.network import PyTree
+from qrag_jax.retrieval.index.retriever import (
+    Retriever,
+    new_retriever,
+    retriever_files,
+    with_constants,
+    with_fresh_params,
+)
+from qrag_jax.retrieval.mdp.tasks import Task
+from qrag_jax.sharding import check_same_everywhere, make_mesh, place, replicated, state_shardings
+from qrag_jax.train.best import KeepBest
+from qrag_jax.train.layout import Layout
+from qrag_jax.train.q.dev import make_dev_score
+from qrag_jax.train.q.learner import Learner, LearnerState, make_learner
+from qrag_jax.train.q.members import Member, saved_rows
+from qrag_jax.train.q.run import RunConfig
+from qrag_jax.train.q.saving import check_resumable, check_same_encoder, describe_task, load_init, restore_state
+from qrag_jax.train.trainer import Report
+from qrag_jax.train.warm_start import describe_source, take_params
+
+
+@dataclass(frozen=True)
+class Towers:
+    """What all runs of a job read.
+
+    Attributes:
+        retriever: with the parameters of a warm start, or any.
+        chunks, questions: what the towers read of every text, on the devices.
+        files: of the retriever.
+        facts: about the data, for the log.
+        init: what a warm start took; empty without one.
+    """
+
+    retriever: Retriever
+    chunks: PyTree
+    questions: PyTree
+    files: Mapping[str, bytes]
+    facts: dict[str, Any]
+    init: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Runs that are trained together, checked and made.
+
+    Attributes:
+        about: metadata of every checkpoint.
+        rows: that a batch was padded to when the runs were saved.
+        bests: of each run, empty without held-out queries.
+    """
+
+    members: Sequence[Member]
+    task: Task
+    dev: Task | None
+    report: Report
+    about: dict[str, Any]
+    rows: int
+    layout: Layout
+    towers: Towers
+    learner: Learner
+    bests: Sequence[KeepBest | None]
+
+    @property
+    def config(self) -> RunConfig:
+        """Of the first run: of the others the seed differs."""
+        return self.members[0].config
+
+
+def prepare(members: Sequence[Member], task: Task, dev: Task | None, report: Report) -> Job:
+    """Refuses all that can be refused, and embeds."""
+    config = members[0].config
+    about = describe_task(task, dev)
+    check_same_everywhere("the training data", about["data_sha256"])
+    for member in members:
+        if member.start is not None:
+            check_resumable(member.start, member.config, about)
+    task.check_steps(config.env.num_steps)
+    mesh = make_mesh(config.mesh)
+    towers = _make_towers(members[0], task, mesh, report)
+    for member in members:
+        if member.start is not None:
+            check_same_encoder(member.start, towers.files)
+    bests: list[KeepBest | None] = [None] * len(members)
+    if dev is not None:
+        part_size = config.data.batch_size // config.learner.accumulate  # environments that are played at a time
+        score = make_dev_score(towers.retriever, dev, part_size, config.data_seed, mesh)
+        bests = [KeepBest(score) for _ in members]
+    learner = make_learner(towers.retriever.network, config.env, config.learner, config.num_updates)
+    layout = Layout(mesh, len(members), config.learner.accumulate)
+    about |= {"init": dict(towers.init)} if towers.init else {}
+    return Job(members, task, dev, report, about, saved_rows(members), layout, towers, learner, bests)
+
+
+def _make_towers(first: Member, task: Task, mesh: Mesh, report: Report) -> Towers:
+    """Embeds the texts, and takes over what a warm start begins with."""
+    config = first.config
+    key, _ = _keys(config)
+    retriever, rows, num_cut = new_retriever(
+        config.model, config.env, task.texts, key, lambda done, of: report("embed", done, of, {}), task.questions
+    )
+    questions, num_questions_cut = retriever.rows(task.questions, "question")
+    files, init = retriever_files(retriever), {}
+    if config.init:
+        retriever, init = _start_warm(first, retriever, files)
+    facts = {
+        "num_texts": len(jax.tree.leaves(rows)[0]),
+        "num_texts_cut": num_cut,
+        "num_questions_cut": num_questions_cut,
+        "num_left_out": task.num_left_out,
+    }
+    chunk_pool, question_pool = place((rows, questions), replicated(mesh))
+    return Towers(retriever, chunk_pool, question_pool, files, facts, init)
+
+
+def _start_warm(first: Member, retriever: Retriever, files: Mapping[str, bytes]) -> tuple[Retriever, Mapping[str, Any]]:
+    """The retriever with the parameters and the standardisation of another run, and metadata about that.
+
+    A run that goes on has them in its own checkpoint, and does not look for the other run again.
+    """
+    if first.start is not None:
+        own = load_checkpoint(first.start.folder, groups=("constants",))
+        return with_constants(retriever, own.arrays["constants"]), first.start.metadata["init"]
+    saved, group = load_init(first.config)
+    check_same_encoder(saved, files)
+    params = take_params(saved, group, retriever.params)
+    retriever = replace(with_constants(retriever, saved.arrays["constants"]), params=params)
+    return retriever, describe_source(first.config.init, saved, group)
+
+
+def _keys(config: RunConfig) -> jax.Array:
+    """Of parameters, and of the run."""
+    return jax.random.split(jax.random.key(config.seed))
+
+
+def first_state(job: Job) -> tuple[LearnerState, LearnerState]:
+    """(joined state of all runs, its shardings)."""
+    states, shardings = zip(
+        *[_member_state(job, *one) for one in zip(job.members, job.bests, strict=True)], strict=True
+    )
+    return job.layout.join(states), job.layout.shardings(shardings[0])
+
+
+def _member_state(job: Job, member: Member, best: KeepBest | None) -> tuple[LearnerState, LearnerState]:
+    """(state of one run, its shardings): fresh, or of a checkpoint."""
+    params_key, run_key = _keys(member.config)
+    params = (
+        job.towers.retriever.params if job.towers.init else with_fresh_params(job.towers.retriever, params_key).params
+    )
+    shapes = jax.eval_shape(job.learner.init, params, run_key)
+    shardings = state_shardings(job.layout.mesh, shapes)
+    if member.start is not None:
+        return restore_state(member.start, shapes, shardings, best), shardings
+    # Keys travel as numbers: of several processes each makes the whole state, and keeps its share.
+    init = lambda params, data: job.learner.init(params, jax.random.wrap_key_data(data))  # noqa: E731
+    host = jax.tree.map(np.asarray, (params, jax.random.key_data(run_key)))
+    return jax.jit(init, out_shardings=shardings)(*host), shardings

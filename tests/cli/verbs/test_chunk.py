@@ -1,0 +1,341 @@
+import io
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tiers import PATIENCE
+from tiny_encoders import random_encoder
+
+from qrag_jax.chunking.chunker import STRATEGIES, ChunkConfig
+from qrag_jax.chunking.text.chunks import make_chunk
+from qrag_jax.chunking.text.splitters import SPLITTERS
+from qrag_jax.chunking.tree.store import load_trees
+from qrag_jax.cli.main import main, parse
+from qrag_jax.cli.parsers import chunk_help
+from qrag_jax.cli.verbs.chunk import EMBEDDING, format_json, format_text
+from qrag_jax.config import to_dict
+from qrag_jax.models import embedder as embedder_module
+from qrag_jax.models.encoder.weights import save_encoder
+from qrag_jax.types import Chunk, Document
+
+STORY = (
+    "# Diary\r\n\r\nMary went to the kitchen. It rained all day long. Mary picked up\r\nthe milk there.\r\n\r\n"
+    "## Garden\r\n\r\nJohn travelled to the garden. 今天很冷。我们回家。 The rain did not stop.\r\n"
+)
+WINDOW = ("--set", "late.window_tokens=24", "--set", "late.overlap_tokens=6")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    """A folder with a small BERT of random weights that knows the words of the story."""
+    folder = tmp_path_factory.mktemp("encoder")
+    loaded = random_encoder("bert", [STORY])
+    save_encoder(folder, loaded.config, loaded.params, loaded.tokenizer)
+    return SimpleNamespace(folder=str(folder), tokenizer=loaded.tokenizer)
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "story.txt").write_bytes(STORY.encode())
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "b.md").write_bytes(b"\xef\xbb\xbf# Notes\n\nSandra journeyed to the office.\n")
+    return tmp_path
+
+
+@pytest.fixture
+def chunk(encoder, files, capsys):
+    """(arguments) -> (exit code, standard output, standard error) of `qrag chunk`."""
+
+    def run(*argv):
+        code = main(["chunk", "--model", encoder.folder, *argv])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def rows_of(out):
+    return [json.loads(line) for line in out.splitlines()]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_proves_where_its_chunks_come_from(strategy, chunk, encoder):
+    flags = ("story.txt", "notes", "--strategy", strategy, "--max_tokens", "9", "--json")
+    code, out, err = chunk(*flags)
+    assert (code, err) == (0, "")
+    texts = {"story.txt": STORY, "notes/b.md": "# Notes\n\nSandra journeyed to the office.\n"}
+    rows = rows_of(out)
+    assert [row["file"] for row in rows] == sorted((row["file"] for row in rows), reverse=True)
+    covered = {name: set() for name in texts}
+    for row in rows:
+        assert list(row) == ["id", "file", "spans", "level", "num_tokens"]
+        text, spans = texts[row["file"]], [tuple(span) for span in row["spans"]]
+        document = Document(row["file"], text)
+        expected = make_chunk(document, spans, row["level"], encoder.tokenizer.count)
+        assert Chunk(row["id"], row["file"], tuple(spans), row["level"], row["num_tokens"]) == expected
+        assert 0 < row["num_tokens"] <= 9
+        covered[row["file"]] |= {i for start, end in spans for i in range(start, end)}
+    for name, text in texts.items():
+        assert all(i in covered[name] for i, character in enumerate(text) if not character.isspace())
+    assert len({row["id"] for row in rows}) == len(rows)
+    assert chunk(*flags) == (0, out, "")
+
+
+def test_lines_of_text(chunk):
+    code, out, err = chunk("story.txt", "--strategy", "headings")
+    assert (code, err) == (0, "")
+    first, second = f"0-{STORY.index('there.') + 6}", f"{STORY.index('## ')}-{len(STORY) - 2}"
+    # 2 + 6 + 6 + 7 words and marks; 3 + 6, 5 and 5 Chinese characters and full stops, 6
+    assert out.splitlines() == [
+        f"story.txt:{first}    1  21  # Diary Mary went to the kitchen. It rained all day long....",
+        f"story.txt:{second}  2  25  ## Garden John travelled to the garden. "
+        "\u4eca\u5929\u5f88\u51b7\u3002\u6211\u4eec\u56de\u5bb6\u3002 The ra...",
+    ]
+
+
+def test_a_line_of_several_spans_and_of_what_a_terminal_would_obey():
+    document = Document("a\x1b.txt", "One \x1b[31mred. " + "x" * 300)
+    chunks = [Chunk("1", document.id, ((0, 3), (5, 9)), 1, 12), Chunk("2", document.id, ((14, 314),), 3, 7)]
+    assert format_text(document, chunks).splitlines() == [
+        "a\ufffd.txt:0-3,5-9  1  12  One...",
+        f"a\ufffd.txt:14-314   3   7  {'x' * 57}...",
+    ]
+    assert format_text(document, []) == ""
+
+
+def test_json_is_ascii_and_gives_any_file_name_back():
+    document = Document("é\udcff\n.txt", "One.")
+    line = format_json(document, [Chunk("ab", document.id, ((0, 4),), 1, 2)])
+    assert line.isascii() and line.count("\n") == 1
+    assert json.loads(line) == {"id": "ab", "file": document.id, "spans": [[0, 4]], "level": 1, "num_tokens": 2}
+
+
+def test_standard_input(chunk, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"It rained. The rain did not stop.")))
+    code, out, _ = chunk("-", "--json", "--set", "fixed.sentences_per_chunk=1")
+    assert code == 0
+    assert [(row["file"], row["spans"]) for row in rows_of(out)] == [("-", [[0, 10]]), ("-", [[11, 33]])]
+
+
+def test_parameters_come_from_a_file_then_set_then_flags(chunk, files):
+    (files / "c.yaml").write_text("strategy: document\nmax_tokens: 3\nfixed: {sentences_per_chunk: 2}\n")
+    given = ("story.txt", "--json", "--config_path", "c.yaml")
+    assert {row["level"] for row in rows_of(chunk(*given, "--set", "max_tokens=null")[1])} == {0}
+    assert max(row["num_tokens"] for row in rows_of(chunk(*given)[1])) == 3
+    flags = ("--strategy", "fixed", "--set", "max_tokens=null", "--set", "strategy=recursive")
+    two = rows_of(chunk(*given, *flags)[1])
+    one = rows_of(chunk(*given, *flags, "--set", "fixed.sentences_per_chunk=1")[1])
+    assert len(one) > len(two) > 1 and {row["level"] for row in one + two} == {1}
+
+
+def test_small_chunks_are_joined(chunk):
+    flags = ("story.txt", "--json", "--set", "fixed.sentences_per_chunk=1", "--max_tokens", "20")
+    alone, joined = rows_of(chunk(*flags)[1]), rows_of(chunk(*flags, "--min_tokens", "8")[1])
+    assert len(joined) < len(alone)
+    assert min(row["num_tokens"] for row in joined) >= 8 > min(row["num_tokens"] for row in alone)
+    assert max(row["num_tokens"] for row in joined) <= 20
+
+
+def test_other_encodings(chunk, files):
+    (files / "latin.txt").write_bytes("Äpfel. Öl.".encode("latin-1"))
+    code, out, err = chunk("story.txt", "latin.txt", "--json")
+    assert (code, out) == (1, "")
+    assert err.startswith("qrag: error: latin.txt: not UTF-8 at byte 0 (it may be Latin-1") and "--encoding" in err
+    code, out, _ = chunk("latin.txt", "--encoding", "latin-1", "--set", "fixed.sentences_per_chunk=1", "--json")
+    assert (code, [row["spans"] for row in rows_of(out)]) == (0, [[[0, 6]], [[7, 10]]])
+
+
+def test_a_page(chunk, files):
+    (files / "<b>.txt").write_text("<script>alert(1)</script> It rained.")
+    code, out, _ = chunk("story.txt", "<b>.txt", "--strategy", "headings", "--html", "new/out.html", "--json")
+    page = (files / "new" / "out.html").read_text(encoding="utf-8")
+    assert code == 0 and "<script" not in page and "&lt;script&gt;alert(1)" in page and "&lt;b&gt;.txt" in page
+    for row in rows_of(out):
+        assert f'title="{row["id"]}: level {row["level"]}, {row["num_tokens"]} tokens"' in page
+
+
+def test_vectors_of_late_chunks_in_printed_order(chunk, files):
+    flags = ("--strategy", "late", "--set", "late.num_tokens=8", *WINDOW)
+    code, out, err = chunk("story.txt", "notes", *flags, "--vectors", "new/v", "--json")
+    assert (code, err) == (0, "")
+    vectors = np.load(files / "new" / "v")
+    assert vectors.dtype == np.float32 and vectors.shape == (len(rows_of(out)), 16)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+    chunk("notes", *flags, "--vectors", "w.npy")
+    np.testing.assert_allclose(np.load(files / "w.npy"), vectors[-1:], atol=1e-5)
+
+
+def test_what_the_window_cuts_is_said(chunk, files):
+    (files / "long.txt").write_text("the " * 100 + "rain. It rained.")
+    code, _, err = chunk("long.txt", "--strategy", "breakpoint")
+    assert code == 0
+    assert err.startswith("1 of 2 texts are longer than the 64 tokens that ")
+
+
+def test_warnings_are_said_with_the_file(chunk, files, monkeypatch):
+    monkeypatch.setattr("qrag_jax.chunking.strategies.clusters.EXACT_SENTENCES", 4)
+    code, out, err = chunk("story.txt", "--strategy", "linkage", "--json")
+    assert code == 0 and rows_of(out)
+    assert err.startswith("story.txt: linkage: ") and err.count("\n") == 1 and "windows" in err
+
+
+@pytest.mark.parametrize(("value", "message"), [(np.nan, "holds nan"), (np.inf, "holds inf")])
+def test_an_embedder_that_returns_garbage_is_refused(chunk, monkeypatch, value, message):
+    class Broken(embedder_module.TextEmbedder):
+        def __call__(self, texts, progress=None):
+            return super().__call__(texts, progress) + np.float32(value)
+
+        def tokens(self, text):
+            vectors, offsets = super().tokens(text)
+            return vectors + np.float32(value), offsets
+
+    monkeypatch.setattr(embedder_module, "TextEmbedder", Broken)
+    for strategy in EMBEDDING:
+        code, out, err = chunk("story.txt", "--strategy", strategy)
+        assert (code, out) == (1, "") and err.startswith("qrag: error: story.txt: embedder: ") and message in err
+    code, out, err = chunk("story.txt", "--strategy", "late", "--vectors", "v.npy", *WINDOW)
+    assert (code, out) == (1, "") and "a token vector is not finite" in err
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "message"),
+    [
+        (["absent.txt"], 2, "absent.txt: no such file or folder"),
+        (["story.txt", "empty.txt"], 1, "empty.txt: empty document"),
+        (["story.txt", "blank.txt"], 1, "blank.txt: empty document"),
+        (["story.txt", "zero.txt"], 1, "zero.txt: zero byte at byte 3"),
+        (["story.txt", "--encoding", "utf-9"], 2, "encoding 'utf-9': Python knows no text encoding of that name"),
+        (["story.txt", "--set", "fixed.overlp=1"], 2, "unknown field (value 1); did you mean fixed.overlap"),
+        (["story.txt", "--set", "fixed.overlap=-1"], 2, "fixed.overlap"),
+        (["story.txt", "--set", "fixed"], 2, "write it as field=value"),
+        (["story.txt", "--min_tokens", "9", "--max_tokens", "8"], 2, "min_tokens 9 is above max_tokens 8"),
+        (["story.txt", "--config_path", "c.yaml"], 2, "c.yaml: no such config file"),
+        (["story.txt", "--vectors", "v.npy"], 2, "--vectors: strategy fixed has no vectors of its own"),
+        (["story.txt", "--tree", "t.json"], 2, "t.json: unknown kind of file for trees; expected .parquet or .arrow"),
+        (["story.txt", "--tree", "t.arrow", "--strategy=late"], 2, "--tree: strategy late makes no tree; leave"),
+        (["story.txt", "--strategy=tree", "--vectors", "v"], 2, "--vectors: strategy tree has no vectors"),
+        (["story.txt", "--strategy=tree", "--min_tokens=2"], 2, "min_tokens 2: a tree keeps its paragraphs"),
+        (["story.txt", "--tree", "o.parquet", "--html", "o.parquet"], 2, "--tree o.parquet: is what --html writes"),
+        (["story.txt", "--html", "notes"], 2, "--html notes: is a folder; name another file"),
+        (["story.txt", "--html", "./story.txt"], 2, "--html ./story.txt: is a file that is read"),
+        (["story.txt", "--html", "o", "--vectors", "o", "--strategy=late"], 2, "--vectors o: is what --html writes"),
+        (["story.txt", "--vectors", "v", "--strategy=late"], 2, "late.window_tokens: window 256: choose 3 to 64"),
+        (["story.txt", "--model", "nowhere"], 2, "encoder 'nowhere': no such folder"),
+        (["story.txt", "--model", "notes"], 1, "tokenizer.json: no such tokenizer file"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_before_anything_is_printed(chunk, files, argv, code, message):
+    for name, content in (("empty.txt", b""), ("blank.txt", b" \n\xe3\x80\x80\n"), ("zero.txt", b"abc\0d")):
+        (files / name).write_bytes(content)
+    found, out, err = chunk(*argv)
+    assert (found, out) == (code, "") and message in err
+    assert (files / "story.txt").read_bytes() == STORY.encode()
+
+
+@pytest.mark.parametrize("flags", [["--strategy", "fixd"], ["--max_tokens", "0"], ["--splitter", "x"], []])
+def test_wrong_flags_exit_2(flags, capsys):
+    with pytest.raises(SystemExit) as caught:
+        parse(["chunk", *(["a.txt"] if flags else []), *flags])
+    assert caught.value.code == 2
+
+
+def test_flags_in_any_order_and_their_defaults():
+    args = vars(parse(["chunk", "--json", "a", "--max-tokens", "5", "b"]))
+    assert args.pop("paths") == ["a", "b"] and args.pop("json") is True and args.pop("max_tokens") == 5
+    assert args == {
+        "verb": "chunk", "strategy": None, "min_tokens": None, "config_path": None, "set": [], "model": "minilm",
+        "encoding": "utf-8", "splitter": "sentencex", "language": "en", "html": None, "tree": None, "vectors": None,
+    }  # fmt: skip
+
+
+def test_the_help_knows_the_strategies_the_splitters_and_every_parameter():
+    assert chunk_help.STRATEGIES == STRATEGIES and chunk_help.SPLITTERS == SPLITTERS
+    for name, part in to_dict(ChunkConfig()).items():
+        if isinstance(part, dict):
+            _, _, described = chunk_help.DESCRIPTION.partition(f"\n  {name} ")
+            parameters = described[: described.index(")")].rpartition("(")[2]
+            assert parameters.split(", ") == list(part)
+
+
+def test_strategies_without_vectors_import_no_jax(encoder, files):
+    code = """
+import sys
+from qrag_jax.cli.main import main
+for strategy in ("fixed", "recursive", "late", "headings", "document", "tree"):
+    argv = ["chunk", "story.txt", "--strategy", strategy, "--max_tokens", "9", "--html", "o.html", "--json"]
+    assert main([*argv, "--model", sys.argv[1]]) == 0
+print(sorted({module.partition(".")[0] for module in sys.modules} & {"jax", "jaxlib", "flax", "torch"}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, encoder.folder], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_text_of_a_json_line_is_found_again_in_the_file(chunk, files):
+    row = rows_of(chunk("notes", "--json")[1])[0]
+    with open(files / "notes" / "b.md", encoding="utf-8-sig", newline="") as file:
+        text = file.read()
+    ((start, end),) = row["spans"]
+    assert text[start:end] == "# Notes\n\nSandra journeyed to the office."
+
+
+@pytest.mark.parametrize("path", ["story.txt/page.html", "/proc/page.html"])
+def test_a_page_that_cannot_be_written_is_refused_before_any_chunk(chunk, files, path):
+    code, out, err = chunk("story.txt", "--html", path)
+    assert (code, out) == (2, "")
+    assert f"--html {path}: cannot be written" in err and "name another file" in err
+
+
+def test_a_run_that_fails_leaves_no_empty_page_and_the_old_one_as_it_was(chunk, files):
+    (files / "old.html").write_text("old")
+    for name in ("new.html", "old.html"):
+        assert chunk("story.txt", "--html", name, "--model", "nowhere/at/all")[0] == 2
+    assert not (files / "new.html").exists() and (files / "old.html").read_text() == "old"
+
+
+TREE = "# A\r\n\r\nthe rain\r\n\r\nit\r\n\r\n## B\r\n\r\nrain the. It rained all day.\r\n\r\n- the\r\n- it\r\n"
+
+
+def test_a_tree_is_shown_by_levels(chunk, files):
+    (files / "t.md").write_bytes(TREE.encode())
+    code, out, err = chunk("t.md", "--strategy", "tree", "--max_tokens", "6")
+    assert (code, err) == (0, "")
+    # tokens are words and marks, each # its own; "## B" and its paragraph are cut apart, the list fits
+    assert out.splitlines() == [
+        f"t.md:0-{len(TREE) - 2}   0  20  # A the rain it ## B rain the. It rained all day. - the - it",
+        "t.md:0-15   2   4      # A the rain",
+        "t.md:19-21  2   1      it",
+        "t.md:25-76  2  15      ## B rain the. It rained all day. - the - it",
+        "t.md:25-61  3  11        ## B rain the. It rained all day.",
+        "t.md:25-29  4   3          ## B",
+        "t.md:33-42  4   3          rain the.",
+        "t.md:43-61  4   5          It rained all day.",
+        "t.md:65-76  3   4        - the - it",
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_trees_of_all_files_are_written_as_they_are_shown(chunk, files, encoder, suffix):
+    code, out, err = chunk("story.txt", "notes", "--tree", f"new/t.{suffix}", "--max_tokens", "9", "--json")
+    assert (code, err) == (0, "")
+    documents = {"story.txt": STORY, "notes/b.md": "# Notes\n\nSandra journeyed to the office.\n"}
+    documents = {name: Document(name, text) for name, text in documents.items()}
+    trees = load_trees(files / "new" / f"t.{suffix}", documents)
+    assert [tree.document_id for tree in trees] == list(documents)
+    count = encoder.tokenizer.count
+    nodes = [chunk for tree in trees for chunk in tree.node_chunks(documents[tree.document_id], count)]
+    assert out == "".join(format_json(documents[node.document_id], [node]) for node in nodes)
+    assert all(leaf.num_tokens <= 9 for tree in trees for leaf in tree.chunks(documents[tree.document_id], count))
+    assert chunk("story.txt", "notes", "--strategy", "tree", "--max_tokens", "9", "--json") == (0, out, "")
+
+
+def test_leaves_of_a_tree_have_256_tokens_at_most_unless_told_otherwise(chunk, files):
+    (files / "long.txt").write_text("It rained all day. " * 100)
+    rows = rows_of(chunk("long.txt", "--strategy", "tree", "--json")[1])
+    assert [(row["level"], row["num_tokens"] <= 256) for row in rows] == [(0, False), (1, True), (1, True)]

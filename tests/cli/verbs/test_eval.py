@@ -1,0 +1,343 @@
+import json
+
+import numpy as np
+import pytest
+from tiny import quick_compilation  # noqa: F401
+
+from qrag_jax.cli.main import main
+from qrag_jax.data.questions.jsonl import read_examples
+from qrag_jax.eval.picks.records import read_records, read_rows
+from qrag_jax.retrieval.mdp.env import EnvConfig
+from qrag_jax.retrieval.mdp.tasks import examples_task
+
+BABI = "1 Mary moved to the bathroom.\n2 John went to the hallway.\n3 Where is Mary?\tbathroom\t1\n"
+FIELDS = (
+    "task method mode positions seed num_chunks length_factor fact_em fact_f1 em_low em_high n seconds".split()
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, save_untrained):
+    """A run folder that tests read and never write."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    save_untrained(folder, texts=("Mary moved to the bathroom.", "Where is Mary?", "a story of a river"))
+    return str(folder)
+
+
+@pytest.fixture
+def babi(tmp_path):
+    path = tmp_path / "qa1_valid.txt"
+    path.write_text(BABI)
+    return str(path)
+
+
+def test_eval_writes_the_fields_of_results_json_for_every_length(run, babi, haystack, tmp_path, capsys):
+    out, per_query = tmp_path / "rows.json", tmp_path / "queries.jsonl"
+    flags = ["--haystack", str(haystack), "--num_chunks", "5,20", "--methods", "trained,bm25"]
+    assert main(["eval", run, "--babi", babi, *flags, "--json", str(out), "--per_query", str(per_query)]) == 0
+    rows = json.loads(out.read_text())
+    assert [(row["method"], row["num_chunks"]) for row in rows] == [
+        ("trained", 5), ("bm25", 5), ("trained", 20), ("bm25", 20)
+    ]  # fmt: skip
+    assert all(list(row)[: len(FIELDS)] == FIELDS for row in rows)
+    # BM25 takes three of five sentences; "Mary" stands in one of them only: it must be found.
+    assert [row.fact_em for row in read_rows(out) if row.setting.method == "bm25"] == [1.0, 1.0]
+    assert rows[0]["f1_ceiling"] == pytest.approx(2 / (1 + 3))
+    (record,) = [r for r in read_records(per_query) if r.setting.method == "trained" and r.setting.num_chunks == 20]
+    assert len(set(record.chosen)) == 3 and len(record.q_values) == 3 and record.texts is not None
+    assert "qa1_valid" in capsys.readouterr().out
+
+
+def test_the_same_seed_gives_the_same_contexts_and_another_seed_others(run, babi, haystack, tmp_path):
+    def chosen(seed):
+        path = tmp_path / f"{seed}.jsonl"
+        flags = ["--haystack", str(haystack), "--num_chunks", "20", "--methods", "bm25", "--seed", str(seed)]
+        assert main(["eval", run, "--babi", babi, *flags, "--per_query", str(path)]) == 0
+        return [record.gold for record in read_records(path)]
+
+    first = chosen(0)
+    assert chosen(0) == first
+    assert any(chosen(seed) != first for seed in (1, 2, 3))
+
+
+def test_json_to_standard_output_is_json_and_nothing_else(run, babi, haystack, capsys):
+    flags = ["--haystack", str(haystack), "--num_chunks", "5", "--methods", "trained", "--json", "-"]
+    assert main(["eval", run, "--babi", babi, *flags]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 1
+
+
+def test_questions_with_chunks_of_their_own_are_scored(run, tmp_path, capsys):
+    rows = [
+        {"question": "Where is Mary?", "chunks": ["a river", "Mary moved to the bathroom.", "b", "c"], "gold": [1]},
+        {"question": "Where is Mary?", "chunks": ["Mary moved to the bathroom.", "x", "y"], "gold": [0]},
+    ]
+    path = tmp_path / "own.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["eval", run, "--jsonl", str(path), "--methods", "trained,bm25", "--json", "-"]) == 0
+    scored = json.loads(capsys.readouterr().out)
+    assert {row["method"]: row["n"] for row in scored} == {"trained": 2, "bm25": 2}
+    assert [row["fact_em"] for row in scored if row["method"] == "bm25"] == [1.0]
+
+
+def test_contexts_with_fewer_chunks_than_picks_are_picked_empty(run, tmp_path, capsys):
+    """Two chunks at three picks: both are taken, and the analysis of stops has nothing to look at."""
+    path, out = tmp_path / "own.jsonl", tmp_path / "stopping"
+    path.write_text(json.dumps({"question": "Where?", "chunks": ["a", "b"], "gold": [1]}) + "\n")
+    flags = ["--methods", "trained", "--json", "-", "--stopping", str(out)]
+    assert main(["eval", run, "--jsonl", str(path), *flags]) == 0
+    captured = capsys.readouterr()
+    (row,) = json.loads(captured.out)
+    assert (row["fact_em"], row["num_taken"]) == (1.0, 2.0) and row["fact_f1"] == pytest.approx(2 / 3)
+    assert "own: every context has fewer than 3 chunks: no analysis of its stops" in captured.err
+    assert not out.exists()
+
+
+def test_a_story_longer_than_every_context_is_an_error(run, babi, haystack, capsys):
+    flags = ["--haystack", str(haystack), "--num_chunks", "1", "--methods", "trained"]
+    assert main(["eval", run, "--babi", babi, *flags]) == 2
+    assert "raise num_chunks" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_vector_task_is_scored_against_its_own_nearest_neighbours(tmp_path, capsys):
+    """A run over given vectors, trained for a moment, then scored on the same folder."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "vectors"
+    folder.mkdir()
+    np.save(folder / "chunks.npy", rng.normal(size=(30, 6)).astype(np.float32))
+    np.save(folder / "questions.npy", rng.normal(size=(5, 6)).astype(np.float32))
+    episodes = [{"question": i, "gold": [i, i + 10]} for i in range(5)]
+    (folder / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in episodes))
+    tiny = ["num_updates=2", "data.batch_size=4", "env.num_steps=2", "model.latent.width=8", "model.latent.num_heads=2"]
+    out = str(tmp_path / "run")
+    config = ["data.task=vectors", f"data.paths=[{folder}]", "model.encoder.source=vectors", *tiny]
+    assert main(["train", "--out", out, *config]) == 0
+    capsys.readouterr()
+    assert main(["eval", out, "--vectors", str(folder), "--json", "-"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["method"] for row in rows] == ["trained", "single_step"]
+    assert all(row["n"] == 5 and row["num_chunks"] == 30 for row in rows)
+
+
+# --- published sets, protocols, beams
+
+
+def titled(name, question, gold, num_paragraphs=5):
+    """A row of HotpotQA and 2WikiMultihopQA; the paragraphs of `gold` share words with the question."""
+    context = [[f"{name} {i}", [f"{question} {i}." if i in gold else f"Words of {name}, number {i}."]]
+               for i in range(num_paragraphs)]  # fmt: skip
+    return {
+        "_id": name, "question": question, "answer": "yes", "context": context,
+        "supporting_facts": [[f"{name} {i}", 0] for i in gold],
+    }  # fmt: skip
+
+
+def marked(name, question, gold):
+    """A row of MuSiQue."""
+    paragraphs = [
+        {"idx": i, "title": f"{name} {i}", "paragraph_text": question if i in gold else f"Words {i}.", "is_supporting":
+         i in gold} for i in range(4)
+    ]  # fmt: skip
+    return {"id": name, "question": question, "answer": "yes", "paragraphs": paragraphs, "answerable": True}
+
+
+REPORTED = [
+    titled("ada", "Where is the milk of Mary?", (0, 3)),
+    titled("bea", "Who went to the garden?", (1, 2)),
+    titled("cid", "Where is the office?", (4, 0)),
+    titled("dot", "Where is the hallway?", (0, 1), num_paragraphs=2),  # fewer chunks than picks
+    titled("eve", "What has no label?", ()),  # left out
+]
+HELD_OUT = [titled(f"h{i}", f"Where is John, number {i}?", (i, i + 1)) for i in range(3)]
+
+
+@pytest.fixture
+def sets(tmp_path):
+    """Files of the three sets: name -> path."""
+    rows = {
+        "test.json": REPORTED,
+        "dev.json": HELD_OUT,
+        "same.json": [HELD_OUT[0], titled("f", "Where is the office?", (0, 1)), REPORTED[1]],
+        # The question and the gold of a reported one, among other distractors and under another id.
+        "disguised.json": [HELD_OUT[0], REPORTED[0] | {"_id": "new", "context": REPORTED[0]["context"][:4]}],
+        "musique.jsonl": [marked("m1", "Where is the milk?", (0, 2)), marked("m2", "Where is John?", (1, 3))],
+    }
+    for name, content in rows.items():
+        lines = json.dumps(content) if name.endswith(".json") else "".join(json.dumps(r) + "\n" for r in content)
+        (tmp_path / name).write_text(lines)
+    return {name: str(tmp_path / name) for name in rows}
+
+
+@pytest.mark.slow
+def test_every_protocol_and_beam_of_a_published_set(run, sets, tmp_path, capsys):
+    out, tests, stopping, records = (tmp_path / n for n in ("rows.json", "tests.json", "stopping", "q.jsonl"))
+    flags = ["--protocol", "fixed,threshold,oracle", "--beam_width", "1,2", "--methods", "trained,bm25"]
+    files = ["--json", str(out), "--tests", str(tests), "--stopping", str(stopping), "--per_query", str(records)]
+    assert main(["eval", run, "--hotpot", sets["test.json"], "--calibrate", sets["dev.json"], *flags, *files]) == 0
+    captured = capsys.readouterr()
+    rows = read_rows(out)
+    protocols = ["fixed", "threshold", "oracle"]
+    assert [(row.setting.method, row.setting.beam_width, row.setting.protocol) for row in rows] == [
+        (method, width, protocol) for method, width in (("trained", 1), ("bm25", 1), ("trained", 2))
+        for protocol in protocols
+    ]  # fmt: skip
+    for row in rows:
+        assert (row.task, row.n, row.setting.num_chunks, row.num_left_out) == ("hotpot test", 4, 5, 1)
+        # Beams are searched with the threshold, whatever protocol then counts their picks.
+        assert (row.threshold is not None) == (row.setting.protocol == "threshold" or row.setting.beam_width > 1)
+    found = {(row.setting.method, row.setting.beam_width, row.setting.protocol): row for row in rows}
+    for method, width in (("trained", 1), ("bm25", 1), ("trained", 2)):
+        fixed, threshold, oracle = (found[method, width, protocol] for protocol in protocols)
+        assert fixed.num_taken == (3 + 3 + 3 + 2) / 4  # of the short one both chunks
+        assert oracle.fact_em == fixed.fact_em >= threshold.fact_em and oracle.fact_f1 >= fixed.fact_f1
+        assert 1 <= threshold.num_taken <= fixed.num_taken
+        assert fixed.seconds == threshold.seconds == oracle.seconds
+    # BM25 finds what shares words with the question: two facts in three picks, or all of two chunks.
+    assert found["bm25", 1, "fixed"].fact_f1 == pytest.approx((4 / 5 * 3 + 1) / 4)
+    assert found["trained", 2, "threshold"].threshold == found["trained", 1, "threshold"].threshold
+    assert len(read_records(records)) == 4 * len(rows)
+    # Tests: a measure and a protocol each, the other method and the beam against the greedy search.
+    compared = [(c["measure"], c["protocol"], c["first"], c["second"]) for c in json.loads(tests.read_text())]
+    assert sorted(compared) == sorted(
+        (measure, protocol, *pair) for measure in ("fact_em", "fact_f1") for protocol in protocols
+        for pair in (("trained", "bm25"), ("beam 2", "trained"))
+    )  # fmt: skip
+    assert sorted(p.name for p in (stopping / "hotpot test_5").iterdir()) == [
+        "stopping.json", "stopping.md", "stopping.png"
+    ]  # fmt: skip
+    assert "test: 4 questions" in captured.err and "1 (no gold paragraph)" in captured.err
+    assert "bm25: threshold" in captured.err and "fitted on 3 questions of hotpot dev" in captured.err
+    for text in ("threshold, beam 2", "chunks taken", "paired differences", "beam 2 - trained"):
+        assert text in captured.out
+
+
+@pytest.mark.parametrize(("kind", "name", "n"), [("musique", "musique.jsonl", 2), ("2wiki", "test.json", 4)])
+def test_the_other_sets_have_the_same_flags(run, sets, kind, name, n, capsys):
+    assert main(["eval", run, f"--{kind}", sets[name], "--methods", "bm25", "--protocol", "fixed", "--json", "-"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["task"], row["n"]) == (f"{kind} {name.split('.')[0]}", n)
+
+
+@pytest.fixture(scope="module")
+def stopping_run(tmp_path_factory, save_untrained):
+    folder = tmp_path_factory.mktemp("runs") / "stopping"
+    env = EnvConfig(num_steps=2, reward="at_end", stop=True)
+    save_untrained(folder, texts=("Where is the milk?", "a story of a river"), env=env)
+    return str(folder)
+
+
+@pytest.mark.slow
+def test_a_learned_stop_is_reported_unasked(stopping_run, sets, capsys):
+    """Of the trained method alone: no baseline has learned to stop."""
+    flags = ["--methods", "trained,bm25", "--beam_width", "1,2", "--json", "-"]
+    assert main(["eval", stopping_run, "--hotpot", sets["test.json"], *flags]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["method"], row["beam_width"], row["protocol"]) for row in rows] == [
+        ("trained", 1, "fixed"), ("trained", 1, "stop"), ("bm25", 1, "fixed"), ("trained", 2, "fixed"),
+        ("trained", 2, "stop"),
+    ]  # fmt: skip
+    assert 1 <= rows[1]["num_taken"] <= rows[0]["num_taken"]
+
+
+def test_the_runs_own_threshold_needs_no_calibration(tmp_path, save_untrained, sets, capsys):
+    """It is of the trained method alone, and refused on the questions that it was fitted on."""
+    (tmp_path / "own.jsonl").write_text(
+        "".join(json.dumps({"question": f"Where {i}?", "chunks": list("abcd"), "gold": [i]}) + "\n" for i in range(3))
+    )
+    task = examples_task("own", read_examples(tmp_path / "own.jsonl"))
+    dev = {"update": 0, "return": 0.5, "threshold": -100.0, "fitted_on": [task.fingerprint(1)]}
+    save_untrained(
+        tmp_path / "run",
+        texts=("Where is the milk?",),
+        env=EnvConfig(num_steps=2),
+        metadata={"num_chunks": 4, "dev": dev},
+    )
+    command = ["eval", str(tmp_path / "run"), "--methods", "trained,bm25", "--json", "-"]
+    assert main([*command, "--hotpot", sets["test.json"]]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["method"], row["protocol"], row["threshold"]) for row in rows] == [
+        ("trained", "fixed", None), ("trained", "threshold", -100.0), ("bm25", "fixed", None)
+    ]  # fmt: skip
+    assert rows[1]["num_taken"] == rows[0]["num_taken"]  # so low a threshold keeps everything there is
+    own = [*command, "--jsonl", str(tmp_path / "own.jsonl")]
+    for asked in (
+        ["--protocol", "fixed,threshold"],
+        ["--beam_width", "2"],
+        ["--protocol", "fixed", "--beam_width", "2"],
+    ):
+        assert main([*own, *asked]) == 2
+        assert "fitted on 1 of the 3 questions to report" in capsys.readouterr().err
+    assert main(own) == 0  # nobody asked for the threshold
+    captured = capsys.readouterr()
+    assert {row["protocol"] for row in json.loads(captured.out)} == {"fixed"}
+    assert "no threshold rows, 1 of its questions were used to fit the threshold" in captured.err
+
+
+def test_lengths_are_for_hidden_stories(tmp_path, run, sets, capsys):
+    assert main(["eval", run, "--hotpot", sets["test.json"], "--num_chunks", "50"]) == 2
+    assert "--num_chunks hides facts of --babi; questions of --hotpot come with their chunks" in capsys.readouterr().err
+
+
+def test_stories_are_calibrated_at_the_training_length(tmp_path, save_untrained, babi, haystack, capsys):
+    save_untrained(tmp_path / "run", texts=("Mary moved to the bathroom.",), metadata={"num_chunks": 6})
+    other = tmp_path / "qa1_dev.txt"
+    other.write_text(BABI.replace("John", "Daniel") + "4 Where is Daniel?\thallway\t2\n")
+    command = ["eval", str(tmp_path / "run"), "--babi", babi, "--haystack", str(haystack), "--num_chunks", "5,20"]
+    flags = ["--methods", "bm25", "--protocol", "threshold", "--json", "-"]
+    assert main([*command, *flags, "--calibrate", str(other)]) == 0
+    captured = capsys.readouterr()
+    rows = json.loads(captured.out)
+    assert "fitted on 2 questions of qa1_dev" in captured.err
+    assert [(row["num_chunks"], row["protocol"]) for row in rows] == [(5, "threshold"), (20, "threshold")]
+    assert len({row["threshold"] for row in rows}) == 1
+    # The same story hidden among other sentences is the same question.
+    assert main([*command, *flags, "--calibrate", babi]) == 2
+    assert "fitted on 1 of the 1 questions to report" in capsys.readouterr().err
+
+
+def test_questions_of_ones_own_are_calibrated_on_questions_of_ones_own(run, tmp_path, capsys):
+    def write(name, thing):
+        row = {"question": f"Where is the {thing}?", "chunks": [f"the {thing}", "b c", "d e", "f g"], "gold": [0]}
+        (tmp_path / name).write_text(json.dumps(row) + "\n")
+        return str(tmp_path / name)
+
+    dev, test = write("dev.jsonl", "lamp"), write("test.jsonl", "rope")
+    flags = ["--methods", "bm25", "--protocol", "threshold,fixed", "--calibrate", dev, "--json", "-"]
+    assert main(["eval", run, "--jsonl", test, *flags]) == 0
+    stopped, fixed = json.loads(capsys.readouterr().out)
+    # One chunk has a word of the question, the others score 0: the threshold lies between, and finds it alone.
+    assert (stopped["protocol"], stopped["num_taken"], stopped["fact_f1"]) == ("threshold", 1.0, 1.0)
+    assert (fixed["protocol"], fixed["num_taken"], fixed["fact_f1"]) == ("fixed", 3.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--protocol", "fixed,threshold"], "--protocol threshold: this run has no threshold of its own"),
+        (["--protocol", "stop"], "--protocol stop: this run has not learned to stop"),
+        (["--beam_width", "1,4", "--methods", "bm25"], "--beam_width searches with the trained retriever"),
+        (["--beam_width", "2,2"], "--beam_width 2,2: a width stands twice"),
+        (["--stopping", "out", "--methods", "bm25"], "--stopping looks at the trained retriever: name trained"),
+        (["--calibrate", "absent.json", "--methods", "bm25"], "absent.json"),
+    ],
+)
+def test_what_no_row_could_be_of_is_refused_at_once(run, sets, tmp_path, monkeypatch, capsys, flags, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(["eval", run, "--hotpot", sets["test.json"], "--methods", "trained", *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_protocols_that_only_the_trained_method_has_are_refused_without_it(stopping_run, sets, capsys):
+    command = ["eval", stopping_run, "--hotpot", sets["test.json"], "--methods", "bm25", "--protocol"]
+    assert main([*command, "stop"]) == 2
+    assert "--protocol stop: of all methods trained alone has it; name it in --methods" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "shared"), [("test.json", 4), ("same.json", 1), ("disguised.json", 1)])
+def test_thresholds_are_not_fitted_on_what_they_report(run, sets, capsys, name, shared):
+    """Neither on the same file, nor on some of its questions, nor on one of them among other paragraphs."""
+    flags = ["--methods", "bm25", "--protocol", "fixed,threshold", "--calibrate", sets[name]]
+    assert main(["eval", run, "--hotpot", sets["test.json"], *flags]) == 2
+    captured = capsys.readouterr()
+    assert f"the threshold was fitted on {shared} of the 4 questions to report" in captured.err
+    assert captured.out == ""

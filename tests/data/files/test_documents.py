@@ -1,0 +1,205 @@
+import codecs
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from qrag_jax.data.files.documents import read_files
+from qrag_jax.types import InputError, UsageError
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def names(documents, root):
+    return [os.path.relpath(document.id, root) for document in documents]
+
+
+def test_folders_are_read_recursively_and_sorted(tmp_path):
+    for name in ("b.txt", "a/z.md", "a/b/c.TXT", "A.md", "picture.png", ".hidden.txt", ".git/x.md", "a.txt.bak"):
+        write(tmp_path / name, "Some text.")
+    assert names(read_files([tmp_path]), tmp_path) == ["A.md", "a/b/c.TXT", "a/z.md", "b.txt"]
+
+
+def test_order_of_the_paths_is_kept_and_files_are_read_once(tmp_path):
+    for name in ("a.txt", "b.txt", "sub/c.txt"):
+        write(tmp_path / name, "Some text.")
+    documents = read_files([tmp_path / "sub", tmp_path / "b.txt", tmp_path, str(tmp_path / "sub" / ".." / "a.txt")])
+    assert names(documents, tmp_path) == ["sub/c.txt", "b.txt", "a.txt"]
+
+
+def test_one_path_need_not_be_a_list(tmp_path):
+    path = write(tmp_path / "a.txt", "Some text.")
+    assert read_files(str(path)) == read_files(path) == read_files([path])
+
+
+def test_a_named_file_is_read_whatever_its_ending(tmp_path):
+    document = read_files([write(tmp_path / "README", "Read me.")])[0]
+    assert (document.id, document.text) == (str(tmp_path / "README"), "Read me.")
+    assert document.metadata == {"path": str(tmp_path / "README")}
+
+
+def test_text_is_kept_as_it_is_but_for_the_byte_order_mark(tmp_path):
+    document = read_files([write(tmp_path / "a.txt", b"\xef\xbb\xbfOne.\r\n\r\nTw\xc3\xb6.\x0c")])[0]
+    assert document.text == "One.\r\n\r\nTwö.\x0c"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "raw"),
+    [
+        ("latin-1", b"\xc4pfel."),
+        ("CP1252", b"\xc4pfel."),
+        ("utf-16", codecs.BOM_UTF16_LE + "Äpfel.".encode("utf-16-le")),
+        ("utf-16", codecs.BOM_UTF16_BE + "Äpfel.".encode("utf-16-be")),
+        ("utf-16-be", codecs.BOM_UTF16_BE + "Äpfel.".encode("utf-16-be")),
+        ("utf-8-sig", codecs.BOM_UTF8 + "Äpfel.".encode()),
+        ("mac_roman", b"\x80pfel."),
+    ],
+)
+def test_other_encodings(tmp_path, encoding, raw):
+    assert [document.text for document in read_files(write(tmp_path / "a.txt", raw), encoding)] == ["Äpfel."]
+
+
+def test_encodings_of_asia_keep_their_line_ends(tmp_path):
+    text = "今天很冷。\r\n我们回家。\r"
+    for encoding in ("gb18030", "gb2312", "utf-7"):
+        assert read_files(write(tmp_path / "a.txt", text.encode(encoding)), encoding)[0].text == text
+
+
+@pytest.mark.parametrize(
+    ("encoding", "raw", "message"),
+    [
+        ("ascii", b"abc \xe9", "a.txt: not ascii at byte 4; give the encoding that it was saved in .--encoding"),
+        ("gb18030", b"abc\xff\xff", "a.txt: not gb18030 at byte 3"),
+        ("utf-16-le", b"a\0b", "a.txt: not utf-16-le at byte 2"),
+        ("undefined", b"abc", "a.txt: not undefined at byte 0"),
+        ("latin-1", b"\xe9bc\0d", "a.txt: zero byte at byte 3; this is not a text file"),
+        ("utf-16-le", b"a\0b\0\0\0c\0", "a.txt: zero byte at byte 5; this is not"),
+        ("utf-16", codecs.BOM_UTF16_BE + b"\0a\0\0\0b", "a.txt: zero byte at byte 5; this is not"),
+        ("utf-8", "é\0".encode(), "a.txt: zero byte at byte 2; this is not"),
+        ("utf-8", "Plain text.".encode("utf-16-le"), "a.txt: zero byte at byte 1; it looks like UTF-16: .*--encoding"),
+        ("latin-1", b" \n\xa0", "a.txt: empty document"),
+    ],
+)
+def test_bad_files_of_other_encodings_are_refused(tmp_path, encoding, raw, message):
+    with pytest.raises(InputError, match=message) as error:
+        read_files(write(tmp_path / "a.txt", raw), encoding)
+    assert not isinstance(error.value, UsageError)
+
+
+def test_blank_files_are_kept_on_demand(tmp_path):
+    for name, raw in (("a.txt", b"Some text."), ("b.md", b"\xef\xbb\xbf \r\n"), ("c.md", b"")):
+        write(tmp_path / name, raw)
+    assert [document.text for document in read_files(tmp_path, keep_blank=True)] == ["Some text.", " \r\n", ""]
+    with pytest.raises(InputError, match="b.md: empty document; leave this file out"):
+        read_files(tmp_path)
+
+
+def test_the_hint_on_encodings_fits_every_command(tmp_path):
+    for encoding in ("utf-8", "ascii"):
+        with pytest.raises(InputError, match="--encoding of qrag chunk, `encoding` of a task of qrag study"):
+            read_files(write(tmp_path / "a.txt", b"\xe9"), encoding)
+
+
+@pytest.mark.parametrize("encoding", ["utf-9", "", "hex", "rot13", "zlib", "a\0b"])
+def test_unknown_encodings_are_usage_errors(tmp_path, encoding):
+    with pytest.raises(UsageError, match="Python knows no text encoding of that name; examples: utf-8"):
+        read_files(write(tmp_path / "a.txt", "Some text."), encoding)
+
+
+def test_standard_input_is_read_once_and_in_its_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(Path("a.txt"), "In a file.")
+    write(Path("-"), "In a file of that name.")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\ufeffTypéd.".encode("utf-8"))))
+    documents = read_files(["a.txt", "-", "-", "./-"])
+    assert [(document.id, document.text) for document in documents] == [
+        ("a.txt", "In a file."),
+        ("-", "Typéd."),
+        ("./-", "In a file of that name."),
+    ]
+
+
+@pytest.mark.parametrize(("raw", "message"), [(b"\xe9", "-: not UTF-8 at byte 0"), (b" ", "-: empty document")])
+def test_bad_standard_input_is_refused(monkeypatch, raw, message):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
+    with pytest.raises(InputError, match=message):
+        read_files("-")
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UsageError, match="-: standard input is closed"):
+        read_files("-")
+
+
+def test_loops_of_links_end(tmp_path):
+    write(tmp_path / "a" / "a.txt", "Some text.")
+    (tmp_path / "a" / "up").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "a" / "self").symlink_to(tmp_path / "a" / "self")
+    (tmp_path / "b").symlink_to(tmp_path / "a", target_is_directory=True)
+    (tmp_path / "c.txt").symlink_to(tmp_path / "a" / "a.txt")
+    assert len(read_files([tmp_path])) == 1
+
+
+def test_linked_folders_are_read(tmp_path):
+    write(tmp_path / "elsewhere" / "a.txt", "Some text.")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "link").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    assert names(read_files([tmp_path / "docs"]), tmp_path) == ["docs/link/a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"abc \xe9t\xe9", "bad.txt: not UTF-8 at byte 4 .*Latin-1"),
+        (b"\xef\xbb\xbfabc \xff", "bad.txt: not UTF-8 at byte 7"),
+        ("Hé.".encode("utf-16"), "bad.txt: not UTF-8 at byte 0 .*UTF-16"),
+        (b"abc\0def", "bad.txt: zero byte at byte 3"),
+        (b"", "bad.txt: empty document"),
+        (b"\xef\xbb\xbf \r\n\x0c", "bad.txt: empty document"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path, content, message):
+    write(tmp_path / "good.txt", "Some text.")
+    write(tmp_path / "bad.txt", content)
+    with pytest.raises(InputError, match=message) as error:
+        read_files([tmp_path])
+    assert not isinstance(error.value, UsageError)
+
+
+def test_missing_paths_and_empty_folders_are_usage_errors(tmp_path):
+    with pytest.raises(UsageError, match="absent.txt: no such file or folder"):
+        read_files([tmp_path / "absent.txt"])
+    with pytest.raises(UsageError, match="no .txt or .md file found"):
+        read_files([tmp_path])
+    with pytest.raises(UsageError, match="no path given"):
+        read_files([])
+    (tmp_path / "loop.txt").symlink_to(tmp_path / "loop.txt")
+    with pytest.raises(UsageError, match="loop.txt: no such file"):
+        read_files([tmp_path / "loop.txt"])
+
+
+def test_dangling_links_and_pipes_are_refused(tmp_path):
+    (tmp_path / "link.txt").symlink_to(tmp_path / "nowhere.txt")
+    with pytest.raises(InputError, match="link.txt: not a regular file, or a link to nothing"):
+        read_files([tmp_path])
+    (tmp_path / "link.txt").unlink()
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(InputError, match="pipe.txt: not a regular file"):
+        read_files([tmp_path])
+    with pytest.raises(UsageError, match="pipe.txt: neither a file nor a folder"):
+        read_files([tmp_path / "pipe.txt"])
+
+
+def test_unreadable_files_are_refused(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.txt", "Some text.")
+
+    def refuse(_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(InputError, match="a.txt: cannot be read .Permission denied"):
+        read_files([path])

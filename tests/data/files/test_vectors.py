@@ -1,0 +1,130 @@
+"""Matrices of vectors from .npy, Parquet, Arrow and saved datasets."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from qrag_jax.data.files.vectors import read_vectors
+from qrag_jax.types import InputError, UsageError
+
+MATRIX = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
+
+
+def lists(matrix, kind=None) -> pa.Table:
+    kind = kind or pa.list_(pa.float32())
+    return pa.table({"id": list(range(len(matrix))), "embedding": pa.array([list(row) for row in matrix], type=kind)})
+
+
+def write_arrow(path, table, opener):
+    with pa.OSFile(str(path), "wb") as sink, opener(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def test_npy_of_any_number_type(tmp_path):
+    for dtype in (np.float32, np.float64, np.float16):
+        np.save(tmp_path / "v.npy", MATRIX.astype(dtype))
+        vectors = read_vectors(tmp_path / "v.npy")
+        assert vectors.dtype == np.float32
+        np.testing.assert_array_equal(vectors, MATRIX.astype(dtype).astype(np.float32))
+    np.save(tmp_path / "v.npy", np.asfortranarray(MATRIX))
+    assert read_vectors(tmp_path / "v.npy").flags.c_contiguous
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.float32(), 3)])
+def test_parquet_and_both_kinds_of_arrow_files(tmp_path, kind):
+    table = lists(MATRIX, kind)
+    pq.write_table(table, tmp_path / "v.parquet")
+    write_arrow(tmp_path / "v.arrow", table, pa.ipc.new_stream)
+    (tmp_path / "f").mkdir()
+    write_arrow(tmp_path / "f" / "v.arrow", table, pa.ipc.new_file)
+    for path in (tmp_path / "v.parquet", tmp_path / "v.arrow", tmp_path / "f" / "v.arrow"):
+        np.testing.assert_array_equal(read_vectors(path), MATRIX)
+        np.testing.assert_array_equal(read_vectors(path, "embedding"), MATRIX)
+
+
+def test_a_saved_dataset_keeps_its_selection(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    dataset = datasets.Dataset.from_dict({"vector": MATRIX.tolist()}).select([2, 0])
+    dataset.save_to_disk(str(tmp_path / "saved"))
+    np.testing.assert_allclose(read_vectors(tmp_path / "saved"), MATRIX[[2, 0]])
+    datasets.DatasetDict({"train": dataset}).save_to_disk(str(tmp_path / "splits"))
+    with pytest.raises(UsageError, match=r"a dataset of splits \['train'\]; give the folder of one"):
+        read_vectors(tmp_path / "splits")
+    np.testing.assert_allclose(read_vectors(tmp_path / "splits" / "train"), MATRIX[[2, 0]])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39])
+def test_not_finite_names_file_and_row(tmp_path, bad):
+    matrix = MATRIX.astype(np.float64)
+    matrix[2, 1] = bad
+    np.save(tmp_path / "v.npy", matrix)
+    with pytest.raises(InputError, match=r"v.npy: row 2 holds NaN or infinity .* 1 rows in all"):
+        read_vectors(tmp_path / "v.npy")
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (MATRIX[0], r"matrix of numbers \[num_vectors, dim\], got shape \(3,\)"),
+        (MATRIX[:0], r"got shape \(0, 3\)"),
+        (MATRIX > 0, "of bool"),
+        (np.array([["a"]]), "of <U1"),
+    ],
+)
+def test_not_a_matrix_of_numbers(tmp_path, matrix, message):
+    np.save(tmp_path / "v.npy", matrix)
+    with pytest.raises(InputError, match=message):
+        read_vectors(tmp_path / "v.npy")
+
+
+def test_broken_npy_files(tmp_path):
+    np.save(tmp_path / "v.npy", np.array([{"code": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match="v.npy: not a whole .npy file of numbers"):
+        read_vectors(tmp_path / "v.npy")
+    np.save(tmp_path / "v.npy", MATRIX)
+    (tmp_path / "v.npy").write_bytes((tmp_path / "v.npy").read_bytes()[:-5])
+    with pytest.raises(InputError, match="not a whole .npy file"):
+        read_vectors(tmp_path / "v.npy")
+    with open(tmp_path / "v.npy", "wb") as file:
+        np.savez(file, a=MATRIX)
+    with pytest.raises(InputError, match="an .npz archive under the name .npy"):
+        read_vectors(tmp_path / "v.npy")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([[1.0, 2.0], [1.0]], "row 1 has 1 numbers, row 0 has 2"),
+        ([[1.0, 2.0], None], "row 1 of column 'embedding' is null"),
+        ([[1.0, 2.0], [1.0, None]], "row 1 of column 'embedding' holds a null"),
+        ([], r"got shape \(0, 0\)"),
+        ([[], []], r"got shape \(2, 0\)"),
+    ],
+)
+def test_bad_columns_name_the_row(tmp_path, rows, message):
+    table = pa.table({"embedding": pa.array(rows, type=pa.list_(pa.float32()))})
+    pq.write_table(table, tmp_path / "v.parquet")
+    with pytest.raises(InputError, match=f"v.parquet: .*{message}"):
+        read_vectors(tmp_path / "v.parquet")
+
+
+def test_which_column_and_which_file(tmp_path):
+    table = lists(MATRIX).append_column("other", pa.array(MATRIX.tolist()))
+    pq.write_table(table, tmp_path / "v.parquet")
+    with pytest.raises(UsageError, match=r"name the column .* \['embedding', 'other'\]"):
+        read_vectors(tmp_path / "v.parquet")
+    with pytest.raises(UsageError, match="column 'id' is not a column of lists of numbers"):
+        read_vectors(tmp_path / "v.parquet", "id")
+    with pytest.raises(UsageError, match="no such file"):
+        read_vectors(tmp_path / "none.npy")
+    (tmp_path / "v.csv").write_text("1,2")
+    with pytest.raises(UsageError, match="unknown kind of vector file"):
+        read_vectors(tmp_path / "v.csv")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing")
+    with pytest.raises(InputError, match="broken.parquet: cannot be read as .parquet"):
+        read_vectors(tmp_path / "broken.parquet")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="cannot be read as a saved dataset"):
+        read_vectors(tmp_path / "empty")

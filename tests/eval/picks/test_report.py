@@ -1,0 +1,223 @@
+import os
+import subprocess
+import sys
+
+import pytest
+from tiny_rows import LATENT, replace
+
+from qrag_jax.eval.picks.records import METHODS, Row
+from qrag_jax.eval.picks.report import collect_lines, format_table, plot_rows, write_markdown
+from qrag_jax.types import InputError, UsageError
+
+ROW = Row("two facts", LATENT, 1.0, 0.95, 0.78, 0.93, 0.97, 1000, 1.5, 0.8, 0)
+
+
+def demo_rows():
+    return [
+        replace(ROW, method=method, num_chunks=num_chunks, length_factor=num_chunks / 20)
+        for method in reversed(METHODS)
+        for num_chunks in (1280, 20)
+    ]
+
+
+def test_table_by_hand():
+    table = format_table([ROW, replace(ROW, num_chunks=1280, length_factor=64.0, fact_em=1.0, em_high=1.0)])
+    assert table.split("\n")[:5] == [
+        "two facts, mode latent, positions relative, n = 1,000 questions a length",
+        "chunks     20 (1x)         1,280 (64x)",
+        "fact EM",
+        "  trained  .950 .930-.970  1.000 .930-1.000",
+        "fact F1",
+    ]
+    assert "cannot exceed 0.800" in table
+
+
+def test_methods_and_lengths_are_in_order_whatever_the_rows_are():
+    lines = collect_lines(demo_rows())
+    assert [line.setting.method for line in lines] == list(METHODS)
+    assert [list(line.cells) for line in lines] == [[20, 1280]] * 4
+
+
+def test_the_demos_table_fits_a_terminal_and_pipes():
+    rows = [replace(ROW, method=m, num_chunks=c) for m in METHODS for c in (20, 80, 320, 1280)]
+    table = format_table(rows)
+    assert table.isascii() and table.endswith("\n")
+    assert max(len(line) for line in table.split("\n") if ":" not in line and "mode" not in line) <= 80
+
+
+def test_a_missing_length_is_a_dash():
+    table = format_table([ROW, replace(ROW, method="bm25", num_chunks=80, length_factor=4.0)])
+    assert ["BM25", "-", ".950", ".930-.970"] in [line.split() for line in table.split("\n")]
+
+
+def test_seeds_merge_into_mean_and_range():
+    rows = [replace(ROW, seed=seed, fact_em=em, em_low=0.5, em_high=1.0) for seed, em in enumerate((0.9, 0.96, 0.93))]
+    cell = collect_lines(rows)[0].cells[20]
+    assert (cell.num_seeds, cell.em_low, cell.em_high) == (3, 0.9, 0.96)
+    assert cell.fact_em == pytest.approx(0.93)
+    table = format_table(rows)
+    assert "3 seeds" in table and ".930 .900-.960" in table and "smallest and largest" in table
+
+
+def test_what_differs_stands_in_the_line_and_what_is_shared_in_the_heading():
+    rows = [replace(ROW, positions=positions) for positions in ("relative", "absolute", "none")]
+    table = format_table(rows)
+    assert "positions" not in table.split("\n")[0]
+    for label in ("trained, relative positions", "trained, absolute positions", "trained, no positions"):
+        assert label in table
+    assert "trained, latent" in format_table([ROW, replace(ROW, mode="text")])
+
+
+def test_tasks_are_blocks_and_left_out_questions_are_told():
+    table = format_table([ROW, replace(ROW, task="three facts", num_left_out=43, f1_ceiling=0.8)])
+    assert len(table.split("\n\n")) == 2
+    assert "Left out, story longer than the context or broken gold: 43 at 20 chunks." in table.split("\n\n")[1]
+    assert "Left out" not in table.split("\n\n")[0]
+
+
+def test_ceilings_that_differ_are_a_span():
+    rows = [ROW, replace(ROW, num_chunks=80, f1_ceiling=0.9)]
+    assert "cannot exceed 0.800 to 0.900" in format_table(rows)
+
+
+def test_markdown_table_has_the_same_columns_in_every_line():
+    lines = [line for line in format_table(demo_rows(), markdown=True).split("\n") if line.startswith("|")]
+    assert len(lines) == 2 + 2 * (1 + 4)
+    assert {line.count("|") for line in lines} == {4}
+    assert any(line.startswith("| trained ") and ".950 [.930, .970]" in line for line in lines)
+
+
+def test_write_markdown(tmp_path):
+    path = tmp_path / "new" / "report.md"
+    write_markdown(path, [ROW], title="Demo", plot="plot.png", notes=["command: `make demo`"])
+    text = path.read_text()
+    assert text.startswith("# Demo\n\n- command: `make demo`\n\n**two facts")
+    assert "](plot.png)\n" in text
+    assert all(line == line.rstrip() for line in text.split("\n"))
+
+
+def protocol_rows():
+    """Two methods under three protocols and a beam of four, last things first."""
+    found = replace(ROW, protocol="oracle", fact_f1=0.93, f1_ceiling=0.95, f1_low=0.92, f1_high=0.94, num_taken=2.25)
+    stopped = replace(
+        ROW, protocol="threshold", fact_f1=0.85, f1_ceiling=0.9, f1_low=0.83, f1_high=0.87, num_taken=2.5, threshold=0.4
+    )
+    fixed = replace(ROW, f1_low=0.77, f1_high=0.79, num_taken=3.0)
+    beam = replace(fixed, beam_width=4, fact_em=0.96)
+    return [found, stopped, replace(fixed, method="bm25"), beam, fixed]
+
+
+def test_a_table_of_protocols_by_hand():
+    """A line a protocol, in their order; F1 has its interval too, and the chunks that were taken stand below it."""
+    assert format_table(protocol_rows()).split("\n") == [
+        "two facts, mode latent, positions relative, n = 1,000 questions a length",
+        "chunks                    20 (1x)",
+        "fact EM",
+        "  trained, fixed          .950 .930-.970",
+        "  trained, fixed, beam 4  .960 .930-.970",
+        "  BM25, fixed             .950 .930-.970",
+        "  trained, threshold      .950 .930-.970",
+        "  trained, oracle         .950 .930-.970",
+        "fact F1",
+        "  trained, fixed          .780 .770-.790",
+        "  trained, fixed, beam 4  .780 .770-.790",
+        "  BM25, fixed             .780 .770-.790",
+        "  trained, threshold      .850 .830-.870",
+        "  trained, oracle         .930 .920-.940",
+        "chunks taken",
+        "  trained, fixed          3.00",
+        "  trained, fixed, beam 4  3.00",
+        "  BM25, fixed             3.00",
+        "  trained, threshold      2.50",
+        "  trained, oracle         2.25",
+        "Beside fact EM and F1: 95% interval over the questions.",
+        "Fact F1 of the fixed protocol cannot exceed 0.800 with this many picks: 2 min(g, T) / (g + T), g gold facts, "
+        "T picks.",
+        "threshold: stops below a Q that was fitted on held-out questions.",
+        "oracle: stops when all gold is found: it reads the labels, a bound of EM and no method.",
+        "",
+    ]
+
+
+def test_rows_of_one_other_protocol_say_so_in_the_heading():
+    table = format_table([replace(ROW, protocol="stop", num_taken=1.5)])
+    assert "protocol stop" in table.split("\n")[0] and "trained, stop" not in table
+    assert "stop: the retriever's own learned stop." in table
+    assert "cannot exceed" not in table  # with another number of picks for each question there is no one ceiling
+    assert ["trained", "1.50"] in [line.split() for line in table.split("\n")]
+
+
+def test_the_fixed_protocol_alone_reads_as_before():
+    """F1 says little of fixed picks: no interval, no line of chunks, no name of a protocol."""
+    known = replace(ROW, f1_low=0.7, f1_high=0.79, num_taken=3.0)
+    assert format_table([known]) == format_table([ROW])
+
+
+def test_rows_without_the_new_numbers_stand_beside_others():
+    """An old results.json has no interval of F1 and no number of chunks."""
+    table = [line.split() for line in format_table([ROW, *protocol_rows()[:2]]).split("\n")]
+    assert ["trained,", "fixed", ".780"] in table and ["trained,", "fixed", "-"] in table
+
+
+def test_seeds_of_a_protocol_merge_into_means_and_ranges():
+    rows = [
+        replace(protocol_rows()[1], seed=seed, fact_f1=f1, num_taken=taken)
+        for seed, f1, taken in ((0, 0.84, 2.0), (1, 0.88, 3.0))
+    ]
+    (line,) = collect_lines(rows)
+    cell = line.cells[20]
+    assert (cell.f1_low, cell.f1_high, cell.num_taken) == (0.84, 0.88, 2.5)
+    assert cell.fact_f1 == pytest.approx(0.86) and (line.setting.protocol, line.setting.beam_width) == ("threshold", 1)
+
+
+def test_markdown_of_protocols_has_intervals_of_f1():
+    table = format_table(protocol_rows(), markdown=True)
+    assert ".850 [.830, .870]" in table and "| **chunks taken**" in table
+    assert "- oracle: stops when all gold is found" in table
+    assert len({line.count("|") for line in table.split("\n") if line.startswith("|")}) == 1
+
+
+@pytest.mark.parametrize("shape", ["demo", "positions", "one", "seeds", "protocols", "no fixed protocol"])
+def test_plot_is_a_png(tmp_path, shape):
+    rows = {
+        "demo": demo_rows(),
+        "positions": [replace(ROW, positions=p, task=t) for p in ("none", "absolute") for t in ("a", "b")],
+        "one": [ROW],
+        "seeds": [replace(ROW, seed=seed, num_chunks=c) for seed in range(2) for c in (20, 80)],
+        "protocols": [replace(row, num_chunks=c) for row in protocol_rows() for c in (20, 80)],
+        "no fixed protocol": protocol_rows()[:2],
+    }[shape]
+    path = tmp_path / "plots" / "plot.png"
+    plot_rows(path, rows, title="a title" if shape == "seeds" else None)
+    assert path.read_bytes().startswith(b"\x89PNG\r\n") and path.stat().st_size > 10_000
+
+
+def test_plotting_needs_no_display_no_pyplot_and_no_jax(tmp_path):
+    code = (
+        "import sys, dataclasses\n"
+        "from qrag_jax.eval import report, records, setting\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "of = setting.Setting(method='bm25', mode='latent', positions='none', seed=0, num_chunks=9)\n"
+        "row = records.Row('t', of, 1.0, .5, .5, .4, .6, 9, 1.0, .8, 0)\n"
+        f"report.plot_rows({str(tmp_path / 'p.png')!r}, [row])\n"
+        "assert 'matplotlib.pyplot' not in sys.modules and 'jax' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": ":".join(sys.path)})
+
+
+def test_no_rows_are_refused():
+    with pytest.raises(InputError, match="at least one row"):
+        format_table([])
+
+
+def test_two_rows_of_one_run_are_refused():
+    with pytest.raises(InputError, match="two rows for task two facts, method trained, .*20 chunks, seed 0"):
+        format_table([ROW, replace(ROW, fact_em=0.94)])
+    with pytest.raises(InputError, match="protocol oracle, beam width 4, 20 chunks, seed 0: report one run at a time"):
+        format_table([replace(ROW, protocol="oracle", beam_width=4)] * 2)
+    assert len(collect_lines([ROW, replace(ROW, protocol="oracle"), replace(ROW, beam_width=4)])) == 3
+
+
+def test_other_endings_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="written as .png"):
+        plot_rows(tmp_path / "plot.jpg", [ROW])

@@ -1,0 +1,161 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tiny_study import fixed, make_config
+
+from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig
+from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
+from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.eval.measures.trec import read_qrels, read_run
+from qrag_jax.eval.picks.compare import holm_p_values
+from qrag_jax.eval.study.records import CellResult, Found, Hit
+from qrag_jax.eval.study.results.answers import Answer, AnswerResult
+from qrag_jax.eval.study.results.choose import Choice
+from qrag_jax.eval.study.results.summary import (
+    Outcome,
+    compare_all,
+    describe_config,
+    document_run,
+    make_row,
+    question_objects,
+    write_trec,
+)
+from qrag_jax.llm.prices import Prices
+from qrag_jax.types import Cost, Document, Generation
+
+STUDY = make_config(ks=(1, 2), report_k=2)
+DOCUMENTS = (Document("a b", "One. Two."), Document("c", "Three."))
+QUESTIONS = (StudyQuestion("q1", "Two?", ("a b",)), StudyQuestion("q2", "All?", ("a b", "c")))
+TASK = StudyTask("facts", "documents", DOCUMENTS, QUESTIONS)
+HITS = (Hit("c0", "a b", ((0, 4),), 1, 0.75), Hit("c2", "c", ((0, 6),), 1, 0.5))
+COST = Cost({"chunk": 1800.0, "embed_sentences": 0.0, "embed_chunks": 1800.0}, 500, 2e9, 128)
+
+
+def make_outcome(strategy="fixed", f1=(0.5, 1.0), config=None, **changes):
+    found = (Found("q1", HITS[:1]), Found("q2", HITS))
+    cell = CellResult("facts", strategy, 1, "test", 2, 3, 4 / 3, 2, 0.25, COST, found)
+    scores = {f"{name}@{k}": np.array(f1) for name in ("recall", "precision", "f1") for k in (1, 2)}
+    scores |= {"context_tokens@1": np.array([1.0, 1.0]), "context_tokens@2": np.array([1.0, 2.0])}
+    outcome = Outcome(TASK, config or fixed(9), Choice(1, True, 0.625), cell, scores)
+    return replace(outcome, **changes)
+
+
+def test_a_row_by_hand():
+    row = make_row(make_outcome(), STUDY, None)
+    assert (row.task, row.kind, row.strategy) == ("facts", "documents", "fixed")
+    assert (row.number, row.config) == (1, "fixed.num_tokens=9")
+    assert (row.was_chosen, row.dev_score, row.n, row.context_tokens) == (True, 0.625, 2, 1.5)
+    assert row.scores["f1@2"] == row.scores["f1_of_means@2"] == 0.75 and row.scores["context_tokens@1"] == 1
+    interval = mean_interval(np.array([0.5, 1.0]), seed=STUDY.seed)
+    assert (row.low, row.high) == (interval.low, interval.high) and row.low <= 0.75 <= row.high
+    assert (row.num_documents, row.num_chunks, row.mean_tokens, row.most_tokens) == (2, 3, 4 / 3, 2)
+    assert row.share_beyond_window == 0.25 and row.cost == COST
+
+
+def test_dollars_come_from_prices_and_not_from_the_cell():
+    """An hour at 3 dollars."""
+    assert make_row(make_outcome(), STUDY, Prices(compute_per_hour=3.0)).cost == replace(COST, dollars=3.0)
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "text"),
+    [
+        (ChunkConfig(), "fixed", ""),
+        (ChunkConfig("late"), "late", ""),
+        (ChunkConfig("late", max_tokens=9), "mine", "strategy=late, max_tokens=9"),
+        (ChunkConfig("breakpoint", min_tokens=2), "breakpoint", "min_tokens=2"),
+        (replace(fixed(7), strategy="document"), "document", ""),
+        (ChunkConfig("breakpoint", breakpoint=BreakpointConfig(value=50.0)), "breakpoint", "breakpoint.value=50.0"),
+    ],
+)
+def test_a_config_is_what_differs_from_the_defaults(config, name, text):
+    assert describe_config(config, name) == text
+
+
+def test_every_strategy_is_compared_with_the_baseline_and_holm_counts_all_tasks():
+    rng = np.random.default_rng(0)
+    outcomes = []
+    for task in ("facts", "pages"):
+        for strategy in ("late", "fixed", "breakpoint"):
+            outcome = make_outcome(strategy, rng.random(20))
+            outcomes.append(replace(outcome, cell=replace(outcome.cell, task=task)))
+    found = compare_all(outcomes, STUDY)
+    names = [("facts", "late"), ("facts", "breakpoint"), ("pages", "late"), ("pages", "breakpoint")]
+    assert [(one.task, one.strategy) for one in found] == names
+    values = {(outcome.cell.task, outcome.cell.strategy): outcome.scores["f1@2"] for outcome in outcomes}
+    for one in found:
+        expected = paired_difference(values[one.task, one.strategy], values[one.task, "fixed"], seed=STUDY.seed)
+        assert (one.baseline, one.measure, one.n) == ("fixed", "f1@2", 20)
+        assert one.difference == pytest.approx(np.mean(values[one.task, one.strategy] - values[one.task, "fixed"]))
+        assert (one.low, one.high, one.p_value) == (expected.low, expected.high, expected.p_value)
+    assert [one.p_holm for one in found] == holm_p_values([one.p_value for one in found])
+    assert compare_all([outcome for outcome in outcomes if outcome.cell.strategy == "fixed"], STUDY) == ()
+
+
+def test_an_object_a_question():
+    first, second = question_objects(make_outcome())
+    assert first == {
+        "task": "facts",
+        "strategy": "fixed",
+        "number": 1,
+        "question_id": "q1",
+        "question": "Two?",
+        "gold": ["a b"],
+        "hits": [{"id": "c0", "document": "a b", "spans": [[0, 4]], "tokens": 1, "score": 0.75}],
+        "scores": {
+            **{f"{name}@{k}": 0.5 for name in ("recall", "precision", "f1") for k in (1, 2)},
+            "context_tokens@1": 1.0,
+            "context_tokens@2": 1.0,
+        },
+    }
+    assert json.loads(json.dumps(second, allow_nan=False)) == second and len(second["hits"]) == 2
+
+
+def test_gold_of_evidence_is_its_place():
+    question = replace(QUESTIONS[0], evidence=(Evidence("a b", 5, 9),))
+    task = StudyTask("facts", "evidence", DOCUMENTS, (question,), {"a b": ((0, 4), (5, 9)), "c": ((0, 6),)})
+    outcome = make_outcome(task=task)
+    outcome = replace(outcome, cell=replace(outcome.cell, found=outcome.cell.found[:1]))
+    assert question_objects(outcome)[0]["gold"] == [{"document": "a b", "start": 5, "end": 9}]
+
+
+def test_answers_stand_in_row_and_objects_with_failures_apart():
+    answered = Answer("q1", ("c0",), Generation("Two.", "stop", 30, 2), None, 0.5)
+    failed = Answer("q2", ("c0", "c2"), Generation("", "error", 40, 0, "no credit"))
+    answers = AnswerResult(2, "hash", (answered, failed), 1, 1, 0, 1, 0.6, 0.8, 0.7, 0.5, 70, 2)
+    row = make_row(make_outcome(answers=answers), STUDY, None)
+    assert row.scores["answer_cosine@2"] == 0.5 and row.scores["answers_failed@2"] == 0.5
+    assert row.scores["answer_bert_f1@2"] == 0.7
+    assert (row.cost.prompt_tokens, row.cost.completion_tokens, row.cost.embedder_tokens) == (70, 2, 500)
+    first, second = question_objects(make_outcome(answers=answers))
+    assert first["answer"]["answer"] == "Two." and second["answer"]["error"] == "no credit"
+    none = make_row(make_outcome(answers=replace(answers, cosine=None, bert_f1=None)), STUDY, None)
+    assert not {"answer_cosine@2", "answer_bert_f1@2"} & none.scores.keys()
+
+
+# --- TREC files
+
+
+def test_a_document_stands_where_its_best_chunk_does():
+    places = zip("abacb", (0.9, 0.8, 0.7, 0.6, 0.5), strict=True)
+    hits = [replace(HITS[0], document_id=name, score=score) for name, score in places]
+    run = document_run([Found("q", tuple(hits)), Found("none", ())])
+    assert {name: list(scores) for name, scores in run.items()} == {"q": ["a", "b", "c"], "none": []}
+    assert list(run["q"].values()) == pytest.approx([0.9, 0.8, 0.6])
+
+
+@pytest.mark.parametrize("score", [1.0, 0.0, -0.3, 1e-30])
+def test_equal_scores_fall_strictly_also_as_32_bit_floats(score):
+    hits = [replace(HITS[0], document_id=name, score=score) for name in "abcd"]
+    scores = list(document_run([Found("q", tuple(hits))])["q"].values())
+    assert all(np.float32(one) > np.float32(other) for one, other in zip(scores, scores[1:], strict=False))
+    assert scores == pytest.approx([score] * 4, abs=1e-6)
+
+
+def test_trec_files(tmp_path):
+    write_trec(make_outcome(), tmp_path)
+    assert read_qrels(tmp_path / "facts.qrels") == {"q1": {"a b": 1}, "q2": {"a b": 1, "c": 1}}
+    assert read_run(tmp_path / "facts.fixed.run") == {"q1": {"a b": 0.75}, "q2": {"a b": 0.75, "c": 0.5}}

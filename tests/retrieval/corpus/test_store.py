@@ -1,0 +1,138 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from passages import count, documents, lines_corpus, split_lines
+from tiny_corpora import TEXTS, WordEncoder, make_tree
+
+from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.files.manifest import write_manifest
+from qrag_jax.retrieval.corpus import store as corpus_store
+from qrag_jax.retrieval.corpus.corpus import build_corpus, embed_corpus, tree_corpus
+from qrag_jax.retrieval.corpus.store import load_corpus, save_corpus
+from qrag_jax.retrieval.index.hybrid import make_single_step
+from qrag_jax.types import Chunk, Document, InputError, UsageError
+
+
+def embedded():
+    return build_corpus(
+        documents(*TEXTS), split_lines, WordEncoder(), chunking=ChunkConfig("linkage", max_tokens=9), encoder="w"
+    )
+
+
+def odd():
+    """Lone surrogates, NUL, line ends, several spans, metadata, a document without a node."""
+    texts = (
+        Document("\ud800.txt", "x \udfff\r\n\x00y", {"path": "\ud800", "page": 3}),
+        Document("", "\u4eca\u5929"),
+        Document("none", ""),
+    )
+    nodes = (Chunk("i\0", texts[0].id, ((0, 1), (2, 3)), 1, 2), Chunk("", "", ((0, 2),), 2, 0))
+    return replace(lines_corpus("a"), documents=texts, nodes=nodes)
+
+
+def trees():
+    return embed_corpus(tree_corpus(documents(TEXTS[0]), [make_tree()], count), WordEncoder())
+
+
+@pytest.mark.parametrize("make", [embedded, lambda: lines_corpus(*TEXTS), odd, trees])
+def test_what_is_saved_is_what_is_loaded(tmp_path, make):
+    corpus = make()
+    save_corpus(corpus, tmp_path / "deep" / "corpus")
+    loaded = load_corpus(str(tmp_path / "deep" / "corpus"))
+    for name in ("documents", "nodes", "made_by", "cost", "num_beyond_window", "trees"):
+        assert getattr(loaded, name) == getattr(corpus, name), name
+    assert (loaded.vectors is None) == (corpus.vectors is None)
+    if corpus.vectors is not None:
+        assert loaded.vectors.dtype == np.float32 and loaded.vectors.tobytes() == corpus.vectors.tobytes()
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["corpus"]
+
+
+def test_a_loaded_corpus_is_asked_like_the_one_that_was_built(tmp_path):
+    corpus = embedded()
+    save_corpus(corpus, tmp_path / "c")
+    loaded, encoder = load_corpus(tmp_path / "c"), WordEncoder()
+    retrieve = make_single_step("hybrid", encoder)
+    for question in ("six", "two three"):
+        one, other = retrieve(question, corpus, None), retrieve(question, loaded, None)
+        assert one.ids.tolist() == other.ids.tolist() and one.scores.tolist() == other.scores.tolist()
+    assert all(len(call) == 1 for call in encoder.calls)  # no document was read again
+
+
+FILES = ("corpus.json", "documents.parquet", "nodes.parquet", "trees.parquet", "vectors.npy", "manifest.json")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_damage_names_the_file(tmp_path, name):
+    save_corpus(trees(), tmp_path / "c")
+    path = tmp_path / "c" / name
+    whole = path.read_bytes()
+    for place in (0, len(whole) // 2, len(whole) - 2):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(InputError, match=f"{name}: "):
+            load_corpus(tmp_path / "c")
+    path.write_bytes(whole[:-1])
+    with pytest.raises(InputError, match=f"{name}: "):
+        load_corpus(tmp_path / "c")
+    path.unlink()
+    with pytest.raises(InputError, match=f"{name}.*build the corpus again"):
+        load_corpus(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": 2}, "corpus.json: format 2, this version reads 1"),
+        ({"made_by": {"chunking": {"strategy": "magic"}}}, "no whole corpus.*strategy"),
+        ({"cost": {"euros": 3}}, "no whole corpus.*euros"),
+        ({"has_vectors": True}, "vectors.npy: no whole .npy file"),
+    ],
+)
+def test_what_a_newer_or_foreign_version_wrote_is_refused(tmp_path, changes, message):
+    """The manifest fits, the values do not."""
+    save_corpus(lines_corpus(*TEXTS), tmp_path / "c")
+    path = tmp_path / "c" / "corpus.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    write_manifest(tmp_path / "c")
+    with pytest.raises(InputError, match=message):
+        load_corpus(tmp_path / "c")
+
+
+def test_another_table_under_a_known_name(tmp_path):
+    save_corpus(lines_corpus(*TEXTS), tmp_path / "c")
+    (tmp_path / "c" / "documents.parquet").write_bytes((tmp_path / "c" / "nodes.parquet").read_bytes())
+    write_manifest(tmp_path / "c")
+    with pytest.raises(InputError, match=r"documents.parquet: columns .*: expected"):
+        load_corpus(tmp_path / "c")
+
+
+def test_a_save_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    def full(folder):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(corpus_store, "write_manifest", full)
+    with pytest.raises(OSError, match="No space"):
+        save_corpus(embedded(), tmp_path / "c")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_refusals(tmp_path):
+    for name in (".", "absent"):
+        with pytest.raises(UsageError, match="no corpus here"):
+            load_corpus(tmp_path / name)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "note").write_text("")
+    for name in ("file", "full"):
+        with pytest.raises(UsageError, match=f"{name}: is there already; give another folder"):
+            save_corpus(lines_corpus("a"), tmp_path / name)
+    with pytest.raises(UsageError, match="cannot be written"):
+        save_corpus(lines_corpus("a"), tmp_path / "file" / "below")
+    unknown = embed_corpus(lines_corpus("a"), lambda texts: np.ones((1, 2), np.float32))
+    with pytest.raises(InputError, match="its vectors have no fingerprint"):
+        save_corpus(unknown, tmp_path / "c")
+    strange = replace(lines_corpus("a"), documents=(Document("a.txt", "a", {"made": object()}),))
+    with pytest.raises(InputError, match=r"document 'a.txt': metadata cannot be written as JSON"):
+        save_corpus(strange, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
