@@ -69,8 +69,8 @@ def read_hotpot(source: str | Path) -> MultihopSet:
 
     Args:
         source: what `qrag_jax.data.files.rows.read_rows` takes: the official .json, JSON Lines, Parquet, a saved
-            dataset or a hub id. `context` and `supporting_facts` may be lists of pairs, lists of objects, columns of lists
-            (the hub's layout), or any of these as JSON text.
+            dataset or a hub id. `context` and `supporting_facts` may be lists of pairs, lists of objects, columns of
+            lists (the hub's layout), or any of these as JSON text.
 
     Raises:
         UsageError: no such source.

@@ -2,8 +2,8 @@
 
 One SQLite file that several processes share. It holds answers under the hash of what was asked; questions, documents
 and keys of servers are not in it. A call that one process has in flight is claimed, so that no other one makes it; the
-claims of a process that was killed are free again (`llm/journal/owners.py`). SQLite's shared memory and the locks need a
-disk of this machine, not one of the network.
+claims of a process that was killed are free again (`llm/journal/owners.py`). SQLite's shared memory and the locks need
+a disk of this machine, not one of the network.
 """
 
 import hashlib
