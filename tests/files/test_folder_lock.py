@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from lock_holders import held
 
-from qrag_jax import folder_lock
+from qrag_jax.files import folder_lock
 from qrag_jax.files.folder_lock import LOCK, Holder, lock_folder, remove_dead_lock
 from qrag_jax.types import UsageError
 

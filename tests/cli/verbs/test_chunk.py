@@ -17,7 +17,7 @@ from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.parsers import chunk_help
 from qrag_jax.cli.verbs.chunk import EMBEDDING, format_json, format_text
 from qrag_jax.config import to_dict
-from qrag_jax.models import embedder as embedder_module
+from qrag_jax.models.encoder import embedder as embedder_module
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.types import Chunk, Document
 

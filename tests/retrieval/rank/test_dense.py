@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrag_jax.retrieval import dense as module
+from qrag_jax.retrieval.rank import dense as module
 from qrag_jax.retrieval.rank.dense import search_vectors, top_in_order
 from qrag_jax.types import InputError
 
