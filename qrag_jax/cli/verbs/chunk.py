@@ -20,9 +20,9 @@ from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.chunking.text.splitters import make_splitter
 from qrag_jax.chunking.tree.store import check_kind, save_trees
 from qrag_jax.chunking.tree.tree import ChunkTree
-from qrag_jax.cli import say, shown
-from qrag_jax.cli.parsers.chunk_help import TREE
+from qrag_jax.cli.parsers.chunk import TREE
 from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.terminal import say, shown
 from qrag_jax.config import load_config
 from qrag_jax.data.files.documents import STDIN, read_files
 from qrag_jax.files.whole_file import write_whole

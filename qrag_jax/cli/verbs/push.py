@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from qrag_jax.cli import say
+from qrag_jax.cli.terminal import say
 from qrag_jax.config import flatten
 from qrag_jax.eval.picks.records import Row, read_rows
 from qrag_jax.eval.picks.report import format_table
