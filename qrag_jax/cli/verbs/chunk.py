@@ -25,6 +25,7 @@ from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown
 from qrag_jax.config import load_config
 from qrag_jax.data.files.documents import STDIN, read_files
+from qrag_jax.eval.tables import align
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
@@ -227,8 +228,7 @@ def format_text(document: Document, chunks: Sequence[Chunk], *, indent: bool = F
         )
         for chunk in chunks
     ]
-    place, level, tokens = (max((len(row[i]) for row in rows), default=0) for i in range(3))
-    return "".join(f"{a:<{place}}  {b:>{level}}  {c:>{tokens}}  {text}\n" for a, b, c, text in rows)
+    return "".join(line + "\n" for line in align(rows, (False, True, True, False)))
 
 
 def npy_bytes(vectors: np.ndarray) -> bytes:
