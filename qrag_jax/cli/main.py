@@ -1,8 +1,8 @@
 """`qrag`: parses, and hands over to one module a verb. Imports no JAX, so `qrag --help` answers at once.
 
-`qrag_jax.cli.<verb>.run(args) -> exit code` does the work; its module is imported when its verb is run. Exit codes: 0
-done; 1 bad data or a bad file (`InputError`); 2 a wrong flag, config or path (`UsageError`); 130 stopped by Ctrl-C; 143
-by SIGTERM.
+`qrag_jax.cli.verbs.<verb>.run(args) -> exit code` does the work; its module is imported when its verb is run. Exit
+codes: 0 done; 1 bad data or a bad file (`InputError`); 2 a wrong flag, config or path (`UsageError`); 130 stopped by
+Ctrl-C; 143 by SIGTERM.
 """
 
 import argparse

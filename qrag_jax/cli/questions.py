@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from qrag_jax.cli import say
+from qrag_jax.cli.terminal import say
 from qrag_jax.data.questions.jsonl import read_examples
 from qrag_jax.data.questions.multihop import READERS, describe
 from qrag_jax.data.questions.vector_task import read_vector_task

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from qrag_jax.files.whole_file import write_whole
 from qrag_jax.types import InputError
 
 METRICS, TIMES = "metrics.jsonl", "times.jsonl"
@@ -87,10 +88,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _rewrite(path: Path, lines: list[dict[str, Any]]) -> None:
-    """All or nothing: a kill leaves the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text("".join(_line(line) for line in lines), encoding="utf-8")
-    os.replace(temporary, path)
+    write_whole(path, "".join(_line(line) for line in lines))
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:

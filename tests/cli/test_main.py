@@ -1,4 +1,3 @@
-import json
 import os
 import re
 import shlex
@@ -9,11 +8,11 @@ import types
 import pytest
 from tiers import PATIENCE
 
-from qrag_jax import __version__, cli
+from qrag_jax import __version__
 from qrag_jax.chunking.chunker import STRATEGIES
 from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.parser import make_parser
-from qrag_jax.cli.parsers import ask_flags, chunk_help, eval_flags
+from qrag_jax.cli.parsers import ask, chunk, eval
 from qrag_jax.eval.picks.protocols import PROTOCOLS
 from qrag_jax.eval.picks.records import METHODS
 from qrag_jax.retrieval.index.hybrid import RETRIEVERS
@@ -33,7 +32,7 @@ def handler(monkeypatch):
 
     module.run = run
     for verb in VERBS:
-        monkeypatch.setitem(sys.modules, f"qrag_jax.cli.{verb}", module)
+        monkeypatch.setitem(sys.modules, f"qrag_jax.cli.verbs.{verb}", module)
     return module
 
 
@@ -93,10 +92,10 @@ def test_eval_on_multihop_sets_with_protocols():
 
 def test_the_names_that_the_parser_repeats_are_those_of_the_evaluation():
     """The parser has copies, because the modules of the names take longer to import than the help may take."""
-    assert eval_flags.PROTOCOLS == PROTOCOLS
-    assert eval_flags.METHODS == METHODS
-    assert chunk_help.STRATEGIES == STRATEGIES
-    assert ask_flags.RETRIEVERS == RETRIEVERS
+    assert eval.PROTOCOLS == PROTOCOLS
+    assert eval.METHODS == METHODS
+    assert chunk.STRATEGIES == STRATEGIES
+    assert ask.RETRIEVERS == RETRIEVERS
 
 
 @pytest.mark.parametrize(
@@ -275,33 +274,6 @@ def test_the_exit_code_is_the_handlers(handler):
     assert main(["demo"]) == 7
 
 
-def test_json_goes_to_stdout_and_messages_to_stderr(capsys, tmp_path):
-    cli.write_json({"a": [1, "é"]})
-    cli.say("done")
-    cli.write_json({"b": 2}, tmp_path / "new" / "rows.json")
-    cli.write_json(3, "-")
-    captured = capsys.readouterr()
-    assert captured.out == '{\n  "a": [\n    1,\n    "é"\n  ]\n}\n3\n'
-    assert captured.err == "done\n"
-    assert json.loads((tmp_path / "new" / "rows.json").read_text()) == {"b": 2}
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        cli.write_json(float("nan"))
-
-
-def test_json_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    """A full disk leaves the file of an earlier run as it is."""
-    path = tmp_path / "rows.json"
-    cli.write_json([1], path)
-
-    def fail(*args):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="No space left"):
-        cli.write_json(list(range(10_000)), path)
-    assert json.loads(path.read_text()) == [1] and list(tmp_path.iterdir()) == [path]
-
-
 def test_a_closed_pipe_is_no_error():
     code = """
 import sys, types
@@ -322,34 +294,14 @@ sys.exit(main(["demo"]))
         assert process.wait(PATIENCE) == 141
 
 
-KEPT = "10\u00a0000\u202f\u20ac \u6771\u3000\u4eac \u0645\u06cc\u200c\u062e \U0001f468\u200d\U0001f469"
-# Escapes, an end of a line, other directions of writing, half of a pair.
-OBEYED = "\x1b\x07\x7f\x9b\u2028\u202e\u2066\ufeff\ud800"
-
-
-def test_what_people_write_is_shown_and_what_a_terminal_obeys_is_not():
-    assert cli.shown(KEPT) == KEPT
-    assert cli.shown(f"a{OBEYED}b") == f"a{len(OBEYED) * chr(0xFFFD)}b"
-
-
-def test_json_holds_the_real_texts_and_prints_nothing_that_a_terminal_obeys(capsys, tmp_path):
-    value = {KEPT + OBEYED + "\U000e0001": "x"}
-    cli.write_json(value)
-    out = capsys.readouterr().out
-    assert json.loads(out) == {KEPT + OBEYED[:-1] + "\ufffd" + "\U000e0001": "x"}
-    assert KEPT in out and not set(OBEYED) & set(out)
-    cli.write_json(value, tmp_path / "a.json")
-    assert (tmp_path / "a.json").read_text(encoding="utf-8") == out
-
-
 STREAMS = """
 import sys, types
-from qrag_jax import cli
+from qrag_jax.cli.terminal import say, write_json
 module = types.ModuleType("demo")
 def run(args):
-    cli.say("caf\u00e9")
+    say("caf\u00e9")
     print("caf\u00e9 \u6771")
-    cli.write_json("\u6771 \U0001f600")
+    write_json("\u6771 \U0001f600")
     return 0
 module.run = run
 sys.modules["qrag_jax.cli.verbs.demo"] = module

@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from qrag_jax.cli import say
 from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.terminal import say
 
 
 class Clock:

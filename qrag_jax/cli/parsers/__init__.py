@@ -1,1 +1,1 @@
-"""Flags and help of each verb. Imports no JAX."""
+"""Help and flags, one module a verb: SUMMARY, DESCRIPTION, EXAMPLES and add_flags(parser). Imports no JAX."""

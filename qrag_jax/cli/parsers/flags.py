@@ -2,6 +2,7 @@
 
 import argparse
 import math
+from collections.abc import Sequence
 
 
 def positive(text: str) -> int:
@@ -102,9 +103,57 @@ def add_seed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="same seed, same result (default: 0)")
 
 
-def add_num_steps(parser: argparse.ArgumentParser) -> None:
-    """Adds `--num_steps`, None where it is not given."""
-    parser.add_argument("--num_steps", type=positive, metavar="T", help="chunks to pick (default: as in training)")
+def add_num_steps(
+    parser: argparse.ArgumentParser, what: str = "chunks to pick", default: str = "as in training"
+) -> None:
+    """Adds `--num_steps`, None where it is not given; the help says `what` it is and its `default`."""
+    parser.add_argument("--num_steps", type=positive, metavar="T", help=f"{what} (default: {default})")
+
+
+def add_run(parser: argparse.ArgumentParser, maker: str = "`qrag demo` or `qrag train`") -> None:
+    """Adds the argument RUN: a run folder of `maker`."""
+    parser.add_argument("run", metavar="RUN", help=f"run folder of {maker}")
+
+
+def add_texts(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments PATHS... QUESTION, which `main.parse` takes apart."""
+    parser.add_argument(
+        "texts", nargs="+", metavar="PATHS... QUESTION", help="text files or folders of .txt and .md; the question last"
+    )
+
+
+def add_out(
+    parser: argparse.ArgumentParser, what: str, default: str, *, value: str | None = None, metavar: str = "RUN"
+) -> None:
+    """Adds `--out`, `value` where it is not given; the help says `what` is written there and its `default`."""
+    parser.add_argument("--out", default=value, metavar=metavar, help=f"{what} (default: {default})")
+
+
+def add_step(parser: argparse.ArgumentParser, default: str) -> None:
+    """Adds `--step`, None where it is not given, for which the help has `default`."""
+    parser.add_argument("--step", type=natural, metavar="N", help=f"which checkpoint (default: {default})")
+
+
+def add_strategy(parser: argparse.ArgumentParser, choices: Sequence[str], what: str, default: str) -> None:
+    """Adds `--strategy` of `choices`, None where it is not given; the help says `what` it is and its `default`."""
+    parser.add_argument("--strategy", choices=choices, help=f"{what} (default: {default})")
+
+
+def add_max_tokens(parser: argparse.ArgumentParser, part: str, default: str) -> None:
+    """Adds `--max_tokens` of a `part` of the text, None where it is not given, for which the help has `default`."""
+    parser.add_argument("--max_tokens", type=positive, metavar="N", help=f"no {part} has more (default: {default})")
+
+
+def add_model(parser: argparse.ArgumentParser, default: str, *, value: str | None = None) -> None:
+    """Adds `--model`, an encoder, `value` where it is not given, for which the help has `default`."""
+    parser.add_argument(
+        "--model", default=value, metavar="M", help=f"encoder: minilm, a folder or a hub id (default: {default})"
+    )
+
+
+def add_encoding(parser: argparse.ArgumentParser) -> None:
+    """Adds `--encoding`, UTF-8 where it is not given."""
+    parser.add_argument("--encoding", default="utf-8", metavar="E", help="of the files (default: %(default)s)")
 
 
 def _integer(text: str, low: int) -> int:

@@ -5,9 +5,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from qrag_jax.cli import say, shown, write_json
 from qrag_jax.cli.generators import ReadyGenerator, make_generator, prices_of, prompts_folder, sampling_of, spent
 from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.terminal import say, shown, write_json
 from qrag_jax.cli.verbs.ask_output import format_answer, format_cost, to_json
 from qrag_jax.cli.verbs.ask_retrievers import make_method
 from qrag_jax.data.files.documents import read_files

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from qrag_jax.cli import shown
+from qrag_jax.cli.terminal import shown
 from qrag_jax.pipeline import Answer
 from qrag_jax.retrieval.context.citations import Citation, render
 from qrag_jax.types import Cost

@@ -3,7 +3,7 @@
 import argparse
 
 from qrag_jax.chunking.chunker import ChunkConfig
-from qrag_jax.cli.parsers.ask_flags import RETRIEVERS
+from qrag_jax.cli.parsers.ask import RETRIEVERS
 from qrag_jax.cli.progress import WithBar
 from qrag_jax.retrieval.index.retriever import load_retriever
 from qrag_jax.retrieval.methods import DEFAULT_CHUNKING, Method, multi_step_method, single_step_method

@@ -1,7 +1,6 @@
 """`qrag chunk`: text files cut by any strategy, each chunk with its exact place, level and number of tokens."""
 
 import argparse
-import io
 import json
 import os
 import sys
@@ -20,11 +19,13 @@ from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.chunking.text.splitters import make_splitter
 from qrag_jax.chunking.tree.store import check_kind, save_trees
 from qrag_jax.chunking.tree.tree import ChunkTree
-from qrag_jax.cli import say, shown
-from qrag_jax.cli.parsers.chunk_help import TREE
+from qrag_jax.cli.parsers.chunk import TREE
 from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.terminal import say, shown
 from qrag_jax.config import load_config
 from qrag_jax.data.files.documents import STDIN, read_files
+from qrag_jax.data.files.vectors import write_vectors
+from qrag_jax.eval.tables import align
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     if args.tree:
         save_trees(trees, args.tree)
     if args.vectors:
-        write_whole(args.vectors, npy_bytes(np.concatenate(vectors)))
+        write_vectors(args.vectors, np.concatenate(vectors))
     _say_what_was_cut(reader, args.model)
     return 0
 
@@ -227,15 +228,7 @@ def format_text(document: Document, chunks: Sequence[Chunk], *, indent: bool = F
         )
         for chunk in chunks
     ]
-    place, level, tokens = (max((len(row[i]) for row in rows), default=0) for i in range(3))
-    return "".join(f"{a:<{place}}  {b:>{level}}  {c:>{tokens}}  {text}\n" for a, b, c, text in rows)
-
-
-def npy_bytes(vectors: np.ndarray) -> bytes:
-    """The content of a .npy file of float32 [chunks, dim]."""
-    content = io.BytesIO()
-    np.save(content, vectors.astype(np.float32, copy=False), allow_pickle=False)
-    return content.getvalue()
+    return "".join(line + "\n" for line in align(rows, (False, True, True, False)))
 
 
 def _beginning(text: str, chunk: Chunk) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from qrag_jax.cli import say, write_json
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.questions import LENGTH_FACTORS
+from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.cli.verbs.eval import watch
 from qrag_jax.cli.verbs.find import print_answer
 from qrag_jax.cli.verbs.train import describe

@@ -3,9 +3,9 @@
 import argparse
 from collections.abc import Sequence
 
-from qrag_jax.cli import say, write_json
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.questions import calibration_task, report_tasks, source
+from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.cli.verbs.eval_answers import make_reader, write_answers
 from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_outputs
 from qrag_jax.eval.answers.answering import Answered, Reader, read_answers

@@ -5,8 +5,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from qrag_jax.cli import say, write_json
 from qrag_jax.cli.generators import make_generator, prices_of, prompts_folder, sampling_of, spent
+from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.eval.answers.answering import Answered, Reader, check_reader, choose_measures, needs_judges
 from qrag_jax.eval.answers.records import answer_row_values, write_answer_records
 from qrag_jax.retrieval.mdp.tasks import Task

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from qrag_jax.cli import say
+from qrag_jax.cli.terminal import say
 from qrag_jax.hub import check_out
 from qrag_jax.models.encoder.export import export_router, export_sentence_transformer
 from qrag_jax.models.encoder.sources import MINILM

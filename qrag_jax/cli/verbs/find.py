@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint
 from qrag_jax.chunking.units import unit_chunks
-from qrag_jax.cli import say, shown, write_json
 from qrag_jax.cli.progress import WithBar
+from qrag_jax.cli.terminal import say, shown, write_json
 from qrag_jax.data.files.documents import read_files
 from qrag_jax.eval.picks.calibration import stored_threshold
 from qrag_jax.eval.tables import align

@@ -4,7 +4,7 @@ import argparse
 import shlex
 from pathlib import Path
 
-from qrag_jax.cli import say
+from qrag_jax.cli.terminal import say
 from qrag_jax.hub import parse_place, pull_run
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qrag_jax.chunking.text.splitters import make_splitter
-from qrag_jax.cli import say, shown, write_json
 from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.terminal import say, shown, write_json
 from qrag_jax.config import is_override, load_config
 from qrag_jax.data.corpora.study_task import StudyTask
 from qrag_jax.eval.study.cells.encoder import load_study_encoder

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from qrag_jax.checkpoint import Checkpoint, find_fault, load_checkpoint, newest_valid_step
-from qrag_jax.cli import say, write_json
 from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.config import dump_config, load_config
 from qrag_jax.eval.picks.calibration import fit_on_dev
 from qrag_jax.files.step_folders import checkpoint_steps

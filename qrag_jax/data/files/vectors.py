@@ -1,10 +1,12 @@
 """Matrices of vectors that a user already has: .npy, Parquet, Arrow, or a folder saved by `datasets`."""
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from qrag_jax.files.whole_file import write_whole
 from qrag_jax.types import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +44,17 @@ def read_vectors(path: str | Path, column: str | None = None) -> np.ndarray:
             "embed those texts again or remove them"
         )
     return vectors
+
+
+def write_vectors(path: str | Path, vectors: np.ndarray) -> None:
+    """Writes a .npy file of float32 [n, d], whole or not at all.
+
+    Raises:
+        UsageError, OSError: as `whole_file.write_whole`.
+    """
+    content = io.BytesIO()
+    np.save(content, vectors.astype(np.float32, copy=False), allow_pickle=False)
+    write_whole(path, content.getvalue())
 
 
 def _load_npy(path: Path) -> np.ndarray:

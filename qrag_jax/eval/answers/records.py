@@ -8,12 +8,11 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 
 from qrag_jax.eval.answers.agreement import Agreement
+from qrag_jax.eval.record_files import read_text, write_lines
 from qrag_jax.eval.setting import Setting, file_fields, flat_values, nested_values
-from qrag_jax.files.whole_file import write_whole
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError
 
 # What answers may be scored by, and the scores that each measure gives, all of them in [0, 1].
 MEASURES: Mapping[str, tuple[str, ...]] = {
@@ -143,8 +142,7 @@ class AnswerRow:
 
 def write_answer_records(path: str | os.PathLike, records: Iterable[AnswerRecord]) -> None:
     """Writes one JSON object a line, the whole file or nothing. Parent folders are made."""
-    lines = (json.dumps(flat_values(record, _RECORD_FIELDS), ensure_ascii=False, allow_nan=False) for record in records)
-    write_whole(path, "".join(line + "\n" for line in lines))
+    write_lines(path, (flat_values(record, _RECORD_FIELDS) for record in records))
 
 
 def read_answer_records(path: str | os.PathLike) -> list[AnswerRecord]:
@@ -154,12 +152,7 @@ def read_answer_records(path: str | os.PathLike) -> list[AnswerRecord]:
         UsageError: no such file.
         InputError: a malformed line, named by `file:line`.
     """
-    try:
-        lines = Path(path).read_text("utf-8").split("\n")
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise UsageError(f"{path}: no such file; give the path of a file that an evaluation wrote") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 at byte {error.start}; the file is damaged or not ours") from error
+    lines = read_text(path).split("\n")
     return [_record(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
 
 

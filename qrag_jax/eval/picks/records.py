@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -18,9 +17,10 @@ from jaxtyping import Bool, Float, Int
 from qrag_jax.eval.measures.aggregate import mean_interval
 from qrag_jax.eval.measures.facts import NOT_TAKEN, FactScores
 from qrag_jax.eval.picks.protocols import PROTOCOLS
+from qrag_jax.eval.record_files import read_text, write_lines
 from qrag_jax.eval.setting import Setting, file_fields, flat_values, nested_values, require
 from qrag_jax.files.whole_file import write_whole
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError
 
 # The fixed method names, in the order of tables and legends.
 METHODS = ("trained", "untrained", "single_step", "bm25")
@@ -201,8 +201,7 @@ def paired_values(
 
 def write_records(path: str | os.PathLike, records: Iterable[QueryRecord]) -> None:
     """Write one JSON object a line (`record_values`). Parent folders are made."""
-    lines = [json.dumps(record_values(record), ensure_ascii=False, allow_nan=False) for record in records]
-    write_whole(path, "".join(line + "\n" for line in lines))
+    write_lines(path, map(record_values, records))
 
 
 def record_values(record: QueryRecord) -> dict[str, Any]:
@@ -220,7 +219,7 @@ def read_records(path: str | os.PathLike) -> list[QueryRecord]:
         UsageError: no such file.
         InputError: a malformed line, named by `file:line`.
     """
-    lines = _read(path).split("\n")
+    lines = read_text(path).split("\n")
     return [
         _from_json(QueryRecord, _parse(line, f"{path}:{number}"), f"{path}:{number}")
         for number, line in enumerate(lines, start=1)
@@ -246,7 +245,7 @@ def read_rows(path: str | os.PathLike) -> list[Row]:
         UsageError: no such file.
         InputError: not JSON, not a list, or a row with a missing, unknown or impossible field (row number named).
     """
-    values = _parse(_read(path), str(path))
+    values = _parse(read_text(path), str(path))
     if not isinstance(values, list):
         raise InputError(f"{path}: a results file is a JSON list of rows, got {type(values).__name__}")
     return [_from_json(Row, value, f"{path}: row {number}") for number, value in enumerate(values, start=1)]
@@ -338,12 +337,3 @@ def _parse(text: str, where: str) -> object:
         return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=refuse_duplicates)
     except json.JSONDecodeError as error:
         raise InputError(f"{where}: not valid JSON ({error}); the file may have been cut off") from error
-
-
-def _read(path: str | os.PathLike) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise UsageError(f"{path}: no such file; give the path of a file that an evaluation wrote") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 at byte {error.start}; the file is damaged or not ours") from error

@@ -3,15 +3,15 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from qrag_jax.eval.measures.aggregate import over_seeds
 from qrag_jax.eval.picks.protocols import PROTOCOLS
 from qrag_jax.eval.picks.records import METHODS, Row
+from qrag_jax.eval.plots import check_png, write_png
 from qrag_jax.eval.setting import Setting
 from qrag_jax.eval.tables import align, share
 from qrag_jax.files.whole_file import write_whole
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError
 
 # Okabe and Ito's palette, told apart by people with any kind of colour blindness; shape and dashes repeat the message.
 _STYLES = {
@@ -140,14 +140,12 @@ def plot_rows(path: str | os.PathLike, rows: Sequence[Row], *, title: str | None
         title: stands above all panels; by default the panels' own headings suffice.
 
     Raises:
-        UsageError: another ending.
+        UsageError: another ending, or the file cannot be written.
     """
+    check_png(path)
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # heavy, and only this function needs it
     from matplotlib.figure import Figure
 
-    path = Path(path)
-    if path.suffix != ".png":
-        raise UsageError(f"{path}: plots are written as .png; change the ending")
     lines = collect_lines(rows)
     tasks = list(dict.fromkeys(line.task for line in lines))
     figure = Figure(figsize=(10.5, 4.6 * len(tasks)), dpi=150, layout="constrained")
@@ -156,8 +154,7 @@ def plot_rows(path: str | os.PathLike, rows: Sequence[Row], *, title: str | None
         figure.suptitle(title, fontsize=13)
     for panel, task in zip(figure.subfigures(len(tasks), 1, squeeze=False)[:, 0], tasks, strict=True):
         _draw_task(panel, [line for line in lines if line.task == task])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    write_png(path, figure)
 
 
 def _merge_seeds(rows: Sequence[Row]) -> Cell:

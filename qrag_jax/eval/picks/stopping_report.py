@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from qrag_jax.eval.picks.stopping import BudgetRow, Roc, StopAnalysis, StopPoint, auc, auc_within_reach
+from qrag_jax.eval.plots import check_png, write_png
 from qrag_jax.eval.tables import align, share
 from qrag_jax.files.whole_file import write_json, write_whole
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError
 
 # Okabe and Ito's palette; dashes and markers repeat what the colours say.
 _BLUE, _ORANGE, _GREEN, _PURPLE, _RED = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
@@ -103,12 +104,10 @@ def plot_stopping(path: str | os.PathLike, analysis: StopAnalysis, *, title: str
     Raises:
         UsageError: another ending, or the file cannot be written.
     """
+    check_png(path)
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # heavy, and only this function needs it
     from matplotlib.figure import Figure
 
-    path = Path(path)
-    if path.suffix != ".png":
-        raise UsageError(f"{path}: plots are written as .png; change the ending")
     figure = Figure(figsize=(10.5, 8.4), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)  # without pyplot: no global state, no display
     if title is not None:
@@ -124,11 +123,7 @@ def plot_stopping(path: str | os.PathLike, analysis: StopAnalysis, *, title: str
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=9)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror}); give another path") from error
+    write_png(path, figure)
 
 
 def _stop_cells(point: StopPoint, fpr_digits: int) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.retrieval.rank.bm25 import Bm25Index
 from qrag_jax.types import Chunk, Cost, CountTokens, Document, Embed, Encoder, InputError, Span
-from qrag_jax.unit_rows import unit_rows
+from qrag_jax.unit_rows import are_unit, unit_rows
 
 ChunkDocument = Callable[[Document], Sequence[Chunk]]
 ReportProgress = Callable[[int, int], None]  # (done, of)
@@ -113,9 +113,7 @@ class Corpus:
         if self.vectors is None:
             raise InputError("corpus: has no vectors: build it with an encoder, or search it by words (bm25)")
         vectors = self.vectors[self.leaves] if self.trees else self.vectors
-        lengths = np.linalg.norm(vectors, axis=1)
-        is_unit = ((np.abs(lengths - 1) <= _UNIT_SLACK) | (lengths == 0)).all()
-        return vectors if is_unit else unit_rows(vectors)
+        return vectors if are_unit(vectors, _UNIT_SLACK).all() else unit_rows(vectors)
 
     def nodes_of(self, document_id: str) -> range:
         """Ids of the nodes of a document; none where there is no such document."""

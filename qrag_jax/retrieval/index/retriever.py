@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qrag_jax.checkpoint import load_checkpoint
+from qrag_jax.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from qrag_jax.config import config_from_dict
 from qrag_jax.models.encoder.embedder import default_tokens_per_block, make_embedder
 from qrag_jax.models.encoder.hf_config import read_encoder_config
@@ -269,6 +269,21 @@ def retriever_files(retriever: Retriever) -> dict[str, bytes]:
 def params_group(about: Mapping[str, Any]) -> str:
     """Which parameters of a checkpoint with such metadata are its result."""
     return "best_params" if "dev" in about else "params"
+
+
+def save_for_inference(saved: Checkpoint, folder: Path) -> Path:
+    """Saves a checkpoint again with no more arrays than `load_retriever` reads: no optimiser, no second parameters.
+
+    Args:
+        saved: with any groups; those that are needed are read from its folder.
+        folder: where to.
+
+    Returns:
+        The folder of the step.
+    """
+    groups = (params_group(saved.metadata), "constants")
+    arrays = load_checkpoint(saved.folder, groups=groups).arrays
+    return save_checkpoint(folder, saved.step, arrays, saved.config, saved.files, saved.metadata)
 
 
 def load_retriever(folder: str | Path, step: int | None = None) -> Retriever:

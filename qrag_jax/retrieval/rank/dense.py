@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from qrag_jax.types import InputError
+from qrag_jax.unit_rows import are_unit
 
 _BLOCK_ELEMENTS = 4_000_000  # scores and copies of vectors that are held at once: 32 MB each
 _DIGITS = 9  # sums in another order differ in their last bits: rounded, equal texts tie, and ties go by order
@@ -93,9 +94,7 @@ def _scores(questions: Float[np.ndarray, "q dim"], vectors: Float[np.ndarray, "n
 
 
 def _check_unit(what: str, vectors: Float[np.ndarray, "n dim"]) -> None:
-    lengths = np.linalg.norm(vectors, axis=1)
-    wrong = np.flatnonzero(~((np.abs(lengths - 1) <= _UNIT_SLACK) | (lengths == 0)))  # NaN is neither
+    wrong = np.flatnonzero(~are_unit(vectors, _UNIT_SLACK))
     if wrong.size:
-        raise InputError(
-            f"vector of {what} {wrong[0]} has length {lengths[wrong[0]]}: the encoder gave no unit vector; mend it"
-        )
+        length = np.linalg.norm(vectors[wrong[0]])
+        raise InputError(f"vector of {what} {wrong[0]} has length {length}: the encoder gave no unit vector; mend it")

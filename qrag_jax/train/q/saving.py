@@ -1,7 +1,6 @@
 """What a run saves, and how it goes on from there: everything that its later updates depend on."""
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from itertools import chain
@@ -12,6 +11,7 @@ import numpy as np
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint, require_same_config, save_checkpoint
 from qrag_jax.config import to_dict
+from qrag_jax.files.whole_file import write_json
 from qrag_jax.retrieval.index.retriever import params_group
 from qrag_jax.retrieval.mdp.batching import Sample
 from qrag_jax.retrieval.mdp.tasks import Task
@@ -185,6 +185,5 @@ def save_batch(out: Path, update: int, metrics: Mapping[str, float], task: Task,
     ]
     path = out / f"bad_batch_{update}.json"
     values = {name: str(value) for name, value in metrics.items()}  # JSON has no NaN
-    out.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"update": update, "metrics": values, "environments": environments}, indent=1) + "\n")
+    write_json(path, {"update": update, "metrics": values, "environments": environments}, indent=1)
     return path

@@ -10,7 +10,7 @@ from tiny_encoders import random_encoder
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.generators import ReadyGenerator
 from qrag_jax.cli.main import main, parse
-from qrag_jax.cli.parsers.ask_flags import RETRIEVERS
+from qrag_jax.cli.parsers.ask import RETRIEVERS
 from qrag_jax.cli.verbs.ask import make_answer_budget
 from qrag_jax.cli.verbs.ask_output import format_cost
 from qrag_jax.cli.verbs.ask_retrievers import make_method

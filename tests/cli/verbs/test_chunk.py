@@ -14,7 +14,7 @@ from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.text.splitters import SPLITTERS
 from qrag_jax.chunking.tree.store import load_trees
 from qrag_jax.cli.main import main, parse
-from qrag_jax.cli.parsers import chunk_help
+from qrag_jax.cli.parsers import chunk as chunk_parser
 from qrag_jax.cli.verbs.chunk import EMBEDDING, format_json, format_text
 from qrag_jax.config import to_dict
 from qrag_jax.models.encoder import embedder as embedder_module
@@ -253,10 +253,10 @@ def test_flags_in_any_order_and_their_defaults():
 
 
 def test_the_help_knows_the_strategies_the_splitters_and_every_parameter():
-    assert chunk_help.STRATEGIES == STRATEGIES and chunk_help.SPLITTERS == SPLITTERS
+    assert chunk_parser.STRATEGIES == STRATEGIES and chunk_parser.SPLITTERS == SPLITTERS
     for name, part in to_dict(ChunkConfig()).items():
         if isinstance(part, dict):
-            _, _, described = chunk_help.DESCRIPTION.partition(f"\n  {name} ")
+            _, _, described = chunk_parser.DESCRIPTION.partition(f"\n  {name} ")
             parameters = described[: described.index(")")].rpartition("(")[2]
             assert parameters.split(", ") == list(part)
 

@@ -13,7 +13,7 @@ from tiny_rows import LATENT, replace
 
 from qrag_jax.checkpoint import load_checkpoint, save_checkpoint
 from qrag_jax.cli.main import main, parse
-from qrag_jax.cli.verbs.push import local_paths
+from qrag_jax.eval.card import local_paths
 from qrag_jax.eval.picks.records import Row, row_values
 from qrag_jax.files.folder_lock import LOCK
 from qrag_jax.files.manifest import files_under

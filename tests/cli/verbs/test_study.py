@@ -12,7 +12,7 @@ from lock_holders import held
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.cli.main import main, parse
-from qrag_jax.cli.parsers import study_help
+from qrag_jax.cli.parsers import study as study_parser
 from qrag_jax.cli.verbs import study as study_module
 from qrag_jax.cli.verbs.study import (
     Words,
@@ -375,7 +375,7 @@ def test_help_names_the_files_that_are_written(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["study", "--help"])
     out = capsys.readouterr().out
-    assert out.startswith(f"usage: {study_help.USAGE}")
+    assert out.startswith(f"usage: {study_parser.USAGE}")
     for name in ("table.md", "table.csv", "plot.png", "results.json", "per_query.jsonl", "config.yaml"):
         assert name in out
 

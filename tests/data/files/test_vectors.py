@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from qrag_jax.data.files.vectors import read_vectors
+from qrag_jax.data.files.vectors import read_vectors, write_vectors
 from qrag_jax.types import InputError, UsageError
 
 MATRIX = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
@@ -128,3 +128,18 @@ def test_which_column_and_which_file(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="cannot be read as a saved dataset"):
         read_vectors(tmp_path / "empty")
+
+
+def test_vectors_are_written_whole_as_float32(tmp_path, monkeypatch):
+    path, rows = tmp_path / "new" / "x.npy", np.arange(6.0).reshape(3, 2)
+    write_vectors(path, rows)
+    found = read_vectors(path)
+    assert found.dtype == np.float32 and found.tolist() == rows.tolist()
+
+    def fail(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
+        write_vectors(path, rows + 1)
+    assert read_vectors(path).tolist() == rows.tolist() and list(path.parent.iterdir()) == [path]

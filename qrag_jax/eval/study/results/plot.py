@@ -1,18 +1,15 @@
 """Quality against cost as a PNG: a panel a task, a point a strategy, each with its name beside it. No display."""
 
-import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from qrag_jax.eval.plots import check_png, write_png
 from qrag_jax.eval.study.records import StudyResult
 from qrag_jax.eval.study.results.lines import Line, study_lines, total_seconds
-from qrag_jax.files.whole_file import write_whole
-from qrag_jax.types import UsageError
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -58,12 +55,8 @@ def plot_study(path: str | os.PathLike, result: StudyResult) -> None:
         UsageError: another ending, or a place where no file can be made.
         InputError: as `report_lines.study_lines`.
     """
-    path = Path(path)
-    if path.suffix != ".png":
-        raise UsageError(f"{path}: plots are written as .png; change the ending")
-    content = io.BytesIO()
-    draw_study(result).savefig(content, format="png")
-    write_whole(path, content.getvalue())
+    check_png(path)
+    write_png(path, draw_study(result))
 
 
 def draw_study(result: StudyResult) -> "matplotlib.figure.Figure":

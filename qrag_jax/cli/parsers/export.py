@@ -1,4 +1,8 @@
-"""What `qrag export --help` says. Imports nothing: the help answers at once."""
+"""`qrag export`: its help and flags. Imports nothing heavy: the help answers at once."""
+
+import argparse
+
+from qrag_jax.cli.parsers import flags
 
 SUMMARY = "write the encoders for sentence-transformers"
 DESCRIPTION = """\
@@ -14,3 +18,9 @@ examples:
   qrag export runs/text exported/
   qrag export runs/text /tmp/towers
 """
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `qrag export`."""
+    flags.add_run(parser, "`qrag train`")
+    parser.add_argument("folder", metavar="DIR", help="folder to write; made when absent")

@@ -1,4 +1,8 @@
-"""What `qrag study --help` says. Imports nothing: the help answers at once."""
+"""`qrag study`: its help and flags. Imports nothing heavy: the help answers at once."""
+
+import argparse
+
+from qrag_jax.cli.parsers import flags
 
 SUMMARY = "compare chunkers on questions: what they find beside what they cost"
 USAGE = "qrag study [CONFIG.yaml | --corpus DIR --questions FILE.jsonl [CONFIG.yaml]] [--out OUT] [key=value ...]"
@@ -37,3 +41,14 @@ examples:
   qrag study configs/study/paper.yaml data=DATA --out runs/paper
   qrag study runs/paper/config.yaml --out runs/again
 """
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `qrag study`."""
+    parser.usage = USAGE
+    parser.add_argument("--corpus", metavar="DIR", help="your own documents: a folder of .txt and .md, or a file")
+    parser.add_argument("--questions", metavar="FILE.jsonl", help="questions about them, one a line")
+    flags.add_out(parser, "folder for results, outside of the documents", "runs/study-NAME", metavar="OUT")
+    flags.add_json(parser, "the rows of results.json instead of the table")
+    parser.add_argument("--table", action="store_true", help="with --json: show the table too, on standard error")
+    parser.add_argument("overrides", nargs="*", metavar="CONFIG.yaml key=value", help="a config; changes as report_k=3")

@@ -1,4 +1,8 @@
-"""What `qrag chunk --help` says, and the names that its flags take. Imports nothing: the help answers at once."""
+"""`qrag chunk`: its help and flags. Imports nothing heavy: the help answers at once."""
+
+import argparse
+
+from qrag_jax.cli.parsers import flags
 
 # Copies: the modules of the names take longer to import.
 STRATEGIES = ("fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document")
@@ -47,3 +51,27 @@ examples:
   qrag chunk notes/ --tree notes.parquet --max_tokens 100
   qrag chunk - --strategy late --vectors vectors.npy
 """
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `qrag chunk`."""
+    parser.add_argument("paths", nargs="+", metavar="FILE", help="text file, folder of .txt and .md, or - for stdin")
+    flags.add_strategy(parser, (*STRATEGIES, TREE), "how to cut", "fixed; with --tree, tree")
+    flags.add_max_tokens(parser, "chunk", "no limit")
+    parser.add_argument(
+        "--min_tokens", type=flags.positive, metavar="N", help="join smaller chunks where the limit allows"
+    )
+    parser.add_argument("--config_path", metavar="X.yaml", help="YAML file with parameters of the strategies")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="key=value", help="one such parameter, as linkage.lambda_=0.3"
+    )
+    flags.add_model(parser, "%(default)s", value="minilm")
+    flags.add_encoding(parser)
+    parser.add_argument(
+        "--splitter", choices=SPLITTERS, default="sentencex", help="of sentences (default: %(default)s)"
+    )
+    parser.add_argument("--language", default="en", metavar="L", help="of the sentences, as de or zh (default: en)")
+    flags.add_json(parser, "one JSON object a line")
+    parser.add_argument("--html", metavar="OUT.html", help="write a page that colours the chunks over the text")
+    parser.add_argument("--tree", metavar="OUT.parquet", help="write the trees of all files, as Parquet or .arrow")
+    parser.add_argument("--vectors", metavar="OUT.npy", help="of late: write float32 [chunks, dim] in printed order")

@@ -1,6 +1,12 @@
-"""What `qrag ask --help` says. Imports nothing heavy: the help answers at once."""
+"""`qrag ask`: its help and flags. Imports nothing heavy: the help answers at once."""
 
-from qrag_jax.cli.parsers.llm_flags import HELP
+import argparse
+
+from qrag_jax.cli.parsers import flags
+from qrag_jax.cli.parsers.chunk import STRATEGIES
+from qrag_jax.cli.parsers.llm_flags import HELP, add_llm_flags
+
+RETRIEVERS = ("single_step", "bm25", "hybrid")  # as in retrieval.index.hybrid, whose import takes longer
 
 SUMMARY = "have a language model answer from your own files, with citations"
 DESCRIPTION = f"""\
@@ -29,3 +35,36 @@ examples:
   qrag ask notes/ "Who has the key to the garden?" --retriever runs/demo --num_steps 3 --show_context
   qrag ask book.txt "Who is Ishmael?" --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model smollm2 --json
 """
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `qrag ask`."""
+    parser.usage = "qrag ask [-h] [--retriever R] [--llm L] [--show_context] [--json] [...] PATHS... QUESTION"
+    flags.add_texts(parser)
+    parser.add_argument(
+        "--retriever",
+        type=flags.filled,
+        default="hybrid",
+        metavar="R",
+        help=f"{', '.join(RETRIEVERS)}, or the run folder of `qrag demo` or `qrag train` (default: %(default)s)",
+    )
+    flags.add_num_steps(parser, "most passages to pick", "of a run as in training, else as many as the context holds")
+    parser.add_argument(
+        "--max_context_tokens",
+        type=flags.positive,
+        metavar="N",
+        help="most tokens of the passages (default: 2,000, or what the window of a local model leaves)",
+    )
+    parser.add_argument(
+        "--num_around",
+        type=flags.natural,
+        metavar="N",
+        help="with a run: most sentences to add on either side of a pick (default: 2)",
+    )
+    flags.add_strategy(parser, STRATEGIES, "how to cut, as in `qrag chunk`", "recursive; not with a run")
+    flags.add_max_tokens(parser, "passage", "200; not with a run")
+    flags.add_model(parser, "minilm; not with a run")
+    flags.add_encoding(parser)
+    parser.add_argument("--show_context", action="store_true", help="also print the passages that the model was given")
+    flags.add_json(parser, "one JSON object")
+    add_llm_flags(parser)

@@ -1,19 +1,51 @@
-"""Flags of `qrag eval`. Imports nothing heavy: the help answers at once."""
+"""`qrag eval`: its help and flags. Imports nothing heavy: the help answers at once."""
 
 import argparse
+from collections.abc import Callable, Sequence
 
-from qrag_jax.cli.parsers.flags import add_haystack, add_num_steps, add_seed, integers, positive
-from qrag_jax.cli.parsers.llm_flags import add_llm_flags
+from qrag_jax.cli.parsers import flags
+from qrag_jax.cli.parsers.llm_flags import HELP, add_llm_flags
 from qrag_jax.llm.defaults import SHORT_ANSWER_TOKENS
 
-METHODS = ("trained", "untrained", "single_step", "bm25")  # as in eval.records, whose import takes longer
-PROTOCOLS = ("fixed", "threshold", "stop", "oracle")  # as in eval.protocols
-ANSWER_MEASURES = ("em", "f1", "contains", "rouge_l", "babilong", "claims", "judge")  # as in eval.answer_records
+METHODS = ("trained", "untrained", "single_step", "bm25")  # as in eval.picks.records, whose import takes longer
+PROTOCOLS = ("fixed", "threshold", "stop", "oracle")  # as in eval.picks.protocols
+ANSWER_MEASURES = ("em", "f1", "contains", "rouge_l", "babilong", "claims", "judge")  # as in eval.answers.records
+
+SUMMARY = "score a trained retriever beside its baselines"
+DESCRIPTION = f"""\
+Score a trained retriever on bAbI questions hidden in long text, on HotpotQA, MuSiQue or 2WikiMultihopQA, or on your own
+questions (as texts or as vectors) with known chunks.
+
+What comes out: a table of fact exact match and F1 with 95% intervals, one row a method, protocol and length; --json
+writes the rows, --per_query one line a question with the chunks chosen and their Q values. Methods: `trained`;
+`untrained`, the same search without the training; `single_step`, plain nearest neighbours; `bm25`.
+
+A method picks --num_steps chunks; the protocol says how many of them count. `fixed`: all. `threshold`: those before the
+first Q below a threshold that was fitted on other questions. `stop`: those before the learned STOP of a run with
+env.stop=true. `oracle`: until all gold is found, which only the labels tell: a bound, no method.
+
+With --answers a language model answers every question from the chunks that a method chose, in document order, and the
+answers are scored beside the facts: exact match and token F1 (SQuAD's normalisation; HotpotQA's and 2Wiki's own rule
+for yes and no), whether a right answer is contained, BabiLong's rule, ROUGE-L (pip install 'qrag_jax[eval]'), claims
+and correctness by judges. Failed calls are counted and are in no mean; --tests compares methods on the questions that
+both answered.
+
+{HELP}"""
+EXAMPLES = """\
+examples:
+  qrag eval runs/demo --babi qa2_valid.txt --num_chunks 50,160,1200 --json rows.json
+  qrag eval runs/mine --jsonl questions.jsonl --per_query chosen.jsonl --methods trained,bm25
+  qrag eval runs/multihop --hotpot hotpot_dev.json --protocol fixed,threshold,oracle --beam_width 1,4 --tests tests.json
+  qrag eval runs/multihop --hotpot hotpot_dev.json --answers answers.jsonl --answer_bounds --tests tests.json
+  qrag eval runs/mine --jsonl questions.jsonl --answers --answer_measures em,f1,judge --llm openai \\
+      --base_url http://127.0.0.1:8080/v1 --llm_model qwen3
+  qrag eval runs/index --vectors index/         chunks.npy, questions.npy and episodes.jsonl
+"""
 
 
-def add_eval(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Adds the flags of `qrag eval` and returns the parser."""
-    parser.add_argument("run", metavar="RUN", help="run folder of `qrag demo` or `qrag train`")
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `qrag eval`."""
+    flags.add_run(parser)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--babi", metavar="FILE", help="bAbI questions (.txt, .txt.gz), hidden in the haystack")
     source.add_argument("--jsonl", metavar="FILE", help='lines of {"question": ..., "chunks": [...], "gold": [...]}')
@@ -21,32 +53,32 @@ def add_eval(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     source.add_argument("--musique", metavar="FILE", help="MuSiQue")
     source.add_argument("--2wiki", metavar="FILE", help="2WikiMultihopQA")
     source.add_argument("--vectors", metavar="DIR", help="chunk and question vectors, for a run trained on vectors")
-    add_haystack(parser)
+    flags.add_haystack(parser)
     parser.add_argument(
         "--num_chunks",
-        type=integers,
+        type=flags.integers,
         metavar="N,N,...",
         help="context lengths in chunks, for --babi (default: 1, 4, 16 and 64 times the training length)",
     )
     parser.add_argument(
         "--max_haystack_sentences",
-        type=positive,
+        type=flags.positive,
         default=20_000,
         metavar="N",
         help="embed at most this many sentences of the haystack (default: %(default)s)",
     )
-    parser.add_argument("--num_questions", type=positive, metavar="N", help="questions a length (default: all)")
-    add_seed(parser)
-    add_num_steps(parser)
+    parser.add_argument("--num_questions", type=flags.positive, metavar="N", help="questions a length (default: all)")
+    flags.add_seed(parser)
+    flags.add_num_steps(parser)
     parser.add_argument(
         "--methods",
-        type=_methods,
+        type=_chosen("method", METHODS, once=False),
         metavar="M,M,...",
         help=f"rows to compute, of {', '.join(METHODS)} (default: all)",
     )
     parser.add_argument(
         "--protocol",
-        type=_protocols,
+        type=_chosen("protocol", PROTOCOLS),
         metavar="P,P,...",
         help=f"which of the T picks count, of {', '.join(PROTOCOLS)} (default: fixed, and threshold and stop where the "
         "run has them)",
@@ -59,7 +91,7 @@ def add_eval(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--beam_width",
-        type=integers,
+        type=flags.integers,
         default=(1,),
         metavar="B,B,...",
         help="also search with beams of these widths (default: 1, the greedy search)",
@@ -71,7 +103,6 @@ def add_eval(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--json", metavar="OUT", help="write the rows as JSON; - prints them instead of the table")
     parser.add_argument("--per_query", metavar="OUT.jsonl", help="write one line a question: chunks chosen, Q values")
     _add_answers(parser)
-    return parser
 
 
 def _add_answers(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +118,7 @@ def _add_answers(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--answer_measures",
-        type=_answer_measures,
+        type=_chosen("measure", ANSWER_MEASURES),
         metavar="M,M,...",
         help=f"what answers are scored by, of {', '.join(ANSWER_MEASURES)} (default: em and f1, with --babi also "
         "babilong)",
@@ -108,34 +139,27 @@ def _add_answers(parser: argparse.ArgumentParser) -> None:
     add_llm_flags(parser, max_answer_tokens=SHORT_ANSWER_TOKENS)
 
 
-def _methods(text: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split(","))
-    for name in names:
-        if name not in METHODS:
-            raise argparse.ArgumentTypeError(f"{name!r} is no method; choose from {', '.join(METHODS)}")
-    return names
+def _chosen(kind: str, choices: Sequence[str], *, once: bool = True) -> Callable[[str], tuple[str, ...]]:
+    """Names of `choices` with commas between them, each at most `once`; as `type=` of a flag."""
 
+    def read(text: str) -> tuple[str, ...]:
+        names = _parts(text)
+        for name in names:
+            if name not in choices:
+                raise argparse.ArgumentTypeError(f"{name!r} is no {kind}; choose from {', '.join(choices)}")
+        if once and len(set(names)) != len(names):
+            raise argparse.ArgumentTypeError(f"{text!r} names a {kind} twice")
+        return names
 
-def _answer_measures(text: str) -> tuple[str, ...]:
-    names = _names(text)
-    for name in names:
-        if name not in ANSWER_MEASURES:
-            raise argparse.ArgumentTypeError(f"{name!r} is no measure; choose from {', '.join(ANSWER_MEASURES)}")
-    return names
+    return read
 
 
 def _names(text: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split(","))
+    names = _parts(text)
     if not all(names) or len(set(names)) != len(names):
         raise argparse.ArgumentTypeError(f"{text!r} has an empty name, or one twice")
     return names
 
 
-def _protocols(text: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split(","))
-    for name in names:
-        if name not in PROTOCOLS:
-            raise argparse.ArgumentTypeError(f"{name!r} is no protocol; choose from {', '.join(PROTOCOLS)}")
-    if len(set(names)) != len(names):
-        raise argparse.ArgumentTypeError(f"{text!r} names a protocol twice")
-    return names
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(","))

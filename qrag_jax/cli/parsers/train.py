@@ -1,4 +1,8 @@
-"""What `qrag train --help` says. Imports nothing: the help answers at once."""
+"""`qrag train`: its help and flags. Imports nothing heavy: the help answers at once."""
+
+import argparse
+
+from qrag_jax.cli.parsers import flags
 
 SUMMARY = "train a retriever from a config"
 DESCRIPTION = """\
@@ -27,3 +31,27 @@ examples:
   qrag train --config_path run.yaml --out runs/many --seeds 0,1,2,3
   srun qrag train --config_path run.yaml --out runs/big --resume --distributed mesh.data=16
 """
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `qrag train`."""
+    parser.add_argument(
+        "--config_path", metavar="X.yaml", help="YAML file with the fields that differ from the defaults"
+    )
+    flags.add_out(parser, "run folder to write", "%(default)s", value="runs/train")
+    parser.add_argument(
+        "--seeds",
+        type=flags.seeds,
+        metavar="N,N,...",
+        help="train latent runs of these seeds together, on the same data, into RUN/seed_N (default: the seed field)",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out, if there is one")
+    parser.add_argument("--distributed", action="store_true", help="one of several processes, as the cluster says")
+    parser.add_argument("--coordinator", metavar="HOST:PORT", help="one of several processes; where the first one is")
+    parser.add_argument(
+        "--num_processes", type=flags.positive, metavar="N", help="with --coordinator: processes in all"
+    )
+    parser.add_argument("--process_id", type=flags.natural, metavar="I", help="with --coordinator: number of this one")
+    parser.add_argument("--dry_run", action="store_true", help="print the whole resolved config as YAML and stop")
+    flags.add_json(parser, "the final metrics as JSON")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as learner.gamma=0.9 or --seed=1")

@@ -1,4 +1,8 @@
-"""What `qrag demo --help` says. Imports nothing: the help answers at once."""
+"""`qrag demo`: its help and flags. Imports nothing heavy: the help answers at once."""
+
+import argparse
+
+from qrag_jax.cli.parsers import flags
 
 SUMMARY = "learn to find facts hidden in speeches, and measure it"
 DESCRIPTION = """\
@@ -14,3 +18,13 @@ examples:
   qrag demo --smoke --out /tmp/smoke            a minute's worth, to see that everything is installed
   qrag demo --babi qa2_valid.txt                score the same retriever on real bAbI questions too
 """
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `qrag demo`."""
+    parser.add_argument("--smoke", action="store_true", help="a short run that shows that it works, not how well")
+    flags.add_out(parser, "folder for results", "runs/demo; with --smoke runs/demo-smoke")
+    parser.add_argument("--babi", metavar="PATH", help="bAbI file, or folder of them, to score the retriever on too")
+    flags.add_haystack(parser)
+    flags.add_seed(parser)
+    flags.add_json(parser, "the rows of results.json instead of the table")

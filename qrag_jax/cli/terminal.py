@@ -1,0 +1,55 @@
+"""What `qrag` says to a terminal and to files: messages, texts that no terminal obeys, JSON. Imports no JAX."""
+
+import json
+import sys
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+from qrag_jax.chunking.text.spans import readable
+from qrag_jax.files.whole_file import write_whole
+
+# What texts need and no terminal obeys: between letters that join or do not, where a word may be divided.
+_UNSEEN = "\u200b\u200c\u200d\u00ad"
+
+
+def say(message: str) -> None:
+    """A message for the person at the terminal: standard error, so that standard output stays clean for `--json`."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def shown(text: str) -> str:
+    """Without characters that a terminal would obey (escapes, other directions of writing) or that UTF-8 cannot hold.
+
+    All blanks of a line and what joins or divides words stay: no-break and ideographic spaces, ZWJ, ZWNJ.
+    """
+    return "".join(character if _is_shown(character) else "\ufffd" for character in text)
+
+
+def write_json(value: Any, path: str | Path | None = None) -> None:
+    """Strict JSON (no NaN), indented, to a file (whole or not at all), or to standard output for None and `-`.
+
+    Texts are what they are, but for lone surrogates, which UTF-8 cannot hold and which become U+FFFD. What a terminal
+    would obey, or standard output cannot encode, is written as an escape of JSON.
+    """
+    text = readable(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+    # Outside of its strings JSON holds ASCII alone, all of it shown but the ends of lines.
+    text = text.translate({ord(x): _escaped(x) for x in set(text) if x != "\n" and not _is_shown(x)})
+    if path is None or str(path) == "-":
+        try:
+            text.encode(sys.stdout.encoding or "utf-8")
+        except UnicodeEncodeError:
+            text = text.translate({ord(x): _escaped(x) for x in set(text) if not x.isascii()})
+        sys.stdout.write(text)
+        return
+    write_whole(path, text)
+
+
+def _is_shown(character: str) -> bool:
+    return character.isprintable() or character in _UNSEEN or unicodedata.category(character) == "Zs"
+
+
+def _escaped(character: str) -> str:
+    """As in a string of JSON: `\\u` and four digits, twice beyond the first 65,536 characters."""
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))

@@ -1,0 +1,34 @@
+"""PNG files of plots, written whole. matplotlib is loaded by who draws, and no display is needed."""
+
+import io
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qrag_jax.files.whole_file import write_whole
+from qrag_jax.types import UsageError
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+
+def check_png(path: str | os.PathLike) -> None:
+    """Refuses the path of a plot before anything is drawn.
+
+    Raises:
+        UsageError: it does not end in .png.
+    """
+    if Path(path).suffix != ".png":
+        raise UsageError(f"{path}: plots are written as .png; change the ending")
+
+
+def write_png(path: str | os.PathLike, figure: "matplotlib.figure.Figure") -> None:
+    """Writes a figure, the whole file or nothing; its folder is made.
+
+    Raises:
+        UsageError: a folder, or a place where no file can be made.
+        OSError: the disk is full, or fails.
+    """
+    content = io.BytesIO()
+    figure.savefig(content, format="png")
+    write_whole(path, content.getvalue())
