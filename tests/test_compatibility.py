@@ -74,7 +74,7 @@ def test_a_search_finds_the_same(run, written, capsys):
 def test_a_finished_run_scores_the_same_with_its_own_threshold(written, capsys):
     """And its rows and records of then are read; only the seconds differ."""
     rows = read_rows("results.json")
-    assert {(row.method, row.protocol) for row in rows} == {
+    assert {(row.setting.method, row.setting.protocol) for row in rows} == {
         ("trained", "fixed"), ("trained", "threshold"), ("bm25", "fixed")
     }  # fmt: skip
     line = ("eval", "text", "--jsonl", "test.jsonl", "--methods", "trained,bm25")
@@ -85,8 +85,8 @@ def test_a_finished_run_scores_the_same_with_its_own_threshold(written, capsys):
     assert again == [near(row) for row in expected]
     records, before = read_records("again.jsonl"), read_records("per_query.jsonl")
     assert len(before) == 2 * len(rows)
-    assert [(r.query_id, r.method, r.chosen, r.gold) for r in records] == [
-        (r.query_id, r.method, r.chosen, r.gold) for r in before
+    assert [(r.query_id, r.setting.method, r.chosen, r.gold) for r in records] == [
+        (r.query_id, r.setting.method, r.chosen, r.gold) for r in before
     ]
 
 

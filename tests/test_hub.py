@@ -154,7 +154,7 @@ def flip(content):
         ("arrays/d/0a", flip, "step_7/arrays/d/0a: altered since it was written"),
         ("arrays/d/0a", lambda content: content[:-1], "step_7/arrays/d/0a: 2047 bytes"),
         ("config.yaml", lambda content: None, "step_7/config.yaml: missing"),
-        ("manifest.json", lambda content: content[:40], "step_7/manifest.json: not JSON"),
+        ("manifest.json", lambda content: content[:40], "step_7/manifest.json: not valid JSON"),
         ("manifest.json", lambda content: b'{"files": {}}', "step_7/manifest.json: lists no files"),
     ],
 )

@@ -214,15 +214,19 @@ def jit_update(update: Callable[..., tuple[State, Metrics]], shardings: PyTree =
         shardings: of the new state; None leaves them to XLA. Metrics are on every device.
     """
 
-    def step(state: State, *batch: Any) -> tuple[State, Metrics]:
+    def counted(state: State, *batch: Any) -> tuple[State, Metrics]:
         return update(state, *batch)
 
-    step.__name__ = f"update_{next(_RUN_NUMBERS)}"  # chex counts by place and name: a run must not count for another
-    counted = chex.assert_max_traces(step, n=MAX_TRACES)
+    counted.__name__ = f"update_{next(_RUN_NUMBERS)}"  # chex counts by place and name: no run counts for another
+    counted = chex.assert_max_traces(counted, n=MAX_TRACES)
+
+    def step(state: State, *batch: Any) -> tuple[State, Metrics]:
+        return counted(state, *batch)  # one name in all runs: XLA's compile cache goes by it
+
     if shardings is None:
-        return jax.jit(counted, donate_argnums=0)
+        return jax.jit(step, donate_argnums=0)
     everywhere = replicated(jax.tree.leaves(shardings)[0].mesh)
-    return jax.jit(counted, donate_argnums=0, out_shardings=(shardings, everywhere))
+    return jax.jit(step, donate_argnums=0, out_shardings=(shardings, everywhere))
 
 
 def prefetch(

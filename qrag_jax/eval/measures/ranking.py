@@ -6,6 +6,7 @@
 - A query without a relevant document has 0 in every measure, and counts in a mean.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -117,7 +118,8 @@ def _num_relevant(judged: Mapping[str, int]) -> int:
 
 
 def _dcg(gains: Sequence[int]) -> float:
-    return float(np.sum(np.asarray(gains, np.float64) / np.log2(np.arange(2, len(gains) + 2))))
+    """Rounded once, so that zeros at the end of a ranking do not change the last digit."""
+    return math.fsum(np.asarray(gains, np.float64) / np.log2(np.arange(2, len(gains) + 2)))
 
 
 def _share(part: int | float, whole: int | float) -> float:

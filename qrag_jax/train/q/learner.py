@@ -75,7 +75,7 @@ class LearnerConfig:
     adam_b1: float = 0.9
     adam_b2: float = 0.98
     adam_eps: float = 1e-6
-    groups: dict[str, GroupConfig] = field(default_factory=dict)
+    groups: dict[str, GroupConfig] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         for name in ("gamma", "lambda_", "tau"):

@@ -11,9 +11,9 @@ import pytest
 from lock_holders import held
 
 from qrag_jax.chunking.chunker import ChunkConfig
-from qrag_jax.cli.verbs import study as study_module
 from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.parsers import study_help
+from qrag_jax.cli.verbs import study as study_module
 from qrag_jax.cli.verbs.study import (
     Words,
     check_out,

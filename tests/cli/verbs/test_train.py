@@ -66,7 +66,7 @@ def no_updates(monkeypatch):
         facts = {"num_texts": 1200, "num_texts_cut": 34, "num_left_out": 0}
         lines = [{"data": facts}, {"step": 2}, {"step": 3, "complete": 0.25, "loss": 0.5}]
         for member in members:
-            member.out.mkdir(parents=True)
+            member.out.mkdir(parents=True, exist_ok=True)
             (member.out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
             (member.out / "times.jsonl").write_text('{"step": 3, "seconds": 1.5}\n')
         report("train", 3, 3, {"loss": 0.5})

@@ -195,7 +195,7 @@ def test_plot_is_a_png(tmp_path, shape):
 def test_plotting_needs_no_display_no_pyplot_and_no_jax(tmp_path):
     code = (
         "import sys, dataclasses\n"
-        "from qrag_jax.eval import report, records, setting\n"
+        "from qrag_jax.eval import setting\nfrom qrag_jax.eval.picks import records, report\n"
         "assert 'matplotlib' not in sys.modules\n"
         "of = setting.Setting(method='bm25', mode='latent', positions='none', seed=0, num_chunks=9)\n"
         "row = records.Row('t', of, 1.0, .5, .5, .4, .6, 9, 1.0, .8, 0)\n"

@@ -8,8 +8,8 @@ from tiny_runs import save_run
 
 from qrag_jax.cli.main import main
 from qrag_jax.data.questions.jsonl import read_examples
-from qrag_jax.eval import score as score_module
 from qrag_jax.eval.answers.answering import Reader, check_reader, choose_measures, read_answers
+from qrag_jax.eval.picks import score as score_module
 from qrag_jax.eval.picks.records import row_values
 from qrag_jax.eval.picks.score import Options, Run, Watch, default_methods, open_run, score, score_run
 from qrag_jax.retrieval.mdp.tasks import examples_task

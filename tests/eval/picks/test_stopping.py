@@ -307,7 +307,7 @@ def test_shapes_and_scores_are_checked(unchecked_shapes):
 def test_the_analysis_needs_neither_jax_nor_matplotlib():
     code = (
         "import sys\n"
-        "from qrag_jax.eval import protocols, stopping, stopping_report\n"
+        "from qrag_jax.eval.picks import protocols, stopping, stopping_report\n"
         "assert not {'jax', 'matplotlib'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": ":".join(sys.path)})

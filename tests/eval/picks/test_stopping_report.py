@@ -154,7 +154,7 @@ def test_plotting_needs_no_display_no_pyplot_and_no_jax(tmp_path):
     code = (
         "import sys\n"
         "import numpy as np\n"
-        "from qrag_jax.eval import stopping, stopping_report\n"
+        "from qrag_jax.eval.picks import stopping, stopping_report\n"
         "gold = np.eye(4, dtype=bool)[[0, 1]]\n"
         "chosen = np.array([[0, 1], [2, 1]])\n"
         "found = stopping.analyse(chosen, np.array([[.9, .1], [.3, .6]]), gold, np.array([4, 4]))\n"

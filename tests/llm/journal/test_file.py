@@ -204,7 +204,7 @@ except InputError as error:
 def test_a_full_disk_is_said_and_what_was_told_stays(tmp_path):
     """A limit on the size of files is what a full disk is to SQLite: a write that fails."""
     path = tmp_path / "journal.sqlite"
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-c", FULL, path], env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "journal_kill.py"
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "journal_kill.py"
 
 
 @pytest.mark.slow

@@ -132,7 +132,7 @@ def test_a_router_of_others_that_we_cannot_compute_is_refused(towers, tmp_path):
         load_encoder(folder / "0_Router" / "query_0_Transformer")
     load_encoder(folder / "0_Router" / "document_0_Transformer")
     path.write_text("[]")
-    with pytest.raises(InputError, match=r"router_config\.json: an object with types of modules is needed"):
+    with pytest.raises(InputError, match=r"router_config\.json: expected a JSON object"):
         load_encoder(folder / "0_Router" / "query_0_Transformer")
 
 

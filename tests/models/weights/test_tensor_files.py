@@ -139,10 +139,10 @@ def test_tensors_are_split_in_their_order(sharded, max_bytes, files):
 
 
 def test_no_index_speaks_of_files_that_were_not_written(sharded, monkeypatch):
-    def fail(path, content):
+    def fail(path, content, **options):
         raise OSError("disk full")
 
-    monkeypatch.setattr("qrag_jax.models.weights.tensor_files.write_whole", fail)
+    monkeypatch.setattr("qrag_jax.models.weights.tensor_files.write_json", fail)
     with pytest.raises(OSError, match="disk full"):
         save_tensors(sharded, TENSORS, 24)
     with pytest.raises(InputError, match="neither model.safetensors nor"):
