@@ -25,9 +25,9 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 SHRUNK = {
     "train": ["num_updates=2", "data.batch_size=8", "log_every=1"],
     "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "60", "--journal", "journal.sqlite"],
-    "study": ["model=minilm", "num_resamples=100"],
+    "study": ["window=64"],
 }
-PYTHON_SHRUNK = {"num_updates=500": "num_updates=2", "max_tokens=100": "max_tokens=4"}
+PYTHON_SHRUNK = {"num_updates=500": "num_updates=2", "max_tokens=100": "max_tokens=4", 'encoder("minilm"), Path': 'encoder("minilm", 64), Path'}
 # Lines that another test runs in full, or that need what no test has; each with who does.
 ELSEWHERE = {
     "qrag demo --smoke": "tests/cli/verbs/test_demo.py",
