@@ -27,7 +27,11 @@ SHRUNK = {
     "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "60", "--journal", "journal.sqlite"],
     "study": ["window=64"],
 }
-PYTHON_SHRUNK = {"num_updates=500": "num_updates=2", "max_tokens=100": "max_tokens=4", 'encoder("minilm"), Path': 'encoder("minilm", 64), Path'}
+PYTHON_SHRUNK = {
+    "num_updates=500": "num_updates=2",
+    "max_tokens=100": "max_tokens=4",
+    'load_study_encoder("minilm")': 'load_study_encoder("minilm", 64)',
+}
 # Lines that another test runs in full, or that need what no test has; each with who does.
 ELSEWHERE = {
     "qrag demo --smoke": "tests/cli/verbs/test_demo.py",
