@@ -25,6 +25,7 @@ from .eval.picks.records import write_rows as write_rows
 from .eval.picks.report import format_table as format_table
 from .eval.picks.score import score_run as score_run
 from .eval.study.runner import run_study as run_study
+from .llm.journal.file import Journal as Journal
 from .llm.journal.journal import JournaledGenerator as JournaledGenerator
 from .llm.local import LocalGenerator as LocalGenerator
 from .llm.scripted import ScriptedGenerator as ScriptedGenerator

@@ -1,6 +1,6 @@
 """From a corpus to an answer with citations, as one function whose parts are handed in.
 
-method = load_method("hybrid")                                   # retrieval/methods.py: how to cut, embed, search
+method = single_step_method("hybrid")                            # retrieval/methods.py: how to cut, embed, search
 corpus = method.build(read_files(["notes/"]))                    # or load_corpus("notes.corpus")
 answer = answer_question("Who has the key?", corpus, method.retrieve, LocalGenerator())
 """

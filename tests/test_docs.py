@@ -1,7 +1,9 @@
 """Every line of the README and the documents that a reader may type: parsed here, and run as it stands in a folder that
 has the files which it names. Only sizes are changed (`SHRUNK`), so that a line takes seconds."""
 
+import codeop
 import glob
+import importlib
 import json
 import re
 import shlex
@@ -11,22 +13,32 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import qrag_jax
 from qrag_jax.cli.main import main
 from qrag_jax.cli.parser import make_parser
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")], key=lambda page: page.name)
+PACKAGES = ("chunking", "data", "models", "llm", "retrieval", "train", "eval")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 # What is added to a line of a verb when it is run: the same path through the program, with less of everything.
 SHRUNK = {
     "train": ["num_updates=2", "data.batch_size=8", "log_every=1"],
     "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "60", "--journal", "journal.sqlite"],
-    "study": ["model=minilm", "num_resamples=100"],
+    "study": ["window=64"],
+}
+PYTHON_SHRUNK = {
+    "num_updates=500": "num_updates=2",
+    "max_tokens=100": "max_tokens=4",
+    'load_study_encoder("minilm")': 'load_study_encoder("minilm", 64)',
 }
 # Lines that another test runs in full, or that need what no test has; each with who does.
 ELSEWHERE = {
     "qrag demo --smoke": "tests/cli/verbs/test_demo.py",
     "qrag study configs/study/paper.yaml data=DATA --out runs/paper": "benchmarks/results/study (45 minutes)",
+    "qrag ask book.txt 'Who has the map?' --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model NAME --json": (
+        "tests/cli/verbs/test_ask.py, with a server"
+    ),
     "qrag study --corpus docs --questions docs/study_questions.jsonl": "tests/eval/study/test_defaults.py reads them",
 }
 
@@ -120,14 +132,79 @@ def test_every_command_of_the_documents_runs(page, desk, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
 def test_python_of_the_documents_runs(page, desk):
-    if any("runs/mine" in body for body in blocks(page, "python")):
+    """Blocks of a page continue each other."""
+    bodies = blocks(page, "python")
+    if any("runs/mine" in body for body in bodies):
         assert _run(MINE) == 0
-    for body in blocks(page, "python"):
-        exec(compile(body.replace("num_updates=500", "num_updates=2"), str(page), "exec"), {"__name__": "page"})
+    names = {"__name__": "page"}
+    for body in bodies:
+        for long, short in PYTHON_SHRUNK.items():
+            body = body.replace(long, short)
+        exec(compile(body, str(page), "exec"), names)
+
+
+def test_python_of_the_readme_can_be_typed_line_by_line():
+    (body,) = blocks(ROOT / "README.md", "python")
+    assert all(codeop.compile_command(line) is not None for line in body.splitlines())
+
+
+def test_the_examples_use_every_name_of_the_front_door():
+    code = " ".join(blocks(ROOT / "docs/python.md", "python"))
+    assert set(qrag_jax.__all__) - set(re.findall(r"\w+", code)) == set()
+
+
+@pytest.mark.parametrize("package", ["qrag_jax", *(f"qrag_jax.{name}" for name in PACKAGES)])
+def test_every_public_name_has_its_line(package):
+    text = FENCE.sub("", (ROOT / "docs/python.md").read_text(encoding="utf-8"))
+    rows = {name for row in re.findall(r"^\| (`.*?) \|", text, re.M) for name in re.findall(r"`(\w+)`", row)}
+    assert set(importlib.import_module(package).__all__) - rows == set()
 
 
 def test_what_runs_elsewhere_is_still_there():
     assert set(ELSEWHERE) <= {p.values[1] for p in TYPED}
+
+
+CITING = [ROOT / name for name in ("PAPERS.md", "CONTRIBUTING.md", "CHANGELOG.md")] + PAGES
+
+
+@pytest.mark.parametrize("page", CITING, ids=lambda page: page.stem)
+def test_cited_code_exists(page):
+    """`path.py`, `path.py:name`, and names that follow it; paths begin here, in qrag_jax/ or in tests/."""
+    missing = []
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for cell in re.split(r"[|\n]", text) if page.stem == "PAPERS" else [text]:
+        names: set[str] = set()
+        for path, name, more in re.findall(r"`([\w/]+\.py)(?::(\w+)[^`]*)?`([:,](?:,? `\w+`)+)?", cell):
+            places = [ROOT / base / path for base in ("", "qrag_jax", "tests")]
+            names = set().union(*(_names(place) for place in places if place.is_file()))
+            wanted = {name} - {""} | set(re.findall(r"`(\w+)`", more))
+            missing += [f"{path}:{one}" for one in wanted - names] if names else [path]
+    assert missing == []
+
+
+def test_cited_tests_exist():
+    there = set().union(*map(_names, (ROOT / "tests").rglob("test_*.py")))
+    cited = {name for page in CITING for name in re.findall(r"`(test_\w+)`", page.read_text(encoding="utf-8"))}
+    assert cited - there == set()
+
+
+def test_the_tree_of_the_design_is_the_one_that_is_there():
+    """Every folder with its line, and every module that a line names."""
+    (tree,) = [body for body in blocks(ROOT / "docs/design.md", "") if body.startswith("pyproject.toml")]
+    found, missing, above = set(), [], []
+    rooms = tree[tree.index("\nqrag_jax/") + 1 :]
+    for indent, head, text in re.findall(r"^( *)(\S+) *(.*(?:\n {17}.*)*)", rooms, re.M):
+        above = [*above[: len(indent) // 2], head]
+        found.add(folder := Path(ROOT, *above))
+        missing += [name for name in re.findall(r"\w+\.py", text) if not (folder / name).is_file()]
+    assert missing == []
+    assert found == {path.parent for path in (ROOT / "qrag_jax").rglob("*.py")}
+
+
+def _names(path: Path) -> set[str]:
+    """What a file defines, at any depth."""
+    pairs = re.findall(r"^ *(?:(?:def|class) (\w+)|(\w+)(?:: [^=\n]+)? =)", path.read_text(encoding="utf-8"), re.M)
+    return {name for pair in pairs for name in pair if name}
 
 
 MINE = "qrag train --out runs/mine data.task=jsonl 'data.paths=[train.jsonl]' env.num_steps=3"

@@ -1,5 +1,7 @@
 """The public names, by where they live; `__init__.py` loads each on first use."""
 
+from .answers.answering import Reader as Reader
+from .answers.answering import choose_measures as choose_measures
 from .answers.answering import read_answers as read_answers
 from .answers.rows import answer_rows as answer_rows
 from .measures.facts import FactScores as FactScores
@@ -35,5 +37,8 @@ from .picks.score import open_run as open_run
 from .picks.score import score as score
 from .picks.score import score_run as score_run
 from .setting import Setting as Setting
+from .study.cells.encoder import load_study_encoder as load_study_encoder
 from .study.config import StudyConfig as StudyConfig
+from .study.config import TaskConfig as TaskConfig
 from .study.runner import run_study as run_study
+from .study.tasks import load_task as load_task

@@ -1,6 +1,7 @@
 """The public names, by where they live; `__init__.py` loads each on first use."""
 
 from .calls import ask_all as ask_all
+from .journal.file import Journal as Journal
 from .journal.journal import JournaledGenerator as JournaledGenerator
 from .journal.journal import call_key as call_key
 from .local import LocalGenerator as LocalGenerator
