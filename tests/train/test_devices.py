@@ -71,6 +71,7 @@ def test_devices_and_parts_do_not_change_the_losses(mode, tmp_path):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-3), found[name].params, found["one"].params)
 
 
+@pytest.mark.slow
 def test_parameters_of_fsdp_are_split_while_a_run_lasts(tmp_path, monkeypatch):
     """Every device holds a quarter of each large array; the folder and the result hold whole ones."""
     import qrag_jax.train.q.loop as loop

@@ -92,6 +92,7 @@ def test_a_run_resumes_on_other_devices(tmp_path):
 
 
 @pytest.mark.parametrize("devices", [3])
+@pytest.mark.slow
 def test_devices_that_divide_no_power_of_two(devices, tmp_path):
     """The padded rows of a batch are a multiple of the devices, also where the run was saved on one."""
     config, task = make_config("latent", accumulate=1, dev=DevConfig(every=3)), make_task()
@@ -189,6 +190,7 @@ def test_another_encoder_is_refused(stopped, tmp_path):
         train(config, make_task(), run, start=other)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_not_calibrated_is_calibrated_when_it_is_resumed(tmp_path):
     """A kill while it was: the last update is saved before, and not trained again."""
     config, task, dev = make_config(mode="latent", accumulate=1), make_task(), make_task(5, "dog")
@@ -215,6 +217,7 @@ def test_what_alters_no_update_may_change(stopped, tmp_path):
     assert [line.get("step") for line in read_lines(tmp_path / "run" / "metrics.jsonl")] == [None, *range(2, 8)]
 
 
+@pytest.mark.slow
 def test_a_line_that_a_kill_cut_short_is_no_obstacle(stopped, tmp_path):
     run, config = stopped
     shutil.copytree(run, tmp_path / "run")

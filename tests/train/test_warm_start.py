@@ -86,6 +86,7 @@ def test_a_run_starts_with_the_result_of_another(first, tmp_path):
     assert start.metadata["init"] == expected and start.config["init"] == str(folder)
 
 
+@pytest.mark.slow
 def test_one_step_of_a_run_without_held_out_questions(tmp_path):
     train(make_config(), make_task(), tmp_path / "first")
     earlier = load_checkpoint(tmp_path / "first", step=1).arrays["params"]
@@ -93,6 +94,7 @@ def test_one_step_of_a_run_without_held_out_questions(tmp_path):
     assert_equal(trained.params, earlier)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_the_other(first, tmp_path):
     """Stopped, and resumed where the other run is gone: the run that was not interrupted."""
     shutil.copytree(first[0], tmp_path / "first")

@@ -203,7 +203,8 @@ def test_nothing_is_compiled_for_one_prompt(monkeypatch):
     assert len(traces) == before
 
 
-@pytest.mark.parametrize("num_kv_heads", [pytest.param(8, marks=pytest.mark.slow), 4])
+@pytest.mark.parametrize("num_kv_heads", [8, 4])
+@pytest.mark.slow
 def test_eight_devices_answer_like_one(num_kv_heads):
     """Query heads, the inner layer and the embedding are split; heads of keys where they are as many as devices."""
     talker = tiny_talker(

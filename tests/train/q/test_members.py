@@ -6,7 +6,6 @@ import chex
 import jax
 import numpy as np
 import pytest
-from tiers import slow_but
 from tiny import LATENT, quick_compilation  # noqa: F401
 
 from qrag_jax.checkpoint import load_checkpoint
@@ -50,9 +49,8 @@ def make_configs(seeds, **options):
     return [RunConfig(seed=seed, **(fixed | options)) for seed in seeds]
 
 
-@pytest.mark.parametrize(
-    ("devices", "accumulate", "seeds"), slow_but([(1, 1, (0, 7))], [(1, 1, (0, 7)), (4, 2, (0, 1, 2, 7))])
-)
+@pytest.mark.parametrize(("devices", "accumulate", "seeds"), [(1, 1, (0, 7)), (4, 2, (0, 1, 2, 7))])
+@pytest.mark.slow
 def test_each_run_is_what_it_is_alone(devices, accumulate, seeds, tmp_path):
     """Its folder, its log and its result; four devices take a run each."""
     configs = make_configs(seeds, learner=LearnerConfig(accumulate=accumulate))
@@ -127,6 +125,7 @@ def test_runs_that_cannot_share_an_update_are_refused(configs, message):
         check_members([Member(config) for config in configs])
 
 
+@pytest.mark.slow
 def test_runs_at_different_updates_are_refused(tmp_path):
     configs = make_configs((0, 1))
     for config, number in zip(configs, (1, 2), strict=True):
