@@ -32,31 +32,23 @@ def report_tasks(args: argparse.Namespace, training_chunks: int, trained_on: Map
     kind, path = source(args)
     if kind != "babi" and args.num_chunks:
         raise UsageError(f"--num_chunks hides facts of --babi; questions of --{kind} come with their chunks")
-    if kind in READERS:
-        yield _multihop_task(kind, path)
-    elif kind == "jsonl":
-        yield examples_task(_name(path), read_examples(path))
-    elif kind == "vectors":
-        yield vectors_task(_name(path), read_vector_task(path))
-    else:
-        haystack = _haystack(args, trained_on)
-        if len(haystack) == args.max_haystack_sentences:
-            say(f"haystack {args.haystack}: {len(haystack):,} of its sentences are used (--max_haystack_sentences)")
-        lengths = args.num_chunks or tuple(factor * training_chunks for factor in LENGTH_FACTORS)
-        if len(set(lengths)) != len(lengths):
-            raise UsageError(f"--num_chunks {','.join(map(str, lengths))}: a length stands twice")
-        yield from hidden_stories_tasks(_name(path), read_babi(path), haystack, lengths)
+    if kind != "babi":
+        yield _task_with_chunks(kind, path)
+        return
+    haystack = _haystack(args, trained_on)
+    if len(haystack) == args.max_haystack_sentences:
+        say(f"haystack {args.haystack}: {len(haystack):,} of its sentences are used (--max_haystack_sentences)")
+    lengths = args.num_chunks or tuple(factor * training_chunks for factor in LENGTH_FACTORS)
+    if len(set(lengths)) != len(lengths):
+        raise UsageError(f"--num_chunks {','.join(map(str, lengths))}: a length stands twice")
+    yield from hidden_stories_tasks(_name(path), read_babi(path), haystack, lengths)
 
 
 def calibration_task(args: argparse.Namespace, training_chunks: int, trained_on: Mapping[str, Any]) -> Task:
     """The questions of --calibrate, of the same kind as those that are reported; stories at the training length."""
     kind, path = source(args)[0], args.calibrate
-    if kind in READERS:
-        return _multihop_task(kind, path)
-    if kind == "jsonl":
-        return examples_task(_name(path), read_examples(path))
-    if kind == "vectors":
-        return vectors_task(_name(path), read_vector_task(path))
+    if kind != "babi":
+        return _task_with_chunks(kind, path)
     return hidden_stories_tasks(_name(path), read_babi(path), _haystack(args, trained_on), (training_chunks,))[0]
 
 
@@ -66,7 +58,12 @@ def source(args: argparse.Namespace) -> tuple[str, str]:
     return next((kind, path) for kind, path in given.items() if path)
 
 
-def _multihop_task(kind: str, path: str) -> Task:
+def _task_with_chunks(kind: str, path: str) -> Task:
+    """Questions of any kind but `babi`: they come with their chunks."""
+    if kind == "jsonl":
+        return examples_task(_name(path), read_examples(path))
+    if kind == "vectors":
+        return vectors_task(_name(path), read_vector_task(path))
     read = READERS[kind](path)
     say(describe(_name(path), read))
     return examples_task(f"{kind} {_name(path)}", read.examples, sum(read.left_out.values()), answers=read.answers)
