@@ -59,7 +59,7 @@ from qrag_jax.files.strict_yaml import dump_yaml, parse_yaml
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.types import InputError, UsageError
 
-FORMAT = 1
+_FORMAT = 1
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "transformers", "tokenizers")
 # Without any set-up of logging, Python writes warnings to standard error: nobody has to ask in order to be told.
 _LOGGER = logging.getLogger(__name__)
@@ -313,9 +313,9 @@ def _read(
         record = read_json(path / "metadata.json")
     except InputError as error:
         raise DamagedError(str(error)) from error
-    if record.get("format") != FORMAT:
+    if record.get("format") != _FORMAT:
         raise InputError(
-            f"{path}: checkpoint format {record.get('format')}, this qrag_jax {__version__} reads {FORMAT}; "
+            f"{path}: checkpoint format {record.get('format')}, this qrag_jax {__version__} reads {_FORMAT}; "
             f"install the version that wrote it: {record.get('versions', {}).get('qrag_jax', 'unknown')}"
         )
     saved = record["groups"]
@@ -391,7 +391,7 @@ def _record(
     step: int, groups: Sequence[str] | Mapping[str, Any], leaves: Mapping[str, Any], metadata: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     return {
-        "format": FORMAT,
+        "format": _FORMAT,
         "step": step,
         "versions": _versions(),
         "groups": list(groups),  # one with no leaves is a group all the same

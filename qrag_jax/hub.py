@@ -22,9 +22,9 @@ from qrag_jax.files.manifest import MANIFEST, files_under, find_damage, path_ins
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.types import InputError, UsageError
 
-CARD = "README.md"
+_CARD = "README.md"
 _LOGS = ("metrics.jsonl", "times.jsonl")
-_FOREIGN = frozenset({CARD, ".gitattributes"})  # what a repository has before anything is pushed to it
+_FOREIGN = frozenset({_CARD, ".gitattributes"})  # what a repository has before anything is pushed to it
 _REPOSITORY = re.compile(r"(hf://)?([A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(.+))?", re.ASCII)
 _STEP = re.compile(r"step_(0|[1-9][0-9]{0,17})/manifest\.json")
 _OWN = re.compile(r"step_\d+/")
@@ -84,7 +84,7 @@ def run_files(folder: Path, step: int, card: str, run: Path | None = None) -> di
         card: Markdown.
         run: folder of the logs; None leaves them out.
     """
-    files: dict[str, Path | bytes] = {CARD: card.encode()}
+    files: dict[str, Path | bytes] = {_CARD: card.encode()}
     if run is not None:
         files |= {name: run / name for name in _LOGS if (run / name).is_file()}
     names = [MANIFEST, *_listed(folder / MANIFEST)]
@@ -257,7 +257,7 @@ def _wanted(source: _Source, folder: str, listed: Iterable[str]) -> list[str]:
     names = [f"{folder}/{name}" for name in (MANIFEST, *listed)]
     if absent := [name for name in names if name not in source.names]:
         raise InputError(f"{absent[0]}: missing, though the manifest lists it; push it again")
-    return [*names, *sorted({CARD, *_LOGS} & source.names)]
+    return [*names, *sorted({_CARD, *_LOGS} & source.names)]
 
 
 def _folder_source(folder: Path) -> _Source:

@@ -21,7 +21,7 @@ from qrag_jax.retrieval.index.hybrid import Ranked, Retrieve
 from qrag_jax.types import Cost, CountTokens, Generation, InputError, Message, Sampling, TextGenerator, UsageError
 
 PROMPT = "answer"  # of llm/prompts: places $mark, $passages and $question
-MAX_CONTEXT_TOKENS = 2_000
+_MAX_CONTEXT_TOKENS = 2_000
 # Of a window, for what a chat template writes around messages, and for tokens that join otherwise than they count.
 _SLACK = 64
 
@@ -85,7 +85,7 @@ def answer_question(
             its contract, or as the parts.
     """
     check_question(question)
-    fill = fill or make_fill(Budget(MAX_CONTEXT_TOKENS))
+    fill = fill or make_fill(Budget(_MAX_CONTEXT_TOKENS))
     template = template or load_prompt(PROMPT)
     seconds: dict[str, float] = {}
     with _timed("retrieve", seconds):
@@ -167,7 +167,7 @@ def make_budget(
             f"question: {count(readable(question)):,} tokens, with what the prompt says {empty:,}: the model's "
             f"window is {window:,}, prompt and answer together: ask a shorter question"
         )
-    most = max_tokens or MAX_CONTEXT_TOKENS
+    most = max_tokens or _MAX_CONTEXT_TOKENS
     if max_tokens is None and window is not None:
         most = min(most, window - max_answer_tokens - empty - _SLACK)
         if most <= overhead:

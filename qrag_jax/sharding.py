@@ -18,7 +18,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from qrag_jax.types import InputError, UsageError
 
 PyTree = Any
-AXES = ("data", "fsdp")
+_AXES = ("data", "fsdp")
 _SMALLEST_SPLIT = 2**12  # an array with fewer elements stays whole: splitting it costs more than it saves
 
 
@@ -88,7 +88,7 @@ def make_mesh(config: MeshConfig) -> Mesh:
             f"{jax.process_count()} processes"
         )
     return jax.make_mesh(
-        (config.data, config.fsdp), AXES, axis_types=(AxisType.Auto,) * 2, devices=devices[: config.size]
+        (config.data, config.fsdp), _AXES, axis_types=(AxisType.Auto,) * 2, devices=devices[: config.size]
     )
 
 
@@ -99,7 +99,7 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 def split_rows(mesh: Mesh, axis: int = 0) -> NamedSharding:
     """Every device has a share of the rows, which stand on the given axis."""
-    return NamedSharding(mesh, PartitionSpec(*[None] * axis, AXES))
+    return NamedSharding(mesh, PartitionSpec(*[None] * axis, _AXES))
 
 
 def state_shardings(mesh: Mesh, state: PyTree) -> PyTree:
@@ -171,7 +171,7 @@ def map_rows(function: Callable[..., jax.Array], shared: PyTree, *rows: jax.Arra
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.size == 1 or rows[0].shape[0] % mesh.size:
         return function(shared, *rows)
-    split = PartitionSpec(AXES)
+    split = PartitionSpec(_AXES)
     mapped = jax.shard_map(
         function, mesh=mesh, in_specs=(PartitionSpec(), *[split] * len(rows)), out_specs=split, check_vma=False
     )

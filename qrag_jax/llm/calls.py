@@ -63,7 +63,7 @@ def ask_some(
     def check(number: int, generation: Generation) -> None:
         if not 0 <= number < len(places):
             raise InputError(f"generator: an answer {number} to {len(places)} prompts: mend the generator")
-        check_generation(generation)
+        _check_generation(generation)
 
     def hear(number: int, generation: Generation) -> None:
         if number in told:
@@ -124,7 +124,7 @@ def not_asked(answers: Iterable[Generation]) -> Generation | None:
     return None
 
 
-def check_generation(generation: Generation) -> None:
+def _check_generation(generation: Generation) -> None:
     """Refuses an answer that is half a failure: `finish_reason` "error" without `error`, or the other way round.
 
     Raises:

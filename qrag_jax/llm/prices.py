@@ -8,7 +8,7 @@ from typing import Literal
 from qrag_jax.config import load_config
 from qrag_jax.types import Cost
 
-EMBED_STAGES = ("embed_sentences", "embed_chunks")  # of `Cost.seconds`
+_EMBED_STAGES = ("embed_sentences", "embed_chunks")  # of `Cost.seconds`
 _MILLION = 1e6
 _SECONDS_AN_HOUR = 3600
 _GIB = 2**30
@@ -70,7 +70,7 @@ def dollars(cost: Cost, prices: Prices) -> float:
         embedding = cost.embedder_tokens / _MILLION * prices.embedder_per_million_tokens
     else:
         embedding = 0.0
-        seconds += sum(cost.seconds.get(stage, 0.0) for stage in EMBED_STAGES)
+        seconds += sum(cost.seconds.get(stage, 0.0) for stage in _EMBED_STAGES)
     return (
         embedding
         + seconds / _SECONDS_AN_HOUR * prices.compute_per_hour

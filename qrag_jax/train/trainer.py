@@ -25,7 +25,7 @@ from qrag_jax.train.log import RunLog
 from qrag_jax.types import InputError, Stopped
 
 # A batch's shape may grow: rarely, and only at the start of a run.
-MAX_TRACES = 6
+_MAX_TRACES = 6
 _RUN_NUMBERS = count()
 
 State = TypeVar("State")
@@ -207,7 +207,7 @@ class Trainer(Generic[State, Batch]):
 
 
 def jit_update(update: Callable[..., tuple[State, Metrics]], shardings: PyTree = None) -> Callable[..., Any]:
-    """An update compiled, with the old state's buffers reused; more than `MAX_TRACES` compilations are an error.
+    """An update compiled, with the old state's buffers reused; more than `_MAX_TRACES` compilations are an error.
 
     Args:
         update: (state, batch and what else it reads) -> (state, metrics).
@@ -218,7 +218,7 @@ def jit_update(update: Callable[..., tuple[State, Metrics]], shardings: PyTree =
         return update(state, *batch)
 
     counted.__name__ = f"update_{next(_RUN_NUMBERS)}"  # chex counts by place and name: no run counts for another
-    counted = chex.assert_max_traces(counted, n=MAX_TRACES)
+    counted = chex.assert_max_traces(counted, n=_MAX_TRACES)
 
     def step(state: State, *batch: Any) -> tuple[State, Metrics]:
         return counted(state, *batch)  # one name in all runs: XLA's compile cache goes by it

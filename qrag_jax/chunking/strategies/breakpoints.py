@@ -19,7 +19,7 @@ Threshold = Literal[
 ]  # fmt: skip
 
 # The relative ones are LangChain's defaults, the absolute ones the largest of the paper's grids (the fewest breaks).
-DEFAULT_VALUES: dict[Threshold, float] = {
+_DEFAULT_VALUES: dict[Threshold, float] = {
     "percentile": 95.0,
     "standard_deviation": 3.0,
     "interquartile": 1.5,
@@ -72,7 +72,7 @@ def _checked_value(config: BreakpointConfig) -> float:
         raise UsageError(f"breakpoint.threshold {config.threshold!r}: choose one of {', '.join(get_args(Threshold))}")
     if config.window < 0:
         raise UsageError(f"breakpoint.window {config.window}: 0 embeds single sentences, 1 one neighbour on each side")
-    value = DEFAULT_VALUES[config.threshold] if config.value is None else float(config.value)
+    value = _DEFAULT_VALUES[config.threshold] if config.value is None else float(config.value)
     if not math.isfinite(value):
         raise UsageError(f"breakpoint.value {value}: give a finite number, or leave it out for the default")
     if config.threshold in ("percentile", "gradient") and not 0 <= value <= 100:

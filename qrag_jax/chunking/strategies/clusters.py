@@ -17,7 +17,7 @@ from qrag_jax.chunking.text.chunks import Group, SentenceText, Strategy, groups_
 from qrag_jax.types import Embed, UsageError
 
 EXACT_SENTENCES = 10_000  # the most that are linked as a whole: 50 million distances are 200 MB
-DEFAULT_MAX_SENTENCES = 10
+_DEFAULT_MAX_SENTENCES = 10
 
 Noise = Literal["single", "chunk", "nearest"]
 
@@ -79,7 +79,7 @@ def make_linkage(config: LinkageConfig, embed: Embed) -> Strategy:
         members = []
         for start, end in _windows(len(text)):
             distances = joint_distances(vectors[start:end], lambda_, len(text))
-            labels = link_sentences(distances, end - start, size_cap(config, len(text)), stop_distance)
+            labels = link_sentences(distances, end - start, _size_cap(config, len(text)), stop_distance)
             members += [start + group for group in group_labels(labels)]
         return groups_of(text, members)
 
@@ -106,11 +106,11 @@ def make_dbscan(config: DbscanConfig, embed: Embed) -> Strategy:
     return strategy
 
 
-def size_cap(config: LinkageConfig, num_sentences: int) -> int:
+def _size_cap(config: LinkageConfig, num_sentences: int) -> int:
     """Most sentences of a chunk, see `LinkageConfig`."""
     if config.num_clusters is not None:
         return max(num_sentences // config.num_clusters, 1)
-    return DEFAULT_MAX_SENTENCES if config.max_sentences is None else config.max_sentences
+    return _DEFAULT_MAX_SENTENCES if config.max_sentences is None else config.max_sentences
 
 
 def group_labels(labels: np.ndarray) -> list[np.ndarray]:

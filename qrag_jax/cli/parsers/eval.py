@@ -9,7 +9,7 @@ from qrag_jax.llm.defaults import SHORT_ANSWER_TOKENS
 
 METHODS = ("trained", "untrained", "single_step", "bm25")  # as in eval.picks.records, whose import takes longer
 PROTOCOLS = ("fixed", "threshold", "stop", "oracle")  # as in eval.picks.protocols
-ANSWER_MEASURES = ("em", "f1", "contains", "rouge_l", "babilong", "claims", "judge")  # as in eval.answers.records
+_ANSWER_MEASURES = ("em", "f1", "contains", "rouge_l", "babilong", "claims", "judge")  # as in eval.answers.records
 
 SUMMARY = "score a trained retriever beside its baselines"
 DESCRIPTION = f"""\
@@ -118,9 +118,9 @@ def _add_answers(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--answer_measures",
-        type=_chosen("measure", ANSWER_MEASURES),
+        type=_chosen("measure", _ANSWER_MEASURES),
         metavar="M,M,...",
-        help=f"what answers are scored by, of {', '.join(ANSWER_MEASURES)} (default: em and f1, with --babi also "
+        help=f"what answers are scored by, of {', '.join(_ANSWER_MEASURES)} (default: em and f1, with --babi also "
         "babilong)",
     )
     group.add_argument(

@@ -5,7 +5,7 @@ import argparse
 from qrag_jax.cli.parsers.flags import amount, duration, filled, positive
 from qrag_jax.llm.defaults import ANSWER_TOKENS, CONCURRENCY, DEADLINE, OPENAI_KEY_NAME, OWN_KEY_NAME
 
-LLMS = ("local", "openai", "scripted")
+_LLMS = ("local", "openai", "scripted")
 
 # What a verb's help says of them.
 HELP = """\
@@ -26,7 +26,7 @@ def add_llm_flags(parser: argparse.ArgumentParser, *, max_answer_tokens: int = A
         max_answer_tokens: the verb's default of `--max_answer_tokens`.
     """
     group = parser.add_argument_group("language model")
-    group.add_argument("--llm", choices=LLMS, default="local", help="who answers (default: %(default)s)")
+    group.add_argument("--llm", choices=_LLMS, default="local", help="who answers (default: %(default)s)")
     group.add_argument(
         "--llm_model",
         type=filled,

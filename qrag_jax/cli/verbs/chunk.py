@@ -48,14 +48,14 @@ class Reader:
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag chunk`; see `qrag chunk --help`."""
     config = load_config(ChunkConfig, args.config_path, overrides(args))
-    is_tree = wants_tree(args)
+    is_tree = _wants_tree(args)
     if args.vectors and (is_tree or config.strategy != "late"):
         strategy = TREE if is_tree else config.strategy
         raise UsageError(f"--vectors: strategy {strategy} has no vectors of its own; choose --strategy late")
     split = make_splitter(args.splitter, args.language)
     documents = read_files(args.paths, args.encoding)
     check_outputs(documents, {"--html": args.html, "--tree": args.tree, "--vectors": args.vectors})
-    reader = load_reader(args.model, config, with_vectors=bool(args.vectors))
+    reader = _load_reader(args.model, config, with_vectors=bool(args.vectors))
     build = make_tree_builder(config, reader.tokenizer.count, split) if is_tree else None
     done: list[tuple[Document, list[Chunk]]] = []
     vectors: list[np.ndarray] = []
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             trees.append(build(document))
             chunks, found = trees[-1].node_chunks(document, reader.tokenizer.count), None
         else:
-            chunks, found = chunk_document(document, config, reader, split, with_vectors=bool(args.vectors))
+            chunks, found = _chunk_document(document, config, reader, split, with_vectors=bool(args.vectors))
         sys.stdout.write(format_json(document, chunks) if args.json else format_text(document, chunks, indent=is_tree))
         sys.stdout.flush()
         vectors += [] if found is None else [found]
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def wants_tree(args: argparse.Namespace) -> bool:
+def _wants_tree(args: argparse.Namespace) -> bool:
     """Whether the flags ask for trees in place of chunks.
 
     Raises:
@@ -135,7 +135,7 @@ def _check_writable(flag: str, path: str) -> None:
         raise UsageError(f"{flag} {path}: cannot be written ({error.strerror}); name another file") from error
 
 
-def load_reader(model: str, config: ChunkConfig, with_vectors: bool = False) -> Reader:
+def _load_reader(model: str, config: ChunkConfig, with_vectors: bool = False) -> Reader:
     """The tokenizer of an encoder; its weights, and JAX, only for what needs vectors.
 
     Args:
@@ -160,7 +160,7 @@ def load_reader(model: str, config: ChunkConfig, with_vectors: bool = False) -> 
     return Reader(loaded.tokenizer, embedder)
 
 
-def chunk_document(
+def _chunk_document(
     document: Document, config: ChunkConfig, reader: Reader, split: SplitSentences, with_vectors: bool = False
 ) -> tuple[list[Chunk], np.ndarray | None]:
     """Cuts one document, with a bar on a terminal while it is embedded; warnings are said on standard error.

@@ -31,13 +31,13 @@ from qrag_jax.train.q.loop import train
 from qrag_jax.train.q.run import DataConfig, RunConfig, training_tasks
 from qrag_jax.types import UsageError
 
-NUM_QUESTIONS = 1000
-HAYSTACK_SENTENCES = 6000
-SAMPLE = "sample.txt"  # the text that the demo asks at its end
+_NUM_QUESTIONS = 1000
+_HAYSTACK_SENTENCES = 6000
+_SAMPLE = "sample.txt"  # the text that the demo asks at its end
 _VALID_SEED = 1_000_003  # worlds of the valid split never occur in training, whatever the seeds
 
 
-def demo_config(seed: int, haystack: str, smoke: bool) -> RunConfig:
+def _demo_config(seed: int, haystack: str, smoke: bool) -> RunConfig:
     """The demo's run: `configs/qrag/worlds2_latent.yaml`, which is all defaults but for the reward of every fact."""
     config = RunConfig(seed=seed, data=DataConfig(haystack=haystack), env=EnvConfig(fact_reward=0.2))
     if not smoke:
@@ -49,7 +49,7 @@ def demo_config(seed: int, haystack: str, smoke: bool) -> RunConfig:
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag demo`; see `qrag demo --help`."""
     out = Path(args.out or ("runs/demo-smoke" if args.smoke else "runs/demo"))
-    config = demo_config(args.seed, args.haystack, args.smoke)
+    config = _demo_config(args.seed, args.haystack, args.smoke)
     babi = _babi_files(args.babi)
     _clear(out)
     task = training_tasks(config)[0]
@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
         train(config, task, out, progress.report)
     write_whole(out / "config.yaml", dump_config(config))
     retriever = load_retriever(out)  # what is measured is what was saved
-    num_questions = 50 if args.smoke else NUM_QUESTIONS
-    most = 400 if args.smoke else HAYSTACK_SENTENCES
+    num_questions = 50 if args.smoke else _NUM_QUESTIONS
+    most = 400 if args.smoke else _HAYSTACK_SENTENCES
     haystack = held_back_haystack(args.haystack, most, {"haystack": args.haystack, "haystack_split": "train"})
     worlds = simulate_stories(2, num_questions, _VALID_SEED, "valid", max_facts=config.data.num_chunks)
     rows = _measure(out, config, retriever, worlds, haystack, babi, num_questions)
@@ -89,7 +89,7 @@ def _babi_files(path: str | None) -> list[Path]:
 def _clear(out: Path) -> None:
     """Removes the checkpoints of an earlier demo: the newest step of a folder is what is loaded from it."""
     steps = checkpoint_steps(out)
-    if steps and not (out / SAMPLE).is_file():
+    if steps and not (out / _SAMPLE).is_file():
         raise UsageError(f"{out}: holds a run (step {steps[-1]}) that no demo wrote: choose another --out")
     for step in steps:
         say(f"replacing {out}/step_{step} of an earlier run")
@@ -131,7 +131,7 @@ def _ask(out: Path, retriever: Retriever, worlds: Stories, haystack: Haystack, q
     places = np.sort(rng.choice(size, len(facts), replace=False))
     for place, fact in zip(places[::-1], facts[::-1], strict=True):
         lines.insert(int(place), fact)
-    path = out / SAMPLE
+    path = out / _SAMPLE
     write_whole(path, "\n".join(lines) + "\n")
     question = worlds.question(chosen)
     if quiet:

@@ -30,14 +30,16 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             f"{args.run}: was trained on given vectors and has no text encoder: there is nothing to export"
         )
-    written = export_towers(retriever, folder) if retriever.model.mode == "text" else export_encoder(retriever, folder)
+    written = (
+        _export_towers(retriever, folder) if retriever.model.mode == "text" else _export_encoder(retriever, folder)
+    )
     say(f"wrote {written}")
     if retriever.model.mode == "latent":
         say(f"the latent towers read vectors, not texts: they stay in {args.run}")
     return 0
 
 
-def export_towers(retriever: Retriever, folder: Path) -> Path:
+def _export_towers(retriever: Retriever, folder: Path) -> Path:
     """Writes both towers of a text run as one Router; their constant scale is folded into the weights.
 
     Returns:
@@ -57,7 +59,7 @@ def export_towers(retriever: Retriever, folder: Path) -> Path:
     )
 
 
-def export_encoder(retriever: Retriever, folder: Path) -> Path:
+def _export_encoder(retriever: Retriever, folder: Path) -> Path:
     """Writes the frozen text encoder of a latent run.
 
     Returns:

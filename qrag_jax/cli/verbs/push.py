@@ -18,7 +18,7 @@ from qrag_jax.retrieval.index.retriever import save_for_inference
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag push`; see `qrag push --help`."""
     place = parse_place(args.where)
-    with lock_folder(locked_folder(args.run), "qrag push", reads=True):  # training deletes steps as it goes on
+    with lock_folder(_locked_folder(args.run), "qrag push", reads=True):  # training deletes steps as it goes on
         return _push(args, place)
 
 
@@ -40,7 +40,7 @@ def _push(args: argparse.Namespace, place: Place) -> int:
     return 0
 
 
-def locked_folder(given: str | Path) -> Path:
+def _locked_folder(given: str | Path) -> Path:
     """The folder that whoever writes the run locks: of all steps, also where one of them was given."""
     folder = Path(given).absolute()
     return folder.parent if (folder / MANIFEST).is_file() else folder

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _study(args: argparse.Namespace, config: StudyConfig, out: Path) -> int:
     """Runs a study in a folder that no other process works in."""
-    tasks = load_tasks(config)
+    tasks = _load_tasks(config)
     encoder = load_study_encoder(config.model, config.window)
     try:
         with Progress() as progress:
@@ -65,7 +65,7 @@ def _study(args: argparse.Namespace, config: StudyConfig, out: Path) -> int:
         write_json(summary_values(result)["rows"])
     if args.table or not args.json:
         print(format_table(result), end="", file=sys.stderr if args.json else sys.stdout)
-    say_what_came_out(result, out, paths)
+    _say_what_came_out(result, out, paths)
     return 0
 
 
@@ -157,7 +157,7 @@ def check_out(out: Path, config: StudyConfig) -> None:
             )
 
 
-def load_tasks(config: StudyConfig) -> list[StudyTask]:
+def _load_tasks(config: StudyConfig) -> list[StudyTask]:
     """Reads all tasks before anything is embedded, and says what each has.
 
     Raises:
@@ -168,12 +168,12 @@ def load_tasks(config: StudyConfig) -> list[StudyTask]:
     for name, how in config.tasks.items():
         task, problems = load_with_problems(name, how, config.data, config.seed, split)
         say(describe_task(task))
-        say_problems(problems)  # the user can mend these
+        _say_problems(problems)  # the user can mend these
         tasks.append(task)
     return tasks
 
 
-def say_problems(problems: Sequence[str]) -> None:
+def _say_problems(problems: Sequence[str]) -> None:
     """The first questions that could not be asked, each with its line, and how many more there are."""
     for problem in problems[:_MOST_PROBLEMS]:
         say(f"  {shown(problem)}")
@@ -219,7 +219,7 @@ def again(args: argparse.Namespace, out: Path) -> list[str]:
     return [*(part for one in parts for part in one), *args.overrides]
 
 
-def say_what_came_out(result: StudyResult, out: Path, paths: Sequence[Path]) -> None:
+def _say_what_came_out(result: StudyResult, out: Path, paths: Sequence[Path]) -> None:
     """Where the files are, and how far the numbers can be trusted."""
     few = {row.task: row.n for row in result.rows if row.n < _FEW}
     for task, number in few.items():

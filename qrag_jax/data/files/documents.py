@@ -9,7 +9,7 @@ from pathlib import Path
 
 from qrag_jax.types import Document, InputError, UsageError
 
-TEXT_SUFFIXES = (".txt", ".md")
+_TEXT_SUFFIXES = (".txt", ".md")
 STDIN = "-"  # the path that stands for standard input, and its document id
 
 _WHERE_TO_NAME_IT = "--encoding of qrag chunk, `encoding` of a task of qrag study"
@@ -82,7 +82,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
         entered.add((status.st_dev, status.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
-            if name.lower().endswith(TEXT_SUFFIXES) and not name.startswith("."):
+            if name.lower().endswith(_TEXT_SUFFIXES) and not name.startswith("."):
                 yield Path(root, name)
 
 

@@ -20,17 +20,17 @@ from qrag_jax.data.files.rows import entries, one_line, read_rows, short, text_f
 from qrag_jax.types import Example, InputError
 
 # Why a question is left out.
-NO_GOLD = "no gold paragraph"
-GOLD_NOT_IN_CONTEXT = "gold title not in the context"
+_NO_GOLD = "no gold paragraph"
+_GOLD_NOT_IN_CONTEXT = "gold title not in the context"
 NOT_ANSWERABLE = "not answerable"
 EMPTY_QUESTION = "empty question"
-EMPTY_PARAGRAPH = "paragraph without title and text"
-NOT_UNICODE = "half of a character (a lone surrogate)"
+_EMPTY_PARAGRAPH = "paragraph without title and text"
+_NOT_UNICODE = "half of a character (a lone surrogate)"
 # What is odd about the labels of a question that is kept.
-SENTENCE_OUT_OF_RANGE = "sentence number out of range"
+_SENTENCE_OUT_OF_RANGE = "sentence number out of range"
 TITLE_SHARED = "gold title above several different paragraphs, all taken as gold"
 GOLD_REPEATED = "gold paragraph repeated, first copy kept"
-DECOMPOSITION_DISAGREES = "is_supporting and question_decomposition disagree, the former taken"
+_DECOMPOSITION_DISAGREES = "is_supporting and question_decomposition disagree, the former taken"
 
 _TITLED = (
     'rows {{"question", "context": [[title, [sentence, ...]], ...], "supporting_facts": [[title, sentence number], ...]'
@@ -164,12 +164,12 @@ def _read(source: str | Path, what: str, pose: Callable[[Mapping, str], _Posed |
 def _example(row: Mapping, where: str, default_id: str, posed: _Posed) -> tuple[Example, bool] | str:
     """The example and whether a copy of a gold paragraph was left out of it, or the reason why there is none."""
     if "" in posed.paragraphs:
-        return EMPTY_PARAGRAPH
+        return _EMPTY_PARAGRAPH
     question = one_line(text_field(row.get("question"), "question", where))
     if not question:
         return EMPTY_QUESTION
     if any("\ud800" <= character <= "\udfff" for text in (question, *posed.paragraphs) for character in text):
-        return NOT_UNICODE
+        return _NOT_UNICODE
     gold_texts = {text for text, is_gold in zip(posed.paragraphs, posed.is_gold, strict=True) if is_gold}
     chunks: list[str] = []
     for text in posed.paragraphs:
@@ -221,13 +221,13 @@ def _pose_titled(row: Mapping, where: str) -> _Posed | str:
     facts = _supporting_facts(row, where)
     gold_titles = {title for title, _ in facts}
     if not facts:
-        return NO_GOLD
+        return _NO_GOLD
     if not gold_titles <= set(titles):
-        return GOLD_NOT_IN_CONTEXT
+        return _GOLD_NOT_IN_CONTEXT
     is_gold = [title in gold_titles for title in titles]
     odd = []
     if any(not 0 <= sentence < num_sentences[title] for title, sentence in facts):
-        odd.append(SENTENCE_OUT_OF_RANGE)
+        odd.append(_SENTENCE_OUT_OF_RANGE)
     if len({text for text, gold in zip(paragraphs, is_gold, strict=True) if gold}) > len(gold_titles):
         odd.append(TITLE_SHARED)
     return _Posed(paragraphs, is_gold, odd)
@@ -270,10 +270,10 @@ def _pose_musique(row: Mapping, where: str) -> _Posed | str:
         if marked:
             gold_numbers.add(_number(entry.get("idx", index), f"{place} idx", where))
     if not any(is_gold):
-        return NO_GOLD
+        return _NO_GOLD
     hops = [] if row.get("question_decomposition") is None else entries(row, "question_decomposition", (), where)
     named = {_number(hop.get("paragraph_support_idx"), "paragraph_support_idx", where) for hop in hops}
-    return _Posed(paragraphs, is_gold, [DECOMPOSITION_DISAGREES] if named and named != gold_numbers else [])
+    return _Posed(paragraphs, is_gold, [_DECOMPOSITION_DISAGREES] if named and named != gold_numbers else [])
 
 
 def _number(value: object, field: str, where: str) -> int | None:

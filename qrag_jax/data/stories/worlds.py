@@ -22,7 +22,7 @@ from qrag_jax.data.stories.stories import Stories, StoriesBuilder
 from qrag_jax.data.stories.vocabulary import BABI_VOCABULARY, Language, WorldVocabulary, make_language
 from qrag_jax.types import UsageError
 
-SPLIT_SHARES = {"train": 0.8, "valid": 0.1, "test": 0.1}
+_SPLIT_SHARES = {"train": 0.8, "valid": 0.1, "test": 0.1}
 FACTS_PER_TICK = 2  # a question may be asked after every second fact, as in bAbI
 RECENT_FACTS = 5  # a question is about an event among the last five facts
 _MAX_FACTS = 5_000  # a story this long is given up; bAbI's longest has 228 facts
@@ -86,7 +86,7 @@ def split_of(texts: Sequence[str], facts: Sequence[int] | np.ndarray) -> str:
     """The split of the stories that start like `facts` (ids into `texts`): a hash of the first two sentences."""
     opening = "\n".join(texts[fact] for fact in facts[:FACTS_PER_TICK])
     share, total = int.from_bytes(hashlib.sha256(opening.encode()).digest()[:8], "big") / 2**64, 0.0
-    for split, size in SPLIT_SHARES.items():
+    for split, size in _SPLIT_SHARES.items():
         total += size
         if share < total:
             return split
@@ -211,8 +211,8 @@ def _check_arguments(
 ) -> None:
     if num_facts not in (1, 2, 3):
         raise UsageError(f"num_facts must be 1, 2 or 3, got {num_facts}")
-    if split not in SPLIT_SHARES:
-        raise UsageError(f"split must be one of {', '.join(SPLIT_SHARES)}, got {split!r}")
+    if split not in _SPLIT_SHARES:
+        raise UsageError(f"split must be one of {', '.join(_SPLIT_SHARES)}, got {split!r}")
     for name, value in (("num_questions", num_questions), ("questions_per_story", questions_per_story)):
         if value < 1:
             raise UsageError(f"{name} must be at least 1, got {value}")

@@ -28,9 +28,9 @@ from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt, prompts_sha
 from qrag_jax.llm.structured import Structured
 from qrag_jax.types import Generation, Message, TextGenerator
 
-VERDICTS = ("entailed", "contradicted", "neither")
-MAX_CLAIMS = 60  # of one text
-_CLAIMS = Record({"claims": ListOf(Text(1, 1_000), 0, MAX_CLAIMS)})
+_VERDICTS = ("entailed", "contradicted", "neither")
+_MAX_CLAIMS = 60  # of one text
+_CLAIMS = Record({"claims": ListOf(Text(1, 1_000), 0, _MAX_CLAIMS)})
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _ask_verdicts(
     outcomes: dict[_Check, Structured] = {}
     for size in sorted({len(check.claims) for check in checks}):
         batch = {check: prompt for check, prompt in checks.items() if len(check.claims) == size}
-        outcomes |= ask_each(judge, batch, Record({"verdicts": ListOf(OneOf(VERDICTS), size, size)}), options)
+        outcomes |= ask_each(judge, batch, Record({"verdicts": ListOf(OneOf(_VERDICTS), size, size)}), options)
     return outcomes
 
 

@@ -76,7 +76,7 @@ def answer_rows(
             contract.
     """
     check_measures(measures, len(judges))
-    right = reference_answers(task, readings)
+    right = _reference_answers(task, readings)
     template = load_prompt("short_answer", prompts)
     asked = [reading for reading in readings if right[reading.query_id]]
     conversations = [make_prompt(template, reading) for reading in asked]
@@ -101,7 +101,7 @@ def answer_rows(
     return AnswerResult(tuple(rows), tuple(records), (*distinct.values(), *measured.calls))
 
 
-def reference_answers(task: Task, readings: Sequence[Reading]) -> dict[str, tuple[str, ...]]:
+def _reference_answers(task: Task, readings: Sequence[Reading]) -> dict[str, tuple[str, ...]]:
     """Right answers of the questions by query id; empty where the data has none.
 
     Raises:

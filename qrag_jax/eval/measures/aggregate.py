@@ -9,8 +9,8 @@ from scipy import special, stats
 
 from qrag_jax.types import InputError
 
-NUM_RESAMPLES = 9_999
-CONFIDENCE = 0.95
+_NUM_RESAMPLES = 9_999
+_CONFIDENCE = 0.95
 _BATCH_ELEMENTS = 2_000_000  # resampled values held at once: 16 MB
 _SAME = 1e-12  # values nearer than this are equal: the same F1 reached by other sums
 
@@ -50,8 +50,8 @@ def mean_interval(
     values: Float[np.ndarray, " n"],
     *,
     seed: int = 0,
-    confidence: float = CONFIDENCE,
-    num_resamples: int = NUM_RESAMPLES,
+    confidence: float = _CONFIDENCE,
+    num_resamples: int = _NUM_RESAMPLES,
     bounds: tuple[float, float] = (0.0, 1.0),
 ) -> Summary:
     """Mean of one value a question, with a BCa bootstrap interval over the questions.
@@ -91,7 +91,7 @@ def mean_interval(
 
 
 def constant_interval(
-    value: float, n: int, *, confidence: float = CONFIDENCE, bounds: tuple[float, float] = (0.0, 1.0)
+    value: float, n: int, *, confidence: float = _CONFIDENCE, bounds: tuple[float, float] = (0.0, 1.0)
 ) -> tuple[float, float]:
     """Interval of a mean when all `n` observed values equal `value`.
 
@@ -110,8 +110,8 @@ def paired_difference(
     second: Float[np.ndarray, " m"],
     *,
     seed: int = 0,
-    confidence: float = CONFIDENCE,
-    num_resamples: int = NUM_RESAMPLES,
+    confidence: float = _CONFIDENCE,
+    num_resamples: int = _NUM_RESAMPLES,
     bounds: tuple[float, float] = (0.0, 1.0),
 ) -> Difference:
     """Compare two methods on the same questions, question by question.

@@ -57,7 +57,7 @@ def bert_score(answer: str, references: Sequence[str], embed_tokens: EmbedTokens
     Raises:
         InputError: no reference, a blank one, or token vectors that are not finite or of different sizes.
     """
-    check_references(references)
+    _check_references(references)
     candidate = _vectors(answer, embed_tokens) if answer.strip() else None
     if candidate is None or not len(candidate):
         return NOTHING
@@ -65,7 +65,7 @@ def bert_score(answer: str, references: Sequence[str], embed_tokens: EmbedTokens
     return max(scores, key=lambda score: score.f1)
 
 
-def check_references(references: Sequence[str]) -> None:
+def _check_references(references: Sequence[str]) -> None:
     """Refuses references that no answer can be compared with.
 
     Raises:

@@ -50,7 +50,7 @@ class Watch:
     embedded: Callable[[int, int], None] | None = None
 
 
-NOBODY = Watch()
+_NOBODY = Watch()
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def score_run(
     tasks: Sequence[Task],
     options: Options | None = None,
     held_out: Task | None = None,
-    watch: Watch = NOBODY,
+    watch: Watch = _NOBODY,
 ) -> Scored:
     """`score` of the run in a folder.
 
@@ -140,7 +140,7 @@ def score(
     tasks: Sequence[Task],
     options: Options | None = None,
     held_out: Task | None = None,
-    watch: Watch = NOBODY,
+    watch: Watch = _NOBODY,
 ) -> Scored:
     """Scores methods over tasks; tasks over the same pool of texts share one index.
 

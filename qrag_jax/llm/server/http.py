@@ -16,8 +16,8 @@ from qrag_jax.types import UsageError
 
 Text = TypeVar("Text", str, bytes)
 
-CONNECT_SECONDS = 5.0
-MIN_SECRET = 8  # letters; a shorter "key" is a word such as EMPTY, which texts hold by chance
+_CONNECT_SECONDS = 5.0
+_MIN_SECRET = 8  # letters; a shorter "key" is a word such as EMPTY, which texts hold by chance
 
 # What decides how a server is reached, besides its address.
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -103,7 +103,7 @@ def make_client(base_url: str, key: str, *, deadline: float, max_retries: int, m
 
 def _client(base_url: str, key: str, deadline: float, max_retries: int, max_bytes: int) -> openai.AsyncOpenAI:
     host = urlsplit(base_url).hostname or ""
-    timeout = openai.Timeout(deadline, connect=min(CONNECT_SECONDS, deadline))
+    timeout = openai.Timeout(deadline, connect=min(_CONNECT_SECONDS, deadline))
     client = openai.AsyncOpenAI(
         api_key=key,
         base_url=base_url,
@@ -192,7 +192,7 @@ def check_key(environment: Mapping[str, str], key_name: str) -> str | None:
 
 def hide(text: Text, key: str) -> Text:
     """The text or bytes without the key; a key of fewer than 8 letters is no secret."""
-    if len(key) < MIN_SECRET:
+    if len(key) < _MIN_SECRET:
         return text
     return text.replace(key, "***") if isinstance(text, str) else text.replace(key.encode(), b"***")
 

@@ -27,7 +27,7 @@ from qrag_jax.llm.server.http import (
 from qrag_jax.llm.server.own_loop import run_in_own_loop
 from qrag_jax.types import Finished, Generation, Message, Sampling, UsageError
 
-NO_KEY = "no-key"  # what is sent where there is none: many local servers want some
+_NO_KEY = "no-key"  # what is sent where there is none: many local servers want some
 
 
 class OpenAIGenerator:
@@ -199,7 +199,7 @@ class OpenAIGenerator:
     def _client(self, key: str | None) -> openai.AsyncOpenAI:
         return make_client(
             self._base_url,
-            key or NO_KEY,
+            key or _NO_KEY,
             deadline=self._deadline,
             max_retries=self._max_retries,
             max_bytes=self._max_answer_bytes,

@@ -7,8 +7,8 @@ from typing import Any
 from jinja2.exceptions import SecurityError
 
 STEP = 16  # of an iteration, an item: roughly what they cost in characters
-MAX_INTEGER_BITS = 1024
-MAX_PARTS = 1_000_000
+_MAX_INTEGER_BITS = 1024
+_MAX_PARTS = 1_000_000
 
 
 def size_of(value: Any) -> int:
@@ -22,7 +22,7 @@ def size_of(value: Any) -> int:
             total += item.bit_length() // 3
         elif isinstance(item, dict | list | tuple):
             parts += len(item)
-            if parts > MAX_PARTS:
+            if parts > _MAX_PARTS:
                 return sys.maxsize  # lists that hold a list twice, which holds a list twice: nobody can pay for it
             stack.extend(item)
             stack.extend(item.values() if isinstance(item, dict) else ())
@@ -46,6 +46,6 @@ def work_of(sign: str, left: Any, right: Any) -> int:
         )
     if isinstance(left, int) and isinstance(right, int):
         bits = left.bit_length() * max(right, 1) if sign == "**" else left.bit_length() + right.bit_length()
-        if bits > MAX_INTEGER_BITS:
-            raise SecurityError(f"a whole number of more than {MAX_INTEGER_BITS} bits")
+        if bits > _MAX_INTEGER_BITS:
+            raise SecurityError(f"a whole number of more than {_MAX_INTEGER_BITS} bits")
     return sizes

@@ -26,7 +26,7 @@ from qrag_jax.models.chat.costs import STEP, size_of, work_of
 from qrag_jax.models.chat.tree import Charging, Generation
 from qrag_jax.types import InputError
 
-MAX_TEMPLATE_CHARACTERS = 65_536
+_MAX_TEMPLATE_CHARACTERS = 65_536
 MAX_SECONDS = 10.0
 _WORK_PER_CHARACTER = 64  # of template and values; a template reads a message a few times
 _SMALLEST_WORK = 1_048_576
@@ -85,8 +85,8 @@ def render_template(source: str, values: Mapping[str, Any], name: str = "templat
         InputError: a template that is too long, broken, unsafe, or that costs more than the caps allow.
         TemplateRefused: the template calls `raise_exception`.
     """
-    if len(source) > MAX_TEMPLATE_CHARACTERS:
-        raise InputError(f"{name}: {len(source)} characters, at most {MAX_TEMPLATE_CHARACTERS} are allowed")
+    if len(source) > _MAX_TEMPLATE_CHARACTERS:
+        raise InputError(f"{name}: {len(source)} characters, at most {_MAX_TEMPLATE_CHARACTERS} are allowed")
     environment = _Environment(_WORK_PER_CHARACTER * (len(source) + size_of(values)))
     try:
         tree = Charging().visit(environment.parse(source))

@@ -15,7 +15,7 @@ from qrag_jax.models.decoder.network import KVCache
 from qrag_jax.types import UsageError
 
 PyTree = Any
-AXIS = "model"
+_AXIS = "model"
 
 
 def decoder_shardings(mesh: Mesh, config: DecoderConfig, params: PyTree) -> PyTree:
@@ -41,7 +41,7 @@ def decoder_shardings(mesh: Mesh, config: DecoderConfig, params: PyTree) -> PyTr
         axis = _split_axis(module, name)
         if axis is None or units[module] % ways:
             return NamedSharding(mesh, PartitionSpec())
-        return NamedSharding(mesh, PartitionSpec(*[None] * axis, AXIS))
+        return NamedSharding(mesh, PartitionSpec(*[None] * axis, _AXIS))
 
     return jax.tree_util.tree_map_with_path(of, params)
 
@@ -61,17 +61,17 @@ def cache_sharding(mesh: Mesh, config: DecoderConfig) -> KVCache:
     Raises:
         UsageError: the mesh has no axis "model".
     """
-    spec = PartitionSpec() if config.num_kv_heads % _ways(mesh) else PartitionSpec(AXIS)
+    spec = PartitionSpec() if config.num_kv_heads % _ways(mesh) else PartitionSpec(_AXIS)
     layers = (NamedSharding(mesh, spec),) * config.num_layers
     return KVCache(layers, layers)
 
 
 def _ways(mesh: Mesh) -> int:
-    if AXIS not in mesh.shape:
-        raise UsageError(f'a mesh with the axes {list(mesh.shape)}: a decoder is split over an axis named "{AXIS}"')
+    if _AXIS not in mesh.shape:
+        raise UsageError(f'a mesh with the axes {list(mesh.shape)}: a decoder is split over an axis named "{_AXIS}"')
     if set(mesh.axis_types) != {AxisType.Auto}:
         raise UsageError(
             f"a mesh of axis types {mesh.axis_types}: XLA is to place what is in between; make it with "
             "jax.make_mesh(..., axis_types=(AxisType.Auto,) * number of axes)"
         )
-    return mesh.shape[AXIS]
+    return mesh.shape[_AXIS]

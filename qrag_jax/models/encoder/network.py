@@ -69,7 +69,7 @@ class EncoderLayer(nn.Module):
         )
         hidden = _layer_norm(config, dtype, "attention_norm")(hidden + mixed)
         inner = nn.Dense(config.intermediate_size, dtype=dtype, name="intermediate")(hidden)
-        inner = jax.nn.gelu(inner, approximate=True) if config.activation == "gelu_tanh" else exact_gelu(inner)
+        inner = jax.nn.gelu(inner, approximate=True) if config.activation == "gelu_tanh" else _exact_gelu(inner)
         outer = nn.Dense(config.hidden_size, dtype=dtype, name="output")(inner)
         return _layer_norm(config, dtype, "output_norm")(hidden + outer).reshape(shape)
 
@@ -79,7 +79,7 @@ class EncoderLayer(nn.Module):
         return jnp.swapaxes(rows.reshape(n, length, self.config.num_heads, size // self.config.num_heads), 1, 2)
 
 
-def exact_gelu(x: Array) -> Array:
+def _exact_gelu(x: Array) -> Array:
     """`x / 2 * (1 + erf(x / sqrt(2)))`, computed in float32 as `1 + erf` has no digits left of it in bfloat16.
 
     `jax.nn.gelu` takes `erfc`, whose exponentials and branches are slower on CPU.

@@ -56,7 +56,7 @@ class LoadedEncoder:
     max_seq_length: int | None = None
 
 
-def first_layers(config: EncoderConfig, params: Params, num_layers: int) -> tuple[EncoderConfig, dict[str, Any]]:
+def _first_layers(config: EncoderConfig, params: Params, num_layers: int) -> tuple[EncoderConfig, dict[str, Any]]:
     """The encoder that stops after its first `num_layers` layers; more than it has raise UsageError."""
     if not 1 <= num_layers <= config.num_layers:
         raise UsageError(
@@ -110,7 +110,7 @@ def load_encoder(
     overrides: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "activation": activation}
     config = replace(config, **{name: value for name, value in overrides.items() if value is not None})
     if num_layers is not None:
-        config, params = first_layers(config, params, num_layers)
+        config, params = _first_layers(config, params, num_layers)
     return LoadedEncoder(
         config=config,
         params=jax.tree.map(jnp.asarray, params),

@@ -15,7 +15,7 @@ from qrag_jax.unit_rows import unit_rows
 
 RetrieverName = Literal["single_step", "bm25", "hybrid"]
 RETRIEVERS: tuple[RetrieverName, ...] = get_args(RetrieverName)
-RANK_CONSTANT = 60.0
+_RANK_CONSTANT = 60.0
 _DIGITS = 9  # sums in another order differ in their last bits: rounded, equal texts tie, and ties go by order
 _FUSED_DIGITS = 15  # ranks a thousand places down differ by 1e-6, a hundred thousand down by 1e-10
 
@@ -80,7 +80,7 @@ def rank_bm25(question: str, corpus: Corpus, top_k: int | None = None) -> Ranked
     return Ranked(corpus.leaves[ranked.ids[matching]], ranked.scores[matching]).first(top_k)
 
 
-def fuse(rankings: Sequence[Ranked], constant: float = RANK_CONSTANT) -> Ranked:
+def fuse(rankings: Sequence[Ranked], constant: float = _RANK_CONSTANT) -> Ranked:
     """Reciprocal rank fusion (Cormack, Clarke and Buettcher 2009): a node counts as high as it stands in each ranking.
 
         score(c) = sum_r 1 / (constant + rank_r(c)),    rank_r(c) = 1 + number of nodes with a better score in r

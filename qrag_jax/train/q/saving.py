@@ -23,11 +23,11 @@ from qrag_jax.train.run_folder import check_same_config, restore
 from qrag_jax.types import InputError, UsageError
 
 # What may change when a run is resumed: it alters no update. Paths may move; the digest of the data says what they are.
-FREE_FIELDS = ("log_every", "save_every", "keep", "tensorboard", "mesh", "data.paths", "data.haystack")
+_FREE_FIELDS = ("log_every", "save_every", "keep", "tensorboard", "mesh", "data.paths", "data.haystack")
 # What leaves no trace in the shapes of parameters, and makes other towers of them.
 _SAME_TOWERS = ("model.mode", "model.latent.num_heads", "model.latent.residual", "model.scale")
 _QUERIES_AT_A_TIME = 256
-GROUPS = tuple(field.name for field in fields(LearnerState))
+_GROUPS = tuple(field.name for field in fields(LearnerState))
 
 
 def save_run(
@@ -55,7 +55,7 @@ def save_run(
         best: of held-out queries.
         fitted: on held-out queries, at the end of the run.
     """
-    arrays = {name: getattr(state, name) for name in GROUPS} | {"constants": dict(constants)}
+    arrays = {name: getattr(state, name) for name in _GROUPS} | {"constants": dict(constants)}
     about = dict(about)
     if best is not None and best.params is not None:
         arrays["best_params"] = best.params
@@ -101,7 +101,7 @@ def check_resumable(saved: Checkpoint, config: RunConfig, about: Mapping[str, An
     Raises:
         InputError: naming what differs.
     """
-    check_same_config(saved, to_dict(config), FREE_FIELDS, to_dict(RunConfig()))
+    check_same_config(saved, to_dict(config), _FREE_FIELDS, to_dict(RunConfig()))
     for name in ("data_sha256", "rows"):
         if name not in saved.metadata:
             raise InputError(f"{saved.folder}: metadata.json has no {name}: this run cannot be resumed; train it anew")
@@ -159,14 +159,14 @@ def restore_state(
         shardings: of the state.
         best: takes over what held-out queries have chosen so far, if anything.
     """
-    like, where = ({name: getattr(tree, name) for name in GROUPS} for tree in (shapes, shardings))
+    like, where = ({name: getattr(tree, name) for name in _GROUPS} for tree in (shapes, shardings))
     known = saved.metadata.get("dev")
     if best is None or known is None:
         return LearnerState(**restore(saved, like, where))
     like["best_params"], where["best_params"] = like["params"], where["params"]
     arrays = restore(saved, like, where)
     best.params, best.update, best.value = arrays["best_params"], known["update"], known["return"]
-    return LearnerState(**{name: arrays[name] for name in GROUPS})
+    return LearnerState(**{name: arrays[name] for name in _GROUPS})
 
 
 def save_batch(out: Path, update: int, metrics: Mapping[str, float], task: Task, sample: Sample) -> Path:

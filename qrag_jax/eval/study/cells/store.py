@@ -25,7 +25,7 @@ from qrag_jax.files.whole_file import write_whole
 from qrag_jax.types import Cost, InputError, UsageError
 
 MadeOf = Mapping[str, Any]
-CONFIG_FILE = "config.yaml"
+_CONFIG_FILE = "config.yaml"
 # What `write_whole` leaves of a file of ours where it is killed; nothing else of that folder is touched.
 _OURS = r"(config\.yaml|table\.csv|table\.md|plot\.png|results\.json|per_query\.jsonl)"
 _HALF_FILE = re.compile(rf"\.{_OURS}\.[a-z0-9_]{{8}}")
@@ -126,7 +126,7 @@ def claim_folder(out: Path, config: StudyConfig) -> None:
     Raises:
         UsageError: it holds another study; names the fields that differ. Or it cannot be written.
     """
-    path, text = out / CONFIG_FILE, dump_config(config)
+    path, text = out / _CONFIG_FILE, dump_config(config)
     if not path.is_file():
         write_whole(path, text)
     known = path.read_bytes().decode(errors="replace")

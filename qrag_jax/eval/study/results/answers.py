@@ -22,7 +22,7 @@ from qrag_jax.types import (
     UsageError,
 )
 
-DEFAULT_SAMPLING = Sampling(max_tokens=400)
+_DEFAULT_SAMPLING = Sampling(max_tokens=400)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def answer_questions(
     generator: TextGenerator,
     *,
     num_chunks: int = 5,
-    sampling: Sampling = DEFAULT_SAMPLING,
+    sampling: Sampling = _DEFAULT_SAMPLING,
     embed: Embed | None = None,
     embed_tokens: EmbedTokens | None = None,
 ) -> AnswerResult:
