@@ -6,9 +6,9 @@ from qrag_jax.cli.parsers.flags import add_haystack, add_num_steps, add_seed, in
 from qrag_jax.cli.parsers.llm_flags import add_llm_flags
 from qrag_jax.llm.defaults import SHORT_ANSWER_TOKENS
 
-METHODS = ("trained", "untrained", "single_step", "bm25")  # as in eval.records, whose import takes longer
-PROTOCOLS = ("fixed", "threshold", "stop", "oracle")  # as in eval.protocols
-ANSWER_MEASURES = ("em", "f1", "contains", "rouge_l", "babilong", "claims", "judge")  # as in eval.answer_records
+METHODS = ("trained", "untrained", "single_step", "bm25")  # as in eval.picks.records, whose import takes longer
+PROTOCOLS = ("fixed", "threshold", "stop", "oracle")  # as in eval.picks.protocols
+ANSWER_MEASURES = ("em", "f1", "contains", "rouge_l", "babilong", "claims", "judge")  # as in eval.answers.records
 
 
 def add_eval(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
