@@ -25,7 +25,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 SHRUNK = {
     "train": ["num_updates=2", "data.batch_size=8", "log_every=1"],
     "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "60", "--journal", "journal.sqlite"],
-    "study": ["window=64"],
+    "study": ["window=128"],
 }
 PYTHON_SHRUNK = {
     "num_updates=500": "num_updates=2",
