@@ -24,8 +24,8 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 # What is added to a line of a verb when it is run: the same path through the program, with less of everything.
 SHRUNK = {
     "train": ["num_updates=2", "data.batch_size=8", "log_every=1"],
-    "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "60", "--journal", "journal.sqlite"],
-    "study": ["window=128"],
+    "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "200", "--journal", "journal.sqlite"],
+    "study": ["window=72"],
 }
 PYTHON_SHRUNK = {
     "num_updates=500": "num_updates=2",
