@@ -38,7 +38,7 @@ class Counts(Protocol):
 
 @runtime_checkable
 class Encoder(Protocol):
-    """An `Embed` that says what it is and what it has read; `models.embedder.make_embedder` makes one."""
+    """An `Embed` that says what it is and what it has read; `models.make_embedder` makes one."""
 
     @property
     def fingerprint(self) -> str:

@@ -24,8 +24,8 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 # What is added to a line of a verb when it is run: the same path through the program, with less of everything.
 SHRUNK = {
     "train": ["num_updates=2", "data.batch_size=8", "log_every=1"],
-    "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "60", "--journal", "journal.sqlite"],
-    "study": ["window=64"],
+    "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "200", "--journal", "journal.sqlite"],
+    "study": ["window=72"],
 }
 PYTHON_SHRUNK = {
     "num_updates=500": "num_updates=2",
@@ -36,6 +36,7 @@ PYTHON_SHRUNK = {
 ELSEWHERE = {
     "qrag demo --smoke": "tests/cli/verbs/test_demo.py",
     "qrag study configs/study/paper.yaml data=DATA --out runs/paper": "benchmarks/results/study (45 minutes)",
+    "qrag train --config_path run.yaml --out runs/rl init=runs/big/step_300": "tests/train/test_warm_start.py",
     "qrag ask book.txt 'Who has the map?' --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model NAME --json": (
         "tests/cli/verbs/test_ask.py, with a server"
     ),

@@ -80,7 +80,7 @@ def choose_measures(
 
     Args:
         task: with reference answers.
-        names: of `answer_records.MEASURES`; None takes the defaults.
+        names: of `records.MEASURES`; None takes the defaults.
         kind: of the questions: `babi`, `jsonl`, `hotpot`, ...; decides on the convention of F1.
         prompts: folder of the judges' templates; None takes ours.
         note: told why there is no row by BabiLong's rule.
@@ -139,7 +139,7 @@ def read_answers(
         progress: told how many of how many prompts of a task are answered.
 
     Raises:
-        InputError: as `answer_rows.answer_rows`.
+        InputError: as `rows.answer_rows`.
     """
     rows, answers, comparisons, calls = [], [], [], []
     for task, own, measures in zip(tasks, records, reader.measures, strict=True):

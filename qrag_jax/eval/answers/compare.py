@@ -21,7 +21,7 @@ def compare_answers(task: str, records: Sequence[AnswerRecord], score: str = "f1
     Args:
         task: name, for the rows.
         records: of one task at one length and seed.
-        score: of `answer_records.SCORES`.
+        score: of `records.SCORES`.
 
     Returns:
         Comparisons of the measure `answer_SCORE`, Holm's correction counting all of them together.

@@ -19,7 +19,7 @@ class MeasureOptions:
     """What answers are scored by.
 
     Attributes:
-        measures: of `answer_records.MEASURES`.
+        measures: of `records.MEASURES`.
         convention: of F1.
         labels: of BabiLong's rule; the measure `babilong` needs them.
         judging: how judges are asked, for the measures `claims` and `judge`.

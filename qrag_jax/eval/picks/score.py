@@ -79,7 +79,7 @@ class Options:
         num_steps: T, picks a question; None: as in training.
         num_questions: size of a random subset of each task; None is all.
         seed: draws the subset and the contexts.
-        protocols: of `eval.protocols.PROTOCOLS`; none stands for `fixed` and what the methods have besides, without the
+        protocols: of `protocols.PROTOCOLS`; none stands for `fixed` and what the methods have besides, without the
             oracle.
         beam_widths: of the trained method; 1 is the greedy search, which is scored in any case.
         stopping: folder for the analysis of the trained method's stops; None makes none.

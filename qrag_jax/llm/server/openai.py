@@ -48,7 +48,7 @@ class OpenAIGenerator:
     Every attempt has a connection of its own, so that no answer can be taken for that to another prompt. Beyond that
     the protocol binds answers to prompts by nothing: the model's name and the id that a server puts into its answer are
     kept (`Generation.answered_by`, `answer_id`), and a warning tells of answers that a batch got twice
-    (`server_answers.num_repeated`). They are not refused: ids are constant at some servers and few at others.
+    (`answers.num_repeated`). They are not refused: ids are constant at some servers and few at others.
 
     Token counts are the server's. One that tells none counts as 0, with a warning and in `num_uncounted`: a token or
     dollar budget does not hold there.
@@ -80,7 +80,7 @@ class OpenAIGenerator:
             deadline: seconds a call, with all its retries, from its first attempt on.
             max_retries: attempts of a call after the first.
             max_answer_bytes: of one answer with all that is around it; more is an error.
-            check_model: an answer of a model by another name is an error (`server_answers.is_model`).
+            check_model: an answer of a model by another name is an error (`answers.is_model`).
 
         Raises:
             UsageError: names the argument.

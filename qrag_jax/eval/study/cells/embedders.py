@@ -12,7 +12,7 @@ Progress = Callable[[int, int], None]
 
 @runtime_checkable
 class Embedder(Protocol):
-    """What `models.embedder.TextEmbedder` offers, and a study needs."""
+    """What `models.encoder.embedder.TextEmbedder` offers, and a study needs."""
 
     dim: int
     window: int
