@@ -11,7 +11,6 @@ from qrag_jax.types import Chunk, CountTokens, Document, InputError, Span
 
 SplitSentences = Callable[[str], list[Span]]
 
-_SHORT_GAP = 64  # below it a copy is faster than a pattern
 DEFAULT_NUM_TOKENS = 256  # of a chunk, where neither its strategy nor a maximum says
 _ID_DIGITS = 16  # 64 bits: a collision in ten million chunks has a chance of 3 in a million
 

@@ -1,4 +1,4 @@
-"""Rotary positions on pooled vectors, and the score of a state against rotated actions (Q-RAG, section 3.2, eq. 6).
+"""Rotary positions on pooled vectors, and the score of a state against rotated actions (Q-RAG, section 3.2, eq. 7).
 
 Pairs are interleaved: (2k, 2k+1) turn by `position * theta ** (-2k / dim)`. With several Q heads each head is
 a slice of the vector with its own frequency table over its own `dim / num_heads` components.
