@@ -408,7 +408,7 @@ def test_whatever_one_call_meets_is_its_own_error(monkeypatch, concurrency):
     with serve_badly() as server:
         answers = _ask(server, 6, concurrency=concurrency)
     assert [place for place, answer in enumerate(answers) if answer.error is not None] == [2]
-    assert "failed as no call should (1 attempt; LookupError at test_openai_server.py:" in answers[2].error
+    assert "failed as no call should (1 attempt; LookupError at test_openai.py:" in answers[2].error
     assert "nobody foresaw this" in answers[2].error
     assert answers[5].text == "Answer 5."
 
