@@ -39,7 +39,7 @@ SWAPS = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in",
     ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is", ast.And: "or", ast.Or: "and", ast.BitAnd: "|", ast.BitOr: "&",
 }  # fmt: skip
-QUICK, FULL = ["-m", "not slow and not oracle"], ["-m", "not oracle"]
+QUICK, FULL = ["-m", "not slow and not oracle"], ["-m", "not oracle", "--hypothesis-profile=full"]
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def calibration_task(args: argparse.Namespace, training_chunks: int, trained_on:
 def source(args: argparse.Namespace) -> tuple[str, str]:
     """Kind and path of the questions: the flag that was given, and its value."""
     given = {kind: getattr(args, kind) for kind in ("babi", "jsonl", "vectors", *READERS)}
-    return next((kind, path) for kind, path in given.items() if path)
+    return next((kind, path) for kind, path in given.items() if path is not None)
 
 
 def _task_with_chunks(kind: str, path: str) -> Task:

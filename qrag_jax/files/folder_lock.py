@@ -137,6 +137,9 @@ def _hold(path: Path, what: str, reads: bool) -> int | None:
                 os.ftruncate(handle, 0)
                 os.pwrite(handle, json.dumps(asdict(_myself(what))).encode() + b"\n", 0)
                 return handle
+        except OSError as error:  # a full disk
+            os.close(handle)
+            raise UsageError(f"{path}: cannot be locked ({error.strerror or error}); make room there") from error
         except BaseException:
             os.close(handle)
             raise

@@ -27,7 +27,7 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
     data = content.encode("utf-8") if isinstance(content, str) else content
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; give the path of a file to write")
-    if path.exists() and not path.is_file():
+    if _is_open_elsewhere(path) or (path.exists() and not path.is_file()):
         path.write_bytes(data)
         return
     try:
@@ -49,6 +49,11 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
     except BaseException:  # whatever ends the writing, no half file stays
         os.unlink(beside)
         raise
+
+
+def _is_open_elsewhere(path: Path) -> bool:
+    """Whether a path stands for an open file (`/dev/stdout`, also redirected): another in its place reaches nobody."""
+    return os.path.abspath(path).startswith(("/dev/std", "/dev/fd/", "/proc/"))
 
 
 def write_json(path: str | os.PathLike, value: Any, *, indent: int | None = 2) -> None:

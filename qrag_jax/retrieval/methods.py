@@ -122,10 +122,11 @@ def multi_step_method(
     asked = [0]
 
     def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
-        wanted, there = top_k or num_steps, len(corpus.leaves)
-        if wanted is not None and wanted > there:
-            raise InputError(f"{there} sentences cannot give {wanted} picks: lower --num_steps or give more text")
-        found = search(index_of(corpus), question, wanted or min(retriever.env.num_steps, there))
+        there = len(corpus.leaves)
+        if top_k is None and num_steps is not None and num_steps > there:
+            raise InputError(f"{there} sentences cannot give {num_steps} picks: lower --num_steps or give more text")
+        most = top_k if top_k is not None else num_steps if num_steps is not None else retriever.env.num_steps
+        found = search(index_of(corpus), question, min(most, there))
         ids = corpus.leaves[[step.chunk for step in found.steps]]
         asked[0] += num_tokens_asked(retriever, question, [corpus.texts[node] for node in ids.tolist()])
         return Ranked(ids, np.array([step.q_value for step in found.steps], np.float64))

@@ -70,6 +70,19 @@ def check_refused(tmp_path, link, first):
         pass
 
 
+def test_a_full_disk_is_a_refusal_that_other_processes_learn_of(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(folder_lock.os, "pwrite", full)
+    with pytest.raises(UsageError, match=r"\.qrag\.lock: cannot be locked \(No space left on device\)"):
+        with folder_lock.lock_folder(tmp_path, "a test"):
+            raise AssertionError("not locked")
+    monkeypatch.undo()
+    with folder_lock.lock_folder(tmp_path, "a test"):  # what is left locks nobody out
+        pass
+
+
 def test_the_killed_lock_nobody_out(tmp_path):
     with held(tmp_path) as first:
         remove_dead_lock(tmp_path)

@@ -1,5 +1,7 @@
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -66,6 +68,16 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
     write_whole(tmp_path / "pipe", "through")
     assert os.read(reader, 100) == b"through" and stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
     os.close(reader)
+
+
+def test_a_redirected_standard_output_is_written_to(tmp_path):
+    """`/dev/stdout` is a link to the file: neither is replaced."""
+    code = "from qrag_jax.files.whole_file import write_whole; write_whole('/dev/stdout', 'rows')"
+    with open(tmp_path / "out", "wb") as out:
+        inode = os.fstat(out.fileno()).st_ino
+        subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
+    assert (tmp_path / "out").read_text() == "rows" and (tmp_path / "out").stat().st_ino == inode
+    assert os.path.islink("/dev/stdout")
 
 
 def test_a_folder_is_refused(tmp_path):

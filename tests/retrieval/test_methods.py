@@ -88,8 +88,9 @@ def test_a_run_reads_sentences_and_picks_as_a_search_of_their_texts(trained):
     np.testing.assert_allclose(found.scores, [step.q_value for step in wanted.steps], rtol=1e-5)
     assert read == corpus.cost.embedder_tokens and method.spent()[0] == read + 7
     assert len(method.retrieve("Where is the key?", corpus, 1)) == 1
+    assert len(method.retrieve("Where is the key?", corpus, 5)) == 4  # at most as many as are asked for
     with pytest.raises(InputError, match="4 sentences cannot give 5 picks: lower --num_steps or give more text"):
-        method.retrieve("Where is the key?", corpus, 5)
+        multi_step_method(trained, 5).retrieve("Where is the key?", corpus, None)
     with pytest.raises(InputError, match="nothing to ask"):
         method.check(" ")
 

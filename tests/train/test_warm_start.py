@@ -137,6 +137,9 @@ def test_towers_of_another_kind_are_refused(first):
     model = ModelConfig(encoder=EncoderSpec("vectors"), latent=replace(LATENT, num_heads=1))
     with pytest.raises(InputError, match=r"init=.*: .*model.latent.num_heads is 2 there and 1 here"):
         train(make_config(model=model, init=str(first[0])), make_task())
+    config = make_config(init=str(first[0]))
+    with pytest.raises(InputError, match=r"init=.*: .*env.theta is .* there and 7.0 here"):
+        train(replace(config, env=replace(config.env, theta=7.0)), make_task())
 
 
 def test_another_encoder_is_refused(tmp_path):

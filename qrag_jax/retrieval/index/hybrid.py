@@ -106,7 +106,7 @@ def fuse(rankings: Sequence[Ranked], constant: float = _RANK_CONSTANT) -> Ranked
     return Ranked(fused.ids[found], fused.scores[found])
 
 
-def make_single_step(name: RetrieverName, embed: Embed | None = None) -> Retrieve:
+def make_single_step(name: str, embed: Embed | None = None) -> Retrieve:
     """A retriever by its name.
 
     Args:
@@ -114,8 +114,10 @@ def make_single_step(name: RetrieverName, embed: Embed | None = None) -> Retriev
         embed: of the questions; needed by all but `bm25`.
 
     Raises:
-        UsageError: an embedder is missing.
+        UsageError: there is no such retriever, or an embedder is missing.
     """
+    if name not in RETRIEVERS:
+        raise UsageError(f"retriever {name!r}: choose one of {', '.join(RETRIEVERS)}")
     if name == "bm25":
         return lambda question, corpus, top_k: rank_bm25(question, corpus, top_k)
     if embed is None:

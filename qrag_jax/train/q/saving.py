@@ -25,7 +25,14 @@ from qrag_jax.types import InputError, UsageError
 # What may change when a run is resumed: it alters no update. Paths may move; the digest of the data says what they are.
 _FREE_FIELDS = ("log_every", "save_every", "keep", "tensorboard", "mesh", "data.paths", "data.haystack")
 # What leaves no trace in the shapes of parameters, and makes other towers of them.
-_SAME_TOWERS = ("model.mode", "model.latent.num_heads", "model.latent.residual", "model.scale")
+_SAME_TOWERS = (
+    "model.mode",
+    "model.latent.num_heads",
+    "model.latent.residual",
+    "model.scale",
+    "env.num_q_heads",
+    "env.theta",
+)
 _QUERIES_AT_A_TIME = 256
 _GROUPS = tuple(field.name for field in fields(LearnerState))
 

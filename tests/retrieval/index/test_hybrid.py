@@ -144,6 +144,8 @@ def test_texts_without_direction_and_lone_surrogates():
 def test_refusals():
     with pytest.raises(UsageError, match="retriever hybrid: needs an embedder"):
         make_single_step("hybrid")
+    with pytest.raises(UsageError, match="retriever 'dense': choose one of .*bm25.*hybrid"):
+        make_single_step("dense", embed)
     with pytest.raises(InputError, match="corpus: has no vectors: build it with an encoder, or search it by words"):
         rank_dense("key", corpus_of(TEXTS, None), embed)
     with pytest.raises(InputError, match="a vector of 2 components, those of the corpus have 5"):
