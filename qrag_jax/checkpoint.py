@@ -42,6 +42,7 @@ from qrag_jax.files.manifest import (
     files_under,
     find_damage,
     json_text,
+    listed_files,
     path_inside,
     write_manifest,
 )
@@ -329,7 +330,9 @@ def _read(
         own = {name: value for name, value in flat.items() if name.partition("/")[0] == group}
         arrays[group] = fit_leaves(group, templates[group], own, path)
     config = _read_config(path / "config.yaml")
-    files = {p.relative_to(path / "files").as_posix(): p.read_bytes() for p in files_under(path / "files")}
+    # What the manifest does not list was not compared with anything.
+    own = [name.removeprefix("files/") for name in listed_files(path) if name.startswith("files/")]
+    files = {name: (path / "files" / name).read_bytes() for name in sorted(own)}
     return Checkpoint(path, record["step"], arrays, config, files, record["user"], record["versions"])
 
 

@@ -156,6 +156,13 @@ def add_encoding(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--encoding", default="utf-8", metavar="E", help="of the files (default: %(default)s)")
 
 
+def add_follow_links(parser: argparse.ArgumentParser) -> None:
+    """Adds `--follow_links`, which `cli/main.py` puts in force."""
+    parser.add_argument(
+        "--follow_links", action="store_true", help="in folders of documents too, where a link may lead anywhere"
+    )
+
+
 def _integer(text: str, low: int) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) < low:
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least {low}")

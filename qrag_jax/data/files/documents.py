@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from qrag_jax.data.files.links import may_read, warn_of_skipped
 from qrag_jax.types import Document, InputError, UsageError
 
 _TEXT_SUFFIXES = (".txt", ".md")
@@ -22,9 +23,10 @@ def read_files(
     """Read text files; the id of a document is its path.
 
     A folder gives its .txt and .md files, those of its subfolders included, sorted by path; what starts with a dot is
-    skipped there. A file that is named itself is read whatever its ending. The text "-" is standard input ("./-" is a
-    file of that name). The order of `paths` is kept, and a file that is reached twice (by a link, or named beside its
-    folder) is read once. Line ends stay as they are; a byte order mark is no part of the text.
+    skipped there, and so are links, with one warning, unless `files.reading.read_with(follow_links=True)` holds. A path
+    that is named itself is read whatever its ending, also a link. The text "-" is standard input ("./-" is a file of
+    that name). The order of `paths` is kept, and a file that is reached twice (by a link, or named beside its folder)
+    is read once. Line ends stay as they are; a byte order mark is no part of the text.
 
     Args:
         paths: files and folders.
@@ -40,35 +42,36 @@ def read_files(
         paths = [paths]
     documents: list[Document] = []
     seen: set[str] = set()
-    searched = []
+    searched, skipped = [], []
     for path in paths:
         searched.append(str(path))
-        for file in [path] if path == STDIN else _text_files(Path(path)):
+        for file in [path] if path == STDIN else _text_files(Path(path), skipped):
             real = STDIN if path == STDIN else os.path.realpath(file)
             if real not in seen:
                 seen.add(real)
                 raw = _read_stdin() if path == STDIN else _read_bytes(Path(file))
                 name = f"./{file}" if str(file) == STDIN and path != STDIN else str(file)
                 documents.append(_document(name, raw, encoding, keep_blank))
+    warn_of_skipped(skipped)
     if not documents:
         where = ", ".join(searched) or "no path given"
         raise UsageError(f"no .txt or .md file found ({where}); name a text file or a folder that has some")
     return documents
 
 
-def _text_files(path: Path) -> Iterator[Path]:
+def _text_files(path: Path, skipped: list[Path]) -> Iterator[Path]:
     if os.path.isfile(path):
         yield path
     elif os.path.isdir(path):
-        yield from sorted(_files_below(path), key=lambda file: file.parts)
+        yield from sorted(_files_below(path, skipped), key=lambda file: file.parts)
     elif os.path.exists(path):
         raise UsageError(f"{path}: neither a file nor a folder; name a text file or a folder that has some")
     else:
         raise UsageError(f"{path}: no such file or folder; check the path")
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Text files of a folder, links followed; a folder is entered once, so that loops of links end."""
+def _files_below(folder: Path, skipped: list[Path]) -> Iterator[Path]:
+    """Text files of a folder; a folder is entered once, so that loops of links end. Skipped links are added."""
 
     def refuse(error: OSError) -> None:
         raise InputError(f"{error.filename}: cannot be read ({error.strerror}); change its rights or leave it out")
@@ -80,9 +83,15 @@ def _files_below(folder: Path) -> Iterator[Path]:
             folders.clear()
             continue
         entered.add((status.st_dev, status.st_ino))
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in names:
-            if name.lower().endswith(_TEXT_SUFFIXES) and not name.startswith("."):
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(".") and may_read(Path(root, name), skipped)
+        )
+        for name in sorted(names):
+            if (
+                name.lower().endswith(_TEXT_SUFFIXES)
+                and not name.startswith(".")
+                and may_read(Path(root, name), skipped)
+            ):
                 yield Path(root, name)
 
 

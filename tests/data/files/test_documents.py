@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from qrag_jax.data.files.documents import read_files
+from qrag_jax.files.reading import read_with, reading
 from qrag_jax.types import InputError, UsageError
 
 
@@ -141,14 +142,38 @@ def test_loops_of_links_end(tmp_path):
     (tmp_path / "a" / "self").symlink_to(tmp_path / "a" / "self")
     (tmp_path / "b").symlink_to(tmp_path / "a", target_is_directory=True)
     (tmp_path / "c.txt").symlink_to(tmp_path / "a" / "a.txt")
-    assert len(read_files([tmp_path])) == 1
+    with read_with(follow_links=True):
+        assert len(read_files([tmp_path])) == 1
 
 
-def test_linked_folders_are_read(tmp_path):
+@pytest.fixture
+def linked(tmp_path):
+    """A folder of documents with links out of it."""
     write(tmp_path / "elsewhere" / "a.txt", "Some text.")
-    (tmp_path / "docs").mkdir()
+    write(tmp_path / "docs" / "own.txt", "Own text.")
     (tmp_path / "docs" / "link").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
-    assert names(read_files([tmp_path / "docs"]), tmp_path) == ["docs/link/a.txt"]
+    (tmp_path / "docs" / "key.md").symlink_to(write(tmp_path / "id_rsa", "A private key."))
+    (tmp_path / "docs" / "nowhere.txt").symlink_to(tmp_path / "nowhere")
+    return tmp_path / "docs"
+
+
+def test_links_in_a_folder_are_named_once_and_not_followed(linked, tmp_path):
+    with pytest.warns(UserWarning) as caught:
+        assert names(read_files([linked]), tmp_path) == ["docs/own.txt"]
+    (message,) = [str(warning.message) for warning in caught]
+    assert message.startswith(f"3 links in folders were not followed ({linked}/link, {linked}/key.md, ")
+    assert "--follow_links follows them" in message
+
+
+def test_links_are_followed_where_that_was_asked_for(linked, tmp_path):
+    (linked / "nowhere.txt").unlink()
+    with read_with(follow_links=True):
+        assert names(read_files([linked]), tmp_path) == ["docs/key.md", "docs/link/a.txt", "docs/own.txt"]
+    assert not reading().follow_links
+
+
+def test_a_link_that_is_named_itself_is_read(linked):
+    assert [one.text for one in read_files([linked / "key.md", linked / "link"])] == ["A private key.", "Some text."]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +209,7 @@ def test_missing_paths_and_empty_folders_are_usage_errors(tmp_path):
 
 def test_dangling_links_and_pipes_are_refused(tmp_path):
     (tmp_path / "link.txt").symlink_to(tmp_path / "nowhere.txt")
-    with pytest.raises(InputError, match="link.txt: not a regular file, or a link to nothing"):
+    with read_with(follow_links=True), pytest.raises(InputError, match="link.txt: not a regular file, or a link to no"):
         read_files([tmp_path])
     (tmp_path / "link.txt").unlink()
     os.mkfifo(tmp_path / "pipe.txt")
