@@ -13,6 +13,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.models.gguf.tokenizer import KNOWN_ENDS, ends_of_gguf, tokenizer_from_gguf
+from qrag_jax.models.weights.tokenizer_faults import check_growth, named_faults
 from qrag_jax.types import InputError
 
 
@@ -56,8 +57,10 @@ class DecoderTokenizer:
         Raises:
             InputError: a named token or id is not in the vocabulary.
         """
-        content = tokenizer.to_str()
-        self._tokenizer, self._plain = _copy(content), _plain_copy(content)
+        content, self._source = tokenizer.to_str(), source
+        check_growth(content, source)
+        with named_faults(source):
+            self._tokenizer, self._plain = _copy(content), _plain_copy(content)
         self.vocab_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
         self.bos_token, self.eos_token, self.chat_template = bos_token, eos_token, chat_template
         self.bos_id = None if bos_token is None else self._id(bos_token, "bos_token", source)
@@ -134,7 +137,8 @@ class DecoderTokenizer:
                 token that it spells.
         """
         try:
-            ids = (self._tokenizer if special else self._plain).encode(text, add_special_tokens=False).ids
+            with named_faults(self._source):
+                ids = (self._tokenizer if special else self._plain).encode(text, add_special_tokens=False).ids
         except TypeError as error:
             raise InputError(f"text: {type(text).__name__} {text!r:.60} cannot be read as Unicode text") from error
         if not special and (found := self._never_plain.keys() & set(ids)):
@@ -144,7 +148,8 @@ class DecoderTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids; special tokens, and ids beyond the vocabulary, are left out."""
-        return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+        with named_faults(self._source):
+            return self._tokenizer.decode(list(ids), skip_special_tokens=True)
 
     def to_json(self) -> str:
         """The content of a `tokenizer.json` without truncation and padding."""

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -161,12 +162,12 @@ def _read_pooling_mode(folder: Path, relative: str) -> Pooling:
     if ".." in PurePosixPath(relative).parts + windows.parts or windows.anchor or relative.startswith("/"):
         raise InputError(f"{folder}: module path {relative!r} leaves the folder")
     path = folder / relative / "config.json"
-    if not path.is_file():
+    if not os.path.isfile(path):  # also of names that no file can have
         return "mean"
     values = read_json(path)
     if "pooling_mode" in values:
         modes = values["pooling_mode"]
-        modes = [modes] if isinstance(modes, str) else list(modes)
+        modes = modes if isinstance(modes, list) else [modes]
     else:
         modes = [name for name, value in values.items() if name.startswith("pooling_mode_") and value is True]
         modes = [_POOLING_FLAGS.get(name, name) for name in modes]

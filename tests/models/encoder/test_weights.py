@@ -111,6 +111,7 @@ def test_pooling_is_read_from_the_folder(folder, pooling_config, pooling):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
+        ({"1_Pooling/config.json": {"pooling_mode": 3}}, "pooling 3; only mean or"),
         ({"1_Pooling/config.json": {"pooling_mode_max_tokens": True}}, "pooling pooling_mode_max_tokens; only mean or"),
         ({"modules.json": [{"type": "sentence_transformers.models.Dense"}]}, "module '.*Dense' is not supported"),
         ({"modules.json": [{"type": "x.Pooling", "path": "../../etc"}]}, "module path '../../etc' leaves the folder"),
@@ -278,7 +279,7 @@ def test_incomplete_and_broken_folders_are_refused(folder):
         ({"num_hidden_layers": 10**12}, "config.json: num_hidden_layers is 1000000000000, at most 10,000 is read"),
         (
             {"max_position_embeddings": 10**400, "hidden_size": 10**8},
-            "hidden_size is 100000000, at most 10,000,000 .*; max_position_embeddings is above 10.15, at most 1,000,000,0",
+            "hidden_size is 100000000, at most 10,000,000 .*; max_position_embeddings is above 10.15, at most 1,000,0",
         ),
         ({"num_hidden_layers": 9_000}, "9000 layers are declared, but [0-9]+ tensors are there"),
         ({"vocab_size": 9}, "word_embeddings.weight: shape .10, 4., needed .9, 4."),
