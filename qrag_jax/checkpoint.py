@@ -46,6 +46,7 @@ from qrag_jax.files.manifest import (
     path_inside,
     write_manifest,
 )
+from qrag_jax.files.reading import MAX_CONFIG_BYTES, read_text_limited
 from qrag_jax.files.step_folders import (
     PREFIX,
     checkpoint_steps,
@@ -337,7 +338,7 @@ def _read(
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    config = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    config = parse_yaml(read_text_limited(path, MAX_CONFIG_BYTES), str(path))
     if not isinstance(config, dict):
         raise InputError(f"{path}: expected a mapping of fields; copy the checkpoint again")
     return config

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     shown_by, warnings.formatwarning = warnings.formatwarning, _one_line
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
-        with read_with(follow_links=getattr(args, "follow_links", None)):
+        with read_with(max_bytes=getattr(args, "max_input_gb", None), follow_links=getattr(args, "follow_links", None)):
             code = importlib.import_module(f"qrag_jax.cli.verbs.{args.verb}").run(args)
         sys.stdout.flush()  # here, where a closed pipe is still ours to handle
         return code

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from qrag_jax.files.reading import read_limited
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.types import InputError
 
@@ -71,7 +72,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """
     if not path.exists():
         return []
-    lines, found = path.read_bytes().split(b"\n"), []
+    lines, found = read_limited(path).split(b"\n"), []
     for number, line in enumerate(lines[:-1], start=1):  # what follows the last line break is no whole line
         try:
             value = json.loads(line)

@@ -47,6 +47,7 @@ def test_defaults_of_demo():
         "babi": None,
         "haystack": "sotu",
         "follow_links": False,
+        "max_input_gb": None,
         "seed": 0,
         "json": False,
     }
@@ -283,6 +284,17 @@ def test_links_are_followed_where_the_flag_says_so(handler):
         main([*argv, *["--follow_links"] * (argv[0] != "push")])
     assert seen == [False, True] * 7 + [False, False]
     assert not reading().follow_links
+
+
+def test_the_limit_of_inputs_is_the_flags(handler, capsys):
+    seen = []
+    handler.run = lambda args: seen.append(reading().max_bytes) or 0
+    main(["chunk", "notes", "--max_input_gb", "0.5"])
+    main(["chunk", "notes"])
+    assert seen == [2**29, 4 * 2**30]
+    with pytest.raises(SystemExit):
+        main(["chunk", "notes", "--max_input_gb", "0"])
+    assert "'0' is not a number above 0" in capsys.readouterr().err
 
 
 def test_a_bug_keeps_its_traceback(handler):

@@ -11,9 +11,10 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
+from qrag_jax.files.reading import MAX_CONFIG_BYTES, read_limited, read_text_limited
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.models.gguf.tokenizer import KNOWN_ENDS, ends_of_gguf, tokenizer_from_gguf
-from qrag_jax.models.weights.tokenizer_faults import check_growth, named_faults
+from qrag_jax.models.weights.tokenizer_faults import MAX_TOKENIZER_BYTES, check_growth, named_faults
 from qrag_jax.types import InputError
 
 
@@ -91,7 +92,9 @@ class DecoderTokenizer:
             raise InputError(f"{path}: no such tokenizer file (a tokenizer.json of the `tokenizers` library)")
         try:
             # `from_str` raises a bare Exception for every parse error, `from_buffer` a ValueError.
-            tokenizer = Tokenizer.from_buffer(path.read_bytes())
+            tokenizer = Tokenizer.from_buffer(read_limited(path, MAX_TOKENIZER_BYTES))
+        except InputError:
+            raise
         except ValueError as error:
             raise InputError(f"{path}: not a tokenizer.json of the `tokenizers` library: {error}") from error
         settings = _json_beside(folder / "tokenizer_config.json")
@@ -224,7 +227,7 @@ def _chat_template(settings: Mapping[str, Any], folder: Path) -> str | None:
     beside = folder / "chat_template.jinja"
     if beside.is_file():
         try:
-            return beside.read_text(encoding="utf-8")
+            return read_text_limited(beside, MAX_CONFIG_BYTES)
         except UnicodeDecodeError as error:
             raise InputError(f"{beside}: not UTF-8 ({error}); copy it again") from error
     value = settings.get("chat_template")

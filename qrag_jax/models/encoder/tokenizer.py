@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+from qrag_jax.files.reading import read_text_limited
 from qrag_jax.models.encoder.special_tokens import (
     CLS,
     ROLES,
@@ -22,7 +23,7 @@ from qrag_jax.models.encoder.special_tokens import (
     find_special_tokens,
     read_special_tokens,
 )
-from qrag_jax.models.weights.tokenizer_faults import check_growth, named_faults
+from qrag_jax.models.weights.tokenizer_faults import MAX_TOKENIZER_BYTES, check_growth, named_faults
 from qrag_jax.types import InputError, UsageError
 
 _NUM_SHOWN = 60
@@ -92,7 +93,7 @@ class TextTokenizer:
         beside = path.with_name("tokenizer_config.json")
         names = read_special_tokens(beside) if beside.is_file() else None
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_text_limited(path, MAX_TOKENIZER_BYTES)
         except UnicodeDecodeError as error:
             raise InputError(f"{path}: not UTF-8 at byte {error.start}; copy it again") from error
         return cls.from_json(text, source=str(path), names=names)

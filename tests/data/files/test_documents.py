@@ -1,13 +1,14 @@
 import codecs
 import io
 import os
+import resource
 import sys
 from pathlib import Path
 
 import pytest
 
 from qrag_jax.data.files.documents import read_files
-from qrag_jax.files.reading import read_with, reading
+from qrag_jax.files.reading import InputTooLarge, read_with, reading
 from qrag_jax.types import InputError, UsageError
 
 
@@ -219,12 +220,41 @@ def test_dangling_links_and_pipes_are_refused(tmp_path):
         read_files([tmp_path / "pipe.txt"])
 
 
+@pytest.mark.parametrize("name", ["a.txt", "-"])
+def test_what_is_too_large_is_refused_before_it_is_held(tmp_path, monkeypatch, name):
+    (tmp_path / "a.txt").write_bytes(b"")
+    os.truncate(tmp_path / "a.txt", 200 * 2**30)  # no block of the disk
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper((tmp_path / "a.txt").open("rb")))
+    with pytest.raises(InputError) as error:
+        read_files(name if name == "-" else tmp_path)
+    limit = "zero byte at byte 0" if name == "-" else "has more than 4,294,967,296 bytes: .*--max_input_gb N"
+    assert error.match(f"{name}: {limit}")
+
+
+def test_zeros_are_told_from_a_text_at_once(tmp_path):
+    write(tmp_path / "a.txt", b"Some text.")
+    os.truncate(tmp_path / "a.txt", 2**31)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError, match="a.txt: zero byte at byte 10;"):
+        read_files(tmp_path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
+
+
+def test_all_documents_together_have_a_limit(tmp_path):
+    for number in range(3):
+        write(tmp_path / f"{number}.txt", b"Some text.")
+    with read_with(max_bytes=30):
+        assert len(read_files(tmp_path)) == 3
+    with read_with(max_bytes=29), pytest.raises(InputTooLarge, match="all documents up to .*2.txt: has more than 29"):
+        read_files(tmp_path)
+
+
 def test_unreadable_files_are_refused(tmp_path, monkeypatch):
     path = write(tmp_path / "a.txt", "Some text.")
 
-    def refuse(_):
+    def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(InputError, match="a.txt: cannot be read .Permission denied"):
         read_files([path])
