@@ -61,7 +61,7 @@ _METHODS: Mapping[type, frozenset[str]] = {
     tuple: frozenset(("count", "index")),
 }
 # What a template's own mistakes raise, whatever it does: Jinja hands Python's errors through.
-_FAULTS = (
+_FAULTS = (NameError,
     TemplateError, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError,
     SyntaxError, TypeError, ValueError,
 )  # fmt: skip
