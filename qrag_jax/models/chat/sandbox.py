@@ -61,9 +61,9 @@ _METHODS: Mapping[type, frozenset[str]] = {
     tuple: frozenset(("count", "index")),
 }
 # What a template's own mistakes raise, whatever it does: Jinja hands Python's errors through.
-_FAULTS = (NameError,
+_FAULTS = (
     TemplateError, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError,
-    SyntaxError, TypeError, ValueError,
+    NameError, SyntaxError, TypeError, ValueError,
 )  # fmt: skip
 
 
