@@ -104,6 +104,7 @@ def test_devices_that_divide_no_power_of_two(devices, tmp_path):
     assert load_checkpoint(tmp_path, groups=()).metadata["rows"] % devices == 0
 
 
+@pytest.mark.slow
 def test_a_complete_run_is_left_as_it_is(tmp_path):
     config, task = make_config(mode="latent", accumulate=1), make_task()
     trained = train(config, task, tmp_path, dev=make_task(5, "dog"))
@@ -135,6 +136,7 @@ def test_another_config_is_refused(stopped):
         train(other, make_task(), run, start=load_checkpoint(run, groups=()))
 
 
+@pytest.mark.slow
 def test_fields_that_are_younger_than_a_checkpoint_have_their_defaults(stopped, tmp_path):
     """A run of an earlier version goes on; a value that it did not have is another config."""
     run, config = stopped

@@ -112,6 +112,7 @@ def test_a_run_goes_on_without_the_other(first, tmp_path):
     assert lines[0] == lines[1]
 
 
+@pytest.mark.slow
 def test_frozen_towers_keep_what_they_start_with(first, tmp_path):
     groups = {"action/*": GroupConfig(frozen=True)}
     config = make_config(learner=LearnerConfig(groups=groups), init=str(first[0]))
@@ -142,6 +143,7 @@ def test_towers_of_another_kind_are_refused(first):
         train(replace(config, env=replace(config.env, theta=7.0)), make_task())
 
 
+@pytest.mark.slow
 def test_another_encoder_is_refused(tmp_path):
     """Parameters over its vectors: a `scratch` encoder is drawn anew by another seed."""
     config = tiny_runs.make_config("latent", accumulate=1, num_updates=1, dev=DevConfig())

@@ -268,6 +268,7 @@ def test_a_run_picks_sentences_that_are_widened(ask, run):
     assert len(one["context"]["passages"]) == 1
 
 
+@pytest.mark.slow
 def test_the_chunks_of_a_run_are_those_of_find(files, run):
     method = make_method(parse(["ask", *files, QUESTION, "--retriever", run.folder]))
     documents = read_files(files)

@@ -76,14 +76,14 @@ def test_each_run_is_what_it_is_alone(devices, accumulate, seeds, tmp_path):
 
 def test_runs_that_were_stopped_go_on_together(tmp_path):
     """Bit for bit, whatever another seed did meanwhile."""
-    configs, task, dev = make_configs((0, 1)), make_task(), make_task(6)
-    whole = train_together([Member(c, tmp_path / f"whole_{c.seed}") for c in configs], task, dev=dev)
+    configs, task = make_configs((0, 1), num_updates=3, dev=DevConfig()), make_task()
+    whole = train_together([Member(c, tmp_path / f"whole_{c.seed}") for c in configs], task)
     outs = [tmp_path / f"run_{config.seed}" for config in configs]
     with pytest.raises(Stopped, match=r"stopped after update 1, saved in .*run_0, .*run_1"):
-        train_together([Member(c, out) for c, out in zip(configs, outs, strict=True)], task, dev=dev, stop=lambda: True)
+        train_together([Member(c, out) for c, out in zip(configs, outs, strict=True)], task, stop=lambda: True)
     starts = [load_checkpoint(out, groups=()) for out in outs]
     members = [Member(*member) for member in zip(configs, outs, starts, strict=True)]
-    resumed = train_together(members, task, dev=dev)
+    resumed = train_together(members, task)
     for one, other, out in zip(whole, resumed, outs, strict=True):
         jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
         expected = tmp_path / out.name.replace("run", "whole") / "metrics.jsonl"
