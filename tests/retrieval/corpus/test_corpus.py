@@ -46,6 +46,9 @@ def test_vectors_are_as_given_and_of_length_1_for_cosines():
     assert np.shares_memory(unit.unit_vectors, unit.vectors)  # not divided again: the last bits would change
     nothing = replace(corpus, vectors=np.zeros((4, 7), np.float32))
     assert not nothing.unit_vectors.any()
+    for scale in (1e-24, 1e20):  # squares of neither are float32 numbers
+        scaled = replace(corpus, vectors=corpus.vectors * np.float32(scale))
+        np.testing.assert_allclose(scaled.unit_vectors, corpus.unit_vectors, rtol=1e-6)
     with pytest.raises(ValueError, match="read-only"):
         corpus.vectors[0] = 0
 
