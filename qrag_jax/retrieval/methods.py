@@ -17,7 +17,7 @@ from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.retrieval.corpus.corpus import ChunkDocument, Corpus, build_corpus
-from qrag_jax.retrieval.index.hybrid import Ranked, Retrieve, RetrieverName, make_single_step
+from qrag_jax.retrieval.index.hybrid import Ranked, Retrieve, RetrieverName, check_top_k, make_single_step
 from qrag_jax.types import CountTokens, Document, Embed, Encoder, InputError
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ def multi_step_method(
     asked = [0]
 
     def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
+        check_top_k(top_k)
         there = len(corpus.leaves)
         if top_k is None and num_steps is not None and num_steps > there:
             raise InputError(f"{there} sentences cannot give {num_steps} picks: lower --num_steps or give more text")
