@@ -42,6 +42,7 @@ class Method:
         embed: of the chunks; None where they are searched by words alone.
         chunking: config of `chunk`; None where it has none.
         encoder: name of the encoder.
+        sentence_embed: that `chunk` embeds sentences with, where it is not `embed`.
         is_sentences: the chunks are sentences, to be widened before they are read.
     """
 
@@ -53,6 +54,7 @@ class Method:
     embed: Embed | None = None
     chunking: ChunkConfig | None = None
     encoder: str = ""
+    sentence_embed: Embed | None = None
     is_sentences: bool = False
 
     def build(self, documents: Sequence[Document]) -> Corpus:
@@ -61,7 +63,14 @@ class Method:
         Raises:
             InputError: as `build_corpus`.
         """
-        return build_corpus(documents, self.chunk, self.embed, chunking=self.chunking, encoder=self.encoder)
+        return build_corpus(
+            documents,
+            self.chunk,
+            self.embed,
+            chunking=self.chunking,
+            encoder=self.encoder,
+            sentence_embed=self.sentence_embed,
+        )
 
 
 def single_step_method(
@@ -96,6 +105,7 @@ def single_step_method(
         embed=None if name == "bm25" else embed,
         chunking=chunking,
         encoder=model,
+        sentence_embed=embed,
     )
 
 
