@@ -111,7 +111,7 @@ class Options:
 
 
 def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, int | np.integer) and value >= least
+    return isinstance(value, int | np.integer) and int(value) >= least
 
 
 def _check_names(field_name: str, names: Sequence[str], choices: Sequence[str]) -> None:
