@@ -25,7 +25,14 @@ PACKAGES = ("chunking", "data", "models", "llm", "retrieval", "train", "eval")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 # What is added to a line of a verb when it is run: the same path through the program, with less of everything.
 SHRUNK = {
-    "train": ["num_updates=2", "data.batch_size=8", "log_every=1", "model.latent.num_layers=1", "env.num_steps=2"],
+    "train": [
+        "num_updates=2",
+        "save_every=2",
+        "data.batch_size=8",
+        "log_every=1",
+        "model.latent.num_layers=1",
+        "env.num_steps=2",
+    ],
     "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "200", "--journal", "journal.sqlite"],
     "study": ["window=72"],
 }
@@ -104,8 +111,18 @@ def trained(tmp_path_factory):
     return run_of
 
 
+@pytest.fixture(scope="module")
+def one_decoder():
+    """SmolLM2 is read once: that takes longer than the few words that it says here."""
+    from qrag_jax.models.decoder.weights import load_decoder
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("qrag_jax.llm.local.load_decoder", cache(load_decoder))
+        yield
+
+
 @pytest.fixture
-def desk(tmp_path, monkeypatch):
+def desk(tmp_path, monkeypatch, one_decoder):
     """A folder with all the files that the documents name, as the working folder."""
     monkeypatch.chdir(tmp_path)
     _write_desk()

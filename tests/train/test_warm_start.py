@@ -88,9 +88,10 @@ def test_a_run_starts_with_the_result_of_another(first, tmp_path):
 
 @pytest.mark.slow
 def test_one_step_of_a_run_without_held_out_questions(tmp_path):
-    train(make_config(), make_task(), tmp_path / "first")
+    env = EnvConfig(num_steps=1, fact_reward=0.1)
+    train(make_config(env=env), make_task(), tmp_path / "first")
     earlier = load_checkpoint(tmp_path / "first", step=1).arrays["params"]
-    trained = train(make_config(learner=STILL, init=str(tmp_path / "first" / "step_1")), make_task())
+    trained = train(make_config(env=env, learner=STILL, init=str(tmp_path / "first" / "step_1")), make_task())
     assert_equal(trained.params, earlier)
 
 
@@ -98,7 +99,8 @@ def test_one_step_of_a_run_without_held_out_questions(tmp_path):
 def test_a_run_goes_on_without_the_other(first, tmp_path):
     """Stopped, and resumed where the other run is gone: the run that was not interrupted."""
     shutil.copytree(first[0], tmp_path / "first")
-    config, task = make_config(init=str(tmp_path / "first")), make_task(1)
+    env = EnvConfig(num_steps=1, fact_reward=0.1)
+    config, task = make_config(env=env, init=str(tmp_path / "first")), make_task(1)
     train(config, task, tmp_path / "whole")
     with pytest.raises(Stopped):
         train(config, task, tmp_path / "run", stop=lambda: True)

@@ -135,7 +135,8 @@ def test_a_moved_run_gives_the_same_q_values(run, tmp_path):
 def test_a_run_over_texts_needs_its_folder_alone(mode, tmp_path, monkeypatch):
     """Saved, moved, and read where the embedded package is not installed."""
     task = make_texts_task()
-    trained = train(make_config("texts", mode), task, tmp_path / "run")
+    config = make_config("texts", mode, env=EnvConfig(num_steps=1))
+    trained = train(config, task, tmp_path / "run")
     shutil.move(tmp_path / "run", tmp_path / "moved")
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
@@ -145,7 +146,6 @@ def test_a_run_over_texts_needs_its_folder_alone(mode, tmp_path, monkeypatch):
     found, expected = (search(make_index(r, task.texts), task.questions[3]).steps for r in (loaded, trained))
     assert [step.chunk for step in found] == [step.chunk for step in expected]
     np.testing.assert_allclose([s.q_value for s in found], [s.q_value for s in expected], rtol=1e-5)
-    config = make_config("texts", mode)
     fresh, _, _ = new_retriever(
         config.model, config.env, task.texts, jax.random.split(jax.random.key(0))[0], None, task.questions
     )
