@@ -78,6 +78,7 @@ def test_show_is_asked_for_all_vectors(model):
     assert calls == [len(corpus), 1]
 
 
+@pytest.mark.slow
 def test_a_run_reads_sentences_and_picks_as_a_search_of_their_texts(trained):
     method = multi_step_method(trained, 3)
     corpus = method.build(documents(*TEXTS))
