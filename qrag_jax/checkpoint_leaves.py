@@ -36,7 +36,7 @@ def flat_leaves(tree: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
             leaf = jax.random.key_data(leaf)
         # Of several processes, an array that is on this one's devices alone is a value that all have.
         is_global = isinstance(leaf, jax.Array) and (jax.process_count() == 1 or not leaf.is_fully_addressable)
-        value = leaf if is_global else np.asarray(leaf)
+        value = leaf if is_global else _native(np.asarray(leaf))
         if value.dtype.kind in "OUSMm":
             raise InputError(f"{name}: a {type(leaf).__name__} cannot be saved as an array; put it into the metadata")
         known[name] = {"shape": list(value.shape), "dtype": str(value.dtype), **facts}
@@ -72,8 +72,10 @@ def load_leaves(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> dict[st
                 raise DamagedError(f"{folder}: cannot be restored ({reason})") from error
     flat = {}
     for name, facts in known.items():
-        value = np.asarray(stored[name]) if name in stored else np.zeros(facts["shape"], facts["dtype"])
-        if stored.get(name) is _ABSENT or list(value.shape) != facts["shape"] or str(value.dtype) != facts["dtype"]:
+        value = np.asarray(stored[name]) if name in stored else _native(np.zeros(facts["shape"], facts["dtype"]))
+        # Older checkpoints tell the byte order that an array had before Orbax wrote it in the machine's own.
+        same_type = str(value.dtype) in (facts["dtype"], _native_name(facts["dtype"]))
+        if stored.get(name) is _ABSENT or list(value.shape) != facts["shape"] or not same_type:
             there = "nothing" if stored.get(name) is _ABSENT else _show(value)
             raise DamagedError(f"{folder}: {name} is {there} there, {facts['dtype']}{facts['shape']} in metadata.json")
         if "key_impl" in facts:
@@ -108,8 +110,20 @@ def fit_leaves(group: str, template: Any, flat: Mapping[str, Any], source: Path)
     return jax.tree_util.tree_unflatten(structure, fitted)
 
 
+def _native(value: np.ndarray) -> np.ndarray:
+    """The same numbers in this machine's byte order, as which all come back."""
+    return value.astype(value.dtype.newbyteorder("="), copy=False)
+
+
+def _native_name(dtype: str) -> str:
+    return str(np.dtype(dtype).newbyteorder("=")) if dtype[:1] in ("<", ">") else dtype
+
+
 def _spec(leaf: Any) -> tuple[tuple[int, ...], Any]:
-    return (tuple(leaf.shape), leaf.dtype) if hasattr(leaf, "dtype") else ((), np.asarray(leaf).dtype)
+    """(shape, dtype) of a leaf, whatever its byte order."""
+    if not hasattr(leaf, "dtype"):
+        return (), np.asarray(leaf).dtype
+    return tuple(leaf.shape), leaf.dtype.newbyteorder("=") if isinstance(leaf.dtype, np.dtype) else leaf.dtype
 
 
 def _show(leaf: Any) -> str:

@@ -5,7 +5,9 @@ read a traceback.
 """
 
 import ctypes
+import gc
 import os
+from pathlib import Path
 
 from compiling import compiled_folder, fast_flags
 from cpu_times import pytest_configure as pytest_configure  # a hook: `CPU_TIMES=DIR` measures
@@ -35,12 +37,17 @@ import pytest
 jax.config.update("jax_compilation_cache_dir", os.environ["QRAG_JAX_TESTS_COMPILED"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 register_profiles()
+# Tracing makes much short-lived garbage, and little of it in cycles: look for those less often.
+gc.set_threshold(50_000, 20, 20)
+LARGE = 1 << 30  # bytes of a worker that gives memory back between two modules
 
 
 @pytest.fixture(autouse=True, scope="module")
 def bounded_memory():
-    """A worker forgets what a module compiled, which the disk keeps, and gives the memory back."""
+    """A worker that has grown forgets what it compiled, which the disk keeps, and gives the memory back."""
     yield
+    if _resident_bytes() < LARGE:
+        return
     jax.clear_caches()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
     if trim is not None:
@@ -52,3 +59,9 @@ def strict_promotion():
     """Mixing dtypes is an error. In tests of maths: `pytestmark = pytest.mark.usefixtures("strict_promotion")`."""
     with jax.numpy_dtype_promotion("strict"):
         yield
+
+
+def _resident_bytes() -> int:
+    """Memory that this process holds now; where no /proc tells, as much as counts as large."""
+    pages = Path("/proc/self/statm")
+    return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else LARGE

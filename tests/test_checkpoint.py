@@ -123,6 +123,26 @@ def test_a_python_number_fits_an_array_of_its_kind(tmp_path):
         load_checkpoint(tmp_path, {"step": jnp.float32(0)})
 
 
+@pytest.mark.parametrize("kind", [">f4", ">i8", "<f4"])
+def test_numbers_of_another_byte_order_come_back(tmp_path, kind):
+    values = {"w": np.arange(3, dtype=kind), "empty": np.zeros(0, kind)}
+    save_checkpoint(tmp_path, 1, {"params": values}, CONFIG)
+    found, again = (load_checkpoint(tmp_path, like).arrays["params"] for like in (None, {"params": values}))
+    for name, value in values.items():
+        assert found[name].dtype == value.dtype.newbyteorder("=") and again[name].dtype == value.dtype
+        np.testing.assert_array_equal(found[name], value)
+        np.testing.assert_array_equal(again[name], value)
+
+
+def test_the_byte_order_that_older_checkpoints_tell_is_no_damage(tmp_path):
+    step = save_checkpoint(tmp_path, 1, {"params": {"w": np.arange(3, dtype=np.float32)}}, CONFIG)
+    path = step / "metadata.json"
+    path.write_text(path.read_text().replace('"float32"', '">f4"'))
+    write_manifest(step)
+    found = load_checkpoint(tmp_path).arrays["params"]["w"]
+    assert found.dtype == np.float32 and found.tolist() == [0, 1, 2]
+
+
 def test_what_is_restored_may_be_donated(tmp_path):
     wanted = {"w": jnp.arange(1024.0)}
     save_checkpoint(tmp_path, 1, {"params": wanted}, {})

@@ -51,6 +51,7 @@ def near(values):
     }
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_to_the_end_that_it_would_have_had(written):
     assert checkpoint_steps("latent") == [4, 6]
     assert main(["train", "--config_path", "latent.yaml", "--out", "latent", "--resume", "keep=2"]) == 0

@@ -2,12 +2,14 @@
 has the files which it names. Only sizes are changed (`SHRUNK`), so that a line takes seconds."""
 
 import codeop
+import contextlib
 import glob
 import importlib
 import json
 import re
 import shlex
 import shutil
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +25,21 @@ PACKAGES = ("chunking", "data", "models", "llm", "retrieval", "train", "eval")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 # What is added to a line of a verb when it is run: the same path through the program, with less of everything.
 SHRUNK = {
-    "train": ["num_updates=2", "data.batch_size=8", "log_every=1", "model.latent.num_layers=1"],
+    "train": [
+        "num_updates=2",
+        "save_every=2",
+        "data.batch_size=8",
+        "log_every=1",
+        "model.latent.num_layers=1",
+        "env.num_steps=2",
+    ],
     "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "200", "--journal", "journal.sqlite"],
     "study": ["window=72"],
 }
 PYTHON_SHRUNK = {
     "num_updates=500": "num_updates=2",
+    "data.num_questions=2000": "data.num_questions=64",
+    "data.max_haystack_sentences=500": "data.max_haystack_sentences=40",
     "max_tokens=100": "max_tokens=4",
     'load_study_encoder("minilm")': 'load_study_encoder("minilm", 64)',
 }
@@ -85,46 +96,47 @@ def test_links_lead_somewhere(page):
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Trains a run that pages go on with, once for all of them: name -> folder."""
+
+    @cache
+    def run_of(name):
+        folder = tmp_path_factory.mktemp("trained")
+        with contextlib.chdir(folder):
+            _write_desk()
+            assert _run(GIVEN[name]) == 0
+        return folder / name
+
+    return run_of
+
+
+@pytest.fixture(scope="module")
+def one_decoder():
+    """SmolLM2 is read once: that takes longer than the few words that it says here."""
+    from qrag_jax.models.decoder.weights import load_decoder
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("qrag_jax.llm.local.load_decoder", cache(load_decoder))
+        yield
+
+
 @pytest.fixture
-def desk(tmp_path, monkeypatch):
+def desk(tmp_path, monkeypatch, one_decoder):
     """A folder with all the files that the documents name, as the working folder."""
     monkeypatch.chdir(tmp_path)
-    lines = [f"{who} has the {what} of the {where}." for who in ("Mary", "John") for what in ("key", "map")
-             for where in ("garden", "cellar")]  # fmt: skip
-    for name in ("notes/house.md", "letters/one.md", "book.txt"):
-        Path(name).parent.mkdir(exist_ok=True)
-        Path(name).write_text("# The house\n\n" + "\n\n".join(lines) + "\n", encoding="utf-8")
-    Path("notes/garden.txt").write_text("The pump is behind the shed. " * 3 + "Who has the key? Anna took it.\n")
-    examples = [
-        {"question": f"Who has the {i % 7}?", "chunks": [*lines, "It rained."], "gold": [i % 8]} for i in range(24)
-    ]
-    _write_lines("train.jsonl", examples)
-    _write_lines(
-        "valid.jsonl", [{**row, "question": row["question"].replace("Who", "Which man")} for row in examples[:4]]
-    )
-    _write_lines("questions.jsonl", [
-        {"question": "Where is Mary's key of the cellar?", "evidence": [{"file": "house.md", "text": lines[1]}]},
-        {"question": "Who took the key?", "evidence": ["Anna took it."]},
-        {"question": "Who has the map?", "evidence": [{"file": "house.md", "text": lines[2]}]},
-    ])  # fmt: skip
-    _write_index()
-    Path("qa2_valid.txt").write_text(_STORY, encoding="utf-8")
-    Path("hotpot_dev.json").write_text(json.dumps([_HOTPOT]), encoding="utf-8")
-    Path("run.yaml").write_text(
-        "data: {task: vectors, paths: [index/]}\nmodel: {encoder: {source: vectors}}\nenv: {num_steps: 2}\n"
-    )
-    shutil.copytree(ROOT / "configs", "configs")
+    _write_desk()
     return tmp_path
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.stem)
-def test_every_command_of_the_documents_runs(page, desk, capsys):
+def test_every_command_of_the_documents_runs(page, desk, trained, capsys):
     lines = commands(page)
-    trained = {shlex.split(line)[3] for line in lines if line.startswith("qrag train --out ")}
-    for name, line in (("runs/mine", MINE), ("runs/index", INDEX)):
-        if name not in trained and any(name in line for line in lines):
-            assert _run(line) == 0
+    own = {shlex.split(line)[3] for line in lines if line.startswith("qrag train --out ")}
+    for name in GIVEN:
+        if name not in own and any(name in line for line in lines):
+            shutil.copytree(trained(name), name)
     for line in lines:
         if line not in ELSEWHERE:
             assert _run(line) == 0, f"{line}\n{capsys.readouterr().err}"
@@ -132,11 +144,12 @@ def test_every_command_of_the_documents_runs(page, desk, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
-def test_python_of_the_documents_runs(page, desk):
+def test_python_of_the_documents_runs(page, desk, trained):
     """Blocks of a page continue each other."""
     bodies = blocks(page, "python")
-    if any("runs/mine" in body for body in bodies):
-        assert _run(MINE) == 0
+    for name in GIVEN:
+        if any(name in body for body in bodies):
+            shutil.copytree(trained(name), name)
     names = {"__name__": "page"}
     for body in bodies:
         for long, short in PYTHON_SHRUNK.items():
@@ -208,8 +221,11 @@ def _names(path: Path) -> set[str]:
     return {name for pair in pairs for name in pair if name}
 
 
-MINE = "qrag train --out runs/mine data.task=jsonl 'data.paths=[train.jsonl]' env.num_steps=3"
-INDEX = "qrag train --out runs/index data.task=vectors 'data.paths=[index/]' model.encoder.source=vectors"
+# Runs that pages speak of without training them, each with the line that makes it.
+GIVEN = {
+    "runs/mine": "qrag train --out runs/mine data.task=jsonl 'data.paths=[train.jsonl]'",
+    "runs/index": "qrag train --out runs/index data.task=vectors 'data.paths=[index/]' model.encoder.source=vectors",
+}
 _HOTPOT = {
     "_id": "a1", "question": "Who has the map?", "answer": "Mary", "type": "bridge", "level": "easy",
     "context": [[title, [f"{title} has the map.", "It rained."]] for title in ("Mary", "John", "Anna", "Ada", "Ida")],
@@ -231,6 +247,35 @@ def _run(line: str) -> int:
     if words[1] == "train":
         shutil.rmtree(words[words.index("--out") + 1], ignore_errors=True)
     return main([*words[1:], *SHRUNK.get(words[1], [])])
+
+
+def _write_desk() -> None:
+    """All the files that the documents name, in the working folder."""
+    lines = [f"{who} has the {what} of the {where}." for who in ("Mary", "John") for what in ("key", "map")
+             for where in ("garden", "cellar")]  # fmt: skip
+    for name in ("notes/house.md", "letters/one.md", "book.txt"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text("# The house\n\n" + "\n\n".join(lines) + "\n", encoding="utf-8")
+    Path("notes/garden.txt").write_text("The pump is behind the shed. " * 3 + "Who has the key? Anna took it.\n")
+    examples = [
+        {"question": f"Who has the {i % 7}?", "chunks": [*lines, "It rained."], "gold": [i % 8]} for i in range(24)
+    ]
+    _write_lines("train.jsonl", examples)
+    _write_lines(
+        "valid.jsonl", [{**row, "question": row["question"].replace("Who", "Which man")} for row in examples[:4]]
+    )
+    _write_lines("questions.jsonl", [
+        {"question": "Where is Mary's key of the cellar?", "evidence": [{"file": "house.md", "text": lines[1]}]},
+        {"question": "Who took the key?", "evidence": ["Anna took it."]},
+        {"question": "Who has the map?", "evidence": [{"file": "house.md", "text": lines[2]}]},
+    ])  # fmt: skip
+    _write_index()
+    Path("qa2_valid.txt").write_text(_STORY, encoding="utf-8")
+    Path("hotpot_dev.json").write_text(json.dumps([_HOTPOT]), encoding="utf-8")
+    Path("run.yaml").write_text(
+        "data: {task: vectors, paths: [index/]}\nmodel: {encoder: {source: vectors}}\nenv: {num_steps: 1}\n"
+    )
+    shutil.copytree(ROOT / "configs", "configs")
 
 
 def _write_lines(path: str, rows: list[dict]) -> None:

@@ -11,13 +11,16 @@ import warnings
 import zipfile
 from pathlib import Path
 
+import beartype
 import jaxtyping
+import numpy as np
 import pytest
 from tiers import PATIENCE
 
 import qrag_jax
 from qrag_jax.config import flatten
 from qrag_jax.types import Document
+from qrag_jax.unit_rows import unit_rows
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -96,8 +99,11 @@ def test_wheel_holds_the_package_and_nothing_else(tmp_path):
 def test_this_run_checks_types_of_functions_and_leaves_dataclasses_alone():
     if os.environ.get("QRAG_JAX_TYPECHECK") == "0":
         pytest.skip("switched off by QRAG_JAX_TYPECHECK=0")
-    with pytest.raises(jaxtyping.TypeCheckError):
+    with pytest.raises(beartype.roar.BeartypeCallHintViolation):
         flatten(3)
+    for wrong in (np.zeros(3, np.float32), np.zeros((1, 3), np.int32)):
+        with pytest.raises(jaxtyping.TypeCheckError):
+            unit_rows(wrong)
     assert Document(id=3, text="").id == 3  # jax.eval_shape and others rebuild pytrees with what is no array
 
 

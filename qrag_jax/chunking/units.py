@@ -13,6 +13,7 @@ quotation goes over several lines, stays in its span but decides nothing.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -28,6 +29,7 @@ from qrag_jax.types import Chunk, CountTokens, Document, InputError, Span
 
 _MARKDOWN_SUFFIXES = (".md", ".markdown")  # of documents in which an indented block is code
 _MOST_CODE = 1_000  # characters; encoders read about as much, and only the beginning of more
+_ITEM_MARK = re.compile(r"[ \t>]*(?:[-+*]|\d+[.)])")
 _LINE = r"(?<![^\r\n])"  # its beginning; ^ knows no carriage return
 # What plain text writes -> what Markdown reads as the same, character for character.
 _REPLACED = (
@@ -87,6 +89,7 @@ class _Reader:
             yield from self._sentences(self.starts[1], self.starts[front - 1], [])
         parser = block_parser("html_block", "reference", *(() if indented_code else ("code",)))
         tokens = parser.parse(self.source[self.starts[front] :])
+        marks = Counter(front + token.map[0] for token in tokens if token.type == "list_item_open" and token.map)
         for token, inside in pairwise([*tokens, Token("", "", 0)]):
             first = front + (token.map or [0])[0]
             if token.type == "heading_open" and token.markup.startswith("#"):
@@ -94,7 +97,7 @@ class _Reader:
             elif token.type in ("paragraph_open", "heading_open"):
                 yield from self._paragraph(first, inside.content.split("\n"))
             elif token.type == "tr_open":
-                yield from self._row(first)
+                yield from self._row(first, marks[first])
             elif token.type in ("fence", "code_block"):
                 yield from self._code(first + (token.type == "fence"), token.content.split("\n"))
 
@@ -102,8 +105,11 @@ class _Reader:
         start = self._place(line, words)
         return cut_text(self.text, [start, start + len(words)])
 
-    def _row(self, line: int) -> list[Span]:
+    def _row(self, line: int, num_marks: int) -> list[Span]:
+        """A row of a table, behind the quotation and the so many items of lists that begin with it."""
         start, end = self.starts[line : line + 2]
+        for _ in range(num_marks):
+            start += len(_ITEM_MARK.match(self.source, start, end)[0])  # pyright: ignore[reportOptionalSubscript]
         marks = len(self.source[start:end]) - len(self.source[start:end].lstrip(" \t>"))
         return cut_text(self.text, [start + marks, end])
 

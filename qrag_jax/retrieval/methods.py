@@ -17,7 +17,7 @@ from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.retrieval.corpus.corpus import ChunkDocument, Corpus, build_corpus
-from qrag_jax.retrieval.index.hybrid import Ranked, Retrieve, RetrieverName, make_single_step
+from qrag_jax.retrieval.index.hybrid import Ranked, Retrieve, RetrieverName, check_top_k, make_single_step
 from qrag_jax.types import CountTokens, Document, Embed, Encoder, InputError
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Method:
         embed: of the chunks; None where they are searched by words alone.
         chunking: config of `chunk`; None where it has none.
         encoder: name of the encoder.
+        sentence_embed: that `chunk` embeds sentences with, where it is not `embed`.
         is_sentences: the chunks are sentences, to be widened before they are read.
     """
 
@@ -53,6 +54,7 @@ class Method:
     embed: Embed | None = None
     chunking: ChunkConfig | None = None
     encoder: str = ""
+    sentence_embed: Embed | None = None
     is_sentences: bool = False
 
     def build(self, documents: Sequence[Document]) -> Corpus:
@@ -61,7 +63,14 @@ class Method:
         Raises:
             InputError: as `build_corpus`.
         """
-        return build_corpus(documents, self.chunk, self.embed, chunking=self.chunking, encoder=self.encoder)
+        return build_corpus(
+            documents,
+            self.chunk,
+            self.embed,
+            chunking=self.chunking,
+            encoder=self.encoder,
+            sentence_embed=self.sentence_embed,
+        )
 
 
 def single_step_method(
@@ -96,6 +105,7 @@ def single_step_method(
         embed=None if name == "bm25" else embed,
         chunking=chunking,
         encoder=model,
+        sentence_embed=embed,
     )
 
 
@@ -122,6 +132,7 @@ def multi_step_method(
     asked = [0]
 
     def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
+        check_top_k(top_k)
         there = len(corpus.leaves)
         if top_k is None and num_steps is not None and num_steps > there:
             raise InputError(f"{there} sentences cannot give {num_steps} picks: lower --num_steps or give more text")

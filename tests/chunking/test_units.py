@@ -185,6 +185,13 @@ def test_rules_tables_and_fences():
     ]
 
 
+@pytest.mark.parametrize("mark", ["-", "1.", "\u2022", "(1)", "- *", "> -", "- > 2)"])
+def test_a_table_that_begins_an_item_of_a_list_stands_behind_its_mark(mark):
+    within = "".join(sign if sign == ">" else " " for sign in mark)
+    text = f"{mark} | -5 | b |\n{within} |---|---|\n{within} | -1. c | d |\n"
+    assert [found for _, found in lines_and_texts(text)] == ["| -5 | b |", "| -1. c | d |"]
+
+
 def test_other_scripts():
     assert lines_and_texts("今天很冷。我们回家。\nВсё хорошо. Ёлка.") == [
         (1, "今天很冷。"),

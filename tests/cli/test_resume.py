@@ -16,14 +16,13 @@ from qrag_jax.files.step_folders import checkpoint_steps
 from qrag_jax.train.log import read_lines
 
 TINY = """\
-num_updates: 120
-save_every: 7
+num_updates: 90
+save_every: 10
 log_every: 1
-env: {num_steps: 2}
+env: {num_steps: 1}
 model:
-  mode: text
   encoder: {source: scratch, num_layers: 1, hidden_size: 8, num_heads: 2, window: 12, question_window: 12}
-learner: {accumulate: 2}
+  latent: {width: 8, num_layers: 1, num_heads: 2, action_hidden: 8, dim: 8}
 data: {batch_size: 4, num_chunks: 6, num_questions: 20, haystack: haystack, haystack_split: all}
 """
 
@@ -52,7 +51,7 @@ def test_killed_and_terminated_processes(tmp_path, haystack):
     assert whole.wait(PATIENCE) == 0, whole.stderr.read()
     run = tmp_path / "run"
     first = start_qrag(tmp_path, "--out", "run", "--resume")
-    wait_for_step(run, 23, first)
+    wait_for_step(run, 13, first)
     first.send_signal(signal.SIGSTOP)  # alive, however slow
     other = start_qrag(tmp_path, "--out", "run", "--resume")
     _, err = other.communicate()
@@ -60,9 +59,9 @@ def test_killed_and_terminated_processes(tmp_path, haystack):
     first.send_signal(signal.SIGKILL)
     first.wait()
     logged = read_lines(run / "metrics.jsonl")[-1]["step"]
-    assert logged - checkpoint_steps(run)[-1] <= 7 + 1  # the line of an update is written before it is saved
+    assert logged - checkpoint_steps(run)[-1] <= 10 + 1  # the line of an update is written before it is saved
     second = start_qrag(tmp_path, "--out", "run", "--resume")
-    wait_for_step(run, 60, second)
+    wait_for_step(run, 33, second)
     second.send_signal(signal.SIGTERM)
     _, err = second.communicate()
     assert second.returncode == 128 + signal.SIGTERM

@@ -51,6 +51,12 @@ def test_one_corpus_is_asked_many_times_and_its_documents_are_embedded_once(mode
         assert method.spent()[0] == read + (4 * number if name != "bm25" else 0)  # [CLS], two words, [SEP]
 
 
+def test_words_over_chunks_of_meaning_cost_the_sentences_that_were_embedded(model):
+    method = single_step_method("bm25", model, ChunkConfig("breakpoint"))
+    corpus = method.build(documents(*TEXTS))
+    assert corpus.vectors is None and corpus.cost.embedder_tokens == method.spent()[0] > 0
+
+
 def test_show_is_asked_for_all_vectors(model):
     calls = []
 
@@ -72,6 +78,7 @@ def test_show_is_asked_for_all_vectors(model):
     assert calls == [len(corpus), 1]
 
 
+@pytest.mark.slow
 def test_a_run_reads_sentences_and_picks_as_a_search_of_their_texts(trained):
     method = multi_step_method(trained, 3)
     corpus = method.build(documents(*TEXTS))

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import chex
@@ -24,7 +25,7 @@ from qrag_jax.train.q.loop import train
 from qrag_jax.train.q.run import DevConfig, RunConfig
 from qrag_jax.types import UsageError
 
-NUM_UPDATES = 20
+NUM_UPDATES = 8
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +43,13 @@ def split_small_arrays(monkeypatch):
 def run_config(mode, accumulate=1, **options):
     num_steps = 2 if mode == "latent" else 1  # one step holds all that the encoder does, and compiles sooner
     config = make_config(
-        mode, accumulate=accumulate, num_steps=num_steps, num_updates=NUM_UPDATES, log_every=1, save_every=20, **options
+        mode,
+        accumulate=accumulate,
+        num_steps=num_steps,
+        num_updates=NUM_UPDATES,
+        log_every=1,
+        save_every=NUM_UPDATES,
+        **options,
     )
     return replace(config, data=replace(config.data, batch_size=16))
 
@@ -51,24 +58,33 @@ def losses(folder):
     return [line["loss"] for line in read_lines(folder / "metrics.jsonl")[1:]]
 
 
-@pytest.mark.slow  # in the quick tier: test_q_learner.py:test_eight_devices_give_the_losses_of_one
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    """By mode (its config, folder, result) of a run on one device."""
+
+    @cache
+    def train_one(mode):
+        config, folder = run_config(mode), tmp_path_factory.mktemp("one") / mode
+        return config, folder, train(config, make_task(), folder, dev=make_task(5, "dog"))
+
+    return train_one
+
+
+@pytest.mark.slow  # in the quick tier: q/test_learner.py:test_eight_devices_give_the_losses_of_one
 @pytest.mark.parametrize("mode", ["latent", "text"])
-def test_devices_and_parts_do_not_change_the_losses(mode, tmp_path):
-    """8 devices, 2 groups of 4 that split parameters, 2 parts one after the other."""
-    config, task, dev = run_config(mode), make_task(), make_task(5, "dog")
-    kinds = {
-        "one": config,
-        "split": replace(config, mesh=MeshConfig(2, 4)),
-        "parts": replace(config, learner=replace(config.learner, accumulate=2)),
-    }
+def test_devices_and_parts_do_not_change_the_losses(mode, one, tmp_path):
+    """8 devices; 2 groups of 2 that split parameters, and 2 parts one after the other."""
+    config, alone, result = one(mode)
+    parts = replace(config.learner, accumulate=2)
+    kinds = {"split": replace(config, mesh=MeshConfig(2, 2), learner=parts)}
     if mode == "latent":  # text towers compile for minutes on so many virtual devices
         kinds["eight"] = replace(config, mesh=MeshConfig(8, 1))
-    found = {name: train(kind, task, tmp_path / name, dev=dev) for name, kind in kinds.items()}
-    expected = losses(tmp_path / "one")
+    expected = losses(alone)
     assert len(expected) == NUM_UPDATES and max(expected) > 1e-3
-    for name in kinds:
+    for name, kind in kinds.items():
+        found = train(kind, make_task(), tmp_path / name, dev=make_task(5, "dog"))
         np.testing.assert_allclose(losses(tmp_path / name), expected, rtol=1e-5, atol=1e-5, err_msg=name)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-3), found[name].params, found["one"].params)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-3), found.params, result.params)
 
 
 @pytest.mark.slow
@@ -147,17 +163,16 @@ from tiny_runs import after, make_task
 config, out = load_config(RunConfig, {config!r}), Path({out!r})
 task, dev = make_task(), make_task(5, "dog")
 try:  # the second process alone is asked to stop; both do
-    train(config, task, out, dev=dev, stop=after(7) if sys.argv[1] == "1" else lambda: False)
+    train(config, task, out, dev=dev, stop=after(4) if sys.argv[1] == "1" else lambda: False)
 except Stopped:
     train(config, task, out, dev=dev, start=load_checkpoint(out, groups=()))
 """
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(tmp_path):
+def test_two_processes_train_as_one(one, tmp_path):
     """Each with 2 devices, of which 2 split the parameters; stopped and resumed on the way."""
-    config, task, dev = run_config("text"), make_task(), make_task(5, "dog")
-    train(config, task, tmp_path / "one", dev=dev)
+    config, alone, _ = one("latent")
     both = replace(config, mesh=MeshConfig(2, 2))
     (tmp_path / "both.yaml").write_text(dump_config(both))
     with socket.socket() as free:
@@ -171,7 +186,11 @@ def test_two_processes_train_as_one(tmp_path):
         out=str(tmp_path / "both"),
     )
     two_devices = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=2")
-    flags = {"XLA_FLAGS": two_devices, "QRAG_JAX_TYPECHECK": "0"}
+    flags = {
+        "XLA_FLAGS": two_devices,
+        "JAX_COMPILATION_CACHE_DIR": os.environ["QRAG_JAX_TESTS_COMPILED"],
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", script, str(i)], env={**os.environ, **flags}, stderr=subprocess.PIPE, text=True
@@ -180,10 +199,11 @@ def test_two_processes_train_as_one(tmp_path):
     ]
     errors = [process.communicate(timeout=PATIENCE)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], errors
-    np.testing.assert_allclose(losses(tmp_path / "both"), losses(tmp_path / "one"), rtol=1e-5, atol=1e-5)
-    one, two = (load_checkpoint(tmp_path / name) for name in ("one", "both"))
-    assert two.metadata["dev"]["update"] == one.metadata["dev"]["update"]
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-3), one.arrays["params"], two.arrays["params"])
+    np.testing.assert_allclose(losses(tmp_path / "both"), losses(alone), rtol=1e-5, atol=1e-5)
+    expected, found = (load_checkpoint(folder) for folder in (alone, tmp_path / "both"))
+    assert found.metadata["dev"]["update"] == expected.metadata["dev"]["update"]
+    params = (saved.arrays["params"] for saved in (expected, found))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-3), *params)
 
 
 def test_a_run_config_with_a_mesh_comes_back(tmp_path):

@@ -13,9 +13,12 @@ from tiny_runs import NUM_UPDATES, after, make_config, make_task
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.files.step_folders import checkpoint_steps
+from qrag_jax.retrieval.index import retriever as retriever_module
 from qrag_jax.sharding import MeshConfig
 from qrag_jax.train.log import read_lines
+from qrag_jax.train.q.job import prepare
 from qrag_jax.train.q.loop import train
+from qrag_jax.train.q.members import Member
 from qrag_jax.train.q.run import DevConfig
 from qrag_jax.types import InputError, Stopped
 
@@ -53,8 +56,11 @@ def crash_at(update):
 
 SHAPES = [
     pytest.param({"mode": "latent", "accumulate": 1}, id="latent"),
-    pytest.param({"accumulate": 2, "dtype": "bfloat16"}, id="text", marks=pytest.mark.slow),
-    pytest.param({"devices": 2, "fsdp": 4, "num_steps": 1}, id="text-2x4", marks=pytest.mark.slow),
+    pytest.param(
+        {"devices": 2, "fsdp": 2, "accumulate": 2, "num_steps": 1, "dtype": "bfloat16"},
+        id="text-2x2",
+        marks=pytest.mark.slow,
+    ),
 ]
 
 
@@ -77,33 +83,28 @@ def test_a_crashed_and_a_stopped_run_end_like_the_whole_one(shape, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_resumes_on_other_devices(tmp_path):
-    """Saved on 8 devices that split parameters, resumed on 2, then on 1: the same but for rounding."""
-    config, task = make_config(devices=2, fsdp=4, mode="text", dev=DevConfig()), make_task()
+    """Saved on 4 devices that split parameters, resumed on 3, then on 1: the same but for rounding.
+
+    The padded rows of a batch are a multiple of the devices, also of 3, and where the run was saved on others.
+    """
+    options = {"devices": 2, "fsdp": 2, "accumulate": 1, "num_steps": 1, "dev": DevConfig(every=3)}
+    config, task = make_config("latent", **options), make_task()
+    config, dev = replace(config, data=replace(config.data, batch_size=12)), make_task(5, "dog")
     one = replace(config, mesh=MeshConfig())
-    whole = train(one, task, tmp_path / "whole")
+    train(one, task, tmp_path / "whole", dev=dev)
     run = tmp_path / "run"
-    for mesh, last in ((config.mesh, 2), (MeshConfig(2, 1), 4)):
+    for mesh, last in ((config.mesh, 2), (MeshConfig(3), 4)):
         start = load_checkpoint(run, groups=()) if run.exists() else None
         with pytest.raises(Stopped):
-            train(replace(config, mesh=mesh), task, run, start=start, stop=after(2))
+            train(replace(config, mesh=mesh), task, run, start=start, dev=dev, stop=after(2))
         assert checkpoint_steps(run)[-1] == last
-    resumed = train(one, task, run, start=load_checkpoint(run, groups=()))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), whole.params, resumed.params)
+    assert load_checkpoint(run, groups=()).metadata["rows"] % 3 == 0
+    train(one, task, run, start=load_checkpoint(run, groups=()), dev=dev)
+    whole, resumed = (load_checkpoint(tmp_path / name).arrays["params"] for name in ("whole", "run"))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), whole, resumed)
 
 
-@pytest.mark.parametrize("devices", [3])
 @pytest.mark.slow
-def test_devices_that_divide_no_power_of_two(devices, tmp_path):
-    """The padded rows of a batch are a multiple of the devices, also where the run was saved on one."""
-    config, task = make_config("latent", accumulate=1, dev=DevConfig(every=3)), make_task()
-    config = replace(config, data=replace(config.data, batch_size=6))
-    with pytest.raises(Stopped):
-        train(config, task, tmp_path, dev=make_task(5, "dog"), stop=after(1))
-    start, more = load_checkpoint(tmp_path, groups=()), replace(config, mesh=MeshConfig(devices))
-    train(more, task, tmp_path, dev=make_task(5, "dog"), start=start)
-    assert load_checkpoint(tmp_path, groups=()).metadata["rows"] % devices == 0
-
-
 def test_a_complete_run_is_left_as_it_is(tmp_path):
     config, task = make_config(mode="latent", accumulate=1), make_task()
     trained = train(config, task, tmp_path, dev=make_task(5, "dog"))
@@ -135,6 +136,7 @@ def test_another_config_is_refused(stopped):
         train(other, make_task(), run, start=load_checkpoint(run, groups=()))
 
 
+@pytest.mark.slow
 def test_fields_that_are_younger_than_a_checkpoint_have_their_defaults(stopped, tmp_path):
     """A run of an earlier version goes on; a value that it did not have is another config."""
     run, config = stopped
@@ -188,6 +190,17 @@ def test_another_encoder_is_refused(stopped, tmp_path):
     other = replace(start, files={**start.files, name: start.files[name][:-1] + b"x"})
     with pytest.raises(InputError, match=rf"files/{name} is not what model.encoder.source gives now"):
         train(config, make_task(), run, start=other)
+
+
+def test_an_encoder_that_was_drawn_is_kept_where_it_would_be_drawn_otherwise(stopped, monkeypatch):
+    """As another release or flags of XLA do, in the last bit."""
+    run, config = stopped
+    draw = retriever_module.init_encoder
+    other = lambda *args: jax.tree.map(lambda x: x * np.float32(1 + 2**-22), draw(*args))  # noqa: E731
+    monkeypatch.setattr(retriever_module, "init_encoder", other)
+    start = load_checkpoint(run, groups=())
+    job = prepare([Member(config, run, start)], make_task(), None, lambda *_: None)
+    assert dict(job.towers.files) == dict(start.files)
 
 
 @pytest.mark.slow

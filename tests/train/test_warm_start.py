@@ -88,9 +88,10 @@ def test_a_run_starts_with_the_result_of_another(first, tmp_path):
 
 @pytest.mark.slow
 def test_one_step_of_a_run_without_held_out_questions(tmp_path):
-    train(make_config(), make_task(), tmp_path / "first")
+    env = EnvConfig(num_steps=1, fact_reward=0.1)
+    train(make_config(env=env), make_task(), tmp_path / "first")
     earlier = load_checkpoint(tmp_path / "first", step=1).arrays["params"]
-    trained = train(make_config(learner=STILL, init=str(tmp_path / "first" / "step_1")), make_task())
+    trained = train(make_config(env=env, learner=STILL, init=str(tmp_path / "first" / "step_1")), make_task())
     assert_equal(trained.params, earlier)
 
 
@@ -98,7 +99,8 @@ def test_one_step_of_a_run_without_held_out_questions(tmp_path):
 def test_a_run_goes_on_without_the_other(first, tmp_path):
     """Stopped, and resumed where the other run is gone: the run that was not interrupted."""
     shutil.copytree(first[0], tmp_path / "first")
-    config, task = make_config(init=str(tmp_path / "first")), make_task(1)
+    env = EnvConfig(num_steps=1, fact_reward=0.1)
+    config, task = make_config(env=env, init=str(tmp_path / "first")), make_task(1)
     train(config, task, tmp_path / "whole")
     with pytest.raises(Stopped):
         train(config, task, tmp_path / "run", stop=lambda: True)
@@ -112,6 +114,7 @@ def test_a_run_goes_on_without_the_other(first, tmp_path):
     assert lines[0] == lines[1]
 
 
+@pytest.mark.slow
 def test_frozen_towers_keep_what_they_start_with(first, tmp_path):
     groups = {"action/*": GroupConfig(frozen=True)}
     config = make_config(learner=LearnerConfig(groups=groups), init=str(first[0]))
@@ -142,6 +145,7 @@ def test_towers_of_another_kind_are_refused(first):
         train(replace(config, env=replace(config.env, theta=7.0)), make_task())
 
 
+@pytest.mark.slow
 def test_another_encoder_is_refused(tmp_path):
     """Parameters over its vectors: a `scratch` encoder is drawn anew by another seed."""
     config = tiny_runs.make_config("latent", accumulate=1, num_updates=1, dev=DevConfig())

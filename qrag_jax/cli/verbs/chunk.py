@@ -48,7 +48,7 @@ class Reader:
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag chunk`; see `qrag chunk --help`."""
     config = load_config(ChunkConfig, args.config_path, overrides(args))
-    is_tree = _wants_tree(args)
+    is_tree = _wants_tree(args, config.strategy)
     if args.vectors and (is_tree or config.strategy != "late"):
         strategy = TREE if is_tree else config.strategy
         raise UsageError(f"--vectors: strategy {strategy} has no vectors of its own; choose --strategy late")
@@ -80,22 +80,32 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _wants_tree(args: argparse.Namespace) -> bool:
-    """Whether the flags ask for trees in place of chunks.
+def _wants_tree(args: argparse.Namespace, configured: str) -> bool:
+    """Whether the flags ask for trees in place of chunks; `--strategy tree` wins over a config, `--tree` does not.
+
+    Args:
+        args: of the verb.
+        configured: strategy of the config.
 
     Raises:
         UsageError: for a file of trees, but by a strategy that makes none; or a file of another kind.
     """
+    if args.tree and args.strategy != TREE:
+        is_told = any(text.removeprefix("--").startswith("strategy=") for text in args.set)
+        # A config file may have all fields, those with their defaults too.
+        if args.strategy or is_told or configured != ChunkConfig.strategy:
+            raise UsageError(
+                f"--tree: strategy {configured} makes no tree; leave --strategy, and strategy of --set and "
+                f"--config_path, out, or choose --strategy {TREE}"
+            )
     if args.tree:
-        if args.strategy not in (None, TREE):
-            raise UsageError(f"--tree: strategy {args.strategy} makes no tree; leave --strategy out, or choose {TREE}")
         check_kind(Path(args.tree))
     return bool(args.tree) or args.strategy == TREE
 
 
 def overrides(args: argparse.Namespace) -> list[str]:
     """What `--set` and the flags change in the config; a flag wins over `--set`."""
-    strategy = None if args.strategy == TREE else args.strategy
+    strategy = "headings" if args.strategy == TREE else args.strategy  # whose parts a tree cuts its leaves by
     flags = {"strategy": strategy, "max_tokens": args.max_tokens, "min_tokens": args.min_tokens}
     return [*args.set, *(f"{name}={value}" for name, value in flags.items() if value is not None)]
 

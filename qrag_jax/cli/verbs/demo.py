@@ -33,6 +33,7 @@ from qrag_jax.types import UsageError
 
 _NUM_QUESTIONS = 1000
 _HAYSTACK_SENTENCES = 6000
+_SMOKE_SENTENCES = 200
 _SAMPLE = "sample.txt"  # the text that the demo asks at its end
 _VALID_SEED = 1_000_003  # worlds of the valid split never occur in training, whatever the seeds
 
@@ -42,8 +43,8 @@ def _demo_config(seed: int, haystack: str, smoke: bool) -> RunConfig:
     config = RunConfig(seed=seed, data=DataConfig(haystack=haystack), env=EnvConfig(fact_reward=0.2))
     if not smoke:
         return config
-    data = replace(config.data, num_questions=500, max_haystack_sentences=400, batch_size=32)
-    return replace(config, num_updates=30, log_every=10, data=data)
+    data = replace(config.data, num_questions=500, max_haystack_sentences=_SMOKE_SENTENCES, batch_size=32)
+    return replace(config, num_updates=10, log_every=5, save_every=10, data=data)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -59,10 +60,12 @@ def run(args: argparse.Namespace) -> int:
     write_whole(out / "config.yaml", dump_config(config))
     retriever = load_retriever(out)  # what is measured is what was saved
     num_questions = 50 if args.smoke else _NUM_QUESTIONS
-    most = 400 if args.smoke else _HAYSTACK_SENTENCES
+    most = _SMOKE_SENTENCES if args.smoke else _HAYSTACK_SENTENCES
     haystack = held_back_haystack(args.haystack, most, {"haystack": args.haystack, "haystack_split": "train"})
     worlds = simulate_stories(2, num_questions, _VALID_SEED, "valid", max_facts=config.data.num_chunks)
-    rows = _measure(out, config, retriever, worlds, haystack, babi, num_questions)
+    factors = LENGTH_FACTORS[:2] if args.smoke else LENGTH_FACTORS
+    lengths = [factor * config.data.num_chunks for factor in factors]
+    rows = _measure(out, config, retriever, worlds, haystack, babi, lengths, num_questions)
     if args.json:
         write_json(row_values(rows))
     else:
@@ -103,10 +106,10 @@ def _measure(
     worlds: Stories,
     haystack: Haystack,
     babi: list[Path],
+    lengths: list[int],
     num_questions: int,
 ) -> list[Row]:
     """Scores all methods at all lengths, on held-back worlds (and bAbI files) in held-back speeches; writes files."""
-    lengths = [factor * config.data.num_chunks for factor in LENGTH_FACTORS]
     tasks: list[Task] = hidden_stories_tasks("worlds2", worlds, haystack, lengths)
     for path in babi:
         tasks += hidden_stories_tasks(path.name.split(".")[0], read_babi(path), haystack, lengths)

@@ -16,7 +16,7 @@ from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.eval.picks.calibration import calibrate, stored_threshold
 from qrag_jax.eval.picks.harness import Labels, Scoring, Threshold, asked, draw_contexts, evaluate, pick_all
 from qrag_jax.eval.picks.pickers import Picker, beam_picker, make_pickers
-from qrag_jax.eval.picks.protocols import check_apart, overlap
+from qrag_jax.eval.picks.protocols import PROTOCOLS, check_apart, overlap
 from qrag_jax.eval.picks.records import METHODS, QueryRecord, Row
 from qrag_jax.eval.picks.stopping import analyse
 from qrag_jax.eval.picks.stopping_report import write_stopping
@@ -83,6 +83,9 @@ class Options:
             oracle.
         beam_widths: of the trained method; 1 is the greedy search, which is scored in any case.
         stopping: folder for the analysis of the trained method's stops; None makes none.
+
+    Raises:
+        UsageError: a method or protocol that there is not, a protocol twice, or a number out of range.
     """
 
     methods: tuple[str, ...] | None = None
@@ -92,6 +95,29 @@ class Options:
     protocols: tuple[str, ...] = ()
     beam_widths: tuple[int, ...] = (1,)
     stopping: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.methods is not None:
+            _check_names("methods", self.methods, METHODS)
+        _check_names("protocols", self.protocols, PROTOCOLS)
+        if len(set(self.protocols)) != len(self.protocols):
+            raise UsageError(f"protocols={self.protocols!r}: one stands twice")
+        for name, least in (("num_steps", 1), ("num_questions", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if value is not None and not _is_whole(value, least):
+                raise UsageError(f"{name}={value!r}: give a whole number of at least {least}")
+        if not self.beam_widths or not all(_is_whole(width, 1) for width in self.beam_widths):
+            raise UsageError(f"beam_widths={self.beam_widths!r}: give widths of at least 1; 1 is the greedy search")
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, int | np.integer) and int(value) >= least
+
+
+def _check_names(field_name: str, names: Sequence[str], choices: Sequence[str]) -> None:
+    wrong = [names] if isinstance(names, str) else [name for name in names if name not in choices]
+    if wrong or (field_name == "methods" and not names):
+        raise UsageError(f"{field_name}={names!r}: give a tuple of names out of {', '.join(choices)}")
 
 
 class Scored(NamedTuple):

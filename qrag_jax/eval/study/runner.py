@@ -22,7 +22,7 @@ from qrag_jax.eval.study.cells.store import CellStore, claim_folder, made_of, wi
 from qrag_jax.eval.study.cells.work import Report, Sides, Work
 from qrag_jax.eval.study.config import StudyConfig
 from qrag_jax.eval.study.records import CellResult, Part, StudyResult
-from qrag_jax.eval.study.results.answers import AnswerResult, answer_questions
+from qrag_jax.eval.study.results.answers import StudyAnswers, answer_questions
 from qrag_jax.eval.study.results.choose import choose
 from qrag_jax.eval.study.results.scores import score_questions
 from qrag_jax.eval.study.results.summary import Outcome, compare_all, make_row, question_objects, write_trec
@@ -196,7 +196,7 @@ def _score(study: _Study, task: StudyTask, cell: CellResult) -> dict[str, np.nda
     return score_questions(task, cell.found, study.config.ks, study.tools.encoder.count)
 
 
-def _answers(study: _Study, test: StudyTask, cell: CellResult) -> AnswerResult | None:
+def _answers(study: _Study, test: StudyTask, cell: CellResult) -> StudyAnswers | None:
     if study.generator is None or not any(question.answers for question in test.questions):
         return None
     journal = Journal(study.store.out / "answers" / "journal.sqlite")

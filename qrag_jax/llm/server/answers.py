@@ -148,7 +148,8 @@ def shown(value: object, write: Callable[[object], str] = str) -> str:
 def num_repeated(prompts: Sequence[Sequence[Message]], answers: Sequence[Generation]) -> int:
     """Answers of a batch that are, with their id, the answer to another prompt of it too.
 
-    An id alone says little: some servers give one id to all answers (such a batch counts as 0), Ollama draws from 999.
+    An id alone says little: some servers give one id to all answers, Ollama draws from 999. A batch with one id counts
+    as 0 whatever it says: equal short answers to different prompts are common, and the id is evidence of nothing then.
 
     Args:
         prompts: of the batch.

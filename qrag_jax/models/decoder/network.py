@@ -234,8 +234,8 @@ class Decoder(nn.Module):
 
 def init_decoder(key: PRNGKeyArray | Array, config: DecoderConfig) -> dict[str, Any]:
     """Draws float32 parameters: embeddings normal with deviation 0.02, matrices LeCun normal, biases 0, norms 1."""
-    tokens, pads = jnp.zeros((1, 1), jnp.int32), jnp.zeros(1, jnp.int32)
-    variables: Any = Decoder(config).init(key, tokens, pads, method="everything")
+    tokens, pads = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1, 1), (1,)))
+    variables: Any = Decoder(config).lazy_init(key, tokens, pads, method="everything")
     return variables["params"]
 
 

@@ -184,8 +184,8 @@ def init_encoder(key: PRNGKeyArray | Array, config: EncoderConfig) -> dict[str, 
     Embeddings are normal with deviation 0.02 (BERT), matrices LeCun normal (small networks learn faster from it),
     biases 0, norms 1.
     """
-    tokens = jnp.zeros((1, 2), jnp.int32)
-    variables: Any = Encoder(config).init(key, tokens, jnp.ones((1, 2), bool))
+    tokens, mask = jax.ShapeDtypeStruct((1, 2), jnp.int32), jax.ShapeDtypeStruct((1, 2), jnp.bool_)
+    variables: Any = Encoder(config).lazy_init(key, tokens, mask)  # draws, and computes nothing of them
     return variables["params"]
 
 

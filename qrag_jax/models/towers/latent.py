@@ -151,8 +151,8 @@ def make_latent_network(
 
     def init(key: Array) -> dict:
         key_state, key_action = jax.random.split(key)
-        question, chunks = jnp.zeros((1, len(mean))), jnp.zeros((1, 1, len(mean)))
-        return {"state": state.init(key_state, question, chunks), "action": action.init(key_action, chunks[0])}
+        one, chunks = (jax.ShapeDtypeStruct((*size, len(mean)), jnp.float32) for size in ((1,), (1, 1)))
+        return {"state": state.lazy_init(key_state, one, chunks), "action": action.lazy_init(key_action, one)}
 
     def actions(params: dict, table: VectorRows) -> Array:
         return cast(Array, action.apply(params["action"], standardise(table.vectors)))

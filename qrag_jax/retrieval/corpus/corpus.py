@@ -143,6 +143,7 @@ def build_corpus(
     *,
     chunking: ChunkConfig | None = None,
     encoder: str = "",
+    sentence_embed: Embed | None = None,
     progress: ReportProgress | None = None,
 ) -> Corpus:
     """Cuts documents into chunks and embeds these.
@@ -153,12 +154,14 @@ def build_corpus(
         embed: as of `embed_corpus`; None for a corpus that is searched by words alone.
         chunking: config of `chunk`, to be kept with the corpus.
         encoder: name of `embed`, likewise.
+        sentence_embed: that `chunk` embeds sentences with, so that the cost has their tokens; None: with `embed`.
         progress: of the cutting, called with (characters done, of).
 
     Raises:
         InputError: as `Corpus` and `embed_corpus`, or as `chunk`.
     """
-    before = _tokens_read(embed)
+    reader = embed if sentence_embed is None else sentence_embed
+    before = _tokens_read(reader)
     start = time.perf_counter()
     total, done = sum(len(document.text) for document in documents), 0
     nodes: list[Chunk] = []
@@ -167,8 +170,7 @@ def build_corpus(
         done += len(document.text)
         if progress is not None:
             progress(done, total)
-    # A strategy that compares sentences embeds them with the same encoder.
-    cost = Cost({"chunk": time.perf_counter() - start}, _tokens_read(embed) - before)
+    cost = Cost({"chunk": time.perf_counter() - start}, _tokens_read(reader) - before)
     corpus = Corpus(tuple(documents), tuple(nodes), made_by=MadeBy(chunking), cost=cost)
     return corpus if embed is None else embed_corpus(corpus, embed, encoder)
 
@@ -209,8 +211,8 @@ def embed_corpus(corpus: Corpus, embed: Embed, encoder: str = "") -> Corpus:
     num_tokens = num_beyond = 0
     fingerprint = ""
     if before is not None and isinstance(embed, Encoder):
-        num_tokens = embed.counts.num_tokens - before.num_tokens
-        num_beyond = embed.counts.num_texts_cut - before.num_texts_cut
+        num_tokens = int(embed.counts.num_tokens - before.num_tokens)
+        num_beyond = int(embed.counts.num_texts_cut - before.num_texts_cut)
         fingerprint = embed.fingerprint
     cost = replace(
         corpus.cost,
@@ -226,13 +228,19 @@ def embed_texts(embed: Embed, texts: Sequence[str]) -> np.ndarray:
     """Vectors of texts, float32 [n, dim]; lone surrogates are read as U+FFFD.
 
     Raises:
-        InputError: the embedder gave something else than a finite vector each.
+        InputError: the embedder gave something else than a vector each, of finite numbers in float32.
     """
-    vectors = np.asarray(embed([readable(text) for text in texts]), np.float32)
-    if vectors.ndim != 2 or len(vectors) != len(texts) or not np.isfinite(vectors).all():
-        raise InputError(
-            f"embedder: gave {vectors.shape} for {len(texts)} texts: one vector each, of finite numbers, is needed"
-        )
+    given = embed([readable(text) for text in texts])
+    try:
+        with np.errstate(over="ignore"):  # what is too large for float32 is infinite, and refused
+            vectors = np.asarray(given, np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"embedder: gave no array of numbers for {len(texts)} texts ({error})") from error
+    if vectors.ndim != 2 or len(vectors) != len(texts) or not vectors.shape[1]:
+        raise InputError(f"embedder: gave {vectors.shape} for {len(texts)} texts: ({len(texts)}, dim) is needed")
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise InputError(f"embedder: the vector of {texts[int(np.argmin(finite))][:60]!r} is not finite; mend it")
     return vectors
 
 
@@ -267,7 +275,7 @@ def check_place(document: Document | None, document_id: str, spans: Sequence[Spa
 
 
 def _tokens_read(embed: Embed | None) -> int:
-    return embed.counts.num_tokens if isinstance(embed, Encoder) else 0
+    return int(embed.counts.num_tokens) if isinstance(embed, Encoder) else 0
 
 
 def _check_nodes(documents: Sequence[Document], nodes: Sequence[Chunk]) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """A corpus on disk: a folder that is there whole or not at all, and proves itself by a manifest of hashes.
 
     corpus.json        format, what made it, what it cost
-    documents.parquet  id, text, metadata (JSON); a row a document
+    documents.parquet  id, text, metadata (JSON, see `metadata.py`); a row a document
     nodes.parquet      id, document (its number), level, num_tokens, spans (start, end, start, end, ...); a row a node
     trees.parquet      as `chunking/tree/store.py`; only where there are trees
     vectors.npy        float32 [nodes, dim]; only where there are vectors
@@ -9,14 +9,15 @@
 Ids and texts are stored as bytes, UTF-8 in which lone surrogates are kept: documents may hold them.
 """
 
+import errno
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,12 +28,11 @@ from qrag_jax.files.parquet import read_parquet
 from qrag_jax.files.reading import InputTooLarge, check_size
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy
+from qrag_jax.retrieval.corpus.metadata import metadata_json, read_metadata
 from qrag_jax.types import Chunk, Cost, Document, InputError, UsageError
 
-if TYPE_CHECKING:
-    pass
-
-_FORMAT = 1
+_FORMATS = (1, 2)  # in the first tuples of metadata had become lists
+_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EBUSY)  # by another process, or a disk mounted there
 _ABOUT, _DOCUMENTS, _NODES = "corpus.json", "documents.parquet", "nodes.parquet"
 _TREES, _VECTORS = "trees.parquet", "vectors.npy"
 _DOCUMENT_COLUMNS = {"id": "binary", "text": "binary", "metadata": "string"}
@@ -54,8 +54,8 @@ def save_corpus(corpus: Corpus, folder: str | os.PathLike) -> None:
         folder: not there yet, or empty; the folders above it are made.
 
     Raises:
-        UsageError: there is something at `folder` already, or it cannot be made.
-        InputError: vectors without the fingerprint of their encoder, or metadata of a document that JSON does not know.
+        UsageError: there is something at `folder` already, a link or the current folder too, or it cannot be made.
+        InputError: vectors without the fingerprint of their encoder, or metadata that JSON would change.
         OSError: the disk is full, or fails.
     """
     folder = Path(folder)
@@ -64,8 +64,7 @@ def save_corpus(corpus: Corpus, folder: str | os.PathLike) -> None:
             "corpus: its vectors have no fingerprint, so no encoder could be trusted to ask it later: embed it with a "
             "types.Encoder, such as make_embedder gives"
         )
-    if folder.is_file() or folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{folder}: is there already; give another folder, or remove it")
+    _check_free(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
@@ -74,11 +73,26 @@ def save_corpus(corpus: Corpus, folder: str | os.PathLike) -> None:
     try:
         _write(corpus, beside)
         beside.chmod(0o755)  # mkdtemp makes folders that only their owner can enter
-        beside.rename(folder)
+        try:
+            beside.rename(folder)
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                raise
+            raise UsageError(f"{folder}: cannot be put there ({error.strerror}); give a new folder") from error
     except BaseException:  # whatever ends the writing, no half corpus stays
         shutil.rmtree(beside, ignore_errors=True)
         raise
     sync_folder(folder.parent)
+
+
+def _check_free(folder: Path) -> None:
+    """Refuses a place that a new folder cannot be moved to, before all is written."""
+    if folder.is_symlink():
+        raise UsageError(f"{folder}: is a link; give the folder that it leads to, or another one")
+    if folder.is_dir() and folder.samefile(os.curdir):
+        raise UsageError(f"{folder}: is the current folder; give a new folder in it")
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UsageError(f"{folder}: is there already; give another folder, or remove it")
 
 
 def load_corpus(folder: str | os.PathLike) -> Corpus:
@@ -96,9 +110,9 @@ def load_corpus(folder: str | os.PathLike) -> Corpus:
     if fault := find_damage(folder):
         raise InputError(f"{fault}; {_ADVICE}")
     about = read_json(folder / _ABOUT)
-    if about.get("format") != _FORMAT:
-        raise InputError(f"{folder / _ABOUT}: format {about.get('format')!r}, this version reads {_FORMAT}; {_ADVICE}")
-    documents = _read_documents(folder / _DOCUMENTS)
+    if about.get("format") not in _FORMATS:
+        raise InputError(f"{folder / _ABOUT}: format {about.get('format')!r}, this version reads {_FORMATS}; {_ADVICE}")
+    documents = _read_documents(folder / _DOCUMENTS, json.loads if about["format"] == 1 else read_metadata)
     has_trees, has_vectors = about.get("has_trees") is True, about.get("has_vectors") is True
     trees = load_trees(folder / _TREES, {one.id: one for one in documents}) if has_trees else []
     nodes = _read_nodes(folder / _NODES, documents)
@@ -113,15 +127,16 @@ def load_corpus(folder: str | os.PathLike) -> Corpus:
 
 def _write(corpus: Corpus, folder: Path) -> None:
     about = {
-        "format": _FORMAT,
+        "format": _FORMATS[-1],
         "has_trees": bool(corpus.trees),
         "has_vectors": corpus.vectors is not None,
         "made_by": to_dict(corpus.made_by),
-        "cost": asdict(corpus.cost),
-        "num_beyond_window": corpus.num_beyond_window,
+        "cost": _plain(asdict(corpus.cost)),
+        "num_beyond_window": _plain(corpus.num_beyond_window),
     }
     (folder / _ABOUT).write_bytes(json_text(about))
-    _write_table(folder / _DOCUMENTS, _DOCUMENT_COLUMNS, [_document_row(one) for one in corpus.documents])
+    rows = [(_bytes(x.id), _bytes(x.text), metadata_json(x)) for x in corpus.documents]
+    _write_table(folder / _DOCUMENTS, _DOCUMENT_COLUMNS, rows)
     numbers = {document.id: number for number, document in enumerate(corpus.documents)}
     rows = [(_bytes(x.id), numbers[x.document_id], x.level, x.num_tokens, _flat(x.spans)) for x in corpus.nodes]
     _write_table(folder / _NODES, _NODE_COLUMNS, rows)
@@ -130,16 +145,6 @@ def _write(corpus: Corpus, folder: Path) -> None:
     if corpus.vectors is not None:
         np.save(folder / _VECTORS, corpus.vectors, allow_pickle=False)
     write_manifest(folder)
-
-
-def _document_row(document: Document) -> tuple[bytes, bytes, str]:
-    try:
-        metadata = json.dumps(dict(document.metadata), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"document {document.id!r}: metadata cannot be written as JSON ({error}); give texts, numbers and lists"
-        ) from error
-    return _bytes(document.id), _bytes(document.text), metadata
 
 
 def _write_table(path: Path, columns: Mapping[str, str], rows: Sequence[tuple]) -> None:
@@ -154,10 +159,10 @@ def _write_table(path: Path, columns: Mapping[str, str], rows: Sequence[tuple]) 
     )
 
 
-def _read_documents(path: Path) -> list[Document]:
+def _read_documents(path: Path, read: Callable[[str], dict[str, Any]]) -> list[Document]:
     ids, texts, metadata = _read_table(path, _DOCUMENT_COLUMNS)
     return [
-        Document(_text(name, path), _text(text, path), json.loads(about))
+        Document(_text(name, path), _text(text, path), read(about))
         for name, text, about in zip(ids, texts, metadata, strict=True)
     ]
 
@@ -198,6 +203,13 @@ def _read_vectors(path: Path) -> np.ndarray:
         raise
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path}: no whole .npy file ({error}); {_ADVICE}") from error
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy, which JSON does not know, as Python's."""
+    if isinstance(value, dict):
+        return {name: _plain(inside) for name, inside in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _flat(spans: Sequence[tuple[int, int]]) -> list[int]:

@@ -45,6 +45,16 @@ class Ranked:
 Retrieve = Callable[[str, Corpus, int | None], Ranked]
 
 
+def check_top_k(top_k: int | None) -> None:
+    """Refuses to look for no node at all.
+
+    Raises:
+        UsageError: `top_k` is below 1.
+    """
+    if top_k is not None and top_k < 1:
+        raise UsageError(f"top_k={top_k}: give at least 1, or None for as many as the method ranks")
+
+
 def rank_dense(question: str, corpus: Corpus, embed: Embed, top_k: int | None = None) -> Ranked:
     """The leaves by the cosine of their vector and the question's; equal ones in the order of the corpus.
 
@@ -56,7 +66,9 @@ def rank_dense(question: str, corpus: Corpus, embed: Embed, top_k: int | None = 
 
     Raises:
         InputError: the corpus has no vectors, or those of another encoder, or as `embed_texts`.
+        UsageError: `top_k` is below 1.
     """
+    check_top_k(top_k)
     if isinstance(embed, Encoder):
         check_fingerprint(corpus, embed.fingerprint, "the question's")
     vectors = corpus.unit_vectors
@@ -74,7 +86,11 @@ def rank_bm25(question: str, corpus: Corpus, top_k: int | None = None) -> Ranked
     """The leaves that share a word with the question, by BM25 over all leaves; equal ones in the order of the corpus.
 
     Words are counted at the first question, and kept with the corpus.
+
+    Raises:
+        UsageError: `top_k` is below 1.
     """
+    check_top_k(top_k)
     ranked = _by_score(np.round(corpus.words.scores(readable(question)), _DIGITS))
     matching = ranked.scores > 0
     return Ranked(corpus.leaves[ranked.ids[matching]], ranked.scores[matching]).first(top_k)
@@ -126,6 +142,7 @@ def make_single_step(name: str, embed: Embed | None = None) -> Retrieve:
         return lambda question, corpus, top_k: rank_dense(question, corpus, embed, top_k)
 
     def hybrid(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
+        check_top_k(top_k)
         return fuse([rank_dense(question, corpus, embed), rank_bm25(question, corpus)]).first(top_k)
 
     return hybrid

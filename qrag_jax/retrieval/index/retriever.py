@@ -172,6 +172,7 @@ def new_retriever(
     key: jax.Array,
     progress: Progress | None = None,
     questions: Texts = (),
+    encoder: LoadedEncoder | None = None,
 ) -> tuple[Retriever, Rows, int]:
     """A fresh retriever for the chunk texts (or vectors) of a training task.
 
@@ -183,6 +184,7 @@ def new_retriever(
         key: draws the parameters; consumed.
         progress: of the embedding of the texts.
         questions: of training.
+        encoder: in place of the one that `model.encoder` stands for; None loads or draws that.
 
     Returns:
         (retriever, rows of the texts, number of texts cut by the window).
@@ -199,7 +201,7 @@ def new_retriever(
     if given_vectors:
         encoder, rows, num_cut = None, VectorRows(np.asarray(texts, np.float32)), 0
     else:
-        encoder = _make_encoder(model.encoder, [*texts, *questions], encoder_key)
+        encoder = encoder or _make_encoder(model.encoder, [*texts, *questions], encoder_key)
         rows, num_cut = _read_texts(model, encoder, texts, "chunk", progress)
     constants = _standardisation(rows.vectors) if isinstance(rows, VectorRows) else {}
     network = _network(model, encoder, constants)
@@ -243,6 +245,19 @@ def _read_texts(
         return VectorRows(vectors), embedder.counts.num_texts_cut
     table = encoder.tokenizer.encode(texts, window)
     return TokenRows(table.tokens, table.lengths), table.num_texts_cut
+
+
+def drawn_encoder(model: ModelConfig, folder: Path) -> LoadedEncoder | None:
+    """The `scratch` encoder that a checkpoint of latent towers keeps; None where there is another or none.
+
+    Other devices, releases or flags of XLA would draw it with other last bits.
+
+    Args:
+        model: config of the checkpoint.
+        folder: of the checkpoint.
+    """
+    is_kept = model.mode == "latent" and model.encoder.source == "scratch"
+    return load_encoder(folder / "files" / "encoder") if is_kept else None
 
 
 def retriever_around(model: ModelConfig, env: EnvConfig, encoder: LoadedEncoder) -> Retriever:

@@ -96,5 +96,5 @@ def _scores(questions: Float[np.ndarray, "q dim"], vectors: Float[np.ndarray, "n
 def _check_unit(what: str, vectors: Float[np.ndarray, "n dim"]) -> None:
     wrong = np.flatnonzero(~are_unit(vectors, _UNIT_SLACK))
     if wrong.size:
-        length = np.linalg.norm(vectors[wrong[0]])
+        length = np.linalg.norm(vectors[wrong[0]].astype(np.float64))
         raise InputError(f"vector of {what} {wrong[0]} has length {length}: the encoder gave no unit vector; mend it")

@@ -12,6 +12,7 @@ from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.models.towers.network import PyTree
 from qrag_jax.retrieval.index.retriever import (
     Retriever,
+    drawn_encoder,
     new_retriever,
     retriever_files,
     with_constants,
@@ -106,9 +107,9 @@ def _make_towers(first: Member, task: Task, mesh: Mesh, report: Report) -> Tower
     """Embeds the texts, and takes over what a warm start begins with."""
     config = first.config
     key, _ = _keys(config)
-    retriever, rows, num_cut = new_retriever(
-        config.model, config.env, task.texts, key, lambda done, of: report("embed", done, of, {}), task.questions
-    )
+    own = None if first.start is None else drawn_encoder(config.model, first.start.folder)
+    embedded = lambda done, of: report("embed", done, of, {})  # noqa: E731
+    retriever, rows, num_cut = new_retriever(config.model, config.env, task.texts, key, embedded, task.questions, own)
     questions, num_questions_cut = retriever.rows(task.questions, "question")
     files, init = retriever_files(retriever), {}
     if config.init:

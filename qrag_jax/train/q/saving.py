@@ -145,7 +145,8 @@ def check_same_encoder(saved: Checkpoint, files: Mapping[str, bytes]) -> None:
     if differing:
         raise InputError(
             f"{saved.folder}: files/{differing[0]} is not what model.encoder.source gives now: the encoder has "
-            "changed. Give the one that the run was started with, or another run folder"
+            "changed, or is a scratch one that another seed, device or XLA drew. Give the one that the run was started "
+            "with, or another run folder"
         )
 
 

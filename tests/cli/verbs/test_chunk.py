@@ -217,6 +217,9 @@ def test_an_embedder_that_returns_garbage_is_refused(chunk, monkeypatch, value, 
         (["story.txt", "--vectors", "v.npy"], 2, "--vectors: strategy fixed has no vectors of its own"),
         (["story.txt", "--tree", "t.json"], 2, "t.json: unknown kind of file for trees; expected .parquet or .arrow"),
         (["story.txt", "--tree", "t.arrow", "--strategy=late"], 2, "--tree: strategy late makes no tree; leave"),
+        (["story.txt", "--tree", "t.arrow", "--set", "strategy=late"], 2, "--tree: strategy late makes no tree; leave"),
+        (["story.txt", "--tree", "t.arrow", "--set=--strategy=fixed"], 2, "--tree: strategy fixed makes no tree"),
+        (["story.txt", "--tree", "t.arrow", "--config_path=l.yaml"], 2, "--tree: strategy linkage makes no tree"),
         (["story.txt", "--strategy=tree", "--vectors", "v"], 2, "--vectors: strategy tree has no vectors"),
         (["story.txt", "--strategy=tree", "--min_tokens=2"], 2, "min_tokens 2: a tree keeps its paragraphs"),
         (["story.txt", "--tree", "o.parquet", "--html", "o.parquet"], 2, "--tree o.parquet: is what --html writes"),
@@ -231,6 +234,7 @@ def test_an_embedder_that_returns_garbage_is_refused(chunk, monkeypatch, value, 
 def test_what_cannot_be_cut_is_refused_before_anything_is_printed(chunk, files, argv, code, message):
     for name, content in (("empty.txt", b""), ("blank.txt", b" \n\xe3\x80\x80\n"), ("zero.txt", b"abc\0d")):
         (files / name).write_bytes(content)
+    (files / "l.yaml").write_text("strategy: linkage")
     found, out, err = chunk(*argv)
     assert (found, out) == (code, "") and message in err
     assert (files / "story.txt").read_bytes() == STORY.encode()
@@ -318,6 +322,14 @@ def test_a_tree_is_shown_by_levels(chunk, files):
         "t.md:43-61  4   5          It rained all day.",
         "t.md:65-76  3   4        - the - it",
     ]
+
+
+def test_the_flag_for_trees_wins_over_a_config_and_no_encoder_is_loaded_for_its_strategy(chunk, files, monkeypatch):
+    (files / "t.md").write_bytes(TREE.encode())
+    wanted = chunk("t.md", "--strategy", "tree", "--max_tokens", "6")
+    monkeypatch.setattr("qrag_jax.models.encoder.weights.load_encoder", None)
+    found = chunk("t.md", "--strategy", "tree", "--max_tokens", "6", "--set", "strategy=linkage", "--tree", "o.parquet")
+    assert found == wanted and wanted[0] == 0
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])

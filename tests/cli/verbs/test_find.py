@@ -129,6 +129,7 @@ def test_what_the_window_cuts_is_said(tmp_path, files, save_untrained, capsys):
     assert "searched" not in captured.out
 
 
+@pytest.mark.slow
 def test_tokens_of_text_towers_count_every_state(tmp_path, files, save_untrained, capsys):
     """The chunks once, cut at the window; then the question, and the question with the first pick."""
     save_untrained(tmp_path / "run", env=EnvConfig(num_steps=2), mode="text", window=6)
@@ -176,6 +177,7 @@ def test_a_truncated_checkpoint(tmp_path, files, save_untrained, capsys):
     assert "model.safetensors" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_stop_shows_the_picks_before_the_runs_threshold(tmp_path, files, save_untrained, capsys):
     """The first pick always stays, so a threshold above every Q leaves it alone."""
     save_untrained(tmp_path / "run", metadata={"dev": {"threshold": 1e6, "fitted_on": ["ab"]}})

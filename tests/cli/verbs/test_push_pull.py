@@ -125,7 +125,7 @@ def test_arguments():
     assert (args.where, args.out, args.step) == ("alice/qa2@v1", "OUT", 0)
 
 
-@pytest.mark.parametrize("given", ["run", "run/step_0"])
+@pytest.mark.parametrize("given", [pytest.param("run", marks=pytest.mark.slow), "run/step_0"])
 def test_a_run_that_is_trained_is_not_pushed(tmp_path, run, capsys, given):
     with held(tmp_path / "run") as first:
         assert main(["push", given, "./shared"]) == 2

@@ -86,6 +86,7 @@ def test_dry_run_prints_a_config_that_loads_and_writes_nothing(folder, capsys):
     assert not (folder / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_run_on_worlds(folder, capsys):
     assert train("--out", "runs/a b", "model.encoder.window=8") == 0
     captured = capsys.readouterr()
@@ -103,6 +104,7 @@ def test_a_run_on_worlds(folder, capsys):
     assert main(["find", "moved", "haystack/0.txt", "Where is the stone?"]) == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_holds_questions_out(folder, capsys):
     """The checkpoint keeps the chosen update and the threshold; `qrag eval` scores with it, on other questions."""
     examples = [

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tiers import slow_but
 
 from qrag_jax.data.stories.semantics import explain, parse_fact
 from qrag_jax.data.stories.vocabulary import BABI_VOCABULARY, LARGE_VOCABULARY, WorldVocabulary
@@ -67,7 +68,7 @@ def test_fewer_questions_are_the_first_of_more():
     assert [few.fact_texts(i) for i in range(33)] == [many.fact_texts(i) for i in range(33)]
 
 
-@pytest.mark.parametrize("num_facts", [1, 2, 3])
+@pytest.mark.parametrize("num_facts", slow_but([1], [1, 2, 3]))
 def test_splits_share_no_story_whatever_the_seeds(num_facts):
     by_split = {
         split: [simulate_stories(num_facts, 250, seed, split) for seed in (0, 1)]
@@ -91,6 +92,7 @@ def test_all_worlds_of_a_task_share_one_text_table():
     assert len(simulate_stories(1, 10, 0).texts) == 4 * 5 * 6
 
 
+@pytest.mark.slow
 def test_as_many_facts_and_as_wide_gaps_as_babi():
     """Percentiles of the real train files, with room for chance; the committed table compares everything."""
     real = {1: ((2, 6, 10), (0, 0, 0), 0), 2: ((6, 14, 26), (1, 3, 8), 2), 3: ((14, 42, 96), (2, 5, 12), 12)}
@@ -118,7 +120,7 @@ def test_max_facts_leaves_out_and_counts():
         ({"split": "dev"}, "split must be one of train, valid, test, got 'dev'"),
         ({"num_questions": 0}, "num_questions must be at least 1"),
         ({"max_facts": 1}, "max_facts must be at least 2"),
-        ({"num_facts": 3, "max_facts": 3}, "raise max_facts"),
+        pytest.param({"num_facts": 3, "max_facts": 3}, "raise max_facts", marks=pytest.mark.slow),
     ],
 )
 def test_refusals(arguments, message):
@@ -126,6 +128,7 @@ def test_refusals(arguments, message):
         simulate_stories(**{"num_facts": 2, "num_questions": 5, "seed": 0} | arguments)
 
 
+@pytest.mark.slow
 def test_vocabulary_refusals():
     with pytest.raises(UsageError, match="places needs two places"):
         WorldVocabulary(("Ann",), ("hall",), ("cup",))

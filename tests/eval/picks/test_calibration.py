@@ -124,6 +124,7 @@ def run():
     return Retriever(model, env, retriever.network, params, None, retriever.constants), dev
 
 
+@pytest.mark.slow
 def test_fit_on_dev_survives_the_metadata_of_a_checkpoint(run):
     retriever, dev = run
     values = fit_on_dev(retriever, dev)

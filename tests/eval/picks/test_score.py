@@ -87,6 +87,27 @@ def test_what_cannot_be_is_refused_before_anything_is_embedded(run, questions):
     assert told == []
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"methods": ("trained", "bm52")}, r"methods=.*'bm52'.*out of trained, untrained, single_step, bm25"),
+        ({"methods": "bm25"}, "methods='bm25': give a tuple"),
+        ({"methods": ()}, r"methods=\(\)"),
+        ({"protocols": ("fix",)}, "protocols=.*out of fixed, threshold, stop, oracle"),
+        ({"protocols": ("fixed", "fixed")}, "protocols=.*twice"),
+        ({"num_steps": 0}, "num_steps=0: give a whole number of at least 1"),
+        ({"num_steps": 2.5}, "num_steps=2.5"),
+        ({"num_questions": -1}, "num_questions=-1"),
+        ({"seed": -1}, "seed=-1: give a whole number of at least 0"),
+        ({"beam_widths": ()}, r"beam_widths=\(\)"),
+        ({"beam_widths": (1, 0)}, r"beam_widths=\(1, 0\)"),
+    ],
+)
+def test_an_option_that_the_command_line_refuses_is_refused(wrong, message):
+    with pytest.raises(UsageError, match=message):
+        Options(**wrong)
+
+
 def test_all_that_the_task_and_the_machine_allow(run, monkeypatch):
     said = []
     monkeypatch.setattr(score_module, "is_installed", lambda: False)

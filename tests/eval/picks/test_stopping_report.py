@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tiers import slow_but
 
 from qrag_jax.eval.picks.stopping import Roc, StopPoint, analyse, auc, auc_within_reach
 from qrag_jax.eval.picks.stopping_report import (
@@ -137,7 +138,7 @@ def test_a_folder_that_cannot_be_is_refused(tmp_path):
         plot_stopping(tmp_path / "plot.svg", ANALYSIS)
 
 
-@pytest.mark.parametrize("shape", ["one point", "many points", "long context"])
+@pytest.mark.parametrize("shape", slow_but(["many points"], ["one point", "many points", "long context"]))
 def test_plot_is_a_png(tmp_path, shape):
     analysis = {
         "one point": BY_HAND,

@@ -149,6 +149,7 @@ def test_a_strategy_costs_what_it_would_cost_alone(done, tmp_path):
         assert (one.cost.embedder_tokens, one.cost.flops) == (other.cost.embedder_tokens, other.cost.flops)
 
 
+@pytest.mark.slow
 def test_progress_is_in_characters_and_starts_with_what_is_stored(done, tmp_path):
     seen = []
     result = run_study(make_config(), make_tasks(), make_encoder(), tmp_path, lambda *one: seen.append(one))
@@ -221,6 +222,7 @@ def question_of(prompt):
     return prompt[-1].content.rpartition("Why")[2]
 
 
+@pytest.mark.slow
 def test_a_language_model_answers_the_test_questions_once(tmp_path):
     generator = Repeating()
     first = run_study(make_config(), make_tasks(), make_encoder(), tmp_path, generator=generator)

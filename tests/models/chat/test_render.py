@@ -341,7 +341,7 @@ BOMBS = {
 }  # fmt: skip
 
 
-LAZY = "{% set ns = namespace(x=range(90000)) %}{% for i in range(400) %}{% set ns.x = ns.x|STEP %}{% endfor %}"
+LAZY = "{% set ns = namespace(x=range(90000)) %}{% for i in range(200) %}{% set ns.x = ns.x|STEP %}{% endfor %}"
 BOMBS |= {
     f"{step} that is asked {after}": LAZY.replace("STEP", step) + after
     for step in ("map('default', 1)", "map(attribute='real')", "select('integer')", "reject('none')")

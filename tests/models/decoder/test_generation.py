@@ -66,6 +66,7 @@ def test_log_probabilities_are_those_of_all_logits(talker):
     np.testing.assert_allclose(answer.logprobs, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_first_tokens_come_as_often_as_their_probabilities(talker):
     """Over seeds; the second token would need a table for each first one."""
     prompt = PROMPTS[0]

@@ -66,10 +66,10 @@ def test_matches_numpy_written_position_by_position(name):
 
 
 CHUNKS = [(name, sizes) for name in VARIANTS for sizes in [(9,), (4, 4, 1), (1,) * 9]]
-EVERY_VARIANT_ONCE = [(name, (4, 4, 1)) for name in VARIANTS] + [("dynamic", (9,)), ("qwen3, wide heads", (1,) * 9)]
+CHUNKS_QUICK = [("llama, tied", (4, 4, 1)), ("dynamic", (9,)), ("qwen3, wide heads", (1,) * 9)]
 
 
-@pytest.mark.parametrize(("name", "sizes"), slow_but(EVERY_VARIANT_ONCE, CHUNKS))
+@pytest.mark.parametrize(("name", "sizes"), slow_but(CHUNKS_QUICK, CHUNKS))
 def test_chunks_of_any_sizes_are_one_piece(name, sizes):
     """Also a row whose first chunks are padding only; the cache has more slots than are used."""
     config = VARIANTS[name]
@@ -92,7 +92,7 @@ def test_a_row_does_not_depend_on_its_batch_or_padding():
             np.testing.assert_allclose(alone[0], logits, atol=2e-5, rtol=2e-5)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", slow_but(["qwen3"], FAMILIES))
 def test_tokens_at_padding_and_later_slots_have_no_effect_bit_for_bit(family):
     config = decoder_config(family)
     params = random_decoder_params(config)
@@ -139,7 +139,7 @@ def test_grouped_attention_by_hand():
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", slow_but(["qwen2"], FAMILIES))
 def test_parameters_have_the_names_and_shapes_that_files_are_read_into(family):
     config = decoder_config(family, num_layers=1)
     params = init_decoder(jax.random.key(0), config)
@@ -176,6 +176,7 @@ def test_dynamic_frequencies_are_those_of_the_longest_text_or_of_a_given_one():
 
 
 @pytest.mark.parametrize("family", slow_but(["qwen3"], FAMILIES))
+@pytest.mark.slow
 def test_bfloat16_is_near(family):
     config = decoder_config(family)
     params = jax.tree.map(lambda leaf: 0.5 * leaf, random_decoder_params(config))
@@ -215,7 +216,7 @@ def test_gradients_are_finite_beside_padding_and_that_of_one_row_alone():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("tied", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_single_row_is_multiplied_like_the_rows_of_a_batch(tied, dtype):
     """Another product is used for one row on CPU, of a matrix by its first axis and of a tied table by its last."""
     config = decoder_config("qwen2", tie_embeddings=tied)

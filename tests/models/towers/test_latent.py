@@ -173,6 +173,7 @@ def test_gradients_are_finite_and_reach_every_parameter():
             assert np.abs(leaf).max() > 1e-6, path
 
 
+@pytest.mark.slow
 def test_fresh_parameters_give_moderate_q_values():
     """Q starts at the order of 1 or below, also for wide vectors: the temperature is in units of Q."""
     network = make_latent_network(replace(LATENT, dim=128), ZERO, ONE)
@@ -202,6 +203,7 @@ def test_a_constant_component_is_refused():
         make_latent_network(LATENT, ZERO, np.array([1, 1, 0, 1, 1, 1], np.float32))
 
 
+@pytest.mark.slow
 def test_fresh_residual_towers_are_the_similarity_of_the_vectors():
     """Q(s, a) = <q, a> / dim of standardised vectors, whatever was taken."""
     rng = np.random.default_rng(0)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from passages import corpus_of, count, documents, lines_corpus, split_lines
 from tiny_corpora import TEXTS, WordEncoder, make_tree
+from tiny_study import Counts
 
-from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
 from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy, build_corpus, check_place, embed_corpus, tree_corpus
 from qrag_jax.retrieval.index.hybrid import rank_bm25, rank_dense
 from qrag_jax.types import Chunk, Cost, Document, InputError
@@ -38,6 +39,44 @@ def test_sentences_that_a_strategy_embeds_are_paid_for_and_are_no_nodes_beyond_t
     assert (corpus.cost.embedder_tokens, corpus.num_beyond_window) == (6 + 2 * 2, 1)
 
 
+def test_a_corpus_without_vectors_says_what_its_sentences_cost():
+    encoder, config = WordEncoder(), ChunkConfig("breakpoint")
+    chunker = make_chunker(config, count, encoder)
+    words = build_corpus(documents("one two. three four. five six."), chunker, sentence_embed=encoder)
+    read = encoder.num_tokens
+    assert words.vectors is None and words.cost.embedder_tokens == read > 0
+    whole = build_corpus(documents("one two. three four. five six."), chunker, encoder)
+    assert whole.cost.embedder_tokens == encoder.num_tokens - read
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (np.zeros((3, 2)), r"gave \(3, 2\) for 4 texts"),
+        (np.zeros(4), r"gave \(4,\) for 4 texts"),
+        (np.zeros((4, 0)), r"gave \(4, 0\) for 4 texts"),
+        ([[0.0], [0.0], [0.0], [0.0, 1.0]], "no array of numbers for 4 texts"),
+        (None, r"gave \(\) for 4 texts"),
+        ([["a"], ["b"], ["c"], ["d"]], "no array of numbers"),
+        (np.array([[0.0], [np.nan], [0], [0]]), "vector of 'three' is not finite"),
+        (np.array([[1e300], [0], [0], [0]]), "vector of 'one two' is not finite"),
+    ],
+)
+def test_an_embedder_that_gives_something_else_than_vectors_is_named(given, message):
+    with pytest.raises(InputError, match=f"embedder: .*{message}"):
+        build_corpus(documents(*TEXTS), split_lines, lambda texts: given)
+
+
+def test_counts_of_numpy_are_numbers():
+    class Counting(WordEncoder):
+        @property
+        def counts(self):
+            return Counts(*map(np.int64, (self.num_texts, self.num_tokens, self.num_texts_cut)))
+
+    corpus = build_corpus(documents(*TEXTS), split_lines, Counting())
+    assert type(corpus.cost.embedder_tokens) is int and type(corpus.num_beyond_window) is int
+
+
 def test_vectors_are_as_given_and_of_length_1_for_cosines():
     corpus = build_corpus(documents(*TEXTS), split_lines, WordEncoder())
     np.testing.assert_allclose(np.linalg.norm(corpus.unit_vectors, axis=1), 1, atol=1e-6)
@@ -46,6 +85,9 @@ def test_vectors_are_as_given_and_of_length_1_for_cosines():
     assert np.shares_memory(unit.unit_vectors, unit.vectors)  # not divided again: the last bits would change
     nothing = replace(corpus, vectors=np.zeros((4, 7), np.float32))
     assert not nothing.unit_vectors.any()
+    for scale in (1e-24, 1e20):  # squares of neither are float32 numbers
+        scaled = replace(corpus, vectors=corpus.vectors * np.float32(scale))
+        np.testing.assert_allclose(scaled.unit_vectors, corpus.unit_vectors, rtol=1e-6)
     with pytest.raises(ValueError, match="read-only"):
         corpus.vectors[0] = 0
 

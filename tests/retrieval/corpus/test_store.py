@@ -12,7 +12,7 @@ from qrag_jax.retrieval.corpus import store as corpus_store
 from qrag_jax.retrieval.corpus.corpus import build_corpus, embed_corpus, tree_corpus
 from qrag_jax.retrieval.corpus.store import load_corpus, save_corpus
 from qrag_jax.retrieval.index.hybrid import make_single_step
-from qrag_jax.types import Chunk, Document, InputError, UsageError
+from qrag_jax.types import Chunk, Cost, Document, InputError, UsageError
 
 
 def embedded():
@@ -24,7 +24,7 @@ def embedded():
 def odd():
     """Lone surrogates, NUL, line ends, several spans, metadata, a document without a node."""
     texts = (
-        Document("\ud800.txt", "x \udfff\r\n\x00y", {"path": "\ud800", "page": 3}),
+        Document("\ud800.txt", "x \udfff\r\n\x00y", {"path": "\ud800", "page": 3, "of": ((0, 1), [()])}),
         Document("", "\u4eca\u5929"),
         Document("none", ""),
     )
@@ -83,7 +83,7 @@ def test_damage_names_the_file(tmp_path, name):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2}, "corpus.json: format 2, this version reads 1"),
+        ({"format": 3}, r"corpus.json: format 3, this version reads \(1, 2\)"),
         ({"made_by": {"chunking": {"strategy": "magic"}}}, "no whole corpus.*strategy"),
         ({"cost": {"euros": 3}}, "no whole corpus.*euros"),
         ({"has_vectors": True}, "vectors.npy: no whole .npy file"),
@@ -133,6 +133,76 @@ def test_refusals(tmp_path):
     with pytest.raises(InputError, match="its vectors have no fingerprint"):
         save_corpus(unknown, tmp_path / "c")
     strange = replace(lines_corpus("a"), documents=(Document("a.txt", "a", {"made": object()}),))
-    with pytest.raises(InputError, match=r"document 'a.txt': metadata cannot be written as JSON"):
+    with pytest.raises(InputError, match=r"document 'a.txt': metadata\['made'\] cannot be written as JSON"):
         save_corpus(strange, tmp_path / "c")
     assert not (tmp_path / "c").exists()
+
+
+class _Text(str):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({"a": {1: "one"}}, r"metadata\['a'\].*its key 1"),
+        ({1: "one"}, "metadata .*its key 1"),
+        ({"a": [0, np.float64(1.5)]}, r"metadata\['a'\]\[1\].*numpy.float64"),
+        ({"a": np.int64(1)}, r"metadata\['a'\].*numpy.int64"),
+        ({"a": (float("nan"),)}, r"metadata\['a'\]\[0\].*nan is not finite"),
+        ({"a": _Text("b")}, r"metadata\['a'\].*_Text"),
+        ({"a": {"$tuple": [1]}}, r"metadata\['a'\].*its key '\$tuple'"),
+    ],
+)
+def test_metadata_that_would_come_back_as_others_are_refused(tmp_path, value, place):
+    corpus = replace(lines_corpus("a"), documents=(Document("a.txt", "a", value),))
+    with pytest.raises(InputError, match=f"document 'a.txt': {place}"):
+        save_corpus(corpus, tmp_path / "c")
+    assert list(tmp_path.iterdir()) == []
+    endless: dict = {}
+    endless["a"] = [endless]
+    with pytest.raises(InputError, match="metadata hold themselves"):
+        save_corpus(replace(corpus, documents=(Document("a.txt", "a", endless),)), tmp_path / "c")
+
+
+def test_what_format_1_wrote_is_read_as_it_stands(tmp_path):
+    """It knew no tuples, so nothing in it stands for one."""
+    save_corpus(odd(), tmp_path / "c")
+    path = tmp_path / "c" / "corpus.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
+    write_manifest(tmp_path / "c")
+    found = load_corpus(tmp_path / "c").documents[0].metadata["of"]
+    assert found == {"$tuple": [{"$tuple": [0, 1]}, [{"$tuple": []}]]}
+
+
+def test_places_that_no_folder_can_be_moved_to_are_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_store, "_write", lambda *_: pytest.fail("written"))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    (tmp_path / "nowhere").symlink_to("absent")
+    monkeypatch.chdir(tmp_path / "empty")
+    for name, message in (("../link", "is a link"), ("../nowhere", "is a link"), (".", "is the current folder")):
+        with pytest.raises(UsageError, match=message):
+            save_corpus(lines_corpus("a"), name)
+
+
+def test_a_folder_that_cannot_be_moved_into_its_place_is_told(tmp_path, monkeypatch):
+    """As where a disk is mounted, or another process was quicker."""
+    write = corpus_store._write
+
+    def write_late(corpus, folder):
+        write(corpus, folder)
+        (tmp_path / "c" / "other").mkdir(parents=True)
+
+    monkeypatch.setattr(corpus_store, "_write", write_late)
+    with pytest.raises(UsageError, match="c: cannot be put there .*give a new folder"):
+        save_corpus(lines_corpus("a"), tmp_path / "c")
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+def test_numbers_of_numpy_are_saved_as_numbers(tmp_path):
+    corpus = lines_corpus("a")
+    cost = Cost({"chunk": np.float32(0.5)}, embedder_tokens=np.int64(3), flops=np.float64(2))
+    save_corpus(replace(corpus, cost=cost, num_beyond_window=np.int64(1)), tmp_path / "c")
+    loaded = load_corpus(tmp_path / "c")
+    assert loaded.cost == Cost({"chunk": 0.5}, embedder_tokens=3, flops=2.0) and loaded.num_beyond_window == 1

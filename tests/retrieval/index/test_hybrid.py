@@ -128,6 +128,13 @@ def test_by_name():
     assert make_single_step("bm25")(question, CORPUS, None).ids.tolist() == words.ids.tolist()
 
 
+@pytest.mark.parametrize("name", RETRIEVERS)
+@pytest.mark.parametrize("top_k", [0, -1])
+def test_fewer_than_one_node_cannot_be_asked_for(name, top_k):
+    with pytest.raises(UsageError, match=f"top_k={top_k}: give at least 1"):
+        make_single_step(name, embed)("blue door", CORPUS, top_k)
+
+
 def test_hybrid_also_finds_what_only_one_of_both_finds():
     """No word in common with chunk 3, whose vector is the question's."""
     corpus = corpus_of(TEXTS, lambda texts: np.array([[float(i == 3), 1] for i in range(5)], np.float32))

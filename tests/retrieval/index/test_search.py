@@ -47,7 +47,7 @@ def make(mode, texts=TEXTS, spec=SPEC):
     return replace(retriever, params=jax.tree.map(noisy, retriever.params))
 
 
-@pytest.fixture(scope="module", params=["latent", "text"])
+@pytest.fixture(scope="module", params=["latent", pytest.param("text", marks=pytest.mark.slow)])
 def retriever(request):
     return make(request.param)
 
@@ -251,7 +251,7 @@ def contexts_of(*chunks):
     return Contexts(np.arange(len(chunks), dtype=np.int32), ids, np.zeros(ids.shape, bool))
 
 
-@pytest.mark.parametrize("stop", [False, True])
+@pytest.mark.parametrize("stop", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_one_beam_is_what_is_played(stop):
     """An index plays to the end; with a learned STOP the plan says beside its picks how many of them count."""
     index, asked = vector_index(stop)
@@ -266,6 +266,7 @@ def test_one_beam_is_what_is_played(stop):
     assert np.isfinite(played.stop_q_values[:, 1:]).all() == stop
 
 
+@pytest.mark.slow
 def test_a_context_is_planned_alone_as_beside_longer_ones():
     index, asked = vector_index()
     chunks = [[3, 1, 4], [1, 5, 9, 2, 6], [19, 0, 7, 8]]
@@ -304,7 +305,7 @@ def test_a_threshold_ends_a_search_before_the_first_pick_below_it(index):
         assert found.stop_reason == ("num_steps" if kept == 3 else "threshold")
 
 
-@pytest.mark.parametrize(("bias", "stops_at_once"), [(50.0, True), (-50.0, False)])
+@pytest.mark.parametrize(("bias", "stops_at_once"), [(50.0, True), pytest.param(-50.0, False, marks=pytest.mark.slow)])
 def test_a_learned_stop_ends_a_search(bias, stops_at_once):
     """The vector of STOP makes its Q far above or below that of every chunk; the first pick stays all the same."""
     env = EnvConfig(num_steps=3, stop=True, reward="at_end")

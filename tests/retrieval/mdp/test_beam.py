@@ -172,7 +172,7 @@ def test_a_wide_beam_counts_what_earlier_facts_have_earned(stop, threshold):
         assert max(one)[0] == pytest.approx(max(other)[0])
 
 
-@pytest.mark.parametrize("stop", [False, True])
+@pytest.mark.parametrize("stop", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_wide_beam_is_exhaustive_search_with_relative_positions(stop):
     config = EnvConfig(num_steps=3, reward="at_end", stop=stop, num_q_heads=2)
     batch = make_batch(size=4, chunks=5, shortest=3)

@@ -286,6 +286,7 @@ def test_the_state_knows_the_chunks_but_not_the_order_of_retrieval(kind):
     assert np.abs(q[0] - q[2]).min() > 1e-4  # other chunks make another state
 
 
+@pytest.mark.slow
 def test_the_state_depends_on_document_order():
     """The same two vectors, taken at swapped places of the document, are another state."""
     batch, config = make_batch("latent"), EnvConfig(positions="none")
@@ -297,6 +298,7 @@ def test_the_state_depends_on_document_order():
 
 
 @pytest.mark.parametrize("kind", ["latent", pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_same_key_same_run_bit_for_bit(kind):
     batch = make_batch(kind)
     one, again, *others = (play(kind, batch, key=key) for key in (3, 3, 4, 5))

@@ -186,6 +186,7 @@ def test_stop_is_one_more_column_and_not_at_first():
 # --- what rollouts keep to
 
 
+@pytest.mark.slow
 def test_what_follows_stop_counts_for_nothing():
     ended = set()
     for key in range(4):
@@ -238,6 +239,7 @@ def test_the_value_of_a_state_counts_stop():
     np.testing.assert_array_equal(played.next_values[:, 2], 0)
 
 
+@pytest.mark.slow
 def test_the_policy_draws_stop_as_often_as_its_probability_says():
     """4,000 equal environments with draws of their own."""
     batch = select_environments(make_batch(), [1] * 4000).replace(env=jnp.arange(4000, dtype=jnp.int32))

@@ -80,6 +80,7 @@ def test_the_score_is_the_mean_return_of_greedy_episodes(options, batch_size):
     assert 0.05 < score < 0.95
 
 
+@pytest.mark.slow
 def test_what_fills_up_the_last_batch_does_not_count():
     """The last query of seven is the only one that is answered: 1 / 7, however often it stands in a batch."""
     retriever, task = make_retriever(), make_task(7)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from tiers import slow_but
 from tiny import (  # noqa: F401
     NETWORKS,
     latent_network,
@@ -135,15 +136,14 @@ def targets_in_a_loop(played, config, temperature=0.5):
 @pytest.mark.parametrize(
     ("options", "num_q_heads"),
     [
-        ({}, 1),
-        ({}, 2),
-        ({"gamma": 0.5}, 1),
         ({"lambda_": 1.0}, 1),
         ({"value": "expected"}, 2),
-        ({"value": "hard"}, 1),
-        ({"top_k_actions": 1}, 2),
         ({"soft_trace": True}, 1),
         ({"target_network": False}, 1),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [({}, 1), ({}, 2), ({"gamma": 0.5}, 1), ({"value": "hard"}, 1), ({"top_k_actions": 1}, 2)]
+        ),
     ],
 )
 def test_the_loss_against_a_loop(options, num_q_heads):
@@ -170,13 +170,12 @@ def test_the_loss_against_a_loop(options, num_q_heads):
 
 # Positions and heads are the business of the environment, whatever the towers: the whole grid with linear ones.
 SECOND_PASS = [("linear", mode, heads, 3) for mode in ("relative", "absolute", "none") for heads in (1, 2)]
-SECOND_PASS += [("latent", "relative", 2, 2)]
-SECOND_PASS_SLOW = [("latent", "absolute", 1, 2), ("text", "relative", 2, 2), ("text", "none", 1, 2)]
+SECOND_PASS += [("latent", "relative", 2, 2), ("text", "relative", 2, 2)]
 
 
 @pytest.mark.parametrize(
     ("kind", "positions", "num_q_heads", "num_steps"),
-    SECOND_PASS + [pytest.param(*case, marks=pytest.mark.slow) for case in SECOND_PASS_SLOW],
+    slow_but([("linear", "relative", 2, 3), ("linear", "none", 1, 3)], SECOND_PASS),
 )
 def test_encoding_again_has_the_same_loss_and_gradient(kind, positions, num_q_heads, num_steps):
     """Activations of the rollout kept, or the chosen pairs encoded a second time."""
@@ -197,7 +196,7 @@ def test_encoding_again_has_the_same_loss_and_gradient(kind, positions, num_q_he
         assert largest(gradient[tower]) > 1e-3
 
 
-@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("parts", slow_but([4], [2, 4]))
 def test_a_batch_in_parts_has_the_update_of_the_whole_one(parts):
     """Gradient, metrics and step are those of one part of all; the draws hang on the environments' numbers."""
     assert_parts_are_the_whole(parts, ENV, CONFIG)
@@ -206,9 +205,9 @@ def test_a_batch_in_parts_has_the_update_of_the_whole_one(parts):
 @pytest.mark.parametrize(
     ("env", "config"),
     [
-        (replace(ENV, end_at_completion=True), CONFIG),
+        pytest.param(replace(ENV, end_at_completion=True), CONFIG, marks=pytest.mark.slow),
         (replace(ENV, stop=True, reward="at_end"), CONFIG),
-        (ENV, replace(CONFIG, objective="sft")),
+        pytest.param(ENV, replace(CONFIG, objective="sft"), marks=pytest.mark.slow),
     ],
 )
 def test_parts_count_as_much_as_they_have_steps(env, config):
@@ -275,7 +274,7 @@ def test_padding_has_no_gradient():
     assert (gradient[:-1] != 0).any()
 
 
-@pytest.mark.parametrize("value", ["soft", "expected", "hard"])
+@pytest.mark.parametrize("value", slow_but(["soft"], ["soft", "expected", "hard"]))
 def test_gradients_are_finite_when_nothing_is_left_to_choose(value):
     """Documents of exactly T chunks, T = 3, and a top-k larger than what is left."""
     batch = make_batch()

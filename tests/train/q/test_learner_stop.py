@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiers import slow_but
 from tiny import linear_network, make_batch, quick_compilation, quick_jit, random_params  # noqa: F401
 
 from qrag_jax.models.towers.network import VectorRows
@@ -66,7 +67,10 @@ def loop_over_alive_steps(played, num_q_heads, soft_trace=False):
     return errors, targets, values
 
 
-@pytest.mark.parametrize(("env", "soft_trace"), [(STOP, False), (STOP, True), (TWO_HEADS, False), (COMPLETION, False)])
+@pytest.mark.parametrize(
+    ("env", "soft_trace"),
+    slow_but([(STOP, True)], [(STOP, False), (STOP, True), (TWO_HEADS, False), (COMPLETION, False)]),
+)
 def test_the_loss_is_that_of_the_steps_up_to_the_end(env, soft_trace):
     ((loss, metrics), gradient), played = compiled(env, soft_trace, False)(
         parameters(), parameters(1), jax.random.key(0)

@@ -135,7 +135,8 @@ def test_a_moved_run_gives_the_same_q_values(run, tmp_path):
 def test_a_run_over_texts_needs_its_folder_alone(mode, tmp_path, monkeypatch):
     """Saved, moved, and read where the embedded package is not installed."""
     task = make_texts_task()
-    trained = train(make_config("texts", mode), task, tmp_path / "run")
+    config = make_config("texts", mode, env=EnvConfig(num_steps=1))
+    trained = train(config, task, tmp_path / "run")
     shutil.move(tmp_path / "run", tmp_path / "moved")
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
@@ -145,7 +146,6 @@ def test_a_run_over_texts_needs_its_folder_alone(mode, tmp_path, monkeypatch):
     found, expected = (search(make_index(r, task.texts), task.questions[3]).steps for r in (loaded, trained))
     assert [step.chunk for step in found] == [step.chunk for step in expected]
     np.testing.assert_allclose([s.q_value for s in found], [s.q_value for s in expected], rtol=1e-5)
-    config = make_config("texts", mode)
     fresh, _, _ = new_retriever(
         config.model, config.env, task.texts, jax.random.split(jax.random.key(0))[0], None, task.questions
     )
@@ -273,6 +273,7 @@ def test_a_run_without_held_out_questions_fits_nothing(run):
         pytest.param({"learner": LearnerConfig(objective="sft")}, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_runs_of_other_kinds_come_back(options, tmp_path):
     """A learned STOP is one more parameter; trajectory supervision has metrics of its own."""
     trained = train(make_config(**options), make_vectors_task(), tmp_path)
@@ -306,6 +307,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
     check_out(tmp_path / "new")
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     """The parameters leave all bounds at the first update; the second loss tells, and nothing is saved after that."""
     config = make_config(
@@ -317,7 +319,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     assert all(math.isfinite(value) for line in read_metrics(tmp_path)[1:] for value in line.values())
 
 
-@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_the_batch_of_a_loss_that_is_not_finite_is_saved(parts, tmp_path):
     """With the texts of every environment, also where nothing else happens at that update."""
     rate = ScheduleConfig(1e30, 1e30)
@@ -351,6 +353,7 @@ def test_fewer_chunks_than_steps_are_refused_before_anything_is_made(tmp_path):
     assert not reports and not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_question_beyond_its_window_is_cut_and_counted(tmp_path):
     examples = [Example("q", "where is the very old and tall cat", ("a b", "c d", "e f"), (0,))]
     train(make_config("texts"), examples_task("texts", examples), tmp_path)

@@ -26,7 +26,7 @@ _DEFAULT_SAMPLING = Sampling(max_tokens=400)
 
 
 @dataclass(frozen=True)
-class Answer:
+class StudyAnswer:
     """What a language model said to one question.
 
     Attributes:
@@ -46,7 +46,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class AnswerResult:
+class StudyAnswers:
     """All answers of one strategy on one task, in the order of the questions.
 
     A failed call counts in `num_failed` and in no mean: it is no empty answer, and no 0. Two strategies are comparable
@@ -66,7 +66,7 @@ class AnswerResult:
 
     num_chunks: int
     prompt_sha256: str
-    answers: tuple[Answer, ...]
+    answers: tuple[StudyAnswer, ...]
     num_answered: int
     num_failed: int
     num_cut: int
@@ -88,7 +88,7 @@ def answer_questions(
     sampling: Sampling = _DEFAULT_SAMPLING,
     embed: Embed | None = None,
     embed_tokens: EmbedTokens | None = None,
-) -> AnswerResult:
+) -> StudyAnswers:
     """Asks the model every question with its best chunks, and scores what it says.
 
     Passages stand in the order of the search, best first: the paper takes the top 5 and names no order, and this is
@@ -118,7 +118,7 @@ def answer_questions(
     generations = ask_all(generator, prompts, sampling=sampling)
     cosines = _cosines(task, generations, embed)
     answers = tuple(
-        Answer(
+        StudyAnswer(
             question.id,
             tuple(hit.chunk_id for hit in hits.hits[:num_chunks]),
             generation,
@@ -130,7 +130,7 @@ def answer_questions(
     return _summarise(answers, num_chunks)
 
 
-def answer_objects(result: AnswerResult) -> list[dict[str, object]]:
+def answer_objects(result: StudyAnswers) -> list[dict[str, object]]:
     """One JSON-ready object a question, in order, for `per_query.jsonl`; the answer of a failed call is null."""
     return [
         {
@@ -187,11 +187,11 @@ def _cosines(task: StudyTask, generations: Sequence[Generation], embed: Embed | 
     return cosines
 
 
-def _summarise(answers: tuple[Answer, ...], num_chunks: int) -> AnswerResult:
+def _summarise(answers: tuple[StudyAnswer, ...], num_chunks: int) -> StudyAnswers:
     generations = [answer.generation for answer in answers]
     answered = [generation for generation in generations if generation.error is None]
     scores = [answer.bert_score for answer in answers if answer.bert_score is not None]
-    return AnswerResult(
+    return StudyAnswers(
         num_chunks=num_chunks,
         prompt_sha256=prompt_sha256(),
         answers=answers,

@@ -15,7 +15,7 @@ from qrag_jax.eval.picks.compare import holm_p_values
 from qrag_jax.eval.study.cells.costs import with_dollars
 from qrag_jax.eval.study.config import StudyConfig
 from qrag_jax.eval.study.records import CellResult, Found, StudyComparison, StudyRow
-from qrag_jax.eval.study.results.answers import AnswerResult, answer_objects
+from qrag_jax.eval.study.results.answers import StudyAnswers, answer_objects
 from qrag_jax.eval.study.results.choose import Choice
 from qrag_jax.eval.study.results.scores import headline_means
 from qrag_jax.llm.prices import Prices
@@ -39,7 +39,7 @@ class Outcome:
     choice: Choice
     cell: CellResult
     scores: Mapping[str, np.ndarray]
-    answers: AnswerResult | None = None
+    answers: StudyAnswers | None = None
 
 
 def make_row(outcome: Outcome, study: StudyConfig, prices: Prices | None) -> StudyRow:

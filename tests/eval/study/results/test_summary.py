@@ -12,7 +12,7 @@ from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
 from qrag_jax.eval.measures.trec import read_qrels, read_run
 from qrag_jax.eval.picks.compare import holm_p_values
 from qrag_jax.eval.study.records import CellResult, Found, Hit
-from qrag_jax.eval.study.results.answers import Answer, AnswerResult
+from qrag_jax.eval.study.results.answers import StudyAnswer, StudyAnswers
 from qrag_jax.eval.study.results.choose import Choice
 from qrag_jax.eval.study.results.summary import (
     Outcome,
@@ -123,9 +123,9 @@ def test_gold_of_evidence_is_its_place():
 
 
 def test_answers_stand_in_row_and_objects_with_failures_apart():
-    answered = Answer("q1", ("c0",), Generation("Two.", "stop", 30, 2), None, 0.5)
-    failed = Answer("q2", ("c0", "c2"), Generation("", "error", 40, 0, "no credit"))
-    answers = AnswerResult(2, "hash", (answered, failed), 1, 1, 0, 1, 0.6, 0.8, 0.7, 0.5, 70, 2)
+    answered = StudyAnswer("q1", ("c0",), Generation("Two.", "stop", 30, 2), None, 0.5)
+    failed = StudyAnswer("q2", ("c0", "c2"), Generation("", "error", 40, 0, "no credit"))
+    answers = StudyAnswers(2, "hash", (answered, failed), 1, 1, 0, 1, 0.6, 0.8, 0.7, 0.5, 70, 2)
     row = make_row(make_outcome(answers=answers), STUDY, None)
     assert row.scores["answer_cosine@2"] == 0.5 and row.scores["answers_failed@2"] == 0.5
     assert row.scores["answer_bert_f1@2"] == 0.7

@@ -1,0 +1,54 @@
+"""Metadata of documents as JSON that gives exactly them back: tuples too, and nothing that JSON would change.
+
+JSON has no tuples: one is written as `{"$tuple": [...]}`.
+"""
+
+import json
+import math
+from typing import Any
+
+from qrag_jax.types import Document, InputError
+
+_TUPLE = "$tuple"
+_ADVICE = "give texts, numbers, lists, tuples and dicts with texts as keys"
+
+
+def metadata_json(document: Document) -> str:
+    """The metadata of a document; `read_metadata` gives them back.
+
+    Raises:
+        InputError: a value that would come back as another one; names its place.
+    """
+    try:
+        return json.dumps(_written(dict(document.metadata), "metadata"))
+    except InputError as error:
+        raise InputError(f"document {document.id!r}: {error}; {_ADVICE}") from error
+    except RecursionError as error:
+        raise InputError(f"document {document.id!r}: metadata hold themselves, or are nested too deeply") from error
+
+
+def read_metadata(text: str) -> dict[str, Any]:
+    """What `metadata_json` wrote.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    return json.loads(text, object_hook=lambda value: tuple(value[_TUPLE]) if value.keys() == {_TUPLE} else value)
+
+
+def _written(value: object, place: str) -> object:
+    """A value in types of JSON. By type(): JSON takes subclasses, such as numpy.float64, and gives their base back."""
+    kind = type(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{place} cannot be written as JSON: {value} is not finite")
+    if value is None or kind in (bool, int, float, str):
+        return value
+    if isinstance(value, list | tuple) and kind in (list, tuple):
+        items = [_written(item, f"{place}[{number}]") for number, item in enumerate(value)]
+        return items if kind is list else {_TUPLE: items}
+    if not isinstance(value, dict) or kind is not dict:
+        raise InputError(f"{place} cannot be written as JSON and read as it was: a {kind.__module__}.{kind.__name__}")
+    for key in value:
+        if type(key) is not str or key == _TUPLE:
+            raise InputError(f"{place} cannot be written as JSON and read as it was: its key {key!r}")
+    return {key: _written(inside, f"{place}[{key!r}]") for key, inside in value.items()}
