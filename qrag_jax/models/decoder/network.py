@@ -235,7 +235,7 @@ class Decoder(nn.Module):
 def init_decoder(key: PRNGKeyArray | Array, config: DecoderConfig) -> dict[str, Any]:
     """Draws float32 parameters: embeddings normal with deviation 0.02, matrices LeCun normal, biases 0, norms 1."""
     tokens, pads = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((1, 1), (1,)))
-    variables: Any = Decoder(config).lazy_init(key, tokens, pads, method="everything")
+    variables: Any = Decoder(config).lazy_init(key, tokens, pads, method=Decoder.everything)
     return variables["params"]
 
 
