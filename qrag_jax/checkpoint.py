@@ -42,9 +42,11 @@ from qrag_jax.files.manifest import (
     files_under,
     find_damage,
     json_text,
+    listed_files,
     path_inside,
     write_manifest,
 )
+from qrag_jax.files.reading import MAX_CONFIG_BYTES, read_text_limited
 from qrag_jax.files.step_folders import (
     PREFIX,
     checkpoint_steps,
@@ -329,12 +331,14 @@ def _read(
         own = {name: value for name, value in flat.items() if name.partition("/")[0] == group}
         arrays[group] = fit_leaves(group, templates[group], own, path)
     config = _read_config(path / "config.yaml")
-    files = {p.relative_to(path / "files").as_posix(): p.read_bytes() for p in files_under(path / "files")}
+    # What the manifest does not list was not compared with anything.
+    own = [name.removeprefix("files/") for name in listed_files(path) if name.startswith("files/")]
+    files = {name: (path / "files" / name).read_bytes() for name in sorted(own)}
     return Checkpoint(path, record["step"], arrays, config, files, record["user"], record["versions"])
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    config = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    config = parse_yaml(read_text_limited(path, MAX_CONFIG_BYTES), str(path))
     if not isinstance(config, dict):
         raise InputError(f"{path}: expected a mapping of fields; copy the checkpoint again")
     return config

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import draccus
 
+from qrag_jax.files.reading import MAX_CONFIG_BYTES, read_text_limited
 from qrag_jax.files.strict_yaml import dump_yaml, parse_yaml, parse_yaml_lines, plain
 from qrag_jax.types import UsageError
 
@@ -113,7 +114,7 @@ def _plain(value: object) -> Any:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text_limited(path, MAX_CONFIG_BYTES)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise UsageError(f"{path}: no such config file: give the path of a YAML file") from error
     except UnicodeDecodeError as error:

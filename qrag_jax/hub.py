@@ -18,8 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qrag_jax.files.folder_lock import lock_folder, remove_dead_lock
-from qrag_jax.files.manifest import MANIFEST, files_under, find_damage, path_inside, verify_manifest
-from qrag_jax.files.whole_file import read_json
+from qrag_jax.files.manifest import (
+    MANIFEST,
+    check_inside,
+    files_under,
+    find_damage,
+    listed_files,
+    path_inside,
+    verify_manifest,
+)
 from qrag_jax.types import InputError, UsageError
 
 _CARD = "README.md"
@@ -83,12 +90,15 @@ def run_files(folder: Path, step: int, card: str, run: Path | None = None) -> di
         step: its number.
         card: Markdown.
         run: folder of the logs; None leaves them out.
+
+    Raises:
+        InputError: one of them is a link out of its folder.
     """
     files: dict[str, Path | bytes] = {_CARD: card.encode()}
     if run is not None:
-        files |= {name: run / name for name in _LOGS if (run / name).is_file()}
-    names = [MANIFEST, *_listed(folder / MANIFEST)]
-    return files | {f"step_{step}/{name}": path_inside(folder, name, str(folder / MANIFEST)) for name in names}
+        files |= {name: check_inside(run, run / name) for name in _LOGS if (run / name).is_file()}
+    names = [MANIFEST, *listed_files(folder)]
+    return files | {f"step_{step}/{name}": check_inside(folder, folder / name) for name in names}
 
 
 def push_run(
@@ -175,7 +185,7 @@ def _pull(place: Place, out: Path, beside: Path, step: int | None, endpoint: str
     number, folder = _choose(source, step)
     manifest = source.fetch(f"{folder}/{MANIFEST}")
     try:
-        names = _wanted(source, folder, _listed(manifest))
+        names = _wanted(source, folder, listed_files(manifest.parent))
     except InputError as error:
         shutil.rmtree(beside, ignore_errors=True)
         raise _refusal(source, beside, str(error).rpartition("; ")[0]) from error
@@ -243,16 +253,6 @@ def _choose(source: _Source, step: int | None) -> tuple[int, str]:
     return number, steps[number]
 
 
-def _listed(manifest: Path) -> list[str]:
-    """Names in a manifest, each one plain and relative."""
-    files = read_json(manifest).get("files")
-    if not isinstance(files, dict) or not files:
-        raise InputError(f"{manifest}: lists no files; copy the checkpoint again")
-    for name in files:
-        path_inside(manifest.parent, name, str(manifest))
-    return list(files)
-
-
 def _wanted(source: _Source, folder: str, listed: Iterable[str]) -> list[str]:
     names = [f"{folder}/{name}" for name in (MANIFEST, *listed)]
     if absent := [name for name in names if name not in source.names]:
@@ -264,7 +264,7 @@ def _folder_source(folder: Path) -> _Source:
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; give one that a run was pushed to, or owner/name for a repository")
     names = frozenset(path.relative_to(folder).as_posix() for path in files_under(folder))
-    return _Source(str(folder), names, lambda name: folder / name, shutil.copyfile)
+    return _Source(str(folder), names, lambda name: check_inside(folder, folder / name), shutil.copyfile)
 
 
 def _hub_source(place: Place, download: Path, endpoint: str | None) -> _Source:

@@ -421,6 +421,14 @@ def test_extra_files_stay_in_the_folder(tmp_path, name):
         save_checkpoint(tmp_path, 1, {"x": 1}, {}, {name: b""})
 
 
+def test_what_the_manifest_does_not_list_is_not_read(tmp_path):
+    files = save_checkpoint(tmp_path, 1, {}, {}, {"encoder/config.json": "{}"}) / "files"
+    (files / ".DS_Store").write_bytes(b"x")
+    (tmp_path / "id_rsa").write_text("A private key.")
+    (files / "encoder" / "notes.txt").symlink_to(tmp_path / "id_rsa")
+    assert load_checkpoint(tmp_path).files == {"encoder/config.json": b"{}"}
+
+
 def test_names_that_could_not_be_told_apart_are_refused(tmp_path):
     with pytest.raises(InputError, match="rename the key"):
         save_checkpoint(tmp_path, 1, {"params": {"a/b": jnp.zeros(1)}}, {})

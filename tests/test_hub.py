@@ -113,6 +113,38 @@ def test_what_is_pushed_is_pulled(tmp_path, hub, kind):
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith((".pull-", ".push-"))]
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "step_7/config.yaml"])
+def test_no_link_out_of_a_run_is_pushed(tmp_path, name):
+    run = tmp_path / "run_of_7"
+    make_step(run)
+    (tmp_path / "id_rsa").write_text("seed: 0\n")  # to the byte what the manifest lists
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(tmp_path / "id_rsa")
+    with pytest.raises(InputError, match=f"{name}: is a link out of .*/id_rsa, and no such link is followed"):
+        push(Place(folder=tmp_path / "shared"), tmp_path, logs=False)
+    assert not (tmp_path / "shared").exists()
+
+
+def test_a_link_within_a_run_is_pushed_as_a_file(tmp_path):
+    make_step(tmp_path / "run_of_7")
+    (tmp_path / "run_of_7" / "log").write_text("{}\n")
+    (tmp_path / "run_of_7" / "metrics.jsonl").symlink_to("log")
+    push(Place(folder=tmp_path / "shared"), tmp_path, logs=False)
+    assert (tmp_path / "shared" / "metrics.jsonl").read_text() == "{}\n"
+    assert not (tmp_path / "shared" / "metrics.jsonl").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["README.md", "times.jsonl", "step_7/files/tokenizer.json", "step_7/manifest.json"])
+def test_no_link_out_of_a_shared_folder_is_pulled(tmp_path, name):
+    place = Place(folder=tmp_path / "shared")
+    push(place, tmp_path)
+    (place.folder / name).rename(tmp_path / "elsewhere")
+    (place.folder / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=f"{name}: is a link out of "):
+        pull_run(place, tmp_path / "out")
+    assert not [path for path in tmp_path.iterdir() if path.name in ("out", ".pull-out")]
+
+
 def test_only_what_the_manifest_lists_is_taken(tmp_path, hub):
     push(REPOSITORY, tmp_path, hub.endpoint)
     hub.files("alice/qa2").update({"step_7/arrays/evil.pkl": b"x", "step_7/extra": b"x", "setup.py": b"x"})

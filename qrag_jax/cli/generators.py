@@ -199,6 +199,8 @@ def _key_name(args: argparse.Namespace) -> str:
 
     if args.key_name:
         return args.key_name
+    if is_openai(args.base_url) and not args.base_url.lower().startswith("https://"):
+        raise UsageError(f"--base_url {args.base_url}: would send the key in clear text: write https://")
     return OPENAI_KEY_NAME if is_openai(args.base_url) else OWN_KEY_NAME
 
 

@@ -10,9 +10,12 @@ import importlib
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from qrag_jax.cli.parser import make_parser
+from qrag_jax.cli.terminal import say, shown
+from qrag_jax.files.reading import read_with
 from qrag_jax.types import InputError, UsageError
 
 _EXIT_BROKEN_PIPE = 141  # what a shell reports for a process that died of SIGPIPE
@@ -28,9 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     _open_streams()
+    shown_by, warnings.formatwarning = warnings.formatwarning, _one_line
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
-        code = importlib.import_module(f"qrag_jax.cli.verbs.{args.verb}").run(args)
+        with read_with(max_bytes=getattr(args, "max_input_gb", None), follow_links=getattr(args, "follow_links", None)):
+            code = importlib.import_module(f"qrag_jax.cli.verbs.{args.verb}").run(args)
         sys.stdout.flush()  # here, where a closed pipe is still ours to handle
         return code
     except UsageError as error:
@@ -46,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _EXIT_BROKEN_PIPE
     except OSError as error:  # no permission, disk full, a file that went away
         return _fail(error, 1)
+    finally:
+        warnings.formatwarning = shown_by
 
 
 def _open_streams() -> None:
@@ -99,8 +106,14 @@ def _normalise(argv: Sequence[str], parser: argparse.ArgumentParser) -> list[str
     return result
 
 
+def _one_line(message: Warning | str, *_: object, **__: object) -> str:
+    """A warning as its reader needs it, without the line of code that it was given in."""
+    return f"qrag: warning: {shown(str(message))}\n"
+
+
 def _fail(error: Exception, code: int) -> int:
-    print(f"qrag: error: {error}", file=sys.stderr)
+    # Names of files stand in it, and a terminal obeys what these may hold.
+    say("\n".join(map(shown, f"qrag: error: {error}".split("\n"))))
     return code
 
 

@@ -3,9 +3,9 @@
 import json
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
+from qrag_jax.files.reading import read_text_limited
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.types import InputError, UsageError
 
@@ -28,7 +28,7 @@ def read_text(path: str | os.PathLike) -> str:
         InputError: not UTF-8.
     """
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return read_text_limited(path)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise UsageError(f"{path}: no such file; give the path of a file that an evaluation wrote") from error
     except UnicodeDecodeError as error:

@@ -13,7 +13,7 @@ import os
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from qrag_jax.files.whole_file import json_object
+from qrag_jax.files.whole_file import json_object, read_json
 from qrag_jax.types import InputError
 
 MANIFEST = "manifest.json"
@@ -88,6 +88,36 @@ def path_inside(root: Path, name: str, place: str) -> Path:
 def files_under(folder: Path) -> list[Path]:
     """Every file under a folder, sorted; none when there is no such folder."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def listed_files(folder: Path) -> list[str]:
+    """Names of the files that the manifest of a folder lists, each plain and relative.
+
+    Raises:
+        InputError: it is missing or broken, lists none, or a name leads out of the folder.
+    """
+    path = folder / MANIFEST
+    files = read_json(path).get("files")
+    if not isinstance(files, dict) or not files:
+        raise InputError(f"{path}: lists no files; copy the checkpoint again")
+    for name in files:
+        path_inside(folder, name, str(path))
+    return list(files)
+
+
+def check_inside(root: Path, path: Path) -> Path:
+    """The path, if no link on its way leads out of `root`.
+
+    Raises:
+        InputError: one does: what it leads to belongs to somebody, who may not want it copied.
+    """
+    real = os.path.realpath(path)
+    if not Path(real).is_relative_to(os.path.realpath(root)):
+        raise InputError(
+            f"{path}: is a link out of {root}, to {real}, and no such link is followed: remove it, or put a copy in "
+            "its place"
+        )
+    return path
 
 
 def sync_folder(folder: Path) -> None:

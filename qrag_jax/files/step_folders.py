@@ -18,7 +18,7 @@ def checkpoint_steps(folder: str | Path) -> list[int]:
     """Steps that have a folder, in rising order; whether they are whole is for `checkpoint.newest_valid_step`."""
     folder = Path(folder)
     # A save that was killed while it replaced a step has left that step aside.
-    names = {path.name.removeprefix(_ASIDE) for path in folder.iterdir()} if folder.is_dir() else ()
+    names = {path.name.removeprefix(_ASIDE) for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else ()
     return sorted(number for number in map(step_number, names) if number is not None)
 
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and JSON in them. Imports nothing of the project but its errors."""
+"""Files that are written whole or not at all, and JSON in them."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from qrag_jax.files.reading import MAX_JSON_BYTES, read_limited
 from qrag_jax.types import InputError, UsageError
 
 _RIGHTS = 0o777
@@ -99,7 +100,7 @@ def json_object(content: bytes, path: Path) -> dict[str, Any]:
 def _content(path: Path) -> bytes:
     if not path.is_file():
         raise InputError(f"{path}: no such file; copy the folder again, or give one that is whole")
-    return path.read_bytes()
+    return read_limited(path, MAX_JSON_BYTES)
 
 
 def _parse(content: bytes, path: Path) -> Any:

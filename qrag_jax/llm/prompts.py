@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from string import Template
 
+from qrag_jax.files.reading import MAX_CONFIG_BYTES, read_text_limited
 from qrag_jax.types import InputError, Message, UsageError
 
 _FILE = re.compile(r"[a-z_]+\.(system|user)\.txt")
@@ -183,7 +184,7 @@ def _read_folder(folder: Path, ours: dict[str, str]) -> dict[str, str]:
 
 def _read_template(path: Path) -> str:
     try:
-        text = path.read_text("utf-8-sig")
+        text = read_text_limited(path, MAX_CONFIG_BYTES, "utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read as UTF-8 text ({error})") from error
     if not Template(text).is_valid():

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from qrag_jax.files.reading import read_limited
 from qrag_jax.types import Finished, Generation, InputError, Message, Sampling, UsageError
 
 Reply = str | Generation
@@ -98,7 +99,7 @@ def load_script(path: str | Path, *, delay: float = 0.0) -> ScriptedGenerator:
     if not path.is_file():
         raise UsageError(f"{path}: no such file; expected {_LINES}")
     try:
-        content = path.read_bytes()
+        content = read_limited(path)
         text = content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as UTF-8 text ({error})") from error

@@ -1,12 +1,14 @@
 """What a run writes while it trains: metrics that a resumed run repeats bit for bit, times beside them, TensorBoard."""
 
 import json
+import math
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from qrag_jax.files.reading import read_limited
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.types import InputError
 
@@ -71,20 +73,27 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """
     if not path.exists():
         return []
-    lines, found = path.read_bytes().split(b"\n"), []
+    lines, found = read_limited(path).split(b"\n"), []
     for number, line in enumerate(lines[:-1], start=1):  # what follows the last line break is no whole line
         try:
             value = json.loads(line)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(
                 f"{path}:{number}: not JSON ({error}); remove the line, or the file, and resume"
             ) from error
-        if not isinstance(value, dict) or not value.keys() & {"data", "step"}:
+        if not isinstance(value, dict) or not _is_line(value, path.name == TIMES):
             raise InputError(
                 f"{path}:{number}: expected an object with step or data; remove the line, or the file, and resume"
             )
         found.append(value)
     return found
+
+
+def _is_line(value: dict[str, Any], has_time: bool) -> bool:
+    step, seconds = value.get("step"), value.get("seconds")
+    if has_time:
+        return type(step) is int and isinstance(seconds, (int, float)) and math.isfinite(seconds)
+    return type(step) is int or (step is None and "data" in value)
 
 
 def _rewrite(path: Path, lines: list[dict[str, Any]]) -> None:

@@ -214,3 +214,12 @@ def test_a_round_of_the_journal_keeps_all_calls_at_once_busy(tmp_path, argv, siz
     server = ["--llm", "openai", "--llm_model", "m", "--base_url", "http://127.0.0.1:1/v1"]
     generator = make_generator(flags(*server, *argv, "--journal", str(tmp_path / "journal")))
     assert generator.generator._claim_size == size
+
+
+def test_the_key_of_openai_is_never_sent_in_clear_text():
+    argv = ["--llm", "openai", "--llm_model", "m", "--no_journal", "--base_url"]
+    with pytest.raises(
+        UsageError, match="--base_url http://api.openai.com/v1: would send the key in clear text: write"
+    ):
+        make_generator(flags(*argv, "http://api.openai.com/v1"))
+    make_generator(flags(*argv, "https://api.openai.com/v1"))

@@ -4,6 +4,7 @@ import shlex
 import subprocess
 import sys
 import types
+import warnings
 
 import pytest
 from tiers import PATIENCE
@@ -15,6 +16,7 @@ from qrag_jax.cli.parser import make_parser
 from qrag_jax.cli.parsers import ask, chunk, eval
 from qrag_jax.eval.picks.protocols import PROTOCOLS
 from qrag_jax.eval.picks.records import METHODS
+from qrag_jax.files.reading import reading
 from qrag_jax.retrieval.index.hybrid import RETRIEVERS
 from qrag_jax.types import InputError, UsageError
 
@@ -44,6 +46,8 @@ def test_defaults_of_demo():
         "out": None,
         "babi": None,
         "haystack": "sotu",
+        "follow_links": False,
+        "max_input_gb": None,
         "seed": 0,
         "json": False,
     }
@@ -258,6 +262,39 @@ def test_errors_become_exit_codes(handler, capsys, raised, code, message):
     captured = capsys.readouterr()
     assert captured.err == message
     assert captured.out == ""
+
+
+def test_what_a_terminal_would_obey_is_not_printed(handler, capsys):
+    def run(args):
+        sys.stderr.write(warnings.formatwarning("no \x1b[2J", UserWarning, "a.py", 1))  # pytest takes warnings away
+        raise InputError("a\x1b[31m.txt:3: no fact\non two lines")
+
+    handler.run = run
+    assert main(["export", "RUN", "DIR"]) == 1
+    err = capsys.readouterr().err
+    assert err == "qrag: warning: no \ufffd[2J\nqrag: error: a\ufffd[31m.txt:3: no fact\non two lines\n"
+
+
+def test_links_are_followed_where_the_flag_says_so(handler):
+    seen = []
+    handler.run = lambda args: seen.append(reading().follow_links) or 0
+    commands = (["find", "RUN", "notes", "Where?"], ["ask", "notes", "Where?"], ["chunk", "notes"], ["study", "c.yaml"])
+    for argv in (*commands, ["train"], ["demo"], ["eval", "RUN", "--babi", "x"], ["push", "RUN", "x/y"]):
+        main(argv)
+        main([*argv, *["--follow_links"] * (argv[0] != "push")])
+    assert seen == [False, True] * 7 + [False, False]
+    assert not reading().follow_links
+
+
+def test_the_limit_of_inputs_is_the_flags(handler, capsys):
+    seen = []
+    handler.run = lambda args: seen.append(reading().max_bytes) or 0
+    main(["chunk", "notes", "--max_input_gb", "0.5"])
+    main(["chunk", "notes"])
+    assert seen == [2**29, 4 * 2**30]
+    with pytest.raises(SystemExit):
+        main(["chunk", "notes", "--max_input_gb", "0"])
+    assert "'0' is not a number above 0" in capsys.readouterr().err
 
 
 def test_a_bug_keeps_its_traceback(handler):

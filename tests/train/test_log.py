@@ -42,12 +42,26 @@ def test_a_line_without_its_end_is_no_line(tmp_path, tail):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"), [("{oops", "x.jsonl:1: not JSON"), ("[1]", "x.jsonl:1: expected an object")]
+    ("line", "message"),
+    [
+        ("{oops", "x.jsonl:1: not JSON"),
+        ("[" * 9_999, "x.jsonl:1: not JSON"),
+        ("1" * 9_999, "x.jsonl:1: not JSON"),
+        ("[1]", "x.jsonl:1: expected an object"),
+        ('{"step": "1"}', "x.jsonl:1: expected an object"),
+    ],
 )
 def test_a_broken_line_is_named(tmp_path, line, message):
     (tmp_path / "x.jsonl").write_text(line + '\n{"step": 2}\n')
     with pytest.raises(InputError, match=message):
         read_lines(tmp_path / "x.jsonl")
+
+
+@pytest.mark.parametrize("line", ['{"data": {}}', '{"step": 1}', '{"step": 1, "seconds": "x"}'])
+def test_a_time_without_its_numbers_is_named(tmp_path, line):
+    (tmp_path / "times.jsonl").write_text(line + "\n")
+    with pytest.raises(InputError, match="times.jsonl:1: expected an object"):
+        read_lines(tmp_path / "times.jsonl")
 
 
 def test_numbers_that_json_has_not_are_refused(tmp_path):

@@ -22,6 +22,8 @@ import numpy as np
 
 from qrag_jax.chunking.tree.rules import TreeError
 from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.files.parquet import read_parquet
+from qrag_jax.files.reading import InputTooLarge, read_limited
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.types import Document, InputError, UsageError
 
@@ -170,17 +172,17 @@ def _bytes(table: "pyarrow.Table", kind: str) -> bytes:
 
 def _read(path: Path) -> "pyarrow.Table":
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
         if path.suffix == ".parquet":
-            with pq.ParquetFile(path) as file:
-                return file.read()
-        content = path.read_bytes()
+            return read_parquet(path)
+        content = read_limited(path)
         stream, digest = content[: -len(_MARK) - 32], content[-len(_MARK) - 32 :]
         if digest != _MARK + hashlib.sha256(stream).digest():
             raise InputError(f"{path}: damaged, or not written by `save_trees`: copy it again, or give Parquet")
         return pa.ipc.open_stream(stream).read_all()
+    except InputTooLarge:
+        raise
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be read as {path.suffix} ({error})") from error
 

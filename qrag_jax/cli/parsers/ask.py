@@ -65,6 +65,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_max_tokens(parser, "passage", "200; not with a run")
     flags.add_model(parser, "minilm; not with a run")
     flags.add_encoding(parser)
+    flags.add_reading(parser)
     parser.add_argument("--show_context", action="store_true", help="also print the passages that the model was given")
     flags.add_json(parser, "one JSON object")
     add_llm_flags(parser)

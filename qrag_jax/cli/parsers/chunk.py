@@ -67,6 +67,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     flags.add_model(parser, "%(default)s", value="minilm")
     flags.add_encoding(parser)
+    flags.add_reading(parser)
     parser.add_argument(
         "--splitter", choices=SPLITTERS, default="sentencex", help="of sentences (default: %(default)s)"
     )

@@ -26,5 +26,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_out(parser, "folder for results", "runs/demo; with --smoke runs/demo-smoke")
     parser.add_argument("--babi", metavar="PATH", help="bAbI file, or folder of them, to score the retriever on too")
     flags.add_haystack(parser)
+    flags.add_reading(parser)
     flags.add_seed(parser)
     flags.add_json(parser, "the rows of results.json instead of the table")

@@ -102,6 +102,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tests", metavar="OUT", help="write paired tests between the methods as JSON, and print them")
     parser.add_argument("--json", metavar="OUT", help="write the rows as JSON; - prints them instead of the table")
     parser.add_argument("--per_query", metavar="OUT.jsonl", help="write one line a question: chunks chosen, Q values")
+    flags.add_reading(parser)
     _add_answers(parser)
 
 

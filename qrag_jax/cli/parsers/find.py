@@ -21,7 +21,7 @@ examples:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `qrag find`."""
     # argparse would repeat the last two
-    parser.usage = "qrag find [-h] [--num_steps T] [--stop] [--json] RUN PATHS... QUESTION"
+    parser.usage = "qrag find [-h] [--num_steps T] [--stop] [--json] [...] RUN PATHS... QUESTION"
     flags.add_run(parser)
     flags.add_texts(parser)
     flags.add_num_steps(parser)
@@ -30,4 +30,5 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="only the picks before the run's own stop: its threshold from held-out questions, or its learned STOP",
     )
+    flags.add_reading(parser)
     flags.add_json(parser, "the steps as JSON")

@@ -156,6 +156,31 @@ def add_encoding(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--encoding", default="utf-8", metavar="E", help="of the files (default: %(default)s)")
 
 
+def gigabytes(text: str) -> int:
+    """A number of gigabytes above 0, as bytes; as `type=` of a flag.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    number = round(amount(text) * 2**30)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """Adds how inputs are read, which `cli/main.py` puts in force: `--follow_links` and `--max_input_gb` (in bytes)."""
+    parser.add_argument(
+        "--follow_links", action="store_true", help="in folders of documents too, where a link may lead anywhere"
+    )
+    parser.add_argument(
+        "--max_input_gb",
+        type=gigabytes,
+        metavar="N",
+        help="no file, and no documents together, are read beyond N gigabytes, decompressed (default: 4)",
+    )
+
+
 def _integer(text: str, low: int) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) < low:
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least {low}")

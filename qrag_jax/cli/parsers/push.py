@@ -19,8 +19,8 @@ metrics.jsonl.
 
 {WHERE}
 A repository is made when absent, public unless --private says otherwise. It holds one step: what the last push wrote
-is replaced in one commit, and stays in the history. A folder that holds anything is refused. The token is the one of
-`hf auth login` or HF_TOKEN.
+is replaced in one commit, and stays in the history. A folder that holds anything is refused, and so is
+a link that leads out of the run. The token is the one of `hf auth login` or HF_TOKEN.
 """
 EXAMPLES = """\
 examples:

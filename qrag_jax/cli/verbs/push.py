@@ -10,7 +10,7 @@ from qrag_jax.cli.terminal import say
 from qrag_jax.eval.card import check_rows, local_paths, make_card
 from qrag_jax.eval.picks.records import read_rows
 from qrag_jax.files.folder_lock import lock_folder
-from qrag_jax.files.manifest import MANIFEST
+from qrag_jax.files.manifest import MANIFEST, check_inside
 from qrag_jax.hub import Place, parse_place, push_run, run_files
 from qrag_jax.retrieval.index.retriever import save_for_inference
 
@@ -33,7 +33,9 @@ def _push(args: argparse.Namespace, place: Place) -> int:
     card = make_card(saved, place, rows, args.license, args.inference)
     with tempfile.TemporaryDirectory() as folder:
         step = save_for_inference(saved, Path(folder)) if args.inference else saved.folder
-        files = run_files(step, saved.step, card, run_folder(args.run, saved))
+        run = run_folder(args.run, saved)
+        check_inside(run, saved.folder)
+        files = run_files(step, saved.step, card, run)
         address = push_run(place, files, f"Step {saved.step} of a qrag_jax run", args.private)
     say(f"pushed step {saved.step:,} of {args.run}: {address}")
     say(f"next: qrag pull {shlex.quote(args.where)} OUT")

@@ -216,7 +216,8 @@ def again(args: argparse.Namespace, out: Path) -> list[str]:
     """The arguments of a line that goes on with this study."""
     flags = {"--corpus": args.corpus, "--questions": args.questions, "--out": str(out)}
     parts = [[f"{flag}={path}"] if path.startswith("-") else [flag, path] for flag, path in flags.items() if path]
-    return [*(part for one in parts for part in one), *args.overrides]
+    links = ["--follow_links"] if args.follow_links else []
+    return [*(part for one in parts for part in one), *links, *args.overrides]
 
 
 def _say_what_came_out(result: StudyResult, out: Path, paths: Sequence[Path]) -> None:

@@ -7,6 +7,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from qrag_jax.data.files.links import may_read, warn_of_skipped
+from qrag_jax.files.reading import Source, check_size, pieces
 from qrag_jax.types import Document, InputError, UsageError
 
 _TEXT_SUFFIXES = (".txt", ".md")
@@ -22,9 +24,10 @@ def read_files(
     """Read text files; the id of a document is its path.
 
     A folder gives its .txt and .md files, those of its subfolders included, sorted by path; what starts with a dot is
-    skipped there. A file that is named itself is read whatever its ending. The text "-" is standard input ("./-" is a
-    file of that name). The order of `paths` is kept, and a file that is reached twice (by a link, or named beside its
-    folder) is read once. Line ends stay as they are; a byte order mark is no part of the text.
+    skipped there, and so are links, with one warning, unless `files.reading.read_with(follow_links=True)` holds. A path
+    that is named itself is read whatever its ending, also a link. The text "-" is standard input ("./-" is a file of
+    that name). The order of `paths` is kept, and a file that is reached twice (by a link, or named beside its folder)
+    is read once. Line ends stay as they are; a byte order mark is no part of the text.
 
     Args:
         paths: files and folders.
@@ -34,41 +37,46 @@ def read_files(
     Raises:
         UsageError: no path given, a path that does not exist, no text file found, or an unknown encoding.
         InputError: a file that is blank, not in that encoding (file and byte named), not text, or not readable.
+        InputTooLarge: they have more bytes than `files.reading.Reading.max_bytes`.
     """
     _check_encoding(encoding)
     if isinstance(paths, (str, os.PathLike)):
         paths = [paths]
     documents: list[Document] = []
     seen: set[str] = set()
-    searched = []
+    size = 0
+    searched, skipped = [], []
     for path in paths:
         searched.append(str(path))
-        for file in [path] if path == STDIN else _text_files(Path(path)):
+        for file in [path] if path == STDIN else _text_files(Path(path), skipped):
             real = STDIN if path == STDIN else os.path.realpath(file)
             if real not in seen:
                 seen.add(real)
-                raw = _read_stdin() if path == STDIN else _read_bytes(Path(file))
+                raw = _read_stdin(encoding) if path == STDIN else _read_bytes(Path(file), encoding)
                 name = f"./{file}" if str(file) == STDIN and path != STDIN else str(file)
+                size += len(raw)
+                check_size(size, f"all documents up to {name}")
                 documents.append(_document(name, raw, encoding, keep_blank))
+    warn_of_skipped(skipped)
     if not documents:
         where = ", ".join(searched) or "no path given"
         raise UsageError(f"no .txt or .md file found ({where}); name a text file or a folder that has some")
     return documents
 
 
-def _text_files(path: Path) -> Iterator[Path]:
+def _text_files(path: Path, skipped: list[Path]) -> Iterator[Path]:
     if os.path.isfile(path):
         yield path
     elif os.path.isdir(path):
-        yield from sorted(_files_below(path), key=lambda file: file.parts)
+        yield from sorted(_files_below(path, skipped), key=lambda file: file.parts)
     elif os.path.exists(path):
         raise UsageError(f"{path}: neither a file nor a folder; name a text file or a folder that has some")
     else:
         raise UsageError(f"{path}: no such file or folder; check the path")
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Text files of a folder, links followed; a folder is entered once, so that loops of links end."""
+def _files_below(folder: Path, skipped: list[Path]) -> Iterator[Path]:
+    """Text files of a folder; a folder is entered once, so that loops of links end. Skipped links are added."""
 
     def refuse(error: OSError) -> None:
         raise InputError(f"{error.filename}: cannot be read ({error.strerror}); change its rights or leave it out")
@@ -80,25 +88,43 @@ def _files_below(folder: Path) -> Iterator[Path]:
             folders.clear()
             continue
         entered.add((status.st_dev, status.st_ino))
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in names:
-            if name.lower().endswith(_TEXT_SUFFIXES) and not name.startswith("."):
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(".") and may_read(Path(root, name), skipped)
+        )
+        for name in sorted(names):
+            if (
+                name.lower().endswith(_TEXT_SUFFIXES)
+                and not name.startswith(".")
+                and may_read(Path(root, name), skipped)
+            ):
                 yield Path(root, name)
 
 
-def _read_bytes(path: Path) -> bytes:
+def _read_bytes(path: Path, encoding: str) -> bytes:
     if not os.path.isfile(path):  # a pipe would block for ever, a dangling link has nothing
         raise InputError(f"{path}: not a regular file, or a link to nothing; remove it or leave it out")
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            check_size(os.fstat(file.fileno()).st_size, path)
+            return _read_text(file, str(path), encoding)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); change its rights or leave it out") from error
 
 
-def _read_stdin() -> bytes:
+def _read_text(file: Source, name: str, encoding: str) -> bytes:
+    """All of a file, or of one that is no text as much as shows it: not gigabytes of zeros."""
+    found = []
+    for piece in pieces(file, name):
+        found.append(piece)
+        if b"\0" in piece and _is_utf8(encoding):
+            break
+    return b"".join(found)
+
+
+def _read_stdin(encoding: str) -> bytes:
     if sys.stdin is None:  # what Python makes of a closed one
         raise UsageError(f"{STDIN}: standard input is closed; name a file, or ./{STDIN} for a file of that name")
-    return sys.stdin.buffer.read()
+    return _read_text(sys.stdin.buffer, STDIN, encoding)
 
 
 def _check_encoding(encoding: str) -> None:
@@ -116,8 +142,9 @@ def _check_encoding(encoding: str) -> None:
 
 def _document(name: str, raw: bytes, encoding: str, keep_blank: bool) -> Document:
     """The document of a file's bytes; see `read_files`."""
+    zero = raw.find(b"\0") if _is_utf8(encoding) else -1
     try:
-        text = raw.decode(encoding)
+        text = raw[: zero + 1].decode(encoding) if zero >= 0 else raw.decode(encoding)
     except UnicodeError as error:
         place = f"at byte {getattr(error, 'start', 0)}"
         if not _is_utf8(encoding):
@@ -131,7 +158,7 @@ def _document(name: str, raw: bytes, encoding: str, keep_blank: bool) -> Documen
         hint = "this is not a text file, leave it out"
         if _is_utf8(encoding) and _looks_like_utf16(raw):
             hint = f"it looks like UTF-16: {_SAVE_OR_NAME}"
-        raise InputError(f"{name}: zero byte at byte {_zero(raw, encoding)}; {hint}")
+        raise InputError(f"{name}: zero byte at byte {zero if zero >= 0 else _zero(raw, encoding)}; {hint}")
     text = text.removeprefix("\ufeff")  # the byte order mark that Windows editors write
     if not text.strip() and not keep_blank:
         raise InputError(f"{name}: empty document; leave this file out")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
-from qrag_jax.data.files.textfile import read_json_lines, read_text_file
+from qrag_jax.data.files.textfile import begins_with, read_json_lines, read_text_file
 from qrag_jax.data.files.vectors import read_table
 from qrag_jax.types import InputError, UsageError
 
@@ -57,9 +57,8 @@ def read_rows(source: str | Path, what: str) -> Iterator[Row]:
 
 def _json_rows(path: Path, what: str) -> Iterator[Row]:
     """JSON Lines; a file named .json may be one list, which its first character tells."""
-    text = read_text_file(path, what)
-    if re.match(r"\s*\[", text):  # one list, whatever the file is called
-        yield from _list_rows(path, text, what)
+    if begins_with(path, b"[", what):  # one list, whatever the file is called
+        yield from _list_rows(path, read_text_file(path, what), what)
         return
     for where, fields in read_json_lines(path, what):
         yield where, f"{path.name}:{where.rsplit(':', 1)[1]}", fields

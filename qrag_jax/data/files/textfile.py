@@ -1,11 +1,14 @@
 """Text files, plain or gzip, with errors that name the file; JSON Lines with errors that name file and line."""
 
+import codecs
 import gzip
 import json
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from qrag_jax.files.reading import Source, pieces
 from qrag_jax.types import InputError, UsageError
 
 
@@ -15,12 +18,20 @@ def read_text_file(path: Path, what: str) -> str:
     Raises:
         UsageError: there is no such file.
         InputError: it cannot be read, is a truncated archive, or is not UTF-8.
+        InputTooLarge: it has more bytes than `files.reading.Reading.max_bytes`.
     """
+    with _opened(path, what) as file:
+        return b"".join(pieces(file, path)).decode("utf-8-sig")
+
+
+@contextmanager
+def _opened(path: Path, what: str) -> Iterator[Source]:
+    """A file of bytes, decompressed; what goes wrong while it is read is named."""
     if not path.is_file():
         raise UsageError(f"{path}: no such file; expected {what}")
     try:
-        data = path.read_bytes()
-        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig")
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            yield file
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read ({error}); is the file whole?") from error
     except UnicodeDecodeError as error:
@@ -39,10 +50,10 @@ def read_json_lines(path: Path, what: str) -> Iterator[tuple[str, dict[str, obje
 
     Raises:
         UsageError: there is no such file.
-        InputError: a line is not a JSON object, or the file has none.
+        InputError: a line is not a JSON object, or the file has none; or as `read_text_file`.
     """
     count = 0
-    for number, line in numbered_lines(read_text_file(path, what)):
+    for number, line in _numbered_lines(path, what):
         where = f"{path}:{number}"
         try:
             row = json.loads(line)
@@ -54,6 +65,39 @@ def read_json_lines(path: Path, what: str) -> Iterator[tuple[str, dict[str, obje
         yield where, row
     if not count:
         raise InputError(f"{path}: empty file; expected {what}")
+
+
+def _numbered_lines(path: Path, what: str) -> Iterator[tuple[int, str]]:
+    """`numbered_lines` of a file that is never held whole."""
+    with _opened(path, what) as file:
+        number, left, codec = 0, [], "utf-8-sig"
+        for piece in pieces(file, path):
+            *lines, rest = piece.split(b"\n")
+            for line in lines:
+                number += 1
+                text = b"".join((*left, line)).decode(codec)
+                left, codec = [], "utf-8"
+                if text.strip():
+                    yield number, text.rstrip("\r")
+            left.append(rest)
+        text = b"".join(left).decode(codec)
+        if text.strip():
+            yield number + 1, text.rstrip("\r")
+
+
+def begins_with(path: Path, mark: bytes, what: str) -> bool:
+    """Whether the first characters of a file that are no white space are these.
+
+    Raises:
+        UsageError, InputError: as `read_text_file`.
+    """
+    with _opened(path, what) as file:
+        found = b""
+        for piece in pieces(file, path):
+            found = (found + piece).removeprefix(codecs.BOM_UTF8).lstrip()
+            if len(found) >= len(mark):
+                break
+    return found.startswith(mark)
 
 
 def plain_or_gz(path: Path) -> Path:

@@ -2,16 +2,24 @@
 
 import io
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from qrag_jax.files.parquet import read_arrow, read_parquet
+from qrag_jax.files.reading import check_size
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.types import InputError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow
 
+# What NumPy raises for a damaged header, which it reads as Python.
+_HEADER_ERRORS = (
+    ValueError, OSError, EOFError, SyntaxError, TokenError, MemoryError, OverflowError, TypeError, KeyError,
+    RecursionError,
+)  # fmt: skip
 VECTOR_SUFFIXES = (".npy", ".parquet", ".arrow")
 
 
@@ -58,13 +66,16 @@ def write_vectors(path: str | Path, vectors: np.ndarray) -> None:
 
 
 def _load_npy(path: Path) -> np.ndarray:
+    check_size(path.stat().st_size, path)
     try:
-        matrix = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+        matrix = np.load(path, mmap_mode="r", allow_pickle=False)  # its header may promise what is not there
+    except _HEADER_ERRORS as error:
         raise InputError(f"{path}: not a whole .npy file of numbers ({error})") from error
     if not isinstance(matrix, np.ndarray):
         raise InputError(f"{path}: an .npz archive under the name .npy; save one matrix with np.save")
-    return matrix
+    if isinstance(matrix, np.memmap) and (surplus := path.stat().st_size - matrix.offset - matrix.nbytes):
+        raise InputError(f"{path}: not a whole .npy file of numbers ({surplus} bytes behind what its header says)")
+    return np.array(matrix)
 
 
 def _list_column(path: Path, column: str | None) -> np.ndarray:
@@ -107,7 +118,6 @@ def read_table(path: Path) -> "pyarrow.Table":
     """The table of a .parquet or .arrow file or of a saved dataset; pyarrow and datasets are imported only here."""
     import datasets
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
         if path.is_dir():
@@ -116,11 +126,9 @@ def read_table(path: Path) -> "pyarrow.Table":
                 raise UsageError(f"{path}: a dataset of splits {list(saved)}; give the folder of one of them")
             return saved.data.table
         if path.suffix == ".parquet":
-            return pq.read_table(path)
+            return read_parquet(path)
         if path.suffix == ".arrow":
-            if path.read_bytes()[:6] == b"ARROW1":
-                return pa.ipc.open_file(path).read_all()
-            return datasets.Dataset.from_file(str(path)).data.table
+            return read_arrow(path)
     except InputError:
         raise
     except (OSError, ValueError, pa.ArrowException) as error:

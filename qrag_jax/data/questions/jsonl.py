@@ -48,6 +48,9 @@ def _example(row: Mapping[str, object], where: str, default_id: str) -> Example:
     question = row.get("question")
     if not isinstance(question, str) or not question.strip():
         raise InputError(f"{where}: question must be a text that is not empty, got {short(question)}")
+    for field, text in (("question", question), *((f"chunks[{index}]", chunk) for index, chunk in enumerate(chunks))):
+        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise InputError(f"{where}: {field} holds half of a surrogate pair, which is no text: mend it")
     gold = _gold(row.get("gold"), len(chunks), where)
     return Example(str(query_id), question, tuple(chunks), gold, answer)
 

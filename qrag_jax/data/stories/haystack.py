@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from qrag_jax.chunking.text.sentences import split_sentences
+from qrag_jax.data.files.links import may_read, warn_of_skipped
 from qrag_jax.data.files.textfile import numbered_lines, read_text_file
 from qrag_jax.types import Document, InputError, UsageError
 
@@ -186,7 +187,10 @@ def read_documents(source: str | Path) -> Iterator[Document]:
         raise UsageError(
             f"haystack {source}: no such file or folder; give sotu, a folder of .txt/.md files or a .jsonl file"
         )
-    files = sorted(file for file in path.rglob("*") if file.is_file() and _is_readable(file))
+    skipped: list[Path] = []
+    found = sorted(file for file in path.rglob("*") if file.is_file() and _is_readable(file))
+    files = [file for file in found if may_read(file, skipped)]
+    warn_of_skipped(skipped)
     if not files:
         raise UsageError(f"haystack {source}: no .txt, .md, .jsonl or .jsonl.gz file in this folder")
     for file in files:

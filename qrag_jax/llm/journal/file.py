@@ -6,6 +6,8 @@ claims of a process that was killed are free again (`llm/journal/owners.py`). SQ
 a disk of this machine, not one of the network.
 """
 
+import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -32,6 +34,7 @@ PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {_FORMAT};
 """
 _BUSY_SECONDS = 60.0
+_MAKING = ".{}.new-"  # opens the names of what is not yet a journal
 _DISK_ERRORS = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")
 _AGAIN = "move it away to start a new one; its answers are then asked and paid for again"
 
@@ -46,15 +49,18 @@ class Journal:
     def __init__(self, path: str | os.PathLike) -> None:
         """Opens a journal, and makes it where there is none, with the folders above it.
 
+        Links are followed: by whatever name it is reached, it is one journal, with one set of locks beside it.
+
         Raises:
-            UsageError: the path is a folder, or no file can be made there.
+            UsageError: the path is a folder, no file can be made there, or the file has a second name (a hard link).
             InputError: what is there is damaged, no journal, or one of another format. It is left as it is.
         """
-        self.path = Path(path)
+        self.path = _real_path(path)
         if self.path.is_dir():
             raise UsageError(f"{self.path}: is a folder; give the path of a journal")
         if not self.path.exists():
             _create(self.path)
+        _check_one_name(self.path)
         with self._connection() as connection, _named(self.path):
             marks = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
             if marks[0] != _APPLICATION_ID:
@@ -132,11 +138,13 @@ class Session:
     is damaged, or the disk is full.
 
     Attributes:
+        path: of the journal.
         num_old: answers that it has handed out so far and that `Journal.num_old_answers` counts.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, owner: Owner) -> None:
-        self._path, self._connection, self._owner = path, connection, owner
+        self.path, self._connection, self._owner = path, connection, owner
+        self._file = _identity(path)
         self.num_old = 0
 
     def claim(self, keys: Sequence[str], most: int) -> tuple[dict[str, Generation], list[str]]:
@@ -184,7 +192,7 @@ class Session:
     def _free_dead(self) -> None:
         owners = [str(name) for (name,) in self._connection.execute("SELECT DISTINCT owner FROM claims")]
         for name in owners:
-            if name != self._owner.name and not is_alive(self._path, name):
+            if name != self._owner.name and not is_alive(self.path, name):
                 self._connection.execute("DELETE FROM claims WHERE owner = ?", (name,))
 
     def _read(self, key: str) -> Generation | None:
@@ -192,14 +200,14 @@ class Session:
         if row is None:
             return None
         if row[1] != _row_sha256(key, str(row[0])):
-            raise InputError(f"{self._path}: damaged (the sha256 of answer {key} differs): {_AGAIN}")
+            raise InputError(f"{self.path}: damaged (the sha256 of answer {key} differs): {_AGAIN}")
         generation, version = _from_json(row[0])
         self.num_old += version < _FORMAT
         return generation
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with _named(self._path):
+        with _named(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -207,15 +215,68 @@ class Session:
             finally:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
+        if _identity(self.path) != self._file:  # SQLite would write on into a file that has no name
+            raise InputError(
+                f"{self.path}: was removed or replaced while it was in use: put it back, or start again with a new "
+                "one; what was answered since is asked and paid for again"
+            )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another one of its name; None where there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _real_path(path: str | os.PathLike) -> Path:
+    """The file itself: SQLite follows links, and so must the locks, or two names of it would pay for a call twice."""
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError as error:  # a zero byte
+        raise UsageError(f"journal {os.fspath(path)!r}: {error}; give another path") from error
+
+
+def _check_one_name(path: Path) -> None:
+    """Refuses a file with hard links: SQLite and the locks go by the name, and two names would not see each other."""
+    if path.stat().st_nlink > 1:
+        with _lock_of_makers(path):  # a maker that was killed has left a second name
+            pass
+        if path.stat().st_nlink > 1:
+            raise UsageError(
+                f"{path}: has other names (hard links), by which calls would be paid "
+                "twice: remove them (find -samefile names them), or copy it"
+            )
+
+
+@contextmanager
+def _lock_of_makers(path: Path) -> Iterator[None]:
+    """One process at a time makes files here, so what others have begun to make was left by the dead and is removed."""
+    handle = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        for left in path.parent.glob(f"{glob.escape(_MAKING.format(path.name))}*"):
+            left.unlink(missing_ok=True)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _create(path: Path) -> None:
     """Makes an empty journal whole or not at all; one that another process makes at the same time is as good."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # readable by its owner only
+        with _lock_of_makers(path):
+            if not path.exists():
+                _make(path)
     except OSError as error:
         raise UsageError(f"{path}: cannot be made ({error.strerror}); give another path") from error
+
+
+def _make(path: Path) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=_MAKING.format(path.name))  # readable by its owner only
     os.close(handle)
     beside = Path(name)
     try:

@@ -15,6 +15,7 @@ from qrag_jax.llm.journal.file import Journal, Session
 from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator, UsageError
 
 _PAUSES = (0.02, 1.0)  # seconds between two looks for answers of other processes: the first, the longest
+_PATIENCE = 60.0  # seconds of waiting for other processes before it is said
 _SERVER = re.compile(" at https?://")  # in the `model` of one that is asked over HTTP
 # (journal, key) of what the batches that this thread is in the middle of have in flight.
 _in_flight: ContextVar[frozenset[tuple[str, str]]] = ContextVar("_in_flight", default=frozenset())
@@ -120,12 +121,12 @@ class JournaledGenerator:
 
     def _held_above(self, keys: Sequence[str]) -> frozenset[str]:
         """Those of the keys that a batch has claimed in whose `finished` we are."""
-        held, path = _in_flight.get(), str(self._journal.path.resolve())
+        held, path = _in_flight.get(), str(self._journal.path)
         return frozenset(key for key in keys if (path, key) in held)
 
     @contextmanager
     def _holding(self, claimed: Sequence[str]) -> Iterator[None]:
-        path = str(self._journal.path.resolve())
+        path = str(self._journal.path)
         token = _in_flight.set(_in_flight.get() | {(path, key) for key in claimed})
         try:
             yield
@@ -145,9 +146,11 @@ def _rounds(
 ) -> Iterator[tuple[dict[str, Generation], list[str]]]:
     """What `Session.claim` gives, until every key was in it; waits where all that is left is in flight elsewhere."""
     pause, longest = _PAUSES
+    waited = 0.0
     while waiting:
         known, claimed = session.claim(waiting, most)
         if known or claimed:
+            waited = 0.0
             yield known, claimed
             done = known.keys() | set(claimed)
             waiting = [key for key in waiting if key not in done]
@@ -159,4 +162,15 @@ def _rounds(
             )
         else:
             time.sleep(pause)
-            pause = min(2 * pause, longest)
+            if waited < _PATIENCE <= waited + pause:
+                _warn_of_waiting(session, len(waiting))
+            waited, pause = waited + pause, min(2 * pause, longest)
+
+
+def _warn_of_waiting(session: Session, num_waiting: int) -> None:
+    warnings.warn(
+        f"{session.path}: {num_waiting} answers are in flight in other processes, and this one waits for them. One "
+        f"that was stopped (Ctrl-Z) keeps its claims: let it go on, or end it ({session.path}.owner-* name one each)",
+        UserWarning,
+        stacklevel=4,
+    )

@@ -63,7 +63,7 @@ _METHODS: Mapping[type, frozenset[str]] = {
 # What a template's own mistakes raise, whatever it does: Jinja hands Python's errors through.
 _FAULTS = (
     TemplateError, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError,
-    SyntaxError, TypeError, ValueError,
+    NameError, SyntaxError, TypeError, ValueError,
 )  # fmt: skip
 
 

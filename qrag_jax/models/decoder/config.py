@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from qrag_jax.models.weights.sizes import size_problem
 from qrag_jax.types import InputError
 
 DecoderFamily = Literal["llama", "qwen2", "qwen3"]
@@ -89,6 +90,8 @@ class DecoderConfig:
         for name in (*sizes, "head_dim", "max_positions"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} {getattr(self, name)}: must be at least 1")
+            if problem := size_problem(name, getattr(self, name)):
+                raise InputError(problem)
         if self.num_heads % self.num_kv_heads:
             raise InputError(f"num_heads {self.num_heads} is no multiple of num_kv_heads {self.num_kv_heads}")
         if self.head_dim % 2:

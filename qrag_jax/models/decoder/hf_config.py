@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.models.decoder.config import DecoderConfig, DecoderFamily, RopeScaling
+from qrag_jax.models.weights.sizes import size_problem
 from qrag_jax.types import InputError
 
 _SIZES = {
@@ -20,6 +21,7 @@ _SIZES = {
     "num_attention_heads": "num_heads",
     "max_position_embeddings": "max_positions",
 }
+_BOUNDED = {**_SIZES, "num_key_value_heads": "num_kv_heads", "head_dim": "head_dim"}
 _CLASSES: dict[DecoderFamily, str] = {
     "llama": "LlamaForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
@@ -102,6 +104,7 @@ def _problems(values: Mapping[str, Any]) -> list[str]:
     for name in ("num_key_value_heads", "head_dim"):
         if values.get(name) is not None and not _is_size(values[name]):
             problems.append(f"{name} is {values[name]!r}, a positive integer is needed")
+    problems += [found for name, ours in _BOUNDED.items() if (found := size_problem(ours, values.get(name), name))]
     size, heads = values.get("hidden_size"), values.get("num_attention_heads")
     if family != "qwen3" and values.get("head_dim") is None and _is_size(size) and _is_size(heads) and size % heads:
         problems.append(f"hidden_size {size} is no multiple of num_attention_heads {heads}, and head_dim is missing")

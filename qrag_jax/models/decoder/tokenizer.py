@@ -11,8 +11,10 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
+from qrag_jax.files.reading import MAX_CONFIG_BYTES, read_limited, read_text_limited
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.models.gguf.tokenizer import KNOWN_ENDS, ends_of_gguf, tokenizer_from_gguf
+from qrag_jax.models.weights.tokenizer_faults import MAX_TOKENIZER_BYTES, check_growth, named_faults
 from qrag_jax.types import InputError
 
 
@@ -56,8 +58,10 @@ class DecoderTokenizer:
         Raises:
             InputError: a named token or id is not in the vocabulary.
         """
-        content = tokenizer.to_str()
-        self._tokenizer, self._plain = _copy(content), _plain_copy(content)
+        content, self._source = tokenizer.to_str(), source
+        check_growth(content, source)
+        with named_faults(source):
+            self._tokenizer, self._plain = _copy(content), _plain_copy(content)
         self.vocab_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
         self.bos_token, self.eos_token, self.chat_template = bos_token, eos_token, chat_template
         self.bos_id = None if bos_token is None else self._id(bos_token, "bos_token", source)
@@ -88,7 +92,9 @@ class DecoderTokenizer:
             raise InputError(f"{path}: no such tokenizer file (a tokenizer.json of the `tokenizers` library)")
         try:
             # `from_str` raises a bare Exception for every parse error, `from_buffer` a ValueError.
-            tokenizer = Tokenizer.from_buffer(path.read_bytes())
+            tokenizer = Tokenizer.from_buffer(read_limited(path, MAX_TOKENIZER_BYTES))
+        except InputError:
+            raise
         except ValueError as error:
             raise InputError(f"{path}: not a tokenizer.json of the `tokenizers` library: {error}") from error
         settings = _json_beside(folder / "tokenizer_config.json")
@@ -134,7 +140,8 @@ class DecoderTokenizer:
                 token that it spells.
         """
         try:
-            ids = (self._tokenizer if special else self._plain).encode(text, add_special_tokens=False).ids
+            with named_faults(self._source):
+                ids = (self._tokenizer if special else self._plain).encode(text, add_special_tokens=False).ids
         except TypeError as error:
             raise InputError(f"text: {type(text).__name__} {text!r:.60} cannot be read as Unicode text") from error
         if not special and (found := self._never_plain.keys() & set(ids)):
@@ -144,7 +151,8 @@ class DecoderTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids; special tokens, and ids beyond the vocabulary, are left out."""
-        return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+        with named_faults(self._source):
+            return self._tokenizer.decode(list(ids), skip_special_tokens=True)
 
     def to_json(self) -> str:
         """The content of a `tokenizer.json` without truncation and padding."""
@@ -219,7 +227,7 @@ def _chat_template(settings: Mapping[str, Any], folder: Path) -> str | None:
     beside = folder / "chat_template.jinja"
     if beside.is_file():
         try:
-            return beside.read_text(encoding="utf-8")
+            return read_text_limited(beside, MAX_CONFIG_BYTES)
         except UnicodeDecodeError as error:
             raise InputError(f"{beside}: not UTF-8 ({error}); copy it again") from error
     value = settings.get("chat_template")

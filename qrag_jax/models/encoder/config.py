@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from qrag_jax.models.weights.sizes import size_problem
 from qrag_jax.types import UsageError
 
 Family = Literal["bert", "roberta", "xlm-roberta", "mpnet"]  # as `model_type` in config.json
@@ -58,6 +59,8 @@ class EncoderConfig:
         for name in ("vocab_size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "max_positions"):
             if getattr(self, name) < 1:
                 raise UsageError(f"encoder {name}: {getattr(self, name)} is not a positive number")
+            if problem := size_problem(name, getattr(self, name)):
+                raise UsageError(f"encoder {problem}")
         if self.hidden_size % self.num_heads:
             raise UsageError(f"encoder hidden_size {self.hidden_size} is not a multiple of num_heads {self.num_heads}")
         if self.activation not in ("gelu", "gelu_tanh"):

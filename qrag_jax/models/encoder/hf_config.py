@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -12,6 +13,7 @@ from qrag_jax.files.whole_file import read_json, read_json_value
 from qrag_jax.models.encoder.config import FAMILIES, Activation, EncoderConfig, Pooling
 from qrag_jax.models.encoder.token_positions import NUM_BUCKETS
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
+from qrag_jax.models.weights.sizes import size_problem
 from qrag_jax.types import InputError
 
 _SIZES = {
@@ -22,6 +24,8 @@ _SIZES = {
     "intermediate_size": "intermediate_size",
 }
 _POSITIONS, _TYPES, _BUCKETS = "max_position_embeddings", "type_vocab_size", "relative_attention_num_buckets"
+_BOUNDED = {**_SIZES, _POSITIONS: "max_positions", _TYPES: "type_vocab_size", "pad_token_id": "padding_id"}
+_READ = ("model_type", *_BOUNDED, _BUCKETS, "layer_norm_eps", "hidden_act")
 _CLASSES = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "mpnet": "MPNet"}
 _ACTIVATIONS: dict[str, Activation] = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 _POOLING_FLAGS: dict[str, Pooling] = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
@@ -48,7 +52,8 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
         raise InputError(f"{path}: " + "; ".join(problems))
     family = values["model_type"]
     try:
-        values = _transformers_config(values).to_dict()
+        # Of the fields that are read alone: others make it fail, or work without end (`num_labels`).
+        values = _transformers_config({name: values[name] for name in _READ if name in values}).to_dict()
     except StrictDataclassError as error:
         raise InputError(f"{path}: transformers refuses it: {' '.join(str(error).split())}") from error
     padding_id = values["pad_token_id"] if family in ("roberta", "xlm-roberta") else 1
@@ -95,12 +100,13 @@ def _problems(values: Mapping[str, Any]) -> list[str]:
         value = values.get(name, 1)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             problems.append(f"{name} is {value!r}, a positive integer is needed")
+    problems += [found for name, ours in _BOUNDED.items() if (found := size_problem(ours, values.get(name), name))]
     padding_id = values.get("pad_token_id", 1)
     if family in ("roberta", "xlm-roberta") and (type(padding_id) is not int or padding_id < 0):
         problems.append(f"pad_token_id is {padding_id!r}, an id is needed: positions count from it")
     if family == "mpnet" and values.get(_BUCKETS, NUM_BUCKETS) != NUM_BUCKETS:
         problems.append(f"{_BUCKETS} is {values[_BUCKETS]!r}, only {NUM_BUCKETS} is read")
-    if values.get("hidden_act", "gelu") not in _ACTIVATIONS:
+    if str(values.get("hidden_act", "gelu")) not in _ACTIVATIONS:
         problems.append(f"hidden_act is {values['hidden_act']!r}, choose one of {', '.join(_ACTIVATIONS)}")
     if values.get("position_embedding_type", "absolute") != "absolute":
         problems.append(f"position_embedding_type is {values['position_embedding_type']!r}, only 'absolute' is read")
@@ -156,12 +162,12 @@ def _read_pooling_mode(folder: Path, relative: str) -> Pooling:
     if ".." in PurePosixPath(relative).parts + windows.parts or windows.anchor or relative.startswith("/"):
         raise InputError(f"{folder}: module path {relative!r} leaves the folder")
     path = folder / relative / "config.json"
-    if not path.is_file():
+    if not os.path.isfile(path):  # also of names that no file can have
         return "mean"
     values = read_json(path)
     if "pooling_mode" in values:
         modes = values["pooling_mode"]
-        modes = [modes] if isinstance(modes, str) else list(modes)
+        modes = modes if isinstance(modes, list) else [modes]
     else:
         modes = [name for name, value in values.items() if name.startswith("pooling_mode_") and value is True]
         modes = [_POOLING_FLAGS.get(name, name) for name in modes]

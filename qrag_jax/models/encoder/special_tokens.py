@@ -1,11 +1,11 @@
 """Which tokens of a vocabulary open a row, end it, pad it and stand for unknown words."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from qrag_jax.files.whole_file import read_json
 from qrag_jax.types import InputError
 
 PAD, UNKNOWN, CLS, SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
@@ -21,14 +21,12 @@ def read_special_tokens(path: Path) -> dict[str, str]:
     Raises:
         InputError: the file is broken.
     """
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"{path}: not valid JSON ({error}); copy the folder again") from error
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: a JSON object is needed, not {type(values).__name__}")
+    values = read_json(path)
     named = {role: values.get(role) for role in ROLES}
     named = {role: value.get("content") if isinstance(value, dict) else value for role, value in named.items()}
+    for role, value in named.items():
+        if isinstance(value, str) and not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise InputError(f"{path}: {role} is {value!r}, which is no Unicode text; copy the folder again")
     return {role: value for role, value in named.items() if isinstance(value, str)}
 
 

@@ -91,6 +91,8 @@ def params_from_tensors(
     Raises:
         InputError: tensors are missing, left over, of a wrong shape, no floats, or not finite; all are named together.
     """
+    if config.num_layers > len(tensors):  # a table of so many layers is not even made
+        raise InputError(f"{source}: {config.num_layers} layers are declared, but {len(tensors)} tensors are there")
     return params_from_rows(weight_table(config), without_prefix(config, tensors, source), _IGNORED, source)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+from qrag_jax.files.reading import read_text_limited
 from qrag_jax.models.encoder.special_tokens import (
     CLS,
     ROLES,
@@ -22,6 +23,7 @@ from qrag_jax.models.encoder.special_tokens import (
     find_special_tokens,
     read_special_tokens,
 )
+from qrag_jax.models.weights.tokenizer_faults import MAX_TOKENIZER_BYTES, check_growth, named_faults
 from qrag_jax.types import InputError, UsageError
 
 _NUM_SHOWN = 60
@@ -67,10 +69,13 @@ class TextTokenizer:
         Raises:
             InputError: a special token is missing or cannot be told.
         """
-        self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-        found = find_special_tokens(self._tokenizer, tokenizer.padding or {}, names or {}, source)
+        content, self._source = tokenizer.to_str(), source
+        check_growth(content, source)
+        with named_faults(source):
+            self._tokenizer = Tokenizer.from_str(content)
+            self._tokenizer.no_truncation()
+            self._tokenizer.no_padding()
+            found = find_special_tokens(self._tokenizer, tokenizer.padding or {}, names or {}, source)
         self.special_tokens = {role: token for role, (token, _) in found.items()}
         self.pad_id, self.unknown_id, self.cls_id, self.sep_id = (found[role][1] for role in ROLES)
         self.vocab_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
@@ -87,7 +92,11 @@ class TextTokenizer:
             raise InputError(f"{path}: no such tokenizer file (a tokenizer.json of the `tokenizers` library)")
         beside = path.with_name("tokenizer_config.json")
         names = read_special_tokens(beside) if beside.is_file() else None
-        return cls.from_json(path.read_text(encoding="utf-8"), source=str(path), names=names)
+        try:
+            text = read_text_limited(path, MAX_TOKENIZER_BYTES)
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: not UTF-8 at byte {error.start}; copy it again") from error
+        return cls.from_json(text, source=str(path), names=names)
 
     @classmethod
     def from_json(cls, text: str, source: str = "tokenizer", names: Mapping[str, str] | None = None) -> "TextTokenizer":
@@ -178,7 +187,8 @@ class TextTokenizer:
             raise InputError("texts: one str was given where a sequence of them is needed")
         run = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
         try:
-            return run(list(texts), add_special_tokens=False)
+            with named_faults(self._source):
+                return run(list(texts), add_special_tokens=False)
         except TypeError as error:
             raise InputError(_unreadable(texts)) from error
 

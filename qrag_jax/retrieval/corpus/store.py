@@ -24,6 +24,8 @@ import numpy as np
 from qrag_jax.chunking.tree.store import load_trees, save_trees
 from qrag_jax.config import config_from_dict, to_dict
 from qrag_jax.files.manifest import MANIFEST, find_damage, json_text, sync_folder, write_manifest
+from qrag_jax.files.parquet import read_parquet
+from qrag_jax.files.reading import InputTooLarge, check_size
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy
 from qrag_jax.retrieval.corpus.metadata import metadata_json, read_metadata
@@ -180,11 +182,11 @@ def _read_nodes(path: Path, documents: Sequence[Document]) -> list[Chunk]:
 def _read_table(path: Path, columns: Mapping[str, str]) -> list[list[Any]]:
     """The values of each column; their types are those that were written."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
-            table = file.read()
+        table = read_parquet(path)
+    except InputTooLarge:
+        raise
     except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be read as Parquet ({error}); {_ADVICE}") from error
     found = {field.name: str(field.type).removeprefix("large_") for field in table.schema}
@@ -195,7 +197,10 @@ def _read_table(path: Path, columns: Mapping[str, str]) -> list[list[Any]]:
 
 def _read_vectors(path: Path) -> np.ndarray:
     try:
+        check_size(path.stat().st_size, path)
         return np.load(path, allow_pickle=False)
+    except InputTooLarge:
+        raise
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path}: no whole .npy file ({error}); {_ADVICE}") from error
 

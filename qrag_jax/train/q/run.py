@@ -142,8 +142,8 @@ class RunConfig:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise UsageError(f"seed={self.seed} must be at least 0")
+        if not 0 <= self.seed < 2**63:
+            raise UsageError(f"seed={self.seed} must be at least 0 and below 2^63")
         if self.num_updates < 1 or self.log_every < 1:
             raise UsageError(f"num_updates={self.num_updates} and log_every={self.log_every} must be at least 1")
         if self.save_every is not None and self.save_every < 1:

@@ -100,6 +100,21 @@ def front_matter(card):
     return yaml.safe_load(header)
 
 
+def test_a_push_for_inference_takes_no_file_that_the_manifest_does_not_list(tmp_path, run):
+    (tmp_path / "id_rsa").write_text("A private key.")
+    (tmp_path / "run" / "step_0" / "files" / "notes.txt").symlink_to(tmp_path / "id_rsa")
+    assert main(["push", "run", "./shared", "--inference"]) == 0
+    assert not [name for name, content in contents(tmp_path / "shared").items() if b"private key" in content]
+
+
+def test_a_step_elsewhere_is_not_pushed(tmp_path, run, capsys):
+    (tmp_path / "run" / "step_0").rename(tmp_path / "elsewhere")
+    (tmp_path / "run" / "step_0").symlink_to(tmp_path / "elsewhere")
+    assert main(["push", "run", "./shared"]) == 1
+    assert "run/step_0: is a link out of" in capsys.readouterr().err
+    assert not (tmp_path / "shared").exists()
+
+
 def test_arguments():
     args = parse("push RUN alice/qa2 --step 3 --inference --scores r.json --license mit --private".split())
     assert (args.run, args.where, args.step, args.inference) == ("RUN", "alice/qa2", 3, True)

@@ -231,6 +231,7 @@ def test_what_a_run_that_was_stopped_left_behind_is_no_obstacle(folder):
         ("model.latent.num_heads=3", "model.latent: width=8 must be a multiple of twice num_heads=3"),
         ("model.latent.dim=0", "model.latent: dim=0 must be at least 1"),
         ("seed=-1", "seed=-1 must be at least 0"),
+        ("seed=99999999999999999999", "seed=99999999999999999999 must be at least 0 and below 2^63"),
         ("num_updates=0", "num_updates=0 and log_every=2 must be at least 1"),
         ("log_every=0", "num_updates=3 and log_every=0 must be at least 1"),
         ("save_every=0", "save_every=0 must be at least 1, or null for a tenth of the run"),

@@ -1,12 +1,14 @@
 import codecs
 import io
 import os
+import resource
 import sys
 from pathlib import Path
 
 import pytest
 
 from qrag_jax.data.files.documents import read_files
+from qrag_jax.files.reading import InputTooLarge, read_with, reading
 from qrag_jax.types import InputError, UsageError
 
 
@@ -141,14 +143,38 @@ def test_loops_of_links_end(tmp_path):
     (tmp_path / "a" / "self").symlink_to(tmp_path / "a" / "self")
     (tmp_path / "b").symlink_to(tmp_path / "a", target_is_directory=True)
     (tmp_path / "c.txt").symlink_to(tmp_path / "a" / "a.txt")
-    assert len(read_files([tmp_path])) == 1
+    with read_with(follow_links=True):
+        assert len(read_files([tmp_path])) == 1
 
 
-def test_linked_folders_are_read(tmp_path):
+@pytest.fixture
+def linked(tmp_path):
+    """A folder of documents with links out of it."""
     write(tmp_path / "elsewhere" / "a.txt", "Some text.")
-    (tmp_path / "docs").mkdir()
+    write(tmp_path / "docs" / "own.txt", "Own text.")
     (tmp_path / "docs" / "link").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
-    assert names(read_files([tmp_path / "docs"]), tmp_path) == ["docs/link/a.txt"]
+    (tmp_path / "docs" / "key.md").symlink_to(write(tmp_path / "id_rsa", "A private key."))
+    (tmp_path / "docs" / "nowhere.txt").symlink_to(tmp_path / "nowhere")
+    return tmp_path / "docs"
+
+
+def test_links_in_a_folder_are_named_once_and_not_followed(linked, tmp_path):
+    with pytest.warns(UserWarning) as caught:
+        assert names(read_files([linked]), tmp_path) == ["docs/own.txt"]
+    (message,) = [str(warning.message) for warning in caught]
+    assert message.startswith(f"3 links in folders were not followed ({linked}/link, {linked}/key.md, ")
+    assert "--follow_links follows them" in message
+
+
+def test_links_are_followed_where_that_was_asked_for(linked, tmp_path):
+    (linked / "nowhere.txt").unlink()
+    with read_with(follow_links=True):
+        assert names(read_files([linked]), tmp_path) == ["docs/key.md", "docs/link/a.txt", "docs/own.txt"]
+    assert not reading().follow_links
+
+
+def test_a_link_that_is_named_itself_is_read(linked):
+    assert [one.text for one in read_files([linked / "key.md", linked / "link"])] == ["A private key.", "Some text."]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +210,7 @@ def test_missing_paths_and_empty_folders_are_usage_errors(tmp_path):
 
 def test_dangling_links_and_pipes_are_refused(tmp_path):
     (tmp_path / "link.txt").symlink_to(tmp_path / "nowhere.txt")
-    with pytest.raises(InputError, match="link.txt: not a regular file, or a link to nothing"):
+    with read_with(follow_links=True), pytest.raises(InputError, match="link.txt: not a regular file, or a link to no"):
         read_files([tmp_path])
     (tmp_path / "link.txt").unlink()
     os.mkfifo(tmp_path / "pipe.txt")
@@ -194,12 +220,41 @@ def test_dangling_links_and_pipes_are_refused(tmp_path):
         read_files([tmp_path / "pipe.txt"])
 
 
+@pytest.mark.parametrize("name", ["a.txt", "-"])
+def test_what_is_too_large_is_refused_before_it_is_held(tmp_path, monkeypatch, name):
+    (tmp_path / "a.txt").write_bytes(b"")
+    os.truncate(tmp_path / "a.txt", 200 * 2**30)  # no block of the disk
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper((tmp_path / "a.txt").open("rb")))
+    with pytest.raises(InputError) as error:
+        read_files(name if name == "-" else tmp_path)
+    limit = "zero byte at byte 0" if name == "-" else "has more than 4,294,967,296 bytes: .*--max_input_gb N"
+    assert error.match(f"{name}: {limit}")
+
+
+def test_zeros_are_told_from_a_text_at_once(tmp_path):
+    write(tmp_path / "a.txt", b"Some text.")
+    os.truncate(tmp_path / "a.txt", 2**31)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError, match="a.txt: zero byte at byte 10;"):
+        read_files(tmp_path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
+
+
+def test_all_documents_together_have_a_limit(tmp_path):
+    for number in range(3):
+        write(tmp_path / f"{number}.txt", b"Some text.")
+    with read_with(max_bytes=30):
+        assert len(read_files(tmp_path)) == 3
+    with read_with(max_bytes=29), pytest.raises(InputTooLarge, match="all documents up to .*2.txt: has more than 29"):
+        read_files(tmp_path)
+
+
 def test_unreadable_files_are_refused(tmp_path, monkeypatch):
     path = write(tmp_path / "a.txt", "Some text.")
 
-    def refuse(_):
+    def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(InputError, match="a.txt: cannot be read .Permission denied"):
         read_files([path])

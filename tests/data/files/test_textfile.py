@@ -1,10 +1,19 @@
 """Text files and their errors."""
 
 import gzip
+import tracemalloc
 
 import pytest
 
-from qrag_jax.data.files.textfile import numbered_lines, plain_or_gz, read_json_lines, read_text_file, usual_file
+from qrag_jax.data.files.textfile import (
+    begins_with,
+    numbered_lines,
+    plain_or_gz,
+    read_json_lines,
+    read_text_file,
+    usual_file,
+)
+from qrag_jax.files.reading import InputTooLarge, read_with
 from qrag_jax.types import InputError, UsageError
 
 
@@ -53,3 +62,35 @@ def test_the_usual_file_of_a_folder(tmp_path):
     assert usual_file(tmp_path / "other", names, "rows") == tmp_path / "other"
     with pytest.raises(UsageError, match="none: neither"):
         usual_file(tmp_path / "none", names, "rows")
+
+
+@pytest.mark.parametrize("name", ["bomb.jsonl.gz", "bomb.txt.gz"])
+def test_a_bomb_is_left_when_the_limit_is_reached(tmp_path, name):
+    """50 kB on the disk, 50 MB unpacked; a limit of 1 MB, and so of little more memory."""
+    (tmp_path / name).write_bytes(gzip.compress(bytes(50_000_000)))
+    read = (lambda *args: list(read_json_lines(*args))) if ".jsonl" in name else read_text_file
+    tracemalloc.start()
+    try:
+        with read_with(max_bytes=1_000_000), pytest.raises(InputTooLarge, match=f"{name}: has more than 1,000,000"):
+            read(tmp_path / name, "a text")
+        assert tracemalloc.get_traced_memory()[1] < 15_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_json_lines_are_not_held_whole(tmp_path):
+    first, other = ('{"a": "' + text + '"}' for text in ("x" * 1000, "\u00e9" * 999))
+    (tmp_path / "a.jsonl").write_bytes(f"\ufeff{first}\n\n{(other + chr(13) + chr(10)) * 5_000}".encode())
+    tracemalloc.start()
+    try:
+        rows = [(where, len(row["a"])) for where, row in read_json_lines(tmp_path / "a.jsonl", "rows")]
+        assert tracemalloc.get_traced_memory()[1] < 14_000_000  # the file has 10 MB, which as text and lines took 30
+    finally:
+        tracemalloc.stop()
+    assert rows[:2] == [(f"{tmp_path / 'a.jsonl'}:1", 1000), (f"{tmp_path / 'a.jsonl'}:3", 999)] and len(rows) == 5_001
+
+
+@pytest.mark.parametrize(("content", "begins"), [("\ufeff \n[1]", True), ("[", True), ("{}", False), ("", False)])
+def test_how_a_file_begins(tmp_path, content, begins):
+    (tmp_path / "a.json").write_text(content)
+    assert begins_with(tmp_path / "a.json", b"[", "a list") == begins

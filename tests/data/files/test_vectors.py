@@ -143,3 +143,22 @@ def test_vectors_are_written_whole_as_float32(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         write_vectors(path, rows + 1)
     assert read_vectors(path).tolist() == rows.tolist() and list(path.parent.iterdir()) == [path]
+
+
+def test_no_damage_of_a_header_is_a_traceback(tmp_path):
+    """NumPy reads a header as Python, and takes the shape in it at its word."""
+    path = tmp_path / "v.npy"
+    np.save(path, np.ones((3, 2), np.float32))
+    content = path.read_bytes()
+    for place in range(80):
+        for bit in range(8):
+            path.write_bytes(content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :])
+            try:
+                assert read_vectors(path).size == 6
+            except InputError as error:
+                assert "v.npy: " in str(error)
+    for shape in (b"(9" + b"9" * 15 + b", 2)", b"(-3, 2)", b"(3, 2"):
+        header = content[10:128].replace(b"(3, 2)", shape)[:117].ljust(117) + b"\n"
+        path.write_bytes(content[:10] + header + content[128:])
+        with pytest.raises(InputError, match="v.npy: not a whole .npy file of numbers"):
+            read_vectors(path)

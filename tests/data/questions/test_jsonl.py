@@ -40,6 +40,8 @@ def test_reads_examples(tmp_path):
         (GOOD | {"gold": [True]}, "gold must hold integers, got True"),
         (GOOD | {"gold": [0.0]}, "gold must hold integers, got 0.0"),
         (GOOD | {"gold": []}, "gold must be a list of indices into chunks, at least one"),
+        (GOOD | {"question": "a \ud800"}, "question holds half of a surrogate pair"),
+        (GOOD | {"chunks": ["a", "\udfff"], "gold": [0]}, r"chunks\[1\] holds half of a surrogate pair"),
         (GOOD | {"gold": [1, 1]}, "gold names a chunk twice"),
         (GOOD | {"answer": 3}, "answer must be a text"),
         (GOOD | {"id": ["x"]}, "id must be a text or an integer"),

@@ -98,6 +98,58 @@ def test_claims_of_the_dead_are_free(path):
     assert [file.name for file in path.parent.iterdir()] == ["journal.sqlite"]
 
 
+def test_a_journal_has_one_set_of_locks_by_whatever_link_it_is_reached(tmp_path, path):
+    (tmp_path / "other").mkdir()
+    link = tmp_path / "other" / "link.sqlite"
+    link.symlink_to(path)
+    (tmp_path / "folder").symlink_to(tmp_path)
+    with Journal(path).session() as one, Journal(link).session() as other:
+        assert one.claim(["a"], 1) == ({}, ["a"])
+        assert other.claim(["a", "b"], 2) == ({}, ["b"])  # the claim of a living process, which is not made again
+    with Journal(tmp_path / "folder" / "journal.sqlite").session() as one, Journal(link).session() as other:
+        assert one.claim(["a"], 1) == ({}, ["a"]) and other.claim(["a"], 1) == ({}, [])
+    assert [file.name for file in link.parent.iterdir()] == ["link.sqlite"]
+
+
+def test_a_link_to_a_journal_that_is_not_there_yet_makes_it_at_its_end(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "folder" / "journal.sqlite")
+    generate(tmp_path / "link", TEXTS[:2])
+    assert Journal(tmp_path / "folder" / "journal.sqlite").num_answers() == 2
+
+
+def test_a_journal_with_two_names_is_refused(tmp_path, path):
+    os.link(path, tmp_path / "other.sqlite")
+    for name in (path, tmp_path / "other.sqlite"):
+        with pytest.raises(UsageError, match="has other names .hard links.*remove them"):
+            Journal(name)
+    (tmp_path / "other.sqlite").unlink()
+    assert Journal(path).num_answers() == 40
+
+
+def test_what_makers_that_were_killed_have_left_is_removed(tmp_path, path):
+    left = [tmp_path / f".journal.sqlite.new-abc{end}" for end in ("", "-wal", "-journal")]
+    os.link(path, left[0])  # killed when the journal was in its place
+    for file in left[1:]:
+        file.touch()
+    Journal(path)
+    assert not any(file.exists() for file in left)
+    path.unlink()
+    left[0].touch()  # killed before
+    Journal(path)
+    assert not left[0].exists()
+
+
+def test_a_journal_that_is_removed_or_replaced_while_it_is_in_use_is_said(path):
+    with Journal(path).session() as session:
+        assert session.claim(["a"], 1) == ({}, ["a"])
+        path.rename(path.with_name("away.sqlite"))
+        with pytest.raises(InputError, match="journal.sqlite: was removed or replaced while it was in use"):
+            session.keep("a", Generation("A", "stop"))
+        Journal(path)
+        with pytest.raises(InputError, match="was removed or replaced"):
+            session.claim(["b"], 1)
+
+
 # --- what it refuses
 
 
@@ -107,6 +159,8 @@ def test_other_paths_are_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="journal.sqlite: cannot be made"):
         Journal(tmp_path / "file" / "journal.sqlite")
+    with pytest.raises(UsageError, match="null byte; give another path"):
+        Journal("a\0b")
 
 
 @pytest.mark.parametrize("content", [b"", b"notes\n", b"SQLite format 3\0" + b"\xff" * 4096, b"\0" * 8192])

@@ -3,6 +3,7 @@
 import hashlib
 import threading
 import time
+import warnings
 from dataclasses import fields, replace
 
 import pytest
@@ -243,6 +244,21 @@ def test_two_share_a_batch_in_parts(path):
     assert all([one.text for one in answers] == texts for _, answers in threads)
     everything = [prompt[-1].content for model in models for prompt in model.asked]
     assert sorted(everything) == texts  # each once
+
+
+def test_who_waits_for_a_process_that_does_not_go_on_is_told(path, monkeypatch):
+    monkeypatch.setattr("qrag_jax.llm.journal.journal._PATIENCE", 0.02)
+    with Journal(path).session() as stopped:
+        key = call_key("parrot", prompts("a")[0], SAMPLING)
+        stopped.claim([key], 1)
+        with warnings.catch_warnings(record=True, action="always") as caught:
+            waiting = threading.Thread(target=generate, args=(parrot(), path, "a"))
+            waiting.start()
+            waiting.join(0.2)
+            stopped.release(key)
+            waiting.join(PATIENCE)
+    (message,) = [str(warning.message) for warning in caught]
+    assert "journal.sqlite: 1 answers are in flight in other processes" in message and "let it go on" in message
 
 
 def test_what_ends_a_batch_ends_it_in_all_its_rounds_and_is_not_stored(path):

@@ -412,3 +412,9 @@ def test_long_conversations_have_room():
 def test_nothing_is_kept_between_renderings():
     source = "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}"
     assert [render_chat(source, TALK, ()) for _ in range(3)] == ["3"] * 3
+
+
+def test_a_number_beyond_floats_is_refused():
+    """Jinja writes it into its code as `inf`, a name that is not there."""
+    with pytest.raises(InputError, match="template"):
+        render_template("{{ 1e999999 }}", {})

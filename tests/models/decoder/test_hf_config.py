@@ -136,6 +136,8 @@ def test_windows_that_are_not_in_use():
         ({"layer_types": []}, "layer_types is .., a list of an entry for each of 2 layers"),
         ({"layer_types": ["full_attention"]}, "layer_types is .'full_attention'., a list of an entry for each of 2"),
         ({"layer_types": "full_attention"}, "layer_types is 'full_attention', a list of an entry"),
+        ({"num_hidden_layers": 10**12}, "config.json: num_hidden_layers is 1000000000000, at most 10,000 is read"),
+        ({"head_dim": 10**6}, "head_dim is 1000000, at most 100,000 is read"),
         ({"is_causal": False}, "is_causal is False, only decoders"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5, only whole heads are turned"),
     ],

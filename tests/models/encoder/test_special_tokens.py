@@ -79,5 +79,11 @@ def test_names_of_a_file(tmp_path):
     with pytest.raises(InputError, match=r"tokenizer_config\.json: not valid JSON"):
         read_special_tokens(path)
     path.write_text("[]")
-    with pytest.raises(InputError, match=r"tokenizer_config\.json: a JSON object is needed, not list"):
+    with pytest.raises(InputError, match=r"tokenizer_config\.json: expected a JSON object"):
+        read_special_tokens(path)
+    path.write_text("[" * 100_000)
+    with pytest.raises(InputError, match=r"tokenizer_config\.json: not valid JSON"):
+        read_special_tokens(path)
+    path.write_text(json.dumps({"pad_token": {"content": "\ud800"}}))
+    with pytest.raises(InputError, match=r"tokenizer_config\.json: pad_token is '.ud800', which is no Unicode text"):
         read_special_tokens(path)

@@ -111,6 +111,7 @@ def test_pooling_is_read_from_the_folder(folder, pooling_config, pooling):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
+        ({"1_Pooling/config.json": {"pooling_mode": 3}}, "pooling 3; only mean or"),
         ({"1_Pooling/config.json": {"pooling_mode_max_tokens": True}}, "pooling pooling_mode_max_tokens; only mean or"),
         ({"modules.json": [{"type": "sentence_transformers.models.Dense"}]}, "module '.*Dense' is not supported"),
         ({"modules.json": [{"type": "x.Pooling", "path": "../../etc"}]}, "module path '../../etc' leaves the folder"),
@@ -274,6 +275,13 @@ def test_incomplete_and_broken_folders_are_refused(folder):
         ({"is_decoder": True}, "an encoder is needed"),
         ({"layer_norm_eps": "small"}, "transformers refuses it: .*layer_norm_eps"),
         ({"num_attention_heads": 3}, "hidden_size 4 is not a multiple of num_heads 3"),
+        ({"hidden_act": ["gelu"]}, "hidden_act is ..gelu.., choose one of"),
+        ({"num_hidden_layers": 10**12}, "config.json: num_hidden_layers is 1000000000000, at most 10,000 is read"),
+        (
+            {"max_position_embeddings": 10**400, "hidden_size": 10**8},
+            "hidden_size is 100000000, at most 10,000,000 .*; max_position_embeddings is above 10.15, at most 1,000,0",
+        ),
+        ({"num_hidden_layers": 9_000}, "9000 layers are declared, but [0-9]+ tensors are there"),
         ({"vocab_size": 9}, "word_embeddings.weight: shape .10, 4., needed .9, 4."),
     ],
 )
@@ -281,6 +289,13 @@ def test_wrong_config_is_refused(folder, values, message):
     change_json(folder / "config.json", **values)
     with pytest.raises(InputError, match=message):
         load_encoder(folder)
+
+
+def test_fields_that_we_do_not_read_do_no_harm(folder):
+    """The config class of transformers makes a name for each of so many labels."""
+    expected = load_encoder(folder).config
+    change_json(folder / "config.json", num_labels=10**12, id2label="x", dtype=[])
+    assert load_encoder(folder).config == expected
 
 
 def test_tokenizer_of_another_model_is_refused(folder):

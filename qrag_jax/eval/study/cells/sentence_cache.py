@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from qrag_jax.eval.study.cells.costs import Meter
+from qrag_jax.files.reading import read_limited
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.types import InputError
 
@@ -42,7 +43,7 @@ class SentenceCache:
         if not path.is_file():
             return None
         try:
-            return _parse(path.read_bytes(), path.stem, len(texts))
+            return _parse(read_limited(path), path.stem, len(texts))
         except InputError as error:
             warnings.warn(f"{path}: damaged ({error}); its sentences are embedded again", UserWarning, stacklevel=2)
             return None

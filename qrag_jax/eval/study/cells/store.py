@@ -20,6 +20,7 @@ from qrag_jax.config import dump_config, flatten, to_dict
 from qrag_jax.data.corpora.study_task import StudyTask
 from qrag_jax.eval.study.config import StudyConfig
 from qrag_jax.eval.study.records import CellResult, Found, Hit, Part
+from qrag_jax.files.reading import read_limited
 from qrag_jax.files.strict_yaml import parse_yaml
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.types import Cost, InputError, UsageError
@@ -91,7 +92,7 @@ class CellStore:
         if not path.is_file():
             return None
         try:
-            body = unsealed(path.read_bytes())
+            body = unsealed(read_limited(path))
             result = _result(body["result"])
             known = body["made_of"]
             if (result.task, result.strategy, result.number, result.part) != (task, strategy, number, part):
@@ -129,7 +130,7 @@ def claim_folder(out: Path, config: StudyConfig) -> None:
     path, text = out / _CONFIG_FILE, dump_config(config)
     if not path.is_file():
         write_whole(path, text)
-    known = path.read_bytes().decode(errors="replace")
+    known = read_limited(path).decode(errors="replace")
     if known != text:
         parsed = parse_yaml(known, str(path))
         old, new = flatten(parsed if isinstance(parsed, dict) else {}), flatten(to_dict(config))

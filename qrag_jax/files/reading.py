@@ -1,0 +1,133 @@
+"""How inputs are read: how large they may be, and whether links in folders of documents are followed.
+
+Settings of the process's user, not of a run or a study: `read_with` holds for what is read inside of it, so that no
+reader passes them on and no config file, which may be somebody else's, can change them. Sizes are those after
+decompression. What is too large is refused as soon as that is known; what is read by then is all that is held.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from qrag_jax.types import InputError
+
+MAX_INPUT_BYTES = 4 * 2**30
+MAX_JSON_BYTES = 2**27  # of a model, a checkpoint or a run; the largest index of weights has a hundredth of it
+MAX_CONFIG_BYTES = 2**20  # of YAML and of templates, which people write
+_PIECE = 2**22
+
+
+class InputTooLarge(InputError):
+    """An input has more bytes than may be read; the message says which, the bound, and how to raise it."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Bytes that are read in turn: an open file, plain or unpacked."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, `size` at most; none at the end."""
+        ...
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How inputs are read.
+
+    Attributes:
+        max_bytes: of one input: a file, or all documents that are given together.
+        follow_links: links in a folder of documents are read like what they lead to.
+    """
+
+    max_bytes: int = MAX_INPUT_BYTES
+    follow_links: bool = False
+
+
+_DEFAULTS = Reading()
+_reading: ContextVar[Reading] = ContextVar("_reading", default=_DEFAULTS)
+
+
+def reading() -> Reading:
+    """What holds here; a new thread begins with the defaults."""
+    return _reading.get()
+
+
+@contextmanager
+def read_with(*, max_bytes: int | None = None, follow_links: bool | None = None) -> Iterator[Reading]:
+    """Inputs inside of it are read so.
+
+    Args:
+        max_bytes: as of `Reading`; None leaves it as it is.
+        follow_links: likewise.
+    """
+    given = {"max_bytes": max_bytes, "follow_links": follow_links}
+    token = _reading.set(replace(_reading.get(), **{name: x for name, x in given.items() if x is not None}))
+    try:
+        yield _reading.get()
+    finally:
+        _reading.reset(token)
+
+
+def check_size(num_bytes: int, name: object, most: int | None = None) -> None:
+    """Refuses an input that is too large.
+
+    Args:
+        num_bytes: of the input, as far as it is known.
+        name: opens the message.
+        most: for files that are small wherever they come from; the limit of inputs holds as well.
+
+    Raises:
+        InputTooLarge: it is above the limit.
+    """
+    limit = reading().max_bytes
+    if most is not None and num_bytes > most and most <= limit:
+        raise InputTooLarge(f"{name}: has more than {most:,} bytes, and no such file has: it is damaged or hostile")
+    if num_bytes > limit:
+        raise InputTooLarge(
+            f"{name}: has more than {limit:,} bytes: if you trust it and have the memory, raise the limit: "
+            "--max_input_gb N (Python: qrag_jax.files.reading.read_with(max_bytes=N))"
+        )
+
+
+def pieces(file: Source, name: object, most: int | None = None) -> Iterator[bytes]:
+    """The content of an open file, piece by piece.
+
+    Raises:
+        InputTooLarge: there is more than `check_size` allows.
+    """
+    size = 0
+    while piece := file.read(_PIECE):
+        size += len(piece)
+        check_size(size, name, most)
+        yield piece
+
+
+def read_limited(path: str | os.PathLike, most: int | None = None) -> bytes:
+    """The content of a file; one that is too large is not begun, and one that grows or has no size is left.
+
+    Args:
+        path: the file.
+        most: as of `check_size`.
+
+    Raises:
+        InputTooLarge: there is more than `check_size` allows.
+        OSError: it cannot be read.
+    """
+    with Path(path).open("rb") as file:
+        check_size(os.fstat(file.fileno()).st_size, path, most)
+        return b"".join(pieces(file, path, most))
+
+
+def read_text_limited(path: str | os.PathLike, most: int | None = None, encoding: str = "utf-8") -> str:
+    """The text of a file, its line ends as Python reads them (`\\n`).
+
+    Raises:
+        InputTooLarge, OSError: as `read_limited`.
+        UnicodeDecodeError: it is not in that encoding.
+    """
+    text = read_limited(path, most).decode(encoding)
+    return text.replace("\r\n", "\n").replace("\r", "\n")

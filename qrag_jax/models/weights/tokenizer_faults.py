@@ -1,0 +1,64 @@
+"""What a `tokenizer.json` from elsewhere can do to the library that runs it: panics, texts that grow without end."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from qrag_jax.types import InputError
+
+MAX_TOKENIZER_BYTES = 2**28  # the largest vocabularies have an eighth of it
+_MAX_GROWTH = 256  # of a text, by what its parts are replaced with; real ones have below 10
+
+
+@contextmanager
+def named_faults(source: str) -> Iterator[None]:
+    """Errors of the `tokenizers` library as ours.
+
+    Raises:
+        InputError: it raised its only error of its own, a bare `Exception`, or its Rust panicked; `source` opens it.
+    """
+    try:
+        yield
+    except BaseException as error:  # a panic is no `Exception`
+        if type(error) is Exception or type(error).__name__ == "PanicException":
+            raise InputError(
+                f"{source}: the tokenizer fails ({str(error)[:200]}); tokenizer.json is damaged or hostile"
+            ) from error
+        raise
+
+
+def check_growth(content: str, source: str) -> None:
+    """Refuses a tokenizer that makes a text too long: 12 steps of 10 letters for one make 10^12 of it.
+
+    Args:
+        content: of a `tokenizer.json`, which the library has read.
+        source: opens the message.
+
+    Raises:
+        InputError: its normalizer or decoder may make a text more than 256 times as long.
+    """
+    values = json.loads(content)
+    for part in ("normalizer", "decoder"):
+        growth = _growth(values.get(part))
+        if growth > _MAX_GROWTH:
+            raise InputError(
+                f"{source}: {part} may make a text {growth:.3g} times as long, at most {_MAX_GROWTH} is run; do not "
+                "trust this model"
+            )
+
+
+def _growth(step: Any) -> float:
+    """How many characters a step may make of one; unicode forms and bytes, whose growth the library bounds, aside."""
+    if not isinstance(step, Mapping):
+        return 1.0
+    growth = 1.0
+    for inner in step.get("normalizers") or step.get("decoders") or ():
+        growth = min(growth * _growth(inner), 1e300)
+    if step.get("type") == "Prepend":
+        growth *= 1 + len(step["prepend"])
+    if step.get("type") == "Replace":
+        pattern, content = step["pattern"], step["content"]
+        # A regular expression may match where there is nothing, before every character.
+        growth *= max(1.0, len(content) / len(pattern["String"] or " ") if "String" in pattern else 1 + len(content))
+    return growth
