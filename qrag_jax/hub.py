@@ -264,7 +264,11 @@ def _folder_source(folder: Path) -> _Source:
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; give one that a run was pushed to, or owner/name for a repository")
     names = frozenset(path.relative_to(folder).as_posix() for path in files_under(folder))
-    return _Source(str(folder), names, lambda name: check_inside(folder, folder / name), shutil.copyfile)
+    # A snapshot in the cache of the Hub is made of links to the blobs of its repository.
+    snapshots = Path(os.path.realpath(folder)).parent
+    is_cached = snapshots.name == "snapshots" and snapshots.parent.name.startswith("models--")
+    root = snapshots.parent if is_cached else folder
+    return _Source(str(folder), names, lambda name: check_inside(root, folder / name), shutil.copyfile)
 
 
 def _hub_source(place: Place, download: Path, endpoint: str | None) -> _Source:

@@ -145,6 +145,23 @@ def test_no_link_out_of_a_shared_folder_is_pulled(tmp_path, name):
     assert not [path for path in tmp_path.iterdir() if path.name in ("out", ".pull-out")]
 
 
+def test_a_snapshot_in_the_cache_of_the_hub_is_pulled(tmp_path):
+    """All its files are links to the blobs beside the snapshots; a link out of the repository is still refused."""
+    cache = tmp_path / "models--alice--qa2"
+    snapshot = cache / "snapshots" / "abc"
+    push(Place(folder=snapshot), tmp_path)
+    (cache / "blobs").mkdir()
+    for number, path in enumerate(path for path in sorted(snapshot.rglob("*")) if path.is_file()):
+        path.rename(cache / "blobs" / str(number))
+        path.symlink_to(cache / "blobs" / str(number))
+    assert pull_run(Place(folder=snapshot), tmp_path / "out")[0] == 7
+    assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
+    (cache / "blobs" / "0").rename(tmp_path / "elsewhere")
+    (cache / "blobs" / "0").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="is a link out of "):
+        pull_run(Place(folder=snapshot), tmp_path / "again")
+
+
 def test_only_what_the_manifest_lists_is_taken(tmp_path, hub):
     push(REPOSITORY, tmp_path, hub.endpoint)
     hub.files("alice/qa2").update({"step_7/arrays/evil.pkl": b"x", "step_7/extra": b"x", "setup.py": b"x"})

@@ -13,7 +13,7 @@ _ROWS = 1024  # a time: a dictionary makes millions of long values from a few by
 
 
 def read_parquet(path: Path) -> "pyarrow.Table":
-    """The table of a Parquet file.
+    """The table of a Parquet file; columns of categories (dictionaries) come as their values.
 
     Raises:
         InputTooLarge: it would take more memory than inputs may; said before that much is taken.
@@ -24,9 +24,11 @@ def read_parquet(path: Path) -> "pyarrow.Table":
 
     with pq.ParquetFile(path) as file:
         known = file.metadata
+        # Each batch would have the whole dictionary of its own, so the values are read in their place.
+        schema = _without_dictionaries(file.schema_arrow)
         check_size(sum(known.row_group(index).total_byte_size for index in range(known.num_row_groups)), path)
-        batches = list(_within(file.iter_batches(_ROWS), path))
-        return pa.Table.from_batches(batches, schema=file.schema_arrow)
+        batches = (batch.cast(schema) for batch in file.iter_batches(_ROWS))
+        return pa.Table.from_batches(_within(batches, path), schema=schema)
 
 
 def read_arrow(path: Path) -> "pyarrow.Table":
@@ -49,9 +51,28 @@ def read_arrow(path: Path) -> "pyarrow.Table":
         return pa.Table.from_batches(_within(parts, path), schema=file.schema)
 
 
+def _without_dictionaries(schema: "pyarrow.Schema") -> "pyarrow.Schema":
+    import pyarrow as pa
+
+    for number, field in enumerate(schema):
+        if pa.types.is_dictionary(field.type):
+            schema = schema.set(number, field.with_type(field.type.value_type))
+    return schema
+
+
 def _within(batches: "Iterable[pyarrow.RecordBatch]", path: Path) -> "Iterable[pyarrow.RecordBatch]":
-    size = 0
+    import pyarrow as pa
+
+    size, seen = 0, set()
     for batch in batches:
-        size += batch.nbytes
+        for column in batch.columns:
+            size += column.indices.nbytes if isinstance(column, pa.DictionaryArray) else column.nbytes
+            if isinstance(column, pa.DictionaryArray) and (place := _places(column.dictionary)) not in seen:
+                seen.add(place)  # the batches of an Arrow file share one
+                size += column.dictionary.nbytes
         check_size(size, path)
         yield batch
+
+
+def _places(values: "pyarrow.Array") -> tuple[int, ...]:
+    return tuple(buffer.address for buffer in values.buffers() if buffer is not None)

@@ -30,7 +30,7 @@ class Source(Protocol):
     """Bytes that are read in turn: an open file, plain or unpacked."""
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes, `size` at most; none at the end."""
+        """The next bytes: `size`, or fewer at the end."""
         ...
 
 
@@ -94,7 +94,7 @@ def check_size(num_bytes: int, name: object, most: int | None = None) -> None:
 
 
 def pieces(file: Source, name: object, most: int | None = None) -> Iterator[bytes]:
-    """The content of an open file, piece by piece.
+    """The content of an open file, piece by piece; one that is not full is the last, as of Python's buffered files.
 
     Raises:
         InputTooLarge: there is more than `check_size` allows.
@@ -104,6 +104,8 @@ def pieces(file: Source, name: object, most: int | None = None) -> Iterator[byte
         size += len(piece)
         check_size(size, name, most)
         yield piece
+        if len(piece) < _PIECE:  # at a terminal another read would wait for a second Ctrl-D
+            return
 
 
 def read_limited(path: str | os.PathLike, most: int | None = None) -> bytes:

@@ -36,7 +36,7 @@ class RunLog:
         """
         out.mkdir(parents=True, exist_ok=True)
         self._metrics, self._times = out / METRICS, out / TIMES
-        earlier = [line for line in read_lines(self._metrics) if 0 < line.get("step", 0) <= first] if first else []
+        earlier = [line for line in read_lines(self._metrics) if 0 < (line.get("step") or 0) <= first] if first else []
         times = [line for line in read_lines(self._times) if line["step"] <= first] if first else []
         _rewrite(self._metrics, [{"data": dict(facts)}, *earlier])
         _rewrite(self._times, times)

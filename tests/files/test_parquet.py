@@ -50,3 +50,13 @@ def test_compressed_batches_are_counted_unpacked(tmp_path, name):
     assert path.stat().st_size < 200_000
     with read_with(max_bytes=3_000_000), pytest.raises(InputTooLarge, match="has more than 3,000,000 bytes"):
         read_arrow(path)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "stream.arrow", "file.arrow"])
+def test_categories_take_no_more_than_their_values(tmp_path, name):
+    """20,000 rows of 2,000 names in batches that all know the names: 0.4 MB, not 0.4 MB a batch."""
+    names = pa.array([f"category {number % 2_000}" for number in range(20_000)])
+    path = write(pa.table({"name": names.dictionary_encode()}), tmp_path / name)
+    with read_with(max_bytes=500_000):
+        table = (read_parquet if name.endswith("parquet") else read_arrow)(path)
+    assert table["name"].cast(pa.string()).combine_chunks().equals(names)

@@ -72,3 +72,24 @@ def test_files_of_a_fixed_kind_have_limits_of_their_own(tmp_path):
         load_config(dict, sparse(tmp_path / "run.yaml", 2**40), [])
     with pytest.raises(UsageError, match="x: has more than 1,048,576 characters, and no config has"):
         parse_yaml("a: 1\n" * 300_000, "x")
+
+
+class Typed(io.RawIOBase):
+    """A terminal, which ends a read at every Ctrl-D, and does not remember it."""
+
+    typed = [b"a line\n", b"", b"what another program should get\n", b""]
+
+    def __init__(self):
+        self.left = list(self.typed)
+
+    def readable(self):
+        return True
+
+    def readinto(self, place):
+        line = self.left.pop(0)
+        place[: len(line)] = line
+        return len(line)
+
+
+def test_one_end_of_input_ends_what_is_typed():
+    assert list(pieces(io.BufferedReader(Typed()), "-")) == [b"a line\n"]

@@ -90,3 +90,9 @@ def test_tensorboard_has_the_same_scalars(tmp_path):
     assert sorted(found) == [(1, "loss", 1.0), (1, "return", 1.0), (2, "loss", 0.5), (2, "return", 2.0)]
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()[1:]]
     assert [line["loss"] for line in lines] == [1.0, 0.5]
+
+
+def test_a_line_of_facts_may_have_a_step_that_is_null(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"data": {}, "step": null}\n{"step": 2}\n')
+    RunLog(tmp_path, {"num_texts": 3}, 2, False)
+    assert read_lines(tmp_path / "metrics.jsonl") == [{"data": {"num_texts": 3}}, {"step": 2}]

@@ -75,14 +75,21 @@ def _numbered_lines(path: Path, what: str) -> Iterator[tuple[int, str]]:
             *lines, rest = piece.split(b"\n")
             for line in lines:
                 number += 1
-                text = b"".join((*left, line)).decode(codec)
+                text = _line_text(b"".join((*left, line)), codec, path, number)
                 left, codec = [], "utf-8"
                 if text.strip():
                     yield number, text.rstrip("\r")
             left.append(rest)
-        text = b"".join(left).decode(codec)
+        text = _line_text(b"".join(left), codec, path, number + 1)
         if text.strip():
             yield number + 1, text.rstrip("\r")
+
+
+def _line_text(line: bytes, codec: str, path: Path, number: int) -> str:
+    try:
+        return line.decode(codec)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}:{number}: not UTF-8 text ({error} of the line); convert it first") from error
 
 
 def begins_with(path: Path, mark: bytes, what: str) -> bool:

@@ -94,3 +94,9 @@ def test_json_lines_are_not_held_whole(tmp_path):
 def test_how_a_file_begins(tmp_path, content, begins):
     (tmp_path / "a.json").write_text(content)
     assert begins_with(tmp_path / "a.json", b"[", "a list") == begins
+
+
+def test_the_line_that_is_not_utf8_is_named(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"a": 1}\n' * 4 + b'{"a": "\xff"}\n')
+    with pytest.raises(InputError, match="a.jsonl:5: not UTF-8 text .*position 7.* of the line"):
+        list(read_json_lines(tmp_path / "a.jsonl", "rows"))
