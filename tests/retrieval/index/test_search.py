@@ -305,7 +305,8 @@ def test_a_threshold_ends_a_search_before_the_first_pick_below_it(index):
         assert found.stop_reason == ("num_steps" if kept == 3 else "threshold")
 
 
-@pytest.mark.parametrize(("bias", "stops_at_once"), [(50.0, True), pytest.param(-50.0, False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("bias", "stops_at_once"), [(50.0, True), (-50.0, False)])
 def test_a_learned_stop_ends_a_search(bias, stops_at_once):
     """The vector of STOP makes its Q far above or below that of every chunk; the first pick stays all the same."""
     env = EnvConfig(num_steps=3, stop=True, reward="at_end")

@@ -104,7 +104,8 @@ def test_batches_of_one_task_have_one_shape():
     assert len(shapes) == 1
 
 
-@pytest.mark.parametrize("kind", ["latent", pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["latent", "text"])
 def test_a_packed_batch_has_the_q_values_of_the_naive_one(kind):
     """The naive batch embeds every chunk of every context for itself."""
     rng = np.random.default_rng(1)

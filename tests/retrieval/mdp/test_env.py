@@ -275,7 +275,8 @@ def test_what_stands_at_padding_does_not_matter():
     jax.tree.map(np.testing.assert_array_equal, plain, other)
 
 
-@pytest.mark.parametrize("kind", ["latent", pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["latent", "text"])
 def test_the_state_knows_the_chunks_but_not_the_order_of_retrieval(kind):
     batch = make_batch(kind)
     q = [

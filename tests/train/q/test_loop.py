@@ -244,6 +244,7 @@ def test_scores_are_logged_where_they_are_made(scored_run):
     assert all("loss" in line for line in steps)
 
 
+@pytest.mark.slow
 def test_scores_of_a_run_are_those_of_its_parameters(tmp_path):
     """Nothing replaced: what metrics.jsonl says of an update is what the checkpoint of that update is worth."""
     config = make_config(num_updates=2, save_every=1, dev=DevConfig(), env=EnvConfig(num_steps=2, fact_reward=0.1))
@@ -319,7 +320,8 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     assert all(math.isfinite(value) for line in read_metrics(tmp_path)[1:] for value in line.values())
 
 
-@pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [1, 2])
 def test_the_batch_of_a_loss_that_is_not_finite_is_saved(parts, tmp_path):
     """With the texts of every environment, also where nothing else happens at that update."""
     rate = ScheduleConfig(1e30, 1e30)
