@@ -1,6 +1,7 @@
 """What a `tokenizer.json` from elsewhere can do to the library that runs it: panics, texts that grow without end."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,8 @@ from qrag_jax.types import InputError
 
 MAX_TOKENIZER_BYTES = 2**28  # the largest vocabularies have an eighth of it
 _MAX_GROWTH = 256  # of a text, by what its parts are replaced with; real ones have below 10
+# Repetition from zero, choices, places between characters, looks around (which have a `?`), back references.
+_MAY_TAKE_NONE = re.compile(r"[*?|^$]|\{\s*[0,]|\(\s*\)|\\[bBAzZGKyYkg1-9]")
 
 
 @contextmanager
@@ -59,6 +62,13 @@ def _growth(step: Any) -> float:
         growth *= 1 + len(step["prepend"])
     if step.get("type") == "Replace":
         pattern, content = step["pattern"], step["content"]
-        # A regular expression may match where there is nothing, before every character.
-        growth *= max(1.0, len(content) / len(pattern["String"] or " ") if "String" in pattern else 1 + len(content))
+        if "String" in pattern:
+            growth *= max(1.0, len(content) / len(pattern["String"] or " "))
+        else:  # what matches where there is nothing does so before every character
+            growth *= max(1, len(content) + (not _takes_a_character(pattern["Regex"])))
     return growth
+
+
+def _takes_a_character(regex: str) -> bool:
+    """Whether all that a regular expression matches has a character; False where it does not show at once."""
+    return bool(regex) and _MAY_TAKE_NONE.search(regex) is None

@@ -71,6 +71,19 @@ def test_usual_steps_are_run():
     assert read(normalizer={"type": "Sequence", "normalizers": steps}).count("mary  went") == 1
 
 
+def test_many_steps_that_tidy_up_are_run():
+    """Each takes a character for the one it gives, so no number of them makes a text longer."""
+    tidy = [replace({"Regex": regex}, "x") for regex in (r"\s+", "[“”]", " {2,}", "–", r"\n", "…", "[’‘]", "«", "»")]
+    assert read(normalizer={"type": "Sequence", "normalizers": tidy}).count("mary went") == 1
+
+
+@pytest.mark.parametrize("regex", ["x*", "", "(?=a)", "a|", "x{0,1}", "x{,2}", "^", r"\b", "()", "x??"])
+def test_a_step_that_may_match_nothing_doubles_a_text(regex):
+    steps = [replace({"Regex": regex}, "y")] * 9
+    with pytest.raises(InputError, match="may make a text 512 times"):
+        check_growth(json.dumps({"normalizer": {"type": "Sequence", "normalizers": steps}}), "x")
+
+
 def test_other_exceptions_are_not_renamed():
     with pytest.raises(KeyError), named_faults("x"):
         raise KeyError("ours")
