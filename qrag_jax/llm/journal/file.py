@@ -241,14 +241,21 @@ def _real_path(path: str | os.PathLike) -> Path:
 
 def _check_one_name(path: Path) -> None:
     """Refuses a file with hard links: SQLite and the locks go by the name, and two names would not see each other."""
-    if path.stat().st_nlink > 1:
+    if _num_names(path) > 1:
         with _lock_of_makers(path):  # a maker that was killed has left a second name
             pass
-        if path.stat().st_nlink > 1:
+        if _num_names(path) > 1:
             raise UsageError(
                 f"{path}: has other names (hard links), by which calls would be paid "
                 "twice: remove them (find -samefile names them), or copy it"
             )
+
+
+def _num_names(path: Path) -> int:
+    try:
+        return path.stat().st_nlink
+    except OSError as error:  # a loop of links, or a file that was removed meanwhile
+        raise UsageError(f"{path}: cannot be opened ({error.strerror}); give another path") from error
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 from qrag_jax.types import Document, InputError
 
 _TUPLE = "$tuple"
-_ADVICE = "give texts, numbers, lists, tuples and dicts with texts as keys"
+_ADVICE = "give texts, plain Python numbers (x.item()), lists, tuples and dicts with texts as keys"
 
 
 def metadata_json(document: Document) -> str:
@@ -27,7 +27,7 @@ def metadata_json(document: Document) -> str:
         raise InputError(f"document {document.id!r}: metadata hold themselves, or are nested too deeply") from error
 
 
-def read_metadata(text: str) -> dict[str, Any]:
+def read_metadata(text: str) -> Any:
     """What `metadata_json` wrote.
 
     Raises:

@@ -159,12 +159,18 @@ def _write_table(path: Path, columns: Mapping[str, str], rows: Sequence[tuple]) 
     )
 
 
-def _read_documents(path: Path, read: Callable[[str], dict[str, Any]]) -> list[Document]:
+def _read_documents(path: Path, read: Callable[[str], Any]) -> list[Document]:
     ids, texts, metadata = _read_table(path, _DOCUMENT_COLUMNS)
-    return [
-        Document(_text(name, path), _text(text, path), read(about))
-        for name, text, about in zip(ids, texts, metadata, strict=True)
-    ]
+    documents = []
+    for name, text, about in zip(ids, texts, metadata, strict=True):
+        try:
+            values = read(about)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}: metadata of {_text(name, path)!r}: {error}; {_ADVICE}") from error
+        if not isinstance(values, dict):
+            raise InputError(f"{path}: metadata of {_text(name, path)!r}: no JSON object; {_ADVICE}")
+        documents.append(Document(_text(name, path), _text(text, path), values))
+    return documents
 
 
 def _read_nodes(path: Path, documents: Sequence[Document]) -> list[Chunk]:

@@ -117,6 +117,13 @@ def test_a_link_to_a_journal_that_is_not_there_yet_makes_it_at_its_end(tmp_path)
     assert Journal(tmp_path / "folder" / "journal.sqlite").num_answers() == 2
 
 
+def test_a_loop_of_links_is_no_journal(tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(UsageError, match="give another path"):
+        Journal(tmp_path / "a")
+
+
 def test_a_journal_with_two_names_is_refused(tmp_path, path):
     os.link(path, tmp_path / "other.sqlite")
     for name in (path, tmp_path / "other.sqlite"):

@@ -2,6 +2,8 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from passages import count, documents, lines_corpus, split_lines
 from tiny_corpora import TEXTS, WordEncoder, make_tree
@@ -173,6 +175,20 @@ def test_what_format_1_wrote_is_read_as_it_stands(tmp_path):
     write_manifest(tmp_path / "c")
     found = load_corpus(tmp_path / "c").documents[0].metadata["of"]
     assert found == {"$tuple": [{"$tuple": [0, 1]}, [{"$tuple": []}]]}
+
+
+@pytest.mark.parametrize("metadata", ["{", "[1]", "9" * 5_000])
+def test_metadata_that_are_no_object_are_refused(tmp_path, metadata):
+    """The manifest fits, the values do not."""
+    save_corpus(odd(), tmp_path / "c")
+    path = tmp_path / "c" / "documents.parquet"
+    table = pq.read_table(path)
+    place = table.schema.get_field_index("metadata")
+    column = pa.array([metadata] * len(table), table.schema.field(place).type)
+    pq.write_table(table.set_column(place, table.schema.field(place), column), path)
+    write_manifest(tmp_path / "c")
+    with pytest.raises(InputError, match="documents.parquet: metadata of "):
+        load_corpus(tmp_path / "c")
 
 
 def test_places_that_no_folder_can_be_moved_to_are_refused_before_anything_is_written(tmp_path, monkeypatch):
