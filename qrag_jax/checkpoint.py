@@ -332,8 +332,8 @@ def _read(
         arrays[group] = fit_leaves(group, templates[group], own, path)
     config = _read_config(path / "config.yaml")
     # What the manifest does not list was not compared with anything.
-    own = [name.removeprefix("files/") for name in listed_files(path) if name.startswith("files/")]
-    files = {name: (path / "files" / name).read_bytes() for name in sorted(own)}
+    names = [name.removeprefix("files/") for name in listed_files(path) if name.startswith("files/")]
+    files = {name: (path / "files" / name).read_bytes() for name in sorted(names)}
     return Checkpoint(path, record["step"], arrays, config, files, record["user"], record["versions"])
 
 
