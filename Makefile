@@ -17,17 +17,18 @@ TEST_ENV = HF_HUB_OFFLINE=1 JAX_PLATFORMS=cpu
 # Two at a time; whoever is done takes tests from the other.
 PYTEST = -m pytest -n 2 --dist worksteal
 # What `make test-all` runs: everything, or with REST=1 what `make test` leaves out: slow tests, and property tests with
-# all of their examples.
+# all of their examples, tests of trust with more cases.
 REST ?=
-ALL = $(if $(REST),(slow or hypothesis) and not oracle,not oracle)
+ALL = $(if $(REST),(slow or hypothesis or trust) and not oracle,not oracle)
 
-.PHONY: help demo test test-all oracle lint format clean
+.PHONY: help demo test test-all trust oracle lint format clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo      train a retriever on facts hidden in speeches, then ask it (ARGS='--babi FILE' adds flags)"
 	@echo "make test      run the quick tests, about eight minutes on two cores (ARGS='tests/cli -x' narrows them)"
 	@echo "make test-all  run every test with every example (REST=1: those that 'make test' leaves out)"
+	@echo "make trust     attack at full size and write what came into docs/reliability.md, about an hour (GGUF=FILE)"
 	@echo "make oracle    compare with torch, sentence-transformers, rlax, ir_measures and others, in .venv-oracle"
 	@echo "make lint      ruff, pyright, import-linter; 'make format' mends what ruff can"
 	@echo "make clean     remove both environments and what tests have compiled"
@@ -40,6 +41,13 @@ test: .venv/.ready
 
 test-all: .venv/.ready
 	$(TEST_ENV) .venv/bin/python $(PYTEST) -m "$(ALL)" --hypothesis-profile=full $(ARGS)
+
+# GGUF names another model whose answers are to be turned by hostile passages, beside the embedded one.
+trust: .venv/.ready
+	rm -f .pytest_cache/trust.jsonl
+	$(TEST_ENV) TRUST_FIGURES=$(CURDIR)/.pytest_cache/trust.jsonl TRUST_GGUF=$(GGUF) \
+		.venv/bin/python $(PYTEST) tests/trust -m "not oracle" --hypothesis-profile=trust $(ARGS)
+	.venv/bin/python tests/trust/page.py .pytest_cache/trust.jsonl
 
 # Its tolerances are the tight ones: it compiles as users do.
 oracle: .venv-oracle/.ready

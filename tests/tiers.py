@@ -1,6 +1,7 @@
-"""What belongs to which tier: `make test` is the quick one, `make test-all` is all (CONTRIBUTING.md).
+"""What belongs to which tier: `make test` is the quick one, `make test-all` is all, `make trust` attacks at full size.
 
-A test leaves the quick tier by `@pytest.mark.slow`; a property test stays, with a quarter of its examples.
+A test leaves the quick tier by `@pytest.mark.slow`; a property test stays, with a quarter of its examples; a test of
+tests/trust stays with one witness (CONTRIBUTING.md, docs/reliability.md).
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -10,12 +11,12 @@ import pytest
 
 # Seconds that a test waits for a process or thread of its own. Nothing healthy needs them: a loaded machine may.
 PATIENCE = 800
-QUICK, FULL = 25, 100  # of hypothesis' examples where a test does not say how many: a profile each
+QUICK, FULL, TRUST = 25, 100, 1000  # of hypothesis' examples where a test does not say how many: a profile each
 
 
 def register_profiles() -> None:
-    """`quick`, which is loaded, and `full` (`--hypothesis-profile=full`)."""
-    for name, number in {"quick": QUICK, "full": FULL}.items():
+    """`quick`, which is loaded, `full` and `trust` (`--hypothesis-profile=full`)."""
+    for name, number in {"quick": QUICK, "full": FULL, "trust": TRUST}.items():
         # No deadline: a test never asserts times. Derandomized: a red run can be repeated.
         hypothesis.settings.register_profile(name, max_examples=number, deadline=None, derandomize=True, database=None)
     hypothesis.settings.load_profile("quick")
@@ -26,6 +27,15 @@ def examples(number: int, suppress_health_check: Collection[hypothesis.HealthChe
     share = hypothesis.settings.default.max_examples / FULL
     own = max(1, round(number * share))
     return hypothesis.settings(max_examples=own, suppress_health_check=suppress_health_check)
+
+
+def of_tier(witness: int, full: int) -> int:
+    """How often a test of tests/trust tries: `full` times in `make trust`, a tenth in `make test-all`, else `witness`.
+
+    To be called inside of a test or fixture: the profile is known when tests run, not when modules are imported.
+    """
+    number = hypothesis.settings.default.max_examples
+    return {QUICK: witness, FULL: -(-full // 10), TRUST: full}[number]
 
 
 def slow_but(quick: Collection, values: Iterable) -> list:
