@@ -33,7 +33,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
 from qrag_jax import __version__
-from qrag_jax.checkpoint_leaves import DamagedError, fit_leaves, flat_leaves, load_leaves, nest_leaves
+from qrag_jax.checkpoint_leaves import DamagedError, fit_leaves, flat_leaves, leaf_fault, load_leaves, nest_leaves
 from qrag_jax.config import flatten
 from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.files.manifest import (
@@ -55,6 +55,7 @@ from qrag_jax.files.step_folders import (
     replace_step,
     step_folder,
     step_number,
+    step_of,
     temporary_folder,
 )
 from qrag_jax.files.strict_yaml import dump_yaml, parse_yaml
@@ -311,15 +312,7 @@ def _read(
     groups: Sequence[str] | Callable[[Mapping[str, Any]], Sequence[str]] | None,
 ) -> Checkpoint:
     """What a step that is as it was written holds; see `load_checkpoint`."""
-    try:
-        record = read_json(path / "metadata.json")
-    except InputError as error:
-        raise DamagedError(str(error)) from error
-    if record.get("format") != _FORMAT:
-        raise InputError(
-            f"{path}: checkpoint format {record.get('format')}, this qrag_jax {__version__} reads {_FORMAT}; "
-            f"install the version that wrote it: {record.get('versions', {}).get('qrag_jax', 'unknown')}"
-        )
+    record = _read_record(path)
     saved = record["groups"]
     wanted = list(saved if groups is None else groups(record["user"]) if callable(groups) else groups)
     absent = sorted({*wanted, *templates} - set(saved))
@@ -337,10 +330,52 @@ def _read(
     return Checkpoint(path, record["step"], arrays, config, files, record["user"], record["versions"])
 
 
+def _read_record(path: Path) -> dict[str, Any]:
+    """What metadata.json says, all of it such as `_record` writes it.
+
+    Raises:
+        DamagedError: something is not.
+        InputError: it is of another format.
+    """
+    name = path / "metadata.json"
+    try:
+        record = read_json(name)
+    except InputError as error:
+        raise DamagedError(str(error)) from error
+    if record.get("format") != _FORMAT:
+        versions = record.get("versions")
+        wrote = versions.get("qrag_jax", "unknown") if isinstance(versions, dict) else "unknown"
+        raise InputError(
+            f"{path}: checkpoint format {record.get('format')}, this qrag_jax {__version__} reads {_FORMAT}; "
+            f"install the version that wrote it: {wrote}"
+        )
+    if fault := _record_fault(record, path):
+        raise DamagedError(f"{name}: {fault}")
+    return record
+
+
+def _record_fault(record: Mapping[str, Any], path: Path) -> str | None:
+    for field, kind in {"step": int, "versions": dict, "groups": list, "leaves": dict, "user": dict}.items():
+        if type(record.get(field)) is not kind:
+            return f"{field}: expected {kind.__name__}"
+    if not all(isinstance(group, str) for group in record["groups"]):
+        return "groups: expected names"
+    number = step_of(path)
+    if number not in (None, record["step"]):
+        return f"is of step {record['step']}"
+    if fault := leaf_fault(record["leaves"]):
+        return fault
+    stray = {name.partition("/")[0] for name in record["leaves"]} - set(record["groups"])
+    return f"groups: {min(stray)} is missing" if stray else None
+
+
 def _read_config(path: Path) -> dict[str, Any]:
-    config = parse_yaml(read_text_limited(path, MAX_CONFIG_BYTES), str(path))
+    try:
+        config = parse_yaml(read_text_limited(path, MAX_CONFIG_BYTES), str(path))
+    except (InputError, UsageError) as error:
+        raise DamagedError(f"{path}: cannot be read ({error})") from error
     if not isinstance(config, dict):
-        raise InputError(f"{path}: expected a mapping of fields; copy the checkpoint again")
+        raise DamagedError(f"{path}: expected a mapping of fields")
     return config
 
 

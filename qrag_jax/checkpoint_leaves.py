@@ -72,17 +72,53 @@ def load_leaves(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> dict[st
                 raise DamagedError(f"{folder}: cannot be restored ({reason})") from error
     flat = {}
     for name, facts in known.items():
-        value = np.asarray(stored[name]) if name in stored else _native(np.zeros(facts["shape"], facts["dtype"]))
-        # Older checkpoints tell the byte order that an array had before Orbax wrote it in the machine's own.
-        same_type = str(value.dtype) in (facts["dtype"], _native_name(facts["dtype"]))
-        if stored.get(name) is _ABSENT or list(value.shape) != facts["shape"] or not same_type:
-            there = "nothing" if stored.get(name) is _ABSENT else _show(value)
-            raise DamagedError(f"{folder}: {name} is {there} there, {facts['dtype']}{facts['shape']} in metadata.json")
-        if "key_impl" in facts:
-            flat[name] = jax.random.wrap_key_data(jnp.asarray(value), impl=facts["key_impl"])
-        else:
-            flat[name] = value.item() if "python" in facts else value
+        try:
+            flat[name] = _restored(stored.get(name), facts)
+        except (ValueError, TypeError, OverflowError) as error:
+            reason = " ".join(str(error).split())[:_MAX_REASON]
+            known_as = f"{facts['dtype']}{facts['shape']} in metadata.json"
+            raise DamagedError(f"{folder}: {name} {reason}, {known_as}") from error
     return flat
+
+
+def leaf_fault(known: Mapping[str, Any]) -> str | None:
+    """What no leaves can be, of what a record says of them; None where they can be, if the store has them."""
+    inner = {name[:place] for name in known for place, letter in enumerate(name) if letter == "/"}
+    for name, facts in known.items():
+        if name in inner or not all(name.split("/")):
+            return f"leaves: {name!r} is no path of a leaf"
+        if not isinstance(facts, dict) or not _is_shape(facts.get("shape")):
+            return f"leaves: {name}: no shape"
+        if not _is_dtype(facts.get("dtype")):
+            return f"leaves: {name}: no dtype"
+        if not all(isinstance(facts.get(field, ""), str) for field in ("python", "key_impl")):
+            return f"leaves: {name}: python or key_impl is no name"
+    return None
+
+
+def _restored(stored: Any, facts: Mapping[str, Any]) -> Any:
+    """A leaf as it was saved.
+
+    Args:
+        stored: what is in the store; None for an empty array, which is not.
+
+    Raises:
+        ValueError, TypeError, OverflowError: what is there in its place.
+    """
+    if stored is _ABSENT:
+        raise ValueError("is nothing there")
+    value = _native(np.zeros(facts["shape"], facts["dtype"]) if stored is None else np.asarray(stored))
+    # Older checkpoints tell the byte order that an array had before Orbax wrote it in the machine's own.
+    if list(value.shape) != facts["shape"] or str(value.dtype) not in (facts["dtype"], _native_name(facts["dtype"])):
+        raise ValueError(f"is {_show(value)} there")
+    if "key_impl" in facts:
+        return jax.random.wrap_key_data(jnp.asarray(value), impl=facts["key_impl"])
+    if "python" not in facts:
+        return value
+    number = value.item()
+    if type(number).__name__ != facts["python"]:
+        raise ValueError(f"is a Python {type(number).__name__}, not {facts['python']}")
+    return number
 
 
 def fit_leaves(group: str, template: Any, flat: Mapping[str, Any], source: Path) -> Any:
@@ -117,6 +153,19 @@ def _native(value: np.ndarray) -> np.ndarray:
 
 def _native_name(dtype: str) -> str:
     return str(np.dtype(dtype).newbyteorder("=")) if dtype[:1] in ("<", ">") else dtype
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and all(type(size) is int and size >= 0 for size in value)
+
+
+def _is_dtype(name: Any) -> bool:
+    """Whether an array of ours can be of a type of this name."""
+    try:
+        dtype = np.dtype(name) if isinstance(name, str) else None
+    except (TypeError, ValueError):
+        return False
+    return dtype is not None and dtype.kind not in "OUSMm" and dtype.names is None and dtype.subdtype is None
 
 
 def _spec(leaf: Any) -> tuple[tuple[int, ...], Any]:

@@ -1,15 +1,17 @@
 """Tiny runs over texts that take updates of a millisecond: for tests of whole runs."""
 
 import jax
+import numpy as np
 from tiny import LATENT
 
-from qrag_jax.checkpoint import save_checkpoint
+from qrag_jax.checkpoint import load_checkpoint, save_checkpoint
 from qrag_jax.config import to_dict
 from qrag_jax.models.encoder.network import Compute
 from qrag_jax.retrieval.index.retriever import EncoderSpec, ModelConfig, new_retriever, retriever_files
 from qrag_jax.retrieval.mdp.env import EnvConfig
 from qrag_jax.retrieval.mdp.tasks import examples_task
 from qrag_jax.sharding import MeshConfig
+from qrag_jax.train.log import read_lines
 from qrag_jax.train.q.learner import LearnerConfig
 from qrag_jax.train.q.run import DataConfig, DevConfig, RunConfig
 from qrag_jax.types import Example
@@ -56,6 +58,22 @@ def after(number):
         return len(asked) >= number
 
     return stop
+
+
+def leaves(folder):
+    """Every leaf of the newest checkpoint as bytes, by its path."""
+    saved = load_checkpoint(folder)
+    arrays = saved.arrays | {"key": jax.random.key_data(saved.arrays["key"])}
+    flat = jax.tree_util.tree_leaves_with_path(arrays)
+    return saved.step, {jax.tree_util.keystr(path): np.asarray(leaf).tobytes() for path, leaf in flat}, saved.metadata
+
+
+def same_run(one, other):
+    """Two run folders hold the same to the bit, but for times."""
+    assert leaves(one) == leaves(other)
+    assert (one / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
+    steps = [[line["step"] for line in read_lines(run / "times.jsonl")] for run in (one, other)]
+    assert steps[0] == steps[1]
 
 
 def save_run(folder, texts, num_steps=2):

@@ -18,8 +18,8 @@ def checkpoint_steps(folder: str | Path) -> list[int]:
     """Steps that have a folder, in rising order; whether they are whole is for `checkpoint.newest_valid_step`."""
     folder = Path(folder)
     # A save that was killed while it replaced a step has left that step aside.
-    names = {path.name.removeprefix(_ASIDE) for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else ()
-    return sorted(number for number in map(step_number, names) if number is not None)
+    numbers = {step_of(path) for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
+    return sorted(number for number in numbers if number is not None)
 
 
 def step_number(name: str) -> int | None:
@@ -27,6 +27,11 @@ def step_number(name: str) -> int | None:
     digits = name.removeprefix(PREFIX)
     is_number = digits.isascii() and digits.isdigit() and (digits == "0" or digits[0] != "0")
     return int(digits) if name.startswith(PREFIX) and is_number else None
+
+
+def step_of(folder: Path) -> int | None:
+    """The step that a folder holds, in its place or moved aside; None where its name tells none."""
+    return step_number(folder.name.removeprefix(_ASIDE))
 
 
 def step_folder(folder: Path, step: int) -> Path:
@@ -52,7 +57,7 @@ def clear_leftovers(folder: Path) -> None:
             path.rename(final)
     for mark in (_ASIDE, _TEMPORARY):
         for path in folder.glob(f"{mark}{PREFIX}*"):
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path, ignore_errors=True)
 
 
 def replace_step(temporary: Path, final: Path) -> None:
@@ -62,7 +67,7 @@ def replace_step(temporary: Path, final: Path) -> None:
         final.rename(aside)
     temporary.rename(final)
     sync_folder(final.parent)
-    shutil.rmtree(aside, ignore_errors=True)
+    _remove(aside, ignore_errors=True)
 
 
 def delete_old(folder: Path, step: int, keep: int | None, owner: str) -> None:
@@ -72,4 +77,12 @@ def delete_old(folder: Path, step: int, keep: int | None, owner: str) -> None:
         # Renamed first: a step that is half deleted must not be taken for a damaged one.
         doomed = temporary_folder(folder, old, owner)
         (folder / f"{PREFIX}{old}").rename(doomed)
-        shutil.rmtree(doomed)
+        _remove(doomed)
+
+
+def _remove(folder: Path, ignore_errors: bool = False) -> None:
+    """Deletes a step; of one that was put elsewhere, and linked from here, the link."""
+    if folder.is_symlink():
+        folder.unlink(missing_ok=ignore_errors)
+    else:
+        shutil.rmtree(folder, ignore_errors=ignore_errors)
