@@ -29,6 +29,7 @@ _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 # Of the library that the client sends through, which is its own affair: it is found by the class that it is made of.
 _LIBRARY = openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0]
 _INVALID_URL: type[Exception] = sys.modules[_LIBRARY].InvalidURL
+RESPONSE: type[Any] = sys.modules[_LIBRARY].Response  # asked for as such, an answer is not read by the client
 _LIMITS: Callable[..., Any] = sys.modules[_LIBRARY].Limits
 _TLS: Callable[..., Any] = sys.modules[_LIBRARY].create_ssl_context
 # Headers that say how the body was sent; it is handed on as it is to be read. The charset is left out too: the client
