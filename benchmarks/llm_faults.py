@@ -1,6 +1,6 @@
 """A server that misbehaves on purpose: what becomes of a batch of calls, of their retries, deadlines and answers.
 
-    python benchmarks/llm_faults.py        # three minutes; prints the tables, writes benchmarks/results/llm_faults.md
+    python benchmarks/llm_faults.py        # ten minutes; prints the tables, writes benchmarks/results/llm_faults.md
 
 Every fault at the first, a middle and the last prompt of a batch of six, one call at a time and four, through a
 journal; then the same batch once more against a good server at the same address. Nothing is simulated: the server is
@@ -9,6 +9,7 @@ a real one on this machine (tests/bad_server.py), the client the official one wi
 
 import argparse
 import importlib.metadata
+import itertools
 import os
 import platform
 import sys
@@ -28,12 +29,13 @@ def main() -> None:
     flags = parser.parse_args()
     sys.path.insert(0, str(ROOT / "tests"))
     # Helpers of the tests; they need no test runner.
-    from fault_cells import CONCURRENCIES, FAULTS, POSITIONS, run_cell
+    from fault_cells import CONCURRENCIES, POSITIONS, run_cell
+    from faults import FAULTS
 
     start = time.perf_counter()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for fault in FAULTS:
+        for fault in itertools.chain(*FAULTS.values()):
             for position in POSITIONS:
                 for concurrency in CONCURRENCIES:
                     place = Path(folder) / str(len(rows))
@@ -50,7 +52,7 @@ def main() -> None:
 
 def format_report(rows: list[tuple[Any, int, int, Any]], flags: argparse.Namespace, seconds: float) -> str:
     """Sums, the table of cells, and what each fault's error says."""
-    from fault_cells import CANARY, NUM_PROMPTS
+    from fault_cells import CANARY, CONCURRENCIES, NUM_PROMPTS, POSITIONS
     from worlds import machine
 
     cells = [cell for *_, cell in rows]
@@ -75,17 +77,20 @@ def format_report(rows: list[tuple[Any, int, int, Any]], flags: argparse.Namespa
         f"- cells with the key in a log, the journal, an error, an answer or the generator's own description: "
         f"{sum(CANARY.encode() in cell.sinks for cell in cells)}",
         "",
-        "Attempts: most of one call, of those allowed. Seconds: the longest call. Kept: calls that the server finished "
-        "and that came out of the journal later. Errors: failed calls, not asked ones among them.",
+        f"A row is {len(POSITIONS) * len(CONCURRENCIES)} cells. Attempts: most of one call, of those allowed. "
+        "Seconds: the longest call. Kept: calls that the server finished and that came out of the journal later. "
+        "Errors: failed calls, not asked ones among them.",
         "",
-        "| fault | prompt | calls at once | attempts | seconds / deadline | kept / finished | errors |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| fault | attempts | seconds / deadline | kept / finished | errors |",
+        "| --- | --- | --- | --- | --- |",
     ]
-    for fault, position, concurrency, cell in rows:
-        kept = f"{len(cell.finished & cell.kept)} / {len(cell.finished)}"
+    for fault, of_fault in itertools.groupby(rows, key=lambda row: row[0]):
+        own = [cell for *_, cell in of_fault]
+        kept = f"{sum(len(cell.finished & cell.kept) for cell in own)} / {sum(len(cell.finished) for cell in own)}"
         lines.append(
-            f"| {fault.name} | {position + 1} of {NUM_PROMPTS} | {concurrency} | {cell.attempts} of {cell.allowed} "
-            f"| {cell.seconds:.2f} / {cell.deadline:g} | {kept} | {len(cell.errors)} |"
+            f"| {fault.name} | {max(cell.attempts for cell in own)} of {own[0].allowed} "
+            f"| {max(cell.seconds for cell in own):.2f} / {own[0].deadline:g} | {kept} "
+            f"| {sum(len(cell.errors) for cell in own)} |"
         )
     lines += ["", "| fault | what its call ends with |", "| --- | --- |"]
     ends = {fault.name: _end(cell.generations[position]) for fault, position, _, cell in rows}

@@ -201,6 +201,10 @@ def reset(handler, request):
     handler.send_header("Content-Length", str(len(whole)))
     handler.end_headers()
     handler.wfile.write(whole[: len(whole) // 2])
+    _reset(handler)
+
+
+def _reset(handler):
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     handler.connection.shutdown(socket.SHUT_RD)
     handler.close_connection = True
@@ -242,9 +246,28 @@ def wrong_length(off):
     return misbehave
 
 
-def odd_header(handler, request):
-    """A good answer with a header that is not ASCII."""
-    handler.send(200, good_answer(request.place), headers={"X-Server": "caf\xe9"})
+def wire(write, pause=0.0):
+    """Bytes as they are, head and all, then the end of the connection.
+
+    Args:
+        write: makes them of the body of a good answer: bytes, or parts that are sent one by one.
+        pause: seconds between two parts.
+    """
+
+    def misbehave(handler, request):
+        parts = write(json.dumps(good_answer(request.place)).encode())
+        for part in [parts] if isinstance(parts, bytes) else parts:
+            handler.wfile.write(part)
+            if handler.state.released.wait(pause):
+                break
+        handler.close_connection = True
+
+    return misbehave
+
+
+def reset_at_once(handler, request):
+    """A reset of the connection in place of an answer."""
+    _reset(handler)
 
 
 def stall(handler, request):

@@ -53,7 +53,8 @@ class Journal:
 
         Raises:
             UsageError: the path is a folder, no file can be made there, or the file has a second name (a hard link).
-            InputError: what is there is damaged, no journal, or one of another format. It is left as it is.
+            InputError: what is there is damaged, no journal, or one of another format; or there is only the rest of one
+                that was removed. It is left as it is.
         """
         self.path = _real_path(path)
         if self.path.is_dir():
@@ -217,8 +218,8 @@ class Session:
                     self._connection.execute("ROLLBACK")
         if _identity(self.path) != self._file:  # SQLite would write on into a file that has no name
             raise InputError(
-                f"{self.path}: was removed or replaced while it was in use: put it back, or start again with a new "
-                "one; what was answered since is asked and paid for again"
+                f"{self.path}: was removed or replaced while it was in use: put it back, or remove "
+                f"{self.path.name}-wal too and start again; what was answered since is then asked and paid for again"
             )
 
 
@@ -277,9 +278,22 @@ def _create(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _lock_of_makers(path):
             if not path.exists():
+                _check_no_rest(path)
                 _make(path)
     except OSError as error:
         raise UsageError(f"{path}: cannot be made ({error.strerror}); give another path") from error
+
+
+def _check_no_rest(path: Path) -> None:
+    """Refuses to make a journal beside the last answers of another one, which SQLite would mix into it."""
+    rest = path.with_name(f"{path.name}-wal")
+    if rest.exists() and rest.stat().st_size:
+        raise InputError(
+            f"{rest}: holds the last answers of a journal that was moved or removed: move it with that (under its new "
+            f"name and -wal), or remove it, with {path.name}-shm"
+        )
+    for left in (rest, path.with_name(f"{path.name}-shm")):
+        left.unlink(missing_ok=True)
 
 
 def _make(path: Path) -> None:

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from qrag_jax.types import InputError
@@ -39,12 +40,12 @@ class Owner:
 
     def leave(self) -> None:
         """Ends this owner: what it held is free."""
-        self._path.unlink(missing_ok=True)
+        _remove(self._path)
         os.close(self._handle)
 
 
 def is_alive(path: Path, name: str) -> bool:
-    """Whether an owner of `path` is still at work; the file of one that is not is removed.
+    """Whether an owner of `path` is still at work; the file of one that is not is removed, if that may be.
 
     Raises:
         InputError: no name of an owner, so `path` is damaged (a name becomes part of a path here), or its file is no
@@ -61,7 +62,7 @@ def is_alive(path: Path, name: str) -> bool:
         raise InputError(f"{own}: cannot be opened ({error.strerror}): remove it") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        own.unlink(missing_ok=True)
+        _remove(own)
     except BlockingIOError:
         return True
     finally:
@@ -76,6 +77,12 @@ def remove_dead(path: Path) -> None:
         name = found.name.removeprefix(prefix)
         if _NAME.fullmatch(name):
             is_alive(path, name)
+
+
+def _remove(own: Path) -> None:
+    """Removes the file of one that is at work no more; where the folder is read-only it stays, and is of the dead."""
+    with suppress(OSError):
+        own.unlink()
 
 
 def _owner_path(path: Path, name: str) -> Path:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -21,12 +23,18 @@ _MIN_SECRET = 8  # letters; a shorter "key" is a word such as EMPTY, which texts
 
 # What decides how a server is reached, besides its address.
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-_VARIABLES = (*_PROXIES, *(name.lower() for name in _PROXIES), "SSL_CERT_FILE", "SSL_CERT_DIR")
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+_VARIABLES = (*_PROXIES, *(name.lower() for name in _PROXIES), *_CERTIFICATES)
 _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 # Of the library that the client sends through, which is its own affair: it is found by the class that it is made of.
 _LIBRARY = openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0]
 _INVALID_URL: type[Exception] = sys.modules[_LIBRARY].InvalidURL
+RESPONSE: type[Any] = sys.modules[_LIBRARY].Response  # asked for as such, an answer is not read by the client
 _LIMITS: Callable[..., Any] = sys.modules[_LIBRARY].Limits
+_TLS: Callable[..., Any] = sys.modules[_LIBRARY].create_ssl_context
+# Headers that say how the body was sent; it is handed on as it is to be read. The charset is left out too: the client
+# would read an error's body by any codec of Python's, and some of those take minutes, or raise, for some bytes.
+_PACKING = (b"content-encoding", b"content-length", b"transfer-encoding", b"content-type")
 
 # What became of the attempts of the call that this task makes; the client alone decides how many there are.
 attempts: ContextVar[list[str]] = ContextVar("attempts")
@@ -45,12 +53,16 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
 
     The whole answer is read here, inside of the client's loop of retries: a connection that breaks in the middle of an
     answer counts as an attempt and is retried like any other. The key is taken out before anybody sees the answer.
+
+    No cookie is taken: what one answer sets would go out with every later call, which it could break.
     """
 
     def __init__(self, max_bytes: int, key: str, **settings: Any) -> None:
         # Twice, as this must not hang on how a pool is written: the pool keeps no connection, and HTTP forbids to send
         # a second request behind "Connection: close". No HTTP/2 either, which has one connection for all.
-        super().__init__(**settings, http2=False, limits=_LIMITS(max_connections=None, max_keepalive_connections=0))
+        limits = _LIMITS(max_connections=None, max_keepalive_connections=0)
+        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+        super().__init__(**settings, http2=False, limits=limits, cookies=no_cookies)
         self._max_bytes = max_bytes
         self._key = key
 
@@ -72,9 +84,8 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
         finally:
             await response.aclose()
         notes[-1] = heard
-        packing = (b"content-encoding", b"content-length", b"transfer-encoding")
         # As bytes: a value need not be ASCII, and would not be encoded again.
-        headers = [(name, value) for name, value in response.headers.raw if name.lower() not in packing]
+        headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _PACKING]
         content = hide(bytes(body), self._key)
         return type(response)(response.status_code, headers=headers, content=content, request=request)
 
@@ -104,6 +115,7 @@ def make_client(base_url: str, key: str, *, deadline: float, max_retries: int, m
 def _client(base_url: str, key: str, deadline: float, max_retries: int, max_bytes: int) -> openai.AsyncOpenAI:
     host = urlsplit(base_url).hostname or ""
     timeout = openai.Timeout(deadline, connect=min(_CONNECT_SECONDS, deadline))
+    trust_env = not is_this_machine(host)
     client = openai.AsyncOpenAI(
         api_key=key,
         base_url=base_url,
@@ -115,12 +127,19 @@ def _client(base_url: str, key: str, deadline: float, max_retries: int, max_byte
             key,
             timeout=timeout,
             follow_redirects=False,
-            trust_env=not is_this_machine(host),
+            trust_env=trust_env,
+            verify=_tls(trust_env, *map(os.environ.get, _CERTIFICATES)),
         ),
     )
     if not is_openai(base_url):
         client.organization = client.project = None
     return client
+
+
+@lru_cache(maxsize=4)
+def _tls(trust_env: bool, *_certificates: str | None) -> Any:
+    """What a server's certificate is checked against: read once, since that takes longer than a short call."""
+    return _TLS(trust_env=trust_env)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from qrag_jax.llm.defaults import CONCURRENCY, DEADLINE, OPENAI_KEY_NAME
 from qrag_jax.llm.server.answers import Outcome, failed, num_repeated, read_answer
 from qrag_jax.llm.server.errors import Asked, explain, explain_other, explain_timeout
 from qrag_jax.llm.server.http import (
+    RESPONSE,
     attempts,
     check_base_url,
     check_key,
@@ -216,7 +217,11 @@ class OpenAIGenerator:
         attempts.set(notes)
         try:
             async with asyncio.timeout(self._deadline):
-                answer = await client.chat.completions.with_raw_response.create(**self._request(messages, sampling))
+                # Not `chat.completions.create`, which walks through each request by the types of all that could be in
+                # it: a third of a call's CPU time.
+                answer = await client.post(
+                    "/chat/completions", cast_to=RESPONSE, body=self._request(messages, sampling)
+                )
             return read_answer(answer.content, model=self._name, check_model=self._check_model)
         except TimeoutError:
             return explain_timeout(asked, notes)

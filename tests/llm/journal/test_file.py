@@ -152,9 +152,24 @@ def test_a_journal_that_is_removed_or_replaced_while_it_is_in_use_is_said(path):
         path.rename(path.with_name("away.sqlite"))
         with pytest.raises(InputError, match="journal.sqlite: was removed or replaced while it was in use"):
             session.keep("a", Generation("A", "stop"))
-        Journal(path)
+        Journal(path.with_name("other.sqlite")).path.rename(path)
         with pytest.raises(InputError, match="was removed or replaced"):
             session.claim(["b"], 1)
+
+
+def test_the_rest_of_a_removed_journal_is_refused_and_not_mixed_into_a_new_one(path):
+    rest = path.with_name("journal.sqlite-wal")
+    with Journal(path).session() as session:
+        session.claim(["a"], 1)
+        session.keep("a", Generation("A", "stop"))
+        kept = rest.read_bytes()
+    path.unlink()
+    rest.write_bytes(kept)  # as it is where the last process was killed
+    with pytest.raises(InputError, match="journal.sqlite-wal: holds the last answers of a journal that was moved"):
+        generate(path)
+    assert rest.read_bytes() == kept and not path.exists()
+    rest.unlink()
+    assert [one.text for one in generate(path)] == [text.upper() for text in TEXTS]
 
 
 # --- what it refuses

@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -75,3 +77,16 @@ def test_links_are_not_followed(tmp_path):
     with pytest.raises(InputError, match="journal.owner-0+: cannot be opened"):
         is_alive(tmp_path / "journal", "0" * 32)
     assert (tmp_path / "treasure").read_text() == "gold"
+
+
+def test_one_that_may_not_remove_its_file_is_dead_all_the_same(tmp_path, monkeypatch):
+    """The folder is read-only now: what was answered must not end in an error for that."""
+    path = tmp_path / "journal"
+    one = Owner(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", mock.Mock(side_effect=PermissionError(13, "Permission denied")))
+        one.leave()
+        assert not is_alive(path, one.name)
+    assert files(tmp_path) == [f"journal.owner-{one.name}"]
+    remove_dead(path)
+    assert files(tmp_path) == []

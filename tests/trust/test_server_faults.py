@@ -1,39 +1,54 @@
-"""Every fault of a server, at the first, a middle and the last prompt of a batch, one call at a time or four.
-
-Half of the cells, so that each fault meets each position and each number of calls: `benchmarks/llm_faults.py` runs all.
-"""
+"""Every fault of a server, at the first, a middle and the last prompt of a batch, one call at a time or four."""
 
 import re
 
 import pytest
-from fault_cells import CANARY, CONCURRENCIES, FAULTS, NUM_PROMPTS, POSITIONS, run_cell
+from fault_cells import CANARY, CONCURRENCIES, NUM_PROMPTS, POSITIONS, run_cell
+from faults import FAULTS
+from tiers import of_tier
 
 SLACK = 1.0  # seconds: a loaded machine is late
-_MIDDLE = POSITIONS[1]
+GRID = [(position, concurrency) for position in POSITIONS for concurrency in CONCURRENCIES]
+NUM_WITNESSES = 2  # of a kind
 
 
-def _is_fast(fault, position):
-    return position == _MIDDLE and fault.attempts == 1 and not fault.is_slow
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_has_a_defined_end_and_loses_nothing(kind, tmp_path, figures):
+    cells = []
+    for number, (fault, position, concurrency) in enumerate(_chosen(kind)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        cell = run_cell(fault, position, concurrency, folder)
+        cells.append(cell)
+        try:
+            _check(fault, position, concurrency, cell)
+        except AssertionError as error:
+            error.add_note(f"{fault.name!r} at prompt {position}, {concurrency} at once: {cell.generations}")
+            raise
+    figures(5, f"faults of a server: {kind}", len(cells), _outcome(cells))
 
 
-CELLS = [
-    pytest.param(
-        fault,
-        position,
-        concurrency,
-        id=f"{fault.name}-{position}-{concurrency}",
-        marks=() if _is_fast(fault, position) else pytest.mark.slow,
-    )
-    for number, fault in enumerate(FAULTS)
-    for place, position in enumerate(POSITIONS)
-    for concurrency in (CONCURRENCIES[(number + place) % len(CONCURRENCIES)],)
-]
+def _chosen(kind):
+    """(fault, position, concurrency): all, or each fault once, or a few that are over at once."""
+    a_fault = of_tier(0, len(GRID))
+    if a_fault:
+        each = [(number, turn) for number in range(len(FAULTS[kind])) for turn in range(a_fault)]
+        return [(FAULTS[kind][number], *GRID[(number + turn) % len(GRID)]) for number, turn in each]
+    fast = [fault for fault in FAULTS[kind] if fault.attempts == 1 and not fault.is_slow]
+    return [(fault, *GRID[2 + number]) for number, fault in enumerate(fast[:NUM_WITNESSES])]
 
 
-@pytest.mark.parametrize(("fault", "position", "concurrency"), CELLS)
-def test_a_fault_has_a_defined_end_and_loses_nothing(fault, position, concurrency, tmp_path):
-    cell = run_cell(fault, position, concurrency, tmp_path)
+def _outcome(cells):
+    """What was counted, for the page of figures."""
+    finished = sum(len(cell.finished) for cell in cells)
+    lost = sum(len(cell.finished - cell.kept) for cell in cells)
+    again = sum(len(cell.finished & cell.asked_again) for cell in cells)
+    wrong = sum(cell.num_wrong for cell in cells)
+    calls = NUM_PROMPTS * len(cells)
+    return f"{wrong} of {calls:,} calls wrong; of {finished:,} finished ones {lost} lost, {again} asked for again"
 
+
+def _check(fault, position, concurrency, cell):
     _check_fault(fault, position, cell)
     _check_others(fault, position, concurrency, cell)
     assert cell.attempts <= cell.allowed
