@@ -19,6 +19,8 @@ MAX_INPUT_BYTES = 4 * 2**30
 MAX_JSON_BYTES = 2**27  # of a model, a checkpoint or a run; the largest index of weights has a hundredth of it
 MAX_CONFIG_BYTES = 2**20  # of YAML and of templates, which people write
 _PIECE = 2**22
+_TAKEN = {"[": 64, "{": 64, ",": 32, '"': 26}  # bytes of memory that Python takes for what is marked so
+_MOST_A_BYTE = 64
 
 
 class InputTooLarge(InputError):
@@ -90,6 +92,23 @@ def check_size(num_bytes: int, name: object, most: int | None = None) -> None:
         raise InputTooLarge(
             f"{name}: has more than {limit:,} bytes: if you trust it and have the memory, raise the limit: "
             "--max_input_gb N (Python: qrag_jax.files.reading.read_with(max_bytes=N))"
+        )
+
+
+def check_json(content: str | bytes, name: object) -> None:
+    """Refuses JSON that takes more memory than inputs may, by what it can hold: `[],` makes 64 bytes of three.
+
+    Raises:
+        InputTooLarge: it does.
+    """
+    limit, size = reading().max_bytes, 0
+    if len(content) * _MOST_A_BYTE > limit:  # else nothing it may hold is too large
+        for mark, taken in _TAKEN.items():
+            size += taken * (content.count(mark) if isinstance(content, str) else content.count(mark.encode()))
+    if size > limit:
+        raise InputTooLarge(
+            f"{name}: as JSON it takes about {size:,} bytes of memory, more than {limit:,}: if you trust it and have "
+            "that much, raise the limit: --max_input_gb N (Python: qrag_jax.files.reading.read_with(max_bytes=N))"
         )
 
 

@@ -42,12 +42,15 @@ class _StrictLoader(yaml.SafeLoader):
     """Composes nodes under the YAML 1.2 core schema; refuses tags and deep nesting while it reads."""
 
     yaml_implicit_resolvers: dict = {}
-    depth = 0
+    depth = num_nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()
         if getattr(event, "tag", None) is not None:
             raise ComposerError(None, None, f"tag {event.tag!r} is not allowed: remove it", event.start_mark)
+        self.num_nodes += 1
+        if self.num_nodes > 2 * _MAX_NODES:  # with keys; a megabyte would take a minute
+            raise ComposerError(None, None, f"more than {_MAX_NODES:,} values", event.start_mark)
         if self.depth >= _MAX_DEPTH:
             raise ComposerError(None, None, f"nested more than {_MAX_DEPTH} deep", event.start_mark)
         self.depth += 1

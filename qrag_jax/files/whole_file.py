@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from qrag_jax.files.reading import MAX_JSON_BYTES, read_limited
+from qrag_jax.files.reading import MAX_JSON_BYTES, check_json, read_limited
 from qrag_jax.types import InputError, UsageError
 
 _RIGHTS = 0o777
@@ -104,6 +104,7 @@ def _content(path: Path) -> bytes:
 
 
 def _parse(content: bytes, path: Path) -> Any:
+    check_json(content, path)
     try:
         return json.loads(content.decode())
     except (ValueError, RecursionError) as error:

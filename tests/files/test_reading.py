@@ -6,6 +6,7 @@ import os
 import pytest
 
 from qrag_jax.config import load_config
+from qrag_jax.data.files.textfile import read_json_lines
 from qrag_jax.files.reading import (
     InputTooLarge,
     check_size,
@@ -93,3 +94,17 @@ class Typed(io.RawIOBase):
 
 def test_one_end_of_input_ends_what_is_typed():
     assert list(pieces(io.BufferedReader(Typed()), "-")) == [b"a line\n"]
+
+
+def test_json_is_refused_by_what_it_would_take(tmp_path):
+    """Small objects take twenty times their bytes; long texts do not."""
+    (tmp_path / "a.json").write_bytes(b'{"a": [' + b"[]," * 30_000 + b"[]]}")
+    (tmp_path / "b.json").write_bytes(b'{"a": "' + b"x" * 90_000 + b'"}')
+    (tmp_path / "a.jsonl").write_bytes(b'{"a": [' + b"0," * 45_000 + b"0]}")
+    with read_with(max_bytes=1_000_000):
+        assert len(read_json(tmp_path / "b.json")["a"]) == 90_000
+        with pytest.raises(InputTooLarge, match="a.json: as JSON it takes about 2,.* more than 1,000,000: .*--max_inp"):
+            read_json(tmp_path / "a.json")
+        with pytest.raises(InputTooLarge, match="a.jsonl:1: as JSON it takes about 1,440,"):
+            list(read_json_lines(tmp_path / "a.jsonl", "rows"))
+    assert len(read_json(tmp_path / "a.json")["a"]) == 30_001

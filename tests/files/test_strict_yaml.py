@@ -80,6 +80,12 @@ def test_aliases_cannot_blow_up():
         parse_yaml("\n".join(rows), "f.yaml")
 
 
+def test_a_megabyte_of_keys_is_left_when_there_are_too_many():
+    parse_yaml("".join(f"k{number}: 1\n" for number in range(9_000)), "f.yaml")
+    with pytest.raises(UsageError, match=r"f\.yaml:10000: malformed YAML: more than 10,000 values"):
+        parse_yaml("".join(f"k{number}: 1\n" for number in range(100_000))[: 2**20], "f.yaml")
+
+
 def test_lines_by_dotted_path():
     _, lines = parse_yaml_lines("a:\n  b: 1\n  c:\n    - 2\n    - 3\n", "f.yaml")
     assert (lines["a"], lines["a.b"], lines["a.c"], lines["a.c.1"]) == (1, 2, 3, 5)

@@ -22,7 +22,7 @@ import numpy as np
 
 from qrag_jax.chunking.tree.rules import TreeError
 from qrag_jax.chunking.tree.tree import ChunkTree
-from qrag_jax.files.parquet import read_parquet
+from qrag_jax.files.parquet import read_parquet, read_stream
 from qrag_jax.files.reading import InputTooLarge, read_limited
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.types import Document, InputError, UsageError
@@ -180,10 +180,10 @@ def _read(path: Path) -> "pyarrow.Table":
         stream, digest = content[: -len(_MARK) - 32], content[-len(_MARK) - 32 :]
         if digest != _MARK + hashlib.sha256(stream).digest():
             raise InputError(f"{path}: damaged, or not written by `save_trees`: copy it again, or give Parquet")
-        return pa.ipc.open_stream(stream).read_all()
+        return read_stream(pa.BufferReader(stream), path)
     except InputTooLarge:
         raise
-    except (OSError, ValueError, pa.ArrowException) as error:
+    except (OSError, ValueError, EOFError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be read as {path.suffix} ({error})") from error
 
 

@@ -23,6 +23,7 @@ from qrag_jax.data.files.fields import any_text, full_text, id_field, int_field
 from qrag_jax.data.files.joined_text import join_pieces
 from qrag_jax.data.files.rows import entries
 from qrag_jax.data.files.textfile import read_json_lines, read_text_file, usual_file
+from qrag_jax.files.reading import check_json
 from qrag_jax.types import Document, InputError, Span
 
 # Why a question is left out.
@@ -87,11 +88,11 @@ def _articles(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
     if not path.name.endswith((".json", ".json.gz")):
         yield from read_json_lines(path, _WHAT)
         return
+    text = read_text_file(path, _WHAT)
+    check_json(text, path)
     try:
-        whole = json.loads(read_text_file(path, _WHAT))
+        whole = json.loads(text)
     except (ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"{path}: not JSON ({error}); expected {_WHAT}") from error
     if not isinstance(whole, dict):
         raise InputError(f"{path}: expected a JSON object, got {type(whole).__name__}; expected {_WHAT}")

@@ -158,17 +158,20 @@ def _document(name: str, raw: bytes, encoding: str, keep_blank: bool) -> Documen
         hint = "this is not a text file, leave it out"
         if _is_utf8(encoding) and _looks_like_utf16(raw):
             hint = f"it looks like UTF-16: {_SAVE_OR_NAME}"
-        raise InputError(f"{name}: zero byte at byte {zero if zero >= 0 else _zero(raw, encoding)}; {hint}")
+        raise InputError(f"{name}: zero byte at byte {zero if zero >= 0 else _zero(raw, text, encoding)}; {hint}")
     text = text.removeprefix("\ufeff")  # the byte order mark that Windows editors write
     if not text.strip() and not keep_blank:
         raise InputError(f"{name}: empty document; leave this file out")
     return Document(id=name, text=text, metadata={"path": name})
 
 
-def _zero(raw: bytes, encoding: str) -> int:
+def _zero(raw: bytes, text: str, encoding: str) -> int:
     """Offset of the last byte of the first NUL character; UTF-16 has zero bytes in other characters too."""
     decoder = codecs.getincrementaldecoder(encoding)
-    return bisect_left(range(len(raw)), True, key=lambda last: "\0" in decoder().decode(raw[: last + 1]))
+    try:
+        return bisect_left(range(len(raw)), True, key=lambda last: "\0" in decoder().decode(raw[: last + 1]))
+    except UnicodeError:  # UTF-16 without a byte order mark is only decoded as a whole
+        return len(text.partition("\0")[0].encode(encoding) + b"\0\0") - len("".encode(encoding)) - 1
 
 
 def _is_utf8(encoding: str) -> bool:

@@ -4,11 +4,15 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from qrag_jax.data.files.textfile import begins_with, read_json_lines, read_text_file
 from qrag_jax.data.files.vectors import read_table
+from qrag_jax.files.reading import check_json
 from qrag_jax.types import InputError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow
 
 # (place for error messages, id of a row that has none of its own, fields by name)
 Row = tuple[str, str, Mapping[str, object]]
@@ -65,6 +69,7 @@ def _json_rows(path: Path, what: str) -> Iterator[Row]:
 
 
 def _list_rows(path: Path, text: str, what: str) -> Iterator[Row]:
+    check_json(text, path)
     try:
         objects = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -81,9 +86,18 @@ def _table_rows(path: Path, what: str) -> Iterator[Row]:
         raise UsageError(f"{path}: no such file; expected {what} as {_KINDS}")
     number = 0
     for batch in read_table(path).to_batches(max_chunksize=1024):  # as Python objects a whole table needs much memory
-        for fields in batch.to_pylist():
+        for fields in _objects(batch, path):
             yield f"{path}: row {number}", f"{path.name}:{number}", fields
             number += 1
+
+
+def _objects(batch: "pyarrow.RecordBatch", path: Path) -> list[dict[str, object]]:
+    import pyarrow as pa
+
+    try:
+        return batch.to_pylist()
+    except (ValueError, OverflowError, OSError, pa.ArrowException) as error:  # a date that no calendar has
+        raise InputError(f"{path}: a value cannot be read ({error}); is the file whole?") from error
 
 
 def _hub_rows(source: str, name: str, config: str | None, split: str, what: str) -> Iterator[Row]:

@@ -3,12 +3,13 @@
 import codecs
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from qrag_jax.files.reading import Source, pieces
+from qrag_jax.files.reading import Source, check_json, pieces
 from qrag_jax.types import InputError, UsageError
 
 
@@ -27,7 +28,7 @@ def read_text_file(path: Path, what: str) -> str:
 @contextmanager
 def _opened(path: Path, what: str) -> Iterator[Source]:
     """A file of bytes, decompressed; what goes wrong while it is read is named."""
-    if not path.is_file():
+    if not os.path.isfile(path):  # also of names that no file can have
         raise UsageError(f"{path}: no such file; expected {what}")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -55,6 +56,7 @@ def read_json_lines(path: Path, what: str) -> Iterator[tuple[str, dict[str, obje
     count = 0
     for number, line in _numbered_lines(path, what):
         where = f"{path}:{number}"
+        check_json(line, where)
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -110,7 +112,7 @@ def begins_with(path: Path, mark: bytes, what: str) -> bool:
 def plain_or_gz(path: Path) -> Path:
     """The file with `.gz` behind its name where only that one exists, else the path itself."""
     packed = path.with_name(f"{path.name}.gz")
-    return packed if packed.is_file() and not path.is_file() else path
+    return packed if os.path.isfile(packed) and not os.path.isfile(path) else path
 
 
 def usual_file(path: Path, names: Sequence[str], what: str) -> Path:
@@ -120,6 +122,6 @@ def usual_file(path: Path, names: Sequence[str], what: str) -> Path:
         UsageError: neither; names what was looked for, and `what` says which data is expected.
     """
     for candidate in (path, *(plain_or_gz(path / name) for name in names)):
-        if candidate.is_file():
+        if os.path.isfile(candidate):
             return candidate
     raise UsageError(f"{path}: neither a file nor a folder with {' or '.join(names)} (or .gz of it); expected {what}")

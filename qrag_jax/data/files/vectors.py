@@ -3,11 +3,11 @@
 import io
 from pathlib import Path
 from tokenize import TokenError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qrag_jax.files.parquet import read_arrow, read_parquet
+from qrag_jax.files.parquet import check_arrow_files, read_arrow, read_parquet
 from qrag_jax.files.reading import check_size
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.types import InputError, UsageError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 # What NumPy raises for a damaged header, which it reads as Python.
-_HEADER_ERRORS = (
+NPY_ERRORS = (
     ValueError, OSError, EOFError, SyntaxError, TokenError, MemoryError, OverflowError, TypeError, KeyError,
     RecursionError,
 )  # fmt: skip
@@ -37,7 +37,7 @@ def read_vectors(path: str | Path, column: str | None = None) -> np.ndarray:
     path = Path(path)
     if not path.exists():
         raise UsageError(f"{path}: no such file; expected vectors as .npy, .parquet or .arrow")
-    matrix = _load_npy(path) if path.suffix == ".npy" else _list_column(path, column)
+    matrix = load_npy(path) if path.suffix == ".npy" else _list_column(path, column)
     if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.kind not in "fiu":
         raise InputError(
             f"{path}: expected a matrix of numbers [num_vectors, dim], got shape {matrix.shape} of {matrix.dtype}"
@@ -65,11 +65,17 @@ def write_vectors(path: str | Path, vectors: np.ndarray) -> None:
     write_whole(path, content.getvalue())
 
 
-def _load_npy(path: Path) -> np.ndarray:
+def load_npy(path: Path) -> np.ndarray:
+    """The array of a .npy file, of any shape and type of numbers; nothing is made of what its header only promises.
+
+    Raises:
+        InputError: it is no whole .npy file.
+        InputTooLarge: it has more bytes than `files.reading.Reading.max_bytes`.
+    """
     check_size(path.stat().st_size, path)
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)  # its header may promise what is not there
-    except _HEADER_ERRORS as error:
+    except NPY_ERRORS as error:
         raise InputError(f"{path}: not a whole .npy file of numbers ({error})") from error
     if not isinstance(matrix, np.ndarray):
         raise InputError(f"{path}: an .npz archive under the name .npy; save one matrix with np.save")
@@ -114,6 +120,23 @@ def _list_column(path: Path, column: str | None) -> np.ndarray:
     return values.to_numpy(zero_copy_only=False).reshape(len(data), -1 if len(data) else 0)
 
 
+def _saved(folder: Path) -> Any:
+    """What `datasets` saved; its tables lie in memory as far as they are read.
+
+    Raises:
+        InputError: it cannot be read: the library looks at nothing that its own files say.
+        InputTooLarge: the tables would take more memory than inputs may.
+    """
+    import datasets
+
+    check_arrow_files(sorted(folder.rglob("*.arrow")))
+    try:
+        return datasets.load_from_disk(str(folder))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"{folder}: cannot be read as a saved dataset ({reason}); save or copy it again") from error
+
+
 def read_table(path: Path) -> "pyarrow.Table":
     """The table of a .parquet or .arrow file or of a saved dataset; pyarrow and datasets are imported only here."""
     import datasets
@@ -121,9 +144,10 @@ def read_table(path: Path) -> "pyarrow.Table":
 
     try:
         if path.is_dir():
-            saved = datasets.load_from_disk(str(path))
+            saved = _saved(path)
             if isinstance(saved, datasets.DatasetDict):
                 raise UsageError(f"{path}: a dataset of splits {list(saved)}; give the folder of one of them")
+            saved.data.table.validate(full=True)
             return saved.data.table
         if path.suffix == ".parquet":
             return read_parquet(path)
@@ -131,6 +155,6 @@ def read_table(path: Path) -> "pyarrow.Table":
             return read_arrow(path)
     except InputError:
         raise
-    except (OSError, ValueError, pa.ArrowException) as error:
+    except (OSError, ValueError, EOFError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be read as {path.suffix or 'a saved dataset'} ({error})") from error
     raise UsageError(f"{path}: unknown kind of vector file; expected .npy, .parquet, .arrow or a saved dataset folder")

@@ -9,6 +9,7 @@ from qrag_jax.data.stories.stories import Stories, StoriesBuilder
 from qrag_jax.types import InputError
 
 _EXPECTED = "expected `n sentence` or `n question<TAB>answer<TAB>supporting line numbers`"
+_MOST_DIGITS = 9
 
 
 def read_babi(path: str | Path) -> Stories:
@@ -68,9 +69,14 @@ class _Story:
 
 def _numbered(line: str, where: str) -> tuple[int, str]:
     number, _, content = line.strip(" ").partition(" ")
-    if not (number.isascii() and number.isdigit()) or int(number) < 1 or not content.strip():
+    if not _is_number(number) or int(number) < 1 or not content.strip():
         raise InputError(f"{where}: {_EXPECTED}, got {line[:80]!r}")
     return int(number), content.strip(" ")
+
+
+def _is_number(text: str) -> bool:
+    """Python reads no number of thousands of digits."""
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
 def _question_parts(content: str, where: str) -> tuple[str, str, list[int]]:
@@ -78,6 +84,6 @@ def _question_parts(content: str, where: str) -> tuple[str, str, list[int]]:
     if len(parts) != 3 or not all(parts):
         raise InputError(f"{where}: {_EXPECTED}, got {len(parts)} tab-separated parts: {content[:80]!r}")
     numbers = parts[2].split()
-    if not all(number.isascii() and number.isdigit() for number in numbers):
-        raise InputError(f"{where}: supporting line numbers must be integers, got {parts[2]!r}")
+    if not all(map(_is_number, numbers)):
+        raise InputError(f"{where}: supporting line numbers must be integers, got {parts[2][:80]!r}")
     return parts[0], parts[1], [int(number) for number in numbers]

@@ -242,7 +242,7 @@ def _novel(line: str, where: str) -> Document:
         title, sections = str(row["title"]), row["sections"]
         paragraphs = [para for section in sections for para in section["paras"]]
         text = "\n\n".join(paragraphs)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{where}: expected a novel {{id, title, sections: [{{head, paras}}]}} ({type(error).__name__}: {error})"
         ) from error

@@ -6,6 +6,7 @@ Both are checked when they are made and when they are read back.
 import json
 import math
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
@@ -181,7 +182,7 @@ _RECORD_KINDS = {
 def _record(line: str, where: str) -> AnswerRecord:
     try:
         values = json.loads(line, parse_constant=_refuse)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not valid JSON ({error}); the file may have been cut off") from error
     names = _RECORD_FIELDS.keys()
     if not isinstance(values, dict) or values.keys() != names:
@@ -194,14 +195,19 @@ def _record(line: str, where: str) -> AnswerRecord:
         if not all(isinstance(item, kind) and not isinstance(item, bool) for item in values[name]):
             raise InputError(f"{where}: {name} = {values[name]!r} is of a wrong kind")
         values[name] = tuple(values[name])
-    for name, kinds in (("scores", (int, float)), ("errors", (str,))):
-        if not all(isinstance(item, kinds) and not isinstance(item, bool) for item in values[name].values()):
+    for name, is_kind in (("scores", _is_number), ("errors", lambda item: isinstance(item, str))):
+        if not all(map(is_kind, values[name].values())):
             raise InputError(f"{where}: {name} = {values[name]!r} is of a wrong kind")
     values["scores"] = {name: float(value) for name, value in values["scores"].items()}
     try:
         return AnswerRecord(**nested_values(values))
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
+
+
+def _is_number(value: object) -> bool:
+    """Whether a float can hold it; a whole number of JSON may be beyond that."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _refuse(name: str) -> float:

@@ -5,8 +5,8 @@ written whole, beside their place, and then moved onto it: a run that dies leave
 """
 
 import json
-import math
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_type_hints
@@ -266,8 +266,8 @@ _TUPLE_KINDS = {"chosen": int, "q_values": float, "gold": int, "texts": str}
 
 
 def _is_kind(value: object, kind: type) -> bool:
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if kind is float:  # compared: a whole number may be beyond what a float can hold
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
@@ -316,8 +316,9 @@ def _from_json_value(name: str, value: object, cls: type) -> object:
     kinds = _ROW_KINDS if cls is Row else _RECORD_KINDS
     if isinstance(value, list):
         as_float = _TUPLE_KINDS.get(name) is float
-        return tuple(float(item) if as_float and _is_kind(item, int) else item for item in value)
-    if kinds.get(name) is float and isinstance(value, int) and not isinstance(value, bool):
+        is_whole = [as_float and isinstance(item, int) and _is_kind(item, float) for item in value]
+        return tuple(float(item) if whole else item for item, whole in zip(value, is_whole, strict=True))
+    if kinds.get(name) is float and isinstance(value, int) and _is_kind(value, float):
         return float(value)
     return value
 
@@ -335,5 +336,7 @@ def _parse(text: str, where: str) -> object:
 
     try:
         return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=refuse_duplicates)
-    except json.JSONDecodeError as error:
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not valid JSON ({error}); the file may have been cut off") from error

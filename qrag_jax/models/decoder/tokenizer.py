@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer
 from qrag_jax.files.reading import MAX_CONFIG_BYTES, read_limited, read_text_limited
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.models.gguf.tokenizer import KNOWN_ENDS, ends_of_gguf, tokenizer_from_gguf
-from qrag_jax.models.weights.tokenizer_faults import MAX_TOKENIZER_BYTES, check_growth, named_faults
+from qrag_jax.models.weights.tokenizer_faults import MAX_TOKENIZER_BYTES, check_growth, check_ids, named_faults
 from qrag_jax.types import InputError
 
 
@@ -58,6 +58,7 @@ class DecoderTokenizer:
         Raises:
             InputError: a named token or id is not in the vocabulary.
         """
+        check_ids(tokenizer, source)
         content, self._source = tokenizer.to_str(), source
         check_growth(content, source)
         with named_faults(source):

@@ -23,7 +23,7 @@ from qrag_jax.models.encoder.special_tokens import (
     find_special_tokens,
     read_special_tokens,
 )
-from qrag_jax.models.weights.tokenizer_faults import MAX_TOKENIZER_BYTES, check_growth, named_faults
+from qrag_jax.models.weights.tokenizer_faults import MAX_TOKENIZER_BYTES, check_growth, check_ids, named_faults
 from qrag_jax.types import InputError, UsageError
 
 _NUM_SHOWN = 60
@@ -69,6 +69,7 @@ class TextTokenizer:
         Raises:
             InputError: a special token is missing or cannot be told.
         """
+        check_ids(tokenizer, source)
         content, self._source = tokenizer.to_str(), source
         check_growth(content, source)
         with named_faults(source):

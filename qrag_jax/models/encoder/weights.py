@@ -32,6 +32,7 @@ from qrag_jax.models.encoder.network import Params
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.table import POOLER, params_from_tensors, tensors_from_params, without_prefix
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
+from qrag_jax.models.weights.tensor_files import check_header
 from qrag_jax.types import InputError, UsageError
 
 # What NumPy reads of a safetensors file; an 8-bit float it does not.
@@ -127,6 +128,7 @@ def _read_tensors(path: Path) -> dict[str, np.ndarray]:
         )
         found = f" (found {', '.join(others)}; pickle and sharded files are not read)" if others else ""
         raise InputError(f"{path}: no such file{found}; save the model with transformers as one safetensors file")
+    check_header(path)
     try:
         with safe_open(path, "numpy") as file:
             dtypes = {name: file.get_slice(name).get_dtype() for name in file.keys()}

@@ -29,6 +29,8 @@ _ALIGNMENT = 32  # unless the file names another
 _MAX_DIMENSIONS = 4
 _NUMBERS_AT_ONCE = 2**16
 _MIN_FIELD_BYTES, _MIN_TENSOR_BYTES, _MIN_TEXT_BYTES = 13, 32, 8
+# Far more than any model has; each takes many times its bytes when it is read.
+_MOST_FIELDS, _MOST_TENSORS, _MOST_TEXTS = 2**16, 2**20, 2**22
 _TEXT, _ARRAY = 8, 9
 # Scalars by their type number.
 _SCALARS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
@@ -68,12 +70,19 @@ class GGUFFile:
     data: mmap.mmap
 
     def read(self, name: str) -> np.ndarray:
-        """The numbers of a tensor, float32, of its shape; a view of the file where they are stored so."""
+        """The numbers of a tensor, float32, of its shape; a view of the file where they are stored so.
+
+        Raises:
+            InputError: it has a block format that is not for weights.
+        """
         tensor = self.tensors[name]
         raw = np.frombuffer(self.data, np.uint8, tensor.size, tensor.start)
         if tensor.kind in _PLAIN:
             return raw.view(_PLAIN[tensor.kind]).reshape(tensor.shape).astype(np.float32, copy=False)
-        return _dequantise(raw, gguf.GGMLQuantizationType[tensor.kind]).reshape(tensor.shape)
+        try:
+            return _dequantise(raw, gguf.GGMLQuantizationType[tensor.kind]).reshape(tensor.shape)
+        except NotImplementedError as error:  # blocks of sums that llama.cpp computes with, and writes into no file
+            raise InputError(f"{self.path}: tensor {name!r:.200} has type {tensor.kind}, which is not read") from error
 
 
 def _dequantise(raw: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
@@ -110,8 +119,8 @@ def read_gguf(path: str | Path) -> GGUFFile:
         swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
         advice = "it is big endian" if swapped in _VERSIONS else f"only {_VERSIONS} are read"
         raise header.error(f"version {version}: {advice}; convert the model again")
-    num_tensors = header.count(_MIN_TENSOR_BYTES, "number of tensors")
-    num_fields = header.count(_MIN_FIELD_BYTES, "number of metadata fields")
+    num_tensors = header.count(_MIN_TENSOR_BYTES, "number of tensors", _MOST_TENSORS)
+    num_fields = header.count(_MIN_FIELD_BYTES, "number of metadata fields", _MOST_FIELDS)
     metadata = _read_fields(header, num_fields)
     num_parts = metadata.get("split.count", 0)
     if type(num_parts) is not int or num_parts > 1:
@@ -140,11 +149,13 @@ class _Header:
         dtype = np.dtype(kind)
         return np.frombuffer(self.data, dtype, 1, self.take(dtype.itemsize, what))[0].item()
 
-    def count(self, min_bytes: int, what: str) -> int:
-        """A count of things that take at least `min_bytes` each."""
+    def count(self, min_bytes: int, what: str, most: int | None = None) -> int:
+        """A count of things that take at least `min_bytes` each; `most` where they take more memory than that."""
         number = self.number("<u8", what)
         if number > (len(self.data) - self.place) // min_bytes:
             raise self.error(f"{what} is {number}, more than the file's {len(self.data)} bytes can hold")
+        if most is not None and number > most:
+            raise self.error(f"{what} is {number}, and no model has more than {most:,}")
         return number
 
     def text(self, what: str) -> str:
@@ -176,7 +187,7 @@ def _read_value(header: _Header, kind: int, name: str) -> Any:
         raise header.error(f"{what} has type {kind}, which does not exist")
     inner = header.number("<u4", what)
     if inner == _TEXT:
-        return [header.text(what) for _ in range(header.count(_MIN_TEXT_BYTES, f"length of {what}"))]
+        return [header.text(what) for _ in range(header.count(_MIN_TEXT_BYTES, f"length of {what}", _MOST_TEXTS))]
     if inner not in _SCALARS:
         raise header.error(f"{what} is an array of type {inner}; only arrays of numbers and of texts are read")
     dtype = np.dtype(_SCALARS[inner])

@@ -14,6 +14,7 @@ from qrag_jax.types import InputError
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 MAX_SHARD_BYTES = 5_000_000_000
 _SHARDS = "model-*-of-*.safetensors"
+_MAX_HEADER_BYTES = 2**23  # about 100,000 tensors
 _DTYPES = ("F32", "F16", "BF16")
 
 
@@ -82,7 +83,23 @@ def _shard(folder: Path, name: str, index: Path) -> Path:
     return path
 
 
+def check_header(path: Path) -> None:
+    """Refuses a header larger than any model's: the library takes sixteen times its bytes to read it.
+
+    Raises:
+        InputError: it is larger.
+    """
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if size > _MAX_HEADER_BYTES:
+        raise InputError(
+            f"{path}: broken safetensors file (a header of {size:,} bytes, at most {_MAX_HEADER_BYTES:,} are read); "
+            "copy it again"
+        )
+
+
 def _names_in(path: Path) -> list[str]:
+    check_header(path)
     try:
         with safe_open(path, "numpy") as file:
             dtypes = {name: file.get_slice(name).get_dtype() for name in file.keys()}

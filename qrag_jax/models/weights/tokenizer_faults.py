@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from qrag_jax.types import InputError
 
 MAX_TOKENIZER_BYTES = 2**28  # the largest vocabularies have an eighth of it
+_MAX_ID = 2**24  # the largest vocabularies have a sixtieth of it
 _MAX_GROWTH = 256  # of a text, by what its parts are replaced with; real ones have below 10
 # Repetition from zero, choices, places between characters, looks around (which have a `?`), back references.
 _MAY_TAKE_NONE = re.compile(r"[*?|^$]|\{\s*[0,]|\(\s*\)|\\[bBAzZGKyYkg1-9]")
@@ -29,6 +32,20 @@ def named_faults(source: str) -> Iterator[None]:
                 f"{source}: the tokenizer fails ({str(error)[:200]}); tokenizer.json is damaged or hostile"
             ) from error
         raise
+
+
+def check_ids(tokenizer: Tokenizer, source: str) -> None:
+    """Refuses an id beyond any vocabulary: to write a tokenizer down the library counts up to it, for minutes.
+
+    Raises:
+        InputError: there is one; `source` opens the message.
+    """
+    ids = tokenizer.get_vocab(with_added_tokens=True)
+    token = max(ids, key=lambda token: ids[token], default="")
+    if ids.get(token, 0) > _MAX_ID:
+        raise InputError(
+            f"{source}: token {token!r:.80} has id {ids[token]}, at most {_MAX_ID:,} is read; do not trust this model"
+        )
 
 
 def check_growth(content: str, source: str) -> None:

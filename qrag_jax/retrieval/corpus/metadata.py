@@ -33,7 +33,15 @@ def read_metadata(text: str) -> Any:
     Raises:
         ValueError: it is no JSON.
     """
-    return json.loads(text, object_hook=lambda value: tuple(value[_TUPLE]) if value.keys() == {_TUPLE} else value)
+    return json.loads(text, object_hook=_read_tuple)
+
+
+def _read_tuple(value: dict[str, Any]) -> Any:
+    if value.keys() != {_TUPLE}:
+        return value
+    if not isinstance(value[_TUPLE], list):
+        raise ValueError(f"{_TUPLE} is no list")
+    return tuple(value[_TUPLE])
 
 
 def _written(value: object, place: str) -> object:

@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,9 +24,10 @@ import numpy as np
 
 from qrag_jax.chunking.tree.store import load_trees, save_trees
 from qrag_jax.config import config_from_dict, to_dict
+from qrag_jax.data.files.vectors import load_npy
 from qrag_jax.files.manifest import MANIFEST, find_damage, json_text, sync_folder, write_manifest
 from qrag_jax.files.parquet import read_parquet
-from qrag_jax.files.reading import InputTooLarge, check_size
+from qrag_jax.files.reading import InputTooLarge, reading
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy
 from qrag_jax.retrieval.corpus.metadata import metadata_json, read_metadata
@@ -35,6 +37,7 @@ _FORMATS = (1, 2)  # in the first tuples of metadata had become lists
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EBUSY)  # by another process, or a disk mounted there
 _ABOUT, _DOCUMENTS, _NODES = "corpus.json", "documents.parquet", "nodes.parquet"
 _TREES, _VECTORS = "trees.parquet", "vectors.npy"
+_TREE_ROW = 45  # bytes without the document's id
 _DOCUMENT_COLUMNS = {"id": "binary", "text": "binary", "metadata": "string"}
 _NODE_COLUMNS = {
     "id": "binary",
@@ -57,6 +60,8 @@ def save_corpus(corpus: Corpus, folder: str | os.PathLike) -> None:
         UsageError: there is something at `folder` already, a link or the current folder too, or it cannot be made.
         InputError: vectors without the fingerprint of their encoder, or metadata that JSON would change.
         OSError: the disk is full, or fails.
+
+    Warns where a file has more bytes than inputs may have when they are read (`files.reading.Reading.max_bytes`).
     """
     folder = Path(folder)
     if corpus.vectors is not None and not corpus.made_by.fingerprint:
@@ -71,7 +76,7 @@ def save_corpus(corpus: Corpus, folder: str | os.PathLike) -> None:
     except OSError as error:
         raise UsageError(f"{folder}: cannot be written ({error.strerror or error}); give another path") from error
     try:
-        _write(corpus, beside)
+        sizes = _write(corpus, beside)
         beside.chmod(0o755)  # mkdtemp makes folders that only their owner can enter
         try:
             beside.rename(folder)
@@ -83,6 +88,7 @@ def save_corpus(corpus: Corpus, folder: str | os.PathLike) -> None:
         shutil.rmtree(beside, ignore_errors=True)
         raise
     sync_folder(folder.parent)
+    _warn_of_limit(sizes, folder)
 
 
 def _check_free(folder: Path) -> None:
@@ -112,6 +118,8 @@ def load_corpus(folder: str | os.PathLike) -> Corpus:
     about = read_json(folder / _ABOUT)
     if about.get("format") not in _FORMATS:
         raise InputError(f"{folder / _ABOUT}: format {about.get('format')!r}, this version reads {_FORMATS}; {_ADVICE}")
+    if wrong := [name for name in ("made_by", "cost") if not isinstance(about.get(name), dict)]:
+        raise InputError(f"{folder / _ABOUT}: no object {' and '.join(wrong)}; {_ADVICE}")
     documents = _read_documents(folder / _DOCUMENTS, json.loads if about["format"] == 1 else read_metadata)
     has_trees, has_vectors = about.get("has_trees") is True, about.get("has_vectors") is True
     trees = load_trees(folder / _TREES, {one.id: one for one in documents}) if has_trees else []
@@ -125,7 +133,9 @@ def load_corpus(folder: str | os.PathLike) -> Corpus:
         raise InputError(f"{folder}: no whole corpus ({error}); {_ADVICE}") from error
 
 
-def _write(corpus: Corpus, folder: Path) -> None:
+def _write(corpus: Corpus, folder: Path) -> dict[str, int]:
+    """Writes all files; the sizes, as they are counted when they are read, of those that grow with a corpus."""
+    sizes: dict[str, int] = {}
     about = {
         "format": _FORMATS[-1],
         "has_trees": bool(corpus.trees),
@@ -136,27 +146,44 @@ def _write(corpus: Corpus, folder: Path) -> None:
     }
     (folder / _ABOUT).write_bytes(json_text(about))
     rows = [(_bytes(x.id), _bytes(x.text), metadata_json(x)) for x in corpus.documents]
-    _write_table(folder / _DOCUMENTS, _DOCUMENT_COLUMNS, rows)
+    sizes[_DOCUMENTS] = _write_table(folder / _DOCUMENTS, _DOCUMENT_COLUMNS, rows)
     numbers = {document.id: number for number, document in enumerate(corpus.documents)}
     rows = [(_bytes(x.id), numbers[x.document_id], x.level, x.num_tokens, _flat(x.spans)) for x in corpus.nodes]
-    _write_table(folder / _NODES, _NODE_COLUMNS, rows)
+    sizes[_NODES] = _write_table(folder / _NODES, _NODE_COLUMNS, rows)
     if corpus.trees:
         save_trees(corpus.trees, folder / _TREES)
+        sizes[_TREES] = sum(len(tree) * (_TREE_ROW + len(_bytes(tree.document_id))) for tree in corpus.trees)
     if corpus.vectors is not None:
         np.save(folder / _VECTORS, corpus.vectors, allow_pickle=False)
+        sizes[_VECTORS] = (folder / _VECTORS).stat().st_size
     write_manifest(folder)
+    return sizes
 
 
-def _write_table(path: Path, columns: Mapping[str, str], rows: Sequence[tuple]) -> None:
+def _warn_of_limit(sizes: Mapping[str, int], folder: Path) -> None:
+    """Says it where what was written is more than is read: what was embedded for hours is kept all the same."""
+    name = max(sizes, key=lambda name: sizes[name])
+    if sizes[name] > reading().max_bytes:
+        enough = -(-sizes[name] * 21 // 20 // 2**20) * 2**20  # rows have borders, which are counted too
+        warnings.warn(
+            f"{folder}: {name} has {sizes[name]:,} bytes, more than the {reading().max_bytes:,} that are read: load it "
+            f"with qrag_jax.files.reading.read_with(max_bytes={enough}), or make a corpus of fewer documents",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _write_table(path: Path, columns: Mapping[str, str], rows: Sequence[tuple]) -> int:
+    """Writes a table; its bytes in memory."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     types = {"binary": pa.large_binary(), "string": pa.large_string(), "int64": pa.int64()}
     schema = pa.schema([(name, types.get(kind, pa.list_(pa.int64()))) for name, kind in columns.items()])
     values = list(zip(*rows, strict=True)) or [()] * len(columns)
-    pq.write_table(
-        pa.Table.from_arrays([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema), path
-    )
+    table = pa.Table.from_arrays([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)
+    pq.write_table(table, path)
+    return table.nbytes
 
 
 def _read_documents(path: Path, read: Callable[[str], Any]) -> list[Document]:
@@ -193,7 +220,7 @@ def _read_table(path: Path, columns: Mapping[str, str]) -> list[list[Any]]:
         table = read_parquet(path)
     except InputTooLarge:
         raise
-    except (OSError, ValueError, pa.ArrowException) as error:
+    except (OSError, ValueError, EOFError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be read as Parquet ({error}); {_ADVICE}") from error
     found = {field.name: str(field.type).removeprefix("large_") for field in table.schema}
     if found != dict(columns) or any(column.null_count for column in table.columns):
@@ -203,11 +230,10 @@ def _read_table(path: Path, columns: Mapping[str, str]) -> list[list[Any]]:
 
 def _read_vectors(path: Path) -> np.ndarray:
     try:
-        check_size(path.stat().st_size, path)
-        return np.load(path, allow_pickle=False)
+        return load_npy(path)
     except InputTooLarge:
         raise
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, InputError) as error:
         raise InputError(f"{path}: no whole .npy file ({error}); {_ADVICE}") from error
 
 

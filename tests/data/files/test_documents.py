@@ -82,6 +82,7 @@ def test_encodings_of_asia_keep_their_line_ends(tmp_path):
         ("undefined", b"abc", "a.txt: not undefined at byte 0"),
         ("latin-1", b"\xe9bc\0d", "a.txt: zero byte at byte 3; this is not a text file"),
         ("utf-16-le", b"a\0b\0\0\0c\0", "a.txt: zero byte at byte 5; this is not"),
+        ("utf-16", "ab\0c".encode(f"utf-16-{sys.byteorder[0]}e"), "a.txt: zero byte at byte 5; this is not"),
         ("utf-16", codecs.BOM_UTF16_BE + b"\0a\0\0\0b", "a.txt: zero byte at byte 5; this is not"),
         ("utf-8", "é\0".encode(), "a.txt: zero byte at byte 2; this is not"),
         ("utf-8", "Plain text.".encode("utf-16-le"), "a.txt: zero byte at byte 1; it looks like UTF-16: .*--encoding"),

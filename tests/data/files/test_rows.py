@@ -182,3 +182,22 @@ def test_small_parts():
         text_field(3, "title", "f:1")
     assert short([1]) == "[1]"
     assert short("x" * 100) == "'" + "x" * 56 + "..."
+
+
+def test_values_of_a_table_that_python_has_not(tmp_path):
+    table = pa.table({"day": pa.array([1, 2**31 - 1], pa.int32()).cast(pa.date32())})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="a.parquet: a value cannot be read .*; is the file whole"):
+        fields_of(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_texts_of_a_table_that_are_no_unicode(tmp_path, name):
+    text = pa.array([b"caf\xe9"], pa.binary()).view(pa.string())
+    if name == "a.parquet":
+        pq.write_table(pa.table({"a": text}), tmp_path / name)
+    else:
+        with pa.ipc.new_stream(tmp_path / name, pa.schema([("a", pa.string())])) as out:
+            out.write_table(pa.table({"a": text}))
+    with pytest.raises(InputError, match=f"{name}: cannot be read as .*UTF8"):
+        fields_of(tmp_path / name)

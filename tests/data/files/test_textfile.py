@@ -60,6 +60,11 @@ def test_the_usual_file_of_a_folder(tmp_path):
     assert usual_file(tmp_path, names, "rows") == tmp_path / "rows.jsonl.gz"
     (tmp_path / "other").write_text("{}")
     assert usual_file(tmp_path / "other", names, "rows") == tmp_path / "other"
+    for name in ("x" * 300, "a\0b"):  # no file can have such a name
+        with pytest.raises(UsageError, match="no such file"):
+            read_text_file(tmp_path / name, "a text")
+        with pytest.raises(UsageError, match="neither a file nor a folder"):
+            usual_file(tmp_path / name, names, "rows")
     with pytest.raises(UsageError, match="none: neither"):
         usual_file(tmp_path / "none", names, "rows")
 

@@ -1,11 +1,13 @@
 """Matrices of vectors from .npy, Parquet, Arrow and saved datasets."""
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from qrag_jax.data.files.vectors import read_vectors, write_vectors
+from qrag_jax.files.reading import InputTooLarge, read_with
 from qrag_jax.types import InputError, UsageError
 
 MATRIX = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
@@ -162,3 +164,45 @@ def test_no_damage_of_a_header_is_a_traceback(tmp_path):
         path.write_bytes(content[:10] + header + content[128:])
         with pytest.raises(InputError, match="v.npy: not a whole .npy file of numbers"):
             read_vectors(path)
+
+
+@pytest.mark.parametrize("opener", [pa.ipc.new_stream, pa.ipc.new_file])
+def test_no_cut_of_an_arrow_file_is_a_traceback(tmp_path, opener):
+    path = tmp_path / "v.arrow"
+    write_arrow(path, lists(MATRIX), opener)
+    content = path.read_bytes()
+    for size in range(0, len(content) - 8, 8):
+        path.write_bytes(content[:size])
+        with pytest.raises(InputError, match="v.arrow: "):
+            read_vectors(path)
+
+
+def test_offsets_outside_of_an_arrow_file_are_refused(tmp_path):
+    """Arrow looks at none of them by itself, and may crash."""
+    path = tmp_path / "v.arrow"
+    write_arrow(path, lists(MATRIX), pa.ipc.new_stream)
+    content, offsets = path.read_bytes(), np.array([0, 3, 6, 9, 12], np.int32).tobytes()
+    assert content.count(offsets) == 1
+    path.write_bytes(content.replace(offsets, np.array([0, 3, 6, 9, 2**30], np.int32).tobytes()))
+    with pytest.raises(InputError, match="v.arrow: cannot be read as .arrow"):
+        read_vectors(path)
+
+
+@pytest.mark.parametrize(
+    "state", ["{}", "[]", '{"_data_files": [{}]}', '{"_data_files": [{"filename": 3}]}', "[" * 9_999]
+)
+def test_a_saved_dataset_with_a_strange_state(tmp_path, state):
+    datasets.Dataset(lists(MATRIX)).save_to_disk(str(tmp_path / "saved"))
+    (tmp_path / "saved" / "state.json").write_text(state)
+    with pytest.raises(InputError, match="saved: cannot be read as a saved dataset"):
+        read_vectors(tmp_path / "saved")
+
+
+def test_a_saved_dataset_that_is_too_large_unpacked(tmp_path):
+    datasets.Dataset(lists(MATRIX)).save_to_disk(str(tmp_path / "saved"))
+    table = pa.table({"embedding": pa.array([[0.0] * 1_000] * 1_000)})
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(next((tmp_path / "saved").glob("*.arrow")), table.schema, options=options) as out:
+        out.write_table(table)
+    with read_with(max_bytes=1_000_000), pytest.raises(InputTooLarge, match="has more than 1,000,000 bytes"):
+        read_vectors(tmp_path / "saved")

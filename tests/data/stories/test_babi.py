@@ -59,6 +59,8 @@ def test_gzip_and_windows_line_ends_read_the_same(tmp_path):
         ("3 Where?\thall\t1\t2", "qa.txt:8: .* got 4 tab-separated parts"),
         ("3 Where?\t\t1", "qa.txt:8: .* tab-separated parts"),
         ("3 Where?\thall\tone", "qa.txt:8: supporting line numbers must be integers, got 'one'"),
+        (f"3 Where?\thall\t{'9' * 5_000}", "qa.txt:8: supporting line numbers must be integers, got '9999"),
+        (f"{'1' * 5_000} Mary moved.", "qa.txt:8: expected `n sentence`"),
         ("3 Where?\thall\t9", r"qa.txt:8: support fact 9 does not exist .* lines \[1\]"),
         ("3 Where?\thall\t3", "qa.txt:8: support fact 3 does not exist above this question"),
         ("3 Where?\thall\t2", "qa.txt:8: support fact 2 is a question"),

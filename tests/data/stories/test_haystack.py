@@ -90,6 +90,7 @@ def test_novels_plain_packed_and_in_a_folder(tmp_path):
         ("dots.txt", "* * *\n\n...\n", "dots.txt: no sentence of 2 words or more"),
         ("n.jsonl", "", "n.jsonl: empty document"),
         ("n.jsonl", "{", "n.jsonl:1: expected a novel"),
+        ("n.jsonl", "[" * 100_000, "n.jsonl:1: expected a novel .*RecursionError"),
         ("n.jsonl", '\n{"id": 1}', "n.jsonl:2: expected a novel .*KeyError"),
         ("n.jsonl", '{"title": "t", "sections": 3}', "n.jsonl:1: expected a novel"),
         ("n.jsonl", novel(1, [3]), "n.jsonl:1: expected a novel"),

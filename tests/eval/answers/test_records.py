@@ -50,6 +50,7 @@ def test_a_failed_call_has_no_score_not_even_zero():
         (lambda values: values.update(references=[None]), "references = .* is of a wrong kind"),
         (lambda values: values.update(scores={"em": "1"}), "scores = .* is of a wrong kind"),
         (lambda values: values.update(scores={"em": 2}), "em = 2.0 must lie"),
+        (lambda values: values.update(scores={"em": 10**400}), "scores = .* is of a wrong kind"),
     ],
 )
 def test_a_malformed_line_is_named(tmp_path, change, message):
@@ -67,6 +68,7 @@ def test_files_that_are_none_of_ours_are_refused(tmp_path):
     path = tmp_path / "answers.jsonl"
     for text, message in (
         ("{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
         ("[1]", "expected an object"),
         ('{"seed": NaN}', "NaN is no number"),
     ):

@@ -237,6 +237,8 @@ def test_impossible_records_are_refused(changes, message):
     ("text", "message"),
     [
         ("[{", "r.json: not valid JSON"),
+        ("[" * 100_000, "r.json: not valid JSON"),
+        ("9" * 5_000, "r.json: not valid JSON"),
         ("{}", "r.json: a results file is a JSON list of rows, got dict"),
         ("[3]", "r.json: row 1: expected a JSON object, got int"),
         ('[{"n": NaN}]', "r.json: NaN is not a number"),
@@ -255,6 +257,9 @@ def test_wrong_fields_are_refused_by_row(tmp_path):
     path = write_json(tmp_path / "r.json", [row_values([ROW])[0], row_values([ROW])[0] | {"fact_em": "high"}])
     with pytest.raises(InputError, match="row 2: fact_em = 'high' must be a finite number"):
         read_rows(path)
+    path = write_json(path, [row_values([ROW])[0] | {"seconds": 10**400}])
+    with pytest.raises(InputError, match="row 1: seconds = 1000.* must be a finite number"):
+        read_rows(path)
     path = write_json(path, [row_values([ROW])[0] | {"extra": 1}])
     with pytest.raises(InputError, match=r"row 1: missing fields \[\], unknown fields \['extra'\]"):
         read_rows(path)
@@ -268,6 +273,9 @@ def test_damaged_records_are_refused_by_line(tmp_path):
         read_records(path)
     path.write_text(json.dumps(record_values(RECORD) | {"chosen": "3, 11"}))
     with pytest.raises(InputError, match="r.jsonl:1: chosen = '3, 11' must be a list"):
+        read_records(path)
+    path.write_text(json.dumps(record_values(RECORD) | {"q_values": [10**400, 0, 0]}))
+    with pytest.raises(InputError, match="r.jsonl:1: q_values = 1000.* must hold a finite number"):
         read_records(path)
     path.write_bytes(b"\xff\xfe{")
     with pytest.raises(InputError, match="not UTF-8 at byte 0"):

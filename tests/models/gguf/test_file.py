@@ -131,6 +131,14 @@ HOSTILE = {
 }
 
 
+def test_more_texts_than_any_model_has(tmp_path):
+    """Ten bytes each there, sixty in memory."""
+    count = 2**22 + 1
+    (tmp_path / "a.gguf").write_bytes(raw([field("a", 9, struct.pack("<IQ", 8, count) + text("ab") * count)]))
+    with pytest.raises(InputError, match="field 'a' is 4194305, and no model has more than 4,194,304"):
+        read_gguf(tmp_path / "a.gguf")
+
+
 @pytest.mark.parametrize("message", HOSTILE)
 def test_hostile_headers_are_refused_before_anything_is_made_of_them(tmp_path, message):
     (tmp_path / "hostile.gguf").write_bytes(HOSTILE[message])
@@ -160,3 +168,10 @@ def test_long_tensors_are_taken_in_parts(tmp_path, kind):
     file = read_gguf(write_gguf(tmp_path / "long.gguf", {}, {"x": tensor}, {"x": kind}))
     known = gguf.GGMLQuantizationType[kind]
     np.testing.assert_array_equal(file.read("x"), gguf.dequantize(gguf.quantize(tensor, known), known))
+
+
+def test_blocks_that_are_for_no_weights(tmp_path):
+    (tmp_path / "a.gguf").write_bytes(raw(tensors=[entry(kind=gguf.GGMLQuantizationType.Q8_1)]))
+    file = read_gguf(tmp_path / "a.gguf")
+    with pytest.raises(InputError, match="a.gguf: tensor 'x' has type Q8_1, which is not read"):
+        file.read("x")

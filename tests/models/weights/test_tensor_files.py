@@ -147,3 +147,10 @@ def test_no_index_speaks_of_files_that_were_not_written(sharded, monkeypatch):
         save_tensors(sharded, TENSORS, 24)
     with pytest.raises(InputError, match="neither model.safetensors nor"):
         FolderTensors(sharded)
+
+
+def test_a_header_larger_than_any_models_is_not_read(tmp_path):
+    header = b'{"a":' + b" " * 2**23 + b"}"
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(InputError, match="model.safetensors: broken safetensors file .a header of 8,388,614 bytes, at"):
+        FolderTensors(tmp_path)

@@ -87,3 +87,13 @@ def test_a_step_that_may_match_nothing_doubles_a_text(regex):
 def test_other_exceptions_are_not_renamed():
     with pytest.raises(KeyError), named_faults("x"):
         raise KeyError("ours")
+
+
+def test_an_id_beyond_any_vocabulary_is_refused_before_it_is_counted_to(tmp_path):
+    """The library would write two thousand million holes."""
+    values = FILE | {"model": FILE["model"] | {"vocab": FILE["model"]["vocab"] | {"rye": 2**31 - 1}}}
+    with pytest.raises(InputError, match="evil/tokenizer.json: token 'rye' has id 2147483647, at most 16,777,216"):
+        read(model=values["model"])
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+    with pytest.raises(InputError, match="token 'rye' has id 2147483647"):
+        DecoderTokenizer.from_folder(tmp_path)

@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from tiny_corpora import TEXTS, WordEncoder, make_tree
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.files.manifest import write_manifest
+from qrag_jax.files.reading import InputTooLarge, read_with
 from qrag_jax.retrieval.corpus import store as corpus_store
 from qrag_jax.retrieval.corpus.corpus import build_corpus, embed_corpus, tree_corpus
 from qrag_jax.retrieval.corpus.store import load_corpus, save_corpus
@@ -88,6 +90,7 @@ def test_damage_names_the_file(tmp_path, name):
         ({"format": 3}, r"corpus.json: format 3, this version reads \(1, 2\)"),
         ({"made_by": {"chunking": {"strategy": "magic"}}}, "no whole corpus.*strategy"),
         ({"cost": {"euros": 3}}, "no whole corpus.*euros"),
+        ({"made_by": 3, "cost": None}, "corpus.json: no object made_by and cost"),
         ({"has_vectors": True}, "vectors.npy: no whole .npy file"),
     ],
 )
@@ -177,7 +180,7 @@ def test_what_format_1_wrote_is_read_as_it_stands(tmp_path):
     assert found == {"$tuple": [{"$tuple": [0, 1]}, [{"$tuple": []}]]}
 
 
-@pytest.mark.parametrize("metadata", ["{", "[1]", "9" * 5_000])
+@pytest.mark.parametrize("metadata", ["{", "[1]", "9" * 5_000, '{"of": {"$tuple": 3}}'])
 def test_metadata_that_are_no_object_are_refused(tmp_path, metadata):
     """The manifest fits, the values do not."""
     save_corpus(odd(), tmp_path / "c")
@@ -222,3 +225,26 @@ def test_numbers_of_numpy_are_saved_as_numbers(tmp_path):
     save_corpus(replace(corpus, cost=cost, num_beyond_window=np.int64(1)), tmp_path / "c")
     loaded = load_corpus(tmp_path / "c")
     assert loaded.cost == Cost({"chunk": 0.5}, embedder_tokens=3, flops=2.0) and loaded.num_beyond_window == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("one two " * 20_000, "documents.parquet"), ("one two\n" * 5_000, "nodes.parquet")]
+)
+def test_a_corpus_above_the_limit_is_saved_with_the_way_to_load_it(tmp_path, text, name):
+    corpus = lines_corpus(text)
+    with read_with(max_bytes=50_000), pytest.warns(UserWarning, match=f"c: {name} has .* more than the 50,000") as told:
+        save_corpus(corpus, tmp_path / "c")
+    with read_with(max_bytes=50_000), pytest.raises(InputTooLarge, match=f"{name}: has more than 50,000 bytes"):
+        load_corpus(tmp_path / "c")
+    enough = int(re.search(r"max_bytes=(\d+)\)", str(told[0].message))[1])
+    with read_with(max_bytes=enough):
+        assert load_corpus(tmp_path / "c").nodes == corpus.nodes
+
+
+def test_a_header_that_promises_more_than_there_is(tmp_path):
+    save_corpus(embedded(), tmp_path / "c")
+    with (tmp_path / "c" / "vectors.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (10**12, 1024)})
+    write_manifest(tmp_path / "c")
+    with pytest.raises(InputError, match="vectors.npy: no whole .npy file"):
+        load_corpus(tmp_path / "c")

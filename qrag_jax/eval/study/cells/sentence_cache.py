@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from qrag_jax.data.files.vectors import NPY_ERRORS
 from qrag_jax.eval.study.cells.costs import Meter
 from qrag_jax.files.reading import read_limited
 from qrag_jax.files.whole_file import write_whole
@@ -86,7 +87,7 @@ def _parse(content: bytes, key: str, num_texts: int) -> tuple[np.ndarray, Meter]
         values = json.loads(header)
         vectors = np.load(io.BytesIO(array), allow_pickle=False)
         known, cost = values["key"], Meter(**values["cost"])
-    except (ValueError, TypeError, KeyError, EOFError) as error:
+    except NPY_ERRORS as error:
         raise InputError(f"not written by this version: {error}") from error
     if known != key or vectors.shape[:1] != (num_texts,):
         raise InputError("it holds another call")

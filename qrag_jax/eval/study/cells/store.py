@@ -94,10 +94,10 @@ class CellStore:
         try:
             body = unsealed(read_limited(path))
             result = _result(body["result"])
-            known = body["made_of"]
+            known = dict(body["made_of"])
             if (result.task, result.strategy, result.number, result.part) != (task, strategy, number, part):
                 raise InputError("it holds another cell")
-        except (InputError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             warnings.warn(f"{path}: damaged ({error}); it is run again", UserWarning, stacklevel=2)
             return None
         differing = sorted(name for name in {*known, *origin} if known.get(name) != origin.get(name))
@@ -174,10 +174,10 @@ def unsealed(content: bytes) -> dict[str, Any]:
     return value
 
 
-def _result(value: Mapping[str, Any]) -> CellResult:
+def _result(value: Any) -> CellResult:
     found = tuple(Found(one["question_id"], tuple(_hit(hit) for hit in one["hits"])) for one in value["found"])
     return CellResult(**{**value, "cost": Cost(**value["cost"]), "found": found})
 
 
-def _hit(value: Mapping[str, Any]) -> Hit:
+def _hit(value: Any) -> Hit:
     return Hit(**{**value, "spans": tuple((start, end) for start, end in value["spans"])})

@@ -52,7 +52,16 @@ def test_every_damaged_byte_is_found(store):
     assert read(store) == CELL
 
 
-@pytest.mark.parametrize("body", [{}, {"result": {}, "made_of": {}}, {"result": {"found": [{}]}, "made_of": {}}])
+OTHERS = [
+    {},
+    {"result": 3, "made_of": {}},
+    {"result": {}, "made_of": {}},
+    {"result": {"found": [{}]}, "made_of": {}},
+    {"result": {"found": [{"question_id": "q", "hits": [0.0]}]}, "made_of": {}},
+]
+
+
+@pytest.mark.parametrize("body", OTHERS)
 def test_a_whole_file_of_another_kind_is_no_cell(store, body):
     store.path("facts", "fixed", 1, "dev").write_bytes(sealed(body))
     with pytest.warns(UserWarning, match="damaged"):

@@ -1,0 +1,207 @@
+"""Readers of configs, of what a run and a study write, and of what language models say."""
+
+import hashlib
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import jax
+import numpy as np
+from tiny_answers import ANSWERED, FAILED, make_record
+from tiny_study import make_config
+from trust.model_readers import VECTORS
+from trust.samples import PROSE, Reader, reseal, texts
+
+from qrag_jax.checkpoint import load_checkpoint, save_checkpoint
+from qrag_jax.config import load_config
+from qrag_jax.eval.answers.records import read_answer_records, write_answer_records
+from qrag_jax.eval.measures.trec import read_qrels, read_run
+from qrag_jax.eval.picks.records import Row as ResultRow
+from qrag_jax.eval.picks.records import read_records, read_rows, write_records, write_rows
+from qrag_jax.eval.study.cells.costs import Meter
+from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
+from qrag_jax.eval.study.cells.store import CellStore, claim_folder
+from qrag_jax.eval.study.config import StudyConfig
+from qrag_jax.eval.study.records import CellResult, Found, Hit
+from qrag_jax.files.folder_lock import LOCK, lock_folder
+from qrag_jax.files.manifest import find_damage, listed_files, write_manifest
+from qrag_jax.llm.journal.file import Journal
+from qrag_jax.llm.json_answers import Boolean, Integer, ListOf, Number, OneOf, Record, Text, mend_json, parse_json
+from qrag_jax.llm.prices import load_prices
+from qrag_jax.llm.prompts import load_prompt
+from qrag_jax.llm.scripted import load_script
+from qrag_jax.llm.server.answers import read_answer
+from qrag_jax.train.log import read_lines
+from qrag_jax.train.q.run import RunConfig
+from qrag_jax.types import Cost, Generation, InputError
+
+# Configs, what a run and a study write, language models.
+
+STUDY = make_config()
+STUDY_YAML = (
+    "tasks: {facts: {kind: files, path: facts, questions: facts.jsonl}}\nks: [1, 3]\nreport_k: 3\n"
+    "strategies: {fixed: [{strategy: fixed, fixed: {num_tokens: 16}}]}\n"
+)
+RUN_YAML = "seed: 3\nnum_updates: 10\nenv: {num_steps: 2}\nlearner:\n  gamma: 0.9\nmodel:\n  mode: latent # no\n"
+PRICES_YAML = "compute_per_hour: 1.5\nprompt_per_million_tokens: 2\ncompletion_per_million_tokens: 3e-1\n"
+HIT = Hit("c0", "a.txt", ((0, 5), (7, 9)), 3, 0.3)
+CELL = CellResult(
+    "facts", "fixed", 1, "dev", 2, 3, 5 / 3, 4, 1 / 3, Cost({"chunk": 1 / 3}, 12, 1e15, 64), (Found("q1", (HIT,)),)
+)
+ORIGIN = {"encoder": "one", "ks": [1, 3]}
+SCHEMA = Record(
+    {
+        "claims": ListOf(Record({"text": Text(), "passages": ListOf(Integer(1, 9)), "holds": Boolean()}), 1, 5),
+        "score": Number(0, 1),
+        "verdict": OneOf(("yes", "no")),
+    }
+)
+ANSWER = {"claims": [{"text": "Rye is a grass.", "passages": [1, 2], "holds": True}], "score": 0.5, "verdict": "yes"}
+COMPLETION = {
+    "id": "chatcmpl-1", "object": "chat.completion", "model": "m-2024-08-06",
+    "choices": [
+        {
+            "index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Vienna."},
+            "logprobs": {"content": [{"token": "V", "logprob": -0.5, "top_logprobs": []}]},
+        }
+    ],
+    "usage": {"prompt_tokens": 7, "completion_tokens": 1, "total_tokens": 8},
+}  # fmt: skip
+SCRIPT = [
+    {"match": "Austria", "answer": "Vienna [1]."},
+    {"match": "x", "error": "down"},
+    {"answer": "It ended.", "finish_reason": "length"},
+]
+ROWS = [
+    ResultRow("two facts", make_record(0, (3, 0)).setting, 1.0, 0.9, 0.7, 0.8, 0.95, 100, 1.5, 0.8, 0),
+]
+KEY = "0" * 64
+
+
+def _json_answer(folder: Path) -> object:
+    text = (folder / "a.json").read_text("utf-8", "surrogateescape")
+    try:
+        return parse_json(text, SCHEMA)
+    except InputError:
+        return parse_json(mend_json(f"Sure:\n```json\n{text}\n```"), SCHEMA)
+
+
+def _journal(folder: Path) -> None:
+    journal = Journal(folder / "j.sqlite")
+    with journal.session() as session:
+        session.claim([KEY, "1" * 64], 2)
+        session.keep(KEY, Generation("Vienna.", "stop", 3, 1, logprobs=(-0.5,)))
+    with closing(sqlite3.connect(folder / "j.sqlite")) as connection:  # into one file
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _read_journal(folder: Path) -> object:
+    journal = Journal(folder / "j.sqlite")
+    with journal.session() as session:
+        known, _ = session.claim([KEY, "2" * 64], 2)
+        return journal.num_answers(), journal.num_old_answers(), known
+
+
+def _lock(folder: Path) -> None:
+    known = {"what": "qrag train", "pid": 1, "host": "h", "since": "now", "kernel": "k", "pids": "p", "started": "1"}
+    (folder / LOCK).write_text(json.dumps(known))
+    (folder / LOCK).rename(folder / "lock.json")
+
+
+def _read_lock(folder: Path) -> None:
+    (folder / "lock.json").rename(folder / LOCK)
+    with lock_folder(folder, "a test"):
+        pass
+
+
+def _checkpoint(folder: Path) -> None:
+    arrays = {"params": {"w": np.arange(6.0).reshape(2, 3)}, "rest": {"step": 3, "key": jax.random.key(0)}}
+    save_checkpoint(folder, 7, arrays, {"seed": 0}, {"tokenizer.json": "{}"}, {"task": "x"})
+
+
+def _manifest(folder: Path) -> None:
+    texts({"a.txt": PROSE, "sub/b.json": {"a": 1}})(folder)
+    write_manifest(folder)
+
+
+def _find_damage(folder: Path) -> object:
+    fault = find_damage(folder)
+    return fault or listed_files(folder)
+
+
+def _cell(folder: Path) -> None:
+    CellStore(folder).write(CELL, ORIGIN)
+
+
+def _sentences(folder: Path) -> None:
+    SentenceCache(folder).put("f", ["a", "b"], VECTORS[:2], Meter())
+
+
+def _reseal_first_line(folder: Path) -> None:
+    """Files of a study begin with the hash of what follows."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            body = path.read_bytes().partition(b"\n")[2]
+            path.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+
+
+def _log(folder: Path) -> None:
+    texts(
+        {
+            "metrics.jsonl": [
+                {"data": {"task": "x"}},
+                {"step": 1, "loss": 0.5},
+                {"step": 2, "loss": 0.25},
+                {"step": 3},
+            ],
+            "times.jsonl": [{"step": 1, "seconds": 0.5}, {"step": 2, "seconds": 1.5}, {"step": 3, "seconds": 2}],
+        }
+    )(folder)
+
+
+def _prompts(folder: Path) -> None:
+    ours = load_prompt("answer")
+    (folder / "answer.system.txt").write_text(ours.system)
+    (folder / "answer.user.txt").write_text(ours.user)
+
+
+OTHERS = [
+    Reader("config of a run", texts({"a.yaml": RUN_YAML}), lambda folder: load_config(RunConfig, folder / "a.yaml")),
+    Reader("config of a study", texts({"a.yaml": STUDY_YAML}), lambda f: load_config(StudyConfig, f / "a.yaml")),
+    Reader("prices", texts({"a.yaml": PRICES_YAML}), lambda folder: load_prices(folder / "a.yaml")),
+    Reader("prompts", _prompts, lambda folder: load_prompt("answer", folder)),
+    Reader("script of a generator", texts({"a.jsonl": SCRIPT}), lambda folder: load_script(folder / "a.jsonl")),
+    Reader("JSON answer of a model", texts({"a.json": ANSWER}), _json_answer),
+    Reader(
+        "answer of a server", texts({"a.json": COMPLETION}),
+        lambda folder: read_answer((folder / "a.json").read_bytes(), model="m", check_model=True),
+    ),
+    Reader("journal", _journal, _read_journal, cases=2_000, leaves=True),
+    Reader(
+        "log of a run", _log, lambda folder: (read_lines(folder / "metrics.jsonl"), read_lines(folder / "times.jsonl"))
+    ),
+    Reader("lock of a folder", _lock, _read_lock, leaves=True),
+    Reader("manifest", _manifest, _find_damage),
+    Reader("checkpoint", _checkpoint, load_checkpoint, seal=reseal, cases=500),
+    Reader(
+        "cell of a study", _cell, lambda f: CellStore(f).read("facts", "fixed", 1, "dev", ORIGIN),
+        seal=_reseal_first_line,
+    ),
+    Reader("vectors of a study", _sentences, lambda f: SentenceCache(f).get("f", ["a", "b"]), seal=_reseal_first_line),
+    Reader("config in a study's folder", lambda f: claim_folder(f, STUDY), lambda f: claim_folder(f, STUDY)),
+    Reader("results.json", lambda f: write_rows(f / "a.json", ROWS), lambda f: read_rows(f / "a.json")),
+    Reader(
+        "records of picks", lambda f: write_records(f / "a.jsonl", [make_record(0, (3, 0)), make_record(1, (2,))]),
+        lambda f: read_records(f / "a.jsonl"),
+    ),
+    Reader(
+        "records of answers", lambda f: write_answer_records(f / "a.jsonl", [ANSWERED, FAILED]),
+        lambda f: read_answer_records(f / "a.jsonl"),
+    ),
+    Reader(
+        "TREC files",
+        texts({"a.qrels": "q1 0 d%20a 1\nq1 0 b 0\n", "a.run": "q1 Q0 d%20a 1 0.5 x\nq1 Q0 b 2 -1e-3 x\n"}),
+        lambda f: (read_qrels(f / "a.qrels"), read_run(f / "a.run")),
+    ),
+]  # fmt: skip

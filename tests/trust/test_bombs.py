@@ -1,0 +1,43 @@
+"""Test 7 of docs/reliability.md: small files that become large ones are refused or streamed, whatever they are."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiers import PATIENCE, of_tier, slow_but
+from trust import bombs
+from trust.bombs import BOMBS
+
+WITNESS = "gzip: zeros"
+MOST_ABOVE = 1_000  # MB of memory above the limit, the program itself counted
+MOST_SECONDS = 20
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured by Linux")
+@pytest.mark.parametrize("name", slow_but([WITNESS], BOMBS))
+def test_refused_or_streamed(name, tmp_path, figures):
+    megabytes = of_tier(50, 1_200)
+    paths = [str(Path(bombs.__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    ended = subprocess.run(
+        [sys.executable, bombs.__file__, name, str(tmp_path), str(megabytes)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert ended.returncode == 0, ended.stderr[-2_000:]
+    came = json.loads(ended.stdout.splitlines()[-1])
+    on_disk = sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*") if not path.is_symlink())
+    for path in tmp_path.iterdir():  # gigabytes, of all tests together
+        path.unlink()
+    assert ("read" if BOMBS[name].is_streamed else "refused") in came, came
+    assert came["peak"] < came["limit"] + MOST_ABOVE, came
+    assert came["seconds"] < MOST_SECONDS, came
+    figures(
+        7, name, 1,
+        f"{'streamed' if 'read' in came else 'refused'}; {on_disk / bombs.MB:.1f} MB on the disk; peak "
+        f"{came['peak']} MB under a limit of {came['limit']} MB; {came['seconds']} CPU s",
+    )  # fmt: skip
