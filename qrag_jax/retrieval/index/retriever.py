@@ -67,6 +67,9 @@ class EncoderSpec:
                 raise UsageError(f"{name}={getattr(self, name)} must be at least 3: [CLS], a token and [SEP]")
         if self.num_layers is not None and self.num_layers < 1:
             raise UsageError(f"num_layers={self.num_layers} must be at least 1, or null for all")
+        for name in ("hidden_size", "num_heads"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
 
 
 @dataclass(frozen=True)
