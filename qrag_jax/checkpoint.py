@@ -62,6 +62,7 @@ from qrag_jax.files.whole_file import read_json
 from qrag_jax.types import InputError, UsageError
 
 _FORMAT = 1
+_RECORD = {"step": int, "versions": dict, "groups": list, "leaves": dict, "user": dict}  # types in metadata.json
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "transformers", "tokenizers")
 # Without any set-up of logging, Python writes warnings to standard error: nobody has to ask in order to be told.
 _LOGGER = logging.getLogger(__name__)
@@ -316,10 +317,13 @@ def _read(
     except InputError as error:
         raise DamagedError(str(error)) from error
     if record.get("format") != _FORMAT:
+        versions = record.get("versions")
+        wrote = versions.get("qrag_jax", "unknown") if isinstance(versions, dict) else "unknown"
         raise InputError(
             f"{path}: checkpoint format {record.get('format')}, this qrag_jax {__version__} reads {_FORMAT}; "
-            f"install the version that wrote it: {record.get('versions', {}).get('qrag_jax', 'unknown')}"
+            f"install the version that wrote it: {wrote}"
         )
+    _check_record(record, path / "metadata.json")
     saved = record["groups"]
     wanted = list(saved if groups is None else groups(record["user"]) if callable(groups) else groups)
     absent = sorted({*wanted, *templates} - set(saved))
@@ -337,8 +341,24 @@ def _read(
     return Checkpoint(path, record["step"], arrays, config, files, record["user"], record["versions"])
 
 
+def _check_record(record: Mapping[str, Any], path: Path) -> None:
+    """Refuses a record of other types than `_record` writes; its leaves are checked where they are read."""
+    wrong = [name for name, kind in _RECORD.items() if type(record.get(name)) is not kind]
+    if not wrong and not all(isinstance(name, str) for name in record["groups"]):
+        wrong = ["groups"]
+    if not wrong and record["step"] < 0:
+        wrong = ["step"]
+    if wrong:
+        raise DamagedError(f"{path}: {wrong[0]} is {record.get(wrong[0])!r:.100}, which no checkpoint has")
+
+
 def _read_config(path: Path) -> dict[str, Any]:
-    config = parse_yaml(read_text_limited(path, MAX_CONFIG_BYTES), str(path))
+    if not path.is_file():
+        raise DamagedError(f"{path}: no such file")
+    try:
+        config = parse_yaml(read_text_limited(path, MAX_CONFIG_BYTES), str(path))
+    except UnicodeDecodeError as error:
+        raise DamagedError(f"{path}: not UTF-8 at byte {error.start}") from error
     if not isinstance(config, dict):
         raise InputError(f"{path}: expected a mapping of fields; copy the checkpoint again")
     return config

@@ -1,5 +1,6 @@
 """The leaves of a checkpoint: a tree by the paths of its leaves, on the disk by Orbax, and back into a template."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from qrag_jax.types import InputError
 
 _ABSENT = ...
 _MAX_REASON = 300  # characters of an error of Orbax, which quotes whole trees
+_NO_NUMBERS = "OUSMm"  # kinds of NumPy
+_DTYPE = re.compile(r"[<>|=]?[a-z]\w{0,30}", re.ASCII)  # a name, and nothing that NumPy would take for fields or code
 _NUMBERS = (bool, int, float)  # compared by type(): numpy.float64 is a float too, and an array to us
 
 
@@ -37,7 +40,7 @@ def flat_leaves(tree: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         # Of several processes, an array that is on this one's devices alone is a value that all have.
         is_global = isinstance(leaf, jax.Array) and (jax.process_count() == 1 or not leaf.is_fully_addressable)
         value = leaf if is_global else _native(np.asarray(leaf))
-        if value.dtype.kind in "OUSMm":
+        if value.dtype.kind in _NO_NUMBERS:
             raise InputError(f"{name}: a {type(leaf).__name__} cannot be saved as an array; put it into the metadata")
         known[name] = {"shape": list(value.shape), "dtype": str(value.dtype), **facts}
         if value.size:  # Orbax refuses empty arrays; they are made again from their shape
@@ -55,6 +58,9 @@ def load_leaves(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> dict[st
     Raises:
         DamagedError: one is not there, or is another than `known` says.
     """
+    for name, facts in known.items():
+        if fault := _fault_of(name, facts, known):
+            raise DamagedError(f"{folder}: {name!r:.100} in metadata.json: {fault}, which no leaf has")
     names = [name for name, facts in known.items() if 0 not in facts["shape"]]
     stored: dict[str, Any] = {}
     if names:
@@ -79,10 +85,35 @@ def load_leaves(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> dict[st
             there = "nothing" if stored.get(name) is _ABSENT else _show(value)
             raise DamagedError(f"{folder}: {name} is {there} there, {facts['dtype']}{facts['shape']} in metadata.json")
         if "key_impl" in facts:
-            flat[name] = jax.random.wrap_key_data(jnp.asarray(value), impl=facts["key_impl"])
+            try:
+                flat[name] = jax.random.wrap_key_data(jnp.asarray(value), impl=facts["key_impl"])
+            except (TypeError, ValueError) as error:
+                raise DamagedError(f"{folder}: {name} is no key {facts['key_impl']!r:.100}") from error
         else:
             flat[name] = value.item() if "python" in facts else value
     return flat
+
+
+def _fault_of(name: str, facts: Any, known: Mapping[str, Any]) -> str | None:
+    """What `flat_leaves` would not have written of a leaf."""
+    parts = name.split("/")
+    if not all(parts) or any("/".join(parts[:number]) in known for number in range(1, len(parts))):
+        return "its name"
+    if not isinstance(facts, dict):
+        return f"{facts!r:.100}"
+    shape, dtype = facts.get("shape"), facts.get("dtype")
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        return f"shape {shape!r:.100}"
+    try:
+        if not isinstance(dtype, str) or not _DTYPE.fullmatch(dtype) or np.dtype(dtype).kind in _NO_NUMBERS:
+            return f"dtype {dtype!r:.100}"
+        if 0 in shape:  # it is made of this alone
+            np.empty(shape, dtype)
+    except (TypeError, ValueError) as error:
+        return f"{dtype}{shape} ({error})"[:300]
+    if "python" in facts and (facts["python"] not in [kind.__name__ for kind in _NUMBERS] or shape):
+        return f"python {facts['python']!r:.100} of shape {shape}"
+    return None
 
 
 def fit_leaves(group: str, template: Any, flat: Mapping[str, Any], source: Path) -> Any:

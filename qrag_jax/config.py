@@ -78,8 +78,12 @@ def is_override(word: str) -> bool:
     return bool(equals) and _OVERRIDE_NAME.fullmatch(name) is not None
 
 
-def config_from_dict(cls: type[Config], data: Mapping[str, object], source: str) -> Config:
-    """Build a config from nested plain values, such as `to_dict` gave; checks and messages as in `load_config`."""
+def config_from_dict(cls: type[Config], data: object, source: str) -> Config:
+    """Build a config from nested plain values, such as `to_dict` gave; checks and messages as in `load_config`.
+
+    Raises:
+        UsageError: they are others; no mapping, too.
+    """
     return _decode(cls, data, _Faults({}, {}, source))
 
 
@@ -172,7 +176,7 @@ class _Faults:
         return _Faults(self.where, self.raw, self.source)
 
 
-def _decode(cls: type[Config], data: Mapping[str, object], faults: _Faults) -> Config:
+def _decode(cls: type[Config], data: object, faults: _Faults) -> Config:
     checked = _check_fields(cls, data, "", None, faults)
     if faults.messages:
         raise UsageError("\n".join(faults.messages))
