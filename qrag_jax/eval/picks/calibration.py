@@ -92,5 +92,7 @@ def stored_threshold(metadata: Mapping[str, Any]) -> Threshold | None:
     value, fitted_on = dev["threshold"], dev.get("fitted_on")
     is_number = type(value) in (int, float) and abs(value) <= sys.float_info.max
     if not is_number or not isinstance(fitted_on, list) or not all(isinstance(name, str) for name in fitted_on):
-        raise InputError(f"metadata of the checkpoint: dev.threshold {value!r:.100} is no threshold: copy the run again")
+        raise InputError(
+            f"metadata of the checkpoint: dev.threshold {value!r:.100} is no threshold: copy the run again"
+        )
     return Threshold(value, frozenset(fitted_on))

@@ -66,7 +66,14 @@ class DataConfig:
     def __post_init__(self) -> None:
         if not self.stretch >= 1:
             raise ValueError(f"data.stretch={self.stretch} must be at least 1 (1 = every chunk at its own place)")
-        for name in ("num_facts", "num_questions", "max_haystack_sentences", "num_chunks", "shared_haystack", "batch_size"):
+        for name in (
+            "num_facts",
+            "num_questions",
+            "max_haystack_sentences",
+            "num_chunks",
+            "shared_haystack",
+            "batch_size",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"data.{name}={value} must be at least 1")

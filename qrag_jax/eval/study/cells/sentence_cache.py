@@ -5,8 +5,9 @@ import io
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 
@@ -16,6 +17,11 @@ from qrag_jax.files.whole_file import write_whole
 from qrag_jax.types import InputError
 
 _SUFFIX = ".vectors"
+# Of JSON, of another `Meter`, and of NumPy for a header that it cannot read.
+_ERRORS = (
+    ValueError, TypeError, KeyError, OSError, EOFError, SyntaxError, TokenError, MemoryError, OverflowError,
+    RecursionError,
+)  # fmt: skip
 
 
 class SentenceCache:
@@ -86,8 +92,10 @@ def _parse(content: bytes, key: str, num_texts: int) -> tuple[np.ndarray, Meter]
         values = json.loads(header)
         vectors = np.load(io.BytesIO(array), allow_pickle=False)
         known, cost = values["key"], Meter(**values["cost"])
-    except (ValueError, TypeError, KeyError, EOFError) as error:
+    except _ERRORS as error:
         raise InputError(f"not written by this version: {error}") from error
-    if known != key or vectors.shape[:1] != (num_texts,):
+    if known != key or vectors.shape[:1] != (num_texts,) or vectors.ndim != 2 or vectors.dtype != np.float32:
         raise InputError("it holds another call")
+    if not np.isfinite(vectors).all() or not all(type(spent) in (int, float) for spent in astuple(cost)):
+        raise InputError("its numbers are none")
     return vectors, cost
