@@ -207,7 +207,7 @@ def hostile_template(rng: Random, canary: Canary) -> str:
     """Expressions that climb from what a template sees to what it must not."""
     mark, file = str(canary.mark), str(canary.file)
     roots = ["messages", "messages[0]", "bos_token", "raise_exception", "loop", "namespace()", "cycler", "lipsum",
-             "dict", "range", "joiner", "strftime_now", "tools", "self", "caller", "''", "[]", "{}", "1", "none", "true",
+             "dict", "range", "joiner", "strftime_now", "tools", "self", "caller", "''", "[]", "{}", "1", "none",
              "messages[0].content", "''.join", "[].append", "dict().items", "strftime_now('%Y')"]  # fmt: skip
     steps = [".__class__", "['__class__']", "|attr('__class__')", ".__init__", ".__globals__", "['__globals__']",
              ".__builtins__", "['__import__']('os')", ".os", ".environ", ".system", ".mro()", ".__mro__[1]",
@@ -378,8 +378,9 @@ def read_questions(folder: Path) -> object:
     return (read_records if path.stem == "record" else read_examples)(path) and ""
 
 
-def make_empty(folder: Path) -> None:
+def make_template(folder: Path) -> None:
     folder.mkdir()
+    (folder / "template").write_text(CHAT)
 
 
 def make_journal(folder: Path) -> None:
@@ -398,7 +399,7 @@ KINDS = {
     "encoder folder": Kind(make_encoder, change_model, read_encoder),
     "decoder folder": Kind(make_decoder, change_model, read_decoder),
     "GGUF": Kind(make_gguf, change_gguf, lambda folder: read_decoder(folder / "model.gguf")),
-    "chat template": Kind(make_empty, change_template, read_template),
+    "chat template": Kind(make_template, change_template, read_template),
     "tree": Kind(make_trees, change_trees, lambda folder: load_trees(folder / "trees.parquet")),
     "corpus": Kind(make_corpus, change_corpus, load_corpus),
     "journal": Kind(make_journal, change_journal, ask_journal),

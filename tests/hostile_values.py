@@ -115,13 +115,15 @@ def hostile_texts(canary: Canary) -> list[str]:
     up = "../" * 40 + file.lstrip("/")
     return [
         file, up, f"file://{file}", f"a/../{up}", f"..\\..\\{canary.file.name}", "/etc/passwd", "~/.ssh/id_rsa",
-        "/dev/zero", "/proc/self/environ", "C:\\x", "..", ".", "", " ", "con", f"{file}\0.json", "a\0b", "/dev/stdin", "x" * 5000,
+        "/dev/zero", "/proc/self/environ", "C:\\x", "..", ".", "", " ", "con", f"{file}\0.json", "a\0b",
+        "/dev/stdin", "x" * 5000,
         MODULE, f"{MODULE}.run", f"{MODULE}:run", "os.system", "torch.load", "builtins.eval", f"qrag_jax.{MODULE}",
         f"$({mark})", f"$(touch {mark})", f"`touch {mark}`", f"; touch {mark} #", f"| touch {mark}", f"${VARIABLE}",
         f"${{{VARIABLE}}}", f"%{VARIABLE}%", f"env:{VARIABLE}", "${oc.env:" + VARIABLE + "}", f"--out={mark}",
         f"__import__('os').system('touch {mark}')", f"open({mark!r}, 'w')", f"lambda: open({mark!r}, 'w')",
         "{{ cycler.__init__.__globals__.os.environ }}", f"{{% include {file!r} %}}",
-        "{0.__class__.__init__.__globals__}", "%(__class__)s", "{}".format("{" * 200), f"!!python/object/apply:os.system ['touch {mark}']",
+        "{0.__class__.__init__.__globals__}",
+        "%(__class__)s", "{}".format("{" * 200), f"!!python/object/apply:os.system ['touch {mark}']",
         f"!include {file}", "&a [*a]", "<<: *a", "\x1b[2J\x1b]0;owned\x07", "\u202egnp.exe", "\ud800", "a\nb: 1", "\t",
         "nan", "inf", "1e999", "0x10", "null", "9" * 400, f"jar:{file}", f"https://127.0.0.1:1/{VARIABLE}", "*" * 300,
         "(a+)+$", "vectors", "scratch", "float64", "object", "|O", "O", "V8", "key<fry>", "i4,(1000,1000)f8", "M8[ns]",
