@@ -21,6 +21,8 @@ SECRET = "canary-5e0c1d7f-file"
 VARIABLE_SECRET = "canary-93ab4e62-variable"
 SECONDS = 60  # of CPU, for one artefact: nothing comes near it but what does not end
 _EVENTS = ("open", "os.", "shutil.", "subprocess.", "pickle.", "import", "exec", "socket.connect")
+_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_ONLY_READ = ("read ", "os.listdir", "os.scandir", "os.walk")
 _watched: list["Canary"] = []
 
 
@@ -69,7 +71,9 @@ def _hook(event: str, args: tuple) -> None:
     elif event.startswith(("open", "os.", "shutil.")):
         folder = str(_watched[0].folder)
         if any(isinstance(arg, str | bytes | os.PathLike) and folder in os.fsdecode(arg) for arg in args[:2]):
-            _watched[0].touched.append(f"{event} {args!r:.200}")
+            mode, flags = (str(args[1]), args[2]) if event == "open" else ("", 0)
+            is_read = event == "open" and not set(mode) & set("wax+") and not flags & _WRITE
+            _watched[0].touched.append(f"{'read' if is_read else event} {args!r:.200}")
 
 
 sys.addaudithook(_hook)
@@ -97,8 +101,14 @@ def watched(canary: Canary) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def outcome(canary: Canary, call: Any) -> tuple[str, str | None]:
-    """(`taken` or `refused`, what is wrong or None) of a call that reads an artefact."""
+def outcome(canary: Canary, call: Any, may_open: bool = False) -> tuple[str, str | None]:
+    """(`taken` or `refused`, what is wrong or None) of a call that reads an artefact.
+
+    Args:
+        canary: watches it.
+        call: gives a text that must not hold a secret, or anything else.
+        may_open: what a link leads to may be opened for reading, as long as nothing is said or written of it.
+    """
     try:
         with watched(canary):
             said, kind = call(), "taken"
@@ -106,6 +116,8 @@ def outcome(canary: Canary, call: Any) -> tuple[str, str | None]:
         said, kind = error, "refused"
     except Exception as error:  # noqa: BLE001
         return "raw", f"{type(error).__name__}: {str(error)[:300]}"
+    if may_open:
+        canary.touched[:] = [what for what in canary.touched if not what.startswith(_ONLY_READ)]
     return kind, canary.check(said if isinstance(said, str | InputError) else "")
 
 
