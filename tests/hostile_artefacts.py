@@ -1,5 +1,6 @@
 """Every kind of artefact that `qrag` reads: made small, changed hostile and well-formed, read as `qrag` reads it."""
 
+import functools
 import hashlib
 import json
 import shutil
@@ -123,7 +124,9 @@ def change_run(rng: Random, canary: Canary, folder: Path) -> None:
     step = folder / "step_0"
     config = step / "config.yaml"
     if rng.random() < 0.6:
-        values = hostile_json(rng, canary, RUN_CONFIG)
+        part = {name: RUN_CONFIG[name] for name in (("model", "env") if rng.random() < 0.8 else RUN_CONFIG)}
+        changed = hostile_json(rng, canary, part)
+        values = RUN_CONFIG | changed if isinstance(changed, dict) else changed
         config.write_text(json.dumps(values))  # JSON is YAML
         if rng.random() < 0.1:
             config.write_text(f"{config.read_text()[:-1]}, x: {rng.choice(hostile_texts(canary))}}}", errors="replace")
@@ -181,14 +184,19 @@ def read_decoder(path: Path) -> object:
     return render_chat(loaded.chat_template, [Message("user", "Where?")], loaded.special_tokens)
 
 
+@functools.cache
+def decoder_arrays() -> dict[str, np.ndarray]:
+    return decoder_tensors(DECODER, random_decoder_params(DECODER))
+
+
 def make_gguf(folder: Path) -> None:
     folder.mkdir()
-    write_gguf(folder / "model.gguf", decoder_fields(DECODER), decoder_tensors(DECODER, random_decoder_params(DECODER)))
+    write_gguf(folder / "model.gguf", decoder_fields(DECODER), decoder_arrays())
 
 
 def change_gguf(rng: Random, canary: Canary, folder: Path) -> None:
     """A field or the name of a tensor; what GGUF cannot hold is drawn again."""
-    fields, tensors = decoder_fields(DECODER), decoder_tensors(DECODER, random_decoder_params(DECODER))
+    fields, tensors = decoder_fields(DECODER), decoder_arrays()
     texts = [text for text in hostile_texts(canary) if "\ud800" not in text]
     while True:
         if rng.random() < 0.1:

@@ -23,7 +23,13 @@ from qrag_jax.hub import Place, pull_run, push_run, run_files
 SEED = int(os.environ.get("TRUST_SEED", "9"))
 REPOSITORY = Place(repository="alice/qa2")
 COUNT = 1000
+HEAVY = {"run": 15, "hub repository": 15}  # a fifth of a second each: at most so many but in `make trust`
 QUICK = ("chat template", "tree", "corpus", "journal", "study folder", "questions and records")
+
+
+def num_cases(name: str) -> int:
+    number = of_tier(3, COUNT)
+    return number if number == COUNT else min(number, HEAVY.get(name, COUNT))
 
 
 @pytest.mark.parametrize("name", slow_but(QUICK, KINDS))
@@ -31,7 +37,7 @@ def test_hostile_values_are_read_or_refused(tmp_path, figures, name):
     kind, canary, rng = KINDS[name], Canary(tmp_path), Random(f"{SEED} {name}")
     kind.make(tmp_path / "good")
     kind.read(tmp_path / "good")
-    cases, seen, wrong = of_tier(4, COUNT), Counter(), []
+    cases, seen, wrong = num_cases(name), Counter(), []
     for number in range(cases):
         shutil.copytree(tmp_path / "good", tmp_path / "work")
         kind.change(rng, canary, tmp_path / "work")
@@ -66,7 +72,7 @@ def test_hostile_repositories_are_pulled_whole_or_not_at_all(tmp_path, hub, figu
     step = tmp_path / "run" / "step_1"
     push_run(REPOSITORY, run_files(step, 1, "# card\n"), "a push", endpoint=hub.endpoint)
     good, out = hub.files("alice/qa2"), tmp_path / "place" / "out"
-    cases, seen, wrong = of_tier(4, COUNT), Counter(), []
+    cases, seen, wrong = num_cases("hub repository"), Counter(), []
     for number in range(cases):
         hub.repositories["alice/qa2"] = [hostile_repository(rng, canary, good)]
         found, fault = outcome(canary, lambda: pull_run(REPOSITORY, out, endpoint=hub.endpoint) and "")

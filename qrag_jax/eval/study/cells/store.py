@@ -179,7 +179,7 @@ def unsealed(content: bytes) -> dict[str, Any]:
     return value
 
 
-def _result(value: Mapping[str, Any]) -> CellResult:
+def _result(value: Any) -> CellResult:
     found = tuple(_typed(Found(one["question_id"], tuple(map(_hit, one["hits"])))) for one in value["found"])
     cost = _typed(Cost(**value["cost"]))
     if not isinstance(cost.seconds, dict) or not all(type(spent) in (int, float) for spent in cost.seconds.values()):
@@ -187,7 +187,7 @@ def _result(value: Mapping[str, Any]) -> CellResult:
     return _typed(CellResult(**{**value, "cost": cost, "found": found}))
 
 
-def _hit(value: Mapping[str, Any]) -> Hit:
+def _hit(value: Any) -> Hit:
     spans = tuple((start, end) for start, end in value["spans"])
     if not all(type(border) is int for span in spans for border in span):
         raise TypeError(f"spans {spans!r:.100}")
