@@ -63,6 +63,7 @@ from qrag_jax.files.whole_file import read_json
 from qrag_jax.types import InputError, UsageError
 
 _FORMAT = 1
+_RECORD = {"step": int, "versions": dict, "groups": list, "leaves": dict, "user": dict}  # types in metadata.json
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "transformers", "tokenizers")
 # Without any set-up of logging, Python writes warnings to standard error: nobody has to ask in order to be told.
 _LOGGER = logging.getLogger(__name__)
@@ -355,11 +356,13 @@ def _read_record(path: Path) -> dict[str, Any]:
 
 
 def _record_fault(record: Mapping[str, Any], path: Path) -> str | None:
-    for field, kind in {"step": int, "versions": dict, "groups": list, "leaves": dict, "user": dict}.items():
+    for field, kind in _RECORD.items():
         if type(record.get(field)) is not kind:
             return f"{field}: expected {kind.__name__}"
     if not all(isinstance(group, str) for group in record["groups"]):
         return "groups: expected names"
+    if record["step"] < 0:
+        return f"step: {record['step']}"
     number = step_of(path)
     if number not in (None, record["step"]):
         return f"is of step {record['step']}"
@@ -372,7 +375,7 @@ def _record_fault(record: Mapping[str, Any], path: Path) -> str | None:
 def _read_config(path: Path) -> dict[str, Any]:
     try:
         config = parse_yaml(read_text_limited(path, MAX_CONFIG_BYTES), str(path))
-    except (InputError, UsageError) as error:
+    except (InputError, UsageError, UnicodeDecodeError) as error:
         raise DamagedError(f"{path}: cannot be read ({error})") from error
     if not isinstance(config, dict):
         raise DamagedError(f"{path}: expected a mapping of fields")

@@ -1,5 +1,6 @@
 """The leaves of a checkpoint: a tree by the paths of its leaves, on the disk by Orbax, and back into a template."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from qrag_jax.types import InputError
 
 _ABSENT = ...
 _MAX_REASON = 300  # characters of an error of Orbax, which quotes whole trees
+_NO_NUMBERS = "OUSMm"  # kinds of NumPy
+_DTYPE = re.compile(r"[<>|=]?[a-z]\w{0,30}", re.ASCII)  # a name, and nothing that NumPy would take for fields or code
 _NUMBERS = (bool, int, float)  # compared by type(): numpy.float64 is a float too, and an array to us
 
 
@@ -37,7 +40,7 @@ def flat_leaves(tree: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         # Of several processes, an array that is on this one's devices alone is a value that all have.
         is_global = isinstance(leaf, jax.Array) and (jax.process_count() == 1 or not leaf.is_fully_addressable)
         value = leaf if is_global else _native(np.asarray(leaf))
-        if value.dtype.kind in "OUSMm":
+        if value.dtype.kind in _NO_NUMBERS:
             raise InputError(f"{name}: a {type(leaf).__name__} cannot be saved as an array; put it into the metadata")
         known[name] = {"shape": list(value.shape), "dtype": str(value.dtype), **facts}
         if value.size:  # Orbax refuses empty arrays; they are made again from their shape
@@ -162,10 +165,10 @@ def _is_shape(value: Any) -> bool:
 def _is_dtype(name: Any) -> bool:
     """Whether an array of ours can be of a type of this name."""
     try:
-        dtype = np.dtype(name) if isinstance(name, str) else None
+        dtype = np.dtype(name) if isinstance(name, str) and _DTYPE.fullmatch(name) else None
     except (TypeError, ValueError):
         return False
-    return dtype is not None and dtype.kind not in "OUSMm" and dtype.names is None and dtype.subdtype is None
+    return dtype is not None and dtype.kind not in _NO_NUMBERS and dtype.names is None and dtype.subdtype is None
 
 
 def _spec(leaf: Any) -> tuple[tuple[int, ...], Any]:

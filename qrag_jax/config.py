@@ -3,7 +3,7 @@
 Defaults live in the dataclasses; a file holds what differs. Values are checked against the annotations here, then built
 by `draccus.decode`. draccus alone turns `true` into 1 for an int, a list into its text for a str, lets `null` pass for
 a float, and forgets a nested default object once one of its fields is given; read by draccus, a file may also
-`!include` others. Imports no JAX.
+`!include` others. Numbers are those that arrays can hold: finite, integers of 64 bits. Imports no JAX.
 
 A field may be bool, int, float, str, Literal, tuple, list, dict with text keys, another dataclass, or any of these or
 None. Checks beyond types belong in `__post_init__` as ValueError (or UsageError), which come out with their path; a
@@ -12,6 +12,7 @@ message that begins with the name of the field also gets its line or override.
 
 import difflib
 import re
+import sys
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
@@ -36,6 +37,7 @@ _SCALARS: dict[Any, str] = {
     str: "text",
     type(None): "null",
 }
+_LARGEST_INT = 2**63 - 1
 
 
 def load_config(cls: type[Config], path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
@@ -76,8 +78,12 @@ def is_override(word: str) -> bool:
     return bool(equals) and _OVERRIDE_NAME.fullmatch(name) is not None
 
 
-def config_from_dict(cls: type[Config], data: Mapping[str, object], source: str) -> Config:
-    """Build a config from nested plain values, such as `to_dict` gave; checks and messages as in `load_config`."""
+def config_from_dict(cls: type[Config], data: object, source: str) -> Config:
+    """Build a config from nested plain values, such as `to_dict` gave; checks and messages as in `load_config`.
+
+    Raises:
+        UsageError: they are others; no mapping, too.
+    """
     return _decode(cls, data, _Faults({}, {}, source))
 
 
@@ -170,7 +176,7 @@ class _Faults:
         return _Faults(self.where, self.raw, self.source)
 
 
-def _decode(cls: type[Config], data: Mapping[str, object], faults: _Faults) -> Config:
+def _decode(cls: type[Config], data: object, faults: _Faults) -> Config:
     checked = _check_fields(cls, data, "", None, faults)
     if faults.messages:
         raise UsageError("\n".join(faults.messages))
@@ -217,11 +223,11 @@ def _parts(hint: Any, value: object) -> list[tuple[str, Any, object]]:
 def _culprit(path: str, message: str, faults: _Faults) -> str:
     """Path of the value to blame for what a dataclass's own checks say.
 
-    Of the fields that the message names the one overridden last, else the first whose place is known; else the last
-    override below the path; else the field that the message begins with.
+    Of the fields that the message names, with or without the name of what holds them, the one overridden last, else the
+    first whose place is known; else the last override below the path; else the field that the message begins with.
     """
-    below = f"{path}." if path else ""
-    words = [below + word for word in re.findall(r"[\w-]+(?:\.[\w-]+)*", message)]
+    below, own = f"{path}." if path else "", f"{path.rpartition('.')[2]}."
+    words = [below + word.removeprefix(own) for word in re.findall(r"[\w-]+(?:\.[\w-]+)*", message)]
     named = [word for word in words if word in faults.where]
     overridden = [name for name in faults.raw if name in named]
     others = [name for name in faults.raw if path and name.startswith(below)]
@@ -275,10 +281,14 @@ def _check(hint: Any, value: Any, path: str, default: object, faults: _Faults) -
     if hint is str and path in faults.raw and faults.raw[path][:1] not in ("'", '"'):
         return faults.raw[path]  # `name=5` on the command line: quoting for the shell and for YAML is too much to ask
     if hint is int and isinstance(value, float) and value.is_integer():
-        return int(value)  # 1e3
+        value = int(value)  # 1e3
     right = isinstance(value, hint) or (hint is float and isinstance(value, int))
     if not right or (isinstance(value, bool) and hint is not bool):
         faults.add(path, f"expected {_SCALARS[hint]}, got {_describe(value)}")
+    elif hint is int and abs(value) > _LARGEST_INT:
+        faults.add(path, f"expected an integer of 64 bits, got {_describe(value)}")
+    elif hint is float and not abs(value) <= sys.float_info.max:
+        faults.add(path, f"expected a finite number, got {_describe(value)}")
     return value
 
 

@@ -35,8 +35,9 @@ class MeshConfig:
     fsdp: int = 1
 
     def __post_init__(self) -> None:
-        if min(self.data, self.fsdp) < 1:
-            raise UsageError(f"mesh.data={self.data} and mesh.fsdp={self.fsdp} must be at least 1")
+        for name in ("data", "fsdp"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"mesh.{name}={getattr(self, name)} must be at least 1")
 
     @property
     def size(self) -> int:

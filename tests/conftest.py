@@ -7,8 +7,14 @@ read a traceback.
 import ctypes
 import gc
 import os
+import sys
+import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent / "guarded"))  # here, and in processes that tests start
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[0], os.environ.get("PYTHONPATH")]))
+
+import network_guard
 from compiling import compiled_folder, fast_flags
 from cpu_times import pytest_configure as pytest_configure  # a hook: `CPU_TIMES=DIR` measures
 from tiers import register_profiles
@@ -33,6 +39,10 @@ if os.environ.get("QRAG_JAX_TYPECHECK", "1") != "0":
 import jax
 import pytest
 
+os.environ[network_guard.LOG] = os.path.join(tempfile.gettempdir(), f"qrag-tests-network-{os.getpid()}")
+network_guard.asked()  # of a process that had this number
+network_guard.install()
+
 # Subprocesses, which some tests kill, have no part in it. Half an entry, of a run that was killed, is compiled anew.
 jax.config.update("jax_compilation_cache_dir", os.environ["QRAG_JAX_TESTS_COMPILED"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -40,6 +50,16 @@ register_profiles()
 # Tracing makes much short-lived garbage, and little of it in cycles: look for those less often.
 gc.set_threshold(50_000, 20, 20)
 LARGE = 1 << 30  # bytes of a worker that gives memory back between two modules
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item):
+    """No test asks for another machine, also not one that expects it to fail, nor a process that it starts."""
+    try:
+        return (yield)
+    finally:
+        if found := network_guard.asked():
+            pytest.fail(f"asked for another machine than this: {'; '.join(found[:5])}")
 
 
 @pytest.fixture(autouse=True, scope="module")

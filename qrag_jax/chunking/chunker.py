@@ -1,9 +1,11 @@
 """Documents to chunks by any strategy: sentences, the strategy's groups, the hard size, ids and counts."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar, get_args
+
+import numpy as np
 
 from qrag_jax.chunking.size.budget import check_budget, fit_groups, merge_small
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, make_breakpoint
@@ -45,6 +47,9 @@ class ChunkConfig:
         strategy: which of the parts below counts.
         max_tokens: no chunk has more; None is no limit.
         min_tokens: smaller chunks are joined with a neighbour where the maximum allows it; None leaves them.
+
+    Raises:
+        UsageError: a size, or a value of the part that counts, is out of range.
     """
 
     strategy: StrategyName = "fixed"
@@ -57,6 +62,10 @@ class ChunkConfig:
     dbscan: DbscanConfig = field(default_factory=DbscanConfig)
     late: LateConfig = field(default_factory=LateConfig)
     headings: HeadingsConfig = field(default_factory=HeadingsConfig)
+
+    def __post_init__(self) -> None:
+        check_budget(self.max_tokens, self.min_tokens)
+        make_strategy(self, len, _never)  # refuses what it cannot be made of
 
 
 def make_chunker(
@@ -72,9 +81,8 @@ def make_chunker(
         split: text -> sentences.
 
     Raises:
-        UsageError: a value of the config is out of range, or an embedder is missing.
+        UsageError: the strategy needs an embedder.
     """
-    check_budget(config.max_tokens, config.min_tokens)
     # What is too long of a Markdown section is cut between items, rows and lines before it is between sentences.
     cut = make_block_splitter(split) if config.strategy == "headings" else split
     known: dict[str, int] = {}  # counts of one document: strategy, budget and chunks ask for the same ones
@@ -120,9 +128,8 @@ def make_tree_builder(
         split: text -> sentences.
 
     Raises:
-        UsageError: a value of the config is out of range, or there is a minimum.
+        UsageError: there is a minimum.
     """
-    check_budget(config.max_tokens, config.min_tokens)
     if config.min_tokens is not None:
         raise UsageError(f"min_tokens {config.min_tokens}: a tree keeps its paragraphs as they are; leave it out")
     known: dict[str, int] = {}
@@ -170,6 +177,10 @@ def make_strategy(
     if config.strategy == "linkage":
         return make_linkage(config.linkage, embed)
     return make_dbscan(config.dbscan, embed)
+
+
+def _never(texts: Sequence[str]) -> np.ndarray:
+    raise AssertionError("a config embeds nothing")
 
 
 def _sized(config: _Sized, max_tokens: int | None) -> _Sized:

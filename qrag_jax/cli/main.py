@@ -8,13 +8,14 @@ Ctrl-C; 143 by SIGTERM.
 import argparse
 import importlib
 import io
+import logging
 import os
 import sys
 import warnings
 from collections.abc import Sequence
 
 from qrag_jax.cli.parser import make_parser
-from qrag_jax.cli.terminal import say, shown
+from qrag_jax.cli.terminal import say, shown, shown_lines
 from qrag_jax.files.reading import read_with
 from qrag_jax.types import InputError, UsageError
 
@@ -32,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     _open_streams()
     shown_by, warnings.formatwarning = warnings.formatwarning, _one_line
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_ShownFormatter())
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
         with read_with(max_bytes=getattr(args, "max_input_gb", None), follow_links=getattr(args, "follow_links", None)):
@@ -53,6 +56,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error, 1)
     finally:
         warnings.formatwarning = shown_by
+        if logging.lastResort is not None:
+            logging.lastResort.setFormatter(None)
+
+
+class _ShownFormatter(logging.Formatter):
+    """What is logged where nobody has set logging up, as a terminal may see it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return shown_lines(super().format(record))
 
 
 def _open_streams() -> None:
@@ -112,8 +124,7 @@ def _one_line(message: Warning | str, *_: object, **__: object) -> str:
 
 
 def _fail(error: Exception, code: int) -> int:
-    # Names of files stand in it, and a terminal obeys what these may hold.
-    say("\n".join(map(shown, f"qrag: error: {error}".split("\n"))))
+    say(f"qrag: error: {error}")
     return code
 
 

@@ -2,9 +2,11 @@
 
 import argparse
 from types import ModuleType
+from typing import NoReturn
 
 from qrag_jax import __version__
 from qrag_jax.cli.parsers import ask, chunk, demo, eval, export, find, pull, push, study, train
+from qrag_jax.cli.terminal import shown_lines
 
 _DESCRIPTION = """\
 Train a retriever that finds scattered facts in long text, step by step, and use it on your own files.
@@ -30,9 +32,16 @@ _VERBS: dict[str, ModuleType] = {
 }
 
 
+class _Parser(argparse.ArgumentParser):
+    """Shows what it was given as a terminal may see it: a shell puts names of files there (`qrag chunk *`)."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(shown_lines(message))
+
+
 def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """The parser of `qrag`, and the parser of each verb by its name."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="qrag",
         description=_DESCRIPTION,
         epilog="qrag VERB --help explains one. Exit codes: 0 done, 1 bad data or file, 2 wrong flag, config or path.",

@@ -14,16 +14,25 @@ _UNSEEN = "\u200b\u200c\u200d\u00ad"
 
 
 def say(message: str) -> None:
-    """A message for the person at the terminal: standard error, so that standard output stays clean for `--json`."""
-    print(message, file=sys.stderr, flush=True)
+    """A message for the person at the terminal: standard error, so that standard output stays clean for `--json`.
+
+    Names of files stand in messages, and a terminal obeys what these may hold: each line goes through `shown`.
+    """
+    print(shown_lines(message), file=sys.stderr, flush=True)
+
+
+def shown_lines(text: str) -> str:
+    """`shown` for each line of a text."""
+    return "\n".join(map(shown, text.split("\n")))
 
 
 def shown(text: str) -> str:
     """Without characters that a terminal would obey (escapes, other directions of writing) or that UTF-8 cannot hold.
 
-    All blanks of a line and what joins or divides words stay: no-break and ideographic spaces, ZWJ, ZWNJ.
+    All blanks of a line and what joins or divides words stay: no-break and ideographic spaces, ZWJ, ZWNJ. A tab is one
+    blank, so that it moves nothing under another column.
     """
-    return "".join(character if _is_shown(character) else "\ufffd" for character in text)
+    return "".join(x if _is_shown(x) else "\ufffd" for x in text.replace("\t", " "))
 
 
 def write_json(value: Any, path: str | Path | None = None) -> None:

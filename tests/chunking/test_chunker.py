@@ -221,22 +221,22 @@ def test_embedders_that_do_not_fit_are_refused(strategy):
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("values", "message"),
     [
-        (ChunkConfig(max_tokens=0), "max_tokens 0"),
-        (ChunkConfig(max_tokens=3, min_tokens=4), "min_tokens 4 is above max_tokens 3"),
-        (ChunkConfig(fixed=FixedConfig(num_tokens=0)), "fixed.num_tokens 0"),
-        (ChunkConfig("recursive", recursive=RecursiveConfig(0)), "recursive.num_tokens 0"),
-        (ChunkConfig("breakpoint", breakpoint=BreakpointConfig(window=-1)), "breakpoint.window -1"),
-        (ChunkConfig("linkage", linkage=LinkageConfig(num_clusters=0)), "linkage.num_clusters 0"),
-        (ChunkConfig("dbscan", dbscan=DbscanConfig(eps=0)), "dbscan.eps 0"),
-        (ChunkConfig("late", late=LateConfig(num_tokens=0)), "late.num_tokens 0"),
-        (ChunkConfig("headings", headings=HeadingsConfig(0)), "headings.max_level 0"),
+        ({"max_tokens": 0}, "max_tokens 0"),
+        ({"max_tokens": 3, "min_tokens": 4}, "min_tokens 4 is above max_tokens 3"),
+        ({"fixed": FixedConfig(num_tokens=0)}, "fixed.num_tokens 0"),
+        ({"fixed": FixedConfig(num_tokens=3, num_chunks=2)}, "fixed: num_chunks 2 and num_tokens 3: choose one size"),
+        ({"strategy": "dbscan", "dbscan": DbscanConfig(eps=0)}, "dbscan.eps 0"),
     ],
 )
-def test_values_out_of_range_are_refused_before_any_document(config, message):
+def test_values_out_of_range_are_refused_with_the_config(values, message):
     with pytest.raises(UsageError, match=re.escape(message)):
-        make_chunker(config, count_words, embed_by_hash)
+        ChunkConfig(**values)
+
+
+def test_values_of_a_part_that_does_not_count_are_nobody_s_business():
+    assert ChunkConfig("fixed", dbscan=DbscanConfig(eps=0)).strategy == "fixed"
 
 
 def novels() -> dict[str, str]:

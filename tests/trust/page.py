@@ -35,8 +35,8 @@ def main() -> None:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     about = (
         f"Commit {commit.stdout.strip() or 'unknown'}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"jax {version('jax')}: {sum(row['cases'] for row in rows):,} cases. Seconds are of one test of two beside each "
-        "other."
+        f"jax {version('jax')}: {sum(row['cases'] for row in rows):,} cases. Seconds are of one test "
+        "of two beside each other."
     )
     PAGE.write_text(with_figures(PAGE.read_text(encoding="utf-8"), rows, about), encoding="utf-8")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from qrag_jax.cli.generators import ReadyGenerator, make_generator, prices_of, prompts_folder, sampling_of, spent
 from qrag_jax.cli.progress import Progress
-from qrag_jax.cli.terminal import say, shown, write_json
+from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.cli.verbs.ask_output import format_answer, format_cost, to_json
 from qrag_jax.cli.verbs.ask_retrievers import make_method
 from qrag_jax.data.files.documents import read_files
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     _say_notes(answer, num_cut, args, picked=method.is_sentences or args.num_steps is not None)
     say(format_cost(cost, answer.generation.from_journal))
     if answer.generation.error is not None:
-        say(f"qrag: error: the language model gave no answer: {shown(answer.generation.error)}")
+        say(f"qrag: error: the language model gave no answer: {answer.generation.error}")
         return 1
     return 0
 

@@ -201,7 +201,7 @@ def _chunk_document(
                     document.text, spans, embedder.tokens, count, late.window_tokens, late.overlap_tokens
                 )
     for warning in caught:
-        say(f"{shown(document.id)}: {warning.message}")
+        say(f"{document.id}: {warning.message}")
     return chunks, vectors
 
 

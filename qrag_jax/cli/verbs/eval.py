@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.questions import calibration_task, report_tasks, source
-from qrag_jax.cli.terminal import say, write_json
+from qrag_jax.cli.terminal import say, shown_lines, write_json
 from qrag_jax.cli.verbs.eval_answers import make_reader, write_answers
 from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_outputs
 from qrag_jax.eval.answers.answering import Answered, Reader, read_answers
@@ -69,7 +69,7 @@ def _write_facts(scored: Scored, args: argparse.Namespace) -> None:
     if args.json and args.json != STDOUT:
         write_rows(args.json, scored.rows)
     if args.json != STDOUT:
-        print(format_table(scored.rows), flush=True)
+        print(shown_lines(format_table(scored.rows)), flush=True)
 
 
 def _answers(
@@ -87,7 +87,7 @@ def _print_rows(scored: Scored, answered: Answered | None, args: argparse.Namesp
         facts = row_values(scored.rows)
         write_json(facts if answered is None else {"facts": facts, "answers": answer_row_values(answered.rows)})
     elif answered is not None:
-        print(format_answers(answered.rows))
+        print(shown_lines(format_answers(answered.rows)))
 
 
 def _write_tests(tasks: Sequence[Task], scored: Scored, answered: Answered | None, args: argparse.Namespace) -> None:
@@ -96,4 +96,4 @@ def _write_tests(tasks: Sequence[Task], scored: Scored, answered: Answered | Non
     found += answered.comparisons if answered is not None else ()
     write_json(comparison_values(found), args.tests)
     if args.json != STDOUT:
-        print(format_comparisons(found))
+        print(shown_lines(format_comparisons(found)))

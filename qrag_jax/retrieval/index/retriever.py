@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from qrag_jax.config import config_from_dict
+from qrag_jax.files.manifest import ADVICE
 from qrag_jax.models.encoder.embedder import default_tokens_per_block, make_embedder
 from qrag_jax.models.encoder.hf_config import read_encoder_config
 from qrag_jax.models.encoder.network import Compute, EncoderConfig, init_encoder
@@ -67,6 +68,9 @@ class EncoderSpec:
                 raise UsageError(f"{name}={getattr(self, name)} must be at least 3: [CLS], a token and [SEP]")
         if self.num_layers is not None and self.num_layers < 1:
             raise UsageError(f"num_layers={self.num_layers} must be at least 1, or null for all")
+        for name in ("hidden_size", "num_heads"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
 
 
 @dataclass(frozen=True)
@@ -315,12 +319,58 @@ def load_retriever(folder: str | Path, step: int | None = None) -> Retriever:
     source = str(saved.folder / "config.yaml")
     model = config_from_dict(ModelConfig, saved.config.get("model", {}), source)
     env = config_from_dict(EnvConfig, saved.config.get("env", {}), source)
+    for name in (group, "constants"):
+        if not isinstance(saved.arrays[name], dict):
+            raise InputError(f"{saved.folder}: its group {name} is no tree of arrays; {ADVICE}")
     params = jax.tree.map(jnp.asarray, saved.arrays[group])
     constants = {name: np.asarray(value) for name, value in saved.arrays["constants"].items()}
     encoder = None
     if model.encoder.source != "vectors":
         encoder = _read_encoder(saved.folder / "files" / "encoder", model, params)
-    return Retriever(model, env, _network(model, encoder, constants), params, encoder, constants)
+    if model.mode == "latent" and not _standardises(constants, encoder):
+        raise InputError(f"{saved.folder}: its constants are no mean and standard deviation of vectors; {ADVICE}")
+    network = _network(model, encoder, constants)
+    _check_fits(model, env, network, params, encoder, source)
+    return Retriever(model, env, network, params, encoder, constants)
+
+
+def _standardises(constants: Mapping[str, np.ndarray], encoder: LoadedEncoder | None) -> bool:
+    """Whether these can be the `_standardisation` of vectors of the encoder."""
+    mean, std = constants.get("mean"), constants.get("std")
+    if mean is None or std is None or mean.ndim != 1 or mean.shape != std.shape:
+        return False
+    if encoder is not None and len(mean) != encoder.config.hidden_size:
+        return False
+    return bool(np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all())
+
+
+def _check_fits(
+    model: ModelConfig, env: EnvConfig, network: Network, params: PyTree, encoder: LoadedEncoder | None, source: str
+) -> None:
+    """Refuses parameters of other shapes than a config makes: they were not trained with it.
+
+    Raises:
+        InputError: names one that differs.
+    """
+    there = _shapes(params)
+    layers = model.latent.num_layers if model.mode == "latent" or encoder is None else encoder.config.num_layers
+    if layers > len(there):  # before a network of so many is traced
+        raise InputError(f"{source}: {layers:,} layers, of which the parameters beside it have none; {ADVICE}")
+    if model.mode == "text" and encoder is not None:
+        drawn = partial(init_encoder, config=encoder.config)
+        network = network._replace(init=lambda key: {"state": drawn(key), "action": drawn(key)})
+    wanted = _shapes(jax.eval_shape(lambda key: _fresh_params(network, env, key), jax.random.key(0)))
+    if differing := sorted(name for name in {*there, *wanted} if there.get(name) != wanted.get(name)):
+        name = differing[0]
+        raise InputError(
+            f"{source}: made for {name} of shape {wanted.get(name, 'absent')}, which is {there.get(name, 'absent')} in "
+            f"the parameters beside it; {ADVICE}"
+        )
+
+
+def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape for path, leaf in leaves}
 
 
 def _make_encoder(spec: EncoderSpec, texts: Sequence[str], key: jax.Array) -> LoadedEncoder:
@@ -366,4 +416,6 @@ def _read_encoder(folder: Path, model: ModelConfig, params: PyTree) -> LoadedEnc
     if model.mode == "latent":
         return load_encoder(folder)
     config = read_encoder_config(folder)
+    if not isinstance(params.get("action"), dict):
+        raise InputError(f"{folder}: no parameters of the action tower beside it; {ADVICE}")
     return LoadedEncoder(config, params["action"], TextTokenizer.from_file(folder / "tokenizer.json"))

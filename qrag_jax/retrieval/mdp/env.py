@@ -54,8 +54,13 @@ class EnvConfig:
     stop: bool = False
 
     def __post_init__(self) -> None:
-        if self.num_steps < 1 or self.num_q_heads < 1:
-            raise UsageError(f"num_steps={self.num_steps} and num_q_heads={self.num_q_heads} must be at least 1")
+        for name in ("num_steps", "num_q_heads"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
+        if not self.theta > 0:
+            raise UsageError(f"theta={self.theta} must be above 0: it is the base of the rotary frequencies")
+        if not self.delta > 0:
+            raise UsageError(f"delta={self.delta} must be above 0")
         if not 0 < self.ell < self.delta:
             raise UsageError(f"ell={self.ell} must lie above 0 and below delta={self.delta}, or intervals overlap")
         if self.stop and (self.reward != "at_end" or self.end_at_completion):

@@ -93,10 +93,16 @@ class LearnerConfig:
             raise UsageError(f"accumulate={self.accumulate} must be at least 1")
         if self.top_k_actions is not None and self.top_k_actions < 1:
             raise UsageError(f"top_k_actions={self.top_k_actions} must be at least 1, or null for all chunks")
-        if min(self.temperature.start, self.temperature.end) <= 0 or self.temperature.warmup:
-            raise UsageError("temperature must start and end above 0 and have no warm-up: the softmax divides by it")
-        if not 0 <= min(self.epsilon.start, self.epsilon.end) <= max(self.epsilon.start, self.epsilon.end) <= 1:
-            raise UsageError("epsilon must start and end in [0, 1]: it is a share of the picks")
+        for name in ("start", "end"):
+            rate, temperature, share = (getattr(s, name) for s in (self.learning_rate, self.temperature, self.epsilon))
+            if not rate >= 0:
+                raise UsageError(f"learning_rate.{name}={rate} must be at least 0")
+            if not temperature > 0:
+                raise UsageError(f"temperature.{name}={temperature} must be above 0: the softmax divides by it")
+            if not 0 <= share <= 1:
+                raise UsageError(f"epsilon.{name}={share} must lie in [0, 1]: it is a share of the picks")
+        if self.temperature.warmup:
+            raise UsageError(f"temperature.warmup={self.temperature.warmup} must be 0: the softmax divides by it")
 
 
 @struct.dataclass

@@ -64,10 +64,19 @@ class DataConfig:
     batch_size: int = 128
 
     def __post_init__(self) -> None:
-        if self.stretch < 1:
+        if not self.stretch >= 1:
             raise ValueError(f"data.stretch={self.stretch} must be at least 1 (1 = every chunk at its own place)")
-        if min(self.batch_size, self.num_chunks, self.num_questions) < 1:
-            raise ValueError("data.batch_size, data.num_chunks and data.num_questions must be at least 1")
+        for name in (
+            "num_facts",
+            "num_questions",
+            "max_haystack_sentences",
+            "num_chunks",
+            "shared_haystack",
+            "batch_size",
+        ):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"data.{name}={value} must be at least 1")
         if self.seed is not None and self.seed < 0:
             raise UsageError(f"data.seed={self.seed} must be at least 0, or null for the run's own")
         if self.num_simulated < 0 or (self.num_simulated and self.task != "babi"):
@@ -144,12 +153,11 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"seed={self.seed} must be at least 0 and below 2^63")
-        if self.num_updates < 1 or self.log_every < 1:
-            raise UsageError(f"num_updates={self.num_updates} and log_every={self.log_every} must be at least 1")
+        for name in ("num_updates", "log_every", "keep"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
         if self.save_every is not None and self.save_every < 1:
             raise UsageError(f"save_every={self.save_every} must be at least 1, or null for a tenth of the run")
-        if self.keep < 1:
-            raise UsageError(f"keep={self.keep} must be at least 1")
         if self.data.batch_size % (self.mesh.size * self.learner.accumulate):
             raise UsageError(
                 f"data.batch_size={self.data.batch_size} must be a multiple of mesh.data={self.mesh.data} x mesh.fsdp="

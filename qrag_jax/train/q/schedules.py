@@ -33,8 +33,10 @@ class ScheduleConfig:
     until: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.warmup < self.until <= 1:
-            raise UsageError(f"need 0 <= warmup < until <= 1, got warmup={self.warmup} and until={self.until}")
+        if not 0 <= self.warmup < 1:
+            raise UsageError(f"warmup={self.warmup} must lie in [0, 1): it is a share of the run")
+        if not self.warmup < self.until <= 1:
+            raise UsageError(f"until={self.until} must lie above warmup={self.warmup}, and be at most 1")
         if self.kind == "exponential" and min(self.start, self.end) <= 0:
             raise UsageError(
                 f"an exponential schedule needs start and end above 0, got start={self.start} and end={self.end}"

@@ -259,11 +259,9 @@ def test_what_is_wrong_is_found_before_anything_is_written(tmp_path):
     out, config = tmp_path / "out", make_config()
     with pytest.raises(UsageError, match=r"tasks \['facts'\]: the config has \['facts', 'pages'\]"):
         run_study(config, make_tasks()[:1], make_encoder(), out)
-    wrong = {**config.strategies, "late": (config.strategies["late"][0], ChunkConfig("late", max_tokens=0))}
-    with pytest.raises(UsageError, match="strategies.late, config 1: max_tokens"):
-        run_study(replace(config, strategies=wrong), make_tasks(), make_encoder(), out)
-    wrong = {**config.strategies, "late": (ChunkConfig("late"),)}  # an overlap of 64 in windows of 24
-    with pytest.raises(UsageError, match=r"strategies.late, config 0: late.overlap_tokens 64"):
+    late = (config.strategies["late"][0], ChunkConfig("late"))  # an overlap of 64 in windows of 24
+    wrong = {**config.strategies, "late": late}
+    with pytest.raises(UsageError, match=r"strategies.late, config 1: late.overlap_tokens 64"):
         run_study(replace(config, strategies=wrong), make_tasks(), make_encoder(), out)
     with pytest.raises(UsageError, match="prices.yaml"):
         run_study(replace(config, prices=str(tmp_path / "prices.yaml")), make_tasks(), make_encoder(), out)

@@ -460,8 +460,9 @@ def test_q_values_have_one_row_a_head():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_steps": 0}, "num_steps=0 and num_q_heads=1 must be at least 1"),
-        ({"num_q_heads": 0}, "num_steps=3 and num_q_heads=0 must be at least 1"),
+        ({"num_steps": 0}, "num_steps=0 must be at least 1"),
+        ({"num_q_heads": 0}, "num_q_heads=0 must be at least 1"),
+        ({"theta": 0.0}, "theta=0.0 must be above 0"),
         ({"ell": 10.0}, "ell=10.0 must lie above 0 and below delta=10.0"),
         ({"ell": 0.0}, "ell=0.0 must lie above 0"),
     ],

@@ -508,10 +508,11 @@ def test_eight_devices_give_the_losses_of_one(kind):
         ({"weight_decay": -1.0}, "weight_decay=-1.0 must be at least 0"),
         ({"top_k_actions": 0}, "top_k_actions=0 must be at least 1"),
         ({"accumulate": 0}, "accumulate=0 must be at least 1"),
-        ({"temperature": ScheduleConfig(0.1, 0.0)}, "temperature must start and end above 0"),
-        ({"temperature": ScheduleConfig(0.1, 0.1, warmup=0.1)}, "have no warm-up"),
-        ({"epsilon": ScheduleConfig(1.5, 0.0)}, r"epsilon must start and end in \[0, 1\]"),
-        ({"epsilon": ScheduleConfig(0.5, -0.1)}, r"epsilon must start and end in \[0, 1\]"),
+        ({"learning_rate": ScheduleConfig(0.1, -0.1)}, "learning_rate.end=-0.1 must be at least 0"),
+        ({"temperature": ScheduleConfig(0.1, 0.0)}, "temperature.end=0.0 must be above 0"),
+        ({"temperature": ScheduleConfig(0.1, 0.1, warmup=0.1)}, "temperature.warmup=0.1 must be 0"),
+        ({"epsilon": ScheduleConfig(1.5, 0.0)}, r"epsilon.start=1.5 must lie in \[0, 1\]"),
+        ({"epsilon": ScheduleConfig(0.5, -0.1)}, r"epsilon.end=-0.1 must lie in \[0, 1\]"),
     ],
 )
 def test_hyper_parameters_out_of_range_are_refused(options, message):

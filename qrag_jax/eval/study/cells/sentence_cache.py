@@ -5,7 +5,7 @@ import io
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +89,8 @@ def _parse(content: bytes, key: str, num_texts: int) -> tuple[np.ndarray, Meter]
         known, cost = values["key"], Meter(**values["cost"])
     except NPY_ERRORS as error:
         raise InputError(f"not written by this version: {error}") from error
-    if known != key or vectors.shape[:1] != (num_texts,):
+    if known != key or vectors.shape[:1] != (num_texts,) or vectors.ndim != 2 or vectors.dtype != np.float32:
         raise InputError("it holds another call")
+    if not np.isfinite(vectors).all() or not all(type(spent) in (int, float) for spent in astuple(cost)):
+        raise InputError("its numbers are none")
     return vectors, cost

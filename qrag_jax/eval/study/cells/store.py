@@ -5,14 +5,16 @@ something else is refused, since two studies in one folder would be mixed in one
 warning and run again.
 """
 
+import functools
 import hashlib
 import json
 import re
+import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 from qrag_jax import __version__
 from qrag_jax.chunking.chunker import ChunkConfig
@@ -26,6 +28,7 @@ from qrag_jax.files.whole_file import write_whole
 from qrag_jax.types import Cost, InputError, UsageError
 
 MadeOf = Mapping[str, Any]
+_Record = TypeVar("_Record", CellResult, Found, Hit, Cost)
 _CONFIG_FILE = "config.yaml"
 # What `write_whole` leaves of a file of ours where it is killed; nothing else of that folder is touched.
 _OURS = r"(config\.yaml|table\.csv|table\.md|plot\.png|results\.json|per_query\.jsonl)"
@@ -94,10 +97,12 @@ class CellStore:
         try:
             body = unsealed(read_limited(path))
             result = _result(body["result"])
-            known = dict(body["made_of"])
+            known = body["made_of"]
+            if not isinstance(known, dict):
+                raise InputError(f"made_of is {known!r:.100}")
             if (result.task, result.strategy, result.number, result.part) != (task, strategy, number, part):
                 raise InputError("it holds another cell")
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except (InputError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             warnings.warn(f"{path}: damaged ({error}); it is run again", UserWarning, stacklevel=2)
             return None
         differing = sorted(name for name in {*known, *origin} if known.get(name) != origin.get(name))
@@ -175,9 +180,31 @@ def unsealed(content: bytes) -> dict[str, Any]:
 
 
 def _result(value: Any) -> CellResult:
-    found = tuple(Found(one["question_id"], tuple(_hit(hit) for hit in one["hits"])) for one in value["found"])
-    return CellResult(**{**value, "cost": Cost(**value["cost"]), "found": found})
+    found = tuple(_typed(Found(one["question_id"], tuple(map(_hit, one["hits"])))) for one in value["found"])
+    cost = _typed(Cost(**value["cost"]))
+    if not isinstance(cost.seconds, dict) or not all(type(spent) in (int, float) for spent in cost.seconds.values()):
+        raise TypeError(f"seconds {cost.seconds!r:.100}")
+    return _typed(CellResult(**{**value, "cost": cost, "found": found}))
 
 
 def _hit(value: Any) -> Hit:
-    return Hit(**{**value, "spans": tuple((start, end) for start, end in value["spans"])})
+    spans = tuple((start, end) for start, end in value["spans"])
+    if not all(type(border) is int for span in spans for border in span):
+        raise TypeError(f"spans {spans!r:.100}")
+    return _typed(Hit(**{**value, "spans": spans}))
+
+
+def _typed(record: _Record) -> _Record:
+    """A record whose texts and numbers are such, and finite: a digest can be made for anything."""
+    for name, kinds in _simple_fields(type(record)).items():
+        value = getattr(record, name)
+        if type(value) not in kinds or (isinstance(value, int | float) and not abs(value) <= sys.float_info.max):
+            raise TypeError(f"{name} {value!r:.100}")
+    return record
+
+
+@functools.cache
+def _simple_fields(cls: type) -> dict[str, tuple[type, ...]]:
+    number = (int, float)
+    kinds: dict[Any, tuple[type, ...]] = {str: (str,), int: (int,), float: number, float | None: (*number, type(None))}
+    return {name: kinds[hint] for name, hint in get_type_hints(cls).items() if hint in kinds}

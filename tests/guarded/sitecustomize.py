@@ -1,0 +1,5 @@
+"""Python imports this when it starts, where tests/conftest.py has put its folder on PYTHONPATH."""
+
+import network_guard
+
+network_guard.install()
