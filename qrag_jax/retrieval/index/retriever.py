@@ -231,9 +231,16 @@ def _fresh_params(network: Network, env: EnvConfig, key: jax.Array) -> PyTree:
 
 
 def _standardisation(vectors: Any) -> dict[str, np.ndarray]:
-    """Mean and standard deviation of every component."""
-    std = np.std(vectors, axis=0)
-    return {"mean": np.mean(vectors, axis=0), "std": np.where(std < _DEAD_COMPONENT, 1.0, std).astype(np.float32)}
+    """Mean and standard deviation of every component.
+
+    Squares of what is beyond 1e19 are infinite in float32, and so would be the deviation: all vectors would be zeros.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, std = np.mean(vectors, axis=0), np.std(vectors, axis=0)
+    if not (np.isfinite(mean) & np.isfinite(std)).all():
+        wide = np.asarray(vectors, np.float64)
+        mean, std = np.mean(wide, axis=0).astype(np.float32), np.std(wide, axis=0).astype(np.float32)
+    return {"mean": mean, "std": np.where(std < _DEAD_COMPONENT, 1.0, std).astype(np.float32)}
 
 
 def _read_texts(

@@ -16,6 +16,8 @@ from qrag_jax.retrieval.mdp.beam import Plan
 from qrag_jax.retrieval.mdp.env import Rollout
 from qrag_jax.types import InputError, Step, Trajectory, UsageError
 
+_FEWEST_SLOTS = 8
+
 
 @dataclass(frozen=True)
 class Index:
@@ -24,6 +26,7 @@ class Index:
     Attributes:
         retriever: whose towers made the index.
         num_chunks: chunks in it.
+        num_slots: chunks that it has room for; searches are compiled for these.
         num_texts_cut: chunks that were longer than the window; only their beginning is in the index.
         read_questions: questions (texts, or vectors [n, dim]) -> what the state tower reads of them, the beginning of
             those that are longer than their window (`num_questions_cut`).
@@ -35,6 +38,7 @@ class Index:
 
     retriever: Retriever
     num_chunks: int
+    num_slots: int
     num_texts_cut: int
     read_questions: Callable[[Texts], PyTree]
     play: Callable[[PyTree, Contexts, int], Rollout]
@@ -60,14 +64,15 @@ def make_index(
     rows, num_texts_cut = retriever.rows(texts, "chunk", progress)
     if vectors is None:
         vectors = retriever.action_vectors(rows, texts, progress)
-    return _index(retriever, len(texts), num_texts_cut, rows, vectors)
+    return _index(retriever, len(texts), num_texts_cut, (vectors, rows))
 
 
 def index_corpus(retriever: Retriever, corpus: Corpus) -> Index:
     """The index of a corpus that a run's encoder embedded; its chunks are the leaves, in their order.
 
     The encoder is `Retriever.chunk_encoder`. Latent towers read its vectors, so one corpus serves all runs on that
-    encoder; of text towers the corpus holds the action vectors themselves.
+    encoder; of text towers the corpus holds the action vectors themselves. The index has room for up to half as many
+    chunks more (`num_slots`), so that corpora of many sizes are searched by few compiled functions.
 
     Raises:
         InputError: the corpus has no vectors, or those of another encoder.
@@ -77,16 +82,33 @@ def index_corpus(retriever: Retriever, corpus: Corpus) -> Index:
     check_fingerprint(corpus, retriever.chunk_encoder.fingerprint, "this run")
     vectors = corpus.vectors[corpus.leaves] if corpus.trees else np.asarray(corpus.vectors)
     if retriever.model.mode == "latent":
-        rows, _ = retriever.rows(vectors, "chunk")
-        actions = retriever.action_vectors(rows, vectors)
+        rows = _with_slots(retriever.rows(vectors, "chunk")[0])
+        pool = retriever.action_vectors(rows, vectors), rows
     else:
         texts = [one_line(corpus.texts[node]) for node in corpus.leaves.tolist()]
-        rows, actions = retriever.rows(texts, "chunk")[0], vectors
-    return _index(retriever, len(corpus.leaves), corpus.num_beyond_window, rows, actions)
+        pool = _with_slots((vectors, retriever.rows(texts, "chunk")[0]))
+    return _index(retriever, len(corpus.leaves), corpus.num_beyond_window, pool)
 
 
-def _index(retriever: Retriever, num_chunks: int, num_texts_cut: int, rows: PyTree, vectors: np.ndarray) -> Index:
-    pool = jax.device_put((vectors, rows))
+def _num_slots(num_chunks: int) -> int:
+    """The least of 8, 12, 16, 24, 32, 48, ... that holds so many chunks."""
+    power = 1 << (num_chunks - 1).bit_length()
+    return max(_FEWEST_SLOTS, power * 3 // 4 if power * 3 // 4 >= num_chunks else power)
+
+
+def _with_slots(rows: PyTree) -> PyTree:
+    """The rows, and copies of the last one up to a number of slots: no context names them, so they are never read."""
+
+    def fill(leaf: np.ndarray) -> np.ndarray:
+        more = _num_slots(len(leaf)) - len(leaf)
+        return np.pad(leaf, [(0, more)] + [(0, 0)] * (leaf.ndim - 1), mode="edge")
+
+    return jax.tree.map(fill, rows)
+
+
+def _index(retriever: Retriever, num_chunks: int, num_texts_cut: int, pool: PyTree) -> Index:
+    """The index of a pool, (action vectors, rows), of the chunks in their order and perhaps others behind them."""
+    slots, pool = len(pool[0]), jax.device_put(pool)
     functions = retriever.search_functions
 
     def run(questions: PyTree, contexts: Contexts, num_steps: int) -> Rollout:
@@ -97,7 +119,7 @@ def _index(retriever: Retriever, num_chunks: int, num_texts_cut: int, rows: PyTr
         env = replace(retriever.env, num_steps=num_steps)
         return functions.plan(env, width, np.float32(threshold), retriever.params, pool, questions, contexts)
 
-    return Index(retriever, num_chunks, num_texts_cut, _question_reader(retriever), run, run_plan)
+    return Index(retriever, num_chunks, slots, num_texts_cut, _question_reader(retriever), run, run_plan)
 
 
 def search(
@@ -138,7 +160,8 @@ def search(
     asked = [question] if isinstance(question, str) else question[None]
     check_questions(index.retriever, asked)
     questions = index.read_questions(asked)
-    everything = np.arange(index.num_chunks, dtype=np.int32)[None]
+    slots = np.arange(index.num_slots, dtype=np.int32)[None]
+    everything = np.where(slots < index.num_chunks, slots, -1)
     contexts = Contexts(np.zeros(1, np.int32), everything, np.zeros(everything.shape, bool))
     played = index.play(questions, contexts, steps)
     columns = (np.asarray(x)[0].tolist() for x in (played.actions, played.q_values.sum(-1), played.positions))

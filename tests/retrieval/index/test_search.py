@@ -126,7 +126,8 @@ def test_indices_of_equal_shapes_compile_once(retriever):
 
 
 def test_the_index_of_a_corpus_is_that_of_its_texts(retriever, index, tmp_path):
-    """Also after the corpus was saved and loaded; a question reads no text again."""
+    """Also after the corpus was saved and loaded; a question reads no text again. Room for two chunks more rounds
+    otherwise."""
     encoder = retriever.chunk_encoder
     corpus = embed_corpus(lines_corpus("\n".join(TEXTS[:2]), "\n".join(TEXTS[2:])), encoder)
     assert corpus.num_beyond_window == 1 and corpus.texts == tuple(TEXTS)
@@ -135,9 +136,32 @@ def test_the_index_of_a_corpus_is_that_of_its_texts(retriever, index, tmp_path):
     for stored in (corpus, load_corpus(tmp_path / "c")):
         found = index_corpus(retriever, stored)
         assert (found.num_chunks, found.num_texts_cut) == (index.num_chunks, index.num_texts_cut)
+        assert (found.num_slots, index.num_slots) == (8, 6)
         for question in ("where is the milk", "where is mary"):
-            assert search(found, question) == search(index, question)
+            steps, expected = search(found, question).steps, search(index, question).steps
+            assert [step.chunk for step in steps] == [step.chunk for step in expected]
+            values, others = ([(step.q_value, step.position) for step in one] for one in (steps, expected))
+            np.testing.assert_allclose(values, others, rtol=1e-4, atol=1e-5)
     assert encoder.counts == read
+
+
+def test_corpora_of_many_sizes_are_searched_by_few_compiled_functions(retriever):
+    """Nine to twelve chunks fit into twelve places, and none beyond the chunks is picked, though all are asked for."""
+    traced = []
+
+    def states(*args):
+        traced.append(args[3].shape)
+        return retriever.network.states(*args)
+
+    counted = replace(retriever, network=retriever.network._replace(states=states))
+    for num_chunks in (9, 10, 12):
+        lines = [f"mary took {'the ' * (number % 3)}milk" for number in range(num_chunks)]
+        corpus = embed_corpus(lines_corpus("\n".join(lines)), counted.chunk_encoder)
+        index = index_corpus(counted, corpus)
+        assert (index.num_chunks, index.num_slots) == (num_chunks, 12)
+        picked = [step.chunk for step in search(index, "where is the milk", 9).steps]
+        assert len(set(picked)) == 9 and max(picked) < num_chunks
+    assert traced == [(1, number) for number in range(9)]
 
 
 def test_a_corpus_of_another_run_is_refused(retriever):
