@@ -1,6 +1,7 @@
 """Tables of Parquet and Arrow files within the limit of inputs. Imports pyarrow only when one is read."""
 
 from collections.abc import Iterable
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ def read_parquet(path: Path) -> "pyarrow.Table":
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
+    with path.open("rb") as opened, pq.ParquetFile(opened) as file:  # pyarrow takes no name that is not UTF-8
         known = file.metadata
         # Each batch would have the whole dictionary of its own, so the values are read in their place.
         schema = _without_dictionaries(file.schema_arrow)
@@ -40,9 +41,9 @@ def read_arrow(path: Path) -> "pyarrow.Table":
     """
     import pyarrow as pa
 
-    with path.open("rb") as file:
-        is_stream = file.read(6) != b"ARROW1"
-    source = pa.memory_map(str(path))
+    with path.open("rb") as opened:
+        is_stream = opened.read(6) != b"ARROW1"
+        source = pa.py_buffer(mmap(opened.fileno(), 0, access=ACCESS_READ))
     if is_stream:
         with pa.ipc.open_stream(source) as stream:
             return pa.Table.from_batches(_within(stream, path), schema=stream.schema)

@@ -37,7 +37,7 @@ def read_vectors(path: str | Path, column: str | None = None) -> np.ndarray:
     path = Path(path)
     if not path.exists():
         raise UsageError(f"{path}: no such file; expected vectors as .npy, .parquet or .arrow")
-    matrix = _load_npy(path) if path.suffix == ".npy" else _list_column(path, column)
+    matrix = read_npy(path) if path.suffix == ".npy" else _list_column(path, column)
     if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.kind not in "fiu":
         raise InputError(
             f"{path}: expected a matrix of numbers [num_vectors, dim], got shape {matrix.shape} of {matrix.dtype}"
@@ -65,7 +65,13 @@ def write_vectors(path: str | Path, vectors: np.ndarray) -> None:
     write_whole(path, content.getvalue())
 
 
-def _load_npy(path: Path) -> np.ndarray:
+def read_npy(path: Path) -> np.ndarray:
+    """The array of a .npy file, of whatever shape and type.
+
+    Raises:
+        InputError: it is no whole .npy file; what its header promises and the file lacks is not made room for.
+        OSError: there is no such file.
+    """
     check_size(path.stat().st_size, path)
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)  # its header may promise what is not there

@@ -12,8 +12,8 @@ Ids and texts are stored as bytes, UTF-8 in which lone surrogates are kept: docu
 import errno
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,9 +23,10 @@ import numpy as np
 
 from qrag_jax.chunking.tree.store import load_trees, save_trees
 from qrag_jax.config import config_from_dict, to_dict
+from qrag_jax.data.files.vectors import read_npy
 from qrag_jax.files.manifest import MANIFEST, find_damage, json_text, sync_folder, write_manifest
 from qrag_jax.files.parquet import read_parquet
-from qrag_jax.files.reading import InputTooLarge, check_size
+from qrag_jax.files.reading import InputTooLarge
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy
 from qrag_jax.retrieval.corpus.metadata import metadata_json, read_metadata
@@ -67,12 +68,13 @@ def save_corpus(corpus: Corpus, folder: str | os.PathLike) -> None:
     _check_free(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    except OSError as error:
-        raise UsageError(f"{folder}: cannot be written ({error.strerror or error}); give another path") from error
+        beside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+        beside.mkdir()
+    except (OSError, ValueError) as error:  # a zero byte in its name
+        what = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UsageError(f"{folder}: cannot be written ({what}); give another path") from error
     try:
         _write(corpus, beside)
-        beside.chmod(0o755)  # mkdtemp makes folders that only their owner can enter
         try:
             beside.rename(folder)
         except OSError as error:
@@ -154,9 +156,9 @@ def _write_table(path: Path, columns: Mapping[str, str], rows: Sequence[tuple]) 
     types = {"binary": pa.large_binary(), "string": pa.large_string(), "int64": pa.int64()}
     schema = pa.schema([(name, types.get(kind, pa.list_(pa.int64()))) for name, kind in columns.items()])
     values = list(zip(*rows, strict=True)) or [()] * len(columns)
-    pq.write_table(
-        pa.Table.from_arrays([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema), path
-    )
+    table = pa.Table.from_arrays([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)
+    with path.open("wb") as file:  # pyarrow itself takes no name that is not UTF-8
+        pq.write_table(table, file)
 
 
 def _read_documents(path: Path, read: Callable[[str], Any]) -> list[Document]:
@@ -165,7 +167,7 @@ def _read_documents(path: Path, read: Callable[[str], Any]) -> list[Document]:
     for name, text, about in zip(ids, texts, metadata, strict=True):
         try:
             values = read(about)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise InputError(f"{path}: metadata of {_text(name, path)!r}: {error}; {_ADVICE}") from error
         if not isinstance(values, dict):
             raise InputError(f"{path}: metadata of {_text(name, path)!r}: no JSON object; {_ADVICE}")
@@ -203,12 +205,11 @@ def _read_table(path: Path, columns: Mapping[str, str]) -> list[list[Any]]:
 
 def _read_vectors(path: Path) -> np.ndarray:
     try:
-        check_size(path.stat().st_size, path)
-        return np.load(path, allow_pickle=False)
+        return read_npy(path)
     except InputTooLarge:
         raise
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path}: no whole .npy file ({error}); {_ADVICE}") from error
+    except (OSError, InputError) as error:
+        raise InputError(f"{error}; {_ADVICE}") from error
 
 
 def _plain(value: Any) -> Any:

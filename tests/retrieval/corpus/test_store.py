@@ -1,4 +1,5 @@
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -177,7 +178,7 @@ def test_what_format_1_wrote_is_read_as_it_stands(tmp_path):
     assert found == {"$tuple": [{"$tuple": [0, 1]}, [{"$tuple": []}]]}
 
 
-@pytest.mark.parametrize("metadata", ["{", "[1]", "9" * 5_000])
+@pytest.mark.parametrize("metadata", ["{", "[1]", "9" * 5_000, '{"a": {"$tuple": 5}}'])
 def test_metadata_that_are_no_object_are_refused(tmp_path, metadata):
     """The manifest fits, the values do not."""
     save_corpus(odd(), tmp_path / "c")
@@ -222,3 +223,40 @@ def test_numbers_of_numpy_are_saved_as_numbers(tmp_path):
     save_corpus(replace(corpus, cost=cost, num_beyond_window=np.int64(1)), tmp_path / "c")
     loaded = load_corpus(tmp_path / "c")
     assert loaded.cost == Cost({"chunk": 0.5}, embedder_tokens=3, flops=2.0) and loaded.num_beyond_window == 1
+
+
+_SHAPE = b"{'descr': '<f4', 'fortran_order': False, 'shape': (%s)}"
+
+
+@pytest.mark.parametrize("shape", [b"3, 1000000000000,", b"3, 99999999999999999999,", b"3, 5", b"3, 4,", b"3, 0,"])
+def test_vectors_whose_header_promises_what_is_not_there(tmp_path, shape):
+    """What somebody shares may be signed anew: it made room for terabytes, or ended in an error of NumPy's parser."""
+    save_corpus(lines_corpus("a", "b", "c"), tmp_path / "c")
+    header = _SHAPE % shape + b"\n"
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(100)
+    (tmp_path / "c" / "vectors.npy").write_bytes(content)
+    about = json.loads((tmp_path / "c" / "corpus.json").read_text())
+    (tmp_path / "c" / "corpus.json").write_text(json.dumps({**about, "has_vectors": True}))
+    (tmp_path / "c" / "manifest.json").unlink()
+    write_manifest(tmp_path / "c")
+    with pytest.raises(InputError, match="build the corpus again"):
+        load_corpus(tmp_path / "c")
+
+
+@pytest.mark.parametrize("value", ["\ud83d\ude00", {"\ud83d\ude00": 1}, 10**5_000], ids=["text", "key", "digits"])
+def test_metadata_that_json_would_join_or_cannot_write(tmp_path, value):
+    corpus = build_corpus([Document("d", "a b", {"page": value})], split_lines)
+    with pytest.raises(InputError, match="document 'd': metadata"):
+        save_corpus(corpus, tmp_path / "c")
+
+
+def test_a_folder_has_the_rights_and_any_name_that_the_system_allows(tmp_path):
+    before = os.umask(0o077)
+    try:
+        save_corpus(embedded(), tmp_path / "caf\udce9")
+    finally:
+        os.umask(before)
+    assert load_corpus(tmp_path / "caf\udce9").texts == embedded().texts
+    assert (tmp_path / "caf\udce9").stat().st_mode & 0o777 == 0o700
+    with pytest.raises(UsageError, match="cannot be written"):
+        save_corpus(embedded(), "nul\0")
