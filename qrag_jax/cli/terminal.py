@@ -1,10 +1,11 @@
 """What `qrag` says to a terminal and to files: messages, texts that no terminal obeys, JSON. Imports no JAX."""
 
 import json
+import os
 import sys
 import unicodedata
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.files.whole_file import write_whole
@@ -15,7 +16,16 @@ _UNSEEN = "\u200b\u200c\u200d\u00ad"
 
 def say(message: str) -> None:
     """A message for the person at the terminal: standard error, so that standard output stays clean for `--json`."""
-    print(message, file=sys.stderr, flush=True)
+    write_line(message, sys.stderr)
+
+
+def write_line(message: str, stream: TextIO) -> None:
+    """A message to a stream whose reader may have left, or whose disk may be full: no reason to lose what was done."""
+    try:
+        print(message, file=stream, flush=True)
+    except OSError:
+        if stream is sys.stderr:  # what is left in its buffer would be an error again at exit
+            sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def shown(text: str) -> str:
