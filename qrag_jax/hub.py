@@ -209,11 +209,15 @@ def check_out(out: Path) -> None:
     """Refuses a folder that holds something, so that what is written is not mixed with what was there.
 
     Raises:
-        UsageError: names the folder.
+        UsageError: names the folder; it may also be a link, the current folder, or one that a disk is mounted on.
     """
     remove_dead_lock(out)
+    if out.is_symlink():
+        raise UsageError(f"{out}: is a link: give the folder that it leads to, or another one")
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out}: is a file: give a folder that is empty or not there yet")
+    if out.is_dir() and (out.samefile(os.curdir) or os.path.ismount(out)):  # no other folder can take its place
+        raise UsageError(f"{out}: is the current folder, or a disk of its own: give a new folder in it")
     if out.is_dir() and any(out.iterdir()):
         raise UsageError(f"{out}: is not empty: give a folder that is empty or not there yet")
 
@@ -268,6 +272,8 @@ def _folder_source(folder: Path) -> _Source:
     snapshots = Path(os.path.realpath(folder)).parent
     is_cached = snapshots.name == "snapshots" and snapshots.parent.name.startswith("models--")
     root = snapshots.parent if is_cached else folder
+    for path in folder.glob("step_*"):  # its files are not among the names, and an older step would be taken for it
+        check_inside(root, path)
     return _Source(str(folder), names, lambda name: check_inside(root, folder / name), shutil.copyfile)
 
 

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -145,6 +146,16 @@ def test_no_link_out_of_a_shared_folder_is_pulled(tmp_path, name):
     assert not [path for path in tmp_path.iterdir() if path.name in ("out", ".pull-out")]
 
 
+def test_a_newest_step_that_is_a_link_is_no_reason_to_pull_an_older_one(tmp_path):
+    shared = tmp_path / "run_of_7"
+    make_step(shared)
+    make_step(tmp_path / "elsewhere", step=9)
+    (shared / "step_9").symlink_to(tmp_path / "elsewhere" / "step_9")
+    with pytest.raises(InputError, match="step_9: is a link out of "):
+        pull_run(Place(folder=shared), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_snapshot_in_the_cache_of_the_hub_is_pulled(tmp_path):
     """All its files are links to the blobs beside the snapshots; a link out of the repository is still refused."""
     cache = tmp_path / "models--alice--qa2"
@@ -268,6 +279,19 @@ def test_a_folder_that_holds_anything_is_refused(tmp_path, verb):
             else:
                 pull_run(Place(folder=tmp_path / "shared"), tmp_path / name)
     assert contents(tmp_path / "full") == {"mine": b"mine"}
+
+
+@pytest.mark.parametrize("out", [".", "../here", "../link"])
+def test_folders_whose_place_no_other_can_take(tmp_path, monkeypatch, out):
+    """A pull of gigabytes ended in an error of the system, or left the shell in a folder that was removed."""
+    push(Place(folder=tmp_path / "shared"), tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UsageError, match="is the current folder|is a link"):
+        pull_run(Place(folder=tmp_path / "shared"), Path(out))
+    assert os.listdir(".") == os.listdir(tmp_path / "empty") == []
 
 
 def test_a_file_that_changes_while_it_is_pushed(tmp_path):

@@ -110,10 +110,16 @@ def default_journal() -> Path:
     """The user's journal, `qrag_jax/journal.sqlite` in XDG_CACHE_HOME or ~/.cache; its folder is made, for them alone.
 
     Raises:
-        UsageError: the folder cannot be made.
+        UsageError: the user has no home, or the folder cannot be made.
     """
     cache = os.environ.get("XDG_CACHE_HOME", "")
-    folder = (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "qrag_jax"
+    try:
+        folder = (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "qrag_jax"
+    except RuntimeError as error:  # as in a container whose user has no entry
+        raise UsageError(
+            "journal: this user has no home folder: set HOME, name a file with --journal, or keep no answers with "
+            "--no_journal"
+        ) from error
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -1,10 +1,11 @@
 """What `qrag` says to a terminal and to files: messages, texts that no terminal obeys, JSON. Imports no JAX."""
 
 import json
+import os
 import sys
 import unicodedata
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.files.whole_file import write_whole
@@ -18,7 +19,16 @@ def say(message: str) -> None:
 
     Names of files stand in messages, and a terminal obeys what these may hold: each line goes through `shown`.
     """
-    print(shown_lines(message), file=sys.stderr, flush=True)
+    write_line(shown_lines(message), sys.stderr)
+
+
+def write_line(message: str, stream: TextIO) -> None:
+    """A message to a stream whose reader may have left, or whose disk may be full: no reason to lose what was done."""
+    try:
+        print(message, file=stream, flush=True)
+    except OSError:
+        if stream is sys.stderr:  # what is left in its buffer would be an error again at exit
+            sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def shown_lines(text: str) -> str:

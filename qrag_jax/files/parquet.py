@@ -1,8 +1,9 @@
 """Tables of Parquet and Arrow files within the limit of inputs. Imports pyarrow only when one is read."""
 
 from collections.abc import Iterable
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from qrag_jax.files.arrow_sizes import file_sizes, stream_sizes
 from qrag_jax.files.reading import check_size
@@ -23,13 +24,13 @@ def read_parquet(path: Path) -> "pyarrow.Table":
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
+    with path.open("rb") as opened, pq.ParquetFile(opened) as file:  # pyarrow takes no name that is not UTF-8
         known, schema = file.metadata, _without_dictionaries(file.schema_arrow)
         columns = [file.schema.column(number) for number in range(len(file.schema))]
     check_size(sum(known.row_group(index).total_byte_size for index in range(known.num_row_groups)), path)
     # Texts come as numbers of values, and are written out when it is known how long they are together.
     texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
-    with pq.ParquetFile(path, read_dictionary=texts) as file:
+    with path.open("rb") as opened, pq.ParquetFile(opened, read_dictionary=texts) as file:
         batches = (batch.cast(schema) for batch in _within(file.iter_batches(_ROWS), path))
         return _valid(pa.Table.from_batches(batches, schema=schema))
 
@@ -45,9 +46,9 @@ def read_arrow(path: Path) -> "pyarrow.Table":
     """
     import pyarrow as pa
 
-    with path.open("rb") as file:
-        is_stream = file.read(6) != b"ARROW1"
-    source = pa.memory_map(str(path))
+    with path.open("rb") as opened:
+        is_stream = opened.read(6) != b"ARROW1"
+        source = _mapped(opened)
     if is_stream:
         return read_stream(source, path)
     _check_sum(file_sizes(source), path)
@@ -73,14 +74,19 @@ def check_arrow_files(paths: Iterable[Path]) -> None:
     Raises:
         InputTooLarge, OSError, ValueError, EOFError, pyarrow.ArrowException: as `read_arrow`.
     """
-    import pyarrow as pa
-
     total = 0
     for path in paths:
-        with pa.memory_map(str(path)) as source:
-            for size in stream_sizes(source):
+        with path.open("rb") as opened:
+            for size in stream_sizes(_mapped(opened)):
                 total += size
                 check_size(total, path)
+
+
+def _mapped(opened: BinaryIO) -> "pyarrow.NativeFile":
+    """An open file as Arrow reads it from memory; by its name pyarrow takes none that is not UTF-8."""
+    import pyarrow as pa
+
+    return pa.BufferReader(pa.py_buffer(mmap(opened.fileno(), 0, access=ACCESS_READ)))
 
 
 def _valid(table: "pyarrow.Table") -> "pyarrow.Table":

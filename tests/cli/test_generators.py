@@ -198,6 +198,14 @@ def test_dollars_by_a_list_without_prices_of_a_model(script, tmp_path):
         scripted(script, "--max_dollars", "1", "--prices", str(tmp_path / "prices.yaml"), "--no_journal")
 
 
+def test_a_user_without_a_home(monkeypatch):
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])  # as in a container whose user has no entry
+    with pytest.raises(UsageError, match="set HOME, name a file with --journal"):
+        default_journal()
+
+
 @pytest.mark.parametrize("any_model", [False, True])
 def test_answers_of_a_model_by_another_name_are_taken_on_demand(any_model):
     with serve_badly() as server:
@@ -207,6 +215,26 @@ def test_answers_of_a_model_by_another_name_are_taken_on_demand(any_model):
         (answer,) = generator.generate(numbered_prompts(1), sampling=Sampling())
     assert (answer.error is None) == any_model
     assert any_model or "--any_model" in answer.error
+
+
+def test_answers_of_any_model_are_none_of_the_named_one(tmp_path):
+    """A journal gave what another model had answered under `--any_model` to who asks for this one and no other."""
+    with serve_badly() as server:
+        server.alter = lambda answer: answer.update(model="other")
+        argv = [
+            "--llm",
+            "openai",
+            "--llm_model",
+            MODEL,
+            "--base_url",
+            server.base_url,
+            "--journal",
+            str(tmp_path / "j"),
+        ]
+        ask = lambda *more: make_generator(flags(*argv, *more)).generate(numbered_prompts(1), sampling=Sampling())[0]  # noqa: E731
+        first, again, strict = ask("--any_model"), ask("--any_model"), ask()
+    assert first.error is None and again.from_journal and again.text == first.text
+    assert not strict.from_journal and "answered by 'other'" in str(strict.error)
 
 
 @pytest.mark.parametrize(("argv", "size"), [([], 64), (["--concurrency", "16"], 64), (["--concurrency", "100"], 400)])

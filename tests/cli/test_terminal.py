@@ -1,8 +1,10 @@
 import json
 import os
+from contextlib import suppress
 
 import pytest
 
+from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown, write_json
 
 KEPT = "10\u00a0000\u202f\u20ac \u6771\u3000\u4eac \u0645\u06cc\u200c\u062e \U0001f468\u200d\U0001f469"
@@ -50,3 +52,21 @@ def test_json_holds_the_real_texts_and_prints_nothing_that_a_terminal_obeys(caps
     assert KEPT in out and not set(OBEYED) & set(out)
     write_json(value, tmp_path / "a.json")
     assert (tmp_path / "a.json").read_text(encoding="utf-8") == out
+
+
+@pytest.mark.parametrize("kind", ["left", "full"])
+def test_messages_that_nobody_can_read_end_nothing(monkeypatch, kind):
+    """`qrag train 2>&1 | head -1`, a log on a full disk, a terminal that was closed: days of training ended there."""
+    read, write = os.pipe()
+    os.close(read)
+    with open(write if kind == "left" else "/dev/full", "w", closefd=False) as stream:
+        monkeypatch.setattr("sys.stderr", stream)
+        say("one")
+        with Progress(interval=0.0) as progress:
+            progress.report("train", 1, 2)
+        monkeypatch.setattr("sys.stderr", stream)
+        with Progress(interval=0.0) as progress:
+            progress.report("train", 1, 2)
+        with suppress(OSError):  # what is in its buffer
+            stream.close()
+    os.close(write)

@@ -3,9 +3,10 @@
 import ipaddress
 import os
 import re
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -30,6 +31,7 @@ _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _LIBRARY = openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0]
 _INVALID_URL: type[Exception] = sys.modules[_LIBRARY].InvalidURL
 RESPONSE: type[Any] = sys.modules[_LIBRARY].Response  # asked for as such, an answer is not read by the client
+_URL: Callable[[str], Any] = sys.modules[_LIBRARY].URL
 _LIMITS: Callable[..., Any] = sys.modules[_LIBRARY].Limits
 _TLS: Callable[..., Any] = sys.modules[_LIBRARY].create_ssl_context
 # Headers that say how the body was sent; it is handed on as it is to be read. The charset is left out too: the client
@@ -177,9 +179,24 @@ def check_base_url(base_url: str) -> str:
             "environment variable"
         )
     blank = any(not " " < letter < "\x7f" for letter in base_url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_good or blank:
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or not port_is_good
+        or blank
+        or not _is_url(base_url)
+    ):
         raise UsageError(f"base_url {base_url!r} is no address of a server: write http://HOST:PORT/v1")
     return base_url.rstrip("/")
+
+
+def _is_url(text: str) -> bool:
+    """Whether the library that sends takes it: 256.1.1.1 and [v1.x] are no hosts."""
+    try:
+        _URL(text)
+    except _INVALID_URL:
+        return False
+    return True
 
 
 def check_key_name(key_name: str) -> None:
@@ -223,8 +240,13 @@ def is_openai(base_url: str) -> bool:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a host's name is that of this machine, without asking anybody."""
+    """Whether a host's name is that of this machine, however it is spelled, without asking anybody."""
+    host = host.lower().removesuffix(".")
+    with suppress(OSError):  # 127.1, 0x7f.1, 2130706433: what the system takes for an address
+        host = socket.inet_ntoa(socket.inet_aton(host))
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    return mapped.is_loopback or mapped.is_unspecified

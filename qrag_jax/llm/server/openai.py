@@ -113,8 +113,9 @@ class OpenAIGenerator:
 
     @property
     def model(self) -> str:
-        """The model's name and the server."""
-        return f"{self._name} at {self._base_url}"
+        """The model's name and the server; that any model may answer, so that a journal keeps these answers apart."""
+        name = self._name if self._check_model else f"{self._name} (or any other)"
+        return f"{name} at {self._base_url}"
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None

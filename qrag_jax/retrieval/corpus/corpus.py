@@ -298,7 +298,7 @@ def _check_nodes(documents: Sequence[Document], nodes: Sequence[Chunk]) -> tuple
 
 
 def _check_vectors(vectors: np.ndarray, num_nodes: int) -> None:
-    if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != num_nodes:
+    if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != num_nodes or not vectors.shape[1]:
         raise InputError(
             f"vectors {vectors.dtype} {list(vectors.shape)}: expected float32 [{num_nodes}, dim], one of each node"
         )

@@ -5,11 +5,13 @@ JSON has no tuples: one is written as `{"$tuple": [...]}`.
 
 import json
 import math
+import re
 from typing import Any
 
 from qrag_jax.types import Document, InputError
 
 _TUPLE = "$tuple"
+_HALVES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _ADVICE = "give texts, plain Python numbers (x.item()), lists, tuples and dicts with texts as keys"
 
 
@@ -25,6 +27,10 @@ def metadata_json(document: Document) -> str:
         raise InputError(f"document {document.id!r}: {error}; {_ADVICE}") from error
     except RecursionError as error:
         raise InputError(f"document {document.id!r}: metadata hold themselves, or are nested too deeply") from error
+    except ValueError as error:
+        raise InputError(
+            f"document {document.id!r}: metadata cannot be written as JSON ({error}); {_ADVICE}"
+        ) from error
 
 
 def read_metadata(text: str) -> Any:
@@ -49,6 +55,8 @@ def _written(value: object, place: str) -> object:
     kind = type(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{place} cannot be written as JSON: {value} is not finite")
+    if kind is str:
+        _check_text(value, place)
     if value is None or kind in (bool, int, float, str):
         return value
     if isinstance(value, list | tuple) and kind in (list, tuple):
@@ -59,4 +67,11 @@ def _written(value: object, place: str) -> object:
     for key in value:
         if type(key) is not str or key == _TUPLE:
             raise InputError(f"{place} cannot be written as JSON and read as it was: its key {key!r}")
+        _check_text(key, place)
     return {key: _written(inside, f"{place}[{key!r}]") for key, inside in value.items()}
+
+
+def _check_text(text: str, place: str) -> None:
+    """Refuses two halves of a character beside each other, which JSON gives back as that one character."""
+    if _HALVES.search(text):
+        raise InputError(f"{place} cannot be written as JSON and read as it was: surrogates in {text[:60]!r}")

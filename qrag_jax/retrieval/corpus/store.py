@@ -12,8 +12,8 @@ Ids and texts are stored as bytes, UTF-8 in which lone surrogates are kept: docu
 import errno
 import json
 import os
+import secrets
 import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -72,12 +72,13 @@ def save_corpus(corpus: Corpus, folder: str | os.PathLike) -> None:
     _check_free(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    except OSError as error:
-        raise UsageError(f"{folder}: cannot be written ({error.strerror or error}); give another path") from error
+        beside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+        beside.mkdir()
+    except (OSError, ValueError) as error:  # a zero byte in its name
+        what = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UsageError(f"{folder}: cannot be written ({what}); give another path") from error
     try:
         sizes = _write(corpus, beside)
-        beside.chmod(0o755)  # mkdtemp makes folders that only their owner can enter
         try:
             beside.rename(folder)
         except OSError as error:
@@ -182,7 +183,8 @@ def _write_table(path: Path, columns: Mapping[str, str], rows: Sequence[tuple]) 
     schema = pa.schema([(name, types.get(kind, pa.list_(pa.int64()))) for name, kind in columns.items()])
     values = list(zip(*rows, strict=True)) or [()] * len(columns)
     table = pa.Table.from_arrays([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)
-    pq.write_table(table, path)
+    with path.open("wb") as file:  # pyarrow itself takes no name that is not UTF-8
+        pq.write_table(table, file)
     return table.nbytes
 
 
@@ -192,7 +194,7 @@ def _read_documents(path: Path, read: Callable[[str], Any]) -> list[Document]:
     for name, text, about in zip(ids, texts, metadata, strict=True):
         try:
             values = read(about)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise InputError(f"{path}: metadata of {_text(name, path)!r}: {error}; {_ADVICE}") from error
         if not isinstance(values, dict):
             raise InputError(f"{path}: metadata of {_text(name, path)!r}: no JSON object; {_ADVICE}")

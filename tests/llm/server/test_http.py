@@ -86,3 +86,15 @@ def test_hosts_of_openai(url, is_theirs):
 )
 def test_this_machine(host, is_here):
     assert is_this_machine(host) is is_here
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "127.1", "0x7f.1", "2130706433", "localhost.", "::ffff:127.0.0.1"])
+def test_other_spellings_of_this_machine(host):
+    """Prompts on the way to them went to the proxy of the environment."""
+    assert is_this_machine(host)
+
+
+@pytest.mark.parametrize("host", ["256.1.1.1", "[v1.x]"])
+def test_hosts_that_are_none_are_no_fault_of_proxies(host):
+    with pytest.raises(UsageError, match="base_url .* is no address of a server"):
+        check_base_url(f"http://{host}:8080/v1")

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 from dataclasses import replace
 
@@ -241,10 +242,38 @@ def test_a_corpus_above_the_limit_is_saved_with_the_way_to_load_it(tmp_path, tex
         assert load_corpus(tmp_path / "c").nodes == corpus.nodes
 
 
-def test_a_header_that_promises_more_than_there_is(tmp_path):
-    save_corpus(embedded(), tmp_path / "c")
-    with (tmp_path / "c" / "vectors.npy").open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (10**12, 1024)})
+_SHAPE = b"{'descr': '<f4', 'fortran_order': False, 'shape': (%s)}"
+
+
+@pytest.mark.parametrize("shape", [b"3, 1000000000000,", b"3, 99999999999999999999,", b"3, 5", b"3, 4,", b"3, 0,"])
+def test_vectors_whose_header_promises_what_is_not_there(tmp_path, shape):
+    """What somebody shares may be signed anew: it made room for terabytes, or ended in an error of NumPy's parser."""
+    save_corpus(lines_corpus("a", "b", "c"), tmp_path / "c")
+    header = _SHAPE % shape + b"\n"
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(100)
+    (tmp_path / "c" / "vectors.npy").write_bytes(content)
+    about = json.loads((tmp_path / "c" / "corpus.json").read_text())
+    (tmp_path / "c" / "corpus.json").write_text(json.dumps({**about, "has_vectors": True}))
+    (tmp_path / "c" / "manifest.json").unlink()
     write_manifest(tmp_path / "c")
-    with pytest.raises(InputError, match="vectors.npy: no whole .npy file"):
+    with pytest.raises(InputError, match="build the corpus again"):
         load_corpus(tmp_path / "c")
+
+
+@pytest.mark.parametrize("value", ["\ud83d\ude00", {"\ud83d\ude00": 1}, 10**5_000], ids=["text", "key", "digits"])
+def test_metadata_that_json_would_join_or_cannot_write(tmp_path, value):
+    corpus = build_corpus([Document("d", "a b", {"page": value})], split_lines)
+    with pytest.raises(InputError, match="document 'd': metadata"):
+        save_corpus(corpus, tmp_path / "c")
+
+
+def test_a_folder_has_the_rights_and_any_name_that_the_system_allows(tmp_path):
+    before = os.umask(0o077)
+    try:
+        save_corpus(embedded(), tmp_path / "caf\udce9")
+    finally:
+        os.umask(before)
+    assert load_corpus(tmp_path / "caf\udce9").texts == embedded().texts
+    assert (tmp_path / "caf\udce9").stat().st_mode & 0o777 == 0o700
+    with pytest.raises(UsageError, match="cannot be written"):
+        save_corpus(embedded(), "nul\0")
