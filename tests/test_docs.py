@@ -137,8 +137,6 @@ def trained(tmp_path_factory, small_models):
     return run_of
 
 
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.stem)
 def test_every_command_of_the_documents_runs(page, desk, trained, capsys):

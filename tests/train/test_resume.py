@@ -55,7 +55,7 @@ def crash_at(update):
 
 
 SHAPES = [
-    pytest.param({"mode": "latent", "accumulate": 1}, id="latent"),
+    pytest.param({"mode": "latent", "accumulate": 1, "num_steps": 1}, id="latent"),
     pytest.param(
         {"devices": 2, "fsdp": 2, "accumulate": 2, "num_steps": 1, "dtype": "bfloat16"},
         id="text-2x2",
@@ -106,7 +106,7 @@ def test_a_run_resumes_on_other_devices(tmp_path):
 
 @pytest.mark.slow
 def test_a_complete_run_is_left_as_it_is(tmp_path):
-    config, task = make_config(mode="latent", accumulate=1), make_task()
+    config, task = make_config(mode="latent", accumulate=1, num_steps=1), make_task()
     trained = train(config, task, tmp_path, dev=make_task(5, "dog"))
     before = leaves(tmp_path), (tmp_path / "metrics.jsonl").read_bytes()
     again = train(config, task, tmp_path, dev=make_task(5, "dog"), start=load_checkpoint(tmp_path, groups=()))
@@ -121,7 +121,8 @@ def test_a_complete_run_is_left_as_it_is(tmp_path):
 def stopped(tmp_path_factory):
     """(run folder, its config) of a run that was stopped after its first update."""
     chex.clear_trace_counter()
-    run, config = tmp_path_factory.mktemp("stopped") / "run", make_config(mode="latent", accumulate=1, dev=DevConfig())
+    run = tmp_path_factory.mktemp("stopped") / "run"
+    config = make_config(mode="latent", accumulate=1, num_steps=1, dev=DevConfig())
     with pytest.raises(Stopped):
         train(config, make_task(), run, stop=lambda: True)
     return run, config
@@ -206,7 +207,7 @@ def test_an_encoder_that_was_drawn_is_kept_where_it_would_be_drawn_otherwise(sto
 @pytest.mark.slow
 def test_a_run_that_was_not_calibrated_is_calibrated_when_it_is_resumed(tmp_path):
     """A kill while it was: the last update is saved before, and not trained again."""
-    config, task, dev = make_config(mode="latent", accumulate=1), make_task(), make_task(5, "dog")
+    config, task, dev = make_config(mode="latent", accumulate=1, num_steps=1), make_task(), make_task(5, "dog")
 
     def killed(retriever, dev):
         raise RuntimeError("the machine is gone")

@@ -1,4 +1,3 @@
-
 import jaxtyping
 import numpy as np
 import pytest
