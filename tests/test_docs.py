@@ -11,9 +11,11 @@ import shlex
 import shutil
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from memory import give_back
 
 import qrag_jax
 from qrag_jax.cli.main import main
@@ -97,7 +99,31 @@ def test_links_lead_somewhere(page):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def small_models(tmp_path_factory):
+    """Two layers of MiniLM in its place; SmolLM2 is read once, which takes longer than the few words it says here."""
+    from qrag_jax.models.decoder.weights import load_decoder
+    from qrag_jax.models.encoder.weights import load_encoder, save_encoder
+
+    folder, loaded = tmp_path_factory.mktemp("minilm"), load_encoder("minilm", num_layers=2)
+    save_encoder(folder, loaded.config, loaded.params, loaded.tokenizer, max_seq_length=loaded.max_seq_length)
+    package = SimpleNamespace(find=lambda: folder / "model.safetensors", is_installed=lambda: True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("qrag_jax.models.encoder.sources._PACKAGE", package)
+        patch.setattr("qrag_jax.llm.local.load_decoder", cache(load_decoder))
+        yield
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch, small_models):
+    """A folder with all the files that the documents name, as the working folder."""
+    monkeypatch.chdir(tmp_path)
+    _write_desk()
+    yield tmp_path
+    give_back()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, small_models):
     """Trains a run that pages go on with, once for all of them: name -> folder."""
 
     @cache
@@ -109,24 +135,6 @@ def trained(tmp_path_factory):
         return folder / name
 
     return run_of
-
-
-@pytest.fixture(scope="module")
-def one_decoder():
-    """SmolLM2 is read once: that takes longer than the few words that it says here."""
-    from qrag_jax.models.decoder.weights import load_decoder
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("qrag_jax.llm.local.load_decoder", cache(load_decoder))
-        yield
-
-
-@pytest.fixture
-def desk(tmp_path, monkeypatch, one_decoder):
-    """A folder with all the files that the documents name, as the working folder."""
-    monkeypatch.chdir(tmp_path)
-    _write_desk()
-    return tmp_path
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import pytest
 from tiers import PATIENCE
 
 import qrag_jax
+from qrag_jax.models.encoder.sources import PACKAGE_MODULE, is_installed
 
 # Packages and modules that must work, and answer fast, where jax is not wanted. A package stands for all in it.
 JAX_FREE = [
@@ -37,12 +38,6 @@ WITH_ALL_MODULES = ("qrag_jax.chunking", "qrag_jax.data")
 JAX = {"jax", "jaxlib", "flax", "optax", "orbax", "chex", "torch"}
 
 
-def run(code: str, *argv: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def all_modules() -> list[str]:
     return sorted(m.name for m in pkgutil.walk_packages(qrag_jax.__path__, "qrag_jax.", onerror=None))
 
@@ -57,63 +52,118 @@ def _spec(name: str) -> bool:
     return (not parent or parent == "qrag_jax" or _spec(parent)) and importlib.util.find_spec(name) is not None
 
 
-IMPORT_AND_REPORT = """
+# A new process imports more and more, and notes after each stage what is loaded: what a stage must not load, no stage
+# before it may have loaded either. The last of them take seconds, which one process pays once.
+STAGES = """
 import importlib, json, sys
-for name in json.loads(sys.argv[1]):
-    importlib.import_module(name)
-print(json.dumps(sorted({module.partition(".")[0] for module in sys.modules})))
-"""
+import numpy as np
 
-
-def test_host_side_modules_import_no_jax():
-    names = jax_free_modules()
-    assert {"qrag_jax.config", "qrag_jax.cli.main", "qrag_jax.types"} <= set(names)
-    loaded = set(json.loads(run(IMPORT_AND_REPORT, json.dumps(names))))
-    assert not loaded & JAX
-
-
-def test_help_imports_no_jax():
-    """All in one process, so the first of them that loads it is the one to look at."""
-    code = """
-import json, sys
-from qrag_jax.cli.main import main
 loaded = {}
-for argv in json.loads(sys.argv[1]):
+
+def note(stage, *names):
+    for name in names:
+        importlib.import_module(name)
+    loaded[stage] = sorted(sys.modules)
+
+folder, argvs, host_side, all_modules = json.loads(sys.argv[1])
+note("package", "qrag_jax")
+sys.modules["qrag_jax"].Document
+note("a public name")
+note("hub", "qrag_jax.hub")
+note("bm25", "qrag_jax.retrieval.rank.bm25")
+from qrag_jax.cli.main import main, parse
+parse(["study", "x.yaml"])
+note("parsing of a study")
+from qrag_jax.eval import setting
+from qrag_jax.eval.picks import protocols, records, report, stopping, stopping_report
+note("analysis")
+for argv in argvs:
     try:
         main(argv)
     except SystemExit as done:
         assert done.code == 0
-    loaded[" ".join(argv)] = sorted({module.partition(".")[0] for module in sys.modules})
-print(json.dumps(loaded))
-"""
-    argvs = [["--version"], ["--help"], *([verb, "--help"] for verb in ("chunk", "demo", "train", "eval", "find"))]
-    loaded = json.loads(run(code, json.dumps(argvs)).splitlines()[-1])
-    assert len(loaded) == len(argvs) and not [words for words, modules in loaded.items() if set(modules) & JAX]
-
-
-def test_no_import_initialises_a_back_end():
-    code = """
-import importlib, json, sys
-for name in json.loads(sys.argv[1]):
-    importlib.import_module(name)
+    note("help: " + " ".join(argv))
+note("host side", *host_side)
+of = setting.Setting(method="bm25", mode="latent", positions="none", seed=0, num_chunks=9)
+report.plot_rows(folder + "/rows.png", [records.Row("t", of, 1.0, .5, .5, .4, .6, 9, 1.0, .8, 0)])
+gold, chosen = np.eye(4, dtype=bool)[[0, 1]], np.array([[0, 1], [2, 1]])
+found = stopping.analyse(chosen, np.array([[.9, .1], [.3, .6]]), gold, np.array([4, 4]))
+stopping_report.plot_stopping(folder + "/stopping.png", found)
+note("plots")
+note("all", *all_modules)
 import jax
 from jax._src import xla_bridge
-assert xla_bridge._backends == {}, xla_bridge._backends
+back_ends = [len(xla_bridge._backends)]
 jax.devices()
-assert xla_bridge._backends != {}  # the attribute above is still the one to look at
+back_ends.append(len(xla_bridge._backends))
+from qrag_jax.models.encoder.sources import is_installed
+from qrag_jax.models.encoder.weights import load_encoder
+if is_installed():
+    load_encoder("minilm")
+note("minilm")
+print(json.dumps([loaded, back_ends]))
 """
-    run(code, json.dumps(all_modules()))
+HELP = [["--version"], ["--help"], *([verb, "--help"] for verb in ("chunk", "demo", "train", "eval", "find"))]
 
 
-def test_public_names_load_lazily():
-    code = """
-import sys
-import qrag_jax
-assert not any(name.startswith("qrag_jax.") for name in sys.modules), sorted(sys.modules)
-qrag_jax.Document
-assert "qrag_jax.types" in sys.modules and "jax" not in sys.modules
-"""
-    run(code)
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """(stage -> modules that are loaded after it, back ends before and after one was asked for, standard error)."""
+    folder = tmp_path_factory.mktemp("plots")
+    given = json.dumps([str(folder), HELP, jax_free_modules(), all_modules()])
+    done = subprocess.run([sys.executable, "-c", STAGES, given], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in folder.iterdir()} == {"rows.png", "stopping.png"}
+    loaded, back_ends = json.loads(done.stdout.splitlines()[-1])
+    return {stage: set(names) for stage, names in loaded.items()}, back_ends, done.stderr
+
+
+@pytest.fixture
+def loaded(imported):
+    return imported[0]
+
+
+def test_host_side_modules_import_no_jax(loaded):
+    assert {"qrag_jax.config", "qrag_jax.cli.main", "qrag_jax.types"} <= set(jax_free_modules()) <= loaded["host side"]
+    assert not loaded["host side"] & JAX
+
+
+def test_help_imports_no_jax(loaded):
+    """The first of them that loads it is the one to look at."""
+    stages = [stage for stage in loaded if stage.startswith("help: ")]
+    assert len(stages) == len(HELP) and [stage for stage in stages if loaded[stage] & JAX] == []
+
+
+def test_no_import_initialises_a_back_end(imported):
+    loaded, (before, after), _ = imported
+    assert set(all_modules()) <= loaded["all"] and before == 0
+    assert after > 0  # where back ends are looked for is still the place
+
+
+def test_public_names_load_lazily(loaded):
+    assert not [name for name in loaded["package"] if name.startswith("qrag_jax.")]
+    assert "qrag_jax.types" in loaded["a public name"] and "jax" not in loaded["a public name"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "absent"),
+    [
+        ("hub", {"huggingface_hub"}),
+        ("bm25", {"bm25s"}),
+        ("parsing of a study", set()),
+        ("analysis", {"matplotlib"}),
+        ("plots", {"matplotlib.pyplot"}),  # which would look for a display
+    ],
+)
+def test_what_needs_neither_jax_nor_what_is_heavy_imports_neither(loaded, stage, absent):
+    assert loaded[stage] & (JAX | absent) == set()
+
+
+@pytest.mark.skipif(not is_installed(), reason="embedded MiniLM is not installed")
+def test_embedded_package_and_torch_are_never_imported(imported):
+    loaded, _, said = imported
+    assert loaded["minilm"] & {"torch", PACKAGE_MODULE} == set()
+    assert "PyTorch" not in said
 
 
 PACKAGES = [

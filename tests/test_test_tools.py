@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 import compiling
 import hypothesis
@@ -79,3 +80,11 @@ def test_one_value_stays_in_the_quick_tier_and_a_tuple_is_several_arguments():
         (("b", 2), ["slow"]),
     ]
     assert [param.values for param in slow_but([], "xy")] == [("x",), ("y",)]
+
+
+def test_what_checked_modules_import_is_not_compiled_anew():
+    """In another file than that of the package's installation: no such file is there, or it was written beside it."""
+    assert any(name.startswith("flax.") for name in sys.modules)
+    specs = {name: module.__spec__ for name, module in list(sys.modules.items()) if getattr(module, "__spec__", None)}
+    own = [name for name, spec in specs.items() if ".opt-jaxtyping" in (spec.cached or "")]
+    assert [name for name in own if not name.startswith("qrag_jax.")] == []

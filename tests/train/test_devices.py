@@ -18,7 +18,6 @@ from tiny_runs import make_config, make_task
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.config import dump_config
-from qrag_jax.models.encoder.network import Compute
 from qrag_jax.sharding import MeshConfig
 from qrag_jax.train.log import read_lines
 from qrag_jax.train.q.loop import train
@@ -112,13 +111,11 @@ def test_parameters_of_fsdp_are_split_while_a_run_lasts(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_bfloat16_computes_with_float32_parameters(tmp_path):
+def test_bfloat16_computes_with_float32_parameters(one, tmp_path):
     """Another rounding, the same learning; what is stored is float32."""
-    config = run_config("latent", dtype="bfloat16", dev=DevConfig())
-    trained = train(config, make_task(), tmp_path / "bf16")
-    train(replace(config, model=replace(config.model, compute=Compute())), make_task(), tmp_path / "fp32")
+    trained = train(run_config("latent", dtype="bfloat16", dev=DevConfig()), make_task(), tmp_path)
     assert {leaf.dtype.name for leaf in jax.tree.leaves(trained.params)} == {"float32"}
-    found, expected = losses(tmp_path / "bf16"), losses(tmp_path / "fp32")
+    found, expected = losses(tmp_path), losses(one("latent")[1])
     assert found != expected
     np.testing.assert_allclose(found[:3], expected[:3], rtol=0.1, atol=0.02)
 

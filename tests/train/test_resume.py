@@ -41,7 +41,7 @@ def crash_at(update):
 
 def test_a_crashed_and_a_stopped_run_end_like_the_whole_one(tmp_path):
     """Crashed after update 3 (saved at 2, scored at 3), stopped after update 5, which no interval saves."""
-    config, task, dev = make_config("latent", accumulate=1), make_task(), make_task(5, "dog")
+    config, task, dev = make_config("latent", accumulate=1, num_steps=1), make_task(), make_task(5, "dog")
     whole = train(config, task, tmp_path / "whole", dev=dev)
     run = tmp_path / "run"
     with pytest.raises(RuntimeError, match="the machine is gone"):
@@ -80,7 +80,7 @@ def test_a_run_resumes_on_other_devices(tmp_path):
 
 @pytest.mark.slow
 def test_a_complete_run_is_left_as_it_is(tmp_path):
-    config, task = make_config(mode="latent", accumulate=1), make_task()
+    config, task = make_config(mode="latent", accumulate=1, num_steps=1), make_task()
     trained = train(config, task, tmp_path, dev=make_task(5, "dog"))
     before = leaves(tmp_path), (tmp_path / "metrics.jsonl").read_bytes()
     again = train(config, task, tmp_path, dev=make_task(5, "dog"), start=load_checkpoint(tmp_path, groups=()))
@@ -95,7 +95,8 @@ def test_a_complete_run_is_left_as_it_is(tmp_path):
 def stopped(tmp_path_factory):
     """(run folder, its config) of a run that was stopped after its first update."""
     chex.clear_trace_counter()
-    run, config = tmp_path_factory.mktemp("stopped") / "run", make_config(mode="latent", accumulate=1, dev=DevConfig())
+    run = tmp_path_factory.mktemp("stopped") / "run"
+    config = make_config(mode="latent", accumulate=1, num_steps=1, dev=DevConfig())
     with pytest.raises(Stopped):
         train(config, make_task(), run, stop=lambda: True)
     return run, config
@@ -180,7 +181,7 @@ def test_an_encoder_that_was_drawn_is_kept_where_it_would_be_drawn_otherwise(sto
 @pytest.mark.slow
 def test_a_run_that_was_not_calibrated_is_calibrated_when_it_is_resumed(tmp_path):
     """A kill while it was: the last update is saved before, and not trained again."""
-    config, task, dev = make_config(mode="latent", accumulate=1), make_task(), make_task(5, "dog")
+    config, task, dev = make_config(mode="latent", accumulate=1, num_steps=1), make_task(), make_task(5, "dog")
 
     def killed(retriever, dev):
         raise RuntimeError("the machine is gone")

@@ -45,7 +45,7 @@ def make_config(**options):
         "num_updates": 3,
         "log_every": 1,
         "save_every": 1,
-        "env": EnvConfig(num_steps=2, fact_reward=0.1),
+        "env": EnvConfig(num_steps=1, fact_reward=0.1),
         "data": DataConfig(task="vectors", paths=("given",), batch_size=4),
         "model": ModelConfig(encoder=EncoderSpec("vectors"), latent=LATENT),
     }

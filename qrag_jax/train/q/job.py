@@ -155,9 +155,10 @@ def first_state(job: Job) -> tuple[LearnerState, LearnerState]:
 def _member_state(job: Job, member: Member, best: KeepBest | None) -> tuple[LearnerState, LearnerState]:
     """(state of one run, its shardings): fresh, or of a checkpoint."""
     params_key, run_key = _keys(member.config)
-    params = (
-        job.towers.retriever.params if job.towers.init else with_fresh_params(job.towers.retriever, params_key).params
-    )
+    retriever = job.towers.retriever
+    if not job.towers.init and member.config.seed != job.config.seed:  # the first run's were drawn with the retriever
+        retriever = with_fresh_params(retriever, params_key)
+    params = retriever.params
     shapes = jax.eval_shape(job.learner.init, params, run_key)
     shardings = state_shardings(job.layout.mesh, shapes)
     if member.start is not None:

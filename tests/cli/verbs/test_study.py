@@ -1,8 +1,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -378,8 +376,3 @@ def test_help_names_the_files_that_are_written(capsys):
     assert out.startswith(f"usage: {study_parser.USAGE}")
     for name in ("table.md", "table.csv", "plot.png", "results.json", "per_query.jsonl", "config.yaml"):
         assert name in out
-
-
-def test_parsing_imports_no_jax():
-    code = "import sys; from qrag_jax.cli.main import parse; parse(['study', 'x.yaml']); print('jax' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -1,7 +1,3 @@
-import os
-import subprocess
-import sys
-
 import pytest
 from tiny_rows import LATENT, replace
 
@@ -190,19 +186,6 @@ def test_plot_is_a_png(tmp_path, shape):
     path = tmp_path / "plots" / "plot.png"
     plot_rows(path, rows, title="a title" if shape == "seeds" else None)
     assert path.read_bytes().startswith(b"\x89PNG\r\n") and path.stat().st_size > 10_000
-
-
-def test_plotting_needs_no_display_no_pyplot_and_no_jax(tmp_path):
-    code = (
-        "import sys, dataclasses\n"
-        "from qrag_jax.eval import setting\nfrom qrag_jax.eval.picks import records, report\n"
-        "assert 'matplotlib' not in sys.modules\n"
-        "of = setting.Setting(method='bm25', mode='latent', positions='none', seed=0, num_chunks=9)\n"
-        "row = records.Row('t', of, 1.0, .5, .5, .4, .6, 9, 1.0, .8, 0)\n"
-        f"report.plot_rows({str(tmp_path / 'p.png')!r}, [row])\n"
-        "assert 'matplotlib.pyplot' not in sys.modules and 'jax' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": ":".join(sys.path)})
 
 
 def test_no_rows_are_refused():

@@ -1,7 +1,4 @@
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -148,18 +145,3 @@ def test_plot_is_a_png(tmp_path, shape):
     path = tmp_path / "plots" / "plot.png"
     plot_stopping(path, analysis, title="a title")
     assert path.read_bytes().startswith(b"\x89PNG\r\n") and path.stat().st_size > 20_000
-
-
-@pytest.mark.slow
-def test_plotting_needs_no_display_no_pyplot_and_no_jax(tmp_path):
-    code = (
-        "import sys\n"
-        "import numpy as np\n"
-        "from qrag_jax.eval.picks import stopping, stopping_report\n"
-        "gold = np.eye(4, dtype=bool)[[0, 1]]\n"
-        "chosen = np.array([[0, 1], [2, 1]])\n"
-        "found = stopping.analyse(chosen, np.array([[.9, .1], [.3, .6]]), gold, np.array([4, 4]))\n"
-        f"stopping_report.plot_stopping({str(tmp_path / 'p.png')!r}, found)\n"
-        "assert 'matplotlib.pyplot' not in sys.modules and 'jax' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": ":".join(sys.path)})

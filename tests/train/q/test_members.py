@@ -103,7 +103,8 @@ def test_a_run_that_diverges_stops_all_and_is_named(tmp_path, monkeypatch):
         return {**tree, "loss": tree["loss"] * np.array([1, np.inf])} if "loss" in tree else tree
 
     monkeypatch.setattr(loop.jax, "device_get", broken)
-    members = [Member(config, tmp_path / str(config.seed)) for config in make_configs((0, 1))]
+    one_step = EnvConfig(num_steps=1, fact_reward=0.1)
+    members = [Member(config, tmp_path / str(config.seed)) for config in make_configs((0, 1), env=one_step)]
     with pytest.raises(InputError, match=r"update 1: loss not finite; .*its batch: .*1/bad_batch_1.json"):
         train_together(members, make_task())
     assert not (tmp_path / "0" / "bad_batch_1.json").exists()
