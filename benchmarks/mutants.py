@@ -31,7 +31,12 @@ TESTS = {
     ],
     "retrieval/mdp/positions.py": ["tests/retrieval/mdp/test_positions.py", "tests/retrieval/mdp/test_env.py"],
     "chunking/size/budget.py": ["tests/chunking"],
-    "checkpoint.py": ["tests/test_checkpoint.py", "tests/test_damage.py", "tests/train/q/test_loop.py"],
+    "checkpoint.py": [
+        "tests/test_checkpoint.py",
+        "tests/test_damage.py",
+        "tests/trust/test_corruption.py",
+        "tests/train/q/test_loop.py",
+    ],
     "llm/journal/journal.py": ["tests/llm"],
 }
 SWAPS = {
