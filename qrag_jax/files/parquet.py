@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from qrag_jax.files.arrow_sizes import file_sizes, stream_sizes
 from qrag_jax.files.reading import check_size
@@ -122,15 +122,16 @@ def _within(batches: "Iterable[pyarrow.RecordBatch]", path: Path) -> "Iterable[p
 def _written_out(array: "pyarrow.Array") -> int:
     """Bytes of an array whose numbers of values are replaced by the values."""
     import pyarrow as pa
-    import pyarrow.compute as pc
+    import pyarrow.compute
 
+    compute: Any = pyarrow.compute  # its functions are made at import: a type checker sees none
     if isinstance(array, pa.DictionaryArray):
         kind = array.dictionary.type
         is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
         if not (is_text or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)):
             return array.nbytes
-        lengths = pc.binary_length(array.dictionary).take(array.indices)
-        return array.indices.nbytes + int(pc.sum(lengths).as_py() or 0)
+        lengths = compute.binary_length(array.dictionary).take(array.indices)
+        return array.indices.nbytes + int(compute.sum(lengths).as_py() or 0)
     if isinstance(array, pa.MapArray):
         return _written_out(array.keys) + _written_out(array.items)
     if isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):

@@ -55,7 +55,7 @@ def _written(value: object, place: str) -> object:
     kind = type(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{place} cannot be written as JSON: {value} is not finite")
-    if kind is str:
+    if isinstance(value, str) and kind is str:
         _check_text(value, place)
     if value is None or kind in (bool, int, float, str):
         return value
