@@ -5,7 +5,7 @@ import os
 import sys
 import unicodedata
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.files.whole_file import write_whole
@@ -22,7 +22,7 @@ def say(message: str) -> None:
     write_line(shown_lines(message), sys.stderr)
 
 
-def write_line(message: str, stream: TextIO) -> None:
+def write_line(message: str, stream: Any) -> None:
     """A message to a stream whose reader may have left, or whose disk may be full: no reason to lose what was done."""
     try:
         print(message, file=stream, flush=True)
