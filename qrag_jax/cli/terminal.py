@@ -4,8 +4,10 @@ import json
 import os
 import sys
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.files.whole_file import write_whole
@@ -16,13 +18,15 @@ _UNSEEN = "\u200b\u200c\u200d\u00ad"
 
 def say(message: str) -> None:
     """A message for the person at the terminal: standard error, so that standard output stays clean for `--json`."""
-    write_line(message, sys.stderr)
+    with may_be_lost(sys.stderr):
+        print(message, file=sys.stderr, flush=True)
 
 
-def write_line(message: str, stream: TextIO) -> None:
-    """A message to a stream whose reader may have left, or whose disk may be full: no reason to lose what was done."""
+@contextmanager
+def may_be_lost(stream: object) -> Iterator[None]:
+    """Messages to a stream whose reader may have left, or whose disk may be full: no reason to lose what was done."""
     try:
-        print(message, file=stream, flush=True)
+        yield
     except OSError:
         if stream is sys.stderr:  # what is left in its buffer would be an error again at exit
             sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

@@ -208,7 +208,9 @@ def _read_vectors(path: Path) -> np.ndarray:
         return read_npy(path)
     except InputTooLarge:
         raise
-    except (OSError, InputError) as error:
+    except OSError as error:
+        raise InputError(f"{path}: no whole .npy file ({error}); {_ADVICE}") from error
+    except InputError as error:
         raise InputError(f"{error}; {_ADVICE}") from error
 
 
