@@ -132,6 +132,7 @@ def push_run(
     if private:
         raise UsageError(f"{place}: --private belongs to a repository of the hub; a folder has its own permissions")
     check_out(place.folder)
+    _check_replaceable(place.folder)
     beside = _beside(place.folder, "push")
     with lock_folder(beside, f"qrag push to {place.folder}"):
         run = beside / "run"
@@ -171,6 +172,7 @@ def pull_run(place: Place, out: Path, step: int | None = None, endpoint: str | N
         InputError: no checkpoint there, or one that is damaged: the file is named.
     """
     check_out(out)
+    _check_replaceable(out)
     beside = _beside(out, "pull")
     with lock_folder(beside, f"qrag pull into {out}"):
         return _pull(place, out, beside, step, endpoint)
@@ -209,17 +211,25 @@ def check_out(out: Path) -> None:
     """Refuses a folder that holds something, so that what is written is not mixed with what was there.
 
     Raises:
-        UsageError: names the folder; it may also be a link, the current folder, or one that a disk is mounted on.
+        UsageError: names the folder.
     """
     remove_dead_lock(out)
-    if out.is_symlink():
-        raise UsageError(f"{out}: is a link: give the folder that it leads to, or another one")
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out}: is a file: give a folder that is empty or not there yet")
-    if out.is_dir() and (out.samefile(os.curdir) or os.path.ismount(out)):  # no other folder can take its place
-        raise UsageError(f"{out}: is the current folder, or a disk of its own: give a new folder in it")
     if out.is_dir() and any(out.iterdir()):
         raise UsageError(f"{out}: is not empty: give a folder that is empty or not there yet")
+
+
+def _check_replaceable(out: Path) -> None:
+    """Refuses an empty folder whose place no other one can take, before gigabytes are brought beside it.
+
+    Raises:
+        UsageError: a link, the current folder, or one that a disk is mounted on.
+    """
+    if out.is_symlink():
+        raise UsageError(f"{out}: is a link: give the folder that it leads to, or another one")
+    if out.is_dir() and (out.samefile(os.curdir) or os.path.ismount(out)):
+        raise UsageError(f"{out}: is the current folder, or a disk of its own: give a new folder in it")
 
 
 def _beside(out: Path, verb: str) -> Path:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 
-from qrag_jax.cli.terminal import write_line
+from qrag_jax.cli.terminal import may_be_lost
 from qrag_jax.types import Counts, Encoder
 
 _SHOWN = ("complete", "loss")  # of the metrics of an update: what tells whether it learns
@@ -142,8 +142,9 @@ class Progress:
 
     def _write_line(self, text: str, now: float) -> None:
         self._last_line = now
-        if not self._quiet and self._stream is not None:
-            write_line(text, self._stream)
+        if not self._quiet:
+            with may_be_lost(self._stream):
+                print(text, file=self._stream, flush=True)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ import json
 import os
 import sys
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +21,15 @@ def say(message: str) -> None:
 
     Names of files stand in messages, and a terminal obeys what these may hold: each line goes through `shown`.
     """
-    write_line(shown_lines(message), sys.stderr)
+    with may_be_lost(sys.stderr):
+        print(shown_lines(message), file=sys.stderr, flush=True)
 
 
-def write_line(message: str, stream: Any) -> None:
-    """A message to a stream whose reader may have left, or whose disk may be full: no reason to lose what was done."""
+@contextmanager
+def may_be_lost(stream: object) -> Iterator[None]:
+    """Messages to a stream whose reader may have left, or whose disk may be full: no reason to lose what was done."""
     try:
-        print(message, file=stream, flush=True)
+        yield
     except OSError:
         if stream is sys.stderr:  # what is left in its buffer would be an error again at exit
             sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

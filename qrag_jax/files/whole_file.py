@@ -47,8 +47,10 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-    except BaseException:  # whatever ends the writing, no half file stays
+    except BaseException as error:  # whatever ends the writing, no half file stays
         os.unlink(beside)
+        if isinstance(error, OSError) and error.filename is None:  # a full disk says which file it had no room for
+            error.filename = str(path)
         raise
 
 

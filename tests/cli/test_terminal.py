@@ -1,5 +1,6 @@
 import json
 import os
+import sys
 from contextlib import suppress
 
 import pytest
@@ -59,14 +60,13 @@ def test_messages_that_nobody_can_read_end_nothing(monkeypatch, kind):
     """`qrag train 2>&1 | head -1`, a log on a full disk, a terminal that was closed: days of training ended there."""
     read, write = os.pipe()
     os.close(read)
-    with open(write if kind == "left" else "/dev/full", "w", closefd=False) as stream:
-        monkeypatch.setattr("sys.stderr", stream)
-        say("one")
-        with Progress(interval=0.0) as progress:
-            progress.report("train", 1, 2)
-        monkeypatch.setattr("sys.stderr", stream)
-        with Progress(interval=0.0) as progress:
-            progress.report("train", 1, 2)
-        with suppress(OSError):  # what is in its buffer
-            stream.close()
-    os.close(write)
+    stream = open(write if kind == "left" else os.open("/dev/full", os.O_WRONLY), "w")
+    monkeypatch.setattr("sys.stderr", stream)
+    with Progress(interval=0.0) as progress:
+        progress.report("train", 1, 2)
+        progress.report("train", 2, 2)
+    monkeypatch.setattr("sys.stderr", stream)
+    say("one")
+    assert sys.stderr is not stream and sys.stderr.name == os.devnull
+    with suppress(OSError):  # what is in its buffer
+        stream.close()

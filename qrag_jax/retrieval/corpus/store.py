@@ -235,8 +235,10 @@ def _read_vectors(path: Path) -> np.ndarray:
         return load_npy(path)
     except InputTooLarge:
         raise
-    except (OSError, InputError) as error:
+    except OSError as error:
         raise InputError(f"{path}: no whole .npy file ({error}); {_ADVICE}") from error
+    except InputError as error:
+        raise InputError(f"{error}; {_ADVICE}") from error
 
 
 def _plain(value: Any) -> Any:
