@@ -123,8 +123,8 @@ def _written_out(array: "pyarrow.Array") -> int:
         is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
         if not (is_text or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)):
             return array.nbytes
-        lengths = pc.binary_length(array.dictionary).take(array.indices)
-        return array.indices.nbytes + int(pc.sum(lengths).as_py() or 0)
+        lengths = pc.call_function("binary_length", [array.dictionary]).take(array.indices)
+        return array.indices.nbytes + int(pc.call_function("sum", [lengths]).as_py() or 0)
     if isinstance(array, pa.MapArray):
         return _written_out(array.keys) + _written_out(array.items)
     if isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
