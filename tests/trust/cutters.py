@@ -75,8 +75,8 @@ def _units(folder: Path) -> None:
 
 _sample = texts({"a.md": LONG})
 CUTTERS = (
-    *(Reader(f"chunks: {name}", _sample, partial(_cut, ChunkConfig(name))) for name in STRATEGIES),
-    Reader("chunk tree", _sample, _build_tree),
+    *(Reader(f"chunks: {name}", _sample, partial(_cut, ChunkConfig(name)), cases=2_000) for name in STRATEGIES),
+    Reader("chunk tree", _sample, _build_tree, cases=2_000),
     Reader("sentences", _sample, partial(_split, split_sentences)),
     Reader("sentences by NLTK", _sample, lambda folder: _split(make_splitter("nltk"), folder)),
     Reader("Markdown blocks", _sample, partial(_split, _blocks)),

@@ -95,7 +95,7 @@ TABLES = [
         "tree as JSON", lambda folder: (folder / "t.json").write_text(to_json(make_tree())),
         lambda folder: from_json((folder / "t.json").read_text("utf-8", "surrogateescape")),
     ),
-    Reader("corpus on disk", _corpus, lambda folder: load_corpus(folder / "corpus"), seal=reseal, cases=5_000),
+    Reader("corpus on disk", _corpus, lambda folder: load_corpus(folder / "corpus"), seal=reseal, cases=2_000),
 ]  # fmt: skip
 
 # Models.
@@ -226,7 +226,9 @@ MODELS = [
     Reader("GGUF", _gguf, _read_gguf),
     Reader("GGUF blocks", _gguf_blocks, _read_blocks),
     Reader("GGUF tokenizer", _gguf_metadata, _read_gguf_tokenizer, cases=5_000),
-    Reader("config of an encoder", _config_files, lambda f: (read_encoder_config(f), read_max_seq_length(f))),
+    Reader(
+        "config of an encoder", _config_files, lambda f: (read_encoder_config(f), read_max_seq_length(f)), cases=2_000
+    ),
     Reader(
         "config of a decoder", texts({"config.json": hf_decoder_config(decoder_config("qwen2"))}), read_decoder_config
     ),

@@ -189,7 +189,7 @@ OTHERS = [
         seal=_reseal_first_line,
     ),
     Reader("vectors of a study", _sentences, lambda f: SentenceCache(f).get("f", ["a", "b"]), seal=_reseal_first_line),
-    Reader("config in a study's folder", lambda f: claim_folder(f, STUDY), lambda f: claim_folder(f, STUDY)),
+    Reader("config in a study's folder", lambda f: claim_folder(f, STUDY), lambda f: claim_folder(f, STUDY), cases=500),
     Reader("results.json", lambda f: write_rows(f / "a.json", ROWS), lambda f: read_rows(f / "a.json")),
     Reader(
         "records of picks", lambda f: write_records(f / "a.jsonl", [make_record(0, (3, 0)), make_record(1, (2,))]),

@@ -68,7 +68,7 @@ def status_mb(field: str) -> float:
 
 
 def resident_mb(many: bool) -> float:
-    """What this process holds when all that can be given back is, which takes a second."""
+    """What this process holds; after many cases, when all that can be given back is, which takes a second."""
     if not many:
         return status_mb("VmRSS")
     gc.collect()
@@ -132,7 +132,7 @@ def test_only_refusals(name, tmp_path, figures):
     restore(folder, files, "", everything=True)
     rng = Random(f"{os.environ.get('TRUST_SEED', '0')} {name}")
     outcomes, faults, slowest = Counter(), {}, 0.0
-    before = resident_mb(number > WITNESS)
+    before = resident_mb(number >= 1_000)
     Path("/proc/self/clear_refs").write_text("5")  # the peak of memory from here on
     for case in range(number):
         changed = rng.choice(list(files))
@@ -151,7 +151,7 @@ def test_only_refusals(name, tmp_path, figures):
             faults.setdefault(fault.partition(": ")[0], f"{fault} (case {case}, {changed})")
             keep(tmp_path, case, changed, hostile, fault)
         restore(folder, files, changed, everything=reader.seal is not None or reader.leaves)
-    peak, kept = status_mb("VmHWM") - before, resident_mb(number > WITNESS) - before
+    peak, kept = status_mb("VmHWM") - before, resident_mb(number >= 1_000) - before
     assert not faults, f"{outcomes['fault']} of {number}:\n" + "\n".join(list(faults.values())[:_MOST_SHOWN])
     assert peak < MOST_PEAK and kept < MOST_KEPT, f"memory grew by {peak:.0f} MB, and {kept:.0f} MB stayed"
     read, refused = outcomes["read"], outcomes["refused"]

@@ -163,7 +163,8 @@ class DecoderTokenizer:
         return number < 2**32 and self._tokenizer.id_to_token(number) is not None
 
     def _id(self, token: str, role: str, source: str) -> int:
-        number = self._tokenizer.token_to_id(token)
+        with named_faults(source):
+            number = self._tokenizer.token_to_id(token)
         if number is None:
             raise InputError(f"{source}: {role} {token!r} is not in the vocabulary of {self.vocab_size} tokens")
         return number

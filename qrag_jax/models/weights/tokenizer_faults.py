@@ -22,12 +22,14 @@ def named_faults(source: str) -> Iterator[None]:
     """Errors of the `tokenizers` library as ours.
 
     Raises:
-        InputError: it raised its only error of its own, a bare `Exception`, or its Rust panicked; `source` opens it.
+        InputError: it raised its only error of its own, a bare `Exception`, or its Rust panicked, or a token has half
+            of a surrogate pair; `source` opens it.
     """
     try:
         yield
     except BaseException as error:  # a panic is no `Exception`
-        if type(error) is Exception or type(error).__name__ == "PanicException":
+        is_theirs = type(error) is Exception or type(error).__name__ == "PanicException"
+        if is_theirs or isinstance(error, UnicodeEncodeError):
             raise InputError(
                 f"{source}: the tokenizer fails ({str(error)[:200]}); tokenizer.json is damaged or hostile"
             ) from error

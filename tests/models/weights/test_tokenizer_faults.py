@@ -97,3 +97,10 @@ def test_an_id_beyond_any_vocabulary_is_refused_before_it_is_counted_to(tmp_path
     (tmp_path / "tokenizer.json").write_text(json.dumps(values))
     with pytest.raises(InputError, match="token 'rye' has id 2147483647"):
         DecoderTokenizer.from_folder(tmp_path)
+
+
+def test_a_named_token_with_half_a_character_is_refused(tmp_path):
+    (tmp_path / "tokenizer.json").write_text(json.dumps(FILE))
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "\\ud83d"}')
+    with pytest.raises(InputError, match="tokenizer fails .*surrogates not allowed"):
+        DecoderTokenizer.from_folder(tmp_path)
