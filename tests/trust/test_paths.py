@@ -79,8 +79,11 @@ def make_documents(folder: Path) -> None:
         (folder / name).write_text(TEXT)
 
 
-ARTEFACTS = KINDS | {"documents": Kind(make_documents, lambda *_: None, read_texts)}
+# Not what is a single file, which somebody names.
+FOLDERS = {name: kind for name, kind in KINDS.items() if name not in ("chat template", "questions and records")}
+ARTEFACTS = FOLDERS | {"documents": Kind(make_documents, lambda *_: None, read_texts)}
 QUICK = ("documents", "corpus", "study folder")
+MODELS, LINKED = ("encoder folder", "decoder folder", "GGUF"), ("link to a file", "link upwards")
 
 
 def put(path: Path, what: str, canary: Canary) -> None:
@@ -144,6 +147,8 @@ def test_what_is_no_file_is_refused_and_no_link_is_written_anywhere(tmp_path, fi
         with read_with(max_bytes=2**24):
             found, fault = outcome(canary, lambda name=name, work=work: ARTEFACTS[name].read(work), may_open=True)
         seen[found] += 1
+        # Models may be made of links, as in the cache of the Hub: what the person who names one reads through them.
+        fault = None if name in MODELS and found == "taken" and what in LINKED else fault
         wrong += [f"{name} {place} {what} {fit}: {fault}"] if fault else []
         canary.touched.clear()
         shutil.rmtree(work)

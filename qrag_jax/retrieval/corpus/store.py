@@ -121,8 +121,11 @@ def load_corpus(folder: str | os.PathLike) -> Corpus:
         raise InputError(f"{folder / _ABOUT}: format {about.get('format')!r}, this version reads {_FORMATS}; {_ADVICE}")
     if wrong := [name for name in ("made_by", "cost") if not isinstance(about.get(name), dict)]:
         raise InputError(f"{folder / _ABOUT}: no object {' and '.join(wrong)}; {_ADVICE}")
-    documents = _read_documents(folder / _DOCUMENTS, json.loads if about["format"] == 1 else read_metadata)
     has_trees, has_vectors = about.get("has_trees") is True, about.get("has_vectors") is True
+    for name in (_DOCUMENTS, _NODES, *([_VECTORS] if has_vectors else [])):
+        if not (folder / name).is_file():  # a pipe, which the manifest does not list, would be waited for
+            raise InputError(f"{folder / name}: no such file; {_ADVICE}")
+    documents = _read_documents(folder / _DOCUMENTS, json.loads if about["format"] == 1 else read_metadata)
     trees = load_trees(folder / _TREES, {one.id: one for one in documents}) if has_trees else []
     nodes = _read_nodes(folder / _NODES, documents)
     vectors = _read_vectors(folder / _VECTORS) if has_vectors else None

@@ -92,6 +92,7 @@ class CellStore:
             UsageError: it was made of something else than `origin`.
         """
         path = self.path(task, strategy, number, part)
+        _check_file(path)
         if not path.is_file():
             return None
         try:
@@ -133,6 +134,7 @@ def claim_folder(out: Path, config: StudyConfig) -> None:
         UsageError: it holds another study; names the fields that differ. Or it cannot be written.
     """
     path, text = out / _CONFIG_FILE, dump_config(config)
+    _check_file(path)
     if not path.is_file():
         write_whole(path, text)
     known = read_limited(path).decode(errors="replace")
@@ -144,6 +146,12 @@ def claim_folder(out: Path, config: StudyConfig) -> None:
             f"{path}: differs from this study in {', '.join(differing)}: choose another --out, or remove that folder"
         )
     _remove_half_files(out)
+
+
+def _check_file(path: Path) -> None:
+    """Refuses what is there and no file: a pipe in its place would be waited for."""
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: is no file: remove it, or choose another --out")
 
 
 def _remove_half_files(out: Path) -> None:
