@@ -33,7 +33,7 @@ SHRUNK = {
         "data.batch_size=8",
         "log_every=1",
         "model.latent.num_layers=1",
-        "env.num_steps=2",
+        "env.num_steps=1",
     ],
     "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "200", "--journal", "journal.sqlite"],
     "study": ["window=72"],
