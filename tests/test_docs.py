@@ -33,7 +33,7 @@ SHRUNK = {
         "data.batch_size=8",
         "log_every=1",
         "model.latent.num_layers=1",
-        "env.num_steps=2",
+        "env.num_steps=1",
     ],
     "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "200", "--journal", "journal.sqlite"],
     "study": ["window=72"],
@@ -109,7 +109,9 @@ def small_models(tmp_path_factory):
     package = SimpleNamespace(find=lambda: folder / "model.safetensors", is_installed=lambda: True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("qrag_jax.models.encoder.sources._PACKAGE", package)
-        patch.setattr("qrag_jax.llm.local.load_decoder", cache(load_decoder))
+        once = cache(load_decoder)
+        for place in ("qrag_jax.load_decoder", "qrag_jax.llm.local.load_decoder"):
+            patch.setattr(place, lambda source, **settings: once(source))  # pages leave its settings as they are
         yield
 
 

@@ -332,8 +332,8 @@ def test_resuming_nothing_needs_a_config(folder, capsys):
     )
 
 
-def test_a_run_resumes_with_its_own_config(folder, capsys):
-    assert train("--out", "run", "learner.gamma=0.9") == 0
+def test_a_run_resumes_with_its_own_config(folder, index, capsys):
+    assert train("--out", "run", "learner.gamma=0.9", *VECTORS) == 0
     before = (folder / "run" / "metrics.jsonl").read_bytes()
     assert main(["train", "--out", "run", "--resume"]) == 0
     assert "run: going on after update 3" in capsys.readouterr().err
