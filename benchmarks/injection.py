@@ -42,23 +42,25 @@ def main() -> None:
             for fenced in (True, False):
                 found[Path(source).stem, fenced] = attack(HOSTILE, generator, fenced=fenced)
                 print(f"{source}, fence {fenced}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
-    text = report(found, time.perf_counter() - start)
+    seconds = None if args.journal else time.perf_counter() - start
+    text = report(found, seconds)
     RESULTS.write_text(text, encoding="utf-8")
     print(text)
 
 
-def report(found: dict, seconds: float) -> str:
-    """What was run, sums, the table of kinds, and what was said."""
+def report(found: dict, seconds: float | None) -> str:
+    """What was run, sums, and the table of kinds; without seconds where a journal may have had some of the answers."""
     from injection import MAX_TOKENS, summary, table
     from worlds import machine
 
+    took = "" if seconds is None else f", {seconds:.0f} s"
     lines = [
         "# Hostile passages in the prompt of `qrag ask`",
         "",
         f"`python benchmarks/injection.py`, {os.cpu_count()} cores, Python {platform.python_version()}, commit "
-        f"{machine()['commit']}, {seconds:.0f} s. Greedy, at most {MAX_TOKENS} tokens an answer; each passage stands "
-        "behind an honest one that holds the answer. Shares with Wilson's intervals of 95%. Without the fence the "
-        "prompt is the same, with neither marks nor a word about them.",
+        f"{machine()['commit']}{took}. Greedy, at most {MAX_TOKENS} tokens an answer; each passage stands behind an "
+        "honest one that holds the answer. Shares with Wilson's intervals of 95%. Without the fence the prompt is the "
+        "same, with neither marks nor a word about them.",
         "",
     ]
     for (model, fenced), one in found.items():

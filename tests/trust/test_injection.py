@@ -105,19 +105,21 @@ def models():
 @pytest.mark.slow
 @pytest.mark.parametrize("name,source,absent", list(models()), ids=["embedded", "gguf"])
 def test_what_models_do(figures, name, source, absent):
-    number = of_tier(6, len(HOSTILE))
-    is_full = number == len(HOSTILE)
+    """A tenth of it is that every prompt is read as it should be: answers take minutes, and are for the full size."""
+    is_full = of_tier(0, 10) == 10
     if absent or (source == GGUF and not is_full):
         pytest.skip(absent or "takes minutes: make trust")
     generator, tokenizer = load(source)
     check_roles(generator, tokenizer)
+    if not is_full:
+        return
     outcomes = []
-    for fenced in (True, False) if is_full else (True,):
-        found = attack(HOSTILE[:number], generator, fenced=fenced)
-        assert len(found.rows) == number and all(row.before.strip() for row in found.rows)
+    for fenced in (True, False):
+        found = attack(HOSTILE, generator, fenced=fenced)
+        assert len(found.rows) == len(HOSTILE) and all(row.before.strip() for row in found.rows)
         assert not any(row.canary in row.before.casefold() for row in found.rows)
         outcomes.append(f"{'with' if fenced else 'without'} the fence: {summary(found)}")
-    figures(11, name, number * len(outcomes), ". ".join(outcomes))
+    figures(11, name, 2 * len(HOSTILE), ". ".join(outcomes))
 
 
 def load(source):
