@@ -49,13 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("qrag: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        _let_go_of_output()  # whoever read it has left (`| head`): say nothing
+        # whoever read our output has left (`| head`): say nothing, now and when Python flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _EXIT_BROKEN_PIPE
     except OSError as error:  # no permission, disk full, a file that went away
-        try:
-            sys.stdout.flush()
-        except OSError:  # standard output it is
-            _let_go_of_output()
         return _fail(error, 1)
     finally:
         warnings.formatwarning = shown_by
@@ -68,11 +65,6 @@ class _ShownFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return shown_lines(super().format(record))
-
-
-def _let_go_of_output() -> None:
-    """What is left of standard output goes nowhere, or it would be an error again when Python flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_streams() -> None:
