@@ -49,7 +49,9 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
         os.replace(beside, path)
     except BaseException as error:  # whatever ends the writing, no half file stays
         os.unlink(beside)
-        if isinstance(error, OSError) and error.filename is None:  # a full disk says which file it had no room for
+        if (
+            isinstance(error, OSError) and error.errno and error.filename is None
+        ):  # a full disk says which file it had no room for
             error.filename = str(path)
         raise
 

@@ -162,10 +162,10 @@ def gigabytes(text: str) -> int:
     Raises:
         ArgumentTypeError: it is none.
     """
-    number = round(amount(text) * 2**30)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return number
+    number = amount(text) * 2**30
+    if not 1 <= number < 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 that any file could have")
+    return round(number)
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from qrag_jax.types import InputError
 
 _NAME = re.compile(r"[0-9a-f]{32}")
+_BEGUN = re.compile(r"\w{8}")  # what tempfile ends a name with
 
 
 class Owner:
@@ -34,9 +35,19 @@ class Owner:
         """
         self.name = secrets.token_hex(16)
         self._path = _owner_path(path, self.name)
-        self._handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.owner-")
+        while not self._take(path):
+            pass
+
+    def _take(self, path: Path) -> bool:
+        """Makes the file; False where another owner took its beginning for what a killed one has left."""
+        self._handle, beside = tempfile.mkstemp(dir=path.parent, prefix=_begun(path))
         fcntl.flock(self._handle, fcntl.LOCK_EX)
-        os.rename(beside, self._path)  # nobody ever sees it unlocked, which would mean that its owner is dead
+        try:
+            os.rename(beside, self._path)  # nobody ever sees it unlocked, which would mean that its owner is dead
+        except FileNotFoundError:
+            os.close(self._handle)
+            return False
+        return True
 
     def leave(self) -> None:
         """Ends this owner: what it held is free."""
@@ -53,7 +64,11 @@ def is_alive(path: Path, name: str) -> bool:
     """
     if not _NAME.fullmatch(name):
         raise InputError(f"{path}: damaged (an owner {name[:40]!r}): move it away and start again")
-    own = _owner_path(path, name)
+    return _is_held(_owner_path(path, name))
+
+
+def _is_held(own: Path) -> bool:
+    """Whether a file of an owner is locked; one that is not is removed, if that may be."""
     try:
         handle = os.open(own, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -77,12 +92,20 @@ def remove_dead(path: Path) -> None:
         name = found.name.removeprefix(prefix)
         if _NAME.fullmatch(name):
             is_alive(path, name)
+    for begun in path.parent.glob(f"{glob.escape(_begun(path))}*"):  # killed before its file had its name
+        if _BEGUN.fullmatch(begun.name.removeprefix(_begun(path))):
+            _is_held(begun)
 
 
 def _remove(own: Path) -> None:
     """Removes the file of one that is at work no more; where the folder is read-only it stays, and is of the dead."""
     with suppress(OSError):
         own.unlink()
+
+
+def _begun(path: Path) -> str:
+    """How the name of a file begins that is not yet an owner's."""
+    return f".{path.name}.owner-"
 
 
 def _owner_path(path: Path, name: str) -> Path:

@@ -1,5 +1,6 @@
 """Owners of a shared file: alive while their lock is held, whatever process or thread looks."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -55,6 +56,29 @@ def test_files_of_the_dead_are_removed_and_no_others(tmp_path):
     remove_dead(path)
     assert files(tmp_path) == sorted([f"journal.owner-{living.name}", "journal.owner-notes", f"other.owner-{dead}"])
     living.leave()
+
+
+def test_what_one_has_begun_that_was_killed_is_removed(tmp_path):
+    path = tmp_path / "journal"
+    for name in (".journal.owner-1un707uh", ".journal.owner-notes", ".other.owner-1un707uh"):
+        (tmp_path / name).touch()
+    remove_dead(path)
+    assert files(tmp_path) == [".journal.owner-notes", ".other.owner-1un707uh"]
+
+
+def test_one_whose_beginning_is_taken_for_that_of_a_dead_one_begins_again(tmp_path):
+    path, lock = tmp_path / "journal", fcntl.flock
+
+    def late(handle, how):
+        if not seen:
+            seen.append(True)
+            remove_dead(path)
+        lock(handle, how)
+
+    seen = []
+    with mock.patch("qrag_jax.llm.journal.owners.fcntl.flock", late):
+        owner = Owner(path)
+    assert is_alive(path, owner.name) and files(tmp_path) == [f"journal.owner-{owner.name}"]
 
 
 def test_names_of_files_are_no_patterns(tmp_path):
