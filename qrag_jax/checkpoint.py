@@ -373,6 +373,8 @@ def _record_fault(record: Mapping[str, Any], path: Path) -> str | None:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise DamagedError(f"{path}: no such file")
     try:
         config = parse_yaml(read_text_limited(path, MAX_CONFIG_BYTES), str(path))
     except (InputError, UsageError, UnicodeDecodeError) as error:

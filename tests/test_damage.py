@@ -104,6 +104,7 @@ def change_leaf(**facts):
         (change_leaf(dtype="<foo"), "metadata.json", "leaves: params/enc/kernel: no dtype"),
         (change_leaf(key_impl="none"), "arrays", r"params/enc/kernel .*none.*, float32\[16, 8\] in metadata.json"),
         (lambda step: (step / "config.yaml").write_text("a: ["), "config.yaml", r"config.yaml:1: malformed YAML"),
+        (lambda step: (step / "config.yaml").unlink(), "config.yaml", "no such file"),
         (lambda step: (step / "metadata.json").unlink(), "metadata.json", "no such file"),
     ],
 )

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_ShownFormatter())
     try:
-        args = parse(sys.argv[1:] if argv is None else argv)
+        args = parse(_without_zeros(sys.argv[1:] if argv is None else argv))
         with read_with(max_bytes=getattr(args, "max_input_gb", None), follow_links=getattr(args, "follow_links", None)):
             code = importlib.import_module(f"qrag_jax.cli.verbs.{args.verb}").run(args)
         sys.stdout.flush()  # here, where a closed pipe is still ours to handle
@@ -58,6 +58,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         warnings.formatwarning = shown_by
         if logging.lastResort is not None:
             logging.lastResort.setFormatter(None)
+
+
+def _without_zeros(argv: Sequence[str]) -> Sequence[str]:
+    """The arguments, refused where one has a zero byte: no system gives such, no path can, but Python's callers may."""
+    for word in argv:
+        if "\0" in word:
+            raise UsageError(f"{word!r}: a zero byte, which no name of a file and no value can hold")
+    return argv
 
 
 class _ShownFormatter(logging.Formatter):

@@ -9,7 +9,7 @@ from qrag_jax.eval.picks.records import Row
 from qrag_jax.eval.picks.report import format_table
 from qrag_jax.files.strict_yaml import dump_yaml
 from qrag_jax.hub import Place
-from qrag_jax.types import UsageError
+from qrag_jax.types import InputError, UsageError
 
 _TAGS = ("qrag_jax", "jax", "retrieval", "multi-step-retrieval", "reinforcement-learning")
 _PYTHON = """\
@@ -145,7 +145,16 @@ def _scores(saved: Checkpoint, rows: Sequence[Row]) -> list[str]:
     return parts or ["None were given. `qrag eval` measures it on questions with known chunks."]
 
 
-def _dev_facts(dev: Mapping[str, Any]) -> list[str]:
+def _dev_facts(dev: Any) -> list[str]:
+    try:
+        return _written_facts(dev)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"metadata of the checkpoint: dev is not as written ({error!r}): copy the run again"
+        ) from error
+
+
+def _written_facts(dev: Mapping[str, Any]) -> list[str]:
     facts = [f"update chosen: {dev['update']:,}, mean return {dev['return']:.3f}"]
     if "threshold" in dev:
         asked = f"{dev['num_questions']:,} questions, contexts of up to {dev['num_chunks']:,} chunks"

@@ -372,3 +372,11 @@ def test_an_empty_value_is_no_choice(flag, capsys):
         with pytest.raises(SystemExit) as caught:
             parse(["ask", "a.txt", "q", flag, value])
         assert caught.value.code == 2 and f"{flag}: is empty: leave the flag out" in capsys.readouterr().err
+
+
+def test_a_zero_byte_is_refused(capsys):
+    assert main(["chunk", "n\0ul"]) == 2
+    assert (
+        capsys.readouterr().err
+        == "qrag: error: 'n\\x00ul': a zero byte, which no name of a file and no value can hold\n"
+    )

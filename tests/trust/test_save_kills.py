@@ -88,18 +88,22 @@ def test_a_save_that_is_killed_at_any_call_loses_no_more_than_itself(tmp_path, f
     whole = attempt(original, tmp_path / "whole", save, None)
     assert (whole.exit_code, whole.at) == (0, "")
     assert check(tmp_path / "whole", save) == "new"
-    num_calls = len(whole.calls)
+    # Threads of one save make some calls more or less from time to time, so the last number may lie behind its end.
+    num_calls = len(whole.calls) + len(whole.calls) // 6
     chosen = spread(num_calls, of_tier(2, num_calls))
     newest, killed_at = Counter(), Counter()
     for number in chosen:
         folder = tmp_path / str(number)
         traced = attempt(original, folder, save, number)
-        newest[check(folder, save)] += 1
-        # Threads of one save may make a few calls less: then it was over.
-        assert traced.at or (traced.exit_code == 0 and number > num_calls - 5), traced
-        killed_at[traced.at or "the end"] += 1
+        found = check(folder, save)
+        newest[found] += 1
+        if traced.at:
+            killed_at[traced.at] += 1
+        else:
+            assert (traced.exit_code, found) == (0, "new"), traced
         shutil.rmtree(folder)
     assert {"fsync", "openat"} <= set(whole.calls) and any(call.startswith("rename") for call in whole.calls)
-    assert newest["old"] and newest["new"]
+    assert newest["old"] and newest["new"] and killed_at.total() > len(chosen) // 2
     kills = ", ".join(f"{count} {call}" for call, count in killed_at.most_common())
-    figures(2, name, len(chosen), f"0 unreadable, 0 lost: newest was the new step {newest['new']} times; at {kills}")
+    outcome = f"0 unreadable, 0 lost: newest was the new step {newest['new']} times; at {kills}"
+    figures(2, name, killed_at.total(), outcome)

@@ -229,6 +229,13 @@ def test_a_card_without_scores(tmp_path, save_untrained):
     assert "tokens of a chunk" not in card and "vectors that the user gives" in card
 
 
+def test_what_held_out_questions_chose_is_not_there(tmp_path, save_untrained, capsys):
+    """Metadata of somebody else, whose manifest fits."""
+    save_untrained(tmp_path / "run", metadata=ABOUT | {"dev": {"threshold": 0.5, "fitted_on": []}})
+    assert main(["push", str(tmp_path / "run"), str(tmp_path / "shared")]) == 1
+    assert "dev is not as written (KeyError('update')): copy the run again" in capsys.readouterr().err
+
+
 def test_a_step_and_its_folder(tmp_path, run):
     saved = load_checkpoint("run")
     save_checkpoint("run", 5, saved.arrays, saved.config, saved.files, saved.metadata)
