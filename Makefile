@@ -47,8 +47,8 @@ test-all: .venv/.ready
 trust: .venv/.ready
 	rm -f .pytest_cache/trust.jsonl
 	$(TEST_ENV) TRUST_FIGURES=$(CURDIR)/.pytest_cache/trust.jsonl TRUST_GGUF=$(GGUF) \
-		.venv/bin/python $(PYTEST) tests/trust -m "not oracle" --hypothesis-profile=trust $(ARGS)
-	.venv/bin/python tests/trust/page.py .pytest_cache/trust.jsonl
+		.venv/bin/python $(PYTEST) tests/trust -m "not oracle" --hypothesis-profile=trust $(ARGS); \
+	code=$$?; .venv/bin/python tests/trust/page.py .pytest_cache/trust.jsonl && exit $$code
 
 # Its tolerances are the tight ones: it compiles as users do.
 oracle: .venv-oracle/.ready
