@@ -70,7 +70,8 @@ def load_leaves(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> dict[st
         with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(), multiprocessing_options=alone) as checkpointer:
             try:
                 stored = checkpointer.restore(folder, args=wanted)
-            except (OSError, ValueError, KeyError, TypeError) as error:  # what Orbax raises for files that do not fit
+            # What Orbax raises for files that do not fit, or whose JSON is of another form.
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
                 reason = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_REASON]
                 raise DamagedError(f"{folder}: cannot be restored ({reason})") from error
     flat = {}

@@ -7,6 +7,7 @@ a number and the rest is text or decimal. Anchors work, within a limit on the ex
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from unicodedata import category
 
 import yaml
 from yaml.composer import ComposerError
@@ -14,6 +15,7 @@ from yaml.composer import ComposerError
 from qrag_jax.files.reading import MAX_CONFIG_BYTES
 from qrag_jax.types import UsageError
 
+_UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp"})  # categories of what is no visible character
 _MAX_DEPTH = 50
 _MAX_NODES = 10_000  # after aliases are expanded: nine lines of them can otherwise grow to 10^9 values
 
@@ -173,9 +175,14 @@ def dump_yaml(value: object) -> str:
     Raises:
         TypeError: a value that is not a dict with text keys, list, tuple, str, int, float, bool or None.
     """
-    return yaml.dump(
-        plain(value), Dumper=_StrictDumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120
-    )
+    text = _dumped(value, allow_unicode=True)
+    # A terminal that is shown the text would obey signs of direction and the like: they stand there as escapes.
+    return text if not any(category(one) in _UNSEEN for one in text if one != "\n") else _dumped(value)
+
+
+def _dumped(value: object, allow_unicode: bool = False) -> str:
+    options: dict[str, Any] = {"sort_keys": False, "default_flow_style": False, "width": 120}
+    return yaml.dump(plain(value), Dumper=_StrictDumper, allow_unicode=allow_unicode, **options)
 
 
 def plain(value: object) -> object:

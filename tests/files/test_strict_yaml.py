@@ -119,3 +119,10 @@ def test_text_that_looks_like_something_else_stays_text(word):
 def test_only_plain_values_are_written(value):
     with pytest.raises(TypeError):
         dump_yaml(value)
+
+
+@pytest.mark.parametrize("value", ["\u202etxt.exe", "a\u2028b", "\x9b2J", "\u200bx"])
+def test_what_a_terminal_would_obey_is_written_as_an_escape(value):
+    text = dump_yaml({"init": value})
+    assert text.isascii() and value not in text and parse_yaml(text, "c.yaml") == {"init": value}
+    assert dump_yaml({"name": "Zoë 中"}) == "name: Zoë 中\n"

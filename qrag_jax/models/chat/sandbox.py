@@ -8,7 +8,7 @@ environment, and only the filters, methods and functions that chat templates nee
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from types import BuiltinMethodType, MethodType
 from typing import Any
@@ -210,7 +210,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         self.charge(len(text) + text.count(old) * len(new))
         return text.replace(old, new, count)
 
-    def joined(self, value: Iterable[Any], d: Any = "", attribute: Any = None) -> str:
+    def joined(self, value: Any, d: Any = "", attribute: Any = None) -> str:
         between = self.text_of(d)
         texts = []
         for item in value:
@@ -253,13 +253,13 @@ class _Namespace(Namespace):
         return "namespace"
 
 
-def _short_range(*args: int) -> range:
+def _short_range(*args: Any) -> range:
     made = range(*args)
     if len(made) > _MAX_RANGE:
         raise SecurityError(f"a range of more than {_MAX_RANGE}")
     return made
 
 
-def _refuse(message: str = "no reason is given") -> None:
+def _refuse(message: Any = "no reason is given") -> None:
     """What templates call when a conversation is not of the form that their model was trained on."""
     raise TemplateRefused(f"refuses the conversation: {message!s:.300}")
