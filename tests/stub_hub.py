@@ -169,3 +169,16 @@ def _handler(hub):
             return self.answer(200, headers=headers, body=content)
 
     return Handler
+
+
+@contextmanager
+def reachable_hub(tmp_path, monkeypatch):
+    """The stub, and a client that is online and has a token, and nothing of this user's; for a test's fixture."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    with serve_hub() as stub:
+        yield stub

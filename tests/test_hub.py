@@ -3,7 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
-from stub_hub import TOKEN, serve_hub
+from stub_hub import reachable_hub
 
 from qrag_jax.files.manifest import files_under, write_manifest
 from qrag_jax.hub import Place, parse_place, pull_run, push_run, run_files
@@ -19,14 +19,7 @@ def in_an_empty_folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A stub of the hub, and a client that has a token and is online."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    with serve_hub() as stub:
+    with reachable_hub(tmp_path, monkeypatch) as stub:
         yield stub
 
 

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 from hostile_artefacts import KINDS, hostile_repository, make_checkpoint
 from hostile_values import Canary, outcome
-from stub_hub import TOKEN, serve_hub
+from stub_hub import reachable_hub
 from tiers import of_tier, slow_but
 
 from qrag_jax.checkpoint import load_checkpoint
@@ -54,13 +54,7 @@ def test_hostile_values_are_read_or_refused(tmp_path, figures, name):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    with serve_hub() as stub:
+    with reachable_hub(tmp_path, monkeypatch) as stub:
         yield stub
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 from lock_holders import held
-from stub_hub import TOKEN, serve_hub
+from stub_hub import reachable_hub
 from tiny import quick_compilation  # noqa: F401
 from tiny_rows import LATENT, replace
 
@@ -68,14 +68,10 @@ def run(tmp_path, made):
 def hub(tmp_path, monkeypatch):
     from huggingface_hub import constants
 
-    with serve_hub() as stub:
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with reachable_hub(tmp_path, monkeypatch) as stub:
         monkeypatch.setattr(constants, "ENDPOINT", stub.endpoint)
         template = stub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"  # made of ENDPOINT at import
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
         yield stub
 
 
