@@ -323,7 +323,7 @@ def _named(path: Path) -> Iterator[None]:
     """Errors of SQLite as ours, which name the file and say what to do."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the second where SQLite quotes what is damaged
         name = getattr(error, "sqlite_errorname", "")  # there is none where a text is not UTF-8
         if name.startswith(_DISK_ERRORS):
             what = "cannot be read or written", "make room on the disk and look at its permissions, then start again"
