@@ -92,7 +92,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def _is_line(value: dict[str, Any], has_time: bool) -> bool:
     step, seconds = value.get("step"), value.get("seconds")
     if has_time:
-        return type(step) is int and isinstance(seconds, (int, float)) and math.isfinite(seconds)
+        return type(step) is int and isinstance(seconds, (int, float)) and -math.inf < seconds < math.inf
     return type(step) is int or (step is None and "data" in value)
 
 
