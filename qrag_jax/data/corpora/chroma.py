@@ -85,7 +85,9 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
 def _corpus_id(row: Mapping[str, object], where: str) -> str:
     corpus = full_text(row.get("corpus_id"), "corpus_id", where)
     if Path(corpus).name != corpus or len(corpus.encode("utf-8", "surrogatepass")) > _MAX_NAME:
-        raise InputError(f"{where}: corpus_id {corpus!r:.80} must be the name of a file beside the questions, without .md")
+        raise InputError(
+            f"{where}: corpus_id {corpus!r:.80} must be the name of a file beside the questions, without .md"
+        )
     return corpus
 
 
