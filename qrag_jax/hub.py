@@ -12,6 +12,7 @@ every hash was found right. Imports no JAX, and the hub's client only when a rep
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,10 +28,13 @@ from qrag_jax.files.manifest import (
     path_inside,
     verify_manifest,
 )
+from qrag_jax.files.reading import MAX_JSON_BYTES, check_size
 from qrag_jax.types import InputError, UsageError
 
 _CARD = "README.md"
 _LOGS = ("metrics.jsonl", "times.jsonl")
+# No manifest bounds these, and no search needs them: larger ones stay where they are.
+_MOST_BESIDE = {_CARD: 2**24} | dict.fromkeys(_LOGS, 2**30)
 _FOREIGN = frozenset({_CARD, ".gitattributes"})  # what a repository has before anything is pushed to it
 _REPOSITORY = re.compile(r"(hf://)?([A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(.+))?", re.ASCII)
 _STEP = re.compile(r"step_(0|[1-9][0-9]{0,17})/manifest\.json")
@@ -54,10 +58,14 @@ class Place:
 
 @dataclass(frozen=True)
 class _Source:
-    """Names of the files of a place; `fetch` gives a file's path, `put` brings that file to another path."""
+    """Files of a place: their names, and their `sizes` in bytes, as far as they are known before they are fetched.
+
+    `fetch` gives a file's path, `put` brings that file to another path.
+    """
 
     origin: str
     names: frozenset[str]
+    sizes: Callable[[str], int | None]
     fetch: Callable[[str], Path]
     put: Callable[[Path, Path], object]
 
@@ -185,12 +193,14 @@ def _pull(place: Place, out: Path, beside: Path, step: int | None, endpoint: str
     else:
         source = _hub_source(place, beside / "download", endpoint)
     number, folder = _choose(source, step)
+    check_size(source.sizes(f"{folder}/{MANIFEST}") or 0, f"{source.origin}: {folder}/{MANIFEST}", MAX_JSON_BYTES)
     manifest = source.fetch(f"{folder}/{MANIFEST}")
     try:
         names = _wanted(source, folder, listed_files(manifest.parent))
     except InputError as error:
         shutil.rmtree(beside, ignore_errors=True)
         raise _refusal(source, beside, str(error).rpartition("; ")[0]) from error
+    names += [name for name in sorted(_MOST_BESIDE) if name in source.names and _is_taken(source, name)]
     fetched = {name: source.fetch(name) for name in names}
     run = beside / "run"
     shutil.rmtree(run, ignore_errors=True)  # of a pull that was killed
@@ -271,7 +281,20 @@ def _wanted(source: _Source, folder: str, listed: Iterable[str]) -> list[str]:
     names = [f"{folder}/{name}" for name in (MANIFEST, *listed)]
     if absent := [name for name in names if name not in source.names]:
         raise InputError(f"{absent[0]}: missing, though the manifest lists it; push it again")
-    return [*names, *sorted({_CARD, *_LOGS} & source.names)]
+    return names
+
+
+def _is_taken(source: _Source, name: str) -> bool:
+    """Whether a card or a log is of a size that some have; says so where it is not."""
+    size, most = source.sizes(name) or 0, _MOST_BESIDE[name]
+    if size > most:
+        warnings.warn(
+            f"{source.origin}: {name} is left out: it has {size:,} bytes, and more than {most:,} are not taken (the "
+            "run is whole without it)",
+            UserWarning,
+            stacklevel=3,
+        )
+    return size <= most
 
 
 def _folder_source(folder: Path) -> _Source:
@@ -284,7 +307,11 @@ def _folder_source(folder: Path) -> _Source:
     root = snapshots.parent if is_cached else folder
     for path in folder.glob("step_*"):  # its files are not among the names, and an older step would be taken for it
         check_inside(root, path)
-    return _Source(str(folder), names, lambda name: check_inside(root, folder / name), shutil.copyfile)
+
+    def path(name: str) -> Path:
+        return check_inside(root, folder / name)
+
+    return _Source(str(folder), names, lambda name: path(name).stat().st_size, path, shutil.copyfile)
 
 
 def _hub_source(place: Place, download: Path, endpoint: str | None) -> _Source:
@@ -293,14 +320,14 @@ def _hub_source(place: Place, download: Path, endpoint: str | None) -> _Source:
 
     api, repository = HfApi(endpoint=endpoint), str(place.repository)
     with _hub_errors(f"{place}: nothing was pulled", place.revision):
-        info = api.model_info(repository, revision=place.revision)
-    names = frozenset(file.rfilename for file in info.siblings or ())
+        info = api.model_info(repository, revision=place.revision, files_metadata=True)
+    sizes = {file.rfilename: file.size for file in info.siblings or ()}
 
     def fetch(name: str) -> Path:
         with _hub_errors(f"{place}: the download broke off and goes on when you pull again", place.revision):
             return Path(api.hf_hub_download(repository, name, revision=info.sha, local_dir=download))
 
-    return _Source(f"{repository}@{info.sha}", names, fetch, os.replace)
+    return _Source(f"{repository}@{info.sha}", frozenset(sizes), sizes.get, fetch, os.replace)
 
 
 def _push_to_hub(
