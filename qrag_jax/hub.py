@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from qrag_jax.files.folder_lock import lock_folder, remove_dead_lock
+from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.files.manifest import (
     MANIFEST,
     check_inside,
@@ -28,6 +28,7 @@ from qrag_jax.files.manifest import (
     path_inside,
     verify_manifest,
 )
+from qrag_jax.files.new_folder import check_empty, check_replaceable, folder_beside, move_into, new_folder
 from qrag_jax.files.reading import MAX_JSON_BYTES, check_size
 from qrag_jax.types import InputError, UsageError
 
@@ -139,25 +140,16 @@ def push_run(
         return _push_to_hub(place, files, message, private, endpoint)
     if private:
         raise UsageError(f"{place}: --private belongs to a repository of the hub; a folder has its own permissions")
-    check_out(place.folder)
-    _check_replaceable(place.folder)
-    beside = _beside(place.folder, "push")
-    with lock_folder(beside, f"qrag push to {place.folder}"):
-        run = beside / "run"
-        shutil.rmtree(run, ignore_errors=True)  # of a push that was killed
-        try:
-            for name, content in files.items():
-                target = run / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if isinstance(content, bytes):
-                    target.write_bytes(content)
-                else:
-                    shutil.copyfile(content, target)
-            for step in _steps(files).values():
-                verify_manifest(run / step)
-            _move_into(run, place.folder)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
+    with new_folder(place.folder, "push") as run:
+        for name, content in files.items():
+            target = run / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, bytes):
+                target.write_bytes(content)
+            else:
+                shutil.copyfile(content, target)
+        for step in _steps(files).values():
+            verify_manifest(run / step)
     return str(place.folder)
 
 
@@ -179,9 +171,9 @@ def pull_run(place: Place, out: Path, step: int | None = None, endpoint: str | N
         UsageError: `out` is not empty, another process pulls there, no such place, no network, no permission.
         InputError: no checkpoint there, or one that is damaged: the file is named.
     """
-    check_out(out)
-    _check_replaceable(out)
-    beside = _beside(out, "pull")
+    check_empty(out)
+    check_replaceable(out)
+    beside = folder_beside(out, "pull")
     with lock_folder(beside, f"qrag pull into {out}"):
         return _pull(place, out, beside, step, endpoint)
 
@@ -211,47 +203,10 @@ def _pull(place: Place, out: Path, beside: Path, step: int | None, endpoint: str
             source.put(path, target)
         if fault := find_damage(run / folder):
             raise _refusal(source, beside, fault)
-        _move_into(run, out)
+        move_into(run, out)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return number, source.origin
-
-
-def check_out(out: Path) -> None:
-    """Refuses a folder that holds something, so that what is written is not mixed with what was there.
-
-    Raises:
-        UsageError: names the folder.
-    """
-    remove_dead_lock(out)
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out}: is a file: give a folder that is empty or not there yet")
-    if out.is_dir() and any(out.iterdir()):
-        raise UsageError(f"{out}: is not empty: give a folder that is empty or not there yet")
-
-
-def _check_replaceable(out: Path) -> None:
-    """Refuses an empty folder whose place no other one can take, before gigabytes are brought beside it.
-
-    Raises:
-        UsageError: a link, the current folder, or one that a disk is mounted on.
-    """
-    if out.is_symlink():
-        raise UsageError(f"{out}: is a link: give the folder that it leads to, or another one")
-    if out.is_dir() and (out.samefile(os.curdir) or os.path.ismount(out)):
-        raise UsageError(f"{out}: is the current folder, or a disk of its own: give a new folder in it")
-
-
-def _beside(out: Path, verb: str) -> Path:
-    """On the file system of `out`, so that a rename moves it there."""
-    out = out.absolute()
-    return out.with_name(f".{verb}-{out.name}")
-
-
-def _move_into(folder: Path, out: Path) -> None:
-    if out.is_dir():
-        out.rmdir()  # empty, as `check_out` saw; refuses if it no longer is
-    folder.rename(out)
 
 
 def _refusal(source: _Source, beside: Path, fault: str) -> InputError:
