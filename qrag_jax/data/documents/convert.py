@@ -45,8 +45,9 @@ def convert(name: str, kind: str, raw: bytes, encoding: str = "utf-8") -> Conver
     except subprocess.TimeoutExpired as error:
         raise InputError(f"{name}: takes more than {_WALL_SECONDS} seconds to be read: split it") from error
     if ended.returncode < 0:
-        reason = _REASONS.get(signal.Signals(-ended.returncode))
-        raise InputError(f"{name}: {reason or f'its reader crashed ({_signal(-ended.returncode)}): is it whole?'}")
+        ending = signal.Signals(-ended.returncode)
+        crash = f"its reader crashed ({ending.name}): it is damaged or hostile, or needs more than 512 MB of memory"
+        raise InputError(f"{name}: {_REASONS.get(ending, crash)}")
     try:
         answer = json.loads(ended.stdout)
     except ValueError as error:
@@ -55,10 +56,6 @@ def convert(name: str, kind: str, raw: bytes, encoding: str = "utf-8") -> Conver
         raise InputError(f"{name}: {answer['refused']}")
     pages = answer["pages"]
     return Converted(answer["text"], None if pages is None else tuple(pages), tuple(answer["left_out"]))
-
-
-def _signal(number: int) -> str:
-    return signal.Signals(number).name
 
 
 def _environment() -> dict[str, str]:

@@ -46,6 +46,7 @@ def _spine(archive: Archive) -> list[str]:
             raise InputError(f"its order of reading names {reference.get('idref')!r}, which it does not list")
         if item.get("media-type") in _PAGES and "nav" not in (item.get("properties") or "").split():
             names.append(member_name(package, unquote(item.get("href") or "")))
+    names = list(dict.fromkeys(names))  # one that stands there a million times is no longer book
     if not names:
         raise InputError("an EPUB book without a chapter in its order of reading: is it whole?")
     return names

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import cast
 
+from qrag_jax.data.documents import kinds
 from qrag_jax.data.documents.convert import convert
 from qrag_jax.data.documents.kinds import (
     MAX_DOCUMENT_BYTES,
@@ -33,6 +34,7 @@ from qrag_jax.types import Document, InputError, UsageError
 
 __all__ = [
     "STDIN", "DocumentFile", "Found", "Skipped", "find_files", "page_of", "read_bytes", "read_document", "read_files",
+    "reader_of",
 ]  # fmt: skip
 
 _PAGES, _LEFT_OUT = "pages", "left_out"  # of a document's metadata
@@ -100,11 +102,11 @@ def _refuse_nothing(found: Found, paths: Sequence[str | os.PathLike]) -> None:
     where = ", ".join(map(str, paths)) or "no path given"
     if found.skipped:
         raise InputError(f"{where}: none of {len(found.skipped)} files could be read: {named(found.skipped)}")
-    kinds = f"no {' or '.join(TEXT_SUFFIXES)} file found"
+    wanted = f"no {' or '.join(TEXT_SUFFIXES)} file found"
     if more := read_suffixes()[len(TEXT_SUFFIXES) :]:
-        kinds += f", nor one that ends in {', '.join(more)}"
+        wanted += f", nor one that ends in {', '.join(more)}"
     there = f"; there are {of_types(found)}" if found.others else ""
-    raise UsageError(f"{kinds} ({where}{there}); name a text file or a folder that has some")
+    raise UsageError(f"{wanted} ({where}{there}); name a text file or a folder that has some")
 
 
 def read_bytes(file: DocumentFile, encoding: str = "utf-8") -> bytes:
@@ -192,6 +194,23 @@ def _converted(name: str, kind: str, raw: bytes, encoding: str) -> Document:
     if found.left_out:
         metadata[_LEFT_OUT] = found.left_out
     return Document(id=name, text=found.text, metadata=metadata)
+
+
+def reader_of(file: DocumentFile, raw: bytes, encoding: str = "utf-8") -> str:
+    """What `read_document` reads these bytes with: where it is equal, equal bytes give an equal text.
+
+    Args:
+        file: from `find_files`.
+        raw: its bytes, by `read_bytes`.
+        encoding: as of `read_document`.
+
+    Raises:
+        InputError: it is not read, as by `read_document`.
+    """
+    kind = kind_of(file.id, raw)
+    if kind != TEXT:
+        refuse_without_extra(file.id, kind)
+    return f"{kinds.reader_of(kind)}, {encoding}"
 
 
 def page_of(document: Document, start: int) -> int | None:
