@@ -39,7 +39,9 @@ def read_html(raw: bytes, encoding: str = "utf-8") -> Converted:
     # `[^<>]`, as otherwise each tag that is not closed would be looked through to the end.
     unmarked = re.sub(rf"</?(?:{'|'.join(PLAIN)})(?:\s[^<>]*)?>", "", page, flags=re.IGNORECASE)
     content = content_markdown(page) or markdown(page)
-    main = trafilatura.extract(unmarked, output_format="markdown", include_comments=False, favor_recall=True) or ""
+    # As HTML: its own Markdown has back slashes in names, and marks what is no block of code.
+    found = trafilatura.extract(unmarked, output_format="html", include_comments=False, favor_recall=True)
+    main = markdown(found or "")
     wanted, kept = _words(content_markdown(page, with_links=False)), _words(main)
     is_main = (wanted & kept).total() >= _LEAST_KEPT * wanted.total() and kept
     text = main if is_main else content
@@ -68,7 +70,7 @@ def decoded(raw: bytes, encoding: str = "utf-8") -> tuple[str, int]:
     if name is None and declared is not None:
         try:
             name = codecs.lookup(declared[1].decode("ascii")).name
-            b"".decode(name)
+            "a".encode(name)  # refuses codecs that make no text of bytes, as hex
         except (LookupError, UnicodeError, ValueError) as error:
             raise InputError(f"an HTML page that says its encoding is {declared[1]!r}, which is not known") from error
     name = _AS_BROWSERS.get(name or "", name) or encoding

@@ -33,8 +33,8 @@ def joined(text: str, words: frozenset[str]) -> str:
 
 
 def _join(left: str, right: str, words: frozenset[str]) -> str:
-    if not left or not right:
-        return f"{left}-{right}"
+    if not left or not right:  # a dash between words
+        return f"{left}-{'' if left or not right else ' '}{right}"
     before, after = left.lower().rpartition("-")[2], right.lower()
     if before + after in words:
         return left + right

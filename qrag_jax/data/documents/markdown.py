@@ -15,8 +15,8 @@ _CALLS_AN_ELEMENT = 6  # of the converter, which calls itself
 _PROLOGUE = re.compile(r"<\?xml[^>]*>")
 # Of these the words alone are wanted.
 PLAIN = (
-    "abbr", "b", "cite", "del", "em", "font", "i", "ins", "kbd", "mark", "q", "s", "samp", "small", "span", "strong",
-    "sub", "sup", "u", "var",
+    "abbr", "b", "cite", "code", "del", "em", "font", "i", "ins", "kbd", "mark", "q", "s", "samp", "small", "span", "strong",
+    "sub", "sup", "tt", "u", "var",
 )  # fmt: skip
 _LINK = ("a",)
 
@@ -66,7 +66,7 @@ class _Depth:
     def __init__(self) -> None:
         self._now = 0
 
-    def start(self, tag: str, attributes: object) -> None:
+    def start(self, tag: str, attributes: object, names: object = None) -> None:
         self._now += 1
         if self._now > _MOST_DEEP:
             raise InputError(f"HTML with more than {_MOST_DEEP:,} elements in one another: it is damaged or hostile")
