@@ -38,9 +38,10 @@ line break; its tokens are counted by the tokenizer of --model, special ones lef
 characters, which MiniLM takes for one unknown token, is cut as if it had more). The same text under the same path gives
 the same ids. The model itself is loaded for breakpoint, linkage, dbscan and --vectors only.
 
-All files are read before the first is cut: where one of them is bad (another encoding, a zero byte, nothing but blank
-space) nothing is printed. --html, --tree and --vectors are written when all files are done. --tree has the trees of
-all files, one after the other; Python: qrag_jax.chunking.tree.store.load_trees(file).
+All files are read before the first is cut. One that is bad (another encoding, a zero byte, nothing but blank space) is
+left out of a folder with a warning; where it was named itself, or with --strict, nothing is printed. --html, --tree and
+--vectors are written when all files are done. --tree has the trees of all files, one after the other; Python:
+qrag_jax.chunking.tree.store.load_trees(file).
 """
 EXAMPLES = """\
 examples:
@@ -67,6 +68,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     flags.add_model(parser, "%(default)s", value="minilm")
     flags.add_encoding(parser)
+    flags.add_strict(parser)
     flags.add_reading(parser)
     parser.add_argument(
         "--splitter", choices=SPLITTERS, default="sentencex", help="of sentences (default: %(default)s)"

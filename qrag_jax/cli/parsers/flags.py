@@ -156,6 +156,13 @@ def add_encoding(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--encoding", default="utf-8", metavar="E", help="of the files (default: %(default)s)")
 
 
+def add_strict(parser: argparse.ArgumentParser) -> None:
+    """Adds the switch `--strict`, which refuses what is left out of folders without it."""
+    parser.add_argument(
+        "--strict", action="store_true", help="refuse folders with a bad file in place of leaving it out with a warning"
+    )
+
+
 def gigabytes(text: str) -> int:
     """A number of gigabytes above 0, as bytes; as `type=` of a flag.
 

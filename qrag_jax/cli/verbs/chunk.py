@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         strategy = TREE if is_tree else config.strategy
         raise UsageError(f"--vectors: strategy {strategy} has no vectors of its own; choose --strategy late")
     split = make_splitter(args.splitter, args.language)
-    documents = read_files(args.paths, args.encoding)
+    documents = read_files(args.paths, args.encoding, strict=args.strict)
     check_outputs(documents, {"--html": args.html, "--tree": args.tree, "--vectors": args.vectors})
     reader = _load_reader(args.model, config, with_vectors=bool(args.vectors))
     build = make_tree_builder(config, reader.tokenizer.count, split) if is_tree else None

@@ -99,7 +99,8 @@ def read_with_problems(
 
 def _read_corpus(corpus: Path, base: Path, encoding: str) -> tuple[tuple[Document, ...], tuple[str, ...]]:
     """Documents by their path below `base`, and a line for each blank file, of which a folder may have some."""
-    found = read_files(corpus, encoding, keep_blank=corpus.is_dir())
+    # Strict: what is measured must not depend on which files could be read.
+    found = read_files(corpus, encoding, keep_blank=corpus.is_dir(), strict=True)
     documents = (replace(one, id=Path(one.id).relative_to(base).as_posix()) for one in found if one.text.strip())
     return tuple(documents), tuple(f"{one.id}: blank file" for one in found if not one.text.strip())
 

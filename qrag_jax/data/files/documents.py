@@ -1,157 +1,224 @@
-"""Users' own text files as documents."""
+"""Users' own files as documents."""
 
-import codecs
 import os
 import sys
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import cast
 
-from qrag_jax.data.files.links import TEXT_SUFFIXES, files_below, warn_of_skipped
+from qrag_jax.data.documents import kinds
+from qrag_jax.data.documents.convert import convert
+from qrag_jax.data.documents.kinds import (
+    MAX_DOCUMENT_BYTES,
+    TEXT,
+    TEXT_SUFFIXES,
+    kind_of,
+    may_be_converted,
+    read_suffixes,
+    refuse_without_extra,
+)
+from qrag_jax.data.files.decoding import check_encoding, decode, is_utf8
+from qrag_jax.data.files.found import (
+    STDIN,
+    DocumentFile,
+    Found,
+    Skipped,
+    find_files,
+    named,
+    of_types,
+    warn_of_found,
+)
 from qrag_jax.files.reading import Source, check_size, pieces
 from qrag_jax.types import Document, InputError, UsageError
 
-STDIN = "-"  # the path that stands for standard input, and its document id
+__all__ = [
+    "STDIN", "DocumentFile", "Found", "Skipped", "find_files", "page_of", "read_bytes", "read_document", "read_files",
+    "reader_of",
+]  # fmt: skip
 
-_WHERE_TO_NAME_IT = "--encoding of qrag chunk, `encoding` of a task of qrag study"
-_SAVE_OR_NAME = f"save it as UTF-8, or name its encoding ({_WHERE_TO_NAME_IT})"
+_PAGES, _LEFT_OUT = "pages", "left_out"  # of a document's metadata
 
 
 def read_files(
-    paths: str | os.PathLike | Iterable[str | os.PathLike], encoding: str = "utf-8", *, keep_blank: bool = False
+    paths: str | os.PathLike | Iterable[str | os.PathLike],
+    encoding: str = "utf-8",
+    *,
+    keep_blank: bool = False,
+    strict: bool = False,
+    report: Callable[[Found], None] | None = None,
 ) -> list[Document]:
-    """Read text files; the id of a document is its path.
+    """Read files and folders (`find_files` says which files); the id of a document is its path.
 
-    A folder gives its .txt and .md files, those of its subfolders included, sorted by path; what starts with a dot is
-    skipped there, and so are links, with one warning, unless `files.reading.read_with(follow_links=True)` holds. A path
-    that is named itself is read whatever its ending, also a link. The text "-" is standard input ("./-" is a file of
-    that name). The order of `paths` is kept, and a file that is reached twice (by a link, or named beside its folder)
-    is read once. Line ends stay as they are; a byte order mark is no part of the text.
+    Texts stay as they are, line ends too; a byte order mark is no part of them. What else is read becomes Markdown
+    (docs/documents.md). A bad member of a folder is left out, with one warning of all of them; a file that is named
+    itself is refused.
 
     Args:
-        paths: files and folders.
-        encoding: of all of them, by any name that Python knows ("latin-1", "cp1252", "utf-16", "gb18030").
-        keep_blank: files with nothing but white space are documents too, and not refused.
+        paths: files and folders; "-" is standard input.
+        encoding: of all texts, by any name that Python knows ("latin-1", "cp1252", "utf-16", "gb18030").
+        keep_blank: texts with nothing but white space are documents too.
+        strict: bad members of folders are refused too.
+        report: told what was and was not read, in place of the warning.
 
     Raises:
-        UsageError: no path given, a path that does not exist, no text file found, or an unknown encoding.
-        InputError: a file that is blank, not in that encoding (file and byte named), not text, or not readable.
-        InputTooLarge: they have more bytes than `files.reading.Reading.max_bytes`.
+        UsageError: no path given, a path that does not exist, no file found that is read, or an unknown encoding.
+        InputError: a file that is named, or any with `strict` or where none is left: blank, not in that encoding (file
+            and byte named), of a kind that is not read, damaged, or not readable.
+        InputTooLarge: all together have more bytes than `files.reading.Reading.max_bytes`.
     """
-    _check_encoding(encoding)
-    if isinstance(paths, (str, os.PathLike)):
-        paths = [paths]
+    check_encoding(encoding)
+    paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    found = find_files(paths)
     documents: list[Document] = []
-    seen: set[str] = set()
-    size = 0
-    searched, skipped = [], []
-    for path in paths:
-        searched.append(str(path))
-        for file in [path] if path == STDIN else _text_files(Path(path), skipped):
-            real = STDIN if path == STDIN else os.path.realpath(file)
-            if real not in seen:
-                seen.add(real)
-                raw = _read_stdin(encoding) if path == STDIN else _read_bytes(Path(file), encoding)
-                name = f"./{file}" if str(file) == STDIN and path != STDIN else str(file)
-                size += len(raw)
-                check_size(size, f"all documents up to {name}")
-                documents.append(_document(name, raw, encoding, keep_blank))
-    warn_of_skipped(skipped)
+    skipped, size = list(found.skipped), 0
+    if strict and skipped:
+        raise InputError(f"{skipped[0].id}: {skipped[0].reason}")
+    for file in found.files:
+        try:
+            raw = read_bytes(file, encoding)
+            document = read_document(file, encoding, keep_blank, raw)
+        except InputError as error:
+            if strict or file.named:
+                raise
+            skipped.append(Skipped(file.id, str(error).removeprefix(f"{file.id}: ")))
+            continue
+        size += max(len(raw), len(document.text))
+        check_size(size, f"all documents up to {file.id}")
+        documents.append(document)
+    lossy = tuple(Skipped(one.id, _without(one)) for one in documents if _LEFT_OUT in one.metadata)
+    found = replace(found, skipped=tuple(skipped), lossy=lossy)
     if not documents:
-        where = ", ".join(searched) or "no path given"
-        raise UsageError(f"no .txt or .md file found ({where}); name a text file or a folder that has some")
+        _refuse_nothing(found, paths)
+    (report or warn_of_found)(found)
     return documents
 
 
-def _text_files(path: Path, skipped: list[Path]) -> Iterator[Path]:
-    if os.path.isfile(path):
-        yield path
-    elif os.path.isdir(path):
-        yield from files_below(path, TEXT_SUFFIXES, skipped)
-    elif os.path.exists(path):
-        raise UsageError(f"{path}: neither a file nor a folder; name a text file or a folder that has some")
-    else:
-        raise UsageError(f"{path}: no such file or folder; check the path")
+def _without(document: Document) -> str:
+    return f"without {' and '.join(cast(Sequence[str], document.metadata[_LEFT_OUT]))}"
 
 
-def _read_bytes(path: Path, encoding: str) -> bytes:
-    if not os.path.isfile(path):  # a pipe would block for ever, a dangling link has nothing
-        raise InputError(f"{path}: not a regular file, or a link to nothing; remove it or leave it out")
+def _refuse_nothing(found: Found, paths: Sequence[str | os.PathLike]) -> None:
+    where = ", ".join(map(str, paths)) or "no path given"
+    if found.skipped:
+        raise InputError(f"{where}: none of {len(found.skipped)} files could be read: {named(found.skipped)}")
+    wanted = f"no {' or '.join(TEXT_SUFFIXES)} file found"
+    if more := read_suffixes()[len(TEXT_SUFFIXES) :]:
+        wanted += f", nor one that ends in {', '.join(more)}"
+    there = f"; there are {of_types(found)}" if found.others else ""
+    raise UsageError(f"{wanted} ({where}{there}); name a text file or a folder that has some")
+
+
+def read_bytes(file: DocumentFile, encoding: str = "utf-8") -> bytes:
+    """The bytes of a file; of one that is no text as many as show it: not gigabytes of zeros.
+
+    Args:
+        file: from `find_files`.
+        encoding: as of `read_document`; in UTF-8 a zero byte is no text.
+
+    Raises:
+        UsageError: standard input is closed.
+        InputError: no regular file, not readable, or it changed while it was read.
+        InputTooLarge: it has more bytes than `files.reading.Reading.max_bytes`.
+    """
+    if file.path is None:
+        if sys.stdin is None:  # what Python makes of a closed one
+            raise UsageError(f"{STDIN}: standard input is closed; name a file, or ./{STDIN} for a file of that name")
+        return _pieces(sys.stdin.buffer, file.id, encoding)
+    if not os.path.isfile(file.path):  # a pipe would block for ever, a dangling link has nothing
+        raise InputError(f"{file.id}: not a regular file, or a link to nothing; remove it or leave it out")
     try:
-        with path.open("rb") as file:
-            check_size(os.fstat(file.fileno()).st_size, path)
-            return _read_text(file, str(path), encoding)
+        with file.path.open("rb") as opened:
+            before = os.fstat(opened.fileno())
+            check_size(before.st_size, file.id)
+            raw = _pieces(opened, file.id, encoding)
+            after = os.fstat(opened.fileno())
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); change its rights or leave it out") from error
+        raise InputError(f"{file.id}: cannot be read ({error.strerror}); change its rights or leave it out") from error
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        raise InputError(f"{file.id}: changed while it was read; try again when it is written")
+    return raw
 
 
-def _read_text(file: Source, name: str, encoding: str) -> bytes:
-    """All of a file, or of one that is no text as much as shows it: not gigabytes of zeros."""
-    found = []
+def _pieces(file: Source, name: str, encoding: str) -> bytes:
+    found: list[bytes] = []
+    size, is_converted = 0, False
     for piece in pieces(file, name):
+        is_converted = is_converted or (not found and may_be_converted(name, piece))
         found.append(piece)
-        if b"\0" in piece and _is_utf8(encoding):
+        size += len(piece)
+        if is_converted and size > MAX_DOCUMENT_BYTES:
+            raise InputError(
+                f"{name}: more than {MAX_DOCUMENT_BYTES:,} bytes of PDF, HTML, DOCX or EPUB are not converted; split it"
+            )
+        if not is_converted and is_utf8(encoding) and b"\0" in piece:
             break
     return b"".join(found)
 
 
-def _read_stdin(encoding: str) -> bytes:
-    if sys.stdin is None:  # what Python makes of a closed one
-        raise UsageError(f"{STDIN}: standard input is closed; name a file, or ./{STDIN} for a file of that name")
-    return _read_text(sys.stdin.buffer, STDIN, encoding)
+def read_document(
+    file: DocumentFile, encoding: str = "utf-8", keep_blank: bool = False, raw: bytes | None = None
+) -> Document:
+    """One file as a document; see `read_files`.
 
+    Args:
+        file: from `find_files`.
+        encoding: of a text.
+        keep_blank: a text with nothing but white space is a document too.
+        raw: its bytes by `read_bytes`, if they were read before.
 
-def _check_encoding(encoding: str) -> None:
-    """Refuses names that Python does not know, and codecs that do not make text of bytes (hex, rot13)."""
-    try:
-        b" ".decode(encoding)  # looked up for the first byte only, so an empty text would not do
-    except UnicodeError:  # known, and a blank is no whole character of it
-        return
-    except (LookupError, ValueError) as error:
-        raise UsageError(
-            f"encoding {encoding!r}: Python knows no text encoding of that name; examples: utf-8, latin-1, cp1252, "
-            "utf-16, gb18030, shift_jis"
-        ) from error
+    Returns:
+        The document. Its metadata has `path`; of a PDF `pages`, the offset of the first character of each page,
+        ascending (page 1 begins at 0); and `left_out`, phrases that say what of a file is not in its text, if anything.
 
-
-def _document(name: str, raw: bytes, encoding: str, keep_blank: bool) -> Document:
-    """The document of a file's bytes; see `read_files`."""
-    zero = raw.find(b"\0") if _is_utf8(encoding) else -1
-    try:
-        text = raw[: zero + 1].decode(encoding) if zero >= 0 else raw.decode(encoding)
-    except UnicodeError as error:
-        place = f"at byte {getattr(error, 'start', 0)}"
-        if not _is_utf8(encoding):
-            raise InputError(
-                f"{name}: not {encoding} {place}; give the encoding that it was saved in ({_WHERE_TO_NAME_IT}), or "
-                "leave it out if it is not a text"
-            ) from error
-        hint = "it looks like UTF-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "it may be Latin-1, or not a text"
-        raise InputError(f"{name}: not UTF-8 {place} ({hint}); {_SAVE_OR_NAME}") from error
-    if "\0" in text:
-        hint = "this is not a text file, leave it out"
-        if _is_utf8(encoding) and _looks_like_utf16(raw):
-            hint = f"it looks like UTF-16: {_SAVE_OR_NAME}"
-        raise InputError(f"{name}: zero byte at byte {zero if zero >= 0 else _zero(raw, text, encoding)}; {hint}")
-    text = text.removeprefix("\ufeff")  # the byte order mark that Windows editors write
+    Raises:
+        UsageError, InputError: as `read_files`; the message begins with the id of the file.
+    """
+    if raw is None:
+        raw = read_bytes(file, encoding)
+    kind = kind_of(file.id, raw)
+    if kind != TEXT:
+        return _converted(file.id, kind, raw, encoding)
+    text = decode(file.id, raw, encoding)
     if not text.strip() and not keep_blank:
-        raise InputError(f"{name}: empty document; leave this file out")
-    return Document(id=name, text=text, metadata={"path": name})
+        raise InputError(f"{file.id}: empty document; leave this file out")
+    return Document(id=file.id, text=text, metadata={"path": file.id})
 
 
-def _zero(raw: bytes, text: str, encoding: str) -> int:
-    """Offset of the last byte of the first NUL character; UTF-16 has zero bytes in other characters too."""
-    decoder = codecs.getincrementaldecoder(encoding)
-    try:
-        return bisect_left(range(len(raw)), True, key=lambda last: "\0" in decoder().decode(raw[: last + 1]))
-    except UnicodeError:  # UTF-16 without a byte order mark is only decoded as a whole
-        return len(text.partition("\0")[0].encode(encoding) + b"\0\0") - len("".encode(encoding)) - 1
+def _converted(name: str, kind: str, raw: bytes, encoding: str) -> Document:
+    refuse_without_extra(name, kind)
+    found = convert(name, kind, raw, encoding)
+    metadata: dict[str, object] = {"path": name}
+    if found.pages is not None:
+        metadata[_PAGES] = found.pages
+    if found.left_out:
+        metadata[_LEFT_OUT] = found.left_out
+    return Document(id=name, text=found.text, metadata=metadata)
 
 
-def _is_utf8(encoding: str) -> bool:
-    return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
+def reader_of(file: DocumentFile, raw: bytes, encoding: str = "utf-8") -> str:
+    """What `read_document` reads these bytes with: where it is equal, equal bytes give an equal text.
+
+    Args:
+        file: from `find_files`.
+        raw: its bytes, by `read_bytes`.
+        encoding: as of `read_document`.
+
+    Raises:
+        InputError: it is not read, as by `read_document`.
+    """
+    kind = kind_of(file.id, raw)
+    if kind != TEXT:
+        refuse_without_extra(file.id, kind)
+    return f"{kinds.reader_of(kind)}, {encoding}"
 
 
-def _looks_like_utf16(raw: bytes) -> bool:
-    """True where every second byte is mostly zero, as in plain English without a byte order mark."""
-    return len(raw) % 2 == 0 and max(raw[::2].count(0), raw[1::2].count(0)) > len(raw) // 4
+def page_of(document: Document, start: int) -> int | None:
+    """The page, from 1, on which a character of a document stands; None where it has no pages.
+
+    Args:
+        document: of `read_files`, or from a corpus.
+        start: offset of the character.
+    """
+    pages = document.metadata.get(_PAGES)
+    return bisect_right(cast(Sequence[int], pages), start) if isinstance(pages, list | tuple) and pages else None

@@ -6,10 +6,22 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiny_documents import tiny_pdf
 
-from qrag_jax.data.files.documents import read_files
+from qrag_jax.data.documents import kinds
+from qrag_jax.data.documents.kinds import is_installed
+from qrag_jax.data.files import found as found_module
+from qrag_jax.data.files.documents import (
+    DocumentFile,
+    find_files,
+    page_of,
+    read_bytes,
+    read_document,
+    read_files,
+    reader_of,
+)
 from qrag_jax.files.reading import InputTooLarge, read_with, reading
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import Document, InputError, UsageError
 
 
 def write(path, content):
@@ -25,7 +37,8 @@ def names(documents, root):
 def test_folders_are_read_recursively_and_sorted(tmp_path):
     for name in ("b.txt", "a/z.md", "a/b/c.TXT", "A.md", "picture.png", ".hidden.txt", ".git/x.md", "a.txt.bak"):
         write(tmp_path / name, "Some text.")
-    assert names(read_files([tmp_path]), tmp_path) == ["A.md", "a/b/c.TXT", "a/z.md", "b.txt"]
+    with pytest.warns(UserWarning, match=r"did not read 2 files of other types \(1 .bak, 1 .png\)$"):
+        assert names(read_files([tmp_path]), tmp_path) == ["A.md", "a/b/c.TXT", "a/z.md", "b.txt"]
 
 
 def test_order_of_the_paths_is_kept_and_files_are_read_once(tmp_path):
@@ -100,7 +113,7 @@ def test_blank_files_are_kept_on_demand(tmp_path):
         write(tmp_path / name, raw)
     assert [document.text for document in read_files(tmp_path, keep_blank=True)] == ["Some text.", " \r\n", ""]
     with pytest.raises(InputError, match="b.md: empty document; leave this file out"):
-        read_files(tmp_path)
+        read_files(tmp_path, strict=True)
 
 
 def test_the_hint_on_encodings_fits_every_command(tmp_path):
@@ -144,7 +157,7 @@ def test_loops_of_links_end(tmp_path):
     (tmp_path / "a" / "self").symlink_to(tmp_path / "a" / "self")
     (tmp_path / "b").symlink_to(tmp_path / "a", target_is_directory=True)
     (tmp_path / "c.txt").symlink_to(tmp_path / "a" / "a.txt")
-    with read_with(follow_links=True):
+    with read_with(follow_links=True), pytest.warns(UserWarning, match="1 without an ending"):  # it leads nowhere
         assert len(read_files([tmp_path])) == 1
 
 
@@ -192,9 +205,12 @@ def test_a_link_that_is_named_itself_is_read(linked):
 def test_bad_files_are_refused(tmp_path, content, message):
     write(tmp_path / "good.txt", "Some text.")
     write(tmp_path / "bad.txt", content)
-    with pytest.raises(InputError, match=message) as error:
-        read_files([tmp_path])
-    assert not isinstance(error.value, UsageError)
+    for paths, strict in (([tmp_path], True), ([tmp_path, tmp_path / "bad.txt"], False)):  # the second names it
+        with pytest.raises(InputError, match=message) as error:
+            read_files(paths, strict=strict)
+        assert not isinstance(error.value, UsageError)
+    with pytest.warns(UserWarning, match=rf"left out 1 file in folders .*{message}.*; --strict"):
+        assert names(read_files([tmp_path]), tmp_path) == ["good.txt"]
 
 
 def test_missing_paths_and_empty_folders_are_usage_errors(tmp_path):
@@ -259,3 +275,126 @@ def test_unreadable_files_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(InputError, match="a.txt: cannot be read .Permission denied"):
         read_files([path])
+
+
+def test_what_is_found_is_told_without_opening_anything(tmp_path):
+    for name in ("b.txt", "sub/a.md", "c.csv", "sub/d.CSV", "Makefile"):
+        write(tmp_path / name, "Some text.")
+    os.mkfifo(tmp_path / "pipe.txt")
+    found = find_files([tmp_path, "-", tmp_path / "c.csv"])
+    at = [(os.path.relpath(file.id, tmp_path) if file.path else file.id, file.named) for file in found.files]
+    assert at == [("b.txt", False), ("pipe.txt", False), ("sub/a.md", False), ("-", True), ("c.csv", True)]
+    assert (found.others, found.skipped, found.links) == ({".csv": 2, "": 1}, (), ())
+
+
+def test_a_member_that_is_named_too_is_refused_like_what_is_named(tmp_path):
+    write(tmp_path / "good.txt", "Some text.")
+    bad = write(tmp_path / "bad.txt", "")
+    assert [file.named for file in find_files([tmp_path, bad]).files] == [True, False]
+
+
+def test_what_was_left_out_is_reported_once_in_place_of_warnings(tmp_path):
+    for name, raw in (("a.txt", b"Some text."), ("b.txt", b""), ("c.md", b"\xff"), ("d.csv", b"x")):
+        write(tmp_path / name, raw)
+    reports = []
+    assert len(read_files(tmp_path, report=reports.append)) == 1
+    (found,) = reports
+    assert [(Path(one.id).name, one.reason[:20]) for one in found.skipped] == [
+        ("b.txt", "empty document; leav"), ("c.md", "not UTF-8 at byte 0 "),
+    ]  # fmt: skip
+    assert found.others == {".csv": 1}
+
+
+def test_a_folder_with_nothing_good_says_why(tmp_path):
+    for number in range(4):
+        write(tmp_path / f"{number}.txt", "")
+    with pytest.raises(InputError, match=r"none of 4 files could be read: .*0.txt: empty .* \| .*2.txt: .* \| \.\."):
+        read_files(tmp_path)
+
+
+def test_a_folder_that_cannot_be_read_is_left_out_of_another_and_refused_itself(tmp_path, monkeypatch):
+    write(tmp_path / "good.txt", "Some text.")
+    write(tmp_path / "closed" / "a.txt", "Some text.")
+    scan = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.warns(UserWarning, match=r"closed: cannot be read \(Permission denied\); change its rights"):
+        assert names(read_files(tmp_path), tmp_path) == ["good.txt"]
+    for paths, strict in ((tmp_path / "closed", False), (tmp_path, True)):
+        with pytest.raises(InputError, match="closed: cannot be read"):
+            read_files(paths, strict=strict)
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.txt", "Some text.")
+    stat = os.fstat
+
+    def changing(number):
+        found = stat(number)
+        path.write_text("Some other text.")
+        return found
+
+    monkeypatch.setattr(os, "fstat", changing)
+    with pytest.raises(InputError, match="a.txt: changed while it was read; try again"):
+        read_bytes(DocumentFile(str(path), path, True))
+
+
+def test_bytes_that_were_read_before_are_not_read_again(tmp_path):
+    file = DocumentFile("a.txt", tmp_path / "a.txt", True)
+    assert read_document(file, raw=b"Some text.").text == "Some text."
+
+
+def test_pages_are_told_by_the_place_of_a_character():
+    document = Document("a.pdf", "One.\n\nThree.", {"pages": (0, 6, 6)})  # page 2 is blank
+    assert [page_of(document, start) for start in (0, 5, 6, 11)] == [1, 1, 3, 3]
+    assert page_of(Document("a.pdf", "One.", {"pages": [0]}), 2) == 1  # as a corpus keeps it
+    assert page_of(Document("a.txt", "One."), 2) is None
+
+
+@pytest.mark.skipif(not is_installed(), reason="the extra `documents` is not installed")
+def test_other_kinds_than_texts_are_read_with_their_pages_and_what_is_left_out(tmp_path):
+    write(tmp_path / "a.pdf", tiny_pdf([["One."], [], ["Three."]]))
+    write(tmp_path / "b.txt", "Some text.")
+    write(tmp_path / "scan.pdf", tiny_pdf([[]]))
+    with pytest.warns(UserWarning) as caught:
+        first, second = read_files(tmp_path)
+    assert (first.text, second.text) == ("One.\n\n\n\nThree.", "Some text.")
+    assert first.metadata == {
+        "path": str(tmp_path / "a.pdf"),
+        "pages": (0, 6, 8),
+        "left_out": ("1 page without a character (pictures or blank)",),
+    }
+    assert [page_of(first, start) for start in (0, 8)] == [1, 3] and page_of(second, 0) is None
+    (message,) = [str(warning.message) for warning in caught]
+    assert "scan.pdf: a scanned PDF: 1 page without a character" in message
+    assert "read 1 file in part" in message and "a.pdf: without 1 page without a character" in message
+
+
+def test_without_the_extra_what_it_reads_is_counted_with_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(kinds, "is_installed", lambda: False)
+    monkeypatch.setattr(found_module, "is_installed", lambda: False)
+    path = write(tmp_path / "a.pdf", tiny_pdf([["One."]]))
+    write(tmp_path / "b.txt", "Some text.")
+    with pytest.warns(UserWarning, match=r"did not read 1 file of other types \(1 .pdf: pip install 'qrag_jax\[doc"):
+        assert len(read_files(tmp_path)) == 1
+    with pytest.raises(InputError, match=r"a.pdf: a PDF: to have it read, pip install"):
+        read_files(path)
+
+
+def test_what_reads_a_file_is_named_with_its_versions():
+    text = DocumentFile("a.txt", None, True)
+    assert reader_of(text, b"Text.", "latin-1") == "text 1, latin-1"
+    if is_installed():
+        assert reader_of(DocumentFile("a.pdf", None, True), b"%PDF-1.4").startswith("pdf 1, pypdfium2 ")
+
+
+def test_a_file_that_is_too_large_to_be_converted_is_refused(tmp_path):
+    path = write(tmp_path / "a.pdf", b"%PDF-1.4")
+    os.truncate(path, 200 * 10**6 + 1)
+    with pytest.raises(InputError, match="a.pdf: more than 200,000,000 bytes of PDF, HTML, DOCX or EPUB are not conv"):
+        read_files(path)

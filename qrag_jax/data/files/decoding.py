@@ -1,0 +1,76 @@
+"""Bytes as text in a named encoding, with errors that say what the bytes look like."""
+
+import codecs
+from bisect import bisect_left
+
+from qrag_jax.types import InputError, UsageError
+
+_WHERE_TO_NAME_IT = "--encoding of qrag chunk, `encoding` of a task of qrag study"
+_SAVE_OR_NAME = f"save it as UTF-8, or name its encoding ({_WHERE_TO_NAME_IT})"
+
+
+def check_encoding(encoding: str) -> None:
+    """Refuses names that Python does not know, and codecs that do not make text of bytes (hex, rot13).
+
+    Raises:
+        UsageError: it is one of these.
+    """
+    try:
+        b" ".decode(encoding)  # looked up for the first byte only, so an empty text would not do
+    except UnicodeError:  # known, and a blank is no whole character of it
+        return
+    except (LookupError, ValueError) as error:
+        raise UsageError(
+            f"encoding {encoding!r}: Python knows no text encoding of that name; examples: utf-8, latin-1, cp1252, "
+            "utf-16, gb18030, shift_jis"
+        ) from error
+
+
+def decode(name: str, raw: bytes, encoding: str) -> str:
+    """The text of a file's bytes; its line ends as they are, without a byte order mark.
+
+    Args:
+        name: of the file; opens the message.
+        raw: all bytes, or as many as show a zero byte.
+        encoding: by any name that Python knows.
+
+    Raises:
+        InputError: not in that encoding (the byte named), or it has a zero byte.
+    """
+    zero = raw.find(b"\0") if is_utf8(encoding) else -1
+    try:
+        text = raw[: zero + 1].decode(encoding) if zero >= 0 else raw.decode(encoding)
+    except UnicodeError as error:
+        place = f"at byte {getattr(error, 'start', 0)}"
+        if not is_utf8(encoding):
+            raise InputError(
+                f"{name}: not {encoding} {place}; give the encoding that it was saved in ({_WHERE_TO_NAME_IT}), or "
+                "leave it out if it is not a text"
+            ) from error
+        hint = "it looks like UTF-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "it may be Latin-1, or not a text"
+        raise InputError(f"{name}: not UTF-8 {place} ({hint}); {_SAVE_OR_NAME}") from error
+    if "\0" in text:
+        hint = "this is not a text file, leave it out"
+        if is_utf8(encoding) and _looks_like_utf16(raw):
+            hint = f"it looks like UTF-16: {_SAVE_OR_NAME}"
+        raise InputError(f"{name}: zero byte at byte {zero if zero >= 0 else _zero(raw, text, encoding)}; {hint}")
+    return text.removeprefix("\ufeff")  # the byte order mark that Windows editors write
+
+
+def is_utf8(encoding: str) -> bool:
+    """Whether a name that Python knows is one of UTF-8."""
+    return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
+
+
+def _zero(raw: bytes, text: str, encoding: str) -> int:
+    """Offset of the last byte of the first NUL character; UTF-16 has zero bytes in other characters too."""
+    decoder = codecs.getincrementaldecoder(encoding)
+    try:
+        return bisect_left(range(len(raw)), True, key=lambda last: "\0" in decoder().decode(raw[: last + 1]))
+    except UnicodeError:  # UTF-16 without a byte order mark is only decoded as a whole
+        return len(text.partition("\0")[0].encode(encoding) + b"\0\0") - len("".encode(encoding)) - 1
+
+
+def _looks_like_utf16(raw: bytes) -> bool:
+    """True where every second byte is mostly zero, as in plain English without a byte order mark."""
+    return len(raw) % 2 == 0 and max(raw[::2].count(0), raw[1::2].count(0)) > len(raw) // 4
