@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,12 @@ class IndexSettings:
         """Whether equal texts have equal vectors, wherever they stand."""
         return self.chunking is None or self.chunking.strategy != _LATE
 
-    def differences(self, other: "IndexSettings") -> list[str]:
-        """Names of the fields in which two differ, fingerprints aside."""
-        names = [field.name for field in fields(self) if field.name != "fingerprint"]
-        return [name for name in names if getattr(self, name) != getattr(other, name)]
+    @property
+    def cutting(self) -> str:
+        """How documents are cut, in the words of the command line."""
+        if self.chunking is None:
+            return "the sentences of a run (--retriever)"
+        return f"--strategy {self.chunking.strategy} --max_tokens {self.chunking.max_tokens}"
 
 
 def read_settings(path: str | os.PathLike) -> IndexSettings:
@@ -70,6 +72,24 @@ def write_settings(folder: Path, settings: IndexSettings) -> None:
     """Writes `index.json`, whole or not at all: with it a folder is an index."""
     value = to_dict(settings)
     write_whole(folder / ABOUT, json_text({"format": FORMAT, "settings": value, "sha256": _sha256(value)}))
+
+
+def check_encoder(settings: IndexSettings, fingerprint: str, name: str) -> None:
+    """Refuses an encoder whose vectors cannot be compared with those of an index.
+
+    Args:
+        settings: of the index.
+        fingerprint: of the encoder.
+        name: of the encoder, for the message.
+
+    Raises:
+        InputError: it is another one.
+    """
+    if settings.fingerprint != fingerprint:
+        raise InputError(
+            f"index: its vectors were made by the encoder of {settings.model} ({settings.fingerprint[:12]}), that of "
+            f"{name} is another one now ({fingerprint[:12]}): use the one that made it, or build another index"
+        )
 
 
 def _sha256(value: Any) -> str:

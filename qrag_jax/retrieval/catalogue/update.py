@@ -10,7 +10,6 @@ import hashlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
@@ -23,13 +22,12 @@ from qrag_jax.retrieval.catalogue.place import CATALOGUE, PATIENCE, SHARDS, is_i
 from qrag_jax.retrieval.catalogue.prepare import Made, Maker, MakeMaker, Task, prepare
 from qrag_jax.retrieval.catalogue.reuse import KnownVectors
 from qrag_jax.retrieval.catalogue.rows import Known, put, put_failure, remove
-from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings, write_settings
+from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, read_settings, write_settings
 from qrag_jax.retrieval.catalogue.workers import Group, Workers
 from qrag_jax.types import InputError, UsageError
 
 READER = 1  # of all that turns bytes into texts and texts into chunks: another one reads all files again
 _MOST_FILES, _MOST_BYTES = 16, 100_000  # of a group: enough to embed together, little to do again
-_FIRST_FILES = ("index.json", CATALOGUE)
 
 
 @dataclass(frozen=True)
@@ -197,7 +195,7 @@ class _Update:
         if not self.settings.fingerprint:
             self.settings = replace(self.settings, fingerprint=fingerprint)
             write_settings(self.folder, self.settings)
-        check_encoder(self.folder, self.settings, fingerprint)
+        check_encoder(self.settings, fingerprint, self.settings.model)
 
     def _write(self, result: Entry | Failure) -> None:
         if isinstance(result, Failure):
@@ -216,19 +214,6 @@ class _Update:
         gone = [name for name in self.known if name not in seen]
         kept = tuple(name for name in gone if any(lies_in(name, place) for place in blind))
         return tuple(name for name in gone if name not in set(kept)), kept
-
-
-def check_encoder(folder: Path, settings: IndexSettings, fingerprint: str) -> None:
-    """Refuses an encoder whose vectors cannot be compared with those of an index.
-
-    Raises:
-        InputError: it is another one.
-    """
-    if settings.fingerprint != fingerprint:
-        raise InputError(
-            f"{folder}: its vectors were made by encoder {settings.model} ({settings.fingerprint[:12]}), and now that "
-            f"is another one ({fingerprint[:12]}): use the one that made it, or build another index"
-        )
 
 
 def reader_of(file: DocumentFile, encoding: str) -> str:
@@ -277,10 +262,9 @@ def _check_settings(folder: Path, asked: IndexSettings) -> IndexSettings | None:
     if not is_index(folder):
         return None
     known = read_settings(folder)
-    if names := known.differences(asked):
-        name = names[0]
+    if known.chunking != asked.chunking or known.is_run != asked.is_run:
         raise UsageError(
-            f"{folder}: was made with {name} {getattr(known, name)}, and {getattr(asked, name)} is asked for: leave the "
-            "flag out, or build another index"
+            f"{folder}: was made with {known.cutting}, and {asked.cutting} is asked for: leave such flags out, or build "
+            "another index"
         )
     return known
