@@ -48,7 +48,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_strategy(parser, STRATEGIES, "how to cut, as in `qrag chunk`", "recursive; not with a run")
     flags.add_max_tokens(parser, "chunk", "200; not with a run")
     parser.add_argument(
-        "--workers", type=flags.natural, default=0, metavar="N", help="processes that read and embed (default: this one)"
+        "--workers",
+        type=flags.natural,
+        default=0,
+        metavar="N",
+        help="processes that read and embed (default: none)",
     )
     parser.add_argument("--num_shards", type=flags.positive, metavar="N", help="build: make the index in so many parts")
     parser.add_argument("--shard", type=flags.natural, metavar="K", help="build: which part, from 0")

@@ -94,7 +94,9 @@ def _update(args: argparse.Namespace, folder: Path) -> int:
         else:
             changes = build_shard(folder, args.paths, found, settings, make, plan, args.shard, args.num_shards)
     if changes is None:
-        return _print(args, {"finished": True}, f"{folder}: shard {args.shard} of {args.num_shards} is finished already")
+        return _print(
+            args, {"finished": True}, f"{folder}: shard {args.shard} of {args.num_shards} is finished already"
+        )
     _say_what_failed(changes)
     _print(args, changes_to_json(changes), format_changes(changes))
     return _exit_code(found, changes)

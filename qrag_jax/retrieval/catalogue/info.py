@@ -84,7 +84,9 @@ def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
         if found is None or found.is_whole:
             with named(folder / CATALOGUE):
                 rows = connection.execute(f"SELECT {columns} FROM {where}").fetchall()
-                failures = connection.execute("SELECT id, error FROM ledger WHERE number IS NULL ORDER BY id").fetchall()
+                failures = connection.execute(
+                    "SELECT id, error FROM ledger WHERE number IS NULL ORDER BY id"
+                ).fetchall()
         else:
             rows, failures = [], []
         try:

@@ -1,7 +1,6 @@
 """An index as a corpus: what was cut and embedded once, to be asked many times."""
 
 import os
-from pathlib import Path
 
 import numpy as np
 

@@ -102,8 +102,8 @@ def merge_shards(
         missing = [str(shard) for shard in range(number) if f"{shard}-of-{number}" not in names]
         if missing or len(names) != number:
             raise UsageError(
-                f"{folder}: of {number} shards, {', '.join(missing) or 'some of another number'} are not finished: build "
-                f"them first (--num_shards {number} --shard {(missing or ['N'])[0]})"
+                f"{folder}: of {number} shards, {', '.join(missing) or 'some of another number'} are not finished: "
+                f"build them first (--num_shards {number} --shard {(missing or ['N'])[0]})"
             )
         shards = [shard for name in names if is_index(shard := folder / SHARDS / name)]
         settings = _common([(shard, read_settings(shard)) for shard in shards], folder)

@@ -19,7 +19,7 @@ from qrag_jax.retrieval.catalogue.database import create, writing_to
 from qrag_jax.retrieval.catalogue.entries import Entry, Failure, Origin
 from qrag_jax.retrieval.catalogue.mend import mend
 from qrag_jax.retrieval.catalogue.place import CATALOGUE, PATIENCE, SHARDS, is_index, one_writer
-from qrag_jax.retrieval.catalogue.prepare import Made, Maker, MakeMaker, Task, prepare
+from qrag_jax.retrieval.catalogue.prepare import Made, MakeMaker, Maker, Task, prepare
 from qrag_jax.retrieval.catalogue.reuse import KnownVectors
 from qrag_jax.retrieval.catalogue.rows import Known, put, put_failure, remove
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, read_settings, write_settings
@@ -264,7 +264,7 @@ def _check_settings(folder: Path, asked: IndexSettings) -> IndexSettings | None:
     known = read_settings(folder)
     if known.chunking != asked.chunking or known.is_run != asked.is_run:
         raise UsageError(
-            f"{folder}: was made with {known.cutting}, and {asked.cutting} is asked for: leave such flags out, or build "
-            "another index"
+            f"{folder}: was made with {known.cutting}, and {asked.cutting} is asked for: leave such flags out, or "
+            "build another index"
         )
     return known
