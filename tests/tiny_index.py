@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from passages import count, split_lines
+from passages import split_lines
 from tiny_study import Counts
 
 from qrag_jax.chunking.chunker import ChunkConfig
@@ -16,6 +16,7 @@ from qrag_jax.retrieval.catalogue.prepare import Maker
 from qrag_jax.retrieval.catalogue.settings import IndexSettings
 from qrag_jax.retrieval.catalogue.update import Plan, outside, update_index
 from qrag_jax.retrieval.corpus.corpus import build_corpus
+from qrag_jax.types import UsageError
 
 SETTINGS = IndexSettings(ChunkConfig(max_tokens=20), "hashes")
 WINDOW = 6  # words that the encoder reads
@@ -50,6 +51,23 @@ def chunk_lines(document):
 
 def load_maker(fingerprint="hashes", log=None):
     return Maker(chunk_lines, HashEncoder(fingerprint, log))
+
+
+def load_once_killed(folder):
+    """A maker whose first process is killed while it loads."""
+    try:
+        Path(folder, "was here").touch(exist_ok=False)
+    except FileExistsError:
+        return load_maker()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def load_never():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def load_refused():
+    raise UsageError("no such encoder; name another")
 
 
 def maker(fingerprint="hashes", log=None):

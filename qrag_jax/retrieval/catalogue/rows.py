@@ -69,14 +69,19 @@ def read_all(connection: sqlite3.Connection, folder: Path) -> Iterator[Known]:
     """Every document and failure, in the order of their ids, each checked.
 
     Raises:
-        Damaged: one is not what was written; names it.
+        Damaged: one is not what was written, which names it, or one is not listed.
     """
+    num_rows = 0
     with named(folder / CATALOGUE):
         for values in connection.execute(f"SELECT {_LEDGER}, {_ROW} {_FROM} ORDER BY ledger.id"):
             known, name = _checked(values)
             if known is None:
                 raise Damaged(f"{folder}: document {name}: altered since it was written; {advice(folder)}")
+            num_rows += known.number is not None
             yield known
+        (count,) = connection.execute("SELECT count(*) FROM documents").fetchone()
+    if count != num_rows:
+        raise Damaged(f"{folder}: {count - num_rows} documents are not listed; {advice(folder)}")
 
 
 def read_row(connection: sqlite3.Connection, number: int) -> Row | None:

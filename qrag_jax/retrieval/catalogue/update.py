@@ -94,9 +94,9 @@ def update_index(
             was found.
         InputError: another encoder, a full disk, or an index that cannot be mended. What was finished stays.
     """
+    _check_place(folder)
     if not found.files:
         raise UsageError(f"{', '.join(paths) or 'no path'}: no file to read was found, so nothing is changed")
-    _check_place(folder)
     with one_writer(folder, "qrag index", plan.patience, plan.waits):
         known_settings = _check_settings(folder, settings)
         if known_settings is None:
