@@ -3,6 +3,7 @@
 import hashlib
 import os
 import signal
+import time
 from functools import partial
 from pathlib import Path
 
@@ -26,8 +27,8 @@ POISON = "poison"  # a text that ends the process that reads it
 class HashEncoder:
     """Vectors of 8 bytes of a hash of the first words; notes every text in a log, if it has one."""
 
-    def __init__(self, fingerprint="hashes", log=None):
-        self.fingerprint, self._log = fingerprint, log
+    def __init__(self, fingerprint="hashes", log=None, pause=0.0):
+        self.fingerprint, self._log, self._pause = fingerprint, log, pause
         self.counts = Counts(0, 0, 0)
 
     def __call__(self, texts, progress=None):
@@ -38,6 +39,7 @@ class HashEncoder:
             lines = "".join(f"{text!r}\n" for text in texts)
             with open(self._log, "a") as file:
                 file.write(lines)
+        time.sleep(self._pause * len(texts))
         known = [hashlib.sha256(" ".join(text.split()[:WINDOW]).encode()).digest() for text in texts]
         return np.array([np.frombuffer(digest, np.uint8)[:8] / 255 for digest in known], np.float32).reshape(-1, 8)
 
@@ -49,8 +51,8 @@ def chunk_lines(document):
     return split_lines(document)
 
 
-def load_maker(fingerprint="hashes", log=None):
-    return Maker(chunk_lines, HashEncoder(fingerprint, log))
+def load_maker(fingerprint="hashes", log=None, pause=0.0):
+    return Maker(chunk_lines, HashEncoder(fingerprint, log, pause))
 
 
 def load_once_killed(folder):
@@ -70,9 +72,9 @@ def load_refused():
     raise UsageError("no such encoder; name another")
 
 
-def maker(fingerprint="hashes", log=None):
+def maker(fingerprint="hashes", log=None, pause=0.0):
     """A `MakeMaker`."""
-    return partial(load_maker, fingerprint, log)
+    return partial(load_maker, fingerprint, log, pause)
 
 
 def write_notes(folder, **texts):
@@ -87,7 +89,7 @@ def write_notes(folder, **texts):
 def update(folder, *paths, make=None, settings=SETTINGS, **plan):
     """`update_index` of paths, as `build` does it."""
     paths = [str(path) for path in paths]
-    found, _ = outside(find_files(paths), Path(folder))
+    found, _ = outside(find_files(paths), paths, Path(folder))
     return update_index(Path(folder), paths, found, settings, make or maker(), Plan(**{"mirror": True, **plan}))
 
 

@@ -17,10 +17,11 @@ Keep documents, their chunks and vectors in a folder, INDEX, that `qrag find` an
   merge INDEX             join shards that were built with --num_shards and --shard
   info INDEX              what it holds; --verify compares every document with its hash
 
-A document goes by its path as it was named. Whether it has changed its bytes decide, and a chunk whose text is known
-keeps its vector. Each document is written at once with its hash: however a command ends, the next one goes on there.
-An empty folder, or one that cannot be read, removes nothing. What cannot be read is recorded, named, and tried again
-when its bytes change.
+What comes out: a line that says how many documents were read, were as before, are removed and failed, and how many
+chunks were embedded. A document goes by its path as it was named. Whether it has changed its bytes decide, and a chunk
+whose text is known keeps its vector. Each document is written at once with its hash: however a command ends, the next
+one goes on there. An empty folder, or one that cannot be read, removes nothing. What cannot be read is recorded, named,
+and tried again when its bytes change.
 """
 EXAMPLES = """\
 examples:

@@ -76,9 +76,9 @@ def _update(args: argparse.Namespace, folder: Path) -> int:
     if args.action == "add":
         index_folder(folder)
     settings = make_settings(args, folder)
-    found, num_own = outside(find_files(args.paths), folder)
-    if num_own:
-        say(f"note: {folder} lies in what is read: {_several(num_own, 'file')} of it left out")
+    found, lies_inside = outside(find_files(args.paths), args.paths, folder)
+    if lies_inside:
+        say(f"note: {folder} lies in what is read, and is left out itself")
     warn_of_found(replace(found, skipped=()))
     make = partial(index_maker, replace(settings, fingerprint=""))
     with Progress(transient=True) as bars:
@@ -94,9 +94,7 @@ def _update(args: argparse.Namespace, folder: Path) -> int:
         else:
             changes = build_shard(folder, args.paths, found, settings, make, plan, args.shard, args.num_shards)
     if changes is None:
-        return _print(
-            args, {"finished": True}, f"{folder}: shard {args.shard} of {args.num_shards} is finished already"
-        )
+        return _print(args, {"finished": True}, f"{folder}: shard {args.shard} is finished already")
     _say_what_failed(changes)
     _print(args, changes_to_json(changes), format_changes(changes))
     return _exit_code(found, changes)

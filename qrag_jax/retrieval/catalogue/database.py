@@ -51,7 +51,7 @@ def named(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # of a message that quotes damaged bytes
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith(_DISK_ERRORS):
             raise InputError(
@@ -80,21 +80,7 @@ def reading_from(folder: Path) -> Iterator[sqlite3.Connection]:
     Raises:
         InputError: there is none, it is damaged, or of another kind or format.
     """
-    path = folder / CATALOGUE
-    with closing(_connect(path, "mode=ro")) as connection, named(path):
-        try:
-            connection.execute("BEGIN")
-            connection.execute("SELECT 1 FROM ledger LIMIT 1").fetchone()
-        except sqlite3.OperationalError:
-            # A folder that may not be written has no place for the shared memory of readers; nobody writes there.
-            if os.access(folder, os.W_OK) or path.with_name(f"{path.name}-wal").exists():
-                _check_kind(connection, path)
-                raise
-            with closing(_connect(path, "mode=ro&immutable=1")) as alone:
-                _check_kind(alone, path)
-                yield alone
-            return
-        _check_kind(connection, path)
+    with closing(_open_to_read(folder / CATALOGUE)) as connection:
         yield connection
 
 
@@ -200,6 +186,32 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
     connection.text_factory = bytes
     return connection
+
+
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    connection = _connect(path, "mode=ro")
+    try:
+        try:
+            _begin(connection, path)
+        except sqlite3.OperationalError:
+            # A folder that may not be written has no place for the shared memory of readers; nobody writes there.
+            if os.access(path.parent, os.W_OK) or path.with_name(f"{path.name}-wal").exists():
+                raise
+            connection.close()
+            connection = _connect(path, "mode=ro&immutable=1")
+            _begin(connection, path)
+    except (sqlite3.Error, UnicodeDecodeError, InputError):
+        connection.close()
+        with named(path):
+            raise
+    return connection
+
+
+def _begin(connection: sqlite3.Connection, path: Path) -> None:
+    """From here on the connection sees the file as it is now."""
+    _check_kind(connection, path)
+    connection.execute("BEGIN")
+    connection.execute("SELECT 1 FROM ledger LIMIT 1").fetchone()
 
 
 def _check_kind(connection: sqlite3.Connection, path: Path) -> None:

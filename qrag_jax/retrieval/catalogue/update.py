@@ -9,6 +9,7 @@ its bytes: one that is in the index is whole, whatever ended the writer, and is 
 import hashlib
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
@@ -230,13 +231,18 @@ def lies_in(name: str, place: str) -> bool:
     return PurePath(name).is_relative_to(place)
 
 
-def outside(found: Found, folder: Path) -> tuple[Found, int]:
-    """What was found without the files of the index itself; and how many these were."""
+def outside(found: Found, paths: Sequence[str], folder: Path) -> tuple[Found, bool]:
+    """What was found without the files of the index itself; and whether it lies in a path."""
     own = Path(os.path.realpath(folder))
+    if not any(own.is_relative_to(os.path.realpath(path)) for path in paths):
+        return found, False
     files = tuple(
         file for file in found.files if file.path is None or not Path(os.path.realpath(file.path)).is_relative_to(own)
     )
-    return replace(found, files=files), len(found.files) - len(files)
+    left_out = {file.path for file in found.files} - {file.path for file in files}
+    there = (path for path in folder.rglob("*") if path.is_file() and path not in left_out)
+    others = Counter(found.others) - Counter(path.suffix.lower() for path in there)
+    return replace(found, files=files, others=dict(others.most_common())), True
 
 
 def _check_place(folder: Path) -> None:

@@ -102,6 +102,25 @@ def test_nothing_is_left_of_what_was_removed(notes, what):
     assert [path.name for path in Path("i").iterdir() if CANARY.encode() in path.read_bytes()] == []
 
 
+@pytest.mark.parametrize("new", [b"CREATE T\xffBLE", b"CREATF TABLE"])
+def test_a_damaged_schema_is_said(notes, new):
+    path = Path("i/catalogue.sqlite")
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", new))
+    for look in (load_index, lambda index: index_info(index, verify=True), lambda index: update(index, notes)):
+        with pytest.raises(
+            InputError, match="i/catalogue.sqlite: damaged .*; if neither can, remove the folder and bu"
+        ):
+            look("i")
+
+
+def test_another_name_of_a_column_costs_every_vector_and_no_more(notes):
+    path = Path("i/catalogue.sqlite")
+    path.write_bytes(path.read_bytes().replace(b"metadata", b"metadatb"))
+    with pytest.raises(InputError, match="i/catalogue.sqlite: damaged"):
+        load_index("i")
+    assert update("i", notes).num_read == len(index_info("i", verify=True).documents) == 3
+
+
 def test_what_is_no_index_is_said(notes, tmp_path):
     with pytest.raises(UsageError, match=r"notes: not an index \(no index.json in it\); make one with `qrag index bui"):
         load_index("notes")

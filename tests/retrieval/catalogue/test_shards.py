@@ -61,9 +61,7 @@ def test_what_is_missing_or_other_is_refused(notes):
         build(notes, 4)
     for shard in (0, 2):
         build(notes, shard)
-    with pytest.raises(
-        UsageError, match=r"i: of 4 shards, 1, 3 are not finished: build them first \(--num_"
-    ):
+    with pytest.raises(UsageError, match=r"i: of 4 shards, 1, 3 are not finished: build them first \(--num_"):
         merge_shards(Path("i"))
     with pytest.raises(UsageError, match=r"i: was begun with other shards \(.-of-4\)"):
         build(notes, 0, 2)
