@@ -6,9 +6,9 @@ ranked = method.retrieve("Who has the key?", corpus, 5)         # as often as yo
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,17 +16,8 @@ from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
-from qrag_jax.retrieval.catalogue.prepare import Maker
-from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder
 from qrag_jax.retrieval.corpus.corpus import ChunkDocument, Corpus, build_corpus
-from qrag_jax.retrieval.index.hybrid import (
-    RETRIEVERS,
-    Ranked,
-    Retrieve,
-    RetrieverName,
-    check_top_k,
-    make_single_step,
-)
+from qrag_jax.retrieval.index.hybrid import Ranked, Retrieve, RetrieverName, check_top_k, make_single_step
 from qrag_jax.types import CountTokens, Document, Embed, Encoder, InputError
 
 if TYPE_CHECKING:
@@ -165,46 +156,3 @@ def multi_step_method(
         encoder=encoder,
         is_sentences=True,
     )
-
-
-def index_method(
-    settings: IndexSettings, retriever: str = "", num_steps: int | None = None, show: Show | None = None
-) -> Method:
-    """The method that searches an index, and that cuts and embeds what is added to it.
-
-    Args:
-        settings: of the index (`catalogue.settings.read_settings`).
-        retriever: one of `hybrid.RETRIEVERS`, or the folder of a run that reads chunks with the index's encoder; empty
-            is the run that the index was made with, else hybrid.
-        num_steps: as of `multi_step_method`.
-        show: wraps the encoder.
-
-    Raises:
-        UsageError: there is no such run or encoder.
-        InputError: it is damaged, or another one than that of the index, whose vectors it could not be asked for.
-    """
-    from qrag_jax.retrieval.index.retriever import load_retriever
-
-    if settings.is_run and (not retriever or retriever in RETRIEVERS):
-        method = multi_step_method(load_retriever(settings.model), num_steps, show, settings.model)
-        if retriever:
-            method = replace(method, retrieve=make_single_step(retriever, method.embed))
-    elif not retriever or retriever in RETRIEVERS:
-        assert settings.chunking is not None  # of all that is no run's
-        method = single_step_method(cast(RetrieverName, retriever or "hybrid"), settings.model, settings.chunking, show)
-    else:
-        method = multi_step_method(load_retriever(retriever), num_steps, show, retriever)
-    if isinstance(method.embed, Encoder) and settings.fingerprint:
-        check_encoder(settings, method.embed.fingerprint, method.encoder)
-    return method
-
-
-def index_maker(settings: IndexSettings) -> Maker:
-    """What cuts and embeds the documents of an index; to be loaded in processes of their own too.
-
-    Raises:
-        UsageError, InputError: as `index_method`.
-    """
-    method = index_method(replace(settings, fingerprint=""))
-    assert isinstance(method.embed, Encoder)  # hybrid and runs have one
-    return Maker(method.chunk, method.embed)

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forked import ended, start
-from index_writers import (
+from forked import CONTEXT, ended, start
+from tiers import PATIENCE, of_tier
+from tiny_index import POISON, HashEncoder, check_equal, fresh_corpus, log_lines, maker, update, write_notes
+from trust.index_writers import (
     REFUSED,
     build_slowly,
     build_small,
@@ -23,8 +25,6 @@ from index_writers import (
     write_on,
     write_version,
 )
-from tiers import PATIENCE, of_tier
-from tiny_index import POISON, HashEncoder, check_equal, fresh_corpus, log_lines, maker, update, write_notes
 
 from qrag_jax.retrieval.catalogue.database import Damaged
 from qrag_jax.retrieval.catalogue.info import index_info
@@ -198,8 +198,6 @@ def test_killed_workers_and_a_poisonous_document(figures):
 
 def start_with_children(work, *args):
     """As `forked.start`, of a process that may have some of its own."""
-    from forked import CONTEXT
-
     process = CONTEXT.Process(target=work, args=args)
     process.start()
     return process
