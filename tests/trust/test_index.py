@@ -147,9 +147,11 @@ def test_a_reader_beside_two_writers_sees_whole_documents(figures):
     for name in ("a", "b"):
         update("i", write_version(name, num_files, 0), mirror=False)
     writers = [start(write_on, "i", name, num_files, "end") for name in ("a", "b")]
-    seen, embed = set(), HashEncoder()
+    seen, embed, done = set(), HashEncoder(), 0
     try:
-        for _ in range(num_reads):
+        while done < num_reads or not (Path("a.versions").exists() and Path("b.versions").exists()):
+            assert all(writer.exitcode is None for writer in writers)
+            done += 1
             corpus = load_index("i")
             assert len(corpus.documents) == 2 * num_files
             assert corpus.vectors.tobytes() == embed(corpus.texts).tobytes()
@@ -161,9 +163,8 @@ def test_a_reader_beside_two_writers_sees_whole_documents(figures):
         Path("end").touch()
         assert [ended(writer) for writer in writers] == [0, 0]
     versions = [int(Path(f"{name}.versions").read_text()) for name in ("a", "b")]
-    assert min(versions) > 0
     told = f"0 torn; the writers wrote {sum(versions)} versions of {num_files} documents, {len(seen)} were seen"
-    figures(TEST, "a reader beside two writers", num_reads, told)
+    figures(TEST, "a reader beside two writers", done, told)
 
 
 @pytest.mark.slow
