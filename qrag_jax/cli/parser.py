@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from qrag_jax import __version__
-from qrag_jax.cli.parsers import ask, chunk, demo, eval, export, find, pull, push, study, train
+from qrag_jax.cli.parsers import ask, chunk, demo, eval, export, find, index, pull, push, study, train
 from qrag_jax.cli.terminal import shown_lines
 
 _DESCRIPTION = """\
@@ -24,6 +24,7 @@ _VERBS: dict[str, ModuleType] = {
     "eval": eval,
     "find": find,
     "ask": ask,
+    "index": index,
     "chunk": chunk,
     "study": study,
     "export": export,

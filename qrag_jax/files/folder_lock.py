@@ -56,6 +56,10 @@ class Holder:
         return f"{self.what} (process {self.pid} on {self.host}, since {self.since})"
 
 
+class FolderInUse(UsageError):
+    """Another process, or another thread of this one, holds the lock: it is free when that has ended."""
+
+
 @contextmanager
 def lock_folder(folder: str | Path, what: str, reads: bool = False) -> Iterator[None]:
     """Holds the lock of a folder as long as it is open; inside, the caller may lock the same folder again.
@@ -69,8 +73,8 @@ def lock_folder(folder: str | Path, what: str, reads: bool = False) -> Iterator[
             looked at.
 
     Raises:
-        UsageError: another process, or another thread of this one, holds the lock; one on another machine may hold it;
-            or there can be no such folder or file.
+        FolderInUse: another process, or another thread of this one, holds the lock.
+        UsageError: one on another machine may hold it; or there can be no such folder or file.
     """
     folder = Path(folder).absolute()
     if reads and not folder.is_dir():
@@ -188,8 +192,8 @@ def _claim(path: Path, handle: int, is_new: bool) -> None:
         raise _in_use(path, holder)
 
 
-def _in_use(path: Path, holder: Holder | None) -> UsageError:
-    return UsageError(
+def _in_use(path: Path, holder: Holder | None) -> FolderInUse:
+    return FolderInUse(
         f"{path.parent}: in use by {holder or 'another process'}; wait until it has ended, or choose another folder"
     )
 

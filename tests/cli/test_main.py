@@ -20,7 +20,7 @@ from qrag_jax.files.reading import reading
 from qrag_jax.retrieval.index.hybrid import RETRIEVERS
 from qrag_jax.types import InputError, UsageError
 
-VERBS = ["demo", "train", "eval", "find", "ask", "chunk", "study", "export", "push", "pull"]
+VERBS = ["demo", "train", "eval", "find", "ask", "index", "chunk", "study", "export", "push", "pull"]
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_export():
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "say what to do: demo, train, eval, find, ask, chunk, study, export"),
+        ([], "say what to do: demo, train, eval, find, ask, index, chunk, study, export"),
         (["fnd"], "invalid choice: 'fnd'"),
         (["demo", "extra"], "unrecognized arguments: extra"),
         (["demo", "--seeds=3"], "unrecognized arguments: --seeds=3"),

@@ -1,0 +1,63 @@
+"""`qrag index`: its help and flags. Imports nothing heavy: the help answers at once."""
+
+import argparse
+
+from qrag_jax.cli.parsers import flags
+from qrag_jax.cli.parsers.chunk import STRATEGIES
+
+ACTIONS = ("build", "add", "remove", "merge", "info")
+
+SUMMARY = "keep your files cut and embedded, to be asked many times"
+DESCRIPTION = """\
+Keep documents, their chunks and vectors in a folder, INDEX, that `qrag find` and `qrag ask` search at once.
+
+  build INDEX PATHS...    make it, or bring it up to date: what has changed is read again, what is gone is removed
+  add INDEX PATHS...      the same for these files and folders, and nothing is removed
+  remove INDEX PATHS...   take the documents of these paths out, without a rest
+  merge INDEX             join shards that were built with --num_shards and --shard
+  info INDEX              what it holds; --verify compares every document with its hash
+
+What comes out: a line that says how many documents were read, were as before, are removed and failed, and how many
+chunks were embedded. A document goes by its path as it was named. Whether it has changed its bytes decide, and a chunk
+whose text is known keeps its vector. Each document is written at once with its hash: however a command ends, the next
+one goes on there. An empty folder, or one that cannot be read, removes nothing. What cannot be read is recorded, named,
+and tried again when its bytes change.
+"""
+EXAMPLES = """\
+examples:
+  qrag index build notes.index notes/
+  qrag find notes.index "Who has the key to the garden?"
+  qrag index add notes.index letters/ diary.txt
+  qrag index build big.index library/ --workers 2
+  qrag index info notes.index --verify
+"""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `qrag index`."""
+    parser.usage = "qrag index [-h] {build,add,remove,merge,info} INDEX [PATHS...] [...]"
+    parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help="what to do, as above")
+    parser.add_argument("index", type=flags.filled, metavar="INDEX", help="folder of the index")
+    parser.add_argument("paths", nargs="*", metavar="PATHS", help="files or folders")
+    parser.add_argument(
+        "--retriever",
+        type=flags.filled,
+        metavar="RUN",
+        help="cut and embed as this run reads; the index then serves it and every run on its encoder (default: none)",
+    )
+    flags.add_model(parser, "minilm; not with a run")
+    flags.add_strategy(parser, STRATEGIES, "how to cut, as in `qrag chunk`", "recursive; not with a run")
+    flags.add_max_tokens(parser, "chunk", "200; not with a run")
+    parser.add_argument(
+        "--workers",
+        type=flags.natural,
+        default=0,
+        metavar="N",
+        help="processes that read and embed (default: none)",
+    )
+    parser.add_argument("--num_shards", type=flags.positive, metavar="N", help="build: make the index in so many parts")
+    parser.add_argument("--shard", type=flags.natural, metavar="K", help="build: which part, from 0")
+    parser.add_argument("--verify", action="store_true", help="info: compare every document with its hash")
+    flags.add_encoding(parser)
+    flags.add_reading(parser)
+    flags.add_json(parser, "one JSON object")

@@ -1,0 +1,199 @@
+"""`qrag index`: documents cut, embedded and kept, and brought up to date with their files."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.terminal import say, shown, write_json
+from qrag_jax.config import to_dict
+from qrag_jax.data.files.documents import Found, Skipped, find_files
+from qrag_jax.data.files.found import warn_of_found
+from qrag_jax.retrieval.catalogue.database import advice
+from qrag_jax.retrieval.catalogue.info import IndexInfo, index_info
+from qrag_jax.retrieval.catalogue.place import index_folder, is_index
+from qrag_jax.retrieval.catalogue.remove import remove_documents
+from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings
+from qrag_jax.retrieval.catalogue.shards import build_shard, merge_shards
+from qrag_jax.retrieval.catalogue.update import Changes, Plan, outside, update_index
+from qrag_jax.retrieval.indexing import index_settings, make_maker
+from qrag_jax.retrieval.methods import DEFAULT_CHUNKING
+from qrag_jax.types import InputError, UsageError
+
+_MAKING = ("retriever", "model", "strategy", "max_tokens")
+_OF_ACTIONS = {
+    "num_shards": ("build",),
+    "shard": ("build",),
+    "workers": ("build", "add"),
+    "verify": ("info",),
+    **dict.fromkeys(_MAKING, ("build", "add")),
+}
+_MOST_NAMED = 20
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs `qrag index`; see `qrag index --help`."""
+    _check_flags(args)
+    folder = Path(args.index)
+    if args.action in ("build", "add"):
+        return _update(args, folder)
+    if args.action == "remove":
+        removed = remove_documents(folder, args.paths, waits=say)
+        return _print(args, {"removed": list(removed)}, f"removed {_several(len(removed), 'document')}")
+    if args.action == "merge":
+        number = merge_shards(folder, waits=say)
+        return _print(args, {"num_documents": number}, f"{folder}: {_several(number, 'document')}")
+    info = index_info(folder, verify=args.verify)
+    _print(args, to_json(info), format_info(info, args.verify))
+    if not info.is_whole:
+        raise InputError(f"{folder}: damaged: {', '.join(info.damaged) or info.fault}; {advice(folder)}")
+    return 0
+
+
+def make_settings(args: argparse.Namespace, folder: Path) -> IndexSettings:
+    """The settings that the flags name; those of the index, where it is there and they name none.
+
+    Raises:
+        UsageError: flags that do not belong together, or a value is out of range.
+    """
+    given = [name for name in _MAKING if getattr(args, name) is not None]
+    if not given and is_index(folder):
+        return read_settings(folder)
+    if args.retriever is not None and len(given) > 1:
+        raise UsageError(f"--{given[1]}: not with --retriever: a run reads sentences, with its own encoder")
+    strategy = args.strategy or DEFAULT_CHUNKING.strategy
+    chunking = ChunkConfig(strategy=strategy, max_tokens=args.max_tokens or DEFAULT_CHUNKING.max_tokens)
+    return index_settings(args.retriever, args.model or "minilm", chunking)
+
+
+def _update(args: argparse.Namespace, folder: Path) -> int:
+    if args.action == "add":
+        index_folder(folder)
+    settings = make_settings(args, folder)
+    found, lies_inside = outside(find_files(args.paths), args.paths, folder)
+    if lies_inside:
+        say(f"note: {folder} lies in what is read, and is left out itself")
+    warn_of_found(replace(found, skipped=()))
+    make = make_maker(settings)
+    with Progress(transient=True) as bars:
+        plan = Plan(
+            mirror=args.action == "build",
+            encoding=args.encoding,
+            num_workers=args.workers,
+            waits=say,
+            progress=bars.stage("documents"),
+        )
+        if args.num_shards is None:
+            changes = update_index(folder, args.paths, found, settings, make, plan)
+        else:
+            changes = build_shard(folder, args.paths, found, settings, make, plan, args.shard, args.num_shards)
+    if changes is None:
+        return _print(args, {"finished": True}, f"{folder}: shard {args.shard} is finished already")
+    _say_what_failed(changes)
+    _print(args, changes_to_json(changes), format_changes(changes))
+    return _exit_code(found, changes)
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    for name, actions in _OF_ACTIONS.items():
+        if args.action not in actions and getattr(args, name) not in (None, False, 0):
+            raise UsageError(f"--{name}: belongs to {' and '.join(actions)}, not to {args.action}; leave it out")
+    takes_paths = args.action in ("build", "add", "remove")
+    if takes_paths and not args.paths:
+        raise UsageError(f"qrag index {args.action}: give at least one file or folder behind {args.index}")
+    if args.paths and not takes_paths:
+        raise UsageError(f"{args.paths[0]}: qrag index {args.action} takes INDEX and no path")
+    if (args.shard is None) != (args.num_shards is None):
+        raise UsageError("--num_shards, --shard: give both, or none")
+
+
+def _say_what_failed(changes: Changes) -> None:
+    for text, names in (("kept, as their folder or file cannot be read", changes.kept), ("mended", changes.mended)):
+        if names:
+            say(f"{_several(len(names), 'document')} {text}: {_first(names)}")
+    if changes.failed:
+        say(f"{_several(len(changes.failed), 'file')} could not be read:")
+        for one in changes.failed[:_MOST_NAMED]:
+            say(f"  {one.id}: {one.reason}")
+        if len(changes.failed) > _MOST_NAMED:
+            say("  ... (--json names all)")
+
+
+def _exit_code(found: Found, changes: Changes) -> int:
+    """1 where a file that was named itself could not be read."""
+    is_named = {file.id for file in found.files if file.named}
+    return int(any(one.id in is_named for one in changes.failed))
+
+
+def format_changes(changes: Changes) -> str:
+    """What an update has done, in one line."""
+    of = changes.num_embedded + changes.num_reused
+    return (
+        f"{_several(changes.num_read, 'document')} read, {changes.num_same:,} as they were, {len(changes.removed):,} "
+        f"removed, {len(changes.failed):,} failed; {changes.num_embedded:,} of {_several(of, 'chunk')} embedded"
+    )
+
+
+def changes_to_json(changes: Changes) -> dict[str, object]:
+    """What `--json` prints of an update."""
+    return asdict(changes) | {"failed": _failed_to_json(changes.failed)}
+
+
+def format_info(info: IndexInfo, is_verified: bool) -> str:
+    """An index in a few lines."""
+    settings, documents = info.settings, info.documents
+    num_chunks = sum(one.num_chunks for one in documents)
+    num_cut = sum(one.num_chunks_cut for one in documents)
+    lines = [
+        f"{info.folder}: {_several(len(documents), 'document')}, {_several(num_chunks, 'chunk')}, "
+        f"{info.num_bytes / 1e6:,.1f} MB",
+        f"encoder   {settings.model} ({settings.fingerprint[:12]}), vectors of {info.dim}",
+        f"chunks    {settings.cutting}; {num_cut:,} longer than the encoder reads",
+    ]
+    lines += [f"failed    {one.id}: {one.reason}" for one in info.failed]
+    if is_verified:
+        lines.append("verified  every document is what was written" if info.is_whole else f"fault     {info.fault}")
+        lines += [f"damaged   {name}" for name in info.damaged]
+    return "\n".join(map(shown, lines))
+
+
+def to_json(info: IndexInfo) -> dict[str, object]:
+    """What `--json` prints of an index."""
+    return {
+        "index": str(info.folder),
+        "settings": to_dict(info.settings),
+        "num_documents": len(info.documents),
+        "num_chunks": sum(one.num_chunks for one in info.documents),
+        "num_chunks_cut": sum(one.num_chunks_cut for one in info.documents),
+        "dim": info.dim,
+        "bytes": info.num_bytes,
+        "documents": [
+            {"id": one.id, "num_chunks": one.num_chunks, "num_tokens": one.num_tokens} | asdict(one.origin)
+            for one in info.documents
+        ],
+        "failed": _failed_to_json(info.failed),
+        "damaged": list(info.damaged),
+        "fault": info.fault,
+    }
+
+
+def _failed_to_json(failed: Sequence[Skipped]) -> list[dict[str, str]]:
+    return [{"file": one.id, "reason": one.reason} for one in failed]
+
+
+def _print(args: argparse.Namespace, value: dict[str, object], text: str) -> int:
+    if args.json:
+        write_json(value)
+    else:
+        print(shown(text) if "\n" not in text else text)
+    return 0
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def _several(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

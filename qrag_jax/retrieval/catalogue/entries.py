@@ -1,0 +1,184 @@
+"""What an index keeps of a document, and the bytes that it is kept as: hashed together, so that no bit changes unseen.
+
+    nodes     int64, little endian: the levels of all chunks, their tokens, whether they are cut, their numbers of
+              spans, and then all spans (start, end, start, end, ...)
+    vectors   float32, little endian, a row a chunk
+    ids       of the chunks, a JSON list
+
+Ids of documents and texts are UTF-8 in which lone surrogates are kept.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise, repeat
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from qrag_jax.retrieval.corpus.metadata import metadata_json, read_metadata
+from qrag_jax.types import Chunk, Document, Span
+
+_INTEGER, _FLOAT = np.dtype("<i8"), np.dtype("<f4")
+_COLUMNS = 4  # of the nodes: level, num_tokens, is_cut, number of spans
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a document was made of: with equal settings, equal origins make equal entries.
+
+    Attributes:
+        bytes_sha256: of the file, hexadecimal.
+        reader: version of what read it, and how.
+    """
+
+    bytes_sha256: str
+    reader: str
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A document as it is searched.
+
+    Attributes:
+        document: its text and metadata.
+        nodes: its chunks, in order.
+        vectors: of the chunks, as the encoder gave them.
+        is_cut: of each chunk, whether it is longer than the encoder's window.
+        origin: what it was made of.
+    """
+
+    document: Document
+    nodes: tuple[Chunk, ...]
+    vectors: Float[np.ndarray, "nodes dim"]
+    is_cut: Bool[np.ndarray, " nodes"]
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A document that could not be read.
+
+    Attributes:
+        id: its path.
+        reason: a sentence that names what to do.
+        origin: what was tried; the same is not tried again.
+    """
+
+    id: str
+    reason: str
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Row:
+    """An entry as bytes, in the order of the table's columns."""
+
+    text: bytes
+    metadata: bytes
+    ids: bytes
+    nodes: bytes
+    vectors: bytes
+
+
+def pack(entry: Entry) -> Row:
+    """The bytes of an entry.
+
+    Raises:
+        InputError: metadata that JSON would change.
+    """
+    columns = [
+        [node.level for node in entry.nodes],
+        [node.num_tokens for node in entry.nodes],
+        entry.is_cut.tolist(),
+        [len(node.spans) for node in entry.nodes],
+        [border for node in entry.nodes for span in node.spans for border in span],
+    ]
+    return Row(
+        text=to_bytes(entry.document.text),
+        metadata=metadata_json(entry.document).encode(),
+        ids=json.dumps([node.id for node in entry.nodes]).encode(),
+        nodes=np.concatenate([np.array(column, _INTEGER) for column in columns]).tobytes(),
+        vectors=np.ascontiguousarray(entry.vectors, _FLOAT).tobytes(),
+    )
+
+
+def unpack_document(document_id: str, row: Row) -> Document:
+    """The document of a row.
+
+    Raises:
+        ValueError, TypeError: it is no row of ours.
+    """
+    metadata = read_metadata(row.metadata.decode())
+    if not isinstance(metadata, dict):
+        raise TypeError("metadata: no JSON object")
+    return Document(document_id, to_text(row.text), metadata)
+
+
+def unpack_nodes(document_id: str, row: Row) -> tuple[list[Chunk], Bool[np.ndarray, " nodes"]]:
+    """The chunks of a row, and which of them are cut.
+
+    Raises:
+        ValueError, TypeError: it is no row of ours.
+    """
+    ids = json.loads(row.ids)
+    values = np.frombuffer(row.nodes, _INTEGER)
+    levels, num_tokens, is_cut, num_spans = values[: _COLUMNS * len(ids)].reshape(_COLUMNS, len(ids))
+    spans = _spans(values[_COLUMNS * len(ids) :].tolist(), num_spans)
+    return list(map(Chunk, ids, repeat(document_id), spans, levels.tolist(), num_tokens.tolist())), is_cut.astype(bool)
+
+
+def unpack_vectors(row: Row, num_nodes: int) -> Float[np.ndarray, "nodes dim"]:
+    """The vectors of a row, read-only.
+
+    Raises:
+        ValueError: it is no row of ours.
+    """
+    return np.frombuffer(row.vectors, _FLOAT).reshape(num_nodes, -1)
+
+
+def unpack(document_id: str, row: Row, origin: Origin) -> Entry:
+    """The entry of a row.
+
+    Raises:
+        ValueError, TypeError: it is no row of ours.
+    """
+    nodes, is_cut = unpack_nodes(document_id, row)
+    return Entry(unpack_document(document_id, row), tuple(nodes), unpack_vectors(row, len(nodes)), is_cut, origin)
+
+
+def row_sha256(document_id: bytes, origin: Sequence[bytes], error: bytes, row: Sequence[bytes]) -> bytes:
+    """sha256 of everything that is kept of a document; `row` is empty for one that could not be read."""
+    digest = hashlib.sha256()
+    for part in (document_id, *origin, error, *row):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.digest()
+
+
+def text_key(text: str) -> bytes:
+    """sha256 of the text of a chunk: equal texts have equal vectors."""
+    return hashlib.sha256(to_bytes(text)).digest()
+
+
+def to_bytes(text: str) -> bytes:
+    """UTF-8, in which lone surrogates are kept; it is ordered as the texts are."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def to_text(content: bytes) -> str:
+    """What `to_bytes` wrote.
+
+    Raises:
+        UnicodeDecodeError: it did not.
+    """
+    return content.decode("utf-8", "surrogatepass")
+
+
+def _spans(borders: list[int], num_spans: np.ndarray) -> list[tuple[Span, ...]]:
+    pairs = zip(borders[::2], borders[1::2], strict=True)
+    if (num_spans == 1).all():
+        return list(zip(pairs, strict=True))  # a tuple of one span each
+    all_spans = list(pairs)
+    return [tuple(all_spans[start:end]) for start, end in pairwise([0, *np.cumsum(num_spans).tolist()])]

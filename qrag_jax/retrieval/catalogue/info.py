@@ -1,0 +1,104 @@
+"""What an index holds, and whether all of it is what was written."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from qrag_jax.data.files.documents import Skipped
+from qrag_jax.retrieval.catalogue.database import advice, named, reading_from
+from qrag_jax.retrieval.catalogue.entries import Origin, Row, to_text, unpack_nodes
+from qrag_jax.retrieval.catalogue.place import CATALOGUE, index_folder
+from qrag_jax.retrieval.catalogue.rows import survey
+from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings
+from qrag_jax.types import InputError
+
+
+@dataclass(frozen=True)
+class DocumentInfo:
+    """A document of an index.
+
+    Attributes:
+        id: its path.
+        num_chunks: it was cut into.
+        num_tokens: of the chunks.
+        num_chunks_cut: that are longer than the encoder's window.
+        origin: what it was made of.
+    """
+
+    id: str
+    num_chunks: int
+    num_tokens: int
+    num_chunks_cut: int
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class IndexInfo:
+    """What an index holds.
+
+    Attributes:
+        folder: of it.
+        settings: how it is made.
+        documents: in the order of their ids.
+        failed: documents that could not be read.
+        dim: of a vector; 0 where there is no document.
+        num_bytes: of all of its files.
+        damaged: ids of documents that are not what was written; only where this was looked for.
+        fault: what is wrong with the file itself, likewise.
+    """
+
+    folder: Path
+    settings: IndexSettings
+    documents: tuple[DocumentInfo, ...]
+    failed: tuple[Skipped, ...]
+    dim: int
+    num_bytes: int
+    damaged: tuple[str, ...] = ()
+    fault: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """No damage was found."""
+        return not self.damaged and not self.fault
+
+
+def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
+    """What an index holds.
+
+    Args:
+        path: of its folder.
+        verify: every row is compared with its hash; damage is told and not raised.
+
+    Raises:
+        UsageError: there is no index.
+        InputError: its settings are altered, it is of a newer format, or so damaged that its documents are unknown.
+    """
+    folder = index_folder(path)
+    settings = read_settings(folder)
+    with reading_from(folder) as connection:
+        found = survey(connection, folder) if verify else None
+        where = "ledger JOIN documents USING (number) ORDER BY ledger.id"
+        columns = "ledger.id, bytes_sha256, reader, ids, nodes, length(vectors)"
+        damaged = () if found is None else found.damaged
+        documents, dim = [], 0
+        if found is None or found.is_whole:
+            with named(folder / CATALOGUE):
+                rows = connection.execute(f"SELECT {columns} FROM {where}").fetchall()
+                failures = connection.execute(
+                    "SELECT id, error FROM ledger WHERE number IS NULL ORDER BY id"
+                ).fetchall()
+        else:
+            rows, failures = [], []
+        try:
+            for key, bytes_sha256, reader, ids, nodes, num_bytes in rows:
+                chunks, is_cut = unpack_nodes("", Row(b"", b"", ids, nodes, b""))
+                origin = Origin(bytes_sha256.decode(), reader.decode())
+                num_tokens = sum(chunk.num_tokens for chunk in chunks)
+                documents.append(DocumentInfo(to_text(key), len(chunks), num_tokens, int(is_cut.sum()), origin))
+                dim = num_bytes // 4 // len(chunks)
+            failed = tuple(Skipped(to_text(key), to_text(error)) for key, error in failures)
+        except (ValueError, TypeError, AttributeError, ZeroDivisionError) as error:
+            raise InputError(f"{folder}: its rows are none of an index ({error}); {advice(folder)}") from error
+    num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    fault = "" if found is None else found.fault
+    return IndexInfo(folder, settings, tuple(documents), failed, dim, num_bytes, damaged, fault)

@@ -1,0 +1,35 @@
+"""Damage, found before an index is written to: what is whole is kept, what is not is read again."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from qrag_jax.retrieval.catalogue.database import new_file, reading_from
+from qrag_jax.retrieval.catalogue.entries import Failure
+from qrag_jax.retrieval.catalogue.rows import LOST, Survey, copy, put_failure, read_row, survey
+
+_REASON = "its row in the index was damaged; add its file again"
+
+
+def mend(folder: Path) -> Survey:
+    """What a catalogue has, each row checked; a damaged catalogue is first written anew, of what is whole.
+
+    A document that was damaged is recorded as one that could not be read, until its file is. The caller holds the
+    folder.
+
+    Raises:
+        Damaged: nothing of it can be read.
+        InputError: the disk is full.
+    """
+    with reading_from(folder) as connection:
+        found = survey(connection, folder)
+    if found.is_whole:
+        return found
+    # Not in place: in a file whose structure is wrong, each change may spoil what is whole.
+    with new_file(folder) as beside, reading_from(folder) as connection:
+        for known in found.known.values():
+            row = None if known.number is None else read_row(connection, known.number)
+            copy(beside, folder, replace(known, row=row))
+        for name in found.damaged:
+            put_failure(beside, folder, Failure(name, _REASON, LOST))
+    with reading_from(folder) as connection:
+        return replace(survey(connection, folder), damaged=found.damaged, fault=found.fault)

@@ -1,0 +1,260 @@
+"""Rows of a catalogue that can be trusted: each is checked against its hash whenever it is read."""
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+
+from qrag_jax.retrieval.catalogue.database import Damaged, advice, named, transaction
+from qrag_jax.retrieval.catalogue.entries import (
+    Entry,
+    Failure,
+    Origin,
+    Row,
+    pack,
+    row_sha256,
+    to_bytes,
+    to_text,
+    unpack,
+)
+from qrag_jax.retrieval.catalogue.place import CATALOGUE
+from qrag_jax.types import InputError
+
+_LEDGER = "ledger.id, ledger.number, bytes_sha256, reader, error, sha256"
+_ROW = "documents.id, text, metadata, ids, nodes, vectors"
+_FROM = "FROM ledger LEFT JOIN documents USING (number)"
+LOST = Origin("", "")  # of a document whose row was damaged: no file is like it, so it is read again
+
+
+@dataclass(frozen=True)
+class Known:
+    """A document that the catalogue has, as it was written.
+
+    Attributes:
+        id: its path.
+        number: of its row, none is used twice; None where it could not be read.
+        origin: what it was made of.
+        error: why it could not be read; empty where it could.
+        row: what was read; None where that is not kept in memory, too.
+    """
+
+    id: str
+    number: int | None
+    origin: Origin
+    error: str
+    row: Row | None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a look at every row has found.
+
+    Attributes:
+        known: whole documents and recorded failures by their ids, without their rows.
+        damaged: ids of those that are not what was written, or are gone.
+        fault: what is wrong with the file itself; empty where nothing is.
+    """
+
+    known: dict[str, Known]
+    damaged: tuple[str, ...]
+    fault: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing is damaged."""
+        return not self.damaged and not self.fault
+
+
+def read_all(connection: sqlite3.Connection, folder: Path) -> Iterator[Known]:
+    """Every document and failure, in the order of their ids, each checked.
+
+    Raises:
+        Damaged: one is not what was written, which names it, or one is not listed.
+    """
+    num_rows = 0
+    with named(folder / CATALOGUE):
+        for values in connection.execute(f"SELECT {_LEDGER}, {_ROW} {_FROM} ORDER BY ledger.id"):
+            known, name = _checked(values)
+            if known is None:
+                raise Damaged(f"{folder}: document {name}: altered since it was written; {advice(folder)}")
+            num_rows += known.number is not None
+            yield known
+        (count,) = connection.execute("SELECT count(*) FROM documents").fetchone()
+    if count != num_rows:
+        raise Damaged(f"{folder}: {count - num_rows} documents are not listed; {advice(folder)}")
+
+
+def read_row(connection: sqlite3.Connection, number: int) -> Row | None:
+    """The row of a number, as it is; None where there is none any more."""
+    found = connection.execute(f"SELECT {_ROW} FROM documents WHERE number = ?", (number,)).fetchone()
+    return None if found is None else Row(*found[1:])
+
+
+def survey(connection: sqlite3.Connection, folder: Path) -> Survey:
+    """Looks at every row, and goes on where one cannot be read.
+
+    Raises:
+        Damaged: there is no ledger of documents that could be read at all.
+    """
+    known: dict[str, Known] = {}
+    damaged: set[str] = set()
+    listed, fault = _ledger(connection, folder)
+    numbers: set[int] = set()
+    for key, number in listed:
+        try:
+            values = connection.execute(f"SELECT {_LEDGER}, {_ROW} {_FROM} WHERE ledger.id = ?", (key,)).fetchone()
+        except (sqlite3.Error, OverflowError) as error:
+            fault, values = str(error), None
+        found, name = _checked(values) if values is not None else (None, _name(key))
+        if isinstance(number, int):
+            numbers.add(number)
+        if found is None:
+            damaged.add(name)
+        else:
+            known[found.id] = replace(found, row=None)
+    orphans, more = _orphans(connection, numbers)
+    fault = fault or more or _structure(connection)
+    return Survey(known, tuple(sorted((damaged | orphans) - known.keys())), fault)
+
+
+def put(connection: sqlite3.Connection, folder: Path, entry: Entry) -> int:
+    """Writes a document in place of what was there under its id; all of it or nothing. Gives the number of its row.
+
+    Raises:
+        InputError: the disk is full, or metadata that JSON would change.
+    """
+    row = astuple(pack(entry))
+    with transaction(connection, folder / CATALOGUE):
+        _delete(connection, entry.document.id)
+        place = "(id, text, metadata, ids, nodes, vectors) VALUES (?, ?, ?, ?, ?, ?)"
+        inserted = connection.execute(f"INSERT INTO documents {place}", (to_bytes(entry.document.id), *row))
+        number = inserted.lastrowid
+        assert number is not None  # an INSERT has one
+        _enter(connection, entry.document.id, number, entry.origin, b"", row)
+    return number
+
+
+def put_failure(connection: sqlite3.Connection, folder: Path, failure: Failure) -> None:
+    """Records that a document could not be read; what was known of it is removed.
+
+    Raises:
+        InputError: the disk is full.
+    """
+    with transaction(connection, folder / CATALOGUE):
+        _delete(connection, failure.id)
+        _enter(connection, failure.id, None, failure.origin, to_bytes(failure.reason), ())
+
+
+def remove(connection: sqlite3.Connection, folder: Path, document_id: str) -> None:
+    """Removes all that is kept of a document.
+
+    Raises:
+        InputError: the disk is full.
+    """
+    with transaction(connection, folder / CATALOGUE):
+        _delete(connection, document_id)
+
+
+def copy(connection: sqlite3.Connection, folder: Path, known: Known) -> None:
+    """Writes what another catalogue had, as it was.
+
+    Raises:
+        InputError: the disk is full, or it is no row of ours.
+    """
+    if known.number is None:
+        put_failure(connection, folder, Failure(known.id, known.error, known.origin))
+    else:
+        put(connection, folder, entry_of(known, folder))
+
+
+def entry_of(known: Known, folder: Path) -> Entry:
+    """The entry of a document that could be read.
+
+    Raises:
+        InputError: its row has the right hash, and is none of ours.
+    """
+    assert known.row is not None
+    try:
+        return unpack(known.id, known.row, known.origin)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"{folder}: document {known.id}: no row of an index ({error}); {advice(folder)}") from error
+
+
+def _delete(connection: sqlite3.Connection, document_id: str) -> None:
+    key = (to_bytes(document_id),)
+    connection.execute("DELETE FROM documents WHERE number = (SELECT number FROM ledger WHERE id = ?)", key)
+    connection.execute("DELETE FROM ledger WHERE id = ?", key)
+
+
+def _enter(
+    connection: sqlite3.Connection,
+    document_id: str,
+    number: int | None,
+    origin: Origin,
+    error: bytes,
+    row: tuple[bytes, ...],
+) -> None:
+    key, made_of = to_bytes(document_id), (origin.bytes_sha256.encode(), origin.reader.encode())
+    sha256 = row_sha256(key, made_of, error, row)
+    connection.execute("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)", (key, number, *made_of, error, sha256))
+
+
+def _checked(values: tuple) -> tuple[Known | None, str]:
+    """What a joined row says if it is what was written, else None; and the name that it goes by."""
+    key, number, *made_of, error, sha256, row_key = values[:7]
+    row = values[7:] if number is not None else ()
+    if not all(type(value) is bytes for value in (key, *made_of, error, sha256, *row)):
+        return None, _name(row_key if type(row_key) is bytes else key)
+    if row_sha256(key, made_of, error, row) != sha256 or (row and row_key != key):
+        # A name in the ledger may be what has changed: then the row has the right one.
+        is_renamed = type(row_key) is bytes and row_sha256(row_key, made_of, error, row) == sha256
+        return None, _name(row_key if is_renamed else key)
+    try:
+        origin = Origin(*(value.decode() for value in made_of))
+        return Known(to_text(key), number, origin, to_text(error), Row(*row) if row else None), to_text(key)
+    except UnicodeDecodeError:
+        return None, _name(key)
+
+
+def _name(key: object) -> str:
+    return key.decode("utf-8", "replace") if isinstance(key, bytes) else repr(key)
+
+
+def _ledger(connection: sqlite3.Connection, folder: Path) -> tuple[list[tuple], str]:
+    """(id, number) of what the ledger lists, and what is wrong with it: from both ends, as far as it can be read."""
+    found: dict[object, tuple] = {}
+    fault = ""
+    for order in ("ASC", "DESC"):
+        try:
+            for row in connection.execute(f"SELECT id, number FROM ledger ORDER BY id {order}"):
+                found[row[0]] = row
+        except sqlite3.Error as error:
+            if not found and order == "DESC":
+                raise Damaged(f"{folder / CATALOGUE}: damaged ({error}); {advice(folder)}") from error
+            fault = str(error)
+            continue
+        if order == "ASC":
+            break
+    return list(found.values()), fault
+
+
+def _orphans(connection: sqlite3.Connection, numbers: set[int]) -> tuple[set[str], str]:
+    """Names of documents that the ledger does not list, and what is wrong with their table."""
+    found: set[str] = set()
+    try:
+        for number, key in connection.execute("SELECT number, id FROM documents ORDER BY number"):
+            if number not in numbers:
+                found.add(_name(key))
+    except sqlite3.Error as error:
+        return found, str(error)
+    return found, ""
+
+
+def _structure(connection: sqlite3.Connection) -> str:
+    """What SQLite finds wrong with its file; nothing where all is well."""
+    try:
+        said = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.Error as error:
+        return str(error)
+    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    return "" if text == "ok" else " ".join(text.split())

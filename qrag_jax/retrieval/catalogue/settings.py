@@ -1,0 +1,96 @@
+"""How an index is made: the same for all of its documents, kept in `index.json` with its own hash."""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.config import config_from_dict, to_dict
+from qrag_jax.files.manifest import json_text
+from qrag_jax.files.whole_file import read_json, write_whole
+from qrag_jax.retrieval.catalogue.place import ABOUT, index_folder
+from qrag_jax.types import InputError
+
+FORMAT = 1
+_LATE = "late"  # its chunks have vectors of their surroundings
+
+
+@dataclass(frozen=True)
+class IndexSettings:
+    """What cuts and embeds the documents of an index.
+
+    Attributes:
+        chunking: how documents are cut; None cuts them into sentences, as a run reads them.
+        model: encoder of the chunks: minilm, a folder or a hub id. Of a run its folder.
+        is_run: the encoder is that of a run.
+        fingerprint: of the encoder (`types.Encoder`): vectors of another one are never compared with these.
+    """
+
+    chunking: ChunkConfig | None
+    model: str
+    is_run: bool = False
+    fingerprint: str = ""
+
+    @property
+    def reuses_vectors(self) -> bool:
+        """Whether equal texts have equal vectors, wherever they stand."""
+        return self.chunking is None or self.chunking.strategy != _LATE
+
+    @property
+    def cutting(self) -> str:
+        """How documents are cut, in the words of the command line."""
+        if self.chunking is None:
+            return "the sentences of a run (--retriever)"
+        return f"--strategy {self.chunking.strategy} --max_tokens {self.chunking.max_tokens}"
+
+
+def read_settings(path: str | os.PathLike) -> IndexSettings:
+    """The settings of an index.
+
+    Raises:
+        UsageError: there is no index.
+        InputError: they are altered, or of a newer format.
+    """
+    about = index_folder(path) / ABOUT
+    value = read_json(about)
+    if type(value.get("format")) is int and value["format"] > FORMAT:
+        raise InputError(
+            f"{about}: format {value['format']}, this version of qrag_jax reads {FORMAT}: update qrag_jax, or build "
+            "the index again into another folder"
+        )
+    if value.get("format") != FORMAT or value.get("sha256") != _sha256(value.get("settings")):
+        raise InputError(
+            f"{about}: altered since it was written (its sha256 differs): copy the index again, or remove its folder "
+            "and build it again"
+        )
+    return config_from_dict(IndexSettings, value["settings"], str(about))
+
+
+def write_settings(folder: Path, settings: IndexSettings) -> None:
+    """Writes `index.json`, whole or not at all: with it a folder is an index."""
+    value = to_dict(settings)
+    write_whole(folder / ABOUT, json_text({"format": FORMAT, "settings": value, "sha256": _sha256(value)}))
+
+
+def check_encoder(settings: IndexSettings, fingerprint: str, name: str) -> None:
+    """Refuses an encoder whose vectors cannot be compared with those of an index.
+
+    Args:
+        settings: of the index.
+        fingerprint: of the encoder.
+        name: of the encoder, for the message.
+
+    Raises:
+        InputError: it is another one.
+    """
+    if settings.fingerprint != fingerprint:
+        raise InputError(
+            f"index: its vectors were made by the encoder of {settings.model} ({settings.fingerprint[:12]}), that of "
+            f"{name} is another one now ({fingerprint[:12]}): use the one that made it, or build another index"
+        )
+
+
+def _sha256(value: Any) -> str:
+    return hashlib.sha256(json_text(value, allow_nan=True)).hexdigest()

@@ -1,0 +1,140 @@
+"""An index made in parts, by processes or machines that share nothing but a folder, and joined at the end.
+
+    INDEX/shards/3-of-8            a finished shard: a whole index of its part of the documents
+    INDEX/shards/3-of-8.building   one on its way, which goes on where it was stopped
+
+Which shard a document belongs to its id says, so that every machine comes to the same parts.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from qrag_jax.data.files.documents import Found
+from qrag_jax.files.manifest import sync_folder
+from qrag_jax.retrieval.catalogue.database import create, reading_from, writing_to
+from qrag_jax.retrieval.catalogue.entries import to_bytes
+from qrag_jax.retrieval.catalogue.mend import mend
+from qrag_jax.retrieval.catalogue.place import PATIENCE, SHARDS, is_index, one_writer
+from qrag_jax.retrieval.catalogue.prepare import MakeMaker
+from qrag_jax.retrieval.catalogue.rows import copy, read_all
+from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings, write_settings
+from qrag_jax.retrieval.catalogue.update import Changes, Plan, update_index
+from qrag_jax.types import InputError, UsageError
+
+_NAME = re.compile(r"(\d+)-of-(\d+)")
+_BUILDING = ".building"
+
+
+def build_shard(
+    folder: Path,
+    paths: Sequence[str],
+    found: Found,
+    settings: IndexSettings,
+    make: MakeMaker,
+    plan: Plan,
+    shard: int,
+    num_shards: int,
+) -> Changes | None:
+    """Makes one shard of a new index; None where it is finished already.
+
+    Args:
+        folder: of the index.
+        paths, found, settings, make, plan: as of `update_index`.
+        shard: from 0.
+        num_shards: in all.
+
+    Raises:
+        UsageError: the index is there already, it was begun with another number of shards, or there is no such shard;
+            or as `update_index`.
+        InputError: as `update_index`.
+    """
+    if not 0 <= shard < num_shards:
+        raise UsageError(f"--shard {shard}: of {num_shards} shards, give 0 to {num_shards - 1}")
+    if is_index(folder):
+        raise UsageError(f"{folder}: is an index already; shards make a new one: use build or add without --shard")
+    for name in _shards(folder):
+        if not name.endswith(f"-of-{num_shards}"):
+            raise UsageError(f"{folder}: was begun with other shards ({name}): go on with those, or remove {SHARDS}/")
+    done = folder / SHARDS / f"{shard}-of-{num_shards}"
+    if done.exists():
+        return None
+    building = done.with_name(f"{done.name}{_BUILDING}")
+    own = replace(found, files=tuple(file for file in found.files if shard_of(file.id, num_shards) == shard))
+    with one_writer(folder / SHARDS / f".{done.name}.lock", "qrag index build --shard", plan.patience, plan.waits):
+        if done.exists():
+            return None
+        if own.files:
+            changes = update_index(building, paths, own, settings, make, replace(plan, mirror=True))
+        else:
+            changes = Changes()
+            building.mkdir(parents=True, exist_ok=True)
+        os.rename(building, done)
+        sync_folder(done.parent)
+    return changes
+
+
+def shard_of(document_id: str, num_shards: int) -> int:
+    """The shard of a document, from 0."""
+    return int.from_bytes(hashlib.sha256(to_bytes(document_id)).digest()[:8], "big") % num_shards
+
+
+def merge_shards(
+    folder: Path, *, patience: float = PATIENCE, waits: Callable[[str], object] = lambda message: None
+) -> int:
+    """Joins finished shards into the index, and removes them; gives the number of documents.
+
+    One that was stopped is begun again and comes to the same.
+
+    Raises:
+        UsageError: there is no shard, or one is missing.
+        InputError: shards of different settings, a damaged one, or a full disk.
+    """
+    with one_writer(folder, "qrag index merge", patience, waits):
+        names = sorted(_shards(folder))
+        if not names:
+            raise UsageError(f"{folder}: has no shards; build them with --num_shards and --shard")
+        number = int(names[0].rpartition("-")[2])
+        missing = [str(shard) for shard in range(number) if f"{shard}-of-{number}" not in names]
+        if missing or len(names) != number:
+            raise UsageError(
+                f"{folder}: of {number} shards, {', '.join(missing) or 'some of another number'} are not finished: "
+                f"build them first (--num_shards {number} --shard {(missing or ['N'])[0]})"
+            )
+        shards = [shard for name in names if is_index(shard := folder / SHARDS / name)]
+        settings = _common([(shard, read_settings(shard)) for shard in shards], folder)
+        create(folder)
+        known = mend(folder).known
+        with writing_to(folder) as connection:
+            for shard in shards:
+                with reading_from(shard) as source:
+                    for one in read_all(source, shard):
+                        if one.id not in known or known[one.id].origin != one.origin:
+                            copy(connection, folder, one)
+                            known[one.id] = one
+            (count,) = connection.execute("SELECT count(*) FROM documents").fetchone()
+        write_settings(folder, settings)
+        shutil.rmtree(folder / SHARDS)
+    return count
+
+
+def _shards(folder: Path) -> list[str]:
+    """Names of the shards that are finished."""
+    there = folder / SHARDS
+    return [path.name for path in there.iterdir() if _NAME.fullmatch(path.name)] if there.is_dir() else []
+
+
+def _common(shards: Sequence[tuple[Path, IndexSettings]], folder: Path) -> IndexSettings:
+    if not shards:
+        raise InputError(f"{folder}: its shards hold no document; build them of other files")
+    (first, settings), *others = shards
+    for shard, other in others:
+        if (other.chunking, other.fingerprint) != (settings.chunking, settings.fingerprint):
+            raise InputError(
+                f"{shard}: was made with other settings or another encoder than {first}: remove one and build it again"
+            )
+    return settings

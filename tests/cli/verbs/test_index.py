@@ -1,0 +1,134 @@
+import json
+from pathlib import Path
+
+import pytest
+from tiny_encoders import random_encoder
+from tiny_index import write_notes
+
+from qrag_jax.cli.main import main
+from qrag_jax.models.encoder.weights import save_encoder
+from qrag_jax.retrieval.catalogue.load import load_index
+from qrag_jax.retrieval.catalogue.settings import read_settings
+from qrag_jax.retrieval.indexing import index_method
+from qrag_jax.retrieval.methods import single_step_method
+
+WORDS = "Mary has the key of the garden. John went home and it rained all day."
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder")
+    loaded = random_encoder("bert", [WORDS])
+    save_encoder(folder, loaded.config, loaded.params, loaded.tokenizer)
+    return str(folder)
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch, capsys, encoder):
+    """(arguments) -> (exit code, standard output, standard error) of `qrag index`, beside a folder of notes."""
+    monkeypatch.chdir(tmp_path)
+    write_notes("notes", a="Mary has the key.", b="John went home.")
+
+    def run(*argv):
+        code = main(["index", *argv])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_build_info_add_remove(index, encoder):
+    code, out, err = index("build", "i", "notes", "--model", encoder, "--strategy", "fixed")
+    assert (code, out) == (0, "2 documents read, 0 as they were, 0 removed, 0 failed; 2 of 2 chunks embedded\n"), err
+    write_notes("more", c="It rained all day.")
+    assert index("add", "i", "more")[1].startswith("1 document read, 0 as they were, 0 removed")
+    code, out, _ = index("info", "i", "--verify")
+    lines = out.splitlines()
+    assert code == 0 and lines[0].startswith("i: 3 documents, 3 chunks, ")
+    assert lines[1].startswith(f"encoder   {encoder} (")
+    assert lines[2:] == [
+        "chunks    --strategy fixed --max_tokens 200; 0 longer than the encoder reads",
+        "verified  every document is what was written",
+    ]
+    assert index("remove", "i", "more/c.md", "notes/b.md")[1] == "removed 2 documents\n"
+    told = json.loads(index("info", "i", "--json")[1])
+    assert [one["id"] for one in told["documents"]] == ["notes/a.md"] and told["num_chunks"] == 1
+    assert told["settings"]["chunking"]["strategy"] == "fixed" and told["damaged"] == []
+
+
+def test_an_index_is_asked_like_its_files(index, encoder):
+    index("build", "i", "notes", "--model", encoder)
+    corpus, method = load_index("i"), index_method(read_settings("i"))
+    files = single_step_method("hybrid", encoder)
+    fresh = files.build(corpus.documents)
+    for question in ("Who has the key?", "Where is John?"):
+        kept, new = method.retrieve(question, corpus, 2), files.retrieve(question, fresh, 2)
+        assert kept.ids.tolist() == new.ids.tolist()
+    assert index_method(read_settings("i"), "bm25").retrieve("key", corpus, 1).ids.tolist() == [0]
+
+
+def test_shards_are_built_and_merged(index, encoder):
+    for shard in ("0", "1"):
+        code, *_ = index(
+            "build", "i", "notes", "--model", encoder, "--num_shards", "2", "--shard", shard, "--strategy", "fixed"
+        )
+        assert code == 0
+    assert index("build", "i", "notes", "--model", encoder, "--num_shards", "2", "--shard", "1")[1] == (
+        "i: shard 1 is finished already\n"
+    )
+    assert index("merge", "i")[1] == "i: 2 documents\n"
+    assert index("build", "i", "notes")[1].startswith("0 documents read, 2 as they were")
+
+
+def test_bad_files_are_named_and_stop_no_other(index, encoder):
+    Path("notes/bad.md").write_bytes(b"\xff")
+    Path("notes/table.csv").write_text("1")
+    with pytest.warns(UserWarning, match=r"did not read 1 file of other types \(1 .csv\)"):
+        code, out, err = index("build", "i", "notes", "--model", encoder)
+    assert code == 0 and out.startswith("2 documents read, 0 as they were, 0 removed, 1 failed")
+    assert "1 file could not be read:\n  notes/bad.md: not UTF-8 at byte 0" in err
+    Path("notes/table.csv").unlink()
+    assert index("build", "i", "notes", "notes/bad.md", "--json")[0] == 1  # it was named
+    assert json.loads(index("info", "i", "--json")[1])["failed"][0]["file"] == "notes/bad.md"
+
+
+def test_damage_is_exit_code_one(index, encoder):
+    index("build", "i", "notes", "--model", encoder)
+    path = Path("i/catalogue.sqlite")
+    path.write_bytes(path.read_bytes().replace(b"Mary has the key.", b"Mary had the key."))
+    code, out, err = index("info", "i", "--verify")
+    assert (code, out.splitlines()[-1]) == (1, "damaged   notes/a.md")
+    assert "i: damaged: notes/a.md; `qrag index info i --verify` names" in err
+    code, out, err = index("add", "i", "notes")
+    assert code == 0 and "1 document mended: notes/a.md" in err and out.startswith("1 document read, 1 as they were")
+
+
+def test_an_index_in_its_own_folder_is_left_out(index, encoder):
+    index("build", "notes/i", "notes", "--model", encoder)
+    Path("notes/i/readme.md").write_text("No note.")
+    _, out, err = index("build", "notes/i", "notes")
+    assert "note: notes/i lies in what is read, and is left out itself" in err
+    assert out.startswith("0 documents read, 2 as they were")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("build i", "qrag index build: give at least one file or folder behind i"),
+        ("info i notes", "notes: qrag index info takes INDEX and no path"),
+        ("info i --model m", "--model: belongs to build and add, not to info; leave it out"),
+        ("add i notes --shard 1", "--shard: belongs to build, not to add"),
+        ("build i notes --shard 0", "--num_shards, --shard: give both, or none"),
+        ("build i notes --retriever r --strategy fixed", "--strategy: not with --retriever: a run reads sentences"),
+        ("build i notes --max_tokens 5 --strategy headings --model nowhere/there", "nowhere/there"),
+        ("build i none", "none: no such file or folder; check the path"),
+        ("build notes notes", "notes: is a folder with other things in it"),
+        ("info notes", "notes: not an index (no index.json in it); make one with `qrag index build notes PATHS...`"),
+        ("add i notes", "i: not an index (no such folder)"),
+        ("remove i notes", "i: not an index (no such folder)"),
+        ("merge i", "i: has no shards"),
+    ],
+)
+def test_what_is_asked_wrongly_is_refused(index, argv, said):
+    code, out, err = index(*argv.split())
+    assert (code, out) == (2, "") and said in err

@@ -1,0 +1,193 @@
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_index import SETTINGS, check_equal, fresh_corpus, log_lines, maker, update, write_notes
+
+from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.data.files.documents import Skipped, find_files
+from qrag_jax.retrieval.catalogue.load import load_index
+from qrag_jax.retrieval.catalogue.place import is_index
+from qrag_jax.retrieval.catalogue.remove import remove_documents
+from qrag_jax.retrieval.catalogue.settings import IndexSettings
+from qrag_jax.retrieval.catalogue.update import Plan, lies_in, update_index
+from qrag_jax.retrieval.index.hybrid import make_single_step
+from qrag_jax.types import InputError, UsageError
+
+NEVER = "nothing may be loaded"
+
+
+def never():
+    raise AssertionError(NEVER)
+
+
+@pytest.fixture
+def notes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return write_notes(
+        "notes",
+        a="Mary has the key.\nIt rained all day long in the whole valley.",
+        b="John went home.\nMary has the key.",
+        c="The garden is closed.",
+    )
+
+
+def test_an_index_is_the_corpus_of_its_files(notes):
+    changes = update("i", notes)
+    assert (changes.num_read, changes.num_embedded, changes.num_reused) == (3, 4, 1)  # one line stands in two files
+    assert is_index("i") and not is_index(notes)
+    check_equal(load_index("i"), fresh_corpus(notes))
+    assert load_index("i").num_beyond_window == 1
+
+
+def test_picks_are_those_of_the_files(notes):
+    update("i", notes)
+    embed = maker()().embed
+    for name in ("hybrid", "bm25", "single_step"):
+        retrieve = make_single_step(name, embed)
+        for question in ("Who has the key?", "garden", "John went home."):
+            kept, fresh = (retrieve(question, corpus, 3) for corpus in (load_index("i"), fresh_corpus(notes)))
+            assert kept.ids.tolist() == fresh.ids.tolist()
+
+
+def test_what_is_as_it_was_is_not_read(notes):
+    update("i", notes)
+    os.utime("notes/a.md", (1, 1))
+    changes = update("i", notes, make=never)
+    assert (changes.num_read, changes.num_same, changes.num_embedded) == (0, 3, 0)
+
+
+def test_only_the_chunks_that_changed_are_embedded(notes, tmp_path):
+    update("i", notes)
+    before = Path("notes/a.md").stat()
+    write_notes(notes, a="Mary has the key.\nIt rained all day long in the whole valleY.")  # no byte more
+    os.utime("notes/a.md", ns=(before.st_atime_ns, before.st_mtime_ns))
+    changes = update("i", notes, make=maker(log="log"))
+    assert (changes.num_read, changes.num_same, changes.num_embedded, changes.num_reused) == (1, 2, 1, 1)
+    assert log_lines("log") == ["'It rained all day long in the whole valleY.'"]
+    check_equal(load_index("i"), fresh_corpus(notes))
+
+
+def test_a_renamed_file_is_read_and_not_embedded(notes):
+    update("i", notes)
+    Path("notes/c.md").rename("notes/z.md")
+    changes = update("i", notes)
+    assert (changes.num_read, changes.num_embedded, changes.removed) == (1, 0, ("notes/c.md",))
+    check_equal(load_index("i"), fresh_corpus(notes))
+
+
+def test_chunks_that_know_their_surroundings_are_embedded_again(notes):
+    settings = IndexSettings(ChunkConfig("late"), "hashes")
+    update("i", notes, settings=settings)
+    write_notes(notes, a="Mary has the key.\nIt rained.")
+    changes = update("i", notes, settings=settings)
+    assert (changes.num_embedded, changes.num_reused) == (2, 0)
+
+
+def test_build_mirrors_and_add_never_removes(notes):
+    update("i", notes)
+    write_notes(notes, a=None, d="A new one.")
+    assert update("i", notes, mirror=False).removed == ()
+    assert [document.id for document in load_index("i").documents] == [f"notes/{name}.md" for name in "abcd"]
+    assert update("i", "notes/b.md").removed == ("notes/a.md", "notes/c.md", "notes/d.md")
+
+
+def test_an_empty_folder_removes_nothing(notes):
+    more = write_notes("more", x="Another text.")
+    update("i", notes, more)
+    Path("more/x.md").unlink()
+    changes = update("i", notes, more)
+    assert (changes.removed, changes.kept) == ((), ("more/x.md",))
+    shutil.rmtree(notes)
+    Path(notes).mkdir()
+    with pytest.raises(UsageError, match="no file to read was found, so nothing is changed"):
+        update("i", notes, more)
+    assert len(load_index("i").documents) == 4
+
+
+def test_an_unreadable_folder_removes_nothing(notes):
+    write_notes("notes/deep", x="Another text.")
+    update("i", notes)
+    shutil.rmtree("notes/deep")
+    found = replace(find_files(notes), skipped=(Skipped("notes/deep", "cannot be read"),))  # root would read it
+    changes = update_index(Path("i"), [notes], found, SETTINGS, never, Plan(mirror=True))
+    assert (changes.removed, changes.kept) == ((), ("notes/deep/x.md",))
+
+
+def test_a_failure_is_recorded_and_tried_again_when_the_bytes_change(notes):
+    Path("notes/bad.md").write_bytes(b"\xff\xff")
+    first = update("i", notes)
+    assert [one.id for one in first.failed] == ["notes/bad.md"] and "not UTF-8 at byte 0" in first.failed[0].reason
+    again = update("i", notes, make=never)
+    assert again.failed == first.failed and again.num_same == 3
+    Path("notes/bad.md").write_text("Mended.")
+    assert (update("i", notes).failed, len(load_index("i").documents)) == ((), 4)
+
+
+def test_a_file_that_has_become_bad_is_no_document_any_more(notes):
+    update("i", notes)
+    Path("notes/a.md").write_text(" \n")
+    changes = update("i", notes)
+    assert "empty document" in changes.failed[0].reason
+    assert [document.id for document in load_index("i").documents] == ["notes/b.md", "notes/c.md"]
+
+
+def test_removing_takes_folders_and_files(notes):
+    write_notes("notes/deep", x="Another text.")
+    update("i", notes)
+    assert remove_documents(Path("i"), ["notes/deep", "notes/b.md"]) == ("notes/deep/x.md", "notes/b.md")
+    assert [document.id for document in load_index("i").documents] == ["notes/a.md", "notes/c.md"]
+    with pytest.raises(UsageError, match="note: no document of the index i"):
+        remove_documents(Path("i"), ["note"])
+
+
+def test_the_index_is_no_part_of_what_it_holds(notes):
+    update("notes/i", notes)
+    Path("notes/i/readme.md").write_text("Not a note.")
+    assert update("notes/i", notes).num_same == 3
+
+
+def test_a_place_with_something_else_is_refused(notes):
+    write_notes("other", x="A text.")
+    with pytest.raises(UsageError, match=r"other: is a folder with other things in it \(x.md\)"):
+        update("other", notes)
+    with pytest.raises(UsageError, match="is the current folder"):
+        update(".", notes)
+    with pytest.raises(UsageError, match="notes/a.md: is no folder"):
+        update("notes/a.md", notes)
+    assert Path("other/x.md").read_text() == "A text."
+
+
+def test_other_settings_and_another_encoder_are_refused(notes):
+    update("i", notes)
+    with pytest.raises(UsageError, match="was made with --strategy fixed --max_tokens 20, and the sentences of a run"):
+        update("i", notes, settings=replace(SETTINGS, chunking=None))
+    write_notes(notes, a="New words.")
+    with pytest.raises(InputError, match=r"index: its vectors were made by the encoder of hashes \(hashes\)"):
+        update("i", notes, make=maker("others"))
+    assert load_index("i").documents[0].text.startswith("Mary")
+
+
+def test_another_reader_reads_all_again(notes):
+    update("i", notes)
+    changes = update("i", notes, encoding="latin-1")
+    assert (changes.num_read, changes.num_embedded) == (3, 0)
+
+
+def test_where_a_document_lies():
+    assert lies_in("notes/a.md", "notes/") and lies_in("notes/a.md", "notes/a.md") and lies_in("a.md", ".")
+    assert not lies_in("notes2/a.md", "notes") and not lies_in("/notes/a.md", ".") and not lies_in("a.md", "a")
+
+
+def test_names_and_texts_of_any_kind_are_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("n").mkdir()
+    for name, text in ((b"\xff.md", "Text \U0001f600."), ("é.md".encode(), "Ünï\r\ncode."), (b"Z.md", "Z.")):
+        with open(os.path.join(b"n", name), "wb") as file:
+            file.write(text.encode())
+    update("i", "n")
+    check_equal(load_index("i"), fresh_corpus("n"))
+    assert np.isfinite(load_index("i").vectors).all()

@@ -1,0 +1,122 @@
+"""Folders of notes and an encoder of hashes for tests of an index; what makes it can be sent to other processes."""
+
+import hashlib
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from passages import split_lines
+from tiny_study import Counts
+
+from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.data.files.documents import find_files, read_files
+from qrag_jax.retrieval.catalogue.place import one_writer
+from qrag_jax.retrieval.catalogue.prepare import Maker
+from qrag_jax.retrieval.catalogue.settings import IndexSettings
+from qrag_jax.retrieval.catalogue.update import Plan, outside, update_index
+from qrag_jax.retrieval.corpus.corpus import build_corpus
+from qrag_jax.types import UsageError
+
+SETTINGS = IndexSettings(ChunkConfig(max_tokens=20), "hashes")
+WINDOW = 6  # words that the encoder reads
+POISON = "poison"  # a text that ends the process that reads it
+
+
+class HashEncoder:
+    """Vectors of 8 bytes of a hash of the first words; notes every text in a log, if it has one."""
+
+    def __init__(self, fingerprint="hashes", log=None, pause=0.0):
+        self.fingerprint, self._log, self._pause = fingerprint, log, pause
+        self.counts = Counts(0, 0, 0)
+
+    def __call__(self, texts, progress=None):
+        cut = sum(len(text.split()) > WINDOW for text in texts)
+        before = self.counts
+        self.counts = Counts(before.num_texts + len(texts), before.num_tokens, before.num_texts_cut + cut)
+        if self._log is not None:
+            lines = "".join(f"{text!r}\n" for text in texts)
+            with open(self._log, "a") as file:
+                file.write(lines)
+        time.sleep(self._pause * len(texts))
+        known = [hashlib.sha256(" ".join(text.split()[:WINDOW]).encode()).digest() for text in texts]
+        return np.array([np.frombuffer(digest, np.uint8)[:8] / 255 for digest in known], np.float32).reshape(-1, 8)
+
+
+def chunk_lines(document):
+    """A chunk a line; a poisonous text kills the process."""
+    if POISON in document.text:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return split_lines(document)
+
+
+def load_maker(fingerprint="hashes", log=None, pause=0.0):
+    return Maker(chunk_lines, HashEncoder(fingerprint, log, pause))
+
+
+def load_once_killed(folder):
+    """A maker whose first process is killed while it loads."""
+    try:
+        Path(folder, "was here").touch(exist_ok=False)
+    except FileExistsError:
+        return load_maker()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def load_never():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def load_refused():
+    raise UsageError("no such encoder; name another")
+
+
+def maker(fingerprint="hashes", log=None, pause=0.0):
+    """A `MakeMaker`."""
+    return partial(load_maker, fingerprint, log, pause)
+
+
+def write_notes(folder, **texts):
+    """Files of a folder by the name without its ending; None removes one."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        path = Path(folder, f"{name}.md")
+        path.unlink() if text is None else path.write_text(text)
+    return str(folder)
+
+
+def update(folder, *paths, make=None, settings=SETTINGS, **plan):
+    """`update_index` of paths, as `build` does it."""
+    paths = [str(path) for path in paths]
+    found, _ = outside(find_files(paths), paths, Path(folder))
+    return update_index(Path(folder), paths, found, settings, make or maker(), Plan(**{"mirror": True, **plan}))
+
+
+def fresh_corpus(*paths):
+    """The corpus of the same files, in the order of their ids, without an index."""
+    made = load_maker()
+    documents = sorted(read_files(paths), key=lambda document: document.id)
+    return build_corpus(documents, made.chunk, made.embed, chunking=SETTINGS.chunking, encoder="hashes")
+
+
+def check_equal(corpus, other):
+    """Documents, chunks and what made them are equal, vectors to the last digits."""
+    assert corpus.documents == other.documents
+    assert corpus.nodes == other.nodes
+    assert corpus.made_by == other.made_by
+    assert corpus.num_beyond_window == other.num_beyond_window
+    np.testing.assert_allclose(corpus.vectors, other.vectors, rtol=0, atol=1e-6)
+
+
+def log_lines(path):
+    return Path(path).read_text().splitlines() if Path(path).exists() else []
+
+
+def hold(folder):
+    """Holds an index as a writer does: says so by a file `held`, and leaves when there is one `free`."""
+    with one_writer(Path(folder), "qrag index"):
+        Path("held").touch()
+        while not Path("free").exists():
+            time.sleep(0.01)
