@@ -54,8 +54,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="with a run: most sentences to add on either side of a pick (default: 2)",
     )
     search_flags.add_cutting(parser)
-    flags.add_encoding(parser)
-    flags.add_reading(parser)
+    search_flags.add_choice(parser)
     parser.add_argument("--show_context", action="store_true", help="also print the passages that the model was given")
     flags.add_json(parser, "one JSON object")
     parser.add_argument("--no_llm", action="store_true", help="ask no language model: print the passages alone")

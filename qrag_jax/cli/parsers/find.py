@@ -40,6 +40,5 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="of a run: only the picks before its own stop, its threshold from held-out questions or its learned STOP",
     )
-    flags.add_encoding(parser)
-    flags.add_reading(parser)
+    search_flags.add_choice(parser)
     flags.add_json(parser, "one JSON object")

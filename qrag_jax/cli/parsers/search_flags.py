@@ -31,6 +31,21 @@ def add_cutting(parser: argparse.ArgumentParser) -> None:
     flags.add_model(parser, "minilm; not with a run")
 
 
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """Adds what is read of the paths, and how: `--only`, `--encoding`, `--strict` and those of `flags.add_reading`."""
+    parser.add_argument(
+        "--only",
+        type=flags.filled,
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="search documents of such names alone, as 'reports/*'; may be given several times",
+    )
+    flags.add_encoding(parser)
+    flags.add_strict(parser)
+    flags.add_reading(parser)
+
+
 def add_questions(parser: argparse.ArgumentParser) -> None:
     """Adds `--questions`, which `cli/main.py:parse` needs in order to tell the question from the paths."""
     parser.add_argument(

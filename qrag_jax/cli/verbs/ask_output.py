@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from qrag_jax.cli.terminal import shown
+from qrag_jax.cli.verbs.places import excerpt
 from qrag_jax.pipeline import Answer, FoundPassages
 from qrag_jax.retrieval.context.citations import Citation, render
 from qrag_jax.types import Cost
@@ -94,23 +95,20 @@ def _citation_to_json(citation: Citation) -> dict[str, object]:
         "end": citation.spans[-1][1],
         "spans": [list(span) for span in citation.spans],
         "line": citation.line,
+        **({} if citation.page is None else {"page": citation.page}),
         "text": citation.text,
     }
 
 
 def _listed(head: str, citations: Sequence[Citation], *, whole: bool = False) -> str:
-    """A line a passage, `[1] file:line  file:start-end`, and below it how it begins, or all of it."""
+    """A line a passage, `[1] file:line  (file:start-end)`, and below it how it begins, or all of it."""
     lines = [head]
     for citation in citations:
-        line = f"{citation.document_id}:{citation.line}"
-        lines.append(f"  [{citation.number}] {shown(line)}  ({shown(citation.place)})")
-        text = _printable(citation.text) if whole else shown(_short(" ".join(citation.text.split())))
+        where = f":{citation.line}" if citation.page is None else f"#page={citation.page}"
+        lines.append(f"  [{citation.number}] {shown(citation.document_id + where)}  ({shown(citation.place)})")
+        text = _printable(citation.text) if whole else excerpt(citation.text, _MOST_SHOWN)
         lines += [f"      {part}" for part in text.split("\n")]
     return "\n".join(lines)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
 
 
 def _printable(text: str) -> str:

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 
 from qrag_jax.cli.terminal import say, write_json
-from qrag_jax.cli.verbs.places import excerpt, file_and_line, place_of
+from qrag_jax.cli.verbs.places import excerpt, fields_of, place_of
 from qrag_jax.cli.verbs.sources import find_source, make_method, read_questions, read_source, timed
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.retrieval.corpus.corpus import Corpus
@@ -85,7 +85,7 @@ def to_json(
         passages.append(
             {
                 "rank": rank,
-                **file_and_line(corpus.by_id[chunk.document_id], chunk.spans[0][0]),
+                **fields_of(corpus.by_id[chunk.document_id], chunk.spans[0][0]),
                 "start": chunk.spans[0][0],
                 "end": chunk.spans[-1][1],
                 "spans": [list(span) for span in chunk.spans],

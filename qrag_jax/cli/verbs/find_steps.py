@@ -8,7 +8,7 @@ from qrag_jax.checkpoint import Checkpoint, load_checkpoint
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.progress import WithBar
 from qrag_jax.cli.terminal import say, write_json
-from qrag_jax.cli.verbs.places import excerpt, file_and_line, place_of
+from qrag_jax.cli.verbs.places import excerpt, fields_of, place_of
 from qrag_jax.cli.verbs.sources import Source, load_run, read_source, timed
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.eval.tables import align
@@ -198,7 +198,7 @@ def _step_to_json(number: int, step: Step, corpus: Corpus) -> dict[str, object]:
     ((start, end),) = chunk.spans
     return {
         "step": number,
-        **file_and_line(corpus.by_id[chunk.document_id], start),
+        **fields_of(corpus.by_id[chunk.document_id], start),
         "start": start,
         "end": end,
         "text": corpus.texts[step.chunk],

@@ -1,18 +1,22 @@
 """How a passage is shown: where it stands, and how it reads on one line."""
 
 from qrag_jax.cli.terminal import shown
+from qrag_jax.data.files.documents import page_of
 from qrag_jax.retrieval.context.fill import line_of
 from qrag_jax.types import Document
 
 
 def place_of(document: Document, start: int) -> str:
-    """`file:line` of a character."""
-    return shown(f"{document.id}:{line_of(document.text, start)}")
+    """`file:line` of a character; `report.pdf#page=3` where the document has pages, as browsers take it."""
+    page = page_of(document, start)
+    return shown(f"{document.id}:{line_of(document.text, start)}" if page is None else f"{document.id}#page={page}")
 
 
-def file_and_line(document: Document, start: int) -> dict[str, object]:
-    """The same as fields of JSON."""
-    return {"file": document.id, "line": line_of(document.text, start)}
+def fields_of(document: Document, start: int) -> dict[str, object]:
+    """The same as fields of JSON: `file`, `line` (of the text that was made of it), and `page` where there is one."""
+    page = page_of(document, start)
+    found: dict[str, object] = {"file": document.id, "line": line_of(document.text, start)}
+    return found if page is None else found | {"page": page}
 
 
 def excerpt(text: str, most: int) -> str:

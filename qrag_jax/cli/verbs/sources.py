@@ -66,6 +66,10 @@ def find_source(args: argparse.Namespace, of_runs: Sequence[str], *, run_first: 
     else:
         retriever = args.retriever or "hybrid"
         source = Source(tuple(args.paths), retriever, is_run=retriever not in RETRIEVERS)
+        if source.is_run and not os.path.isdir(retriever):
+            raise UsageError(
+                f"--retriever {retriever}: one of {SHOWN_RETRIEVERS}, or the folder of a run, and there is no such folder"
+            )
     for name, reason in _OF_METHODS.items():
         if source.is_run and getattr(args, name, None) is not None:
             raise UsageError(f"--{name}: belongs to {SHOWN_RETRIEVERS}; {reason}")
@@ -90,7 +94,7 @@ def read_source(args: argparse.Namespace, source: Source) -> list[Document]:
     Raises:
         UsageError, InputError: as `read_files`.
     """
-    return read_files(source.paths, args.encoding)
+    return read_files(source.paths, args.encoding, strict=args.strict, only=args.only)
 
 
 def read_questions(args: argparse.Namespace) -> Iterator[Asked]:
@@ -132,11 +136,6 @@ def load_run(source: Source) -> "Retriever":
     """
     from qrag_jax.retrieval.index.retriever import load_retriever
 
-    if not os.path.isdir(source.retriever):
-        raise UsageError(
-            f"--retriever {source.retriever}: one of {SHOWN_RETRIEVERS}, or the folder of a run, and there is no such "
-            "folder"
-        )
     retriever = load_retriever(source.retriever)
     if retriever.encoder is None:
         raise UsageError(

@@ -1,13 +1,15 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from qrag_jax.checkpoint import Checkpoint
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.main import main
-from qrag_jax.cli.verbs.find_steps import format_steps, to_json
+from qrag_jax.cli.verbs.find_steps import format_steps, to_json, trained_on
 from qrag_jax.data.files.documents import read_files
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.retrieval.corpus.corpus import build_corpus
@@ -235,7 +237,7 @@ def test_a_run_is_named_by_the_flag_too_and_answers_many_questions(run, files, t
     ],
 )
 def test_what_a_run_was_trained_on(data, said):
-    saved = SimpleNamespace(config={"data": data})
+    saved = Checkpoint(Path("runs/mine"), 0, {}, {"data": data}, {}, {}, {})
     assert trained_on(saved, "runs/mine").startswith(f"runs/mine was trained on {said} for texts or questions of")
 
 

@@ -1,0 +1,196 @@
+import io
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+from tiny_encoders import random_encoder
+
+from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.cli.main import main
+from qrag_jax.cli.verbs.find import format_ranked
+from qrag_jax.cli.verbs.places import excerpt, fields_of, place_of
+from qrag_jax.data.files.documents import read_files
+from qrag_jax.models.encoder.weights import save_encoder
+from qrag_jax.retrieval.methods import single_step_method
+from qrag_jax.types import Document
+
+QUESTION = "Where is the milk?"
+DIARY = "Mary went to the kitchen. Mary picked up\nthe milk there.\n\nIt rained all day long.\n"
+NOTES = "# Notes\r\n\r\nJohn travelled to the garden.\r\nJohn went back to the hallway.\r\n"
+SENTENCES = ("--strategy", "fixed", "--max_tokens", "11")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder")
+    loaded = random_encoder("bert", [DIARY, NOTES, QUESTION])
+    save_encoder(folder, loaded.config, loaded.params, loaded.tokenizer, max_seq_length=16)
+    return str(folder)
+
+
+@pytest.fixture
+def find(tmp_path, monkeypatch, encoder, capsys):
+    """(*argv, question=...) -> exit code, standard output, standard error; of two files and a small encoder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "diary.txt").write_text(DIARY)
+    (tmp_path / "notes" / "b.md").write_bytes(NOTES.encode())
+
+    def call(*argv, question=QUESTION, paths=("notes",), model=encoder):
+        words = [*paths, *([] if question is None else [question]), *(["--model", model] if model else [])]
+        code = main(["find", *words, *argv])
+        return SimpleNamespace(code=code, **capsys.readouterr()._asdict())
+
+    return call
+
+
+def text_of(file):
+    with open(file, encoding="utf-8", newline="") as stream:
+        return stream.read()
+
+
+@pytest.mark.parametrize("retriever", ["hybrid", "dense", "bm25", "single_step"])
+def test_the_passages_are_those_of_the_method(find, encoder, retriever):
+    flags = [] if retriever == "hybrid" else ["--retriever", retriever]  # which is the default
+    found = find(*flags, "--top_k", "2", "--json", *SENTENCES)
+    answer = json.loads(found.out)
+    method = single_step_method(retriever, encoder, ChunkConfig("fixed", max_tokens=11))
+    corpus = method.build(read_files("notes"))
+    ranked = method.retrieve(QUESTION, corpus, 2)
+    assert (found.code, found.err) == (0, "")
+    assert (answer["question"], answer["retriever"], answer["num_chunks"]) == (QUESTION, retriever, 5)
+    assert [passage["text"] for passage in answer["passages"]] == [corpus.texts[node] for node in ranked.ids]
+    assert [passage["score"] for passage in answer["passages"]] == pytest.approx(ranked.scores.tolist(), rel=1e-6)
+    for rank, passage in enumerate(answer["passages"], 1):
+        text = text_of(passage["file"])
+        assert passage["rank"] == rank and passage["spans"] == [[passage["start"], passage["end"]]]
+        assert text[passage["start"] : passage["end"]] == passage["text"]
+        assert passage["line"] == text[: passage["start"]].count("\n") + 1
+    assert (answer["cost"]["embedder_tokens"] > 0) == (retriever != "bm25")
+    assert set(answer["cost"]["seconds"]) - {"embed"} == {"read", "load", "chunk", "search"}
+
+
+def test_text(find):
+    found = find("--retriever", "bm25", *SENTENCES, question="Whose garden, whose milk?")
+    assert (found.code, found.err) == (0, "")
+    assert found.out.splitlines() == [
+        " 1  notes/b.md:1",
+        "    # Notes John travelled to the garden.",
+        " 2  notes/diary.txt:1",
+        "    Mary picked up the milk there.",
+    ]
+
+
+def test_five_passages_where_nothing_is_said(find):
+    assert len(json.loads(find("--json", "--strategy", "fixed", "--max_tokens", "6").out)["passages"]) == 5
+    assert len(json.loads(find("--json", "--top_k", "1").out)["passages"]) == 1
+
+
+def test_many_questions_are_answered_as_each_alone(find, tmp_path):
+    (tmp_path / "questions.txt").write_text(f'{QUESTION}\n{{"question": "Who is in the garden?", "id": "b"}}\n')
+    flags = ("--questions", "questions.txt", "--json", *SENTENCES)
+    found = [json.loads(line) for line in find(*flags, question=None).out.splitlines()]
+    for answer, question, name in zip(found, (QUESTION, "Who is in the garden?"), (None, "b"), strict=True):
+        alone = json.loads(find("--json", *SENTENCES, question=question).out)
+        assert answer.get("id") == name
+        assert {**answer, "cost": None, "id": None} == {**alone, "cost": None, "id": None}
+    assert set(found[1]["cost"]["seconds"]) == {"search"}
+    assert found[0]["cost"]["embedder_tokens"] > found[1]["cost"]["embedder_tokens"] > 0
+
+
+def test_questions_on_standard_input_one_of_which_finds_nothing(find, monkeypatch):
+    lines = f"{QUESTION}\nzebra\n".encode()
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(lines)))
+    found = find("--questions", "-", "--retriever", "bm25", *SENTENCES, question=None)
+    assert found.code == 0
+    assert found.out.splitlines()[:2] == [QUESTION, " 1  notes/diary.txt:1"]
+    assert found.out.split("\n\n")[1].startswith("zebra\nnone of 5 passages shares a word with the question: ask in")
+
+
+def test_only_strict_and_encoding(find, tmp_path):
+    (tmp_path / "notes" / "latin.txt").write_bytes("Das Caf\u00e9.".encode("latin-1"))
+    with pytest.warns(UserWarning, match=r"left out 1 file in folders \(notes/latin.txt: not UTF-8 at byte 7"):
+        assert find("--retriever", "bm25", question="Where is the garden?").code == 0
+    found = find("--strict")
+    assert found.code == 1 and "notes/latin.txt: not UTF-8 at byte 7" in found.err
+    found = find("--only", "latin.*", "--encoding", "latin-1", "--json", "--retriever", "bm25", question="Caf\u00e9?")
+    assert [passage["text"] for passage in json.loads(found.out)["passages"]] == ["Das Caf\u00e9."] and not found.err
+    found = find("--only", "reports/*")
+    assert found.code == 2 and "--only 'reports/*': fits none of 3 documents (notes/b.md, " in found.err
+
+
+def test_passages_beyond_the_window_are_told(find):
+    found = find("--max_tokens", "200")
+    assert found.code == 0
+    assert found.err == (
+        "2 of 2 passages are longer than the encoder reads; only their beginning was searched by meaning (--max_tokens "
+        "cuts smaller ones)\n"
+    )
+
+
+def test_bm25_loads_no_model(find, monkeypatch):
+    monkeypatch.setitem(sys.modules, "qrag_jax.models.encoder.weights", None)
+    assert find("--retriever", "bm25").code == 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "question", "code", "message"),
+    [
+        ([], " ", 1, "question: nothing to ask; write a question"),
+        (
+            [],
+            "milk " * 20,
+            1,
+            "has 22 tokens ([CLS] and [SEP] counted), the encoder reads 16: shorten it, or",
+        ),
+        (["--retriever", "bm25"], "zebra", 1, "none of 2 passages shares a word with the question"),
+        (
+            ["--num_steps", "3"],
+            QUESTION,
+            2,
+            "--num_steps: belongs to a run, not to hybrid; leave it out, or name a",
+        ),
+        (["--stop"], QUESTION, 2, "--stop: belongs to a run, not to hybrid"),
+        (
+            ["--retriever", "nearest"],
+            QUESTION,
+            2,
+            "--retriever nearest: one of hybrid, dense, bm25, or the folder of a",
+        ),
+        (["--questions", "nowhere.txt"], None, 2, "nowhere.txt: no such file; expected a question a line"),
+        (["--questions", "-", "-"], None, 2, "--questions -: standard input is named as a document too"),
+        (["--model", "nowhere/at/all"], QUESTION, 2, "nowhere/at/all"),
+    ],
+)
+def test_refusals(find, argv, question, code, message):
+    own = {} if {"nearest", "--model"}.isdisjoint(argv) else {"model": None}
+    found = find(*argv, question=question, **own)
+    assert (found.code, found.out) == (code, "") and message in found.err
+
+
+def test_a_path_that_is_not_there(find):
+    found = find(paths=["notes", "nowhere.txt"])
+    assert (found.code, found.out) == (2, "") and "nowhere.txt: no such file or folder; check the path" in found.err
+
+
+def test_pages_stand_in_the_place_of_lines():
+    document = Document("a/report.pdf", "one\ntwo\nthree", {"pages": (0, 4, 8)})
+    assert [place_of(document, start) for start in (0, 4, 12)] == [f"a/report.pdf#page={n}" for n in (1, 2, 3)]
+    assert fields_of(document, 4) == {"file": "a/report.pdf", "line": 2, "page": 2}
+    assert fields_of(Document("a.md", "one\ntwo"), 4) == {"file": "a.md", "line": 2}
+
+
+def test_what_a_terminal_would_obey_is_not_printed(find, tmp_path):
+    (tmp_path / "a\u202e.txt").write_text("Red \x1b[31malert " + "on " * 200)
+    found = find("--retriever", "bm25", question="Which red?", paths=["a\u202e.txt"])
+    place, text = found.out.splitlines()
+    assert place == " 1  a\ufffd.txt:1" and text.startswith("    Red \ufffd[31malert on on") and len(text) == 304
+    assert excerpt("a\nb  c", 5) == "a b c" and excerpt("abcdef", 5) == "ab..."
+
+
+def test_a_passage_of_several_spans_has_one_place(find, encoder):
+    method = single_step_method("bm25", encoder, ChunkConfig("linkage"))
+    corpus = method.build(read_files("notes"))
+    shown = format_ranked(method.retrieve("milk", corpus, 1), corpus)
+    assert shown.splitlines()[0] == " 1  notes/diary.txt:1"
