@@ -55,6 +55,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     search_flags.add_cutting(parser)
     search_flags.add_choice(parser)
+    flags.add_compile_cache(parser)
     parser.add_argument("--show_context", action="store_true", help="also print the passages that the model was given")
     flags.add_json(parser, "one JSON object")
     parser.add_argument("--no_llm", action="store_true", help="ask no language model: print the passages alone")

@@ -41,4 +41,5 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="of a run: only the picks before its own stop, its threshold from held-out questions or its learned STOP",
     )
     search_flags.add_choice(parser)
+    flags.add_compile_cache(parser)
     flags.add_json(parser, "one JSON object")

@@ -68,7 +68,8 @@ def find_source(args: argparse.Namespace, of_runs: Sequence[str], *, run_first: 
         source = Source(tuple(args.paths), retriever, is_run=retriever not in RETRIEVERS)
         if source.is_run and not os.path.isdir(retriever):
             raise UsageError(
-                f"--retriever {retriever}: one of {SHOWN_RETRIEVERS}, or the folder of a run, and there is no such folder"
+                f"--retriever {retriever}: one of {SHOWN_RETRIEVERS}, or the folder of a run, and no such folder is "
+                "there"
             )
     for name, reason in _OF_METHODS.items():
         if source.is_run and getattr(args, name, None) is not None:
