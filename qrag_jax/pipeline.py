@@ -6,7 +6,7 @@ answer = answer_question("Who has the key?", corpus, method.retrieve, LocalGener
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -27,6 +27,25 @@ _SLACK = 64
 
 # (corpus, ranking) -> what the model is given.
 FillContext = Callable[[Corpus, Ranked], Context]
+
+
+@dataclass(frozen=True)
+class FoundPassages:
+    """The passages that were found for a question.
+
+    Attributes:
+        question: as asked.
+        context: the passages, in document order.
+        given: the same as citations, checked, in their order.
+        num_chunks: that were searched, the leaves of the corpus.
+        seconds: by stage: retrieve, context.
+    """
+
+    question: str
+    context: Context
+    given: tuple[Citation, ...]
+    num_chunks: int
+    seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -84,9 +103,45 @@ def answer_question(
         InputError: a blank question, nothing was found, a passage does not stand in its document, the generator breaks
             its contract, or as the parts.
     """
+    template = template or load_prompt(PROMPT)
+    found = find_passages(question, corpus, retrieve, fill=fill)
+    messages = make_prompt(template, question, [passage.text for passage in found.context.passages])
+    seconds = dict(found.seconds)
+    with _timed("generate", seconds):
+        (generation,) = ask_all(generator, [messages], sampling=sampling or Sampling())
+    failed = generation.error is not None
+    cited = Cited((), ()) if failed else cite(generation.text, found.context, corpus.documents)
+    paid = Generation("", "stop") if generation.from_journal else generation
+    cost = Cost(seconds, prompt_tokens=paid.prompt_tokens, completion_tokens=paid.completion_tokens)
+    return Answer(
+        question,
+        generation,
+        found.context,
+        found.given,
+        cited,
+        found.num_chunks,
+        generator.model,
+        template.sha256,
+        cost,
+    )
+
+
+def find_passages(
+    question: str, corpus: Corpus, retrieve: Retrieve, *, fill: FillContext | None = None
+) -> FoundPassages:
+    """What `answer_question` gives a language model to read, which needs none to be found.
+
+    Args:
+        question: what is asked.
+        corpus: what is searched.
+        retrieve: ranks its nodes.
+        fill: as of `answer_question`.
+
+    Raises:
+        InputError: a blank question, nothing was found, a passage does not stand in its document, or as the parts.
+    """
     check_question(question)
     fill = fill or make_fill(Budget(_MAX_CONTEXT_TOKENS))
-    template = template or load_prompt(PROMPT)
     seconds: dict[str, float] = {}
     with _timed("retrieve", seconds):
         ranked = retrieve(question, corpus, None)
@@ -98,15 +153,7 @@ def answer_question(
     with _timed("context", seconds):
         context = fill(corpus, ranked)
         given = tuple(make_citation(passage, corpus.by_id.get(passage.document_id)) for passage in context.passages)
-        messages = make_prompt(template, question, [passage.text for passage in context.passages])
-    with _timed("generate", seconds):
-        (generation,) = ask_all(generator, [messages], sampling=sampling or Sampling())
-    cited = cite(generation.text, context, corpus.documents) if generation.error is None else Cited((), ())
-    paid = Generation("", "stop") if generation.from_journal else generation
-    cost = Cost(seconds, prompt_tokens=paid.prompt_tokens, completion_tokens=paid.completion_tokens)
-    return Answer(
-        question, generation, context, given, cited, len(corpus.leaves), generator.model, template.sha256, cost
-    )
+    return FoundPassages(question, context, given, len(corpus.leaves), seconds)
 
 
 def check_question(question: str) -> None:

@@ -23,6 +23,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("MPLBACKEND", "agg")
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"  # of processes that tests start: nothing lands in the user's folder
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # xdist forks after tokenizers has started threads
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     given = os.environ.get("XLA_FLAGS", "")  # behind ours: the last one counts
@@ -44,6 +45,7 @@ network_guard.asked()  # of a process that had this number
 network_guard.install()
 
 # Subprocesses, which some tests kill, have no part in it. Half an entry, of a run that was killed, is compiled anew.
+jax.config.update("jax_enable_compilation_cache", True)
 jax.config.update("jax_compilation_cache_dir", os.environ["QRAG_JAX_TESTS_COMPILED"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 register_profiles()

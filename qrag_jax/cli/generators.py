@@ -1,11 +1,11 @@
 """The language model that `--llm` names, with a journal and a budget around it, and what its answers cost."""
 
 import argparse
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from qrag_jax.cli.user_cache import cache_folder
 from qrag_jax.llm.defaults import CONCURRENCY, DEADLINE, OPENAI_KEY_NAME, OWN_KEY_NAME
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.prices import Prices, dollars, load_prices
@@ -112,9 +112,8 @@ def default_journal() -> Path:
     Raises:
         UsageError: the user has no home, or the folder cannot be made.
     """
-    cache = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        folder = (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "qrag_jax"
+        folder = cache_folder()
     except RuntimeError as error:  # as in a container whose user has no entry
         raise UsageError(
             "journal: this user has no home folder: set HOME, name a file with --journal, or keep no answers with "

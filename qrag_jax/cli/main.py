@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from qrag_jax.cli.parser import make_parser
 from qrag_jax.cli.terminal import say, shown, shown_lines
+from qrag_jax.cli.user_cache import keep_compiled
 from qrag_jax.files.reading import read_with
 from qrag_jax.types import InputError, UsageError
 
@@ -40,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         logging.lastResort.setFormatter(_ShownFormatter())
     try:
         args = parse(_without_zeros(sys.argv[1:] if argv is None else argv))
+        if _keeps_compiled(args):
+            keep_compiled()
         with read_with(max_bytes=getattr(args, "max_input_gb", None), follow_links=getattr(args, "follow_links", None)):
             code = importlib.import_module(f"qrag_jax.cli.verbs.{args.verb}").run(args)
         sys.stdout.flush()  # here, where a closed pipe is still ours to handle
@@ -61,6 +64,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         warnings.formatwarning = shown_by
         if logging.lastResort is not None:
             logging.lastResort.setFormatter(None)
+
+
+def _keeps_compiled(args: argparse.Namespace) -> bool:
+    """Whether a verb that compiles is to keep that; several processes may be on machines that share no processor."""
+    is_one_of_many = getattr(args, "distributed", False) or getattr(args, "coordinator", None)
+    return not (getattr(args, "no_compile_cache", True) or is_one_of_many)
 
 
 def _without_zeros(argv: Sequence[str]) -> Sequence[str]:
@@ -107,7 +116,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     for name, value in vars(args).items():
         setattr(args, name, _unmarked(value))
     if verb in ("find", "ask"):
-        *args.paths, args.question = vars(args).pop("texts")
+        args.paths, args.question = vars(args).pop("texts"), None
+        if args.questions is None:
+            args.question = args.paths.pop()
         if not args.paths:
             verbs[verb].error("give at least one file or folder, and the question last")
         if os.path.lexists(args.question):

@@ -5,15 +5,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn
-from rich.progress import Progress as Bars
 
 from qrag_jax.cli.terminal import may_be_lost
 from qrag_jax.types import Counts, Encoder
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
 
 _SHOWN = ("complete", "loss")  # of the metrics of an update: what tells whether it learns
 _NOTE = "now"  # the stage under which notes stand
@@ -82,9 +83,18 @@ class Progress:
         self._last_line = self._now()
         stream = sys.stderr if self._stream is None else self._stream
         self._stream = stream
-        console = Console(file=stream)
         # Asked of the stream itself: rich takes FORCE_COLOR for a terminal.
-        if not self._quiet and stream.isatty() and not console.is_dumb_terminal:
+        if not self._quiet and stream.isatty():
+            self._show_bars(stream)
+        return self
+
+    def _show_bars(self, stream: TextIO) -> None:
+        from rich.console import Console  # takes longer to import than a small search
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bars
+
+        console = Console(file=stream)
+        if not console.is_dumb_terminal:
             # Standard output is the answer of the command and stays what it is; messages go above the bars.
             self._bars = Bars(
                 TextColumn("{task.description}", markup=False),
@@ -95,7 +105,6 @@ class Progress:
                 redirect_stdout=False,
             )
             self._bars.start()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -165,6 +174,8 @@ class WithBar:
 
     def __call__(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:
         """Vectors of texts, float32 [n, dim]."""
+        if len(texts) < 2:  # a question, which is there before a bar would be
+            return self.encoder(texts, progress)
         with Progress(transient=True) as bars:
             return self.encoder(texts, progress or bars.stage("embed"))
 

@@ -49,13 +49,16 @@ def shown(text: str) -> str:
     return "".join(x if _is_shown(x) else "\ufffd" for x in text.replace("\t", " "))
 
 
-def write_json(value: Any, path: str | Path | None = None) -> None:
+def write_json(value: Any, path: str | Path | None = None, *, on_one_line: bool = False) -> None:
     """Strict JSON (no NaN), indented, to a file (whole or not at all), or to standard output for None and `-`.
+
+    With `on_one_line` it is a line of JSON Lines, which a reader of standard output has at once.
 
     Texts are what they are, but for lone surrogates, which UTF-8 cannot hold and which become U+FFFD. What a terminal
     would obey, or standard output cannot encode, is written as an escape of JSON.
     """
-    text = readable(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+    indent = None if on_one_line else 2
+    text = readable(json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)) + "\n"
     # Outside of its strings JSON holds ASCII alone, all of it shown but the ends of lines.
     text = text.translate({ord(x): _escaped(x) for x in set(text) if x != "\n" and not _is_shown(x)})
     if path is None or str(path) == "-":
@@ -64,6 +67,8 @@ def write_json(value: Any, path: str | Path | None = None) -> None:
         except UnicodeEncodeError:
             text = text.translate({ord(x): _escaped(x) for x in set(text) if not x.isascii()})
         sys.stdout.write(text)
+        if on_one_line:
+            sys.stdout.flush()
         return
     write_whole(path, text)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker
+from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
@@ -38,7 +39,7 @@ class Method:
         retrieve: (question, corpus, top_k) -> the best nodes.
         count: tokens of a text, by the encoder's tokenizer.
         spent: () -> (tokens that were embedded so far, texts of which only the beginning was).
-        check: refuses a question that cannot be asked, before anything is embedded.
+        check: refuses a question that the encoder cannot read whole, before anything is embedded.
         embed: of the chunks; None where they are searched by words alone.
         chunking: config of `chunk`; None where it has none.
         encoder: name of the encoder.
@@ -102,6 +103,7 @@ def single_step_method(
         retrieve=make_single_step(name, embed),
         count=embedder.count_tokens,
         spent=lambda: (embedder.counts.num_tokens, embedder.counts.num_texts_cut),
+        check=lambda question: _check_length(question, embedder.count_tokens(readable(question)), embedder.window),
         embed=None if name == "bm25" else embed,
         chunking=chunking,
         encoder=model,
@@ -156,3 +158,12 @@ def multi_step_method(
         encoder=encoder,
         is_sentences=True,
     )
+
+
+def _check_length(question: str, num_tokens: int, window: int) -> None:
+    if num_tokens + 2 > window:
+        shown = question if len(question) <= 60 else question[:60] + "..."
+        raise InputError(
+            f"question {shown!r} has {num_tokens + 2:,} tokens ([CLS] and [SEP] counted), the encoder reads {window}: "
+            "shorten it, or search by words alone (--retriever bm25)"
+        )

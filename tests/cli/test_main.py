@@ -13,7 +13,7 @@ from qrag_jax import __version__
 from qrag_jax.chunking.chunker import STRATEGIES
 from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.parser import make_parser
-from qrag_jax.cli.parsers import ask, chunk, eval
+from qrag_jax.cli.parsers import chunk, eval, search_flags
 from qrag_jax.eval.picks.protocols import PROTOCOLS
 from qrag_jax.eval.picks.records import METHODS
 from qrag_jax.files.reading import reading
@@ -99,7 +99,7 @@ def test_the_names_that_the_parser_repeats_are_those_of_the_evaluation():
     assert eval.PROTOCOLS == PROTOCOLS
     assert eval.METHODS == METHODS
     assert chunk.STRATEGIES == STRATEGIES
-    assert ask.RETRIEVERS == RETRIEVERS
+    assert search_flags.RETRIEVERS == RETRIEVERS
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_the_names_that_the_parser_repeats_are_those_of_the_evaluation():
 )
 def test_the_last_text_of_find_is_the_question(argv):
     args = parse(argv)
-    assert (args.run, args.paths, args.question) == ("RUN", ["a.txt", "notes/"], "Where is it?")
+    assert (args.paths, args.question) == (["RUN", "a.txt", "notes/"], "Where is it?")
     assert (args.num_steps, args.json) == (3, True)
 
 
@@ -176,7 +176,7 @@ def test_ask():
     assert (args.strategy, args.max_tokens, args.model) == (None, None, None)
     args = parse(["ask", "a.txt", "q"])
     assert (args.retriever, args.llm, args.llm_model, args.max_answer_tokens, args.temperature) == (
-        "hybrid",
+        None,
         "local",
         None,
         256,
@@ -225,7 +225,7 @@ def test_export():
         (["eval", "RUN", "--babi", "a", "--num_chunks", "50,x"], "'x' is not an integer of at least 1"),
         (["eval", "RUN", "--babi", "a", "--num_chunks", "0"], "'0' is not an integer of at least 1"),
         (["eval", "RUN", "--babi", "a", "--methods", "bm52"], "'bm52' is no method; choose from trained, untrained"),
-        (["find", "RUN", "question"], "give at least one file or folder, and the question last"),
+        (["find", "question"], "give at least one file or folder, and the question last"),
         (["find", "RUN", "a.txt", "q", "--num_steps", "0"], "'0' is not an integer of at least 1"),
         (["ask", "question"], "give at least one file or folder, and the question last"),
         (["ask", "a.txt", "q", "--llm", "claude"], "invalid choice: 'claude'"),

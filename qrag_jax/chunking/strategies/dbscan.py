@@ -1,8 +1,6 @@
 """DBSCAN over distances that are computed a block of rows at a time: the labels of scikit-learn, memory O(n)."""
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from qrag_jax.chunking.strategies.distances import RowDistances, row_blocks
 
@@ -60,6 +58,9 @@ def _components(distances: RowDistances, core: np.ndarray, radius: np.float32) -
     Components found so far are contracted: a block only adds its pairs between different ones, and nothing is kept of
     it but the labels.
     """
+    from scipy.sparse import coo_array  # here: it takes longer to import than all else that cuts documents
+    from scipy.sparse.csgraph import connected_components
+
     num_sentences = len(core)
     component = np.arange(num_sentences)
     for rows in row_blocks(np.flatnonzero(core), num_sentences):

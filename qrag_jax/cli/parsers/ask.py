@@ -2,11 +2,8 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags
-from qrag_jax.cli.parsers.chunk import STRATEGIES
+from qrag_jax.cli.parsers import flags, search_flags
 from qrag_jax.cli.parsers.llm_flags import HELP, add_llm_flags
-
-RETRIEVERS = ("single_step", "bm25", "hybrid")  # as in retrieval.index.hybrid, whose import takes longer
 
 SUMMARY = "have a language model answer from your own files, with citations"
 DESCRIPTION = f"""\
@@ -17,13 +14,12 @@ into the decoded text, as in `qrag chunk`), and on standard error what it cost. 
 passage exists and stands in its file to the character; a number that the model made up is named as such. That a
 passage is cited does not prove that it says so: read it. Where nothing is cited the passages that the model was given
 are listed instead. --json gives one object: answer, citations, unknown_citations, context, cost, model, prompt_sha256.
-Where the model fails the exit code is 1, and what was retrieved is printed all the same.
+Where the model fails the exit code is 1, and what was retrieved is printed all the same. --no_llm asks none, and
+prints the passages that it would have been given.
 
-  single_step  the chunks whose vectors are nearest to the question's
-  bm25         the chunks that share its words
-  hybrid       both, by reciprocal rank fusion
-  RUN          a trained retriever: it picks sentences step by step, as it was trained, and each pick is widened by up
-               to --num_around sentences on either side while the context holds them; a folder as runs/demo or ./hybrid
+{search_flags.WAYS}\
+  RUN      a trained retriever: it picks sentences step by step, as it was trained, and each pick is widened by up to
+           --num_around sentences on either side while the context holds them; a folder as runs/mine or ./hybrid
 
 The context is filled with the best passages first, up to --max_context_tokens, and stands in the prompt in document
 order, fenced as data. The tokens are those of a local model, else of the encoder (a server's may differ by a little).
@@ -32,7 +28,8 @@ order, fenced as data. The tokens are those of a local model, else of the encode
 EXAMPLES = """\
 examples:
   qrag ask notes/ "Who has the key to the garden?"
-  qrag ask notes/ "Who has the key to the garden?" --retriever runs/demo --num_steps 3 --show_context
+  qrag ask notes/ "Who has the key to the garden?" --no_llm
+  qrag ask notes/ "Who has the key to the garden?" --retriever runs/mine --num_steps 3 --show_context
   qrag ask book.txt "Who is Ishmael?" --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model smollm2 --json
 """
 
@@ -41,13 +38,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `qrag ask`."""
     parser.usage = "qrag ask [-h] [--retriever R] [--llm L] [--show_context] [--json] [...] PATHS... QUESTION"
     flags.add_texts(parser)
-    parser.add_argument(
-        "--retriever",
-        type=flags.filled,
-        default="hybrid",
-        metavar="R",
-        help=f"{', '.join(RETRIEVERS)}, or the run folder of `qrag demo` or `qrag train` (default: %(default)s)",
-    )
+    search_flags.add_retriever(parser)
+    search_flags.add_questions(parser)
     flags.add_num_steps(parser, "most passages to pick", "of a run as in training, else as many as the context holds")
     parser.add_argument(
         "--max_context_tokens",
@@ -61,11 +53,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="with a run: most sentences to add on either side of a pick (default: 2)",
     )
-    flags.add_strategy(parser, STRATEGIES, "how to cut, as in `qrag chunk`", "recursive; not with a run")
-    flags.add_max_tokens(parser, "passage", "200; not with a run")
-    flags.add_model(parser, "minilm; not with a run")
-    flags.add_encoding(parser)
-    flags.add_reading(parser)
+    search_flags.add_cutting(parser)
+    search_flags.add_choice(parser)
+    flags.add_compile_cache(parser)
     parser.add_argument("--show_context", action="store_true", help="also print the passages that the model was given")
     flags.add_json(parser, "one JSON object")
+    parser.add_argument("--no_llm", action="store_true", help="ask no language model: print the passages alone")
     add_llm_flags(parser)

@@ -27,5 +27,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--babi", metavar="PATH", help="bAbI file, or folder of them, to score the retriever on too")
     flags.add_haystack(parser)
     flags.add_reading(parser)
+    flags.add_compile_cache(parser)
     flags.add_seed(parser)
     flags.add_json(parser, "the rows of results.json instead of the table")

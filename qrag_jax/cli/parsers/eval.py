@@ -103,6 +103,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="OUT", help="write the rows as JSON; - prints them instead of the table")
     parser.add_argument("--per_query", metavar="OUT.jsonl", help="write one line a question: chunks chosen, Q values")
     flags.add_reading(parser)
+    flags.add_compile_cache(parser)
     _add_answers(parser)
 
 

@@ -2,33 +2,44 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags
+from qrag_jax.cli.parsers import flags, search_flags
 
-SUMMARY = "ask a trained retriever about your own files"
-DESCRIPTION = """\
-Ask a trained retriever about your own text files: it picks one chunk, reads it, and looks for the next one.
+SUMMARY = "find the passages of your own files that answer a question"
+DESCRIPTION = f"""\
+Find the passages of your own text files that answer a question. Needs no training.
 
-What comes out: the chunks in the order they were found, each with file:line and its Q value, and once more in the
-order they stand in. --json adds offsets and costs.
+{search_flags.WAYS}\
+  RUN      a retriever that you have trained: it picks one sentence, reads it, and looks for the next one. It knows
+           questions like those that it was trained on, and no others. Named here, or before the paths
+
+What comes out: the --top_k best passages, best first, each with file:line and how it reads; of a run its picks in the
+order that they were found in, with their Q values, and once more in the order they stand in. --json adds offsets
+(`text` is characters `start` to `end` of the file) and costs.
 """
 EXAMPLES = """\
 examples:
-  qrag find runs/demo diary.txt "Where is the milk?"
-  qrag find runs/demo notes/ letters/*.md "Who took the key to the garden?" --num_steps 4 --json
+  qrag find notes/ "Who has the key to the garden?"
+  qrag find notes/ letters/*.md "Who has the key?" --top_k 10 --json
+  qrag find notes/ --questions questions.txt --json > found.jsonl
+  qrag find runs/mine notes/ "Who has the key?" --num_steps 4        a run, trained on questions like this one
 """
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `qrag find`."""
     # argparse would repeat the last two
-    parser.usage = "qrag find [-h] [--num_steps T] [--stop] [--json] [...] RUN PATHS... QUESTION"
-    flags.add_run(parser)
+    parser.usage = "qrag find [-h] [--retriever R] [--top_k K] [--json] [...] [RUN] PATHS... QUESTION"
     flags.add_texts(parser)
-    flags.add_num_steps(parser)
+    search_flags.add_retriever(parser)
+    parser.add_argument("--top_k", type=flags.positive, metavar="K", help="passages to show (default: 5; not of a run)")
+    search_flags.add_questions(parser)
+    search_flags.add_cutting(parser)
+    flags.add_num_steps(parser, "of a run: chunks to pick")
     parser.add_argument(
         "--stop",
         action="store_true",
-        help="only the picks before the run's own stop: its threshold from held-out questions, or its learned STOP",
+        help="of a run: only the picks before its own stop, its threshold from held-out questions or its learned STOP",
     )
-    flags.add_reading(parser)
-    flags.add_json(parser, "the steps as JSON")
+    search_flags.add_choice(parser)
+    flags.add_compile_cache(parser)
+    flags.add_json(parser, "one JSON object")

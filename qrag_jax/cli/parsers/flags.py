@@ -163,6 +163,15 @@ def add_strict(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_compile_cache(parser: argparse.ArgumentParser) -> None:
+    """Adds `--no_compile_cache`; where a verb has it, `cli/main.py` keeps compiled programs unless it is given."""
+    parser.add_argument(
+        "--no_compile_cache",
+        action="store_true",
+        help="compile anew, and keep nothing of it in the user's cache folder (XDG_CACHE_HOME or ~/.cache)",
+    )
+
+
 def gigabytes(text: str) -> int:
     """A number of gigabytes above 0, as bytes; as `type=` of a flag.
 

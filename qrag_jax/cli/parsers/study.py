@@ -49,6 +49,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--corpus", metavar="DIR", help="your own documents: a folder of .txt and .md, or a file")
     parser.add_argument("--questions", metavar="FILE.jsonl", help="questions about them, one a line")
     flags.add_reading(parser)
+    flags.add_compile_cache(parser)
     flags.add_out(parser, "folder for results, outside of the documents", "runs/study-NAME", metavar="OUT")
     flags.add_json(parser, "the rows of results.json instead of the table")
     parser.add_argument("--table", action="store_true", help="with --json: show the table too, on standard error")

@@ -53,6 +53,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--process_id", type=flags.natural, metavar="I", help="with --coordinator: number of this one")
     flags.add_reading(parser)
+    flags.add_compile_cache(parser)
     parser.add_argument("--dry_run", action="store_true", help="print the whole resolved config as YAML and stop")
     flags.add_json(parser, "the final metrics as JSON")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as learner.gamma=0.9 or --seed=1")

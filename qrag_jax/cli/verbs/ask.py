@@ -1,67 +1,128 @@
 """`qrag ask`: a language model answers from the user's own files, and every citation is checked to exist."""
 
 import argparse
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qrag_jax.cli.generators import ReadyGenerator, make_generator, prices_of, prompts_folder, sampling_of, spent
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.cli.verbs.ask_output import format_answer, format_cost, to_json
-from qrag_jax.cli.verbs.ask_retrievers import make_method
-from qrag_jax.data.files.documents import read_files
+from qrag_jax.cli.verbs.places import excerpt
+from qrag_jax.cli.verbs.sources import Source, find_source, make_method, read_questions, read_source, timed
+from qrag_jax.data.questions.asked import Asked
+from qrag_jax.llm.prices import Prices
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
-from qrag_jax.pipeline import PROMPT, Answer, answer_question, check_question, make_budget, make_fill
+from qrag_jax.pipeline import PROMPT, Answer, FoundPassages, answer_question, find_passages, make_budget, make_fill
 from qrag_jax.retrieval.context.fill import Budget
 from qrag_jax.retrieval.corpus.corpus import Corpus
 from qrag_jax.retrieval.methods import Method
-from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator, UsageError
+from qrag_jax.types import Cost, Finished, Generation, Message, Sampling, TextGenerator
 
 _NUM_AROUND = 2  # sentences on either side of a pick of a run
+_MOST_SHOWN = 100  # characters of a question above its answer
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag ask`; see `qrag ask --help`."""
     # What costs nothing to look at comes before encoder and model are loaded.
-    check_question(args.question)
+    source, asked = find_source(args, ("num_around",)), read_questions(args)
     prices = prices_of(args)
     template = load_prompt(PROMPT, prompts_folder(args))
-    start = time.perf_counter()
-    documents = read_files(args.paths, args.encoding)
-    read = time.perf_counter()
-    method = make_method(args)
-    generator = make_generator(args)
-    loaded = time.perf_counter()
-    budget = make_answer_budget(args, method, generator, template)
-    fill = make_fill(budget, _num_around(args, method))
-    corpus = method.build(documents)
-    answer = answer_question(
-        args.question,
-        corpus,
-        method.retrieve,
-        _Noted(generator),
-        fill=fill,
-        template=template,
-        sampling=sampling_of(args),
-    )
-    num_tokens, num_cut = method.spent()
-    seconds = _seconds(loaded - read, read - start, corpus, answer)
-    cost = replace(spent([answer.generation], prices), seconds=seconds, embedder_tokens=num_tokens)
-    if args.json:
-        write_json(to_json(answer, cost, args.retriever))
-    else:
-        print("\n\n".join(format_answer(answer, with_context=args.show_context)))
-    _say_notes(answer, num_cut, args, picked=method.is_sentences or args.num_steps is not None)
-    say(format_cost(cost, answer.generation.from_journal))
-    if answer.generation.error is not None:
+    spent_before: dict[str, float] = {}
+    with timed("read", spent_before):
+        documents = read_source(args, source)
+    with timed("load", spent_before):
+        method = make_method(args, source)
+        if source.is_run and args.question is not None:
+            method.check(args.question)
+        generator = None if args.no_llm else make_generator(args)
+    desk = _Desk(args, method, generator, template, prices, method.build(documents), source)
+    failed = False
+    for one in asked:
+        failed |= not desk.answer(one, spent_before)
+        spent_before = {}
+    return int(failed)
+
+
+@dataclass
+class _Desk:
+    """All that questions are answered with."""
+
+    args: argparse.Namespace
+    method: Method
+    generator: ReadyGenerator | None
+    template: PromptTemplate
+    prices: Prices | None
+    corpus: Corpus
+    source: Source
+    _num_tokens: int = 0  # that were embedded for questions before
+    _num_cut: int = 0
+
+    def answer(self, asked: Asked, before: Mapping[str, float]) -> bool:
+        """Prints the answer to one question; whether there is one. `before` are seconds that it has to bear."""
+        if self.source.is_run:
+            self.method.check(asked.question)
+        found = self._ask(asked.question)
+        num_tokens, num_cut = self.method.spent()
+        num_tokens, self._num_tokens = num_tokens - self._num_tokens, num_tokens
+        num_cut, self._num_cut = num_cut - self._num_cut, num_cut
+        answer = found if isinstance(found, Answer) else None
+        cost = spent([] if answer is None else [answer.generation], self.prices)
+        cost = replace(cost, seconds=self._seconds(found, before), embedder_tokens=num_tokens)
+        self._print(asked, found, cost)
+        picked = self.method.is_sentences or self.args.num_steps is not None
+        _say_notes(found, num_cut, self.args, picked=picked)
+        say(format_cost(cost, answer is not None and answer.generation.from_journal))
+        if answer is None or answer.generation.error is None:
+            return True
         say(f"qrag: error: the language model gave no answer: {answer.generation.error}")
-        return 1
-    return 0
+        return False
+
+    def _ask(self, question: str) -> Answer | FoundPassages:
+        budget = make_answer_budget(self.args, question, self.method, self.generator, self.template)
+        fill = make_fill(budget, self._num_around())
+        if self.generator is None:
+            return find_passages(question, self.corpus, self.method.retrieve, fill=fill)
+        return answer_question(
+            question,
+            self.corpus,
+            self.method.retrieve,
+            _Noted(self.generator),
+            fill=fill,
+            template=self.template,
+            sampling=sampling_of(self.args),
+        )
+
+    def _num_around(self) -> int:
+        if not self.method.is_sentences:
+            return 0
+        return _NUM_AROUND if self.args.num_around is None else self.args.num_around
+
+    def _seconds(self, found: Answer | FoundPassages, before: Mapping[str, float]) -> dict[str, float]:
+        """By stage; embedding counts as retrieving. What came before the first question stands with that."""
+        asked = found.cost.seconds if isinstance(found, Answer) else found.seconds
+        built = self.corpus.cost.seconds if before else {}
+        seconds = {stage: before.get(stage, 0.0) for stage in ("load", "read")}
+        seconds |= {"chunk": built.get("chunk", 0.0), "retrieve": built.get("embed", 0.0) + asked["retrieve"]}
+        seconds |= {stage: asked[stage] for stage in ("context", "generate") if stage in asked}
+        return {stage: round(value, 3) for stage, value in seconds.items()}
+
+    def _print(self, asked: Asked, found: Answer | FoundPassages, cost: Cost) -> None:
+        many = self.args.questions is not None
+        if self.args.json:
+            write_json(to_json(found, cost, self.source.retriever, asked.id), on_one_line=many)
+            return
+        parts = format_answer(found, with_context=self.args.show_context)
+        print("\n\n".join([excerpt(asked.question, _MOST_SHOWN), *parts, ""] if many else parts), flush=True)
 
 
 def make_answer_budget(
-    args: argparse.Namespace, method: Method, generator: ReadyGenerator, template: PromptTemplate
+    args: argparse.Namespace,
+    question: str,
+    method: Method,
+    generator: ReadyGenerator | None,
+    template: PromptTemplate,
 ) -> Budget:
     """Tokens of the context that the flags ask for, or that the model's window leaves.
 
@@ -70,41 +131,23 @@ def make_answer_budget(
         InputError: the question fills it.
     """
     return make_budget(
-        args.question,
+        question,
         template,
-        generator.count or method.count,
-        window=generator.window,
+        (generator and generator.count) or method.count,
+        window=generator and generator.window,
         max_answer_tokens=args.max_answer_tokens,
         max_tokens=args.max_context_tokens,
         max_passages=args.num_steps,
     )
 
 
-def _num_around(args: argparse.Namespace, method: Method) -> int:
-    if method.is_sentences:
-        return _NUM_AROUND if args.num_around is None else args.num_around
-    if args.num_around is not None:
-        raise UsageError(f"--num_around: belongs to the run of --retriever RUN, not to {args.retriever}")
-    return 0
-
-
-def _seconds(load: float, read: float, corpus: Corpus, answer: Answer) -> dict[str, float]:
-    """By stage; embedding counts as retrieving."""
-    built, asked = corpus.cost.seconds, answer.cost.seconds
-    retrieve = built.get("embed", 0.0) + asked["retrieve"]
-    before = {"load": load, "read": read, "chunk": built["chunk"], "retrieve": retrieve}
-    return {
-        stage: round(seconds, 3) for stage, seconds in (before | {k: asked[k] for k in ("context", "generate")}).items()
-    }
-
-
-def _say_notes(answer: Answer, num_cut: int, args: argparse.Namespace, *, picked: bool) -> None:
+def _say_notes(found: Answer | FoundPassages, num_cut: int, args: argparse.Namespace, *, picked: bool) -> None:
     """What a reader of the answer should know, on standard error."""
     if num_cut:
         say(f"{num_cut:,} texts are longer than the encoder reads; only their beginning was searched")
-    if picked and answer.context.num_left_out:  # else all chunks are ranked, and most are never meant to fit
-        say(f"{answer.context.num_left_out:,} passages that were picked did not fit into the context")
-    if answer.generation.finish_reason == "length":
+    if picked and found.context.num_left_out:  # else all chunks are ranked, and most are never meant to fit
+        say(f"{found.context.num_left_out:,} passages that were picked did not fit into the context")
+    if isinstance(found, Answer) and found.generation.finish_reason == "length":
         say(f"the answer was cut at {args.max_answer_tokens} tokens (--max_answer_tokens)")
 
 

@@ -3,53 +3,61 @@
 from collections.abc import Sequence
 
 from qrag_jax.cli.terminal import shown
-from qrag_jax.pipeline import Answer
+from qrag_jax.cli.verbs.places import excerpt
+from qrag_jax.pipeline import Answer, FoundPassages
 from qrag_jax.retrieval.context.citations import Citation, render
 from qrag_jax.types import Cost
 
 _MOST_SHOWN = 160  # characters of a cited passage in the list
 
 
-def to_json(answer: Answer, cost: Cost, retriever: str) -> dict[str, object]:
+def to_json(
+    found: Answer | FoundPassages, cost: Cost, retriever: str, question_id: str | None = None
+) -> dict[str, object]:
     """What `--json` prints. `text` is characters `start` to `end` of the file; of several spans, those of `spans`.
 
-    Names and texts are those of the files; `write_json` makes them fit for a terminal.
+    Names and texts are those of the files; `write_json` makes them fit for a terminal. Where no language model was
+    asked, what it would have said is null.
     """
-    generation, context = answer.generation, answer.context
+    context, answer = found.context, found if isinstance(found, Answer) else None
+    generation = None if answer is None else answer.generation
     passages = [
         _citation_to_json(citation) | {"num_tokens": passage.num_tokens, "score": passage.score, "rank": passage.rank}
-        for citation, passage in zip(answer.given, context.passages, strict=True)
+        for citation, passage in zip(found.given, context.passages, strict=True)
     ]
     return {
-        "question": answer.question,
-        "answer": generation.text if generation.error is None else None,
-        "error": generation.error,
-        "finish_reason": generation.finish_reason,
-        "citations": [_citation_to_json(citation) for citation in answer.cited.citations],
-        "unknown_citations": list(answer.cited.unknown),
+        "question": found.question,
+        **({} if question_id is None else {"id": question_id}),
+        "answer": generation.text if generation is not None and generation.error is None else None,
+        "error": generation and generation.error,
+        "finish_reason": generation and generation.finish_reason,
+        "citations": [] if answer is None else [_citation_to_json(citation) for citation in answer.cited.citations],
+        "unknown_citations": [] if answer is None else list(answer.cited.unknown),
         "context": {
             "passages": passages,
             "num_tokens": context.num_tokens,
             "max_tokens": context.max_tokens,
             "num_left_out": context.num_left_out,
         },
-        "num_chunks": answer.num_chunks,
+        "num_chunks": found.num_chunks,
         "retriever": retriever,
-        "model": answer.model,
-        "prompt_sha256": answer.prompt_sha256,
+        "model": answer and answer.model,
+        "prompt_sha256": answer and answer.prompt_sha256,
         "cost": {
             "seconds": dict(cost.seconds),
             "embedder_tokens": cost.embedder_tokens,
             "prompt_tokens": cost.prompt_tokens,
             "completion_tokens": cost.completion_tokens,
             "dollars": cost.dollars,
-            "from_journal": generation.from_journal,
+            "from_journal": generation is not None and generation.from_journal,
         },
     }
 
 
-def format_answer(answer: Answer, *, with_context: bool = False) -> list[str]:
-    """Paragraphs: the answer, what it cites, and with `with_context` all that the model was given."""
+def format_answer(answer: Answer | FoundPassages, *, with_context: bool = False) -> list[str]:
+    """Paragraphs: the answer, what it cites, and with `with_context` all that the model was given, in full."""
+    if not isinstance(answer, Answer):
+        return [_listed("passages that were found:", answer.given, whole=with_context)]
     failed = answer.generation.error is not None
     parts = []
     if not failed:
@@ -87,23 +95,20 @@ def _citation_to_json(citation: Citation) -> dict[str, object]:
         "end": citation.spans[-1][1],
         "spans": [list(span) for span in citation.spans],
         "line": citation.line,
+        **({} if citation.page is None else {"page": citation.page}),
         "text": citation.text,
     }
 
 
 def _listed(head: str, citations: Sequence[Citation], *, whole: bool = False) -> str:
-    """A line a passage, `[1] file:line  file:start-end`, and below it how it begins, or all of it."""
+    """A line a passage, `[1] file:line  (file:start-end)`, and below it how it begins, or all of it."""
     lines = [head]
     for citation in citations:
-        line = f"{citation.document_id}:{citation.line}"
-        lines.append(f"  [{citation.number}] {shown(line)}  ({shown(citation.place)})")
-        text = _printable(citation.text) if whole else shown(_short(" ".join(citation.text.split())))
+        where = f":{citation.line}" if citation.page is None else f"#page={citation.page}"
+        lines.append(f"  [{citation.number}] {shown(citation.document_id + where)}  ({shown(citation.place)})")
+        text = _printable(citation.text) if whole else excerpt(citation.text, _MOST_SHOWN)
         lines += [f"      {part}" for part in text.split("\n")]
     return "\n".join(lines)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
 
 
 def _printable(text: str) -> str:

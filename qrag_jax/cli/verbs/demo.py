@@ -11,9 +11,11 @@ from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.questions import LENGTH_FACTORS
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.cli.verbs.eval import watch
-from qrag_jax.cli.verbs.find import print_answer
+from qrag_jax.cli.verbs.find_steps import open_index, print_steps
 from qrag_jax.cli.verbs.train import describe
 from qrag_jax.config import dump_config
+from qrag_jax.data.files.documents import read_files
+from qrag_jax.data.questions.asked import Asked
 from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.haystack import Haystack, held_back_haystack
 from qrag_jax.data.stories.stories import Stories
@@ -140,6 +142,6 @@ def _ask(out: Path, retriever: Retriever, worlds: Stories, haystack: Haystack, q
     if quiet:
         return
     print(f'\n$ qrag find {out} {path} "{question}"')
-    print_answer(retriever, [str(path)], question)
+    print_steps(open_index(retriever, read_files(path), None, {}), Asked(question))
     gold = [facts[i] for i in worlds.gold[chosen]]
     print(f"(what the story needs: {' / '.join(gold)} -> {worlds.answers[chosen]})")

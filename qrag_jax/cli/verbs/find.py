@@ -1,175 +1,111 @@
-"""`qrag find`: a trained retriever answers on the user's own text files, with `file:line` of every chunk it picks."""
+"""`qrag find`: the passages of the user's own files that answer a question, by meaning and words, or by a run."""
 
 import argparse
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 
-from qrag_jax.checkpoint import Checkpoint, load_checkpoint
-from qrag_jax.chunking.units import unit_chunks
-from qrag_jax.cli.progress import WithBar
-from qrag_jax.cli.terminal import say, shown, write_json
-from qrag_jax.data.files.documents import read_files
-from qrag_jax.eval.picks.calibration import stored_threshold
-from qrag_jax.eval.tables import align
-from qrag_jax.retrieval.context.fill import line_of
-from qrag_jax.retrieval.corpus.corpus import Corpus, build_corpus, embed_corpus
-from qrag_jax.retrieval.index.retriever import Retriever, load_retriever
-from qrag_jax.retrieval.index.search import check_questions, index_corpus, num_tokens_asked, search
-from qrag_jax.types import Cost, InputError, Step, Trajectory, UsageError
+from qrag_jax.cli.terminal import say, write_json
+from qrag_jax.cli.verbs.places import excerpt, fields_of, place_of
+from qrag_jax.cli.verbs.sources import find_source, make_method, read_questions, read_source, timed
+from qrag_jax.data.questions.asked import Asked
+from qrag_jax.retrieval.corpus.corpus import Corpus
+from qrag_jax.retrieval.index.hybrid import Ranked
+from qrag_jax.types import InputError
 
-_MOST_SHOWN = 100  # characters of a chunk in a table
+_TOP_K = 5
+_MOST_SHOWN = 300  # characters of a passage; `--json` has all of it
+_OF_RUNS = ("num_steps", "stop")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag find`; see `qrag find --help`."""
-    seconds: dict[str, float] = {}
-    with _timed("load", seconds):
-        saved = load_checkpoint(args.run, groups=())
-        retriever = load_retriever(saved.folder)
-        threshold = _own_threshold(saved, retriever) if args.stop else None
-    learned = args.stop and retriever.env.stop
-    print_answer(
-        retriever,
-        args.paths,
-        args.question,
-        args.num_steps,
-        as_json=args.json,
-        seconds=seconds,
-        threshold=threshold,
-        learned_stop=learned,
-    )
+    # What costs nothing to look at comes before encoder or run are loaded.
+    source, asked = find_source(args, _OF_RUNS, run_first=True), read_questions(args)
+    if source.is_run:
+        from qrag_jax.cli.verbs.find_steps import find_in_steps
+
+        return find_in_steps(args, source, asked)
+    spent: dict[str, float] = {}
+    with timed("read", spent):
+        documents = read_source(args, source)
+    with timed("load", spent):
+        method = make_method(args, source)
+    if args.question is not None:
+        method.check(args.question)
+    corpus = method.build(documents)
+    spent |= {stage: round(seconds, 3) for stage, seconds in corpus.cost.seconds.items()}
+    if corpus.num_beyond_window:
+        say(
+            f"{corpus.num_beyond_window:,} of {len(corpus):,} passages are longer than the encoder reads; only their "
+            "beginning was searched by meaning (--max_tokens cuts smaller ones)"
+        )
+    before = 0
+    for one in asked:
+        method.check(one.question)
+        with timed("search", spent):
+            ranked = method.retrieve(one.question, corpus, args.top_k or _TOP_K)
+        if not len(ranked) and args.questions is None:
+            raise InputError(_nothing_found(corpus))
+        num_tokens, _ = method.spent()
+        if args.json:
+            cost = {"seconds": spent, "embedder_tokens": num_tokens - before}
+            found = to_json(one, ranked, corpus, source.retriever, cost)
+            write_json(found, on_one_line=args.questions is not None)
+        else:
+            head = "" if args.questions is None else f"{excerpt(one.question, _MOST_SHOWN)}\n"
+            print(f"{head}{format_ranked(ranked, corpus) or _nothing_found(corpus)}" + "\n" * bool(head), flush=True)
+        spent, before = {}, num_tokens
     return 0
 
 
-def _own_threshold(saved: Checkpoint, retriever: Retriever) -> float | None:
-    """The threshold that a run keeps; None for one with a learned STOP, which needs none.
-
-    Raises:
-        UsageError: the run has neither.
-    """
-    if retriever.env.stop:
-        return None
-    threshold = stored_threshold(saved.metadata)
-    if threshold is None:
-        raise UsageError(
-            f"--stop: {saved.folder} does not know when to stop; train it with dev.share=0.1 (a threshold from "
-            "held-out questions) or with env.stop=true env.reward=at_end (a learned stop)"
-        )
-    return threshold.value
+def format_ranked(ranked: Ranked, corpus: Corpus) -> str:
+    """Two lines a passage, best first: its rank and where it stands, and how it reads."""
+    lines = []
+    for rank, node in enumerate(ranked.ids.tolist(), start=1):
+        chunk = corpus.nodes[node]
+        lines.append(f"{rank:>2}  {place_of(corpus.by_id[chunk.document_id], chunk.spans[0][0])}")
+        lines.append(f"    {excerpt(corpus.texts[node], _MOST_SHOWN)}")
+    return "\n".join(lines)
 
 
-def print_answer(
-    retriever: Retriever,
-    paths: Sequence[str],
-    question: str,
-    num_steps: int | None = None,
-    *,
-    as_json: bool = False,
-    seconds: Mapping[str, float] | None = None,
-    threshold: float | None = None,
-    learned_stop: bool = False,
-) -> None:
-    """Searches text files and prints what was found on standard output; what was cut is said on standard error.
+def to_json(
+    asked: Asked, ranked: Ranked, corpus: Corpus, retriever: str, cost: Mapping[str, object]
+) -> dict[str, object]:
+    """What `--json` prints: passages, best first; `text` is that of `spans`, characters of the file.
 
     Args:
-        retriever: a trained one, of texts.
-        paths: files, and folders of .txt and .md.
-        question: what to look for.
-        num_steps: chunks to pick; None takes as many as in training.
-        as_json: print `to_json` in place of tables.
-        seconds: what was spent before, by stage.
-        threshold: as of `retrieval.search.search`.
-        learned_stop: as of `retrieval.search.search`.
-
-    Raises:
-        UsageError: a path does not exist, or the retriever has no text encoder.
-        InputError: a file that cannot be read, too few chunks, or a question that cannot be asked.
+        asked: the question.
+        ranked: its passages.
+        corpus: that was searched.
+        retriever: name of the method; scores are on its own scale.
+        cost: seconds by stage and tokens; those of reading and embedding stand with the first question.
     """
-    if retriever.encoder is None:
-        raise UsageError(
-            "this run was trained on given vectors and has no text encoder to read files with: score it with `qrag "
-            "eval RUN --vectors DIR`, or search its vectors from Python (qrag_jax.retrieval.index.search)"
+    passages = []
+    for rank, (node, score) in enumerate(zip(ranked.ids.tolist(), ranked.scores.tolist(), strict=True), start=1):
+        chunk = corpus.nodes[node]
+        passages.append(
+            {
+                "rank": rank,
+                **fields_of(corpus.by_id[chunk.document_id], chunk.spans[0][0]),
+                "start": chunk.spans[0][0],
+                "end": chunk.spans[-1][1],
+                "spans": [list(span) for span in chunk.spans],
+                "text": corpus.texts[node],
+                "score": score,
+            }
         )
-    check_questions(retriever, [question])
-    spent = dict(seconds or {})
-    encoder, count = WithBar(retriever.chunk_encoder), retriever.encoder.tokenizer.count
-    with _timed("read", spent):
-        corpus = build_corpus(read_files(paths), lambda document: unit_chunks(document, count))
-    num_steps = num_steps or retriever.env.num_steps
-    if len(corpus) < num_steps:
-        raise InputError(
-            f"{', '.join(paths)}: {len(corpus)} chunks cannot give {num_steps} picks: lower --num_steps or give more "
-            "text"
-        )
-    with _timed("embed", spent):
-        corpus = embed_corpus(corpus, encoder)
-        index = index_corpus(retriever, corpus)
-    if corpus.num_beyond_window:
-        say(
-            f"{corpus.num_beyond_window:,} of {len(corpus):,} chunks are longer than the "
-            f"{retriever.model.encoder.window} tokens that this run reads; only their beginning was searched"
-        )
-    with _timed("search", spent):
-        found = search(index, question, num_steps, threshold=threshold, learned_stop=learned_stop)
-    if as_json:
-        picked = [corpus.texts[step.chunk] for step in found.steps]
-        num_tokens = corpus.cost.embedder_tokens + num_tokens_asked(retriever, question, picked)
-        write_json(to_json(question, found, corpus, Cost(spent, num_tokens)))
-    else:
-        print(format_steps(found, corpus))
-
-
-def to_json(question: str, found: Trajectory, corpus: Corpus, cost: Cost) -> dict[str, object]:
-    """What `--json` prints: steps in order of retrieval, `text` being characters `start` to `end` of the file."""
     return {
-        "question": question,
-        "num_chunks": len(corpus),
+        "question": asked.question,
+        **({} if asked.id is None else {"id": asked.id}),
+        "retriever": retriever,
+        "num_chunks": len(corpus.leaves),
         "num_chunks_cut": corpus.num_beyond_window,
-        "stop_reason": found.stop_reason,
-        "steps": [_step_to_json(number, step, corpus) for number, step in enumerate(found.steps, 1)],
-        "cost": {"seconds": dict(cost.seconds), "embedder_tokens": cost.embedder_tokens},  # what was measured
+        "passages": passages,
+        "cost": dict(cost),
     }
 
 
-def format_steps(found: Trajectory, corpus: Corpus) -> str:
-    """The picks as two aligned tables: in order of retrieval with their Q values, and in document order."""
-    rows = [["step", "Q value", "where", "chunk"]]
-    for number, step in enumerate(found.steps, 1):
-        rows.append([f"{number:>4}", f"{step.q_value:>7.3f}", *_shown_node(step.chunk, corpus)])
-    ordered = [_shown_node(node, corpus) for node in sorted(step.chunk for step in found.steps)]
-    return "\n".join([*align(rows), "", "in document order:", *align(ordered)])
-
-
-def _shown_node(node: int, corpus: Corpus) -> list[str]:
-    """`file:line`, and how the chunk begins."""
-    chunk = corpus.nodes[node]
-    line = line_of(corpus.by_id[chunk.document_id].text, chunk.spans[0][0])
-    return [shown(f"{chunk.document_id}:{line}"), _short(" ".join(corpus.texts[node].split()))]
-
-
-def _step_to_json(number: int, step: Step, corpus: Corpus) -> dict[str, object]:
-    chunk = corpus.nodes[step.chunk]
-    ((start, end),) = chunk.spans
-    return {
-        "step": number,
-        "file": chunk.document_id,
-        "line": line_of(corpus.by_id[chunk.document_id].text, start),
-        "start": start,
-        "end": end,
-        "text": corpus.texts[step.chunk],
-        "q_value": step.q_value,
-        "position": step.position,
-    }
-
-
-def _short(text: str) -> str:
-    """One line of a table; `--json` has the whole text."""
-    return shown(text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "...")
-
-
-@contextmanager
-def _timed(stage: str, seconds: dict[str, float]) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    seconds[stage] = round(time.perf_counter() - start, 3)
+def _nothing_found(corpus: Corpus) -> str:
+    return (
+        f"none of {len(corpus.leaves):,} passages shares a word with the question: ask in the words of the text, or "
+        "search by meaning too (--retriever hybrid)"
+    )

@@ -29,6 +29,7 @@ from qrag_jax.data.files.found import (
     of_types,
     warn_of_found,
 )
+from qrag_jax.data.files.only import Only
 from qrag_jax.files.reading import Source, check_size, pieces
 from qrag_jax.types import Document, InputError, UsageError
 
@@ -47,6 +48,7 @@ def read_files(
     keep_blank: bool = False,
     strict: bool = False,
     report: Callable[[Found], None] | None = None,
+    only: Sequence[str] = (),
 ) -> list[Document]:
     """Read files and folders (`find_files` says which files); the id of a document is its path.
 
@@ -60,6 +62,7 @@ def read_files(
         keep_blank: texts with nothing but white space are documents too.
         strict: bad members of folders are refused too.
         report: told what was and was not read, in place of the warning.
+        only: patterns of ids (`only.Only`); files of other names are not read.
 
     Raises:
         UsageError: no path given, a path that does not exist, no file found that is read, or an unknown encoding.
@@ -69,7 +72,7 @@ def read_files(
     """
     check_encoding(encoding)
     paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    found = find_files(paths)
+    found = Only(only).of_found(find_files(paths))
     documents: list[Document] = []
     skipped, size = list(found.skipped), 0
     if strict and skipped:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy import special, stats
 
 from qrag_jax.types import InputError
 
@@ -76,6 +75,8 @@ def mean_interval(
     if np.ptp(values) < _SAME:
         low, high = constant_interval(mean, len(values), confidence=confidence, bounds=bounds)
     else:
+        from scipy import stats  # here, as below: it takes longer to import than what is not measured takes in all
+
         interval = stats.bootstrap(
             (values,),
             np.mean,
@@ -100,6 +101,8 @@ def constant_interval(
     `u` is Wilson's upper limit for a share of which 0 of `n` were seen: the share of questions that may yet have
     another value, each of them as far off as `bounds` allow. For 0 of n and n of n this is the Wilson interval.
     """
+    from scipy import special
+
     z = special.ndtri(0.5 + confidence / 2)
     unseen = z**2 / (n + z**2)
     return float(value - unseen * (value - bounds[0])), float(value + unseen * (bounds[1] - value))
@@ -157,6 +160,8 @@ def _sign_flip_p_value(differences: Float[np.ndarray, " n"], seed: int, num_resa
     changed = differences[np.abs(differences) > _SAME]
     if changed.size < 2:  # no flip at all, or one whose both signs are equally far from 0
         return 1.0
+    from scipy import stats
+
     test = stats.permutation_test(
         (changed,),
         np.sum,

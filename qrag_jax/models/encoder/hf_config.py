@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
-
 from qrag_jax.files.whole_file import read_json, read_json_value
 from qrag_jax.models.encoder.config import FAMILIES, Activation, EncoderConfig, Pooling
 from qrag_jax.models.encoder.token_positions import NUM_BUCKETS
@@ -51,11 +49,10 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
     if problems:
         raise InputError(f"{path}: " + "; ".join(problems))
     family = values["model_type"]
-    try:
-        # Of the fields that are read alone: others make it fail, or work without end (`num_labels`).
-        values = _transformers_config({name: values[name] for name in _READ if name in values}).to_dict()
-    except StrictDataclassError as error:
-        raise InputError(f"{path}: transformers refuses it: {' '.join(str(error).split())}") from error
+    # Of the fields that are read alone: others make it fail, or work without end (`num_labels`).
+    values = {name: values[name] for name in _READ if name in values}
+    if not _is_complete(values):
+        values = _with_defaults(values, path)
     padding_id = values["pad_token_id"] if family in ("roberta", "xlm-roberta") else 1
     # RoBERTa and MPNet leave the rows up to the padding id unused.
     unused = 0 if family == "bert" else padding_id + 1
@@ -75,13 +72,30 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
     )
 
 
+def _is_complete(values: Mapping[str, Any]) -> bool:
+    """Whether a file leaves nothing to defaults, and all is of the type that transformers wants."""
+    needed = {*_READ} - ({_TYPES} if values["model_type"] == "mpnet" else {_BUCKETS})
+    of_types = type(values.get("layer_norm_eps")) is float and type(values.get("hidden_act")) is str
+    return needed <= {*values} and of_types and type(values["pad_token_id"]) is int
+
+
+def _with_defaults(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    from huggingface_hub.errors import StrictDataclassError
+
+    try:
+        return _transformers_config(values).to_dict()
+    except StrictDataclassError as error:
+        raise InputError(f"{path}: transformers refuses it: {' '.join(str(error).split())}") from error
+
+
 def _transformers_config(values: Mapping[str, Any]) -> Any:
     """The config class of transformers: it knows the defaults of every field that a file leaves out."""
 
     def keep(record: logging.LogRecord) -> bool:
         return "PyTorch was not found" not in record.getMessage()
 
-    # Imported here: it costs half a second. It says on import that torch is absent, which is as it should be.
+    # Imported here, and only where a default is needed: it costs nearly a second, half of what a question to an index
+    # takes. It says on import that torch is absent, which is as it should be.
     logger = logging.getLogger("transformers")
     logger.addFilter(keep)
     import transformers

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from qrag_jax.chunking.text.chunks import chunk_text
+from qrag_jax.data.files.documents import page_of
 from qrag_jax.retrieval.context.fill import Context, Passage, line_of
 from qrag_jax.retrieval.corpus.corpus import check_place
 from qrag_jax.types import Document, InputError, Span
@@ -34,6 +35,7 @@ class Citation:
         spans: half-open character offsets into the document's text, checked.
         line: the 1-based line on which it begins.
         text: of the passage.
+        page: the 1-based page on which it begins; None where the document has none.
     """
 
     number: int
@@ -41,6 +43,7 @@ class Citation:
     spans: tuple[Span, ...]
     line: int
     text: str
+    page: int | None = None
 
     @property
     def place(self) -> str:
@@ -94,8 +97,9 @@ def make_citation(passage: Passage, document: Document | None) -> Citation:
     assert document is not None
     if chunk_text(document.text, passage.spans) != passage.text:
         raise InputError(f"{document.id}: passage at {list(passage.spans)}: the document says something else there")
-    line = line_of(document.text, passage.spans[0][0])
-    return Citation(passage.number, passage.document_id, passage.spans, line, passage.text)
+    start = passage.spans[0][0]
+    line, page = line_of(document.text, start), page_of(document, start)
+    return Citation(passage.number, passage.document_id, passage.spans, line, passage.text, page)
 
 
 def render(answer: str, cited: Cited, name: Callable[[Citation], str] = lambda citation: citation.place) -> str:

@@ -13,7 +13,7 @@ from qrag_jax.retrieval.rank.dense import search_vectors
 from qrag_jax.types import Embed, Encoder, InputError, UsageError
 from qrag_jax.unit_rows import unit_rows
 
-RetrieverName = Literal["single_step", "bm25", "hybrid"]
+RetrieverName = Literal["hybrid", "dense", "bm25", "single_step"]  # the last is another name of `dense`
 RETRIEVERS: tuple[RetrieverName, ...] = get_args(RetrieverName)
 _RANK_CONSTANT = 60.0
 _DIGITS = 9  # sums in another order differ in their last bits: rounded, equal texts tie, and ties go by order
@@ -126,7 +126,7 @@ def make_single_step(name: str, embed: Embed | None = None) -> Retrieve:
     """A retriever by its name.
 
     Args:
-        name: `single_step` (`rank_dense`), `bm25` (`rank_bm25`) or `hybrid` (both, by `fuse`).
+        name: `dense` or `single_step` (`rank_dense`), `bm25` (`rank_bm25`), or `hybrid` (both, by `fuse`).
         embed: of the questions; needed by all but `bm25`.
 
     Raises:
@@ -138,7 +138,7 @@ def make_single_step(name: str, embed: Embed | None = None) -> Retrieve:
         return lambda question, corpus, top_k: rank_bm25(question, corpus, top_k)
     if embed is None:
         raise UsageError(f"retriever {name}: needs an embedder")
-    if name == "single_step":
+    if name in ("dense", "single_step"):
         return lambda question, corpus, top_k: rank_dense(question, corpus, embed, top_k)
 
     def hybrid(question: str, corpus: Corpus, top_k: int | None) -> Ranked:

@@ -10,10 +10,10 @@ from tiny_encoders import random_encoder
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.generators import ReadyGenerator
 from qrag_jax.cli.main import main, parse
-from qrag_jax.cli.parsers.ask import RETRIEVERS
+from qrag_jax.cli.parsers.search_flags import RETRIEVERS
 from qrag_jax.cli.verbs.ask import make_answer_budget
 from qrag_jax.cli.verbs.ask_output import format_cost
-from qrag_jax.cli.verbs.ask_retrievers import make_method
+from qrag_jax.cli.verbs.sources import find_source, make_method
 from qrag_jax.data.files.documents import read_files
 from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.llm.scripted import ScriptedGenerator
@@ -270,7 +270,7 @@ def test_a_run_picks_sentences_that_are_widened(ask, run):
 
 @pytest.mark.slow
 def test_the_chunks_of_a_run_are_those_of_find(files, run):
-    method = make_method(parse(["ask", *files, QUESTION, "--retriever", run.folder]))
+    method = make(parse(["ask", *files, QUESTION, "--retriever", run.folder]))
     documents = read_files(files)
     corpus = method.build(documents)
     assert method.is_sentences and corpus.vectors is not None
@@ -289,6 +289,10 @@ def method_of(count):
     return Method(lambda document: [], make_single_step("bm25"), count, lambda: (0, 0))
 
 
+def make(args):
+    return make_method(args, find_source(args, ("num_around",)))
+
+
 def make_args(*argv):
     return parse(["ask", "a.txt", QUESTION, *argv])
 
@@ -297,7 +301,7 @@ def test_the_budget_is_what_the_window_leaves():
     def budget(window, *argv, count=lambda text: len(text.split())):
         generator = ReadyGenerator(ScriptedGenerator([]), window, count if window else None)
         method = method_of(lambda text: 2 * len(text.split()))
-        return make_answer_budget(make_args(*argv), method, generator, load_prompt("answer"))
+        return make_answer_budget(make_args(*argv), QUESTION, method, generator, load_prompt("answer"))
 
     empty = budget(1_000_000).overhead  # any window: of one passage
     assert budget(None).max_tokens == 2000 and budget(None).overhead == 2 * empty > 0
@@ -312,10 +316,16 @@ def test_the_budget_is_what_the_window_leaves():
 
 def test_refusals(ask, run, tmp_path, monkeypatch):
     for argv, message in [
-        (["--retriever", "nearest"], "--retriever nearest: one of single_step, bm25, hybrid, or a run:"),
-        (["--retriever", run.folder, "--strategy", "fixed"], "--strategy: belongs to single_step, bm25, hybrid"),
+        (
+            ["--retriever", "nearest"],
+            "--retriever nearest: one of hybrid, dense, bm25, or the folder of a run",
+        ),
+        (
+            ["--retriever", run.folder, "--strategy", "fixed"],
+            "--strategy: belongs to hybrid, dense, bm25; a run",
+        ),
         (["--retriever", run.folder, "--max_tokens", "9"], "--max_tokens: belongs to"),
-        (["--num_around", "1"], "--num_around: belongs to the run of --retriever RUN, not to hybrid"),
+        (["--num_around", "1"], "--num_around: belongs to a run, not to hybrid"),
         (["--encoding", "utf-99"], "encoding 'utf-99'"),
         (["--prompts", "nowhere"], "nowhere: no such folder"),
         (["--prices", "nowhere.yaml"], "nowhere.yaml"),
@@ -332,10 +342,10 @@ def test_refusals(ask, run, tmp_path, monkeypatch):
 
 def test_bm25_loads_no_weights(files, encoder, monkeypatch):
     monkeypatch.setitem(sys.modules, "qrag_jax.models.encoder.weights", None)
-    method = make_method(make_args("--retriever", "bm25", "--model", encoder))
+    method = make(make_args("--retriever", "bm25", "--model", encoder))
     assert method.spent() == (0, 0) and method.count(QUESTION) == 5
     with pytest.raises((ImportError, InputError)):
-        make_method(make_args("--retriever", "hybrid", "--model", encoder))
+        make(make_args("--retriever", "hybrid", "--model", encoder))
 
 
 @pytest.mark.slow
@@ -385,11 +395,11 @@ def test_what_is_wrong_with_question_and_files_is_said_before_anything_is_loaded
 
 
 def test_a_question_that_fills_the_window_is_named():
-    args = parse(["ask", "a.txt", "garden " * 300])
+    args, question = make_args(), "garden " * 300
     method = method_of(lambda text: 0)
     generator = ReadyGenerator(ScriptedGenerator([]), 300, lambda text: len(text.split()))
     with pytest.raises(InputError, match="question: 300 tokens.*the model's window is 300.*ask a shorter question"):
-        make_answer_budget(args, method, generator, load_prompt("answer"))
+        make_answer_budget(args, question, method, generator, load_prompt("answer"))
     args.max_context_tokens = 50
     with pytest.raises(InputError, match="ask a shorter question"):
-        make_answer_budget(args, method, generator, load_prompt("answer"))
+        make_answer_budget(args, question, method, generator, load_prompt("answer"))

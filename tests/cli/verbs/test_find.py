@@ -1,225 +1,196 @@
+import io
 import json
-from dataclasses import replace
+import sys
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
+from tiny_encoders import random_encoder
 
-from qrag_jax.chunking.units import unit_chunks
+from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.cli.main import main
-from qrag_jax.cli.verbs.find import format_steps, print_answer, to_json
+from qrag_jax.cli.verbs.find import format_ranked
+from qrag_jax.cli.verbs.places import excerpt, fields_of, place_of
 from qrag_jax.data.files.documents import read_files
-from qrag_jax.retrieval.corpus.corpus import build_corpus
-from qrag_jax.retrieval.index.chunk_encoder import one_line
-from qrag_jax.retrieval.index.search import retrieve
-from qrag_jax.retrieval.mdp.env import EnvConfig
-from qrag_jax.types import Cost, Step, Trajectory
+from qrag_jax.models.encoder.weights import save_encoder
+from qrag_jax.retrieval.methods import single_step_method
+from qrag_jax.types import Document
 
 QUESTION = "Where is the milk?"
 DIARY = "Mary went to the kitchen. Mary picked up\nthe milk there.\n\nIt rained all day long.\n"
-NOTES = "# Notes\n\nJohn travelled to the garden. John went back to the hallway.\n"
+NOTES = "# Notes\r\n\r\nJohn travelled to the garden.\r\nJohn went back to the hallway.\r\n"
+SENTENCES = ("--strategy", "fixed", "--max_tokens", "11")
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory, save_untrained):
-    folder = tmp_path_factory.mktemp("find") / "run"
-    return SimpleNamespace(folder=str(folder), retriever=save_untrained(folder))
+def encoder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder")
+    loaded = random_encoder("bert", [DIARY, NOTES, QUESTION])
+    save_encoder(folder, loaded.config, loaded.params, loaded.tokenizer, max_seq_length=16)
+    return str(folder)
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch):
+def find(tmp_path, monkeypatch, encoder, capsys):
+    """(*argv, question=...) -> exit code, standard output, standard error; of two files and a small encoder."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "diary.txt").write_text(DIARY)
     (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "b.md").write_text(NOTES)
-    return ["diary.txt", "notes"]
+    (tmp_path / "notes" / "diary.txt").write_text(DIARY)
+    (tmp_path / "notes" / "b.md").write_bytes(NOTES.encode())
+
+    def call(*argv, question=QUESTION, paths=("notes",), model=encoder):
+        words = [*paths, *([] if question is None else [question]), *(["--model", model] if model else [])]
+        code = main(["find", *words, *argv])
+        return SimpleNamespace(code=code, **capsys.readouterr()._asdict())
+
+    return call
 
 
-def read(paths):
-    """The corpus of files."""
-    return build_corpus(read_files(paths), lambda document: unit_chunks(document, len))
+def text_of(file):
+    with open(file, encoding="utf-8", newline="") as stream:
+        return stream.read()
 
 
-@pytest.fixture
-def found(files):
-    """Three picks by hand: the hallway, the milk, the kitchen."""
-    corpus = read(files)
-    texts = [one_line(text) for text in corpus.texts]
-    picks = [texts.index(t) for t in ("John went back to the hallway.", "Mary picked up the milk there.")]
-    steps = (Step(picks[0], 1.25, 3.0), Step(picks[1], -0.5, 2.0), Step(0, 12.0625, 0.0))
-    return SimpleNamespace(corpus=replace(corpus, num_beyond_window=2), trajectory=Trajectory("", steps, "num_steps"))
+@pytest.mark.parametrize("retriever", ["hybrid", "dense", "bm25", "single_step"])
+def test_the_passages_are_those_of_the_method(find, encoder, retriever):
+    flags = [] if retriever == "hybrid" else ["--retriever", retriever]  # which is the default
+    found = find(*flags, "--top_k", "2", "--json", *SENTENCES)
+    answer = json.loads(found.out)
+    method = single_step_method(retriever, encoder, ChunkConfig("fixed", max_tokens=11))
+    corpus = method.build(read_files("notes"))
+    ranked = method.retrieve(QUESTION, corpus, 2)
+    assert (found.code, found.err) == (0, "")
+    assert (answer["question"], answer["retriever"], answer["num_chunks"]) == (QUESTION, retriever, 5)
+    assert [passage["text"] for passage in answer["passages"]] == [corpus.texts[node] for node in ranked.ids]
+    assert [passage["score"] for passage in answer["passages"]] == pytest.approx(ranked.scores.tolist(), rel=1e-6)
+    for rank, passage in enumerate(answer["passages"], 1):
+        text = text_of(passage["file"])
+        assert passage["rank"] == rank and passage["spans"] == [[passage["start"], passage["end"]]]
+        assert text[passage["start"] : passage["end"]] == passage["text"]
+        assert passage["line"] == text[: passage["start"]].count("\n") + 1
+    assert (answer["cost"]["embedder_tokens"] > 0) == (retriever != "bm25")
+    assert set(answer["cost"]["seconds"]) - {"embed"} == {"read", "load", "chunk", "search"}
 
 
-def test_tables(found):
-    assert format_steps(found.trajectory, found.corpus).splitlines() == [
-        "step  Q value  where         chunk",
-        "   1    1.250  notes/b.md:3  John went back to the hallway.",
-        "   2   -0.500  diary.txt:1   Mary picked up the milk there.",
-        "   3   12.062  diary.txt:1   Mary went to the kitchen.",
-        "",
-        "in document order:",
-        "diary.txt:1   Mary went to the kitchen.",
-        "diary.txt:1   Mary picked up the milk there.",
-        "notes/b.md:3  John went back to the hallway.",
+def test_text(find):
+    found = find("--retriever", "bm25", *SENTENCES, question="Whose garden, whose milk?")
+    assert (found.code, found.err) == (0, "")
+    assert found.out.splitlines() == [
+        " 1  notes/b.md:1",
+        "    # Notes John travelled to the garden.",
+        " 2  notes/diary.txt:1",
+        "    Mary picked up the milk there.",
     ]
 
 
-def test_json(found):
-    answer = to_json(QUESTION, found.trajectory, found.corpus, Cost({"search": 0.5}, 30))
-    assert (answer["question"], answer["num_chunks"], answer["num_chunks_cut"]) == (QUESTION, 6, 2)
-    assert answer["cost"] == {"seconds": {"search": 0.5}, "embedder_tokens": 30}
-    assert answer["steps"][1] == {
-        "step": 2,
-        "file": "diary.txt",
-        "line": 1,
-        "start": 26,
-        "end": 56,
-        "text": "Mary picked up\nthe milk there.",
-        "q_value": -0.5,
-        "position": 2.0,
-    }
+def test_five_passages_where_nothing_is_said(find):
+    assert len(json.loads(find("--json", "--strategy", "fixed", "--max_tokens", "6").out)["passages"]) == 5
+    assert len(json.loads(find("--json", "--top_k", "1").out)["passages"]) == 1
 
 
-def test_what_a_terminal_would_obey_is_not_printed(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("Red \x1b[31malert. Fine.")
-    shown = format_steps(Trajectory("", (Step(0, 1.0, 0.0),), ""), read(path))
-    assert "Red \ufffd[31malert." in shown and "\x1b" not in shown
+def test_many_questions_are_answered_as_each_alone(find, tmp_path):
+    (tmp_path / "questions.txt").write_text(f'{QUESTION}\n{{"question": "Who is in the garden?", "id": "b"}}\n')
+    flags = ("--questions", "questions.txt", "--json", *SENTENCES)
+    found = [json.loads(line) for line in find(*flags, question=None).out.splitlines()]
+    for answer, question, name in zip(found, (QUESTION, "Who is in the garden?"), (None, "b"), strict=True):
+        alone = json.loads(find("--json", *SENTENCES, question=question).out)
+        assert answer.get("id") == name
+        assert {**answer, "cost": None, "id": None} == {**alone, "cost": None, "id": None}
+    assert set(found[1]["cost"]["seconds"]) == {"search"}
+    assert found[0]["cost"]["embedder_tokens"] > found[1]["cost"]["embedder_tokens"] > 0
 
 
-def test_the_steps_are_those_of_a_search_in_the_files(run, files, capsys):
-    assert main(["find", run.folder, *files, QUESTION, "--json"]) == 0
-    captured = capsys.readouterr()
-    answer = json.loads(captured.out)
-    corpus = read(files)
-    expected = retrieve(run.retriever, QUESTION, [one_line(text) for text in corpus.texts])
-    assert [step["step"] for step in answer["steps"]] == [1, 2, 3]
-    for step, (chunk, q_value, position) in zip(
-        answer["steps"], [(corpus.nodes[s.chunk], s.q_value, s.position) for s in expected.steps], strict=True
-    ):
-        assert (step["file"], step["start"], step["end"]) == (chunk.document_id, *chunk.spans[0])
-        assert step["text"] == (DIARY if step["file"] == "diary.txt" else NOTES)[step["start"] : step["end"]]
-        np.testing.assert_allclose((step["q_value"], step["position"]), (q_value, position), rtol=1e-5)
-    assert set(answer["cost"]["seconds"]) == {"load", "read", "embed", "search"}
-    # [CLS] and [SEP] of 6 chunks, their 5 + 6 + 5 + 1 + 5 + 6 words, 5 full stops; the question with its mark
-    assert answer["cost"]["embedder_tokens"] == 12 + 28 + 5 + 7
+def test_questions_on_standard_input_one_of_which_finds_nothing(find, monkeypatch):
+    lines = f"{QUESTION}\nzebra\n".encode()
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(lines)))
+    found = find("--questions", "-", "--retriever", "bm25", *SENTENCES, question=None)
+    assert found.code == 0
+    assert found.out.splitlines()[:2] == [QUESTION, " 1  notes/diary.txt:1"]
+    assert found.out.split("\n\n")[1].startswith("zebra\nnone of 5 passages shares a word with the question: ask in")
 
 
-def test_tables_on_standard_output_and_nothing_else(run, files, capsys):
-    assert main(["find", run.folder, *files, QUESTION, "--num_steps", "2"]) == 0
-    captured = capsys.readouterr()
-    lines = captured.out.splitlines()
-    assert lines[0].split() == ["step", "Q", "value", "where", "chunk"]
-    assert [line.split()[0] for line in lines[1:3]] == ["1", "2"]
-    assert lines[4] == "in document order:" and len(lines) == 7
-    assert captured.err == ""
+def test_only_strict_and_encoding(find, tmp_path):
+    (tmp_path / "notes" / "latin.txt").write_bytes("Das Caf\u00e9.".encode("latin-1"))
+    with pytest.warns(UserWarning, match=r"left out 1 file in folders \(notes/latin.txt: not UTF-8 at byte 7"):
+        assert find("--retriever", "bm25", question="Where is the garden?").code == 0
+    found = find("--strict")
+    assert found.code == 1 and "notes/latin.txt: not UTF-8 at byte 7" in found.err
+    found = find("--only", "latin.*", "--encoding", "latin-1", "--json", "--retriever", "bm25", question="Caf\u00e9?")
+    assert [passage["text"] for passage in json.loads(found.out)["passages"]] == ["Das Caf\u00e9."] and not found.err
+    found = find("--only", "reports/*")
+    assert found.code == 2 and "--only 'reports/*': fits none of 3 documents (notes/b.md, " in found.err
 
 
-def test_a_file_given_twice_is_read_once(run, files, capsys):
-    print_answer(run.retriever, ["diary.txt", *files, "./diary.txt"], QUESTION, 1, as_json=True)
-    assert json.loads(capsys.readouterr().out)["num_chunks"] == 6
+def test_passages_beyond_the_window_are_told(find):
+    found = find("--max_tokens", "200")
+    assert found.code == 0
+    assert found.err == (
+        "2 of 2 passages are longer than the encoder reads; only their beginning was searched by meaning (--max_tokens "
+        "cuts smaller ones)\n"
+    )
 
 
-def test_what_the_window_cuts_is_said(tmp_path, files, save_untrained, capsys):
-    save_untrained(tmp_path / "run", window=8)
-    assert main(["find", "run", "diary.txt", QUESTION, "--num_steps=1"]) == 0
-    captured = capsys.readouterr()
-    expected = "1 of 3 chunks are longer than the 8 tokens that this run reads; only their beginning was searched\n"
-    assert captured.err == expected
-    assert "searched" not in captured.out
-
-
-@pytest.mark.slow
-def test_tokens_of_text_towers_count_every_state(tmp_path, files, save_untrained, capsys):
-    """The chunks once, cut at the window; then the question, and the question with the first pick."""
-    save_untrained(tmp_path / "run", env=EnvConfig(num_steps=2), mode="text", window=6)
-    assert main(["find", "run", *files, "Mary", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    # every chunk but "Notes" (3 tokens) is cut at 6; [CLS] mary [SEP], then the same and the first pick without [CLS]
-    first = 2 if answer["steps"][0]["text"] == "Notes" else 5
-    assert answer["cost"]["embedder_tokens"] == 5 * 6 + 3 + 3 + (3 + first)
+def test_bm25_loads_no_model(find, monkeypatch):
+    monkeypatch.setitem(sys.modules, "qrag_jax.models.encoder.weights", None)
+    assert find("--retriever", "bm25").code == 0
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "message"),
+    ("argv", "question", "code", "message"),
     [
-        (["RUN", "diary.txt", QUESTION, "--num_steps", "4"], 1, "diary.txt: 3 chunks cannot give 4 picks"),
-        (["RUN", "diary.txt", "milk " * 80], 1, "has 82 tokens ([CLS] and [SEP] counted), this run reads 64"),
-        (["RUN", "diary.txt", ""], 1, "nothing to ask"),
-        (["RUN", "empty.txt", QUESTION], 1, "empty.txt: empty document"),
-        (["RUN", "latin.txt", QUESTION], 1, "latin.txt: not UTF-8 at byte 3"),
-        (["RUN", "absent.txt", QUESTION], 2, "absent.txt: no such file or folder"),
-        (["nowhere", "diary.txt", QUESTION], 2, "nowhere: no such checkpoint folder"),
-        (["notes", "diary.txt", QUESTION], 2, "notes: no checkpoint here"),
+        ([], " ", 1, "question: nothing to ask; write a question"),
+        (
+            [],
+            "milk " * 20,
+            1,
+            "has 22 tokens ([CLS] and [SEP] counted), the encoder reads 16: shorten it, or",
+        ),
+        (["--retriever", "bm25"], "zebra", 1, "none of 2 passages shares a word with the question"),
+        (
+            ["--num_steps", "3"],
+            QUESTION,
+            2,
+            "--num_steps: belongs to a run, not to hybrid; leave it out, or name a",
+        ),
+        (["--stop"], QUESTION, 2, "--stop: belongs to a run, not to hybrid"),
+        (
+            ["--retriever", "nearest"],
+            QUESTION,
+            2,
+            "--retriever nearest: one of hybrid, dense, bm25, or the folder of a",
+        ),
+        (["--questions", "nowhere.txt"], None, 2, "nowhere.txt: no such file; expected a question a line"),
+        (["--questions", "-", "-"], None, 2, "--questions -: standard input is named as a document too"),
+        (["--model", "nowhere/at/all"], QUESTION, 2, "nowhere/at/all"),
     ],
 )
-def test_refusals(run, files, tmp_path, capsys, argv, code, message):
-    (tmp_path / "empty.txt").write_text(" \n")
-    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
-    assert main(["find", *(run.folder if word == "RUN" else word for word in argv)]) == code
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("qrag: error: ") and message in captured.err
+def test_refusals(find, argv, question, code, message):
+    own = {} if {"nearest", "--model"}.isdisjoint(argv) else {"model": None}
+    found = find(*argv, question=question, **own)
+    assert (found.code, found.out) == (code, "") and message in found.err
 
 
-def test_a_run_on_vectors_has_nothing_to_read_files_with(tmp_path, files, save_untrained, capsys):
-    vectors = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
-    save_untrained(tmp_path / "run", vectors, source="vectors")
-    assert main(["find", "run", "diary.txt", QUESTION]) == 2
-    assert "was trained on given vectors and has no text encoder" in capsys.readouterr().err
+def test_a_path_that_is_not_there(find):
+    found = find(paths=["notes", "nowhere.txt"])
+    assert (found.code, found.out) == (2, "") and "nowhere.txt: no such file or folder; check the path" in found.err
 
 
-def test_a_truncated_checkpoint(tmp_path, files, save_untrained, capsys):
-    save_untrained(tmp_path / "run")
-    (encoder,) = (tmp_path / "run").rglob("model.safetensors")
-    encoder.write_bytes(encoder.read_bytes()[:-1])
-    assert main(["find", "run", "diary.txt", QUESTION]) == 1
-    assert "model.safetensors" in capsys.readouterr().err
+def test_pages_stand_in_the_place_of_lines():
+    document = Document("a/report.pdf", "one\ntwo\nthree", {"pages": (0, 4, 8)})
+    assert [place_of(document, start) for start in (0, 4, 12)] == [f"a/report.pdf#page={n}" for n in (1, 2, 3)]
+    assert fields_of(document, 4) == {"file": "a/report.pdf", "line": 2, "page": 2}
+    assert fields_of(Document("a.md", "one\ntwo"), 4) == {"file": "a.md", "line": 2}
 
 
-@pytest.mark.slow
-def test_stop_shows_the_picks_before_the_runs_threshold(tmp_path, files, save_untrained, capsys):
-    """The first pick always stays, so a threshold above every Q leaves it alone."""
-    save_untrained(tmp_path / "run", metadata={"dev": {"threshold": 1e6, "fitted_on": ["ab"]}})
-    argv = ["find", str(tmp_path / "run"), *files, QUESTION, "--json"]
-    assert main(argv) == 0
-    whole = json.loads(capsys.readouterr().out)
-    assert (len(whole["steps"]), whole["stop_reason"]) == (3, "num_steps")
-    assert main([*argv, "--stop"]) == 0
-    cut = json.loads(capsys.readouterr().out)
-    assert (cut["steps"], cut["stop_reason"]) == (whole["steps"][:1], "threshold")
+def test_what_a_terminal_would_obey_is_not_printed(find, tmp_path):
+    (tmp_path / "a\u202e.txt").write_text("Red \x1b[31malert " + "on " * 200)
+    found = find("--retriever", "bm25", question="Which red?", paths=["a\u202e.txt"])
+    place, text = found.out.splitlines()
+    assert place == " 1  a\ufffd.txt:1" and text.startswith("    Red \ufffd[31malert on on") and len(text) == 304
+    assert excerpt("a\nb  c", 5) == "a b c" and excerpt("abcdef", 5) == "ab..."
 
 
-def test_stop_takes_the_learned_stop_of_a_run_that_has_one(tmp_path, files, save_untrained, capsys):
-    save_untrained(tmp_path / "run", env=EnvConfig(num_steps=3, stop=True, reward="at_end"))
-    assert main(["find", str(tmp_path / "run"), *files, QUESTION, "--json", "--stop"]) == 0
-    assert json.loads(capsys.readouterr().out)["stop_reason"] in ("num_steps", "learned_stop")
-
-
-def test_a_run_that_does_not_know_when_to_stop(run, files, capsys):
-    assert main(["find", run.folder, *files, QUESTION, "--stop"]) == 2
-    assert "does not know when to stop; train it with dev.share=0.1" in capsys.readouterr().err
-
-
-def test_json_names_the_file_as_it_is_called(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    name = "a\u3000b\u202ec.txt"
-    (tmp_path / name).write_text(DIARY)
-    assert main(["find", run.folder, name, QUESTION, "--json"]) == 0
-    assert {step["file"] for step in json.loads(capsys.readouterr().out)["steps"]} == {name}
-
-
-def test_json_of_a_markdown_file(run, tmp_path, monkeypatch, capsys):
-    """Fields as they always were; a fence is one chunk, and a place counts the lines of the file."""
-    monkeypatch.chdir(tmp_path)
-    text = "# Notes\r\n\r\n> It rained\r\n> all day.\r\n\r\n```\r\nx = 1\r\ny = 2\r\n```\r\n"
-    (tmp_path / "a.md").write_bytes(text.encode())
-    assert main(["find", run.folder, "a.md", QUESTION, "--json"]) == 0
-    steps = json.loads(capsys.readouterr().out)["steps"]
-    assert {tuple(step) for step in steps} == {
-        ("step", "file", "line", "start", "end", "text", "q_value", "position"),
-    }
-    found = sorted((step["line"], step["text"], text[step["start"] : step["end"]]) for step in steps)
-    assert found == [
-        (line, piece, piece) for line, piece in ((1, "Notes"), (3, "It rained\r\n> all day."), (7, "x = 1\r\ny = 2"))
-    ]
+def test_a_passage_of_several_spans_has_one_place(find, encoder):
+    method = single_step_method("bm25", encoder, ChunkConfig("linkage"))
+    corpus = method.build(read_files("notes"))
+    shown = format_ranked(method.retrieve("milk", corpus, 1), corpus)
+    assert shown.splitlines()[0] == " 1  notes/diary.txt:1"

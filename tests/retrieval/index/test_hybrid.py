@@ -119,7 +119,7 @@ def test_fusion_is_a_loop_and_does_not_depend_on_the_numbering(scores, order):
 def test_by_name():
     question = "blue door"
     dense, words = rank_dense(question, CORPUS, embed), rank_bm25(question, CORPUS)
-    wanted = {"single_step": dense, "bm25": words, "hybrid": fuse([dense, words])}
+    wanted = {"dense": dense, "single_step": dense, "bm25": words, "hybrid": fuse([dense, words])}
     for name in RETRIEVERS:
         retrieve = make_single_step(name, embed)
         found, first = retrieve(question, CORPUS, None), retrieve(question, CORPUS, 2)
@@ -151,8 +151,8 @@ def test_texts_without_direction_and_lone_surrogates():
 def test_refusals():
     with pytest.raises(UsageError, match="retriever hybrid: needs an embedder"):
         make_single_step("hybrid")
-    with pytest.raises(UsageError, match="retriever 'dense': choose one of .*bm25.*hybrid"):
-        make_single_step("dense", embed)
+    with pytest.raises(UsageError, match="retriever 'nearest': choose one of hybrid, dense, bm25"):
+        make_single_step("nearest", embed)
     with pytest.raises(InputError, match="corpus: has no vectors: build it with an encoder, or search it by words"):
         rank_dense("key", corpus_of(TEXTS, None), embed)
     with pytest.raises(InputError, match="a vector of 2 components, those of the corpus have 5"):

@@ -1,0 +1,57 @@
+"""Flags of the verbs that search the user's own texts. Imports nothing heavy: the help answers at once."""
+
+import argparse
+
+from qrag_jax.cli.parsers import flags
+from qrag_jax.cli.parsers.chunk import STRATEGIES
+
+RETRIEVERS = ("hybrid", "dense", "bm25", "single_step")  # as in retrieval.index.hybrid, whose import takes longer
+SHOWN_RETRIEVERS = "hybrid, dense, bm25"  # the last of them is another name of dense
+WAYS = """\
+  hybrid   what is near in meaning and what shares words, joined by rank: the default, and right for most texts
+  dense    the chunks whose vectors are nearest to the question's (also called single_step)
+  bm25     the chunks that share its words; loads no model
+"""
+
+
+def add_retriever(parser: argparse.ArgumentParser) -> None:
+    """Adds `--retriever`, None where it is not given."""
+    parser.add_argument(
+        "--retriever",
+        type=flags.filled,
+        metavar="R",
+        help=f"{SHOWN_RETRIEVERS}, or the folder of a run of `qrag train` or `qrag demo` (default: hybrid)",
+    )
+
+
+def add_cutting(parser: argparse.ArgumentParser) -> None:
+    """Adds how texts are cut and by which encoder they are known: `--strategy`, `--max_tokens`, `--model`."""
+    flags.add_strategy(parser, STRATEGIES, "how to cut, as in `qrag chunk`", "recursive; not with a run")
+    flags.add_max_tokens(parser, "passage", "200; not with a run")
+    flags.add_model(parser, "minilm; not with a run")
+
+
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """Adds what is read of the paths, and how: `--only`, `--encoding`, `--strict` and those of `flags.add_reading`."""
+    parser.add_argument(
+        "--only",
+        type=flags.filled,
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="search documents of such names alone, as 'reports/*'; may be given several times",
+    )
+    flags.add_encoding(parser)
+    flags.add_strict(parser)
+    flags.add_reading(parser)
+
+
+def add_questions(parser: argparse.ArgumentParser) -> None:
+    """Adds `--questions`, which `cli/main.py:parse` needs in order to tell the question from the paths."""
+    parser.add_argument(
+        "--questions",
+        type=flags.filled,
+        metavar="FILE",
+        help='in place of QUESTION: a question a line, or {"question": ..., "id": ...}; - is standard input, answered '
+        "line by line. With --json one object a line",
+    )

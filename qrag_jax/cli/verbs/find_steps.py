@@ -1,0 +1,207 @@
+"""`qrag find` with a run: its picks in the user's own files, step by step, with `file:line` of each."""
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from qrag_jax.checkpoint import Checkpoint, load_checkpoint
+from qrag_jax.chunking.units import unit_chunks
+from qrag_jax.cli.progress import WithBar
+from qrag_jax.cli.terminal import say, write_json
+from qrag_jax.cli.verbs.places import excerpt, fields_of, place_of
+from qrag_jax.cli.verbs.sources import Source, load_run, read_source, timed
+from qrag_jax.data.questions.asked import Asked
+from qrag_jax.eval.tables import align
+from qrag_jax.retrieval.corpus.corpus import Corpus, build_corpus, embed_corpus
+from qrag_jax.retrieval.index.retriever import Retriever
+from qrag_jax.retrieval.index.search import Index, check_questions, index_corpus, num_tokens_asked, search
+from qrag_jax.types import Cost, Document, InputError, Step, Trajectory, UsageError
+
+_MOST_SHOWN = 100  # characters of a chunk in a table
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Where a search ends before its last step: at a threshold on Q, at the run's learned STOP, or not at all."""
+
+    threshold: float | None = None
+    learned: bool = False
+
+
+def find_in_steps(args: argparse.Namespace, source: Source, asked: Iterable[Asked]) -> int:
+    """Answers each question by the picks of a run: tables, or with `--json` an object each."""
+    spent: dict[str, float] = {}
+    with timed("load", spent):
+        saved = load_checkpoint(source.retriever, groups=())
+        retriever = load_run(source)
+        stop = _own_stop(saved, retriever) if args.stop else Stop()
+    say(trained_on(saved, source.retriever))
+    if args.question is not None:
+        check_questions(retriever, [args.question])
+    with timed("read", spent):
+        documents = read_source(args, source)
+    index = open_index(retriever, documents, args.num_steps, spent)
+    many = args.questions is not None
+    for one in asked:
+        print_steps(index, one, args.num_steps, stop, as_json=args.json, spent=spent, many=many)
+        spent = {}
+    return 0
+
+
+def trained_on(saved: Checkpoint, run: str) -> str:
+    """What a run has learned from, and what to do where texts or questions are of another kind."""
+    data = saved.config.get("data", {})
+    paths, hidden = ", ".join(map(str, data.get("paths", ()))), f"hidden in {data.get('haystack')}"
+    kinds = {
+        "worlds": f"simulated stories of {data.get('num_facts')} facts, {hidden}",
+        "babi": f"stories of {paths}, {hidden}",
+        "jsonl": f"the questions of {paths}",
+        "multihop": f"the questions of {paths}",
+    }
+    return (
+        f"{run} was trained on {kinds.get(data.get('task'), 'data that it does not name')}; for texts or questions of "
+        "another kind leave it out: qrag find then searches by meaning and words, which needs no training"
+    )
+
+
+def _own_stop(saved: Checkpoint, retriever: Retriever) -> Stop:
+    """The stop that a run has learned, or its threshold.
+
+    Raises:
+        UsageError: the run has neither.
+    """
+    from qrag_jax.eval.picks.calibration import stored_threshold  # imports what evaluates
+
+    if retriever.env.stop:
+        return Stop(learned=True)
+    threshold = stored_threshold(saved.metadata)
+    if threshold is None:
+        raise UsageError(
+            f"--stop: {saved.folder} does not know when to stop; train it with dev.share=0.1 (a threshold from "
+            "held-out questions) or with env.stop=true env.reward=at_end (a learned stop)"
+        )
+    return Stop(threshold.value)
+
+
+@dataclass(frozen=True)
+class OpenIndex:
+    """Files that a run has read, ready for its searches."""
+
+    retriever: Retriever
+    corpus: Corpus
+    index: Index
+
+
+def open_index(
+    retriever: Retriever, documents: Sequence[Document], num_steps: int | None, spent: dict[str, float]
+) -> OpenIndex:
+    """Cuts documents into what the run reads, and embeds them; what its window cuts is said on standard error.
+
+    Args:
+        retriever: a trained one, of texts.
+        documents: to search.
+        num_steps: chunks to pick; None takes as many as in training.
+        spent: seconds by stage are added.
+
+    Raises:
+        InputError: fewer chunks than picks.
+    """
+    assert retriever.encoder is not None
+    encoder, count = WithBar(retriever.chunk_encoder), retriever.encoder.tokenizer.count
+    with timed("read", spent):
+        corpus = build_corpus(documents, lambda document: unit_chunks(document, count))
+    num_steps = num_steps or retriever.env.num_steps
+    if len(corpus) < num_steps:
+        names = ", ".join(document.id for document in documents[:3]) + (", ..." if len(documents) > 3 else "")
+        raise InputError(
+            f"{names}: {len(corpus)} chunks cannot give {num_steps} picks: lower --num_steps or give more text"
+        )
+    with timed("embed", spent):
+        corpus = embed_corpus(corpus, encoder)
+        index = index_corpus(retriever, corpus)
+    if corpus.num_beyond_window:
+        say(
+            f"{corpus.num_beyond_window:,} of {len(corpus):,} chunks are longer than the "
+            f"{retriever.model.encoder.window} tokens that this run reads; only their beginning was searched"
+        )
+    return OpenIndex(retriever, corpus, index)
+
+
+def print_steps(
+    opened: OpenIndex,
+    asked: Asked,
+    num_steps: int | None = None,
+    stop: Stop | None = None,
+    *,
+    as_json: bool = False,
+    spent: Mapping[str, float] | None = None,
+    many: bool = False,
+) -> None:
+    """Searches for one question and prints the picks on standard output.
+
+    Args:
+        opened: what is searched.
+        asked: the question.
+        num_steps: as of `open_index`.
+        stop: None goes on to the last step.
+        as_json: print `to_json` in place of tables.
+        spent: seconds that were spent before, by stage; where there are any, the tokens of the corpus count too.
+        many: one of several questions: an object on one line, and a table under its question.
+    """
+    stop, seconds = stop or Stop(), dict(spent or {})
+    corpus, retriever = opened.corpus, opened.retriever
+    num_tokens = corpus.cost.embedder_tokens if seconds else 0
+    with timed("search", seconds):
+        found = search(opened.index, asked.question, num_steps, threshold=stop.threshold, learned_stop=stop.learned)
+    if as_json:
+        num_tokens += num_tokens_asked(retriever, asked.question, [corpus.texts[step.chunk] for step in found.steps])
+        write_json(to_json(asked, found, corpus, Cost(seconds, num_tokens)), on_one_line=many)
+    else:
+        print(
+            f"{excerpt(asked.question, _MOST_SHOWN)}\n{format_steps(found, corpus)}\n"
+            if many
+            else format_steps(found, corpus)
+        )
+
+
+def to_json(asked: Asked, found: Trajectory, corpus: Corpus, cost: Cost) -> dict[str, object]:
+    """What `--json` prints: steps in order of retrieval, `text` being characters `start` to `end` of the file."""
+    return {
+        "question": asked.question,
+        **({} if asked.id is None else {"id": asked.id}),
+        "num_chunks": len(corpus),
+        "num_chunks_cut": corpus.num_beyond_window,
+        "stop_reason": found.stop_reason,
+        "steps": [_step_to_json(number, step, corpus) for number, step in enumerate(found.steps, 1)],
+        "cost": {"seconds": dict(cost.seconds), "embedder_tokens": cost.embedder_tokens},  # what was measured
+    }
+
+
+def format_steps(found: Trajectory, corpus: Corpus) -> str:
+    """The picks as two aligned tables: in order of retrieval with their Q values, and in document order."""
+    rows = [["step", "Q value", "where", "chunk"]]
+    for number, step in enumerate(found.steps, 1):
+        rows.append([f"{number:>4}", f"{step.q_value:>7.3f}", *_shown_node(step.chunk, corpus)])
+    ordered = [_shown_node(node, corpus) for node in sorted(step.chunk for step in found.steps)]
+    return "\n".join([*align(rows), "", "in document order:", *align(ordered)])
+
+
+def _shown_node(node: int, corpus: Corpus) -> list[str]:
+    """Where a chunk stands, and how it begins."""
+    chunk = corpus.nodes[node]
+    place = place_of(corpus.by_id[chunk.document_id], chunk.spans[0][0])
+    return [place, excerpt(corpus.texts[node], _MOST_SHOWN)]
+
+
+def _step_to_json(number: int, step: Step, corpus: Corpus) -> dict[str, object]:
+    chunk = corpus.nodes[step.chunk]
+    ((start, end),) = chunk.spans
+    return {
+        "step": number,
+        **fields_of(corpus.by_id[chunk.document_id], start),
+        "start": start,
+        "end": end,
+        "text": corpus.texts[step.chunk],
+        "q_value": step.q_value,
+        "position": step.position,
+    }

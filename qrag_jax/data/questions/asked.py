@@ -1,0 +1,80 @@
+"""Questions that are asked of a search, one a line: plain, or as JSON objects."""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from qrag_jax.data.files.documents import STDIN
+from qrag_jax.data.files.rows import short
+from qrag_jax.data.files.textfile import numbered_lines, read_text_file
+from qrag_jax.files.reading import check_json
+from qrag_jax.types import InputError, UsageError
+
+_EXPECTED = 'a question a line, or {"question": str, "id": str}'
+_LONGEST_LINE = 1 << 20  # bytes of a line of standard input
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question, and the id that its line gives it; None where it gives none."""
+
+    question: str
+    id: str | None = None
+
+
+def read_asked(path: str) -> Iterator[Asked]:
+    """The questions of a file, all of them checked before the first is given, or of standard input as they come.
+
+    A line that begins with `{` is a JSON object with `question` and perhaps `id`, its other fields are left alone; any
+    other line is a question. Blank lines are passed over.
+
+    Args:
+        path: a file, plain or .gz; `-` is standard input.
+
+    Raises:
+        UsageError: there is no such file, or standard input is closed.
+        InputError: a line that holds no question (`file:line` is named), or a file without any.
+    """
+    if path == STDIN:
+        return _as_they_come()
+    text = read_text_file(Path(path), _EXPECTED)
+    asked = [_asked(line, f"{path}:{number}") for number, line in numbered_lines(text)]
+    if not asked:
+        raise InputError(f"{path}: no question in it; expected {_EXPECTED}")
+    return iter(asked)
+
+
+def _as_they_come() -> Iterator[Asked]:
+    if sys.stdin is None:  # what Python makes of a closed one
+        raise UsageError(f"{STDIN}: standard input is closed; name a file of questions")
+    number = 0
+    while raw := sys.stdin.buffer.readline(_LONGEST_LINE + 1):
+        number += 1
+        where = f"{STDIN}:{number}"
+        if len(raw) > _LONGEST_LINE:
+            raise InputError(f"{where}: a line of more than {_LONGEST_LINE:,} bytes; expected {_EXPECTED}")
+        try:
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+        except UnicodeDecodeError as error:
+            raise InputError(f"{where}: not UTF-8 text ({error}); convert it first") from error
+        if line:
+            yield _asked(line, where)
+
+
+def _asked(line: str, where: str) -> Asked:
+    line = line.strip()
+    if not line.startswith("{"):
+        return Asked(line)
+    check_json(line, where)
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not JSON ({error}); expected {_EXPECTED}") from error
+    question, name = row.get("question"), row.get("id")
+    if not isinstance(question, str) or not question.strip():
+        raise InputError(f"{where}: question must be a text that is not empty, got {short(question)}")
+    if name is not None and (isinstance(name, bool) or not isinstance(name, str | int)):
+        raise InputError(f"{where}: id must be a text or an integer, got {short(name)}")
+    return Asked(question, None if name is None else str(name))

