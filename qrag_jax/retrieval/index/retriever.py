@@ -25,6 +25,7 @@ from qrag_jax.models.towers.text import make_text_network
 from qrag_jax.retrieval.index.chunk_encoder import ChunkEncoder
 from qrag_jax.retrieval.index.search_functions import SearchFunctions, make_search_functions
 from qrag_jax.retrieval.mdp.env import EnvConfig
+from qrag_jax.retrieval.mdp.heads import fresh_heads
 from qrag_jax.types import InputError, UsageError
 
 Progress = Callable[[int, int], None]
@@ -224,10 +225,8 @@ def with_constants(retriever: Retriever, constants: Mapping[str, Any]) -> Retrie
 
 
 def _fresh_params(network: Network, env: EnvConfig, key: jax.Array) -> PyTree:
-    params = network.init(key)
-    if env.stop:  # at zero, STOP is worth nothing until an episode says otherwise
-        params = {**params, "stop": jnp.zeros(network.dim)}
-    return params
+    stop_head = env.stop_head if env.stop else None
+    return {**network.init(key), **fresh_heads(network.dim, env.num_q_heads, stop_head, env.ranking_scale)}
 
 
 def _standardisation(vectors: Any) -> dict[str, np.ndarray]:

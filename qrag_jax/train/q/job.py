@@ -18,6 +18,7 @@ from qrag_jax.retrieval.index.retriever import (
     with_constants,
     with_fresh_params,
 )
+from qrag_jax.retrieval.mdp.heads import HEADS
 from qrag_jax.retrieval.mdp.tasks import Task
 from qrag_jax.sharding import check_same_everywhere, make_mesh, place, replicated, state_shardings
 from qrag_jax.train.best import KeepBest
@@ -134,7 +135,7 @@ def _start_warm(first: Member, retriever: Retriever, files: Mapping[str, bytes])
         return with_constants(retriever, own.arrays["constants"]), first.start.metadata["init"]
     saved, group = load_init(first.config)
     check_same_encoder(saved, files)
-    params = take_params(saved, group, retriever.params)
+    params = take_params(saved, group, retriever.params, optional=HEADS)
     retriever = replace(with_constants(retriever, saved.arrays["constants"]), params=params)
     return retriever, describe_source(first.config.init, saved, group)
 
