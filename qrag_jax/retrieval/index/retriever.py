@@ -21,6 +21,7 @@ from qrag_jax.models.encoder.tokenizer import TextTokenizer, train_word_level
 from qrag_jax.models.encoder.weights import LoadedEncoder, load_encoder, save_encoder
 from qrag_jax.models.towers.latent import LatentConfig, make_latent_network
 from qrag_jax.models.towers.network import Network, PyTree, TokenRows, VectorRows
+from qrag_jax.models.towers.prior import make_prior_network
 from qrag_jax.models.towers.text import make_text_network
 from qrag_jax.retrieval.index.chunk_encoder import ChunkEncoder
 from qrag_jax.retrieval.index.search_functions import SearchFunctions, make_search_functions
@@ -404,7 +405,8 @@ def _make_encoder(spec: EncoderSpec, texts: Sequence[str], key: jax.Array) -> Lo
 
 def _network(model: ModelConfig, encoder: LoadedEncoder | None, constants: Mapping[str, np.ndarray]) -> Network:
     if model.mode == "latent":
-        return make_latent_network(model.latent, constants["mean"], constants["std"], model.compute)
+        make = make_prior_network if model.latent.prior else make_latent_network
+        return make(model.latent, constants["mean"], constants["std"], model.compute)
     assert encoder is not None
     return make_text_network(
         encoder.config,
