@@ -1,5 +1,7 @@
 """From contexts of text ids to the arrays of a batch: distinct chunks once, in static shapes."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +23,7 @@ class Sample:
     valid: AnyArray  # bool [batch, chunks]
     gold: AnyArray  # bool [batch, chunks]
     env: AnyArray  # int32 [batch]
-    mined: AnyArray | None = None  # int32 [batch, chunks], place in a pool of mined texts that a chunk gives way to; -1
+    mined: AnyArray = None  # int32 [batch, chunks], place in a pool of mined texts that a chunk gives way to; -1
 
 
 def with_mined(sample: Sample, ids: AnyArray) -> Sample:
@@ -29,7 +31,8 @@ def with_mined(sample: Sample, ids: AnyArray) -> Sample:
     arrays = np if isinstance(sample.distinct, np.ndarray) else jnp
     *parts, rows = sample.distinct.shape
     own = arrays.broadcast_to(ids, (*parts, len(ids)))
-    return sample.replace(
+    return replace(
+        sample,
         distinct=arrays.concatenate([sample.distinct, own], axis=-1),
         chunks=arrays.where(sample.mined >= 0, rows + sample.mined, sample.chunks),
         mined=None,

@@ -6,7 +6,7 @@ then on, in the places of others. What is mined is a function of the parameters,
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -103,9 +103,8 @@ def mixing_sampler(
         drawn, rng = sample(update), np.random.default_rng([seed, _MIXING, update])
         ids = np.take_along_axis(drawn.distinct[..., None, :], np.asarray(drawn.chunks), axis=-1)
         places = drawn.valid & ~drawn.gold & is_noise[ids] & (rng.random(ids.shape) < config.share)
-        return drawn.replace(
-            mined=np.where(places, rng.integers(config.num_pooled, size=ids.shape), -1).astype(np.int32)
-        )
+        chosen = np.where(places, rng.integers(config.num_pooled, size=ids.shape), -1)
+        return replace(drawn, mined=chosen.astype(np.int32))
 
     return mix
 
@@ -164,7 +163,16 @@ def _noise_rotation(
     document = jnp.concatenate([indices[0], own])[None]
     num_chunks = indices.shape[1]
     empty = jnp.zeros(document.shape, bool)
-    stand_in = Batch(None, None, document, document, lengths, empty, empty, lengths)
+    stand_in = Batch(
+        table=None,
+        questions=None,
+        chunks=document,
+        indices=document,
+        lengths=lengths,
+        valid=empty,
+        gold=empty,
+        env=lengths,
+    )
     _, table = observe(stand_in, taken, config, network.num_rotated)
     return None if table is None else jax.tree.map(lambda x: x[0, num_chunks:], table)
 
@@ -205,9 +213,8 @@ class Miner:
         self._task, self._config, self._seed, self._stretch, self._pools = task, config, seed, stretch, pools
         self._packer, self._every, self._since = Packer(), config.every, 0
         noise = np.asarray(task.noise, np.int32)
-        if earlier is None:
-            earlier = np.random.default_rng([seed, _MINING]).choice(noise, config.num_pooled, replace=False)
-        self.ids = self._before = np.asarray(earlier, np.int32)
+        fresh = np.random.default_rng([seed, _MINING]).choice(noise, config.num_pooled, replace=False)
+        self.ids = self._before = fresh if earlier is None else np.asarray(earlier, np.int32)
         if self.ids.shape != (config.num_pooled,) or not np.isin(self.ids, noise).all():
             raise InputError(
                 f"the checkpoint's mined sentences do not fit mining.size={config.size} x mining.age={config.age} and "
