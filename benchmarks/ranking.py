@@ -2,7 +2,8 @@
 
     python benchmarks/ranking.py embed DATA [--cache DIR]       # once: the sentences of the novels, several minutes
     python benchmarks/ranking.py run DATA [--tasks 2 3] [--seeds 0 1 2] [--variants base ranking ...] [--smoke]
-    python benchmarks/ranking.py table                          # benchmarks/results/ranking.md
+    python benchmarks/ranking.py mined --keep DIR               # what runs that kept their folders mined last
+    python benchmarks/ranking.py table                          # the rows of benchmarks/results/ranking.md
 
 DATA and the splits are those of babi.py: a tenth of the train stories, in a fifth of the train novels, choose the
 update and fit the threshold; reported are the valid stories in the dev novels. All variants have the same questions,
@@ -22,7 +23,8 @@ import numpy as np
 from babi import CONFIGS, STEPS, VectorCache, report_tasks
 from worlds import machine
 
-from qrag_jax.config import load_config
+from qrag_jax.checkpoint import load_checkpoint
+from qrag_jax.config import config_from_dict, load_config
 from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.haystack import load_haystack
 from qrag_jax.eval.measures.facts import score_facts
@@ -85,13 +87,20 @@ def config_of(data: Path, qa: int, variant: str, seed: int, more: Sequence[str],
 
 
 def run(
-    data: Path, cache: VectorCache, qa: int, variant: str, seed: int, more: Sequence[str], smoke: bool
+    data: Path,
+    cache: VectorCache,
+    qa: int,
+    variant: str,
+    seed: int,
+    more: Sequence[str],
+    smoke: bool,
+    out: Path | None = None,
 ) -> dict[str, Any]:
-    """Trains one retriever and scores it at all lengths."""
+    """Trains one retriever and scores it at all lengths; `out` keeps its folder."""
     config = config_of(data, qa, variant, seed, more, smoke)
     task, dev = (cache.task(t) for t in training_tasks(config) if t is not None)
     start = time.perf_counter()
-    retriever = train(config, task, dev=dev)
+    retriever = train(config, task, out, dev=dev)
     seconds = time.perf_counter() - start
     threshold, fitted = calibrate(dev, multi_step_picker(make_index(retriever, dev.texts), dev.questions), STEPS)
     lengths = [n for n in LENGTHS if not smoke or n < 1200]
@@ -159,6 +168,15 @@ def spread(values: Sequence[float]) -> str:
     return middle if len(values) == 1 else f"{middle} [{min(values):.3f}, {max(values):.3f}]"
 
 
+def print_mined(folder: Path) -> None:
+    """The sentences of the last rounds of mining of every run in a folder, so that somebody may read them."""
+    for run_folder in sorted(folder.iterdir()):
+        saved = load_checkpoint(run_folder, groups=())
+        if "mined" in saved.metadata:
+            texts = training_tasks(config_from_dict(RunConfig, saved.config, str(run_folder)))[0].texts
+            print(f"# {run_folder.name}, update {saved.step}", *(texts[i] for i in saved.metadata["mined"]), sep="\n")
+
+
 def read_runs(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -180,7 +198,7 @@ def embed(data: Path, cache: VectorCache) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=("embed", "run", "table"))
+    parser.add_argument("stage", choices=("embed", "run", "mined", "table"))
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--cache", type=Path, default=Path("runs/ranking_cache"))
     parser.add_argument("--tasks", nargs="*", type=int, default=[2])
@@ -188,10 +206,14 @@ def main() -> None:
     parser.add_argument("--variants", nargs="*", choices=list(VARIANTS), default=list(VARIANTS))
     parser.add_argument("--set", nargs="*", default=[], help="more overrides, of all runs")
     parser.add_argument("--out", type=Path, default=LINES)
+    parser.add_argument("--keep", type=Path, help="keep the folders of runs here, or look for them here")
     parser.add_argument("--smoke", action="store_true", help="tiny runs, printed and not kept")
     args = parser.parse_args()
     if args.stage == "table":
         print(write_table(read_runs(args.out)))
+        return
+    if args.stage == "mined":
+        print_mined(args.keep or parser.error("say where the runs are: --keep DIR"))
         return
     if args.data is None:
         parser.error("say where the data are: DATA")
@@ -205,7 +227,9 @@ def main() -> None:
             for variant in args.variants:
                 if (f"qa{qa}", variant, seed, (*VARIANTS[variant], *args.set)) in done:
                     continue
-                found = run(args.data, cache, qa, variant, seed, args.set, args.smoke)
+                name = f"qa{qa}_{variant.replace(', ', '+').replace(' ', '_')}_{seed}"
+                out = args.keep and args.keep / name
+                found = run(args.data, cache, qa, variant, seed, args.set, args.smoke, out)
                 if not args.smoke:
                     with args.out.open("a") as file:
                         file.write(json.dumps(found) + "\n")
