@@ -39,7 +39,7 @@ from qrag_jax.types import Document
 ENGINE = Path(__file__).parent / "own_documents_llamaindex.py"
 NAMES = {"hybrid": "hybrid", "dense": "single_step", "bm25": "bm25"}  # ours, of the library
 NUM_PICKS = 10  # of a run: enough for three files
-SECTIONS_A_LINE, SENTENCES_A_SECTION, NUM_GOLD = 24, 8, 2
+NUM_LINES, SECTIONS_A_LINE, SENTENCES_A_SECTION, NUM_GOLD = 600, 12, 8, 2
 Rank = Callable[[str], Sequence[str]]  # question -> files, best first
 
 
@@ -133,7 +133,7 @@ def make_llamaindex(python: str, folder: Path, questions: Sequence[Question]) ->
 
 
 def training_lines(documents: Sequence[Document], seed: int = 0) -> list[dict]:
-    """Lines for `qrag train data.task=jsonl`: one of every titled section that has two sentences or more."""
+    """At most `NUM_LINES` for `qrag train data.task=jsonl`, of titled sections that have two sentences or more."""
     from qrag_jax.chunking.strategies.headings import find_sections
     from qrag_jax.chunking.text.sentences import split_sentences
 
@@ -148,7 +148,8 @@ def training_lines(documents: Sequence[Document], seed: int = 0) -> list[dict]:
                 if len(sentences) >= NUM_GOLD and title.strip():
                     sections.append((" ".join(title.split()), sentences[:SENTENCES_A_SECTION]))
     rng, lines = np.random.default_rng(seed), []
-    for number, (title, sentences) in enumerate(sections):
+    for number in rng.permutation(len(sections))[:NUM_LINES].tolist():
+        title, sentences = sections[number]
         others = rng.choice(len(sections), min(SECTIONS_A_LINE, len(sections)), replace=False)
         chosen = [sections[other][1] for other in others if other != number and sections[other][0] != title]
         place = int(rng.integers(len(chosen) + 1))
