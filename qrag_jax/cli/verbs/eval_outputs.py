@@ -31,9 +31,9 @@ def check_outputs(args: argparse.Namespace) -> None:
     """Refuses output paths that could not be written, or would destroy what is read.
 
     Raises:
-        UsageError: standard output for another flag than --json, which alone has it, so that it holds one JSON value; a
-            folder, or a place where no file can be made; one file for two flags; a file that is read, or one in a folder
-            that is read (of the run: in a checkpoint, or a log of its training).
+        UsageError: standard output for another flag than --json, which alone has it, so that it holds one JSON value;
+            a folder, or a place where no file can be made; one file for two flags; a file that is read, or one in a
+            folder that is read (of the run: in a checkpoint, or a log of its training).
     """
     seen: dict[str, str] = {}
     inputs = {os.path.realpath(str(value)): name for name in _INPUTS if (value := getattr(args, name, None))}

@@ -15,8 +15,8 @@ _CALLS_AN_ELEMENT = 6  # of the converter, which calls itself
 _PROLOGUE = re.compile(r"<\?xml[^>]*>")
 # Of these the words alone are wanted.
 PLAIN = (
-    "abbr", "b", "cite", "code", "del", "em", "font", "i", "ins", "kbd", "mark", "q", "s", "samp", "small", "span", "strong",
-    "sub", "sup", "tt", "u", "var",
+    "abbr", "b", "cite", "code", "del", "em", "font", "i", "ins", "kbd", "mark", "q", "s", "samp", "small", "span",
+    "strong", "sub", "sup", "tt", "u", "var",
 )  # fmt: skip
 _LINK = ("a",)
 

@@ -16,7 +16,7 @@ from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerato
 
 _PAUSES = (0.02, 1.0)  # seconds between two looks for answers of other processes: the first, the longest
 _PATIENCE = 60.0  # seconds of waiting for other processes before it is said
-# By name: `asdict` walks and copies what these hold, and took two thirds of the time that an answer of the journal took.
+# By name: `asdict` walks and copies what these hold, which was two thirds of the time of an answer of the journal.
 _MESSAGE, _SAMPLING = (tuple(field.name for field in fields(kind)) for kind in (Message, Sampling))
 _CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False)
 _SERVER = re.compile(" at https?://")  # in the `model` of one that is asked over HTTP

@@ -45,9 +45,10 @@ class OpenAIGenerator:
     wrong model, an account without means. Calls in flight end by themselves; those that were not made say why.
 
     The key is read from the environment at each `generate`, never kept, and taken out of answers and errors, should a
-    server repeat it. A key that is a word (`http.is_secret`) is taken out of errors only: answers hold it by chance, and
-    a warning says so where they do. It goes to `base_url`, whoever that is: name the variable that holds that server's key. Without
-    one "no-key" is sent. What is given here wins over the client's own variables (OPENAI_BASE_URL and the like).
+    server repeat it. A key that is a word (`http.is_secret`) is taken out of errors only: answers hold it by chance,
+    and a warning says so where they do. It goes to `base_url`, whoever that is: name the variable that holds that
+    server's key. Without one "no-key" is sent. What is given here wins over the client's own variables
+    (OPENAI_BASE_URL and the like).
 
     Every attempt has a connection of its own, so that no answer can be taken for that to another prompt. Beyond that
     the protocol binds answers to prompts by nothing: the model's name and the id that a server puts into its answer are
