@@ -95,11 +95,11 @@ def docx_words(path: Path) -> Counter[str]:
 def epub_words(path: Path) -> Counter[str]:
     with zipfile.ZipFile(path) as archive:
         container = ElementTree.fromstring(archive.read("META-INF/container.xml"))
-        package = next(iter(container.iter("{*}rootfile"))).get("full-path") or ""
+        package = next(container.iterfind(".//{*}rootfile")).get("full-path") or ""
         root = ElementTree.fromstring(archive.read(package))
-        items = {item.get("id"): item for item in root.iter("{*}item")}
+        items = {item.get("id"): item for item in root.iterfind(".//{*}item")}
         total: Counter[str] = Counter()
-        for reference in root.iter("{*}itemref"):
+        for reference in root.iterfind(".//{*}itemref"):
             item = items[reference.get("idref")]
             if "nav" not in (item.get("properties") or "") and "html" in (item.get("media-type") or ""):
                 name = os.path.normpath(os.path.join(os.path.dirname(package), item.get("href") or ""))
@@ -209,12 +209,11 @@ def main() -> None:
         ]
         ended = subprocess.run(command, stdout=subprocess.PIPE, check=True)
         rows[kind] = json.loads(ended.stdout)
+        for row in rows[kind]:
+            print(kind, json.dumps(row))
         lines.append(line(kind, rows[kind]))
     print("\n".join(lines))
     print("\n".join(reader_of(kind) for kind in KINDS))
-    for kind in KINDS:
-        for row in rows[kind]:
-            print(f"{kind} {json.dumps(row)}")
 
 
 if __name__ == "__main__":
