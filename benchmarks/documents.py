@@ -38,7 +38,7 @@ from qrag_jax.types import Document, InputError
 
 KINDS = ("pdf", "html", "docx", "epub")
 RESULTS = Path(__file__).parent / "results"
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")  # a letter of Chinese is one
 _AROUND = {"nav", "header", "footer", "aside", "script", "style", "head", "form", "noscript", "svg", "template"}
 
 
