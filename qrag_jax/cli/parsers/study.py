@@ -17,8 +17,8 @@ or the task is your own documents and questions, and the config, if any, names s
   qrag study --corpus DIR --questions FILE.jsonl
 
 DIR has documents: .txt, .md and others (or is one file). FILE.jsonl has one question a line, with the text that answers
-it, or its place: {"question": "...", "evidence": ["exact text", ...]}; docs/study.md describes the format. All chunks of
-the corpus are searched.
+it, or its place: {"question": "...", "evidence": ["exact text", ...]}; docs/study.md describes the format. All chunks
+of the corpus are searched.
 
 What comes out: a table, with one line a task and strategy: F1, recall and precision of what the first 5 chunks hold
 (of evidence: sentences), the difference to fixed-size chunks with interval and p value, and sizes, seconds and the
