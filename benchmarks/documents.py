@@ -28,6 +28,7 @@ import subprocess
 import sys
 import zipfile
 from collections import Counter
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -88,7 +89,7 @@ def docx_words(path: Path) -> Counter[str]:
             if name in archive.namelist():
                 xml = re.sub(r"<mc:Fallback>.*?</mc:Fallback>", "", archive.read(name).decode(), flags=re.DOTALL)
                 for part in re.split(r"</w:p>|<w:tab/>|<w:br/>|</w:tc>", xml):
-                    total += words("".join(re.findall(r"<(?:w|m):t(?: [^>]*)?>([^<]*)</(?:w|m):t>", part)))
+                    total += words(unescape("".join(re.findall(r"<(?:w|m):t(?: [^>]*)?>([^<]*)</(?:w|m):t>", part))))
     return total
 
 
