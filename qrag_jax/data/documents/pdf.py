@@ -15,7 +15,7 @@ _MOST_PAGES = 20_000
 _MOST_ENTRIES = 20_000  # of an outline
 _GAP = "\n\n"  # between pages
 _END_OF_TEXT = 2  # bytes that pdfium writes for no letter
-_MANY_PIECES, _MOSTLY = 200, 0.65  # of 700 pages only those without their Chinese were beyond both
+_MANY_PIECES, _MOSTLY = 200, 0.65  # of 424 pages only those without their Chinese were beyond both
 _NO_LETTER = re.compile(r"[\W_]+")
 _NUMBER = re.compile(r"^(?:[0-9]+|[ivxlcIVXLC]+|[A-Z])(?:\.[0-9]+)*\.?\s+")  # of a section
 
