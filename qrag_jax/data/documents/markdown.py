@@ -3,7 +3,7 @@
 import re
 import sys
 
-from lxml import etree
+from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without stubs
 from markdownify import MarkdownConverter
 
 from qrag_jax.data.documents.converted import cleaned
