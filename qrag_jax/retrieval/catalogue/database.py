@@ -8,8 +8,8 @@ nothing of what was removed. Values are bytes: a flipped bit then makes a wrong 
 """
 
 import os
+import secrets
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -145,12 +145,11 @@ def new_file(folder: Path) -> Iterator[sqlite3.Connection]:
         InputError: the disk is full.
     """
     path = folder / CATALOGUE
+    beside = folder / f"{_MAKING.format(CATALOGUE)}{secrets.token_hex(4)}"
     try:
-        handle, name = tempfile.mkstemp(dir=folder, prefix=_MAKING.format(CATALOGUE))
+        beside.touch(exist_ok=False)
     except OSError as error:
         raise UsageError(f"{folder}: cannot be written ({error.strerror}); give another folder") from error
-    os.close(handle)
-    beside = Path(name)
     try:
         with named(path), closing(sqlite3.connect(beside, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = FULL")
@@ -161,7 +160,6 @@ def new_file(folder: Path) -> Iterator[sqlite3.Connection]:
                 raise UsageError(f"{path}: this disk cannot share a database; give a folder on a disk of this machine")
         for end in ("-wal", "-shm"):  # of the one whose place is taken: SQLite would mix them into the new one
             path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
-        os.chmod(beside, 0o666 & ~_umask())
         os.replace(beside, path)
         sync_folder(folder)
     finally:
@@ -223,9 +221,3 @@ def _check_kind(connection: sqlite3.Connection, path: Path) -> None:
             f"{path}: has format {marks[1]}, this version of qrag_jax reads {_FORMAT}: update qrag_jax, or build the "
             "index again into another folder"
         )
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

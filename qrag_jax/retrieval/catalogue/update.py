@@ -18,7 +18,7 @@ from qrag_jax.data.documents.kinds import KINDS, is_installed
 from qrag_jax.data.files.documents import DocumentFile, Found, Skipped, read_bytes
 from qrag_jax.retrieval.catalogue.database import create, writing_to
 from qrag_jax.retrieval.catalogue.entries import Entry, Failure, Origin
-from qrag_jax.retrieval.catalogue.mend import mend
+from qrag_jax.retrieval.catalogue.mend import LOST_REASON, mend
 from qrag_jax.retrieval.catalogue.place import CATALOGUE, PATIENCE, SHARDS, is_index, one_writer
 from qrag_jax.retrieval.catalogue.prepare import Made, MakeMaker, Maker, Task, prepare
 from qrag_jax.retrieval.catalogue.reuse import KnownVectors
@@ -39,9 +39,9 @@ class Changes:
         num_read: documents that are new or were changed.
         num_same: documents that are as they were, and were not read.
         removed: ids of documents that are gone.
-        failed: what could not be read, this time or before with the same bytes.
+        failed: what could not be read, this time or before with the same bytes; what was damaged and not read again.
         kept: ids of documents that stay though their file was not seen: their folder is empty or cannot be read.
-        mended: ids of documents whose rows were damaged.
+        mended: ids of documents whose rows were damaged, and which were read again.
         num_embedded: chunks whose vectors were computed.
         num_reused: chunks of documents that were read whose vectors were known by their text.
     """
@@ -108,7 +108,13 @@ def update_index(
             changes = update.run(paths, found)
         if known_settings is None and not is_index(folder):
             raise InputError(f"{folder}: none of {len(found.files)} files could be read, so there is no index yet")
-    return replace(changes, mended=tuple(name for name in before.damaged if name not in changes.removed))
+    seen = {file.id for file in found.files}
+    lost = [name for name in before.damaged if name not in seen and not plan.mirror]
+    return replace(
+        changes,
+        failed=(*changes.failed, *(Skipped(name, LOST_REASON) for name in lost)),
+        mended=tuple(name for name in before.damaged if name in seen),
+    )
 
 
 class _Update:
@@ -145,6 +151,7 @@ class _Update:
         removed, kept = self._gone(paths, found) if self.plan.mirror else ((), ())
         for name in removed:
             remove(self.connection, self.folder, name)
+        removed = tuple(name for name in removed if self.known[name].number is not None)  # no mere failures
         failed = (*found.skipped, *self.unseen, *self.failed)
         return replace(self.counts, removed=removed, kept=kept, failed=failed)
 
