@@ -75,7 +75,6 @@ def _update(args: argparse.Namespace, folder: Path) -> int:
     found, lies_inside = outside(find_files(args.paths), args.paths, folder)
     if lies_inside:
         say(f"note: {folder} lies in what is read, and is left out itself")
-    warn_of_found(replace(found, skipped=()))
     make = make_maker(settings)
     with Progress(transient=True) as bars:
         plan = Plan(
@@ -91,6 +90,7 @@ def _update(args: argparse.Namespace, folder: Path) -> int:
             changes = build_shard(folder, args.paths, found, settings, make, plan, args.shard, args.num_shards)
     if changes is None:
         return _print(args, {"finished": True}, f"{folder}: shard {args.shard} is finished already")
+    warn_of_found(replace(found, skipped=(), lossy=changes.lossy))  # what was skipped is told with what failed
     _say_what_failed(changes)
     _print(args, changes_to_json(changes), format_changes(changes))
     return _exit_code(found, changes)
@@ -138,7 +138,8 @@ def format_changes(changes: Changes) -> str:
 
 def changes_to_json(changes: Changes) -> dict[str, object]:
     """What `--json` prints of an update."""
-    return asdict(changes) | {"failed": _failed_to_json(changes.failed)}
+    told = {"failed": _failed_to_json(changes.failed), "lossy": _failed_to_json(changes.lossy)}
+    return asdict(changes) | told
 
 
 def format_info(info: IndexInfo, is_verified: bool) -> str:

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
-from qrag_jax.data.documents.kinds import KINDS, is_installed
-from qrag_jax.data.files.documents import DocumentFile, Found, Skipped, read_bytes
+from qrag_jax.data.files.documents import DocumentFile, Found, Skipped, read_bytes, read_in_part, reader_of
 from qrag_jax.retrieval.catalogue.database import create, writing_to
 from qrag_jax.retrieval.catalogue.entries import Entry, Failure, Origin
 from qrag_jax.retrieval.catalogue.mend import LOST_REASON, mend
@@ -27,7 +26,7 @@ from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, 
 from qrag_jax.retrieval.catalogue.workers import Group, Workers
 from qrag_jax.types import InputError, UsageError
 
-READER = 1  # of all that turns bytes into texts and texts into chunks: another one reads all files again
+READER = 1  # of what turns texts into chunks: another one cuts all files again
 _MOST_FILES, _MOST_BYTES = 16, 100_000  # of a group: enough to embed together, little to do again
 
 
@@ -40,6 +39,7 @@ class Changes:
         num_same: documents that are as they were, and were not read.
         removed: ids of documents that are gone.
         failed: what could not be read, this time or before with the same bytes; what was damaged and not read again.
+        lossy: what was read now, but not all of it.
         kept: ids of documents that stay though their file was not seen: their folder is empty or cannot be read.
         mended: ids of documents whose rows were damaged, and which were read again.
         num_embedded: chunks whose vectors were computed.
@@ -50,6 +50,7 @@ class Changes:
     num_same: int = 0
     removed: tuple[str, ...] = ()
     failed: tuple[Skipped, ...] = ()
+    lossy: tuple[Skipped, ...] = ()
     kept: tuple[str, ...] = ()
     mended: tuple[str, ...] = ()
     num_embedded: int = 0
@@ -176,7 +177,7 @@ class _Update:
         except InputError as error:
             self.unseen.append(Skipped(file.id, str(error).removeprefix(f"{file.id}: ")))
             return None
-        origin = Origin(hashlib.sha256(raw).hexdigest(), reader_of(file, self.plan.encoding))
+        origin = Origin(hashlib.sha256(raw).hexdigest(), _reader(file, raw, self.plan.encoding))
         known = self.known.get(file.id)
         if known is None or known.origin != origin:
             return Task(file, raw, origin, self.plan.encoding)
@@ -212,6 +213,8 @@ class _Update:
             return
         number = put(self.connection, self.folder, result)
         self.vectors.add(number, result)
+        if (part := read_in_part(result.document)) is not None:
+            self.counts = replace(self.counts, lossy=(*self.counts.lossy, part))
         self.counts = replace(self.counts, num_read=self.counts.num_read + 1)
 
     def _gone(self, paths: Sequence[str], found: Found) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -224,11 +227,12 @@ class _Update:
         return tuple(name for name in gone if name not in set(kept)), kept
 
 
-def reader_of(file: DocumentFile, encoding: str) -> str:
-    """What reads a file: where this changes, the file is read again."""
-    suffix = PurePath(file.id).suffix.lower()
-    converts = f" {suffix} {'converted' if is_installed() else 'refused'}" if suffix in KINDS else ""
-    return f"{READER} {encoding}{converts}"
+def _reader(file: DocumentFile, raw: bytes, encoding: str) -> str:
+    """What reads these bytes: where this changes, they are read again; by an extra that was installed since, too."""
+    try:
+        return f"{READER} {reader_of(file, raw, encoding)}"
+    except InputError:
+        return f"{READER} refused"
 
 
 def lies_in(name: str, place: str) -> bool:
