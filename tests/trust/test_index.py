@@ -26,7 +26,7 @@ from trust.index_writers import (
     write_version,
 )
 
-from qrag_jax.retrieval.catalogue.database import Damaged
+from qrag_jax.retrieval.catalogue.database import SQLITE_ERRORS, Damaged
 from qrag_jax.retrieval.catalogue.info import index_info
 from qrag_jax.retrieval.catalogue.load import load_index
 from qrag_jax.retrieval.catalogue.place import is_index
@@ -129,9 +129,9 @@ def raw_rows(folder):
                 try:
                     query = "SELECT * FROM ledger JOIN documents USING (number) WHERE number = ?"
                     found[name] = connection.execute(query, (number,)).fetchone()
-                except (sqlite3.Error, OverflowError):
+                except SQLITE_ERRORS:
                     found[name] = None
-    except sqlite3.Error:
+    except SQLITE_ERRORS:
         pass
     return found
 
@@ -171,8 +171,10 @@ def test_a_reader_beside_two_writers_sees_whole_documents(figures):
 def test_a_full_disk_is_said_and_costs_no_document(figures):
     num_rounds, num_files = of_tier(1, 20), 60
     notes = write_version("notes", num_files, 1)
+    update("whole", notes)
+    size = Path("whole/catalogue.sqlite").stat().st_size
     for number in range(num_rounds):
-        process = start(build_small, "i", notes, "log", 30_000 + 60_000 * number // num_rounds)
+        process = start(build_small, "i", notes, "log", int(size * (0.3 + 0.6 * number / num_rounds)))
         assert ended(process) == REFUSED
         assert "cannot be" in Path("log.said").read_text()
         finished()

@@ -34,6 +34,7 @@ PRAGMA user_version = {_FORMAT};
 """
 _BUSY_SECONDS = 60.0
 _MAKING = ".{}.new-"  # opens the names of what is not yet a catalogue
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the latter where a message would quote damaged bytes
 _DISK_ERRORS = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")
 
 
@@ -51,7 +52,7 @@ def named(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # of a message that quotes damaged bytes
+    except SQLITE_ERRORS as error:
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith(_DISK_ERRORS):
             raise InputError(
@@ -198,7 +199,7 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
             connection.close()
             connection = _connect(path, "mode=ro&immutable=1")
             _begin(connection, path)
-    except (sqlite3.Error, UnicodeDecodeError, InputError):
+    except (*SQLITE_ERRORS, InputError):
         connection.close()
         with named(path):
             raise

@@ -123,6 +123,8 @@ def unpack_nodes(document_id: str, row: Row) -> tuple[list[Chunk], Bool[np.ndarr
         ValueError, TypeError: it is no row of ours.
     """
     ids = json.loads(row.ids)
+    if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
+        raise TypeError("ids of chunks: no list of texts")
     values = np.frombuffer(row.nodes, _INTEGER)
     levels, num_tokens, is_cut, num_spans = values[: _COLUMNS * len(ids)].reshape(_COLUMNS, len(ids))
     spans = _spans(values[_COLUMNS * len(ids) :].tolist(), num_spans)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
-from qrag_jax.retrieval.catalogue.database import Damaged, advice, named, transaction
+from qrag_jax.retrieval.catalogue.database import SQLITE_ERRORS, Damaged, advice, named, transaction
 from qrag_jax.retrieval.catalogue.entries import (
     Entry,
     Failure,
@@ -103,7 +103,7 @@ def survey(connection: sqlite3.Connection, folder: Path) -> Survey:
     for key, number in listed:
         try:
             values = connection.execute(f"SELECT {_LEDGER}, {_ROW} {_FROM} WHERE ledger.id = ?", (key,)).fetchone()
-        except (sqlite3.Error, OverflowError) as error:
+        except SQLITE_ERRORS as error:
             fault, values = str(error), None
         found, name = _checked(values) if values is not None else (None, _name(key))
         if isinstance(number, int):
@@ -228,7 +228,7 @@ def _ledger(connection: sqlite3.Connection, folder: Path) -> tuple[list[tuple], 
         try:
             for row in connection.execute(f"SELECT id, number FROM ledger ORDER BY id {order}"):
                 found[row[0]] = row
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             if not found and order == "DESC":
                 raise Damaged(f"{folder / CATALOGUE}: damaged ({error}); {advice(folder)}") from error
             fault = str(error)
@@ -245,7 +245,7 @@ def _orphans(connection: sqlite3.Connection, numbers: set[int]) -> tuple[set[str
         for number, key in connection.execute("SELECT number, id FROM documents ORDER BY number"):
             if number not in numbers:
                 found.add(_name(key))
-    except sqlite3.Error as error:
+    except SQLITE_ERRORS as error:
         return found, str(error)
     return found, ""
 
@@ -254,7 +254,7 @@ def _structure(connection: sqlite3.Connection) -> str:
     """What SQLite finds wrong with its file; nothing where all is well."""
     try:
         said = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    except sqlite3.Error as error:
+    except SQLITE_ERRORS as error:
         return str(error)
     text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
     return "" if text == "ok" else " ".join(text.split())

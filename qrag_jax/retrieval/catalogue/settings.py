@@ -70,8 +70,12 @@ def read_settings(path: str | os.PathLike) -> IndexSettings:
 
 def write_settings(folder: Path, settings: IndexSettings) -> None:
     """Writes `index.json`, whole or not at all: with it a folder is an index."""
-    value = to_dict(settings)
-    write_whole(folder / ABOUT, json_text({"format": FORMAT, "settings": value, "sha256": _sha256(value)}))
+    write_whole(folder / ABOUT, json_text(with_sha256(to_dict(settings))))
+
+
+def with_sha256(settings: Any) -> dict[str, Any]:
+    """What `index.json` holds of settings as plain values."""
+    return {"format": FORMAT, "settings": settings, "sha256": _sha256(settings)}
 
 
 def check_encoder(settings: IndexSettings, fingerprint: str, name: str) -> None:
