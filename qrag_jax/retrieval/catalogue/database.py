@@ -168,6 +168,12 @@ def new_file(folder: Path) -> Iterator[sqlite3.Connection]:
             beside.with_name(f"{beside.name}{end}").unlink(missing_ok=True)
 
 
+def remove_catalogue(folder: Path) -> None:
+    """Removes a catalogue with all that SQLite has put beside it."""
+    for end in ("", "-wal", "-shm", "-journal"):
+        (folder / f"{CATALOGUE}{end}").unlink(missing_ok=True)
+
+
 def identity(folder: Path) -> tuple[int, int] | None:
     """What tells a catalogue from one that has taken its place; None where there is none."""
     try:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
 from qrag_jax.data.files.documents import DocumentFile, Found, Skipped, read_bytes, read_in_part, reader_of
-from qrag_jax.retrieval.catalogue.database import create, writing_to
+from qrag_jax.retrieval.catalogue.database import create, remove_catalogue, writing_to
 from qrag_jax.retrieval.catalogue.entries import Entry, Failure, Origin
 from qrag_jax.retrieval.catalogue.mend import LOST_REASON, mend
 from qrag_jax.retrieval.catalogue.place import CATALOGUE, PATIENCE, SHARDS, is_index, one_writer
@@ -101,12 +101,16 @@ def update_index(
         raise UsageError(f"{', '.join(paths) or 'no path'}: no file to read was found, so nothing is changed")
     with one_writer(folder, "qrag index", plan.patience, plan.waits):
         known_settings = _check_settings(folder, settings)
-        if known_settings is None:
-            create(folder)
-        before = mend(folder)
-        with writing_to(folder) as connection:
-            update = _Update(folder, connection, known_settings or settings, make, plan, list(before.known.values()))
-            changes = update.run(paths, found)
+        try:
+            if known_settings is None:
+                create(folder)
+            before = mend(folder)
+            with writing_to(folder) as connection:
+                known = list(before.known.values())
+                changes = _Update(folder, connection, known_settings or settings, make, plan, known).run(paths, found)
+        finally:
+            if not is_index(folder):  # nothing was written: no encoder, or no file
+                remove_catalogue(folder)
         if known_settings is None and not is_index(folder):
             raise InputError(f"{folder}: none of {len(found.files)} files could be read, so there is no index yet")
     seen = {file.id for file in found.files}

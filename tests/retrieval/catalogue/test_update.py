@@ -197,6 +197,20 @@ def test_a_kind_that_is_refused_is_tried_again_when_it_is_not(notes, monkeypatch
         update("i", notes, make=never)
 
 
+def test_an_index_that_cannot_be_made_leaves_nothing(notes):
+    def refuse():
+        raise UsageError("no such encoder; name another")
+
+    with pytest.raises(UsageError, match="no such encoder"):
+        update("deep/i", notes, make=refuse)
+    assert not Path("deep").exists()
+    update("i", notes)
+    write_notes(notes, a="Another text.")
+    with pytest.raises(UsageError, match="no such encoder"):
+        update("i", notes, make=refuse)
+    assert len(load_index("i").documents) == 3
+
+
 def test_where_a_document_lies():
     assert lies_in("notes/a.md", "notes/") and lies_in("notes/a.md", "notes/a.md") and lies_in("a.md", ".")
     assert not lies_in("notes2/a.md", "notes") and not lies_in("/notes/a.md", ".") and not lies_in("a.md", "a")
