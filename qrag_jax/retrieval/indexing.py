@@ -16,8 +16,9 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.data.files.documents import find_files
 from qrag_jax.retrieval.catalogue.place import index_folder, is_index
 from qrag_jax.retrieval.catalogue.prepare import Maker
+from qrag_jax.retrieval.catalogue.scope import outside
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, read_settings
-from qrag_jax.retrieval.catalogue.update import Changes, Plan, outside, update_index
+from qrag_jax.retrieval.catalogue.update import Changes, Plan, update_index
 from qrag_jax.retrieval.index.hybrid import RETRIEVERS, RetrieverName, make_single_step
 from qrag_jax.retrieval.methods import DEFAULT_CHUNKING, Method, Show, multi_step_method, single_step_method
 from qrag_jax.types import Encoder

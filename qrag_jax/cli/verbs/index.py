@@ -15,9 +15,10 @@ from qrag_jax.retrieval.catalogue.database import advice
 from qrag_jax.retrieval.catalogue.info import IndexInfo, index_info
 from qrag_jax.retrieval.catalogue.place import index_folder, is_index
 from qrag_jax.retrieval.catalogue.remove import remove_documents
+from qrag_jax.retrieval.catalogue.scope import outside
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings
 from qrag_jax.retrieval.catalogue.shards import build_shard, merge_shards
-from qrag_jax.retrieval.catalogue.update import Changes, Plan, outside, update_index
+from qrag_jax.retrieval.catalogue.update import Changes, Plan, update_index
 from qrag_jax.retrieval.indexing import index_settings, make_maker
 from qrag_jax.retrieval.methods import DEFAULT_CHUNKING
 from qrag_jax.types import InputError, UsageError

@@ -10,8 +10,8 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.config import config_from_dict, to_dict
 from qrag_jax.files.manifest import json_text
 from qrag_jax.files.whole_file import read_json, write_whole
-from qrag_jax.retrieval.catalogue.place import ABOUT, index_folder
-from qrag_jax.types import InputError
+from qrag_jax.retrieval.catalogue.place import ABOUT, index_folder, is_index
+from qrag_jax.types import InputError, UsageError
 
 FORMAT = 1
 _LATE = "late"  # its chunks have vectors of their surroundings
@@ -76,6 +76,23 @@ def write_settings(folder: Path, settings: IndexSettings) -> None:
 def with_sha256(settings: Any) -> dict[str, Any]:
     """What `index.json` holds of settings as plain values."""
     return {"format": FORMAT, "settings": settings, "sha256": _sha256(settings)}
+
+
+def settings_of(folder: Path, asked: IndexSettings) -> IndexSettings | None:
+    """The settings of an index, if it is there.
+
+    Raises:
+        UsageError: documents are cut otherwise than is asked for; or as `read_settings`.
+    """
+    if not is_index(folder):
+        return None
+    known = read_settings(folder)
+    if known.chunking != asked.chunking or known.is_run != asked.is_run:
+        raise UsageError(
+            f"{folder}: was made with {known.cutting}, and {asked.cutting} is asked for: leave such flags out, or "
+            "build another index"
+        )
+    return known
 
 
 def check_encoder(settings: IndexSettings, fingerprint: str, name: str) -> None:

@@ -7,22 +7,21 @@ its bytes: one that is in the index is whole, whatever ended the writer, and is 
 """
 
 import hashlib
-import os
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from qrag_jax.data.files.documents import DocumentFile, Found, Skipped, read_bytes, read_in_part, reader_of
 from qrag_jax.retrieval.catalogue.database import create, remove_catalogue, writing_to
 from qrag_jax.retrieval.catalogue.entries import Entry, Failure, Origin
 from qrag_jax.retrieval.catalogue.mend import LOST_REASON, mend
-from qrag_jax.retrieval.catalogue.place import CATALOGUE, PATIENCE, SHARDS, is_index, one_writer
+from qrag_jax.retrieval.catalogue.place import PATIENCE, is_index, one_writer
 from qrag_jax.retrieval.catalogue.prepare import Made, MakeMaker, Maker, Task, prepare
 from qrag_jax.retrieval.catalogue.reuse import KnownVectors
 from qrag_jax.retrieval.catalogue.rows import Known, put, put_failure, remove
-from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, read_settings, write_settings
+from qrag_jax.retrieval.catalogue.scope import check_place, gone
+from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, settings_of, write_settings
 from qrag_jax.retrieval.catalogue.workers import Group, Workers
 from qrag_jax.types import InputError, UsageError
 
@@ -96,11 +95,11 @@ def update_index(
             was found.
         InputError: another encoder, a full disk, or an index that cannot be mended. What was finished stays.
     """
-    _check_place(folder)
+    check_place(folder)
     if not found.files:
         raise UsageError(f"{', '.join(paths) or 'no path'}: no file to read was found, so nothing is changed")
     with one_writer(folder, "qrag index", plan.patience, plan.waits):
-        known_settings = _check_settings(folder, settings)
+        known_settings = settings_of(folder, settings)
         try:
             if known_settings is None:
                 create(folder)
@@ -153,7 +152,9 @@ class _Update:
                 num_reused=self.counts.num_reused + done.num_reused,
             )
             self.plan.progress(self.counts.num_same + self.counts.num_read + len(self.failed), of)
-        removed, kept = self._gone(paths, found) if self.plan.mirror else ((), ())
+        removed, kept = (), ()
+        if self.plan.mirror:
+            removed, kept = gone(self.known, paths, found, [one.id for one in self.unseen])
         for name in removed:
             remove(self.connection, self.folder, name)
         removed = tuple(name for name in removed if self.known[name].number is not None)  # no mere failures
@@ -221,15 +222,6 @@ class _Update:
             self.counts = replace(self.counts, lossy=(*self.counts.lossy, part))
         self.counts = replace(self.counts, num_read=self.counts.num_read + 1)
 
-    def _gone(self, paths: Sequence[str], found: Found) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Documents that no file stands for any more; and those of them that stay."""
-        seen = {file.id for file in found.files}
-        blind = [skipped.id for skipped in (*found.skipped, *self.unseen)]
-        blind += [path for path in paths if os.path.isdir(path) and not any(lies_in(name, path) for name in seen)]
-        gone = [name for name in self.known if name not in seen]
-        kept = tuple(name for name in gone if any(lies_in(name, place) for place in blind))
-        return tuple(name for name in gone if name not in set(kept)), kept
-
 
 def _reader(file: DocumentFile, raw: bytes, encoding: str) -> str:
     """What reads these bytes: where this changes, they are read again; by an extra that was installed since, too."""
@@ -237,55 +229,3 @@ def _reader(file: DocumentFile, raw: bytes, encoding: str) -> str:
         return f"{READER} {reader_of(file, raw, encoding)}"
     except InputError:
         return f"{READER} refused"
-
-
-def lies_in(name: str, place: str) -> bool:
-    """Whether a document is that of a path, or of a file below it."""
-    if PurePath(place) == PurePath("."):
-        return not PurePath(name).is_absolute()
-    return PurePath(name).is_relative_to(place)
-
-
-def outside(found: Found, paths: Sequence[str], folder: Path) -> tuple[Found, bool]:
-    """What was found without the files of the index itself; and whether it lies in a path."""
-    own = Path(os.path.realpath(folder))
-    if not any(own.is_relative_to(os.path.realpath(path)) for path in paths):
-        return found, False
-    files = tuple(
-        file for file in found.files if file.path is None or not Path(os.path.realpath(file.path)).is_relative_to(own)
-    )
-    left_out = {file.path for file in found.files} - {file.path for file in files}
-    there = (path for path in folder.rglob("*") if path.is_file() and path not in left_out)
-    others = Counter(found.others) - Counter(path.suffix.lower() for path in there)
-    return replace(found, files=files, others=dict(others.most_common())), True
-
-
-def _check_place(folder: Path) -> None:
-    """Refuses a folder with something else in it."""
-    if is_index(folder):
-        return
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise UsageError(f"{folder}: is no folder; give the path of a new one, or of an index")
-    if folder.is_dir() and folder.samefile(os.curdir):
-        raise UsageError(f"{folder}: is the current folder; give a new folder in it")
-    others = [path.name for path in folder.iterdir() if not _is_ours(path.name)] if folder.exists() else []
-    if others:
-        raise UsageError(f"{folder}: is a folder with other things in it ({others[0]}); give a new one, or an index")
-
-
-def _is_ours(name: str) -> bool:
-    """Of what a killed writer leaves that had not yet made an index."""
-    return name.startswith((CATALOGUE, f".{CATALOGUE}", ".index.json", ".qrag.lock")) or name == SHARDS
-
-
-def _check_settings(folder: Path, asked: IndexSettings) -> IndexSettings | None:
-    """The settings of an index that is there, refused where others are asked for."""
-    if not is_index(folder):
-        return None
-    known = read_settings(folder)
-    if known.chunking != asked.chunking or known.is_run != asked.is_run:
-        raise UsageError(
-            f"{folder}: was made with {known.cutting}, and {asked.cutting} is asked for: leave such flags out, or "
-            "build another index"
-        )
-    return known

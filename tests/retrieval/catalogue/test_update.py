@@ -12,8 +12,9 @@ from qrag_jax.data.files.documents import Skipped, find_files
 from qrag_jax.retrieval.catalogue.load import load_index
 from qrag_jax.retrieval.catalogue.place import is_index
 from qrag_jax.retrieval.catalogue.remove import remove_documents
+from qrag_jax.retrieval.catalogue.scope import lies_in
 from qrag_jax.retrieval.catalogue.settings import IndexSettings
-from qrag_jax.retrieval.catalogue.update import Plan, lies_in, update_index
+from qrag_jax.retrieval.catalogue.update import Plan, update_index
 from qrag_jax.retrieval.index.hybrid import make_single_step
 from qrag_jax.types import Document, InputError, UsageError
 
