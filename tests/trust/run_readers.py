@@ -127,13 +127,14 @@ def _reseal_index(folder: Path) -> None:
     """Hashes of the rows, as far as SQLite gives these, and of the settings."""
     with suppress(ValueError, TypeError, KeyError):
         write_json(folder / "index.json", with_sha256(json.loads((folder / "index.json").read_bytes())["settings"]))
-    with suppress(*SQLITE_ERRORS, TypeError), closing(sqlite3.connect(folder / "catalogue.sqlite")) as connection:
+    with suppress(*SQLITE_ERRORS), closing(sqlite3.connect(folder / "catalogue.sqlite")) as connection:
         connection.text_factory = bytes
         rows = connection.execute("SELECT ledger.*, documents.* FROM ledger LEFT JOIN documents USING (number)")
         for key, number, bytes_sha256, reader, error, _, *row in rows.fetchall():
             content = row[2:] if number is not None else []
-            sha256 = row_sha256(key, (bytes_sha256, reader), error, content)
-            connection.execute("UPDATE ledger SET sha256 = ? WHERE id = ?", (sha256, key))
+            if all(type(value) is bytes for value in (key, bytes_sha256, reader, error, *content)):
+                sha256 = row_sha256(key, (bytes_sha256, reader), error, content)
+                connection.execute("UPDATE ledger SET sha256 = ? WHERE id = ?", (sha256, key))
         connection.commit()
 
 

@@ -124,11 +124,11 @@ def raw_rows(folder):
     try:
         with closing(sqlite3.connect(f"file:{folder}/catalogue.sqlite?mode=ro", uri=True)) as connection:
             connection.text_factory = bytes
-            for key, number in connection.execute("SELECT id, number FROM ledger").fetchall():
+            for (key,) in connection.execute("SELECT id FROM ledger").fetchall():
                 name = key.decode(errors="replace") if isinstance(key, bytes) else repr(key)
                 try:
-                    query = "SELECT * FROM ledger JOIN documents USING (number) WHERE number = ?"
-                    found[name] = connection.execute(query, (number,)).fetchone()
+                    query = "SELECT * FROM ledger JOIN documents USING (number) WHERE ledger.id = ?"
+                    found[name] = connection.execute(query, (key,)).fetchone()
                 except SQLITE_ERRORS:
                     found[name] = None
     except SQLITE_ERRORS:
