@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from forked import CONTEXT, ended, start
 from tiers import PATIENCE, of_tier
-from tiny_index import POISON, HashEncoder, check_equal, fresh_corpus, log_lines, maker, update, write_notes
+from tiny_index import POISON, SETTINGS, HashEncoder, check_equal, fresh_corpus, log_lines, maker, update, write_notes
 from trust.index_writers import (
     REFUSED,
     build_slowly,
@@ -26,10 +26,14 @@ from trust.index_writers import (
     write_version,
 )
 
+from qrag_jax.data.files.documents import find_files
 from qrag_jax.retrieval.catalogue.database import SQLITE_ERRORS, Damaged
 from qrag_jax.retrieval.catalogue.info import index_info
 from qrag_jax.retrieval.catalogue.load import load_index
 from qrag_jax.retrieval.catalogue.place import is_index
+from qrag_jax.retrieval.catalogue.remove import remove_documents
+from qrag_jax.retrieval.catalogue.shards import build_shard, merge_shards
+from qrag_jax.retrieval.catalogue.update import Plan
 from qrag_jax.types import InputError
 
 TEST = 14
@@ -197,6 +201,41 @@ def test_killed_workers_and_a_poisonous_document(figures):
     update("i", notes)
     check_equal(load_index("i"), fresh_corpus(notes))
     figures(TEST, "workers killed", num_deaths, "0 of 40 documents lost; a poisonous one fails alone")
+
+
+@pytest.mark.slow
+def test_shards_and_workers_come_to_the_same(figures):
+    num_files = of_tier(20, 200)
+    notes = write_version("notes", num_files, 1)
+    right = fresh_corpus(notes)
+    for number in (1, 4):
+        folder = Path(f"of {number}")
+        for shard in range(number):
+            assert build_shard(folder, [notes], find_files(notes), SETTINGS, maker(), Plan(), shard, number)
+        assert merge_shards(folder) == num_files
+        check_equal(load_index(folder), right)
+    update("workers", notes, num_workers=2)
+    check_equal(load_index("workers"), right)
+    figures(TEST, "1 shard, 4 shards, 2 workers", 3, f"each equal to {num_files} files read at once")
+
+
+def test_a_canary_that_is_removed_is_nowhere(figures):
+    num_rounds, rng = of_tier(3, 60), random.Random(SEED)
+    notes = write_version("notes", 8, 1)
+    update("i", notes)
+    for number in range(num_rounds):
+        canary = f"canary-{rng.getrandbits(64):x}"
+        lines = [f"{rng.getrandbits(64):x}" for _ in range(rng.randrange(1, 400))]
+        write_notes(notes, secret="\n".join([*lines, canary, *lines[::-1]]))
+        update("i", notes)
+        assert any(canary.encode() in path.read_bytes() for path in Path("i").iterdir())
+        if number % 3 == 0:
+            remove_documents(Path("i"), ["notes/secret.md"])
+        write_notes(notes, secret=None if number % 3 == 1 else "Nothing is here.")
+        if number % 3:
+            update("i", notes)
+        assert [path.name for path in Path("i").iterdir() if canary.encode() in path.read_bytes()] == []
+    figures(TEST, "a document removed, changed, gone", num_rounds, "its canary is in no file of the folder")
 
 
 def start_with_children(work, *args):

@@ -139,8 +139,7 @@ def format_changes(changes: Changes) -> str:
 
 def changes_to_json(changes: Changes) -> dict[str, object]:
     """What `--json` prints of an update."""
-    told = {"failed": _failed_to_json(changes.failed), "lossy": _failed_to_json(changes.lossy)}
-    return asdict(changes) | told
+    return {**asdict(changes), "failed": _failed_to_json(changes.failed), "lossy": _failed_to_json(changes.lossy)}
 
 
 def format_info(info: IndexInfo, is_verified: bool) -> str:
