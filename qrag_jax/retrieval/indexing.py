@@ -21,7 +21,7 @@ from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, 
 from qrag_jax.retrieval.catalogue.update import Changes, Plan, update_index
 from qrag_jax.retrieval.index.hybrid import RETRIEVERS, RetrieverName, make_single_step
 from qrag_jax.retrieval.methods import DEFAULT_CHUNKING, Method, Show, multi_step_method, single_step_method
-from qrag_jax.types import Encoder
+from qrag_jax.types import Encoder, UsageError
 
 _MODEL = "minilm"
 
@@ -95,7 +95,14 @@ def index_method(
     from qrag_jax.retrieval.index.retriever import load_retriever
 
     if settings.is_run and (not retriever or retriever in RETRIEVERS):
-        method = multi_step_method(load_retriever(settings.model), num_steps, show, settings.model)
+        try:
+            run = load_retriever(settings.model)
+        except UsageError as error:
+            raise UsageError(
+                f"the index was made with the run {settings.model}: {error}; if it lies elsewhere now, or another run "
+                "has its encoder, name that (--retriever)"
+            ) from error
+        method = multi_step_method(run, num_steps, show, settings.model)
         if retriever:
             method = replace(method, retrieve=make_single_step(retriever, method.embed))
     elif not retriever or retriever in RETRIEVERS:

@@ -1,7 +1,5 @@
 """An index brought up to date with files: what has changed is read, cut and embedded, and nothing else.
 
-    update_index("notes.index", ["notes/"], settings, make, mirror=True)
-
 Whether a file has changed its bytes say, never its time. Each document is written in one transaction with the hash of
 its bytes: one that is in the index is whole, whatever ended the writer, and is not read again.
 """

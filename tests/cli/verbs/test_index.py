@@ -14,7 +14,7 @@ from qrag_jax.retrieval.index.retriever import load_retriever
 from qrag_jax.retrieval.indexing import index_method
 from qrag_jax.retrieval.mdp.env import EnvConfig
 from qrag_jax.retrieval.methods import multi_step_method, single_step_method
-from qrag_jax.types import InputError
+from qrag_jax.types import InputError, UsageError
 
 WORDS = "Mary has the key of the garden. John went home and it rained all day."
 
@@ -89,6 +89,10 @@ def test_runs_on_one_encoder_share_an_index_and_others_are_refused(index, save_u
     assert len(index_method(settings, "single_step").retrieve(question, corpus, 2)) == 2
     with pytest.raises(InputError, match=r"its vectors were made by the encoder of .*one .*, that of text is another"):
         index_method(settings, "text")
+    Path("one").rename("moved")
+    with pytest.raises(UsageError, match=r"the index was made with the run .*/one: .*; if it lies elsewhere now"):
+        index_method(settings)
+    assert len(index_method(settings, "moved").retrieve(question, corpus, 2)) == 2
     code, _, err = index("build", "i", "notes", "--strategy", "fixed")
     assert code == 2 and "i: was made with the sentences of a run (--retriever), and --strategy fixed" in err
 
