@@ -56,7 +56,7 @@ def finished():
 
 def test_what_was_finished_survives_any_kill(figures):
     """Every third kill comes soon after the start: in making the index, looking it over, emptying its log."""
-    num_kills, rng = of_tier(4, 50), random.Random(SEED)
+    num_kills, rng = of_tier(3, 50), random.Random(SEED)
     num_files = 10 * num_kills
     notes = write_version("notes", num_files, 1)
     before = []  # what was finished at each kill, and how much had been embedded
@@ -85,7 +85,7 @@ def test_what_was_finished_survives_any_kill(figures):
 
 
 def test_every_flipped_bit_is_named_and_mended_alone(figures):
-    num_flips, rng = of_tier(8, 300), random.Random(SEED)
+    num_flips, rng = of_tier(4, 300), random.Random(SEED)
     notes = write_notes("notes", **{f"n{number}": lines_of(1, number) * (1 + number % 5 * 3) for number in range(30)})
     update("whole", notes)
     right, rows = load_index("whole"), raw_rows("whole")
