@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.cli.parsers.chunk import TREE
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown, write_json
 from qrag_jax.config import to_dict
@@ -64,9 +65,9 @@ def make_settings(args: argparse.Namespace, folder: Path) -> IndexSettings:
         return read_settings(folder)
     if args.retriever is not None and len(given) > 1:
         raise UsageError(f"--{given[1]}: not with --retriever: a run reads sentences, with its own encoder")
-    strategy = args.strategy or DEFAULT_CHUNKING.strategy
+    strategy = "headings" if args.strategy == TREE else args.strategy or DEFAULT_CHUNKING.strategy
     chunking = ChunkConfig(strategy=strategy, max_tokens=args.max_tokens or DEFAULT_CHUNKING.max_tokens)
-    return index_settings(args.retriever, args.model or "minilm", chunking)
+    return index_settings(args.retriever, args.model or "minilm", chunking, tree=args.strategy == TREE)
 
 
 def _update(args: argparse.Namespace, folder: Path) -> int:

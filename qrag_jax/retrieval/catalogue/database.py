@@ -1,7 +1,7 @@
 """The SQLite file of an index: its tables, connections, transactions, and errors as ours.
 
     ledger      a row a document: id, hash of its bytes, what read it, why it could not be read, hash of all of its row
-    documents   a row a document that could be read: text, metadata, chunks, vectors
+    documents   a row a document that could be read: text, metadata, chunks, vectors, tree
 
 As the journal of calls it is in WAL mode with `synchronous=FULL`: what is told is on the disk. `secure_delete` leaves
 nothing of what was removed. Values are bytes: a flipped bit then makes a wrong value and no error of decoding.
@@ -27,7 +27,7 @@ CREATE TABLE ledger (
 ) WITHOUT ROWID;
 CREATE TABLE documents (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB NOT NULL, text BLOB NOT NULL, metadata BLOB NOT NULL,
-    ids BLOB NOT NULL, nodes BLOB NOT NULL, vectors BLOB NOT NULL
+    ids BLOB NOT NULL, nodes BLOB NOT NULL, vectors BLOB NOT NULL, tree BLOB NOT NULL
 );
 PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {_FORMAT};

@@ -21,7 +21,7 @@ from qrag_jax.retrieval.catalogue.place import CATALOGUE
 from qrag_jax.types import InputError
 
 _LEDGER = "ledger.id, ledger.number, bytes_sha256, reader, error, sha256"
-_ROW = "documents.id, text, metadata, ids, nodes, vectors"
+_ROW = "documents.id, text, metadata, ids, nodes, vectors, tree"
 _FROM = "FROM ledger LEFT JOIN documents USING (number)"
 LOST = Origin("", "")  # of a document whose row was damaged: no file is like it, so it is read again
 
@@ -126,7 +126,7 @@ def put(connection: sqlite3.Connection, folder: Path, entry: Entry) -> int:
     row = astuple(pack(entry))
     with transaction(connection, folder / CATALOGUE):
         _delete(connection, entry.document.id)
-        place = "(id, text, metadata, ids, nodes, vectors) VALUES (?, ?, ?, ?, ?, ?)"
+        place = "(id, text, metadata, ids, nodes, vectors, tree) VALUES (?, ?, ?, ?, ?, ?, ?)"
         inserted = connection.execute(f"INSERT INTO documents {place}", (to_bytes(entry.document.id), *row))
         number = inserted.lastrowid
         assert number is not None  # an INSERT has one

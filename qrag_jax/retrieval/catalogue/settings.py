@@ -25,12 +25,14 @@ class IndexSettings:
         chunking: how documents are cut; None cuts them into sentences, as a run reads them.
         model: encoder of the chunks: minilm, a folder or a hub id. Of a run its folder.
         is_run: the encoder is that of a run.
+        is_tree: documents are kept as trees of their sections and paragraphs; `chunking` then has the size of a leaf.
         fingerprint: of the encoder (`types.Encoder`): vectors of another one are never compared with these.
     """
 
     chunking: ChunkConfig | None
     model: str
     is_run: bool = False
+    is_tree: bool = False
     fingerprint: str = ""
 
     @property
@@ -43,7 +45,9 @@ class IndexSettings:
         """How documents are cut, in the words of the command line."""
         if self.chunking is None:
             return "the sentences of a run (--retriever)"
-        return f"--strategy {self.chunking.strategy} --max_tokens {self.chunking.max_tokens}"
+        return (
+            f"--strategy {'tree' if self.is_tree else self.chunking.strategy} --max_tokens {self.chunking.max_tokens}"
+        )
 
 
 def read_settings(path: str | os.PathLike) -> IndexSettings:
@@ -87,7 +91,7 @@ def settings_of(folder: Path, asked: IndexSettings) -> IndexSettings | None:
     if not is_index(folder):
         return None
     known = read_settings(folder)
-    if known.chunking != asked.chunking or known.is_run != asked.is_run:
+    if (known.chunking, known.is_run, known.is_tree) != (asked.chunking, asked.is_run, asked.is_tree):
         raise UsageError(
             f"{folder}: was made with {known.cutting}, and {asked.cutting} is asked for: leave such flags out, or "
             "build another index"

@@ -6,10 +6,14 @@ import pytest
 from tiny_encoders import random_encoder
 from tiny_index import write_notes
 
+from qrag_jax.chunking.chunker import ChunkConfig, make_tree_builder
 from qrag_jax.cli.main import main
-from qrag_jax.models.encoder.weights import save_encoder
+from qrag_jax.data.files.documents import read_files
+from qrag_jax.models.encoder.embedder import make_embedder
+from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 from qrag_jax.retrieval.catalogue.load import load_index
 from qrag_jax.retrieval.catalogue.settings import read_settings
+from qrag_jax.retrieval.corpus.corpus import embed_corpus, tree_corpus
 from qrag_jax.retrieval.index.retriever import load_retriever
 from qrag_jax.retrieval.indexing import index_method
 from qrag_jax.retrieval.mdp.env import EnvConfig
@@ -69,6 +73,26 @@ def test_an_index_is_asked_like_its_files(index, encoder):
         kept, new = method.retrieve(question, corpus, 2), files.retrieve(question, fresh, 2)
         assert kept.ids.tolist() == new.ids.tolist()
     assert index_method(read_settings("i"), "bm25").retrieve("key", corpus, 1).ids.tolist() == [0]
+
+
+def test_trees_are_kept(index, encoder):
+    text = "# Keys\n\nMary has the key.\n\nJohn went home.\n\n## Garden\n\nIt rained all day.\n"
+    write_notes("notes", c=text)
+    code, out, err = index("build", "i", "notes", "--model", encoder, "--strategy", "tree", "--max_tokens", "9")
+    assert code == 0, err
+    embedder = make_embedder(load_encoder(encoder))
+    build = make_tree_builder(ChunkConfig("headings", max_tokens=9), embedder.count_tokens)
+    documents = read_files("notes")
+    fresh = embed_corpus(tree_corpus(documents, [build(one) for one in documents], embedder.count_tokens), embedder)
+    kept = load_index("i")
+    assert (kept.documents, kept.nodes, kept.trees) == (fresh.documents, fresh.nodes, fresh.trees)
+    np.testing.assert_allclose(kept.vectors, fresh.vectors, atol=1e-6)
+    (best,) = index_method(read_settings("i"), "bm25").retrieve("rained", kept, 1).ids
+    assert kept.texts[best] == "## Garden\n\nIt rained all day." and best in kept.leaves
+    assert (
+        "was made with --strategy tree --max_tokens 9, and --strategy headings"
+        in (index("build", "i", "notes", "--strategy", "headings", "--max_tokens", "9")[2])
+    )
 
 
 def test_runs_on_one_encoder_share_an_index_and_others_are_refused(index, save_untrained):
