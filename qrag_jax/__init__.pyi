@@ -37,6 +37,7 @@ from .models.encoder.embedder import make_embedder as make_embedder
 from .models.encoder.weights import load_encoder as load_encoder
 from .pipeline import Answer as Answer
 from .pipeline import answer_question as answer_question
+from .retrieval.catalogue.load import load_index as load_index
 from .retrieval.corpus.corpus import Corpus as Corpus
 from .retrieval.corpus.corpus import build_corpus as build_corpus
 from .retrieval.corpus.corpus import embed_corpus as embed_corpus
@@ -47,6 +48,7 @@ from .retrieval.index.retriever import load_retriever as load_retriever
 from .retrieval.index.search import index_corpus as index_corpus
 from .retrieval.index.search import make_index as make_index
 from .retrieval.index.search import search as search
+from .retrieval.indexing import build_index as build_index
 from .retrieval.mdp.tasks import examples_task as examples_task
 from .retrieval.methods import multi_step_method as multi_step_method
 from .retrieval.methods import single_step_method as single_step_method

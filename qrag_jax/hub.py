@@ -12,12 +12,13 @@ every hash was found right. Imports no JAX, and the hub's client only when a rep
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from qrag_jax.files.folder_lock import lock_folder, remove_dead_lock
+from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.files.manifest import (
     MANIFEST,
     check_inside,
@@ -27,10 +28,14 @@ from qrag_jax.files.manifest import (
     path_inside,
     verify_manifest,
 )
+from qrag_jax.files.new_folder import check_empty, check_replaceable, folder_beside, move_into, new_folder
+from qrag_jax.files.reading import MAX_JSON_BYTES, check_size
 from qrag_jax.types import InputError, UsageError
 
 _CARD = "README.md"
 _LOGS = ("metrics.jsonl", "times.jsonl")
+# No manifest bounds these, and no search needs them: larger ones stay where they are.
+_MOST_BESIDE = {_CARD: 2**24} | dict.fromkeys(_LOGS, 2**30)
 _FOREIGN = frozenset({_CARD, ".gitattributes"})  # what a repository has before anything is pushed to it
 _REPOSITORY = re.compile(r"(hf://)?([A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(.+))?", re.ASCII)
 _STEP = re.compile(r"step_(0|[1-9][0-9]{0,17})/manifest\.json")
@@ -54,10 +59,14 @@ class Place:
 
 @dataclass(frozen=True)
 class _Source:
-    """Names of the files of a place; `fetch` gives a file's path, `put` brings that file to another path."""
+    """Files of a place: their names, and their `sizes` in bytes, as far as they are known before they are fetched.
+
+    `fetch` gives a file's path, `put` brings that file to another path.
+    """
 
     origin: str
     names: frozenset[str]
+    sizes: Callable[[str], int | None]
     fetch: Callable[[str], Path]
     put: Callable[[Path, Path], object]
 
@@ -131,25 +140,16 @@ def push_run(
         return _push_to_hub(place, files, message, private, endpoint)
     if private:
         raise UsageError(f"{place}: --private belongs to a repository of the hub; a folder has its own permissions")
-    check_out(place.folder)
-    _check_replaceable(place.folder)
-    beside = _beside(place.folder, "push")
-    with lock_folder(beside, f"qrag push to {place.folder}"):
-        run = beside / "run"
-        shutil.rmtree(run, ignore_errors=True)  # of a push that was killed
-        try:
-            for name, content in files.items():
-                target = run / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if isinstance(content, bytes):
-                    target.write_bytes(content)
-                else:
-                    shutil.copyfile(content, target)
-            for step in _steps(files).values():
-                verify_manifest(run / step)
-            _move_into(run, place.folder)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
+    with new_folder(place.folder, "push") as run:
+        for name, content in files.items():
+            target = run / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, bytes):
+                target.write_bytes(content)
+            else:
+                shutil.copyfile(content, target)
+        for step in _steps(files).values():
+            verify_manifest(run / step)
     return str(place.folder)
 
 
@@ -171,9 +171,9 @@ def pull_run(place: Place, out: Path, step: int | None = None, endpoint: str | N
         UsageError: `out` is not empty, another process pulls there, no such place, no network, no permission.
         InputError: no checkpoint there, or one that is damaged: the file is named.
     """
-    check_out(out)
-    _check_replaceable(out)
-    beside = _beside(out, "pull")
+    check_empty(out)
+    check_replaceable(out)
+    beside = folder_beside(out, "pull")
     with lock_folder(beside, f"qrag pull into {out}"):
         return _pull(place, out, beside, step, endpoint)
 
@@ -185,12 +185,14 @@ def _pull(place: Place, out: Path, beside: Path, step: int | None, endpoint: str
     else:
         source = _hub_source(place, beside / "download", endpoint)
     number, folder = _choose(source, step)
+    check_size(source.sizes(f"{folder}/{MANIFEST}") or 0, f"{source.origin}: {folder}/{MANIFEST}", MAX_JSON_BYTES)
     manifest = source.fetch(f"{folder}/{MANIFEST}")
     try:
         names = _wanted(source, folder, listed_files(manifest.parent))
     except InputError as error:
         shutil.rmtree(beside, ignore_errors=True)
         raise _refusal(source, beside, str(error).rpartition("; ")[0]) from error
+    names += [name for name in sorted(_MOST_BESIDE) if name in source.names and _is_taken(source, name)]
     fetched = {name: source.fetch(name) for name in names}
     run = beside / "run"
     shutil.rmtree(run, ignore_errors=True)  # of a pull that was killed
@@ -201,47 +203,10 @@ def _pull(place: Place, out: Path, beside: Path, step: int | None, endpoint: str
             source.put(path, target)
         if fault := find_damage(run / folder):
             raise _refusal(source, beside, fault)
-        _move_into(run, out)
+        move_into(run, out)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return number, source.origin
-
-
-def check_out(out: Path) -> None:
-    """Refuses a folder that holds something, so that what is written is not mixed with what was there.
-
-    Raises:
-        UsageError: names the folder.
-    """
-    remove_dead_lock(out)
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out}: is a file: give a folder that is empty or not there yet")
-    if out.is_dir() and any(out.iterdir()):
-        raise UsageError(f"{out}: is not empty: give a folder that is empty or not there yet")
-
-
-def _check_replaceable(out: Path) -> None:
-    """Refuses an empty folder whose place no other one can take, before gigabytes are brought beside it.
-
-    Raises:
-        UsageError: a link, the current folder, or one that a disk is mounted on.
-    """
-    if out.is_symlink():
-        raise UsageError(f"{out}: is a link: give the folder that it leads to, or another one")
-    if out.is_dir() and (out.samefile(os.curdir) or os.path.ismount(out)):
-        raise UsageError(f"{out}: is the current folder, or a disk of its own: give a new folder in it")
-
-
-def _beside(out: Path, verb: str) -> Path:
-    """On the file system of `out`, so that a rename moves it there."""
-    out = out.absolute()
-    return out.with_name(f".{verb}-{out.name}")
-
-
-def _move_into(folder: Path, out: Path) -> None:
-    if out.is_dir():
-        out.rmdir()  # empty, as `check_out` saw; refuses if it no longer is
-    folder.rename(out)
 
 
 def _refusal(source: _Source, beside: Path, fault: str) -> InputError:
@@ -271,7 +236,20 @@ def _wanted(source: _Source, folder: str, listed: Iterable[str]) -> list[str]:
     names = [f"{folder}/{name}" for name in (MANIFEST, *listed)]
     if absent := [name for name in names if name not in source.names]:
         raise InputError(f"{absent[0]}: missing, though the manifest lists it; push it again")
-    return [*names, *sorted({_CARD, *_LOGS} & source.names)]
+    return names
+
+
+def _is_taken(source: _Source, name: str) -> bool:
+    """Whether a card or a log is of a size that some have; says so where it is not."""
+    size, most = source.sizes(name) or 0, _MOST_BESIDE[name]
+    if size > most:
+        warnings.warn(
+            f"{source.origin}: {name} is left out: it has {size:,} bytes, and more than {most:,} are not taken (the "
+            "run is whole without it)",
+            UserWarning,
+            stacklevel=3,
+        )
+    return size <= most
 
 
 def _folder_source(folder: Path) -> _Source:
@@ -284,7 +262,11 @@ def _folder_source(folder: Path) -> _Source:
     root = snapshots.parent if is_cached else folder
     for path in folder.glob("step_*"):  # its files are not among the names, and an older step would be taken for it
         check_inside(root, path)
-    return _Source(str(folder), names, lambda name: check_inside(root, folder / name), shutil.copyfile)
+
+    def path(name: str) -> Path:
+        return check_inside(root, folder / name)
+
+    return _Source(str(folder), names, lambda name: path(name).stat().st_size, path, shutil.copyfile)
 
 
 def _hub_source(place: Place, download: Path, endpoint: str | None) -> _Source:
@@ -293,14 +275,14 @@ def _hub_source(place: Place, download: Path, endpoint: str | None) -> _Source:
 
     api, repository = HfApi(endpoint=endpoint), str(place.repository)
     with _hub_errors(f"{place}: nothing was pulled", place.revision):
-        info = api.model_info(repository, revision=place.revision)
-    names = frozenset(file.rfilename for file in info.siblings or ())
+        info = api.model_info(repository, revision=place.revision, files_metadata=True)
+    sizes = {file.rfilename: file.size for file in info.siblings or ()}
 
     def fetch(name: str) -> Path:
         with _hub_errors(f"{place}: the download broke off and goes on when you pull again", place.revision):
             return Path(api.hf_hub_download(repository, name, revision=info.sha, local_dir=download))
 
-    return _Source(f"{repository}@{info.sha}", names, fetch, os.replace)
+    return _Source(f"{repository}@{info.sha}", frozenset(sizes), sizes.get, fetch, os.replace)
 
 
 def _push_to_hub(

@@ -138,7 +138,7 @@ def _handler(hub):
                 found = hub.commit(name, revision or "main")
                 if found is None:
                     return self.fault(404, "Invalid rev id", "RevisionNotFound")
-                siblings = [{"rfilename": file} for file in sorted(found[1])]
+                siblings = [{"rfilename": file, "size": len(found[1][file])} for file in sorted(found[1])]
                 about = {"id": name, "modelId": name, "sha": found[0], "private": name in hub.private}
                 return self.answer(200, about | {"siblings": siblings, "tags": []})
             if not self.allowed() or not name.startswith("alice/"):

@@ -6,7 +6,7 @@ import pytest
 from stub_hub import reachable_hub
 
 from qrag_jax.files.manifest import files_under, write_manifest
-from qrag_jax.hub import Place, parse_place, pull_run, push_run, run_files
+from qrag_jax.hub import _MOST_BESIDE, Place, parse_place, pull_run, push_run, run_files
 from qrag_jax.types import InputError, UsageError
 
 REPOSITORY = Place(repository="alice/qa2")
@@ -102,6 +102,31 @@ def test_what_is_pushed_is_pulled(tmp_path, hub, kind):
         assert (step, contents(tmp_path / out)) == (7, expected)
         assert origin == (str(place) if kind == "folder" else f"alice/qa2@{hub.sha('alice/qa2')}")
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith((".pull-", ".push-"))]
+
+
+@pytest.mark.parametrize("kind", ["folder", "hub"])
+def test_a_card_or_a_log_that_no_run_has_is_left_where_it_is(tmp_path, hub, kind, monkeypatch):
+    place = Place(folder=tmp_path / "shared") if kind == "folder" else REPOSITORY
+    push(place, tmp_path, hub.endpoint)
+    monkeypatch.setitem(_MOST_BESIDE, "README.md", 7)  # "# card\n" has 7
+    monkeypatch.setitem(_MOST_BESIDE, "metrics.jsonl", 12)
+    hub.requests.clear()
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl is left out: it has 13 bytes, and more than 12") as caught:
+        pull_run(place, tmp_path / "out", endpoint=hub.endpoint)
+    assert len(caught) == 1
+    assert {"README.md", "times.jsonl"} <= contents(tmp_path / "out").keys()
+    assert "metrics.jsonl" not in contents(tmp_path / "out")
+    assert not any("metrics.jsonl" in request for request in hub.requests)  # not even begun
+
+
+@pytest.mark.parametrize("kind", ["folder", "hub"])
+def test_a_manifest_that_no_run_has_is_not_fetched(tmp_path, hub, kind, monkeypatch):
+    place = Place(folder=tmp_path / "shared") if kind == "folder" else REPOSITORY
+    push(place, tmp_path, hub.endpoint)
+    monkeypatch.setattr("qrag_jax.hub.MAX_JSON_BYTES", 100)
+    with pytest.raises(InputError, match=r"step_7/manifest\.json: has more than 100 bytes, and no such file has"):
+        pull_run(place, tmp_path / "out", endpoint=hub.endpoint)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "step_7/config.yaml"])

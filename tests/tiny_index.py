@@ -13,6 +13,7 @@ from tiny_study import Counts
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.data.files.documents import find_files, read_files
+from qrag_jax.retrieval.catalogue.place import one_writer
 from qrag_jax.retrieval.catalogue.prepare import Maker
 from qrag_jax.retrieval.catalogue.settings import IndexSettings
 from qrag_jax.retrieval.catalogue.update import Plan, outside, update_index
@@ -111,3 +112,11 @@ def check_equal(corpus, other):
 
 def log_lines(path):
     return Path(path).read_text().splitlines() if Path(path).exists() else []
+
+
+def hold(folder):
+    """Holds an index as a writer does: says so by a file `held`, and leaves when there is one `free`."""
+    with one_writer(Path(folder), "qrag index"):
+        Path("held").touch()
+        while not Path("free").exists():
+            time.sleep(0.01)

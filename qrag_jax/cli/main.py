@@ -6,6 +6,7 @@ Ctrl-C; 143 by SIGTERM.
 """
 
 import argparse
+import difflib
 import importlib
 import io
 import logging
@@ -20,6 +21,8 @@ from qrag_jax.cli.user_cache import keep_compiled
 from qrag_jax.files.reading import read_with
 from qrag_jax.types import InputError, UsageError
 
+# Before what stands behind `--`: argparse takes a word that opens with a dash for a flag there too. No argument has it.
+_PLAIN = "\0"
 _EXIT_BROKEN_PIPE = 141  # what a shell reports for a process that died of SIGPIPE
 
 
@@ -110,31 +113,52 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         parser.error(f"say what to do: {', '.join(verbs)} (qrag --help explains them)")
     verb = argv[0]
     args = verbs[verb].parse_intermixed_args(_normalise(argv[1:], verbs[verb]))
+    for name, value in vars(args).items():
+        setattr(args, name, _unmarked(value))
     if verb in ("find", "ask"):
         args.paths, args.question = vars(args).pop("texts"), None
         if args.questions is None:
             args.question = args.paths.pop()
         if not args.paths:
             verbs[verb].error("give at least one file or folder, and the question last")
+        if os.path.lexists(args.question):
+            verbs[verb].error(
+                f"{args.question!r} is a file or folder here, and the last argument is the question: give the question "
+                "last, in quotes (one that is named as a file: with a question mark)"
+            )
     args.verb = verb
     return args
 
 
 def _normalise(argv: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
-    """`--dry-run` is `--dry_run`; `--a.b=3`, when it is no flag of this verb's, is the override `a.b=3`."""
+    """`--dry-run` is `--dry_run`; `--a.b=3`, when it is no flag of this verb's, is the override `a.b=3`.
+
+    What stands behind `--` is no flag, and is marked by `_PLAIN`. A flag that is nearly one of this verb's ends the
+    command, as argparse would, with the name that was probably meant.
+    """
     flags = {option for action in parser._actions for option in action.option_strings}
     takes_overrides = any(action.dest == "overrides" for action in parser._actions)
     result = []
     for i, token in enumerate(argv):
         if token == "--":
-            return [*result, *argv[i:]]
+            return [*result, *(_PLAIN + word for word in argv[i + 1 :])]
         name, equals, value = token.partition("=")
-        if name.startswith("--") and name.replace("-", "_").replace("__", "--", 1) in flags:
-            token = name.replace("-", "_").replace("__", "--", 1) + equals + value
+        plain = name.replace("-", "_").replace("__", "--", 1)
+        if name.startswith("--") and plain in flags:
+            token = plain + equals + value
         elif name.startswith("--") and equals and takes_overrides:
             token = token.removeprefix("--")
+        elif name.startswith("--") and (near := difflib.get_close_matches(plain, flags, n=2)):
+            parser.error(f"unrecognized arguments: {token} (did you mean {' or '.join(near)}?)")
         result.append(token)
     return result
+
+
+def _unmarked(value: object) -> object:
+    """An argument, or a list of them, without the mark of what stood behind `--`."""
+    if isinstance(value, list):
+        return [_unmarked(one) for one in value]
+    return value.removeprefix(_PLAIN) if isinstance(value, str) else value
 
 
 def _one_line(message: Warning | str, *_: object, **__: object) -> str:

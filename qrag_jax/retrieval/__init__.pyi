@@ -1,5 +1,14 @@
 """The public names, by where they live; `__init__.py` loads each on first use."""
 
+from .catalogue.info import IndexInfo as IndexInfo
+from .catalogue.info import index_info as index_info
+from .catalogue.load import load_index as load_index
+from .catalogue.place import is_index as is_index
+from .catalogue.remove import remove_documents as remove_documents
+from .catalogue.settings import IndexSettings as IndexSettings
+from .catalogue.settings import read_settings as read_settings
+from .catalogue.update import Changes as Changes
+from .catalogue.update import Plan as Plan
 from .context.citations import cite as cite
 from .context.fill import Budget as Budget
 from .context.fill import Context as Context
@@ -65,6 +74,10 @@ from .index.search import (
 from .index.search import (
     search as search,
 )
+from .indexing import add_to_index as add_to_index
+from .indexing import build_index as build_index
+from .indexing import index_method as index_method
+from .indexing import index_settings as index_settings
 from .mdp.batching import Contexts as Contexts
 from .mdp.batching import Packer as Packer
 from .mdp.batching import Sample as Sample

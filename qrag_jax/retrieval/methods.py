@@ -6,9 +6,9 @@ ranked = method.retrieve("Who has the key?", corpus, 5)         # as often as yo
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,17 +17,8 @@ from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
-from qrag_jax.retrieval.catalogue.prepare import Maker
-from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder
 from qrag_jax.retrieval.corpus.corpus import ChunkDocument, Corpus, build_corpus
-from qrag_jax.retrieval.index.hybrid import (
-    RETRIEVERS,
-    Ranked,
-    Retrieve,
-    RetrieverName,
-    check_top_k,
-    make_single_step,
-)
+from qrag_jax.retrieval.index.hybrid import Ranked, Retrieve, RetrieverName, check_top_k, make_single_step
 from qrag_jax.types import CountTokens, Document, Embed, Encoder, InputError
 
 if TYPE_CHECKING:
@@ -167,49 +158,6 @@ def multi_step_method(
         encoder=encoder,
         is_sentences=True,
     )
-
-
-def index_method(
-    settings: IndexSettings, retriever: str = "", num_steps: int | None = None, show: Show | None = None
-) -> Method:
-    """The method that searches an index, and that cuts and embeds what is added to it.
-
-    Args:
-        settings: of the index (`catalogue.settings.read_settings`).
-        retriever: one of `hybrid.RETRIEVERS`, or the folder of a run that reads chunks with the index's encoder; empty
-            is the run that the index was made with, else hybrid.
-        num_steps: as of `multi_step_method`.
-        show: wraps the encoder.
-
-    Raises:
-        UsageError: there is no such run or encoder.
-        InputError: it is damaged, or another one than that of the index, whose vectors it could not be asked for.
-    """
-    is_method = not retriever or retriever in RETRIEVERS
-    if is_method and not settings.is_run:
-        assert settings.chunking is not None  # of all that is no run's
-        method = single_step_method(cast(RetrieverName, retriever or "hybrid"), settings.model, settings.chunking, show)
-    else:
-        from qrag_jax.retrieval.index.retriever import load_retriever  # takes a second, which hybrid need not wait for
-
-        run = settings.model if is_method else retriever
-        method = multi_step_method(load_retriever(run), num_steps, show, run)
-        if retriever in RETRIEVERS:
-            method = replace(method, retrieve=make_single_step(retriever, method.embed))
-    if isinstance(method.embed, Encoder) and settings.fingerprint:
-        check_encoder(settings, method.embed.fingerprint, method.encoder)
-    return method
-
-
-def index_maker(settings: IndexSettings) -> Maker:
-    """What cuts and embeds the documents of an index; to be loaded in processes of their own too.
-
-    Raises:
-        UsageError, InputError: as `index_method`.
-    """
-    method = index_method(replace(settings, fingerprint=""))
-    assert isinstance(method.embed, Encoder)  # hybrid and runs have one
-    return Maker(method.chunk, method.embed)
 
 
 def _check_length(question: str, num_tokens: int, window: int) -> None:

@@ -1,8 +1,8 @@
 """What a run writes while it trains: metrics that a resumed run repeats bit for bit, times beside them, TensorBoard."""
 
 import json
-import math
 import os
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -92,7 +92,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def _is_line(value: dict[str, Any], has_time: bool) -> bool:
     step, seconds = value.get("step"), value.get("seconds")
     if has_time:
-        return type(step) is int and isinstance(seconds, (int, float)) and math.isfinite(seconds)
+        return type(step) is int and isinstance(seconds, (int, float)) and abs(seconds) < sys.float_info.max
     return type(step) is int or (step is None and "data" in value)
 
 

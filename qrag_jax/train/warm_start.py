@@ -1,7 +1,7 @@
 """Parameters of another run to start from: these alone; optimiser, schedules and update number are new."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
@@ -14,19 +14,24 @@ from qrag_jax.train.param_groups import leaf_paths
 from qrag_jax.types import InputError
 
 
-def take_params(saved: Checkpoint, group: str, like: PyTree) -> PyTree:
+def take_params(saved: Checkpoint, group: str, like: PyTree, optional: Collection[str] = ()) -> PyTree:
     """A group of a checkpoint as the parameters of another run, on the host.
 
     Args:
         saved: a checkpoint of which the group was read without a template.
         group: such as `params`.
-        like: parameters, or their shapes.
+        like: parameters; or their shapes, where nothing is optional.
+        optional: parts (the first names of paths) that may be missing, and are then as in `like`, or left over.
 
     Raises:
         InputError: names every leaf that is missing, left over, or of another shape or type.
     """
     theirs = dict(zip(leaf_paths(saved.arrays[group]), jax.tree.leaves(saved.arrays[group]), strict=True))
     ours = dict(zip(leaf_paths(like), jax.tree.leaves(like), strict=True))
+    parts = [{path.split("/")[0] for path in paths} for paths in (theirs, ours)]
+    one_sided = (parts[0] ^ parts[1]) & set(optional)
+    kept = {path: leaf for path, leaf in ours.items() if path.split("/")[0] in one_sided}
+    theirs = {path: leaf for path, leaf in theirs.items() if path.split("/")[0] not in one_sided} | kept
     faults = [f"{name} is not there" for name in ours if name not in theirs]
     faults += [f"{name} is there and not here" for name in theirs if name not in ours]
     faults += [

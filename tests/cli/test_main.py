@@ -117,6 +117,54 @@ def test_the_last_text_of_find_is_the_question(argv):
     assert (args.num_steps, args.json) == (3, True)
 
 
+@pytest.mark.parametrize(
+    ("argv", "name", "value"),
+    [
+        (["chunk", "--json", "--", "-dash.md", "--html"], "paths", ["-dash.md", "--html"]),
+        (["chunk", "--", "-"], "paths", ["-"]),
+        (["chunk", "a.md", "--", "b.md"], "paths", ["a.md", "b.md"]),
+        (["find", "run", "--", "-dash.md", "-w-?"], "paths", ["-dash.md"]),
+        (["ask", "--", "-dash.md", "-w-?"], "question", "-w-?"),
+        (["export", "run", "--", "--out"], "folder", "--out"),
+        (["push", "--", "-run", "./there"], "run", "-run"),
+        (["pull", "--", "./there", "-out"], "out", "-out"),
+        (["train", "--", "seed=3"], "overrides", ["seed=3"]),
+        (["study", "--", "-c.yaml"], "overrides", ["-c.yaml"]),
+    ],
+)
+def test_behind_two_dashes_nothing_is_a_flag(argv, name, value):
+    assert getattr(parse(argv), name) == value
+
+
+@pytest.mark.parametrize("verb", ["find", "ask"])
+def test_a_question_that_is_a_path_is_none(verb, tmp_path, capsys):
+    (tmp_path / "b.md").write_text("text")
+    argv = [verb, *(["run"] if verb == "find" else []), "a.md"]
+    with pytest.raises(SystemExit) as caught:
+        parse([*argv, str(tmp_path / "b.md")])
+    assert caught.value.code == 2
+    assert "b.md' is a file or folder here, and the last argument is the question" in capsys.readouterr().err
+    assert parse([*argv, "b.md?"]).question == "b.md?"
+    assert parse([*argv, "x" * 100_000]).question == "x" * 100_000
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_misspelt_flag_of_any_verb_is_told_what_was_meant(verb, capsys):
+    flags = [flag for action in make_parser()[1][verb]._actions for flag in action.option_strings]
+    for flag in (flag for flag in flags if len(flag) > 6):
+        with pytest.raises(SystemExit) as caught:
+            parse([verb, flag[:-2] + flag[-1]])
+        assert caught.value.code == 2
+        message = capsys.readouterr().err
+        assert f"unrecognized arguments: {flag[:-2] + flag[-1]} (did you mean {flag}" in message or " or " in message
+
+
+def test_a_flag_that_is_like_no_other_is_only_refused(capsys):
+    with pytest.raises(SystemExit):
+        parse(["chunk", "a.md", "--zzzzzz"])
+    assert "unrecognized arguments: --zzzzzz\n" in capsys.readouterr().err
+
+
 def test_ask():
     args = parse(["ask", "notes/", "a.txt", "--retriever", "runs/demo", "Where is it?", "--num-steps=3", "--json"])
     assert (args.paths, args.question, args.retriever, args.num_steps) == (

@@ -6,6 +6,8 @@ from tensorboardX.proto.event_pb2 import Event
 from qrag_jax.train.log import RunLog, read_lines
 from qrag_jax.types import InputError
 
+HUGE = '{"step": 1, "seconds": 1%s}' % ("0" * 400)  # no float
+
 
 def fill(log, *steps):
     for step in steps:
@@ -57,7 +59,7 @@ def test_a_broken_line_is_named(tmp_path, line, message):
         read_lines(tmp_path / "x.jsonl")
 
 
-@pytest.mark.parametrize("line", ['{"data": {}}', '{"step": 1}', '{"step": 1, "seconds": "x"}'])
+@pytest.mark.parametrize("line", ['{"data": {}}', '{"step": 1}', '{"step": 1, "seconds": "x"}', HUGE])
 def test_a_time_without_its_numbers_is_named(tmp_path, line):
     (tmp_path / "times.jsonl").write_text(line + "\n")
     with pytest.raises(InputError, match="times.jsonl:1: expected an object"):

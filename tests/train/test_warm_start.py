@@ -169,3 +169,27 @@ def test_every_leaf_that_does_not_fit_is_named():
     shapes = "b is float32[3] there and float32[4] here"
     faults = "; ".join(["c is not there", "d is not there", *left_over, shapes])
     assert f"init: the parameters of RUN/step_3 do not fit: {faults}. Give a model" in str(error.value)
+
+
+def test_heads_come_and_go(tmp_path):
+    """Supervision without STOP starts a run that learns STOP, and the other way round; towers are taken over."""
+    ranked = EnvConfig(num_steps=1, ranking_scale=5.0)
+    stopping = EnvConfig(num_steps=1, reward="at_end", stop=True, stop_head="affine")
+    source = train(make_config(env=ranked, learner=LearnerConfig(objective="sft")), make_task(), tmp_path / "one")
+    config = make_config(env=stopping, learner=STILL, init=str(tmp_path / "one"))
+    warm = train(config, make_task(), tmp_path / "two")
+    assert set(source.params) == {"state", "action", "ranking"} and set(warm.params) == {"state", "action", "stop"}
+    for tower in ("state", "action"):
+        assert_equal(source.params[tower], warm.params[tower])
+    assert_equal(warm.params["stop"]["scale"], np.ones(1))
+    back = train(make_config(learner=STILL, init=str(tmp_path / "two")), make_task())
+    assert set(back.params) == {"state", "action"}
+    assert_equal(back.params["state"], source.params["state"])
+
+
+def test_a_head_of_another_kind_is_refused(tmp_path):
+    vector = EnvConfig(num_steps=1, reward="at_end", stop=True)
+    train(make_config(env=vector), make_task(), tmp_path / "one")
+    config = make_config(env=replace(vector, stop_head="affine"), init=str(tmp_path / "one"))
+    with pytest.raises(InputError, match="stop/vector is not there.*stop is there and not here"):
+        train(config, make_task())

@@ -1,4 +1,4 @@
-"""The twelve tests of docs/reliability.md: their mark, and the figures that `make trust` writes into that page."""
+"""The tests of docs/reliability.md: their mark, and the figures that `make trust` writes into that page."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def figures() -> Callable[[int, str, int, str], None]:
     """`figures(number, what, cases, outcome)`: a row of the page, where TRUST_FIGURES names a file.
 
-    Args of the function: number, of the test, 1 to 12; what, which part of it; cases, how many were tried; outcome,
+    Args of the function: number, of the test, 1 to 14; what, which part of it; cases, how many were tried; outcome,
     what came of them, with numbers that were counted. A test asserts its goal before it writes a row.
     """
     start = time.perf_counter()

@@ -43,7 +43,7 @@ def write_on(folder, notes, number_of_files, until):
         version += 1
         write_version(notes, number_of_files, version)
         update(folder, notes, mirror=False, patience=600)
-    Path(f"{notes}.versions").write_text(str(version))
+        Path(f"{notes}.versions").write_text(str(version))
 
 
 def write_version(notes, number_of_files, version):

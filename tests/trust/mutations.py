@@ -6,6 +6,7 @@ import re
 import struct
 import zlib
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import PurePath
 from random import Random
 from typing import Any
@@ -125,7 +126,7 @@ def _changed_value(rng: Random, whole: Any) -> Any:
 
     visit(whole)
     if not places or rng.random() < 0.02:
-        return rng.choice((*_VALUES, _PLACE))
+        return _value(rng, (*_VALUES, _PLACE))
     parent, key = rng.choice(places)
     kind = rng.random()
     if kind < 0.12:
@@ -142,7 +143,7 @@ def _changed_value(rng: Random, whole: Any) -> Any:
 def _drawn_value(rng: Random, old: Any, places: list[tuple[Any, Any]]) -> Any:
     kind = rng.random()
     if kind < 0.45:
-        return rng.choice(_VALUES)
+        return _value(rng)
     if kind < 0.53:
         return _PLACE
     if kind < 0.61:
@@ -151,13 +152,18 @@ def _drawn_value(rng: Random, old: Any, places: list[tuple[Any, Any]]) -> Any:
     if kind < 0.69:
         return rng.choice(([old], {"a": old}, [old, old], str(old), [old] * 50))
     if isinstance(old, bool) or not isinstance(old, int | float | str):
-        return rng.choice(_VALUES)
+        return _value(rng)
     if isinstance(old, str):
         place = rng.randrange(len(old) + 1)
         return old[:place] + rng.choice(_TOKENS) + old[place + rng.choice((0, 0, 1, 9)) :]
     if isinstance(old, int) and abs(old) > 1e300:  # no float could be made of it
         return -old
     return rng.choice((old + 1, old - 1, -old, old * 1_000, float(old), old + 0.5, str(old)))
+
+
+def _value(rng: Random, values: tuple[Any, ...] = _VALUES) -> Any:
+    """One of them, as a copy: what is changed in it later stays in its file."""
+    return deepcopy(rng.choice(values))
 
 
 def checksum(content: bytes) -> int:

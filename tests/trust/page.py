@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reliability.md"
-NUM_TESTS = 13  # the twelve, and two processes that meet
+NUM_TESTS = 14  # the twelve, two processes that meet, an index
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 

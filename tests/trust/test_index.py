@@ -12,8 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forked import ended, start
-from index_writers import (
+from forked import CONTEXT, ended, start
+from tiers import PATIENCE, of_tier
+from tiny_index import POISON, HashEncoder, check_equal, fresh_corpus, log_lines, maker, update, write_notes
+from trust.index_writers import (
     REFUSED,
     build_slowly,
     build_small,
@@ -23,8 +25,6 @@ from index_writers import (
     write_on,
     write_version,
 )
-from tiers import PATIENCE, of_tier
-from tiny_index import POISON, HashEncoder, check_equal, fresh_corpus, log_lines, maker, update, write_notes
 
 from qrag_jax.retrieval.catalogue.database import Damaged
 from qrag_jax.retrieval.catalogue.info import index_info
@@ -147,9 +147,11 @@ def test_a_reader_beside_two_writers_sees_whole_documents(figures):
     for name in ("a", "b"):
         update("i", write_version(name, num_files, 0), mirror=False)
     writers = [start(write_on, "i", name, num_files, "end") for name in ("a", "b")]
-    seen, embed = set(), HashEncoder()
+    seen, embed, done = set(), HashEncoder(), 0
     try:
-        for _ in range(num_reads):
+        while done < num_reads or not (Path("a.versions").exists() and Path("b.versions").exists()):
+            assert all(writer.exitcode is None for writer in writers)
+            done += 1
             corpus = load_index("i")
             assert len(corpus.documents) == 2 * num_files
             assert corpus.vectors.tobytes() == embed(corpus.texts).tobytes()
@@ -161,9 +163,8 @@ def test_a_reader_beside_two_writers_sees_whole_documents(figures):
         Path("end").touch()
         assert [ended(writer) for writer in writers] == [0, 0]
     versions = [int(Path(f"{name}.versions").read_text()) for name in ("a", "b")]
-    assert min(versions) > 0
     told = f"0 torn; the writers wrote {sum(versions)} versions of {num_files} documents, {len(seen)} were seen"
-    figures(TEST, "a reader beside two writers", num_reads, told)
+    figures(TEST, "a reader beside two writers", done, told)
 
 
 @pytest.mark.slow
@@ -198,8 +199,6 @@ def test_killed_workers_and_a_poisonous_document(figures):
 
 def start_with_children(work, *args):
     """As `forked.start`, of a process that may have some of its own."""
-    from forked import CONTEXT
-
     process = CONTEXT.Process(target=work, args=args)
     process.start()
     return process

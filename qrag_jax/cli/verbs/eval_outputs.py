@@ -4,6 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
+from qrag_jax.files.manifest import MANIFEST
 from qrag_jax.types import UsageError
 
 _OUTPUTS = ("json", "per_query", "tests", "answers", "answer_rows")
@@ -15,10 +16,14 @@ _INPUTS = (
     "2wiki",
     "calibrate",
     "haystack",
+    "vectors",
     "prices",
+    "prompts",
     "llm_model",
     "journal",
 )
+_TEXTS = {"babi": (".txt", ".gz"), "haystack": (".txt", ".md", ".gz")}  # of their folders no other files are read
+_LOGS = ("metrics.jsonl", "times.jsonl")  # of a run; rows of its scores may stand beside them
 STDOUT = "-"
 
 
@@ -26,8 +31,9 @@ def check_outputs(args: argparse.Namespace) -> None:
     """Refuses output paths that could not be written, or would destroy what is read.
 
     Raises:
-        UsageError: standard output for another flag than --json, which alone has it, so that it holds one JSON value; a
-            folder, or a place where no file can be made; one file for two flags; a file that is read.
+        UsageError: standard output for another flag than --json, which alone has it, so that it holds one JSON value;
+            a folder, or a place where no file can be made; one file for two flags; a file that is read, or one in a
+            folder that is read (of the run: in a checkpoint, or a log of its training).
     """
     seen: dict[str, str] = {}
     inputs = {os.path.realpath(str(value)): name for name in _INPUTS if (value := getattr(args, name, None))}
@@ -40,12 +46,25 @@ def check_outputs(args: argparse.Namespace) -> None:
         place = os.path.realpath(path)
         if place in inputs:
             raise UsageError(f"--{name} {path}: is what --{inputs[place]} reads; name another file")
+        above = next((str(folder) for folder in Path(place).parents if str(folder) in inputs and folder.is_dir()), None)
+        if above is not None and place.endswith(_TEXTS.get(inputs[above], "")):
+            raise UsageError(f"--{name} {path}: is in {above}, which --{inputs[above]} reads; name a file elsewhere")
+        if _is_of_run(Path(place), Path(os.path.realpath(args.run))):
+            raise UsageError(f"--{name} {path}: belongs to the run {args.run}; name another file")
         if place in seen:
             raise UsageError(f"--{name} {path}: --{seen[place]} writes there; name another file")
         if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
             continue  # a device, such as /dev/stdout
         seen[place] = name
         _check_place(name, Path(path))
+
+
+def _is_of_run(place: Path, run: Path) -> bool:
+    """Whether a file is one that training wrote: `run` is a folder of steps, or one step."""
+    if not place.is_relative_to(run):
+        return False
+    parts = place.relative_to(run).parts
+    return (run / MANIFEST).exists() or parts[0].startswith("step_") or parts in {(name,) for name in _LOGS}
 
 
 def _check_place(name: str, path: Path) -> None:

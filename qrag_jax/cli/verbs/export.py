@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from qrag_jax.cli.terminal import say
-from qrag_jax.hub import check_out
+from qrag_jax.files.new_folder import new_folder
 from qrag_jax.models.encoder.export import export_router, export_sentence_transformer
 from qrag_jax.models.encoder.sources import MINILM
 from qrag_jax.retrieval.index.retriever import Retriever, load_retriever
@@ -24,17 +24,16 @@ _STOP = (
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag export`; see `qrag export --help`."""
     folder = Path(args.folder)
-    check_out(folder)
-    retriever = load_retriever(args.run)
-    if retriever.encoder is None:
-        raise UsageError(
-            f"{args.run}: was trained on given vectors and has no text encoder: there is nothing to export"
-        )
-    written = (
-        _export_towers(retriever, folder) if retriever.model.mode == "text" else _export_encoder(retriever, folder)
-    )
-    say(f"wrote {written}")
-    if retriever.model.mode == "latent":
+    with new_folder(folder, "export") as new:  # first of all: a place that cannot be written is told before the work
+        retriever = load_retriever(args.run)
+        if retriever.encoder is None:
+            raise UsageError(
+                f"{args.run}: was trained on given vectors and has no text encoder: there is nothing to export"
+            )
+        is_text = retriever.model.mode == "text"
+        written = (_export_towers if is_text else _export_encoder)(retriever, new)
+    say(f"wrote {folder / written.relative_to(new)}")
+    if not is_text:
         say(f"the latent towers read vectors, not texts: they stay in {args.run}")
     return 0
 

@@ -1,10 +1,8 @@
 """`qrag index`: documents cut, embedded and kept, and brought up to date with their files."""
 
 import argparse
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 
 from qrag_jax.chunking.chunker import ChunkConfig
@@ -20,7 +18,8 @@ from qrag_jax.retrieval.catalogue.remove import remove_documents
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings
 from qrag_jax.retrieval.catalogue.shards import build_shard, merge_shards
 from qrag_jax.retrieval.catalogue.update import Changes, Plan, outside, update_index
-from qrag_jax.retrieval.methods import DEFAULT_CHUNKING, index_maker
+from qrag_jax.retrieval.indexing import index_settings, make_maker
+from qrag_jax.retrieval.methods import DEFAULT_CHUNKING
 from qrag_jax.types import InputError, UsageError
 
 _MAKING = ("retriever", "model", "strategy", "max_tokens")
@@ -62,14 +61,11 @@ def make_settings(args: argparse.Namespace, folder: Path) -> IndexSettings:
     given = [name for name in _MAKING if getattr(args, name) is not None]
     if not given and is_index(folder):
         return read_settings(folder)
-    if args.retriever is not None:
-        if len(given) > 1:
-            raise UsageError(f"--{given[1]}: not with --retriever: a run reads sentences, with its own encoder")
-        return IndexSettings(None, os.path.abspath(args.retriever), is_run=True)
+    if args.retriever is not None and len(given) > 1:
+        raise UsageError(f"--{given[1]}: not with --retriever: a run reads sentences, with its own encoder")
     strategy = args.strategy or DEFAULT_CHUNKING.strategy
     chunking = ChunkConfig(strategy=strategy, max_tokens=args.max_tokens or DEFAULT_CHUNKING.max_tokens)
-    model = args.model or "minilm"
-    return IndexSettings(chunking, os.path.abspath(model) if os.path.isdir(model) else model)
+    return index_settings(args.retriever, args.model or "minilm", chunking)
 
 
 def _update(args: argparse.Namespace, folder: Path) -> int:
@@ -80,7 +76,7 @@ def _update(args: argparse.Namespace, folder: Path) -> int:
     if lies_inside:
         say(f"note: {folder} lies in what is read, and is left out itself")
     warn_of_found(replace(found, skipped=()))
-    make = partial(index_maker, replace(settings, fingerprint=""))
+    make = make_maker(settings)
     with Progress(transient=True) as bars:
         plan = Plan(
             mirror=args.action == "build",

@@ -5,6 +5,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -69,6 +70,7 @@ def _run(args: argparse.Namespace, outs: Sequence[Path]) -> int:
     with signals, Progress(quiet=not is_main_process()) as progress:
 
         def report(stage: str, done: int, of: int, metrics: dict[str, float]) -> None:
+            signals.end_if_asked()
             signals.updates_run = signals.updates_run or stage == "compile"
             progress.report(stage, done, of, metrics)
 
@@ -157,13 +159,23 @@ class _Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def end_if_asked(self) -> None:
+        """Ends what comes before the updates, where a signal came whose exception was lost.
+
+        Python throws away what is raised while it collects garbage, or inside of a library's callback.
+        """
+        if self.asked() and not self.updates_run:
+            raise SystemExit(self.exit_code)
+
     def _handle(self, number: int, frame: object) -> None:
-        if self.asked() and number == signal.SIGTERM:  # a cluster repeats it, and the save is under way
+        if self.asked() and self.updates_run and number == signal.SIGTERM:  # a cluster repeats it: it is being saved
             return
-        if self.asked() or not self.updates_run:
-            raise SystemExit(128 + number)
+        at_once = self.asked() or not self.updates_run
         self.exit_code = 128 + number  # what a shell reports for it
-        _say("stopping after this update, which is saved; Ctrl-C ends it at once")
+        if at_once:
+            raise SystemExit(self.exit_code)
+        with suppress(RuntimeError):  # it came in the middle of a message, which a reader that waits holds up
+            _say("stopping after this update, which is saved; Ctrl-C ends it at once")
 
 
 def _say(text: str) -> None:

@@ -83,7 +83,7 @@ def _judgements(path: Path, num_queries: int) -> dict[int, list[str]]:
     judged: dict[int, dict[str, None]] = {}
     for number, line in numbered_lines(read_text_file(path, _QRELS)):
         fields = line.split()
-        if len(fields) != 4 or not fields[0].isdecimal() or not re.fullmatch(r"-?\d+", fields[3]):
+        if len(fields) != 4 or not re.fullmatch(r"\d{1,9}", fields[0]) or not re.fullmatch(r"-?\d{1,9}", fields[3]):
             raise InputError(f"{path}:{number}: {short(line)}: expected {_QRELS}")
         documents = judged.setdefault(int(fields[0]), {})
         if int(fields[3]) > 0:

@@ -1,5 +1,6 @@
 """What a file is: by the end of its name and by its first bytes, which must agree."""
 
+import importlib.metadata
 import importlib.util
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -15,8 +16,15 @@ TEXT_SUFFIXES = (".txt", ".md")  # of documents, in any case of letters
 MAX_DOCUMENT_BYTES = 200 * 10**6  # of a file that is converted
 INSTALL = "pip install 'qrag_jax[documents]'"
 
-_PACKAGES = ("pypdfium2", "trafilatura", "mammoth", "markdownify")  # of the extra `documents`
+_VERSION = 1  # of what we make of what libraries give
+_READ_BY = {
+    "pdf": ("pypdfium2",), "html": ("trafilatura", "markdownify"), "docx": ("mammoth", "markdownify"),
+    "epub": ("markdownify",),
+}  # fmt: skip
+_PACKAGES = ("pypdfium2", "trafilatura", "mammoth", "markdownify", "lxml")  # of the extra `documents`
 _NAMES = {"pdf": "a PDF", "html": "an HTML page", "docx": "a DOCX document", "epub": "an EPUB book"}
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")  # what a new Office file with a password is wrapped in
 _ZIP, _ZIP_END = b"PK\x03\x04", b"PK\x05\x06"
 _MAY_BEGIN = 1024  # readers of PDF look for its mark so far
 _MAY_END = 2**16 + 22  # the end of a zip archive has a comment of at most so many bytes
@@ -25,7 +33,7 @@ _SIGNS = (
     (b"\x89PNG\r\n\x1a\n", "a PNG picture", "leave it out, or give what a text recognition (OCR) finds in it"),
     (b"\xff\xd8\xff", "a JPEG picture", "leave it out, or give what a text recognition (OCR) finds in it"),
     (b"GIF8", "a GIF picture", "leave it out"),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office file (.doc, .xls, .ppt)", "save it as .docx or as text"),
+    (_OLE, "an old Office file (.doc, .xls, .ppt)", "save it as .docx or as text"),
     (b"{\\rtf", "an RTF document", "save it as .docx or as text"),
     (b"\x1f\x8b", "a gzip archive", "unpack it"),
     (b"BZh", "a bzip2 archive", "unpack it"),
@@ -88,6 +96,16 @@ def kind_of(name: str, raw: bytes) -> str:
     raise InputError(f"{name}: not {_NAMES[wanted]}, whatever its name says: is it whole? If it is a text, rename it")
 
 
+def reader_of(kind: str) -> str:
+    """What reads a kind of file, with versions: equal bytes read by the same give the same text.
+
+    Args:
+        kind: `TEXT`, or one of the values of `KINDS`.
+    """
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in _READ_BY.get(kind, ())]
+    return ", ".join([f"{kind} {_VERSION}", *versions])
+
+
 def may_be_converted(name: str, head: bytes) -> bool:
     """Whether `kind_of` may say something else than a text, by the name and the first bytes of a file."""
     return PurePath(name).suffix.lower() in KINDS or head.lstrip()[:5] == b"%PDF-" or head.startswith(_ZIP)
@@ -115,6 +133,8 @@ def _told_by_bytes(raw: bytes, is_pdf: bool) -> tuple[str, str, str]:
         return "pdf", _NAMES["pdf"], ""
     if raw.startswith(_ZIP):
         return _told_by_members(raw)
+    if raw.startswith(_OLE) and _ENCRYPTED in raw:
+        return "", "an encrypted Office file", "save it without a password"
     for sign, what, remedy in _SIGNS:
         if raw.startswith(sign) and (not sign.isalnum() or b"\0" in head):  # a text may begin with such letters
             return "", what, remedy

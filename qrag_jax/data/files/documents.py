@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import cast
 
+from qrag_jax.data.documents import kinds
+from qrag_jax.data.documents.convert import convert
 from qrag_jax.data.documents.kinds import (
     MAX_DOCUMENT_BYTES,
     TEXT,
@@ -33,9 +35,10 @@ from qrag_jax.types import Document, InputError, UsageError
 
 __all__ = [
     "STDIN", "DocumentFile", "Found", "Skipped", "find_files", "page_of", "read_bytes", "read_document", "read_files",
+    "reader_of",
 ]  # fmt: skip
 
-_PAGES = "pages"  # of a document's metadata: where each page begins
+_PAGES, _LEFT_OUT = "pages", "left_out"  # of a document's metadata
 
 
 def read_files(
@@ -86,22 +89,27 @@ def read_files(
         size += max(len(raw), len(document.text))
         check_size(size, f"all documents up to {file.id}")
         documents.append(document)
-    found = replace(found, skipped=tuple(skipped))
+    lossy = tuple(Skipped(one.id, _without(one)) for one in documents if _LEFT_OUT in one.metadata)
+    found = replace(found, skipped=tuple(skipped), lossy=lossy)
     if not documents:
         _refuse_nothing(found, paths)
     (report or warn_of_found)(found)
     return documents
 
 
+def _without(document: Document) -> str:
+    return f"without {' and '.join(cast(Sequence[str], document.metadata[_LEFT_OUT]))}"
+
+
 def _refuse_nothing(found: Found, paths: Sequence[str | os.PathLike]) -> None:
     where = ", ".join(map(str, paths)) or "no path given"
     if found.skipped:
         raise InputError(f"{where}: none of {len(found.skipped)} files could be read: {named(found.skipped)}")
-    kinds = f"no {' or '.join(TEXT_SUFFIXES)} file found"
+    wanted = f"no {' or '.join(TEXT_SUFFIXES)} file found"
     if more := read_suffixes()[len(TEXT_SUFFIXES) :]:
-        kinds += f", nor one that ends in {', '.join(more)}"
+        wanted += f", nor one that ends in {', '.join(more)}"
     there = f"; there are {of_types(found)}" if found.others else ""
-    raise UsageError(f"{kinds} ({where}{there}); name a text file or a folder that has some")
+    raise UsageError(f"{wanted} ({where}{there}); name a text file or a folder that has some")
 
 
 def read_bytes(file: DocumentFile, encoding: str = "utf-8") -> bytes:
@@ -163,8 +171,8 @@ def read_document(
         raw: its bytes by `read_bytes`, if they were read before.
 
     Returns:
-        The document. Its metadata has `path`, and of a PDF `pages`: the offset of the first character of each page,
-        ascending; page 1 begins at 0.
+        The document. Its metadata has `path`; of a PDF `pages`, the offset of the first character of each page,
+        ascending (page 1 begins at 0); and `left_out`, phrases that say what of a file is not in its text, if anything.
 
     Raises:
         UsageError, InputError: as `read_files`; the message begins with the id of the file.
@@ -173,11 +181,39 @@ def read_document(
         raw = read_bytes(file, encoding)
     kind = kind_of(file.id, raw)
     if kind != TEXT:
-        refuse_without_extra(file.id, kind)
+        return _converted(file.id, kind, raw, encoding)
     text = decode(file.id, raw, encoding)
     if not text.strip() and not keep_blank:
         raise InputError(f"{file.id}: empty document; leave this file out")
     return Document(id=file.id, text=text, metadata={"path": file.id})
+
+
+def _converted(name: str, kind: str, raw: bytes, encoding: str) -> Document:
+    refuse_without_extra(name, kind)
+    found = convert(name, kind, raw, encoding)
+    metadata: dict[str, object] = {"path": name}
+    if found.pages is not None:
+        metadata[_PAGES] = found.pages
+    if found.left_out:
+        metadata[_LEFT_OUT] = found.left_out
+    return Document(id=name, text=found.text, metadata=metadata)
+
+
+def reader_of(file: DocumentFile, raw: bytes, encoding: str = "utf-8") -> str:
+    """What `read_document` reads these bytes with: where it is equal, equal bytes give an equal text.
+
+    Args:
+        file: from `find_files`.
+        raw: its bytes, by `read_bytes`.
+        encoding: as of `read_document`.
+
+    Raises:
+        InputError: it is not read, as by `read_document`.
+    """
+    kind = kind_of(file.id, raw)
+    if kind != TEXT:
+        refuse_without_extra(file.id, kind)
+    return f"{kinds.reader_of(kind)}, {encoding}"
 
 
 def page_of(document: Document, start: int) -> int | None:

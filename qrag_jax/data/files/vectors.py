@@ -104,6 +104,8 @@ def _list_column(path: Path, column: str | None) -> np.ndarray:
     name = column or lists[0]
     if name not in lists:
         raise UsageError(f"{path}: column {name!r} is not a column of lists of numbers; those are {lists}")
+    if table.schema.names.count(name) > 1:
+        raise InputError(f"{path}: has {table.schema.names.count(name)} columns {name!r}; leave one")
     data = table[name].combine_chunks()
     if isinstance(data, pa.ChunkedArray):  # combine_chunks of an empty or very large column
         data = pa.concat_arrays(data.chunks) if data.num_chunks else pa.array([], type=table.schema.field(name).type)

@@ -23,7 +23,7 @@ _Value = TypeVar("_Value", int, float)
 _QRELS = "lines of 4 columns: query, 0, document, judgement (a whole number)"
 _RUN = "lines of 6 columns: query, Q0, document, rank, score, tag"
 _AS_IT_IS = "!\"#$&'()*+,/:;<=>?@[\\]^`{|}"  # printable ASCII without blank and %; quote adds letters, digits, _.-~
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,300}")  # Python itself ends at some thousands
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -38,7 +38,7 @@ def read_qrels(path: Path) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for where, (query, _, document, value) in _columns(path, _QRELS, 4):
         if not _WHOLE_NUMBER.fullmatch(value):
-            raise InputError(f"{where}: judgement {value!r} is no whole number; expected {_QRELS}")
+            raise InputError(f"{where}: judgement {value!r:.80} is no whole number; expected {_QRELS}")
         _add(found, query, document, int(value), where)
     return found
 

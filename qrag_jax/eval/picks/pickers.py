@@ -5,7 +5,7 @@ Every method picks to the end; `protocols` then says how many of its picks count
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -66,6 +66,16 @@ def beam_picker(index: Index, questions: Texts, width: int, threshold: float | N
     return pick
 
 
+# What an encoder has no parameters for.
+_AS_PUBLISHED: dict[str, Any] = {
+    "positions": "none",
+    "num_q_heads": 1,
+    "stop": False,
+    "stop_head": "vector",
+    "ranking_scale": None,
+}
+
+
 def untrained_retriever(loaded: LoadedEncoder, model: ModelConfig, env: EnvConfig) -> Retriever:
     """An encoder as it was published, in the same multi-step search: state text against chunk text.
 
@@ -75,7 +85,7 @@ def untrained_retriever(loaded: LoadedEncoder, model: ModelConfig, env: EnvConfi
         "as given", num_layers=None, window=model.encoder.window, question_window=model.encoder.question_window
     )
     text = ModelConfig(mode="text", encoder=spec, state_chunk_window=model.state_chunk_window, scale=1.0)
-    return retriever_around(text, replace(env, positions="none", num_q_heads=1, stop=False), loaded)
+    return retriever_around(text, replace(env, **_AS_PUBLISHED), loaded)
 
 
 def single_step_picker(chunk_vectors: np.ndarray, question_vectors: np.ndarray) -> Picker:

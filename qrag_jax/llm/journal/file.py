@@ -15,7 +15,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 
 from qrag_jax.llm.journal.owners import Owner, is_alive, remove_dead
@@ -33,6 +33,7 @@ CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL);
 PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {_FORMAT};
 """
+_STORED = tuple(field.name for field in fields(Generation) if field.name not in ("error", "from_journal"))
 _BUSY_SECONDS = 60.0
 _MAKING = ".{}.new-"  # opens the names of what is not yet a journal
 _DISK_ERRORS = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")
@@ -323,7 +324,7 @@ def _named(path: Path) -> Iterator[None]:
     """Errors of SQLite as ours, which name the file and say what to do."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the second where SQLite quotes what is damaged
         name = getattr(error, "sqlite_errorname", "")  # there is none where a text is not UTF-8
         if name.startswith(_DISK_ERRORS):
             what = "cannot be read or written", "make room on the disk and look at its permissions, then start again"
@@ -335,8 +336,7 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _to_json(generation: Generation) -> str:
-    values = {**asdict(generation), "version": _FORMAT}
-    del values["error"], values["from_journal"]
+    values = {name: getattr(generation, name) for name in _STORED} | {"version": _FORMAT}
     try:
         return json.dumps(values, sort_keys=True, allow_nan=False)
     except ValueError as error:

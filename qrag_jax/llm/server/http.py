@@ -20,7 +20,9 @@ from qrag_jax.types import UsageError
 Text = TypeVar("Text", str, bytes)
 
 _CONNECT_SECONDS = 5.0
-_MIN_SECRET = 8  # letters; a shorter "key" is a word such as EMPTY, which texts hold by chance
+MIN_SECRET = 8  # letters; a shorter "key" is a word such as EMPTY, which texts hold by chance
+_MOST_OF_WORDS = 20  # letters of "sk-no-key-required" and its like; a longer row of words is a pass phrase
+_WORD = re.compile("[A-Za-z]?[a-z]+|[A-Z]+|[0-9]+")
 
 # What decides how a server is reached, besides its address.
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -54,7 +56,8 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
     later, would be taken as the answer to the next request.
 
     The whole answer is read here, inside of the client's loop of retries: a connection that breaks in the middle of an
-    answer counts as an attempt and is retried like any other. The key is taken out before anybody sees the answer.
+    answer counts as an attempt and is retried like any other. A key that is a secret (`is_secret`) is taken out before
+    anybody sees the answer; one that is a word might be part of what the protocol says.
 
     No cookie is taken: what one answer sets would go out with every later call, which it could break.
     """
@@ -88,7 +91,7 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
         notes[-1] = heard
         # As bytes: a value need not be ASCII, and would not be encoded again.
         headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _PACKING]
-        content = hide(bytes(body), self._key)
+        content = hide(bytes(body), self._key) if is_secret(self._key) else bytes(body)
         return type(response)(response.status_code, headers=headers, content=content, request=request)
 
 
@@ -226,9 +229,19 @@ def check_key(environment: Mapping[str, str], key_name: str) -> str | None:
     return key or None
 
 
+def is_secret(key: str) -> bool:
+    """Whether a text that holds the key holds it because somebody repeated it.
+
+    "whatever", "not-needed" and "20241022" stand in texts by chance: an answer without them would be another answer,
+    and a body without "assistant" no answer at all. Such words are taken out of errors, and left in answers.
+    """
+    words = len(key) <= _MOST_OF_WORDS and all(_WORD.fullmatch(part) for part in re.split("[-_.]", key))
+    return len(key) >= MIN_SECRET and not words
+
+
 def hide(text: Text, key: str) -> Text:
     """The text or bytes without the key; a key of fewer than 8 letters is no secret."""
-    if len(key) < _MIN_SECRET:
+    if len(key) < MIN_SECRET:
         return text
     return text.replace(key, "***") if isinstance(text, str) else text.replace(key.encode(), b"***")
 

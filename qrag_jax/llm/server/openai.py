@@ -16,6 +16,7 @@ from qrag_jax.llm.defaults import CONCURRENCY, DEADLINE, OPENAI_KEY_NAME
 from qrag_jax.llm.server.answers import Outcome, failed, num_repeated, read_answer
 from qrag_jax.llm.server.errors import Asked, explain, explain_other, explain_timeout
 from qrag_jax.llm.server.http import (
+    MIN_SECRET,
     RESPONSE,
     attempts,
     check_base_url,
@@ -23,6 +24,7 @@ from qrag_jax.llm.server.http import (
     check_key_name,
     hide,
     is_openai,
+    is_secret,
     make_client,
 )
 from qrag_jax.llm.server.own_loop import run_in_own_loop
@@ -43,8 +45,10 @@ class OpenAIGenerator:
     wrong model, an account without means. Calls in flight end by themselves; those that were not made say why.
 
     The key is read from the environment at each `generate`, never kept, and taken out of answers and errors, should a
-    server repeat it. It goes to `base_url`, whoever that is: name the variable that holds that server's key. Without
-    one "no-key" is sent. What is given here wins over the client's own variables (OPENAI_BASE_URL and the like).
+    server repeat it. A key that is a word (`http.is_secret`) is taken out of errors only: answers hold it by chance,
+    and a warning says so where they do. It goes to `base_url`, whoever that is: name the variable that holds that
+    server's key. Without one "no-key" is sent. What is given here wins over the client's own variables
+    (OPENAI_BASE_URL and the like).
 
     Every attempt has a connection of its own, so that no answer can be taken for that to another prompt. Beyond that
     the protocol binds answers to prompts by nothing: the model's name and the id that a server puts into its answer are
@@ -151,6 +155,7 @@ class OpenAIGenerator:
         if prompts:
             run_in_own_loop(partial(self._ask_all, prompts, sampling, key), hear, keep_only)
         self._warn(len(uncounted), num_repeated(prompts, generations), len(prompts))
+        _warn_of_word(self._key_name, key, generations)
         return generations
 
     def _warn(self, uncounted: int, repeated: int, prompts: int) -> None:
@@ -262,7 +267,21 @@ def _without_key(outcome: Outcome, key: str | None) -> Outcome:
     """A key that came in an escaped form, or by way of an exception, is taken out here."""
     if key is None:
         return outcome
-    told = ("text", "error", "answered_by", "answer_id")
+    told = ("text", "error", "answered_by", "answer_id") if is_secret(key) else ("error",)
     texts = {name: getattr(outcome.generation, name) for name in told}
     hidden = {name: hide(text, key) for name, text in texts.items() if text is not None}
     return replace(outcome, generation=replace(outcome.generation, **hidden))
+
+
+def _warn_of_word(key_name: str, key: str | None, answers: Sequence[Generation]) -> None:
+    """Says where answers hold a key that is a word; the word is not repeated."""
+    if key is None or len(key) < MIN_SECRET or is_secret(key):
+        return
+    if number := sum(key in answer.text for answer in answers):
+        warnings.warn(
+            f"environment variable {key_name}: the key is a word, and {number} of {len(answers)} answers hold it: it "
+            "stays in them (and in a journal), since texts hold words by chance. If it is a secret, choose one with "
+            "letters and digits",
+            UserWarning,
+            stacklevel=3,
+        )

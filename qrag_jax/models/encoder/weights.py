@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from qrag_jax.files.manifest import MANIFEST, verify_manifest
 from qrag_jax.files.whole_file import read_json, write_json, write_whole
@@ -31,7 +31,7 @@ from qrag_jax.models.encoder.network import Params
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.table import POOLER, params_from_tensors, tensors_from_params, without_prefix
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
-from qrag_jax.models.weights.tensor_files import check_header
+from qrag_jax.models.weights.tensor_files import check_header, write_tensors
 from qrag_jax.types import InputError, UsageError
 
 # What NumPy reads of a safetensors file; an 8-bit float it does not.
@@ -200,7 +200,7 @@ def save_transformer(
     tensors = tensors_from_params(config, params)
     tensors |= _pooler_tensors(config, pooler)
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    write_tensors(tensors, folder / "model.safetensors")
     write_whole(folder / "tokenizer.json", tokenizer.to_json())
     write_json(folder / "config.json", hf_config(config, tokenizer))
     write_json(folder / "tokenizer_config.json", _tokenizer_config(config, tokenizer))

@@ -104,6 +104,10 @@ def _texts(metadata: Mapping[str, Any], name: str, source: str) -> Sequence[str]
     values = metadata.get(_KEY + name)
     if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
         raise InputError(f"{source}: {_KEY}{name}: a list of texts is needed; the file has no whole tokenizer")
+    try:
+        "".join(values).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{source}: {_KEY}{name}: holds half a character ({error.reason}); get it again") from error
     return values
 
 

@@ -4,6 +4,7 @@ The text encoder stays frozen: the index of chunk vectors is built once and a re
 vectors may come from anywhere.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
@@ -28,8 +29,12 @@ class LatentConfig:
     of the question or the chunk, so that fresh Q values are the similarity of both. It needs `dim` to be the width of
     the vectors. Right for few questions; with many, towers of their own `dim` learn faster and score more cheaply.
 
+    `prior` starts from a search in several steps (`prior.make_prior_network`): similarity to the question and, `beta`
+    times, to the chunks taken so far, which positions do not turn. What is learned besides are corrections of rank
+    `prior_rank` and `dim` components that positions turn.
+
     Raises:
-        UsageError: a size below 1, or a width that does not split into heads.
+        UsageError: a size below 1, a width that does not split into heads, or two starts at once.
     """
 
     width: int = 128  # state transformer
@@ -38,15 +43,22 @@ class LatentConfig:
     action_hidden: int = 256  # hidden width of the chunk MLP
     dim: int = 128  # where states and actions meet
     residual: bool = False
+    prior: bool = False
+    prior_beta: float = 0.5  # what a taken chunk counts beside the question at first; learned
+    prior_rank: int = 16  # of the corrections
 
     def __post_init__(self) -> None:
-        for name in ("width", "num_layers", "num_heads", "action_hidden", "dim"):
+        for name in ("width", "num_layers", "num_heads", "action_hidden", "dim", "prior_rank"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
             if problem := size_problem(name if name.startswith("num_") else "hidden_size", getattr(self, name), name):
                 raise UsageError(problem)
         if self.width % (2 * self.num_heads):
             raise UsageError(f"width={self.width} must be a multiple of twice num_heads={self.num_heads}")
+        if self.residual and self.prior:
+            raise UsageError("residual=true and prior=true are two starts: choose one")
+        if not math.isfinite(self.prior_beta):
+            raise UsageError(f"prior_beta={self.prior_beta} must be a finite number")
 
 
 class LatentState(nn.Module):
@@ -60,14 +72,23 @@ class LatentState(nn.Module):
         self, question: Float[Array, "batch vector"], chunks: Float[Array, "batch taken vector"]
     ) -> Float[Array, "batch dim"]:
         """Encodes a batch of states that hold the same number of chunks."""
-        c, dtype = self.config, self.dtype
-        question_token = nn.Dense(c.width, dtype=dtype, name="question_in")(question)[:, None]
-        chunk_tokens = nn.Dense(c.width, dtype=dtype, name="chunk_in")(chunks)
-        chunk_tokens = chunk_tokens + order_code(chunks.shape[1], c.width).astype(chunk_tokens.dtype)
-        x = jnp.concatenate([question_token, chunk_tokens], axis=1)
-        for layer in range(c.num_layers):
-            x = Block(c.width, c.num_heads, dtype, name=f"layer_{layer}")(x)
-        return _out(c, dtype, question)(nn.LayerNorm(dtype=dtype, name="final_norm")(x[:, 0]))
+        return _out(self.config, self.dtype, question)(read_state(self.config, self.dtype, question, chunks))
+
+
+def read_state(
+    config: LatentConfig,
+    dtype: str,
+    question: Float[Array, "batch vector"],
+    chunks: Float[Array, "batch taken vector"],
+) -> Float[Array, "batch width"]:
+    """The transformer over a state, before the last layer of its tower; to be called in a compact module."""
+    question_token = nn.Dense(config.width, dtype=dtype, name="question_in")(question)[:, None]
+    chunk_tokens = nn.Dense(config.width, dtype=dtype, name="chunk_in")(chunks)
+    chunk_tokens = chunk_tokens + order_code(chunks.shape[1], config.width).astype(chunk_tokens.dtype)
+    x = jnp.concatenate([question_token, chunk_tokens], axis=1)
+    for layer in range(config.num_layers):
+        x = Block(config.width, config.num_heads, dtype, name=f"layer_{layer}")(x)
+    return nn.LayerNorm(dtype=dtype, name="final_norm")(x[:, 0])
 
 
 class Block(nn.Module):

@@ -20,12 +20,19 @@ class Network(NamedTuple):
         states: (params, questions, table, taken int32 [batch, t]) -> [batch, dim]; `taken` names table rows in
             document order. `t` is static: states of different steps have different shapes.
         dim: width of the vectors that meet.
+        num_unrotated: leading components of them that positions do not turn; with some there is one Q head.
     """
 
     init: Callable[[jax.Array], PyTree]
     actions: Callable[[PyTree, PyTree], jax.Array]
     states: Callable[[PyTree, PyTree, PyTree, jax.Array], jax.Array]
     dim: int
+    num_unrotated: int = 0
+
+    @property
+    def num_rotated(self) -> int:
+        """Components that positions turn."""
+        return self.dim - self.num_unrotated
 
 
 @struct.dataclass

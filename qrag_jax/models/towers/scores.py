@@ -86,12 +86,21 @@ def rotary_scores(
         <s, R(p) a> = sum_k cos(p th_k) (s_2k a_2k + s_2k+1 a_2k+1) + sin(p th_k) (s_2k+1 a_2k - s_2k a_2k+1)
 
     Args:
-        table: cosines and sines of `rotation_table` for every chunk; None leaves the actions unrotated.
+        table: cosines and sines of `rotation_table` for every chunk; None leaves the actions unrotated. A table of
+            fewer pairs than the vectors have is of their last components; those before are not turned.
+
+    Raises:
+        UsageError: several heads of vectors of which a part is not turned.
     """
     if table is None:
         heads = actions.reshape(len(actions), num_heads, -1)
         return jnp.einsum("nhw,hw->hn", heads, state.reshape(num_heads, -1), precision=_EXACT)
     cos, sin = table
+    if fixed := len(state) - 2 * cos.shape[-1]:
+        if num_heads > 1:
+            raise UsageError(f"env.num_q_heads={num_heads} must be 1 for towers that positions turn a part of")
+        still = jnp.matmul(actions[:, :fixed], state[:fixed], precision=_EXACT)
+        return still[None] + rotary_scores(state[fixed:], actions[:, fixed:], table)
     s0, s1 = state[0::2], state[1::2]
     a0, a1 = actions[:, 0::2], actions[:, 1::2]
     products = (cos * (s0 * a0 + s1 * a1) + sin * (s1 * a0 - s0 * a1)).reshape(len(actions), num_heads, -1)

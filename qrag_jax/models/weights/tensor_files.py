@@ -127,7 +127,7 @@ def save_tensors(folder: Path, tensors: Mapping[str, np.ndarray], max_shard_byte
     beside = [folder / f".{name}.{os.getpid()}" for name in names]
     try:
         for path, shard in zip(beside, shards, strict=True):
-            save_file({name: tensors[name] for name in shard}, path, metadata={"format": "pt"})
+            write_tensors({name: tensors[name] for name in shard}, path)
         old = {folder / INDEX, folder / WEIGHTS, *folder.glob(_SHARDS)} - {folder / name for name in names}
         for path in sorted(old, key=lambda path: path.name != INDEX):  # it would speak of files that are no more
             path.unlink(missing_ok=True)
@@ -141,6 +141,18 @@ def save_tensors(folder: Path, tensors: Mapping[str, np.ndarray], max_shard_byte
         total = sum(tensor.nbytes for tensor in tensors.values())
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         write_json(folder / INDEX, index)
+
+
+def write_tensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
+    """Writes one safetensors file.
+
+    Raises:
+        OSError: it cannot be written, on a full disk too, for which the library has an error of its own.
+    """
+    try:
+        save_file(dict(tensors), path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(f"{path}: cannot be written ({error}): make room there, or give another place") from error
 
 
 def _split(tensors: Mapping[str, np.ndarray], max_bytes: int) -> list[list[str]]:

@@ -11,8 +11,8 @@ Ids and texts are stored as bytes, UTF-8 in which lone surrogates are kept: docu
 
 import errno
 import json
+import math
 import os
-import secrets
 import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +25,7 @@ import numpy as np
 from qrag_jax.chunking.tree.store import load_trees, save_trees
 from qrag_jax.config import config_from_dict, to_dict
 from qrag_jax.data.files.vectors import load_npy
+from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.files.manifest import MANIFEST, find_damage, json_text, sync_folder, write_manifest
 from qrag_jax.files.parquet import read_parquet
 from qrag_jax.files.reading import InputTooLarge, reading
@@ -37,6 +38,8 @@ _FORMATS = (1, 2)  # in the first tuples of metadata had become lists
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EBUSY)  # by another process, or a disk mounted there
 _ABOUT, _DOCUMENTS, _NODES = "corpus.json", "documents.parquet", "nodes.parquet"
 _TREES, _VECTORS = "trees.parquet", "vectors.npy"
+_COUNTS = ("embedder_tokens", "index_bytes", "prompt_tokens", "completion_tokens")  # of a cost
+_WHOLE = "corpus"  # in the folder beside, which also has its lock
 _TREE_ROW = 45  # bytes without the document's id
 _DOCUMENT_COLUMNS = {"id": "binary", "text": "binary", "metadata": "string"}
 _NODE_COLUMNS = {
@@ -52,12 +55,15 @@ _ADVICE = "build the corpus again, or copy its folder again from where it came"
 def save_corpus(corpus: Corpus, folder: str | os.PathLike) -> None:
     """Writes a corpus into a new folder, which appears when all of it is on the disk.
 
+    Until then it is written to `.save-NAME` beside; what a save that was killed left there, the next one removes.
+
     Args:
         corpus: vectors must have a known encoder, or none could ever be compared with them.
         folder: not there yet, or empty; the folders above it are made.
 
     Raises:
-        UsageError: there is something at `folder` already, a link or the current folder too, or it cannot be made.
+        UsageError: there is something at `folder` already, a link or the current folder too, it cannot be made, or
+            another process saves a corpus there.
         InputError: vectors without the fingerprint of their encoder, or metadata that JSON would change.
         OSError: the disk is full, or fails.
 
@@ -70,24 +76,28 @@ def save_corpus(corpus: Corpus, folder: str | os.PathLike) -> None:
             "types.Encoder, such as make_embedder gives"
         )
     _check_free(folder)
+    beside = folder.with_name(f".save-{folder.name}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
-        beside.mkdir()
+        if beside.is_symlink():
+            raise NotADirectoryError(errno.ENOTDIR, "a link is in the way", str(beside))
+        beside.mkdir(exist_ok=True)
     except (OSError, ValueError) as error:  # a zero byte in its name
         what = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UsageError(f"{folder}: cannot be written ({what}); give another path") from error
-    try:
-        sizes = _write(corpus, beside)
+    with lock_folder(beside, f"save_corpus to {folder}"):
         try:
-            beside.rename(folder)
-        except OSError as error:
-            if error.errno not in _TAKEN:
-                raise
-            raise UsageError(f"{folder}: cannot be put there ({error.strerror}); give a new folder") from error
-    except BaseException:  # whatever ends the writing, no half corpus stays
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
+            shutil.rmtree(beside / _WHOLE, ignore_errors=True)  # of a save that was killed
+            (beside / _WHOLE).mkdir()
+            sizes = _write(corpus, beside / _WHOLE)
+            try:
+                (beside / _WHOLE).rename(folder)
+            except OSError as error:
+                if error.errno not in _TAKEN:
+                    raise
+                raise UsageError(f"{folder}: cannot be put there ({error.strerror}); give a new folder") from error
+        finally:  # whatever ends the writing, no half corpus stays
+            shutil.rmtree(beside, ignore_errors=True)
     sync_folder(folder.parent)
     _warn_of_limit(sizes, folder)
 
@@ -131,10 +141,30 @@ def load_corpus(folder: str | os.PathLike) -> Corpus:
     vectors = _read_vectors(folder / _VECTORS) if has_vectors else None
     try:
         made_by = config_from_dict(MadeBy, about["made_by"], str(folder / _ABOUT))
-        cost, num_beyond = Cost(**about["cost"]), about["num_beyond_window"]
+        cost, num_beyond = _read_cost(about["cost"]), about["num_beyond_window"]
+        if type(num_beyond) is not int or not 0 <= num_beyond <= len(nodes):
+            raise InputError(f"num_beyond_window {num_beyond!r:.80}: of {len(nodes)} nodes")
         return Corpus(tuple(documents), tuple(nodes), vectors, made_by, cost, num_beyond, tuple(trees))
     except (InputError, KeyError, TypeError) as error:
         raise InputError(f"{folder}: no whole corpus ({error}); {_ADVICE}") from error
+
+
+def _read_cost(values: Mapping[str, Any]) -> Cost:
+    """What a corpus cost, every number one that a cost can have.
+
+    Raises:
+        InputError: one is not.
+        TypeError: a field that costs do not have.
+    """
+    cost = Cost(**values)
+    if not isinstance(cost.seconds, dict):
+        raise InputError(f"cost.seconds {cost.seconds!r:.80}: no object")
+    counts = {name: getattr(cost, name) for name in _COUNTS}
+    amounts = {**cost.seconds, "flops": cost.flops, **({} if cost.dollars is None else {"dollars": cost.dollars})}
+    for name, value in (counts | amounts).items():
+        if type(value) not in ((int,) if name in counts else (int, float)) or not 0 <= value < math.inf:
+            raise InputError(f"cost: {name} {value!r:.80}: no number that a cost can have")
+    return cost
 
 
 def _write(corpus: Corpus, folder: Path) -> dict[str, int]:
@@ -212,6 +242,8 @@ def _read_nodes(path: Path, documents: Sequence[Document]) -> list[Chunk]:
     ):
         if not 0 <= number < len(documents) or len(borders) % 2:
             raise InputError(f"{path}: row {row}: document {number}, spans {borders}: no such place; {_ADVICE}")
+        if level < 0 or num_tokens < 0:
+            raise InputError(f"{path}: row {row}: level {level}, num_tokens {num_tokens}: below 0; {_ADVICE}")
         spans = tuple(zip(borders[::2], borders[1::2], strict=True))
         nodes.append(Chunk(_text(name, path), documents[number].id, spans, level, num_tokens))
     return nodes

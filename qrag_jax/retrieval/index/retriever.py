@@ -21,10 +21,12 @@ from qrag_jax.models.encoder.tokenizer import TextTokenizer, train_word_level
 from qrag_jax.models.encoder.weights import LoadedEncoder, load_encoder, save_encoder
 from qrag_jax.models.towers.latent import LatentConfig, make_latent_network
 from qrag_jax.models.towers.network import Network, PyTree, TokenRows, VectorRows
+from qrag_jax.models.towers.prior import make_prior_network
 from qrag_jax.models.towers.text import make_text_network
 from qrag_jax.retrieval.index.chunk_encoder import ChunkEncoder
 from qrag_jax.retrieval.index.search_functions import SearchFunctions, make_search_functions
 from qrag_jax.retrieval.mdp.env import EnvConfig
+from qrag_jax.retrieval.mdp.heads import fresh_heads
 from qrag_jax.types import InputError, UsageError
 
 Progress = Callable[[int, int], None]
@@ -224,10 +226,8 @@ def with_constants(retriever: Retriever, constants: Mapping[str, Any]) -> Retrie
 
 
 def _fresh_params(network: Network, env: EnvConfig, key: jax.Array) -> PyTree:
-    params = network.init(key)
-    if env.stop:  # at zero, STOP is worth nothing until an episode says otherwise
-        params = {**params, "stop": jnp.zeros(network.dim)}
-    return params
+    stop_head = env.stop_head if env.stop else None
+    return {**network.init(key), **fresh_heads(network.dim, env.num_q_heads, stop_head, env.ranking_scale)}
 
 
 def _standardisation(vectors: Any) -> dict[str, np.ndarray]:
@@ -405,7 +405,8 @@ def _make_encoder(spec: EncoderSpec, texts: Sequence[str], key: jax.Array) -> Lo
 
 def _network(model: ModelConfig, encoder: LoadedEncoder | None, constants: Mapping[str, np.ndarray]) -> Network:
     if model.mode == "latent":
-        return make_latent_network(model.latent, constants["mean"], constants["std"], model.compute)
+        make = make_prior_network if model.latent.prior else make_latent_network
+        return make(model.latent, constants["mean"], constants["std"], model.compute)
     assert encoder is not None
     return make_text_network(
         encoder.config,

@@ -1,6 +1,9 @@
 """From contexts of text ids to the arrays of a batch: distinct chunks once, in static shapes."""
 
+from dataclasses import replace
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
@@ -20,10 +23,33 @@ class Sample:
     valid: AnyArray  # bool [batch, chunks]
     gold: AnyArray  # bool [batch, chunks]
     env: AnyArray  # int32 [batch]
+    mined: AnyArray = None  # int32 [batch, chunks], place in a pool of mined texts that a chunk gives way to; -1
 
 
-def materialise(chunk_pool: PyTree, question_pool: PyTree, sample: Sample) -> Batch:
-    """Gathers a batch's rows from the pools, on the device. Pure; call it inside the jitted update."""
+def with_mined(sample: Sample, ids: AnyArray) -> Sample:
+    """The sample with mined texts in their places: int32 [pool], ids of the pool that `Sample.mined` speaks of."""
+    arrays = np if isinstance(sample.distinct, np.ndarray) else jnp
+    *parts, rows = sample.distinct.shape
+    own = arrays.broadcast_to(ids, (*parts, len(ids)))
+    return replace(
+        sample,
+        distinct=arrays.concatenate([sample.distinct, own], axis=-1),
+        chunks=arrays.where(sample.mined >= 0, rows + sample.mined, sample.chunks),
+        mined=None,
+    )
+
+
+def materialise(chunk_pool: PyTree, question_pool: PyTree, sample: Sample, mined: AnyArray | None = None) -> Batch:
+    """Gathers a batch's rows from the pools, on the device. Pure; call it inside the jitted update.
+
+    Args:
+        chunk_pool: what the towers read of every chunk.
+        question_pool: and of every question.
+        sample: ids into both.
+        mined: ids of mined texts, of a sample that has places for them.
+    """
+    if mined is not None:
+        sample = with_mined(sample, mined)
     return Batch(
         table=chunk_pool.take(sample.distinct),
         questions=question_pool.take(sample.questions),

@@ -119,7 +119,7 @@ def _expand(
     flat = Batch(batch.table, *(repeat(getattr(batch, name)) for name in _PER_QUESTION))
     taken = jnp.sort(beams.actions.reshape(size * num_beams, t), axis=1)
     allowed = allowed_actions(flat.valid, taken, config)
-    rho, rotation = observe(flat, taken, config, network.dim)
+    rho, rotation = observe(flat, taken, config, network.num_rotated)
     q = q_values(network, params, repeat(rows), flat, taken, rotation, config).sum(1)
     q = jnp.where(allowed, q, -jnp.inf)
     q, stop_q = q[:, :num_chunks], q[:, num_chunks:]

@@ -5,7 +5,7 @@ horizon T; deterministic. Every function here is pure; a batch of environments a
 own static shapes: an environment that has ended plays on, and what it does then counts for nothing (`Rollout.alive`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from qrag_jax.models.towers.network import AnyArray, Network, PyTree
 from qrag_jax.models.towers.scores import inverse_frequencies, rotary_scores, rotation_table
+from qrag_jax.retrieval.mdp.heads import SCALES, StopHead, stop_q_values
 from qrag_jax.retrieval.mdp.positions import Positions, chunk_positions
 from qrag_jax.types import UsageError
 
@@ -39,6 +40,10 @@ class EnvConfig:
         stop: learn when to stop: STOP is one more action from the second step on, with an action vector of its own
             (`params["stop"]`, never rotated), and ends the episode. It needs the reward at the end: a reward that is
             paid at completion leaves nothing to gain by stopping.
+        stop_head: how Q of STOP follows from the state: `vector` is an inner product with the state as it is, `affine`
+            has a scale and a bias of its own besides (`heads.stop_q_values`).
+        ranking_scale: start of the learned factor, an inverse temperature, that makes logits of Q: for the loss
+            `ranking`, and for `objective: sft`; null learns none.
     """
 
     num_steps: int = 3
@@ -52,6 +57,8 @@ class EnvConfig:
     fact_reward: float = 0.0
     end_at_completion: bool = False
     stop: bool = False
+    stop_head: StopHead = "vector"
+    ranking_scale: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("num_steps", "num_q_heads"):
@@ -66,6 +73,13 @@ class EnvConfig:
         if self.stop and (self.reward != "at_end" or self.end_at_completion):
             raise UsageError(
                 "env.stop=true learns from the reward at the end: set env.reward=at_end and env.end_at_completion=false"
+            )
+        if self.stop_head != "vector" and not self.stop:
+            raise UsageError(f"env.stop_head={self.stop_head} belongs to env.stop=true: this run learns no STOP")
+        if self.ranking_scale is not None and not SCALES[0] <= self.ranking_scale <= SCALES[1]:
+            raise UsageError(
+                f"env.ranking_scale={self.ranking_scale} must lie in [{SCALES[0]}, {SCALES[1]:g}], or be null: what is "
+                "learned from there stays in it too"
             )
 
 
@@ -138,10 +152,14 @@ def step_reward(
     reward, continues = _chunk_reward(gold, taken, action, config)
     if not config.stop:
         return reward, continues
+    return jnp.where(stops, stop_reward(gold, taken, config), reward), jnp.where(stops, 0.0, continues)
+
+
+def stop_reward(gold: Bool[Array, " chunks"], taken: Int[Array, " taken"], config: EnvConfig) -> Float[Array, ""]:
+    """What STOP pays in a state: known in every state, whether or not it is chosen there. 0 while gold is left."""
     num_gold = gold.sum()
     bonus = _bonus(num_gold, max(taken.shape[0], 1), config)
-    stop_reward = jnp.where(gold[taken].sum() == num_gold, bonus, 0.0)
-    return jnp.where(stops, stop_reward, reward), jnp.where(stops, 0.0, continues)
+    return jnp.where(gold[taken].sum() == num_gold, bonus, 0.0).astype(jnp.float32)
 
 
 def _bonus(num_gold: Int[Array, ""], num_taken: int, config: EnvConfig) -> Float[Array, ""]:
@@ -175,7 +193,10 @@ def _chunk_reward(
 def observe(
     batch: Batch, taken: Int[Array, "batch taken"], config: EnvConfig, dim: int
 ) -> tuple[Float[Array, "batch chunks"], tuple[Array, Array] | None]:
-    """Positions of all chunks in the present states, and their rotation table (shared by all networks)."""
+    """Positions of all chunks in the present states, and their rotation table (shared by all networks).
+
+    `dim` components are turned (`Network.num_rotated`).
+    """
     taken_indices = jnp.take_along_axis(batch.indices, taken, axis=1)
     rho = jax.vmap(chunk_positions, in_axes=(None, 0, 0, 0, None, None))(
         config.positions, batch.indices, taken_indices, batch.lengths, config.delta, config.ell
@@ -211,7 +232,7 @@ def q_values(
     q = jax.vmap(scores)(states, rows, rotation)
     if not config.stop:
         return q
-    stop = (states * params["stop"]).reshape(len(states), config.num_q_heads, -1).sum(-1)
+    stop = stop_q_values(params["stop"], states, config.num_q_heads)
     return jnp.concatenate([q, stop[..., None]], axis=2)
 
 
@@ -251,7 +272,7 @@ def rollout(
     num_chunks = batch.chunks.shape[1]
     for t in range(config.num_steps):
         allowed = allowed_actions(batch.valid, taken, config)
-        rho, rotation = observe(batch, taken, config, network.dim)
+        rho, rotation = observe(batch, taken, config, network.num_rotated)
         q = q_values(network, params, rows, batch, taken, rotation, config)
         step_keys = jax.vmap(lambda k, t=t: jax.random.fold_in(k, t))(keys)
         action, log_prob = policy(step_keys, jax.lax.stop_gradient(q).sum(1), allowed)
@@ -290,7 +311,7 @@ def replay_q_values(network: Network, params: PyTree, batch: Batch, played: Roll
     rows = network.actions(params, batch.table.take(chosen.reshape(-1))).reshape(*chosen.shape, network.dim)
     rotation = None
     if config.positions != "none":
-        rotation = _rotation(played.positions, config, network.dim)
+        rotation = _rotation(played.positions, config, network.num_rotated)
     columns = []
     for t in range(config.num_steps):
         taken = jnp.sort(played.actions[:, :t], axis=1)
@@ -298,3 +319,19 @@ def replay_q_values(network: Network, params: PyTree, batch: Batch, played: Roll
         q = q_values(network, params, rows[:, t : t + 1], batch, taken, step_rotation, config)
         columns.append(jnp.where(played.stops[:, t, None], q[..., -1], q[..., 0]))
     return jnp.stack(columns, axis=1)
+
+
+def visited_states(
+    network: Network, params: PyTree, batch: Batch, played: Rollout, config: EnvConfig
+) -> Iterator[tuple[Array, Array, Array]]:
+    """All that could have been chosen in the states of a finished rollout, encoded again, step by step.
+
+    Yields:
+        (chunks taken int32 [batch, t], what may be chosen bool [batch, actions], Q float32 [batch, heads, actions]).
+    """
+    rows = network.actions(params, batch.table)[batch.chunks]
+    for t in range(config.num_steps):
+        taken = jnp.sort(played.actions[:, :t], axis=1)
+        _, rotation = observe(batch, taken, config, network.num_rotated)
+        q = q_values(network, params, rows, batch, taken, rotation, config)
+        yield taken, allowed_actions(batch.valid, taken, config), q

@@ -39,6 +39,7 @@ class Task:
         notes: what a reader of the data has to say about it, a line each.
         answers: reference answers of every query, each of them right; none where the data has none. None of a task
             whose data has no answers at all.
+        noise: ids of the texts that may stand in any context and answer nothing (a haystack's); None has none.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Task:
     num_left_out: int = 0
     notes: tuple[str, ...] = ()
     answers: Sequence[tuple[str, ...]] | None = None
+    noise: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.query_ids)
@@ -146,6 +148,7 @@ def hidden_stories_tasks(
             fingerprint,
             left_out,
             answers=_answers([(stories.answers[i],) for i in keep]),
+            noise=np.arange(len(stories.texts), len(texts)),
         )
 
     return [at_length(num_chunks) for num_chunks in lengths]

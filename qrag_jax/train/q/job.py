@@ -18,6 +18,7 @@ from qrag_jax.retrieval.index.retriever import (
     with_constants,
     with_fresh_params,
 )
+from qrag_jax.retrieval.mdp.heads import HEADS
 from qrag_jax.retrieval.mdp.tasks import Task
 from qrag_jax.sharding import check_same_everywhere, make_mesh, place, replicated, state_shardings
 from qrag_jax.train.best import KeepBest
@@ -25,8 +26,16 @@ from qrag_jax.train.layout import Layout
 from qrag_jax.train.q.dev import make_dev_score
 from qrag_jax.train.q.learner import Learner, LearnerState, make_learner
 from qrag_jax.train.q.members import Member, saved_rows
+from qrag_jax.train.q.mining import Miner, check_minable
 from qrag_jax.train.q.run import RunConfig
-from qrag_jax.train.q.saving import check_resumable, check_same_encoder, describe_task, load_init, restore_state
+from qrag_jax.train.q.saving import (
+    check_resumable,
+    check_same_encoder,
+    describe_task,
+    load_init,
+    mined_ids,
+    restore_state,
+)
 from qrag_jax.train.trainer import Report
 from qrag_jax.train.warm_start import describe_source, take_params
 
@@ -59,6 +68,7 @@ class Job:
         about: metadata of every checkpoint.
         rows: that a batch was padded to when the runs were saved.
         bests: of each run, empty without held-out queries.
+        miner: of the one run that mines its haystack.
     """
 
     members: Sequence[Member]
@@ -71,6 +81,7 @@ class Job:
     towers: Towers
     learner: Learner
     bests: Sequence[KeepBest | None]
+    miner: Miner | None
 
     @property
     def config(self) -> RunConfig:
@@ -88,6 +99,7 @@ def prepare(members: Sequence[Member], task: Task, dev: Task | None, report: Rep
             check_resumable(member.start, member.config, about)
     task.check_steps(config.env.num_steps)
     mesh = make_mesh(config.mesh)
+    check_minable(task, config.mining, len(members), mesh.size)
     towers = _make_towers(members[0], task, mesh, report)
     for member in members:
         if member.start is not None:
@@ -100,7 +112,19 @@ def prepare(members: Sequence[Member], task: Task, dev: Task | None, report: Rep
     learner = make_learner(towers.retriever.network, config.env, config.learner, config.num_updates)
     layout = Layout(mesh, len(members), config.learner.accumulate)
     about |= {"init": dict(towers.init)} if towers.init else {}
-    return Job(members, task, dev, report, about, saved_rows(members), layout, towers, learner, bests)
+    miner = _make_miner(members[0], task, towers)
+    return Job(members, task, dev, report, about, saved_rows(members), layout, towers, learner, bests, miner)
+
+
+def _make_miner(member: Member, task: Task, towers: Towers) -> Miner | None:
+    """What mines the haystack of a run; of one that goes on, with what it had mined when it was saved."""
+    config = member.config
+    if config.mining.every is None:
+        return None
+    earlier = None if member.start is None else mined_ids(member.start)
+    pools = towers.chunks, towers.questions
+    network, stretch = towers.retriever.network, config.data.stretch
+    return Miner(network, config.env, config.mining, task, pools, config.seed, stretch, earlier)
 
 
 def _make_towers(first: Member, task: Task, mesh: Mesh, report: Report) -> Towers:
@@ -134,7 +158,7 @@ def _start_warm(first: Member, retriever: Retriever, files: Mapping[str, bytes])
         return with_constants(retriever, own.arrays["constants"]), first.start.metadata["init"]
     saved, group = load_init(first.config)
     check_same_encoder(saved, files)
-    params = take_params(saved, group, retriever.params)
+    params = take_params(saved, group, retriever.params, optional=HEADS)
     retriever = replace(with_constants(retriever, saved.arrays["constants"]), params=params)
     return retriever, describe_source(first.config.init, saved, group)
 

@@ -4,6 +4,7 @@
 is a value of `LearnerConfig`.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -18,6 +19,7 @@ from qrag_jax.retrieval.mdp.env import Batch, EnvConfig, Rollout, replay_q_value
 from qrag_jax.retrieval.mdp.policy import make_boltzmann
 from qrag_jax.train.losses import add_losses
 from qrag_jax.train.param_groups import GroupConfig, group_optimiser, stop_frozen
+from qrag_jax.train.q.ranking import ranking_loss, stop_loss
 from qrag_jax.train.q.returns import ValueKind, chosen_pair_loss, lambda_returns, state_value
 from qrag_jax.train.q.schedules import ScheduleConfig, make_schedule
 from qrag_jax.train.q.sft import trajectory_loss
@@ -31,6 +33,10 @@ class LearnerConfig:
     Attributes:
         objective: `soft_q` is value-based reinforcement learning; `sft` is trajectory supervision by the gold chunks
             (`sft.trajectory_loss`), a baseline that uses of these fields the optimiser's only.
+        losses: weights, at least 0, of what is trained on together: the objective (1 where it is not named) and, of
+            `soft_q` alone, in the states that its rollout visits, `ranking` (cross-entropy of the gold chunks that are
+            left, `ranking.ranking_loss`; needs `env.ranking_scale`) and `stop` (squared error of STOP against what it
+            pays, `ranking.stop_loss`; needs `env.stop`). A weight of 0 logs a loss and trains nothing on it.
         gamma: discount.
         lambda_: mixing weight of the lambda-returns.
         value: how a state's value follows from Q (soft is the paper's eq. 4).
@@ -58,6 +64,7 @@ class LearnerConfig:
     """
 
     objective: Literal["soft_q", "sft"] = "soft_q"
+    losses: dict[str, float] = field(default_factory=dict, hash=False)
     gamma: float = 0.99
     lambda_: float = 0.5
     value: ValueKind = "soft"
@@ -101,6 +108,7 @@ class LearnerConfig:
                 raise UsageError(f"temperature.{name}={temperature} must be above 0: the softmax divides by it")
             if not 0 <= share <= 1:
                 raise UsageError(f"epsilon.{name}={share} must lie in [0, 1]: it is a share of the picks")
+        check_losses(self.objective, self.losses)
         if self.temperature.warmup:
             raise UsageError(f"temperature.warmup={self.temperature.warmup} must be 0: the softmax divides by it")
 
@@ -114,6 +122,21 @@ class LearnerState:
     opt_state: PyTree
     step: jax.Array  # int32 []
     key: jax.Array  # root key of the run; never consumed, folded by step
+
+
+def check_losses(objective: str, losses: Mapping[str, float]) -> None:
+    """Refuses weights that no run can be trained by."""
+    known = (objective, *(_BESIDE if objective == "soft_q" else ()))
+    for name, weight in losses.items():
+        if name not in known:
+            raise UsageError(f"losses.{name}: objective={objective} has the losses {', '.join(known)}")
+        if not 0 <= weight < math.inf:
+            raise UsageError(f"losses.{name}={weight} must be at least 0 and finite")
+    if not any({objective: 1.0, **losses}.values()):
+        raise UsageError(f"losses={dict(losses)}: give one of them a weight above 0")
+
+
+_BESIDE = ("ranking", "stop")  # losses beside soft Q, in the states of its rollout
 
 
 class Learner(NamedTuple):
@@ -166,6 +189,22 @@ def q_loss(
     Returns:
         The loss and a dict of scalars: return, completion rate, mean Q, mean target.
     """
+    loss, metrics, _ = _play_for_q(network, params, target_params, batch, key, temperature, epsilon, env, config)
+    return loss, metrics
+
+
+def _play_for_q(
+    network: Network,
+    params: PyTree,
+    target_params: PyTree,
+    batch: Batch,
+    key: jax.Array,
+    temperature: jax.Array,
+    epsilon: jax.Array,
+    env: EnvConfig,
+    config: LearnerConfig,
+) -> tuple[jax.Array, dict[str, jax.Array], Rollout]:
+    """`q_loss`, and the rollout that it is of."""
     policy = make_boltzmann(temperature, epsilon, config.top_k_actions)
     critic = jax.lax.stop_gradient(target_params if config.target_network else params)
 
@@ -193,7 +232,7 @@ def q_loss(
         metrics["steps"] = played.alive.sum(1).mean()
     if env.stop:
         metrics["taken"] = jnp.where(played.stops, 0.0, played.alive).sum(1).mean()
-    return loss, metrics
+    return loss, metrics, played
 
 
 def complete(batch: Batch, played: Rollout) -> jax.Array:
@@ -202,18 +241,39 @@ def complete(batch: Batch, played: Rollout) -> jax.Array:
     return (jnp.take_along_axis(batch.gold, played.actions, axis=1) & counted).sum(1) == batch.gold.sum(1)
 
 
-# (params, target_params, batch, key, temperature, epsilon) -> (loss, metrics)
-Objective = Callable[[PyTree, PyTree, Batch, jax.Array, jax.Array, jax.Array], tuple[jax.Array, dict[str, jax.Array]]]
+Terms = Mapping[str, tuple[jax.Array, float]]  # by name (loss, weight)
+# (params, target_params, batch, key, temperature, epsilon) -> (losses, metrics)
+Objective = Callable[[PyTree, PyTree, Batch, jax.Array, jax.Array, jax.Array], tuple[Terms, dict[str, jax.Array]]]
 
 
 def _soft_q(network: Network, env: EnvConfig, config: LearnerConfig) -> Objective:
-    return lambda params, target, batch, key, temperature, epsilon: q_loss(
-        network, params, target, batch, key, temperature, epsilon, env, config
-    )
+    """Soft Q-learning, and what is learned beside it in the states of the same rollout."""
+    weights = {"soft_q": 1.0, **config.losses}
+    beside = {"ranking": ranking_loss, "stop": stop_loss}
+
+    def objective(
+        params: PyTree, target: PyTree, batch: Batch, key: jax.Array, temperature: jax.Array, epsilon: jax.Array
+    ) -> tuple[Terms, dict[str, jax.Array]]:
+        loss, metrics, played = _play_for_q(network, params, target, batch, key, temperature, epsilon, env, config)
+        terms = {"soft_q": (loss, weights["soft_q"])}
+        for name in beside:
+            if name in weights:
+                loss, found = beside[name](network, params, batch, played, env)
+                terms[name] = loss, weights[name]
+                metrics |= found
+        return terms, metrics
+
+    return objective
 
 
 def _sft(network: Network, env: EnvConfig, config: LearnerConfig) -> Objective:
-    return lambda params, target, batch, key, temperature, epsilon: trajectory_loss(network, params, batch, key, env)
+    def objective(
+        params: PyTree, target: PyTree, batch: Batch, key: jax.Array, temperature: jax.Array, epsilon: jax.Array
+    ) -> tuple[Terms, dict[str, jax.Array]]:
+        loss, metrics = trajectory_loss(network, params, batch, key, env)
+        return {"sft": (loss, config.losses.get("sft", 1.0))}, metrics
+
+    return objective
 
 
 _OBJECTIVES: Mapping[str, Callable[[Network, EnvConfig, LearnerConfig], Objective]] = {"soft_q": _soft_q, "sft": _sft}
@@ -235,7 +295,7 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
     Raises:
         UsageError: the decision process has no step, or more Q heads than the towers' vectors can be split into.
     """
-    _check(env, config, network.dim)
+    _check(env, config, network)
     objective = _OBJECTIVES[config.objective](network, env, config)
     rate = make_schedule(config.learning_rate, num_updates)
     alpha = make_schedule(config.temperature, num_updates)
@@ -252,8 +312,8 @@ def make_learner(network: Network, env: EnvConfig, config: LearnerConfig, num_up
         key = jax.random.fold_in(state.key, state.step)
 
         def loss(params: PyTree, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
-            value, metrics = objective(params, state.target_params, batch, key, *now)
-            total, named = add_losses({config.objective: (value, 1.0)})
+            terms, metrics = objective(params, state.target_params, batch, key, *now)
+            total, named = add_losses(terms)
             return total, metrics | named
 
         def play(batch: Batch) -> tuple[dict[str, jax.Array], PyTree]:
@@ -300,12 +360,22 @@ def _is_mean_over_steps(name: str) -> bool:
     return name in ("loss", "q", "target") or name.startswith("loss/")
 
 
-def _check(env: EnvConfig, config: LearnerConfig, dim: int) -> None:
-    """Refuses a decision process that the towers cannot play."""
+def _check(env: EnvConfig, config: LearnerConfig, network: Network) -> None:
+    """Refuses a decision process that the towers cannot play, and losses that it cannot teach."""
+    dim = network.num_rotated
     if env.num_q_heads < 1 or dim % (2 * env.num_q_heads):
         raise UsageError(
             f"env.num_q_heads={env.num_q_heads} must be at least 1 and split the {dim} components of the towers' "
             "vectors into slices of even width"
         )
-    if config.objective == "sft" and env.stop:
-        raise UsageError("learner.objective=sft learns no STOP: set env.stop=false")
+    if network.num_unrotated and env.num_q_heads > 1:
+        raise UsageError(f"env.num_q_heads={env.num_q_heads} must be 1 for towers that positions turn a part of")
+    if config.objective == "sft" and env.stop and env.ranking_scale is None:
+        raise UsageError(
+            "learner.objective=sft learns STOP as a class of its cross-entropy: set env.ranking_scale (20 is a start), "
+            "or env.stop=false"
+        )
+    if "ranking" in config.losses and env.ranking_scale is None:
+        raise UsageError("learner.losses.ranking needs env.ranking_scale, the start of its scale (20 is one)")
+    if "stop" in config.losses and not env.stop:
+        raise UsageError("learner.losses.stop needs env.stop=true: this run learns no STOP")

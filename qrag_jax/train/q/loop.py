@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 from qrag_jax.checkpoint import Checkpoint
 from qrag_jax.models.towers.network import PyTree
 from qrag_jax.retrieval.index.retriever import Retriever
-from qrag_jax.retrieval.mdp.batching import Packer, Sample, materialise
+from qrag_jax.retrieval.mdp.batching import Packer, Sample, materialise, with_mined
 from qrag_jax.retrieval.mdp.tasks import Task
 from qrag_jax.sharding import to_host
 from qrag_jax.train.log import RunLog
@@ -88,9 +89,17 @@ def train_together(
     with open_runs([(member.out, member.start) for member in members]), ExitStack() as opened:
         job = prepare(members, task, dev, (lambda *_: None) if report is None else report)
         state, shardings = first_state(job)
+        _offer_untrained(job, state)
         logs = [opened.enter_context(_open_log(job, member)) for member in members]
         state, batch = _make_trainer(job, logs, shardings, stop).run(state)
         return _results(job, state, batch, calibrate)
+
+
+def _offer_untrained(job: Job, state: LearnerState) -> None:
+    """Makes what a run starts with a candidate for its result, where it is asked for."""
+    for i, (member, best) in enumerate(zip(job.members, job.bests, strict=True)):
+        if member.config.dev.untrained and best is not None and member.start is None:
+            best.offer(job.layout.part(state, i).params, 0)
 
 
 def _open_log(job: Job, member: Member) -> AbstractContextManager[RunLog | None]:
@@ -102,12 +111,12 @@ def _make_trainer(
     job: Job, logs: Sequence[RunLog | None], shardings: LearnerState, stop: Callable[[], bool] | None
 ) -> Trainer[LearnerState, Sample]:
     """The loop: batches from the task, the update over the pools, the hooks of each run."""
-    config, towers, start = job.config, job.towers, job.members[0].start
+    config, start = job.config, job.members[0].start
     packer = Packer(rows_multiple(job.layout.mesh), job.rows)
     samplers = [make_sampler(job.task, packer, member.config) for member in job.members]
     update = jitted_update(job.learner, config.learner.accumulate, shardings, len(job.members))
     return Trainer(
-        update=lambda state, sample: update(state, towers.chunks, towers.questions, sample),
+        update=_with_pools(job, update, 0 if start is None else start.step),
         batch=job.layout.sampler(samplers),
         plan=Plan(
             num_updates=config.num_updates,
@@ -124,6 +133,16 @@ def _make_trainer(
     )
 
 
+def _with_pools(
+    job: Job, update: Callable[..., tuple[LearnerState, dict]], first: int
+) -> Callable[[LearnerState, Sample], tuple[LearnerState, dict]]:
+    """The update over what is resident, with what a run has mined so far; `first` is the update that comes first."""
+    pools, numbers, miner = (job.towers.chunks, job.towers.questions), count(first), job.miner
+    if miner is None:
+        return lambda state, sample: update(state, *pools, sample)
+    return lambda state, sample: update(state, *pools, sample, miner.before(state.params, next(numbers)))
+
+
 def _hooks(job: Job, i: int, log: RunLog | None) -> Hooks[LearnerState, Sample]:
     """What becomes of run i."""
     out, best = job.members[i].out, job.bests[i]
@@ -135,13 +154,21 @@ def _hooks(job: Job, i: int, log: RunLog | None) -> Hooks[LearnerState, Sample]:
         log=log,
         save=lambda state, sample: _save(job, i, state, sample.distinct.shape[-1]),
         score=score,
-        save_bad_batch=lambda update, values, sample: save_batch(out, update, values, job.task, sample),
+        save_bad_batch=lambda update, values, sample: save_batch(
+            out, update, values, job.task, _as_played(job, update, sample)
+        ),
     )
+
+
+def _as_played(job: Job, update: int, sample: Sample) -> Sample:
+    """A sample with what was mined in its places; `update` counts from 1."""
+    return sample if job.miner is None else with_mined(sample, job.miner.ids_of(update - 1))
 
 
 def _save(job: Job, i: int, state: LearnerState, rows: int, fitted: Mapping[str, Any] | None = None) -> None:
     """Saves run i, with what was fitted on held-out queries at the end."""
     member, towers, known = job.members[i], job.towers, job.about | {"rows": rows}
+    known |= {} if job.miner is None else {"mined": job.miner.ids.tolist()}
     if member.out is not None:
         save_run(
             member.out, member.config, state, towers.retriever.constants, towers.files, known, job.bests[i], fitted
@@ -165,8 +192,10 @@ def _results(job: Job, state: LearnerState, batch: Sample | None, calibrate: Cal
 
 def jitted_update(
     learner: Learner, num_parts: int = 1, shardings: LearnerState | None = None, num_members: int = 1
-) -> Callable[[LearnerState, PyTree, PyTree, Sample], tuple[LearnerState, dict]]:
+) -> Callable[..., tuple[LearnerState, dict]]:
     """(state, chunk pool, question pool, sample) -> (state, metrics), compiled, with the old state's buffers reused.
+
+    A sample with places for mined texts comes with their ids, as a last argument.
 
     Args:
         learner: the update.
@@ -174,9 +203,11 @@ def jitted_update(
         shardings: of the new state; None leaves them to XLA. Metrics are on every device.
         num_members: runs that are trained together; above 1 state, sample and metrics have one more axis in front.
     """
-    gather = materialise if num_parts == 1 else jax.vmap(materialise, in_axes=(None, None, 0))
+    gather = materialise if num_parts == 1 else jax.vmap(materialise, in_axes=(None, None, 0, None))
 
-    def one(state: LearnerState, chunks: PyTree, questions: PyTree, sample: Sample) -> tuple[LearnerState, dict]:
-        return learner.update(state, gather(chunks, questions, sample))
+    def one(
+        state: LearnerState, chunks: PyTree, questions: PyTree, sample: Sample, mined: jax.Array | None = None
+    ) -> tuple[LearnerState, dict]:
+        return learner.update(state, gather(chunks, questions, sample, mined))
 
-    return jit_update(one if num_members == 1 else jax.vmap(one, in_axes=(0, None, None, 0)), shardings)
+    return jit_update(one if num_members == 1 else jax.vmap(one, in_axes=(0, None, None, 0, None)), shardings)

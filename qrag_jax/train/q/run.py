@@ -20,6 +20,7 @@ from qrag_jax.retrieval.mdp.env import EnvConfig
 from qrag_jax.retrieval.mdp.tasks import Task, examples_task, hidden_stories_tasks, subset, vectors_task
 from qrag_jax.sharding import MeshConfig
 from qrag_jax.train.q.learner import LearnerConfig
+from qrag_jax.train.q.mining import MiningConfig, mixing_sampler
 from qrag_jax.types import Example, UsageError
 
 _DEV_SENTENCES = 4000  # of the haystack's held-back documents: enough for contexts of any kind, quickly embedded
@@ -95,6 +96,8 @@ class DevConfig:
         num_chunks: chunks of a context that stories are hidden in; null takes as many as in training.
         every: updates between two scores; null is a tenth of the run.
         beam_widths: at the end, compare beams of these widths under the threshold, and say which is best.
+        untrained: the parameters before the first update are a candidate too; of a prior or a warm start they are a
+            retriever, which training may make worse.
     """
 
     share: float = 0.0
@@ -102,6 +105,7 @@ class DevConfig:
     num_chunks: int | None = None
     every: int | None = None
     beam_widths: tuple[int, ...] = ()
+    untrained: bool = False
 
     def __post_init__(self) -> None:
         if any(width < 1 for width in self.beam_widths):
@@ -129,6 +133,7 @@ class RunConfig:
         init: run folder, or one step of it, whose parameters this run starts with; empty draws new ones. Optimiser,
             schedules and update number are new. Read once: a run that goes on does not need it.
         mesh: the devices that a run uses.
+        mining: hard noise for training contexts.
         data: what to train on.
         dev: what to hold out of it.
         model: the towers.
@@ -144,6 +149,7 @@ class RunConfig:
     tensorboard: bool = False
     init: str = ""
     mesh: MeshConfig = field(default_factory=MeshConfig)
+    mining: MiningConfig = field(default_factory=MiningConfig)
     data: DataConfig = field(default_factory=DataConfig)
     dev: DevConfig = field(default_factory=DevConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -320,6 +326,8 @@ def make_sampler(task: Task, packer: Packer, config: RunConfig) -> Callable[[int
             return packer(contexts, indices, lengths)
         return packer.stack(contexts, indices, lengths, num_parts)
 
+    if config.mining.every is not None:
+        return mixing_sampler(sample, task, config.mining, config.seed)
     return sample
 
 

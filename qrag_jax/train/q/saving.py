@@ -120,6 +120,18 @@ def check_resumable(saved: Checkpoint, config: RunConfig, about: Mapping[str, An
         )
 
 
+def mined_ids(saved: Checkpoint) -> list[int]:
+    """The mined sentences of a run that goes on (`mining.Miner.ids`).
+
+    Raises:
+        InputError: the checkpoint has none.
+    """
+    ids = saved.metadata.get("mined")
+    if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < 2**31 for i in ids):
+        raise InputError(f"{saved.folder}: metadata.json has no mined sentences: copy the run again")
+    return ids
+
+
 def load_init(config: RunConfig) -> tuple[Checkpoint, str]:
     """What a warm start (`init`) begins with: a checkpoint with the result of its run, and the group which that is.
 

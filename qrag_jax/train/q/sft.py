@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from qrag_jax.models.towers.network import Network, PyTree
-from qrag_jax.retrieval.mdp.env import Batch, EnvConfig, observe, q_values, untaken
+from qrag_jax.retrieval.mdp.env import Batch, EnvConfig, allowed_actions, observe, q_values, untaken
+from qrag_jax.retrieval.mdp.heads import ranking_factor
+from qrag_jax.train.q.ranking import cross_entropy, right_actions
 
 
 def trajectory_loss(
@@ -15,7 +17,10 @@ def trajectory_loss(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Cross-entropy of the gold chunks that are left, over states of gold chunks.
 
-        loss = mean over (env, t < |gold|) of  -log sum_{a in gold left} softmax(Q(s_t, .))_a
+        loss = mean over (env, t < |gold|) of  -log sum_{a in gold left} softmax(scale * Q(s_t, .))_a
+
+    The scale is 1, or with `env.ranking_scale` learned. With `env.stop` the states without gold left count too, those
+    with a chunk too many among them: there STOP is right.
 
     Args:
         network: the towers.
@@ -30,24 +35,28 @@ def trajectory_loss(
     """
     keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(batch.env)
     rows = network.actions(params, batch.table)[batch.chunks]
+    scale = None if env.ranking_scale is None else ranking_factor(params["ranking"])
     taken = jnp.zeros((batch.chunks.shape[0], 0), jnp.int32)
     losses, rights, counts = [], [], []
     for t in range(env.num_steps):
+        allowed, right = allowed_actions(batch.valid, taken, env), right_actions(batch.gold, batch.valid, taken, env)
+        _, rotation = observe(batch, taken, env, network.num_rotated)
+        q = q_values(network, params, rows, batch, taken, rotation, env).sum(1)
+        logits = q if scale is None else scale * q
+        some = right.any(axis=1)
+        losses.append(cross_entropy(logits, allowed, right))
+        best = jnp.argmax(jnp.where(allowed, logits, -jnp.inf), axis=1)
+        rights.append(jnp.take_along_axis(right, best[:, None], axis=1)[:, 0] | ~some)
+        counts.append(some.astype(jnp.float32))
+        # Where no gold is left the state grows by any free chunk.
         free = jax.vmap(untaken)(batch.valid, taken)
         left = batch.gold & free
-        _, rotation = observe(batch, taken, env, network.dim)
-        q = jnp.where(free, q_values(network, params, rows, batch, taken, rotation, env).sum(1), -jnp.inf)
-        some = left.any(axis=1)
-        # Where no gold is left any chunk stands in, so that nothing is infinite; the step is not counted.
-        target = jnp.where(some[:, None], left, free)
-        right = jax.nn.logsumexp(jnp.where(target, q, -jnp.inf), axis=1)
-        losses.append(jax.nn.logsumexp(q, axis=1) - right)
-        rights.append(jnp.take_along_axis(left, jnp.argmax(q, axis=1)[:, None], axis=1)[:, 0] | ~some)
-        counts.append(some.astype(jnp.float32))
+        target = jnp.where(left.any(axis=1)[:, None], left, free)
         step_keys = jax.vmap(lambda k, t=t: jax.random.fold_in(k, t))(keys)
         grown = jax.vmap(jax.random.categorical)(step_keys, jnp.where(target, 0.0, -jnp.inf)).astype(jnp.int32)
         taken = jnp.sort(jnp.concatenate([taken, grown[:, None]], axis=1), axis=1)
     count = jnp.stack(counts)
     loss = (jnp.stack(losses) * count).sum() / count.sum()
     steps = count.sum(axis=0).mean()
-    return loss, {"loss": loss, "complete": jnp.stack(rights).all(axis=0).mean(), "steps": steps}
+    metrics = {"loss": loss, "complete": jnp.stack(rights).all(axis=0).mean(), "steps": steps}
+    return loss, metrics if scale is None else metrics | {"ranking_scale": scale}

@@ -140,3 +140,26 @@ def test_refusals(tmp_path, save_untrained, capsys, argv, code, message):
     assert captured.out == "" and captured.err.startswith("qrag: error: ") and message in captured.err
     assert not (tmp_path / "out").exists()
     assert (tmp_path / "full" / "a").read_text() == (tmp_path / "file").read_text() == "mine"
+
+
+def test_what_ends_in_the_middle_leaves_nothing(tmp_path, save_untrained, monkeypatch, capsys):
+    save_untrained(tmp_path / "run")
+
+    def write_half(folder, *arguments, **options):
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(b"half")
+        raise OSError(28, "No space left on device", str(folder / "model.safetensors"))
+
+    monkeypatch.setattr("qrag_jax.cli.verbs.export.export_sentence_transformer", write_half)
+    assert main(["export", "run", "out"]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_run_is_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("qrag_jax.cli.verbs.export.load_retriever", None)
+    (tmp_path / "link").symlink_to("nowhere")
+    (tmp_path / "file").touch()
+    for out, message in [("link", "link: is a link"), ("file/out", "file"), (".", "is not empty")]:
+        assert main(["export", "run", out]) == 2
+        assert message in capsys.readouterr().err

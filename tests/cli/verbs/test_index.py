@@ -9,7 +9,8 @@ from qrag_jax.cli.main import main
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.retrieval.catalogue.load import load_index
 from qrag_jax.retrieval.catalogue.settings import read_settings
-from qrag_jax.retrieval.methods import index_method, single_step_method
+from qrag_jax.retrieval.indexing import index_method
+from qrag_jax.retrieval.methods import single_step_method
 
 WORDS = "Mary has the key of the garden. John went home and it rained all day."
 

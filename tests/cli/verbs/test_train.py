@@ -1,4 +1,8 @@
 import json
+import os
+import signal
+import sys
+import threading
 import types
 
 import numpy as np
@@ -351,3 +355,62 @@ def test_a_process_ends_as_stopped_where_another_one_was_told_to(folder, index, 
     monkeypatch.setattr(cli_train, "train_together", stopped)
     assert train("--out", "run", *VECTORS) == 143
     assert "stopped after update 2, saved in run; go on with: qrag train --out run --resume" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("first", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_before_the_updates_ends_the_run_at_once(first, code):
+    with cli_train._Signals() as signals, pytest.raises(SystemExit) as ended:
+        signal.raise_signal(first)
+    assert ended.value.code == code and signals.asked()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_whose_exception_python_throws_away_is_not_lost():
+    class Collected:
+        def __del__(self):
+            signal.raise_signal(signal.SIGTERM)
+
+    with cli_train._Signals() as signals:
+        signals.end_if_asked()  # nobody did
+        Collected()
+        assert signals.asked()
+        with pytest.raises(SystemExit) as ended:
+            signals.end_if_asked()
+        assert ended.value.code == 143
+        signals.updates_run = True
+        signals.end_if_asked()  # now it is saved first
+
+
+def test_among_updates_a_second_ctrl_c_ends_the_run_and_a_second_sigterm_does_not(capsys):
+    with cli_train._Signals() as signals:
+        signals.updates_run = True
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert signals.exit_code == 143
+        with pytest.raises(SystemExit) as ended:
+            signal.raise_signal(signal.SIGINT)
+        assert ended.value.code == 130
+    assert capsys.readouterr().err == "stopping after this update, which is saved; Ctrl-C ends it at once\n"
+
+
+def test_a_signal_while_a_reader_of_messages_waits_breaks_no_message(monkeypatch):
+    """`qrag train 2>&1 | less`, whose pipe is full: writing into a stream that is being written to is an error."""
+    there, here = os.pipe()
+    read = []
+
+    def interrupt_and_read():
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
+        while part := os.read(there, 65536):
+            read.append(part)
+
+    with open(here, "w", encoding="utf-8") as stream, cli_train._Signals() as signals:
+        monkeypatch.setattr(sys, "stderr", stream)
+        signals.updates_run = True
+        reader = threading.Timer(0.2, interrupt_and_read)
+        reader.start()
+        print("x" * 1_000_000, file=stream, flush=True)  # more than a pipe holds
+        monkeypatch.undo()
+    reader.join()
+    os.close(there)
+    assert signals.exit_code == 143
+    assert b"".join(read).count(b"x") == 1_000_000

@@ -100,6 +100,7 @@ def test_questions_that_cannot_be_posed_are_counted(tmp_path):
     ("change", "message"),
     [
         (lambda r: r.update(question=None), "questions.jsonl.gz:2: question must be a text"),
+        (lambda r: r.update(corpus_id="x" * 10_000), r":2: corpus_id 'xxx\S+ must be the name of a file"),
         (lambda r: r.update(corpus_id="../rivers"), r":2: corpus_id '../rivers' must be the name of a file"),
         (lambda r: r.update(corpus_id=None), ":2: corpus_id must be a text"),
         (lambda r: r.update(references={"content": "x"}), ":2: references must have columns"),

@@ -97,6 +97,8 @@ def test_entities_are_never_expanded(tmp_path):
         ("cranqrel.trec.txt", "3 0 3 1", "8 0 3 1", "judges 3 questions with numbers to 8, of 3: .*in the order"),
         ("cranqrel.trec.txt", "1 0 1 1", "1 0 1", "cranqrel.trec.txt:1: '1 0 1': expected"),
         ("cranqrel.trec.txt", "1 0 1 1", "1 0 1 x", "cranqrel.trec.txt:1: '1 0 1 x': expected"),
+        ("cranqrel.trec.txt", "1 0 1 1", f"1 0 1 {'9' * 5_000}", "cranqrel.trec.txt:1: '1 0 1 999"),
+        ("cranqrel.trec.txt", "1 0 1 1", f"{'9' * 5_000} 0 1 1", "cranqrel.trec.txt:1: '9999"),
     ],
 )
 def test_broken_files_are_refused(tmp_path, name, old, new, message):

@@ -6,8 +6,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiny_documents import tiny_pdf
 
-from qrag_jax.data.files.documents import DocumentFile, find_files, page_of, read_bytes, read_document, read_files
+from qrag_jax.data.documents import kinds
+from qrag_jax.data.documents.kinds import is_installed
+from qrag_jax.data.files import found as found_module
+from qrag_jax.data.files.documents import (
+    DocumentFile,
+    find_files,
+    page_of,
+    read_bytes,
+    read_document,
+    read_files,
+    reader_of,
+)
 from qrag_jax.files.reading import InputTooLarge, read_with, reading
 from qrag_jax.types import Document, InputError, UsageError
 
@@ -342,3 +354,47 @@ def test_pages_are_told_by_the_place_of_a_character():
     assert [page_of(document, start) for start in (0, 5, 6, 11)] == [1, 1, 3, 3]
     assert page_of(Document("a.pdf", "One.", {"pages": [0]}), 2) == 1  # as a corpus keeps it
     assert page_of(Document("a.txt", "One."), 2) is None
+
+
+@pytest.mark.skipif(not is_installed(), reason="the extra `documents` is not installed")
+def test_other_kinds_than_texts_are_read_with_their_pages_and_what_is_left_out(tmp_path):
+    write(tmp_path / "a.pdf", tiny_pdf([["One."], [], ["Three."]]))
+    write(tmp_path / "b.txt", "Some text.")
+    write(tmp_path / "scan.pdf", tiny_pdf([[]]))
+    with pytest.warns(UserWarning) as caught:
+        first, second = read_files(tmp_path)
+    assert (first.text, second.text) == ("One.\n\n\n\nThree.", "Some text.")
+    assert first.metadata == {
+        "path": str(tmp_path / "a.pdf"),
+        "pages": (0, 6, 8),
+        "left_out": ("1 page without a character (pictures or blank)",),
+    }
+    assert [page_of(first, start) for start in (0, 8)] == [1, 3] and page_of(second, 0) is None
+    (message,) = [str(warning.message) for warning in caught]
+    assert "scan.pdf: a scanned PDF: 1 page without a character" in message
+    assert "read 1 file in part" in message and "a.pdf: without 1 page without a character" in message
+
+
+def test_without_the_extra_what_it_reads_is_counted_with_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(kinds, "is_installed", lambda: False)
+    monkeypatch.setattr(found_module, "is_installed", lambda: False)
+    path = write(tmp_path / "a.pdf", tiny_pdf([["One."]]))
+    write(tmp_path / "b.txt", "Some text.")
+    with pytest.warns(UserWarning, match=r"did not read 1 file of other types \(1 .pdf: pip install 'qrag_jax\[doc"):
+        assert len(read_files(tmp_path)) == 1
+    with pytest.raises(InputError, match=r"a.pdf: a PDF: to have it read, pip install"):
+        read_files(path)
+
+
+def test_what_reads_a_file_is_named_with_its_versions():
+    text = DocumentFile("a.txt", None, True)
+    assert reader_of(text, b"Text.", "latin-1") == "text 1, latin-1"
+    if is_installed():
+        assert reader_of(DocumentFile("a.pdf", None, True), b"%PDF-1.4").startswith("pdf 1, pypdfium2 ")
+
+
+def test_a_file_that_is_too_large_to_be_converted_is_refused(tmp_path):
+    path = write(tmp_path / "a.pdf", b"%PDF-1.4")
+    os.truncate(path, 200 * 10**6 + 1)
+    with pytest.raises(InputError, match="a.pdf: more than 200,000,000 bytes of PDF, HTML, DOCX or EPUB are not conv"):
+        read_files(path)

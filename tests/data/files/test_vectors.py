@@ -119,6 +119,9 @@ def test_which_column_and_which_file(tmp_path):
         read_vectors(tmp_path / "v.parquet")
     with pytest.raises(UsageError, match="column 'id' is not a column of lists of numbers"):
         read_vectors(tmp_path / "v.parquet", "id")
+    write_arrow(tmp_path / "v.arrow", table.rename_columns(["", "", "other"]), pa.ipc.new_stream)
+    with pytest.raises(InputError, match="v.arrow: has 2 columns ''; leave one"):
+        read_vectors(tmp_path / "v.arrow", "")
     with pytest.raises(UsageError, match="no such file"):
         read_vectors(tmp_path / "none.npy")
     (tmp_path / "v.csv").write_text("1,2")

@@ -72,6 +72,7 @@ def test_names_that_are_not_unicode_come_back(tmp_path):
         ("q 0 d 1 x\n", ":1: 5 columns"),
         ("q 0 d 1.5\n", ":1: judgement '1.5' is no whole number"),
         ("q 0 d 1_0\n", ":1: judgement '1_0' is no whole number"),
+        (f"q 0 d {'9' * 5_000}\n", ":1: judgement '999"),
         ("\n\nq 0 d 1\nq 0 %64 2\n", ":4: query 'q' has document 'd' twice"),
         ("q 0 d%FF 1\n", ":1: id 'd%FF' is no percent-encoded UTF-8; write a % of its own as %25"),
         ("# nothing\n\n", ": empty file; expected lines of 4 columns"),

@@ -234,6 +234,12 @@ def test_a_file_that_was_cut_is_refused(path):
         assert path.read_bytes() == content[:size]
 
 
+def test_a_damage_that_sqlite_quotes_without_it_being_text_is_named(path):
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE claims", b"CREATE T\xffBLE claims"))
+    with pytest.raises(InputError, match="journal.sqlite: .*damaged.*move it away"):
+        generate(path)
+
+
 def test_no_flipped_bit_changes_an_answer(path):
     """Refused, or the right answers: from the journal, or of calls that were made again since their key was hit."""
     content, rng = path.read_bytes(), random.Random(0)

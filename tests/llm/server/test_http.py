@@ -2,7 +2,7 @@
 
 import pytest
 
-from qrag_jax.llm.server.http import check_base_url, check_key, hide, is_openai, is_this_machine
+from qrag_jax.llm.server.http import check_base_url, check_key, hide, is_openai, is_secret, is_this_machine
 from qrag_jax.types import UsageError
 
 
@@ -65,6 +65,27 @@ def test_hiding_a_key():
     assert hide("key sk-12345678!", "sk-12345678") == "key ***!"
     assert hide(b"key sk-12345678!", "sk-12345678") == b"key ***!"
     assert hide("EMPTY hands", "EMPTY") == "EMPTY hands"
+
+
+@pytest.mark.parametrize(
+    ("key", "secret"),
+    [
+        ("sk-12345678a", True),
+        ("abcdefghijklmnopqrstu", True),  # longer than any word
+        ("correct-horse-battery-staple", True),
+        ("aZbYcXdW", True),
+        ("pass--word", True),
+        ("whatever", False),
+        ("Whatever", False),
+        ("WHATEVER", False),
+        ("sk-no-key-required", False),
+        ("finish_reason", False),
+        ("20241022", False),
+        ("a1b2c3d", False),  # too short
+    ],
+)
+def test_a_key_that_is_a_word_is_no_secret(key, secret):
+    assert is_secret(key) == secret
 
 
 @pytest.mark.parametrize(

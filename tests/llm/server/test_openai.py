@@ -222,6 +222,26 @@ def test_a_key_that_a_server_repeats_is_taken_out(monkeypatch):
         assert _ask(server)[0].error == ("HTTP 403 (1 attempt): 'no entry [Bearer ***]': this key may not do that")
 
 
+def test_a_key_that_is_a_word_stays_in_answers_and_leaves_errors(monkeypatch):
+    monkeypatch.setenv(KEY_NAME, "whatever")
+    body = json.dumps(good_answer(0)).replace("Answer 0.", "Do whatever you like.").encode()
+    with (
+        serve_badly(bad_server.body(body)) as server,
+        pytest.warns(UserWarning, match="TEST_SERVER_KEY: the key is a word, and 2 of 2 answers hold it") as caught,
+    ):
+        assert [answer.text for answer in _ask(server, 2)] == ["Do whatever you like."] * 2
+    assert not any("whatever" in str(warning.message) for warning in caught)
+    with serve_badly(bad_server.status(403, "no entry")) as server:
+        assert "no entry [Bearer ***]" in _ask(server)[0].error
+
+
+@pytest.mark.parametrize("key", ["assistant", "finish_reason", "completion_tokens"])
+def test_a_key_that_is_a_word_of_the_protocol_breaks_no_answer(monkeypatch, key):
+    monkeypatch.setenv(KEY_NAME, key)
+    with serve_badly() as server:
+        assert _ask(server)[0].text == "Answer 0."
+
+
 def test_the_key_is_nowhere_in_the_generator(monkeypatch):
     monkeypatch.setenv(KEY_NAME, CANARY)
     with serve_badly() as server:

@@ -1,11 +1,12 @@
 import json
+import resource
 
 import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
+from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors, write_tensors
 from qrag_jax.types import InputError
 
 TENSORS = {name: np.full((2, 3), value, np.float32) for value, name in enumerate("abc")}
@@ -154,3 +155,13 @@ def test_a_header_larger_than_any_models_is_not_read(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(InputError, match="model.safetensors: broken safetensors file .a header of 8,388,614 bytes, at"):
         FolderTensors(tmp_path)
+
+
+def test_a_file_that_the_disk_has_no_room_for_is_named(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"a\.safetensors: cannot be written \(.*\): make room there"):
+            write_tensors({"a": np.zeros(1000, np.float32)}, tmp_path / "a.safetensors")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -1,7 +1,11 @@
 import json
 import os
 import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +15,7 @@ from passages import count, documents, lines_corpus, split_lines
 from tiny_corpora import TEXTS, WordEncoder, make_tree
 
 from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.files.manifest import write_manifest
 from qrag_jax.files.reading import InputTooLarge, read_with
 from qrag_jax.retrieval.corpus import store as corpus_store
@@ -111,6 +116,72 @@ def test_another_table_under_a_known_name(tmp_path):
     write_manifest(tmp_path / "c")
     with pytest.raises(InputError, match=r"documents.parquet: columns .*: expected"):
         load_corpus(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_beyond_window": "many"}, "num_beyond_window 'many': of 4 nodes"),
+        ({"num_beyond_window": 5}, "num_beyond_window 5: of 4 nodes"),
+        ({"num_beyond_window": -1}, "num_beyond_window -1: of 4 nodes"),
+        ({"num_beyond_window": True}, "num_beyond_window True"),
+        ({"cost": {"seconds": []}}, "cost.seconds []: no object"),
+        ({"cost": {"seconds": {"embed": "1"}}}, "cost: embed '1': no number"),
+        ({"cost": {"flops": float("nan")}}, "cost: flops nan: no number"),
+        ({"cost": {"embedder_tokens": 0.5}}, "cost: embedder_tokens 0.5: no number"),
+        ({"cost": {"dollars": -1}}, "cost: dollars -1: no number"),
+    ],
+)
+def test_odd_counts_that_are_signed_are_refused(tmp_path, changes, message):
+    save_corpus(embedded(), tmp_path / "c")
+    about = json.loads((tmp_path / "c" / "corpus.json").read_text())
+    (tmp_path / "c" / "corpus.json").write_text(json.dumps(about | changes))
+    write_manifest(tmp_path / "c")
+    with pytest.raises(InputError, match=re.escape(message) + ".*; build the corpus again"):
+        load_corpus(tmp_path / "c")
+
+
+@pytest.mark.parametrize("name", ["level", "num_tokens"])
+def test_nodes_below_nothing_are_refused(tmp_path, name):
+    save_corpus(embedded(), tmp_path / "c")
+    path = tmp_path / "c" / "nodes.parquet"
+    table = pq.read_table(path)
+    at = table.schema.get_field_index(name)
+    pq.write_table(table.set_column(at, table.schema.field(at), pa.array([-1] * len(table), pa.int64())), path)
+    write_manifest(tmp_path / "c")
+    with pytest.raises(InputError, match=rf"nodes\.parquet: row 0: .*{name} -1.*: below 0"):
+        load_corpus(tmp_path / "c")
+
+
+def test_what_a_killed_save_left_is_removed_by_the_next(tmp_path):
+    save = "import os, sys; from qrag_jax.retrieval.corpus import store; from test_store import embedded"
+    kill = "store.write_manifest = lambda folder: os.kill(os.getpid(), 9); store.save_corpus(embedded(), sys.argv[1])"
+    paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
+    killed = subprocess.run(
+        [sys.executable, "-c", f"{save}; {kill}", tmp_path / "c"], env=os.environ | {"PYTHONPATH": paths}, check=False
+    )
+    assert killed.returncode == -9
+    assert [path.name for path in tmp_path.iterdir()] == [".save-c"]
+    assert any((tmp_path / ".save-c" / "corpus").iterdir())
+    save_corpus(lines_corpus(*TEXTS), tmp_path / "c")
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+    assert load_corpus(tmp_path / "c").nodes == lines_corpus(*TEXTS).nodes
+
+
+def test_a_corpus_that_is_being_saved_is_told_by_whom(tmp_path):
+    with lock_folder(tmp_path / ".save-c", "save_corpus"), ThreadPoolExecutor(1) as pool:
+        with pytest.raises(UsageError, match=f"in use by save_corpus .process {os.getpid()} "):
+            pool.submit(save_corpus, embedded(), tmp_path / "c").result()
+    assert list(tmp_path.iterdir()) == []
+    save_corpus(embedded(), tmp_path / "c")
+
+
+def test_a_link_beside_is_not_followed(tmp_path):
+    (tmp_path / "mine" / "corpus").mkdir(parents=True)
+    (tmp_path / ".save-c").symlink_to(tmp_path / "mine")
+    with pytest.raises(UsageError, match="c: cannot be written .a link is in the way"):
+        save_corpus(embedded(), tmp_path / "c")
+    assert (tmp_path / "mine" / "corpus").is_dir()
 
 
 def test_a_save_that_fails_leaves_nothing(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@ import importlib.util
 import json
 import math
 import shutil
+from dataclasses import replace
 
 import chex
 import jax
@@ -28,7 +29,7 @@ from qrag_jax.train.q.loop import jitted_update, train
 from qrag_jax.train.q.run import DataConfig, DevConfig, RunConfig, epoch_order
 from qrag_jax.train.q.schedules import ScheduleConfig
 from qrag_jax.train.run_folder import check_out
-from qrag_jax.types import Example, InputError, UsageError
+from qrag_jax.types import Example, InputError, Stopped, UsageError
 
 NAMES = [f"{a} {b}" for a in ("old", "new", "red", "tall") for b in ("cat", "dog", "hat", "key", "box")]
 SCRATCH = EncoderSpec("scratch", num_layers=1, window=8, question_window=6, hidden_size=8, num_heads=2)
@@ -261,6 +262,24 @@ def test_scores_of_a_run_are_those_of_its_parameters(tmp_path):
     assert about["return"] == pytest.approx(score(retriever.params), rel=1e-5)
 
 
+def test_what_a_run_starts_with_is_a_candidate(tmp_path, monkeypatch):
+    """Better than all that follows: it is the result, and the checkpoint says so; also of a run that goes on."""
+    scores, task, start = iter([0.9, 0.5, 0.7]), make_vectors_task(), {}
+
+    def make_score(retriever, *_):
+        start["params"] = retriever.params
+        return lambda params: next(scores)
+
+    monkeypatch.setattr(job, "make_dev_score", make_score)
+    config = make_config(num_updates=2, save_every=1, dev=DevConfig(every=1, untrained=True))
+    with pytest.raises(Stopped):
+        train(config, task, tmp_path, dev=make_vectors_task(4), stop=lambda: True)
+    result = train(config, task, tmp_path, dev=make_vectors_task(4), start=load_checkpoint(tmp_path, groups=()))
+    assert_equal(result.params, start["params"])
+    assert load_checkpoint(tmp_path).metadata["dev"] == {"update": 0, "return": 0.9}
+    assert [line.get("dev_return") for line in read_metrics(tmp_path)[1:]] == [0.5, 0.7]
+
+
 def test_a_run_without_held_out_questions_fits_nothing(run):
     saved = load_checkpoint(run[0])
     assert "dev" not in saved.metadata and "best_params" not in saved.arrays
@@ -271,7 +290,12 @@ def test_a_run_without_held_out_questions_fits_nothing(run):
     "options",
     [
         {"env": EnvConfig(num_steps=2, reward="at_end", stop=True)},
-        pytest.param({"learner": LearnerConfig(objective="sft")}, marks=pytest.mark.slow),
+        {"learner": LearnerConfig(objective="sft")},
+        {
+            "env": EnvConfig(num_steps=2, reward="at_end", stop=True, stop_head="affine", ranking_scale=3.0),
+            "learner": LearnerConfig(losses={"ranking": 1.0, "stop": 0.5}),
+        },
+        {"model": replace(make_config().model, latent=replace(LATENT, prior=True))},
     ],
 )
 @pytest.mark.slow

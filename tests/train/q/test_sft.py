@@ -216,5 +216,5 @@ def test_the_learner_draws_anew_at_every_step():
 
 def test_a_learned_stop_is_refused():
     env = EnvConfig(num_steps=2, reward="at_end", stop=True)
-    with pytest.raises(UsageError, match="learner.objective=sft learns no STOP: set env.stop=false"):
+    with pytest.raises(UsageError, match="learner.objective=sft learns STOP as a class"):
         make_learner(linear_network(), env, LearnerConfig(objective="sft"), 4)

@@ -1,0 +1,118 @@
+"""An index of files, whole: made and brought up to date with a model or a run, and the method that searches it.
+
+build_index("notes.index", ["notes/"])                          # the next time only what has changed is read
+corpus, method = load_index("notes.index"), index_method(read_settings("notes.index"))
+ranked = method.retrieve("Who has the key?", corpus, 5)
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.data.files.documents import find_files
+from qrag_jax.retrieval.catalogue.place import index_folder, is_index
+from qrag_jax.retrieval.catalogue.prepare import Maker
+from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, read_settings
+from qrag_jax.retrieval.catalogue.update import Changes, Plan, outside, update_index
+from qrag_jax.retrieval.index.hybrid import RETRIEVERS, RetrieverName, make_single_step
+from qrag_jax.retrieval.methods import DEFAULT_CHUNKING, Method, Show, multi_step_method, single_step_method
+from qrag_jax.types import Encoder
+
+_MODEL = "minilm"
+
+
+def index_settings(
+    run: str | os.PathLike | None = None, model: str = _MODEL, chunking: ChunkConfig = DEFAULT_CHUNKING
+) -> IndexSettings:
+    """How an index is to be made.
+
+    Args:
+        run: folder of a run whose sentences and encoder it has; the other arguments then count for nothing.
+        model: encoder: minilm, a folder or a hub id.
+        chunking: how documents are cut.
+    """
+    if run is not None:
+        return IndexSettings(None, os.path.abspath(run), is_run=True)
+    return IndexSettings(chunking, os.path.abspath(model) if os.path.isdir(model) else model)
+
+
+def build_index(
+    index: str | os.PathLike,
+    paths: str | os.PathLike | Iterable[str | os.PathLike],
+    settings: IndexSettings | None = None,
+    plan: Plan | None = None,
+) -> Changes:
+    """Makes an index of files and folders, or brings one up to date; documents that are gone are removed.
+
+    Args:
+        index: its folder.
+        paths: as of `read_files`.
+        settings: how it is made; None takes those of the index, or `index_settings()` for a new one.
+        plan: encoding, processes, progress; one with `mirror=False` removes nothing.
+
+    Raises:
+        UsageError: there is something else at `index`, it was made with other settings, or no file was found.
+        InputError: another encoder, a full disk, damage that cannot be mended. What was finished stays.
+    """
+    folder = Path(index)
+    names = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    if settings is None:
+        settings = read_settings(folder) if is_index(folder) else index_settings()
+    found, _ = outside(find_files(names), names, folder)
+    return update_index(folder, names, found, settings, make_maker(settings), plan or Plan(mirror=True))
+
+
+def add_to_index(index: str | os.PathLike, paths: str | os.PathLike | Iterable[str | os.PathLike]) -> Changes:
+    """Brings documents of files and folders into an index that is there; removes nothing.
+
+    Raises:
+        UsageError, InputError: as `build_index`, or there is no index.
+    """
+    return build_index(index_folder(index), paths, plan=Plan(mirror=False))
+
+
+def index_method(
+    settings: IndexSettings, retriever: str = "", num_steps: int | None = None, show: Show | None = None
+) -> Method:
+    """The method that searches an index, and that cuts and embeds what is added to it.
+
+    Args:
+        settings: of the index (`read_settings`).
+        retriever: one of `hybrid.RETRIEVERS`, or the folder of a run that reads chunks with the index's encoder; empty
+            is the run that the index was made with, else hybrid.
+        num_steps: as of `multi_step_method`.
+        show: wraps the encoder.
+
+    Raises:
+        UsageError: there is no such run or encoder.
+        InputError: it is damaged, or another one than that of the index, whose vectors it could not be asked for.
+    """
+    from qrag_jax.retrieval.index.retriever import load_retriever
+
+    if settings.is_run and (not retriever or retriever in RETRIEVERS):
+        method = multi_step_method(load_retriever(settings.model), num_steps, show, settings.model)
+        if retriever:
+            method = replace(method, retrieve=make_single_step(retriever, method.embed))
+    elif not retriever or retriever in RETRIEVERS:
+        assert settings.chunking is not None  # of all that is no run's
+        method = single_step_method(cast(RetrieverName, retriever or "hybrid"), settings.model, settings.chunking, show)
+    else:
+        method = multi_step_method(load_retriever(retriever), num_steps, show, retriever)
+    if isinstance(method.embed, Encoder) and settings.fingerprint:
+        check_encoder(settings, method.embed.fingerprint, method.encoder)
+    return method
+
+
+def make_maker(settings: IndexSettings) -> partial[Maker]:
+    """What loads, in any process, what cuts and embeds by these settings."""
+    return partial(_load_maker, replace(settings, fingerprint=""))
+
+
+def _load_maker(settings: IndexSettings) -> Maker:
+    method = index_method(settings)
+    assert isinstance(method.embed, Encoder)  # hybrid and runs have one
+    return Maker(method.chunk, method.embed)

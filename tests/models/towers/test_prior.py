@@ -1,0 +1,119 @@
+import math
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import LATENT, VECTOR, make_batch, quick_compilation, quick_jit, random_params, vector_rows  # noqa: F401
+
+from qrag_jax.models.towers.latent import LatentConfig
+from qrag_jax.models.towers.network import VectorRows
+from qrag_jax.models.towers.prior import make_prior_network, unit
+from qrag_jax.retrieval.mdp.env import EnvConfig, observe, q_values
+from qrag_jax.train.q.learner import LearnerConfig, make_learner
+from qrag_jax.train.q.schedules import ScheduleConfig
+from qrag_jax.types import UsageError
+
+pytestmark = pytest.mark.usefixtures("strict_promotion")
+CONFIG = replace(LATENT, prior=True, prior_beta=0.5, prior_rank=3)
+MEAN, STD = np.linspace(-1, 1, VECTOR, dtype=np.float32), np.linspace(0.5, 2, VECTOR, dtype=np.float32)
+
+
+def network():
+    return make_prior_network(CONFIG, MEAN, STD)
+
+
+def q_of(params, batch, taken, env):
+    towers = network()
+    _, rotation = observe(batch, taken, env, towers.num_rotated)
+    rows = towers.actions(params, batch.table)[batch.chunks]
+    return q_values(towers, params, rows, batch, taken, rotation, env)[:, 0]
+
+
+def test_unit_vectors():
+    found = unit(jnp.array([[3.0, 4.0], [0.0, 0.0]]))
+    np.testing.assert_allclose(found, [[0.6, 0.8], [0.0, 0.0]], rtol=1e-6)
+    assert np.isfinite(jax.grad(lambda x: unit(x).sum())(jnp.zeros(3))).all()
+
+
+def test_a_fresh_q_by_hand():
+    """Mean 0: the question (1, 0), (3, 4) taken, beta 1/2: the state is (1.3, .4) at length 1."""
+    config = LatentConfig(width=8, num_layers=1, num_heads=2, action_hidden=8, dim=4, prior=True)
+    towers = make_prior_network(config, np.zeros(2, np.float32), np.ones(2, np.float32))
+    params, table = towers.init(jax.random.key(0)), VectorRows(jnp.array([[3.0, 4.0], [0.0, 2.0]]))
+    state = towers.states(params, VectorRows(jnp.array([[1.0, 0.0]])), table, jnp.array([[0]]))
+    q = towers.actions(params, table) @ state[0]
+    expected = np.array([1.3 * 0.6 + 0.4 * 0.8, 0.4]) / math.hypot(1.3, 0.4)
+    np.testing.assert_allclose(q, expected, rtol=1e-5)
+    assert towers.dim == 2 + 1 + 4 and towers.num_rotated == 4
+
+
+@pytest.mark.parametrize("positions", ["relative", "absolute", "none"])
+@pytest.mark.parametrize("num_taken", [0, 2])
+def test_update_0_is_the_search_of_the_vectors_whatever_the_positions(positions, num_taken):
+    batch, env = make_batch(), EnvConfig(num_steps=3, positions=positions)
+    taken = jnp.tile(jnp.arange(num_taken, dtype=jnp.int32), (4, 1))
+    found = q_of(network().init(jax.random.key(1)), batch, taken, env)
+    unit_64 = lambda x: (x := np.asarray(x, np.float64) - MEAN) / np.linalg.norm(x, axis=-1, keepdims=True)  # noqa: E731
+    chunks = unit_64(batch.table.vectors)[np.asarray(batch.chunks)]
+    states = unit_64(batch.questions.vectors) + 0.5 * chunks[:, :num_taken].sum(axis=1)
+    states /= np.linalg.norm(states, axis=-1, keepdims=True)
+    np.testing.assert_allclose(found, np.einsum("bcv,bv->bc", chunks, states), atol=1e-5)
+
+
+def test_positions_turn_the_last_components_alone():
+    batch, params = make_batch(), random_params(network())
+    taken = jnp.array([[0], [1], [0], [2]])
+    none, absolute = (q_of(params, batch, taken, EnvConfig(positions=p)) for p in ("none", "absolute"))
+    towers = network()
+    still = lambda x: x[..., : towers.num_unrotated]  # noqa: E731
+    rows = jnp.take_along_axis(batch.chunks, taken, axis=1)
+    states = towers.states(params, batch.questions, batch.table, rows)
+    actions = towers.actions(params, batch.table)[batch.chunks]
+    fixed = jnp.einsum("bcd,bd->bc", still(actions), still(states))
+    turned = jnp.einsum("bcd,bd->bc", actions[..., towers.num_unrotated :], states[:, towers.num_unrotated :])
+    np.testing.assert_allclose(none, fixed + turned, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(absolute[1:, 0], none[1:, 0], rtol=1e-4, atol=1e-4)  # chunk 0 is not turned
+    assert float(jnp.abs(absolute - none).max()) > 1e-2
+
+
+def test_every_part_learns():
+    """Corrections, bias and turned components are zero at first; none of them stays there."""
+    batch, env = make_batch(size=8), EnvConfig(num_steps=2)
+    config = LearnerConfig(learning_rate=ScheduleConfig(1e-2, 1e-2), weight_decay=0.0)
+    towers = network()
+    learner = make_learner(towers, env, config, 30)
+    params = towers.init(jax.random.key(0))
+
+    @quick_jit
+    def run(state):
+        return jax.lax.scan(lambda state, _: learner.update(state, batch), state, length=30)
+
+    state, metrics = run(learner.init(params, jax.random.key(1)))
+    moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), params, state.params)
+    both = ("low", "high", "turned")
+    for tower, names in (("state", ("beta", "scale", "bias", *both)), ("action", both)):
+        assert min(jax.tree.leaves([moved[tower]["params"][name] for name in names])) > 1e-4
+    assert float(metrics["loss"][-1]) < float(metrics["loss"][0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"residual": True}, "residual=true and prior=true are two starts"),
+        ({"prior_rank": 0}, "prior_rank=0 must be at least 1"),
+        ({"prior_beta": float("nan")}, "prior_beta=nan must be a finite number"),
+    ],
+)
+def test_refusals(options, message):
+    with pytest.raises(UsageError, match=message):
+        LatentConfig(prior=True, **options)
+
+
+def test_heads_are_slices_of_what_is_turned():
+    message = "env.num_q_heads=2 must be 1 for towers that positions turn a part of"
+    with pytest.raises(UsageError, match=message):
+        make_learner(network(), EnvConfig(num_q_heads=2), LearnerConfig(), 10)
+    with pytest.raises(UsageError, match=message):
+        q_of(random_params(network()), make_batch(), jnp.zeros((4, 0), jnp.int32), EnvConfig(num_q_heads=2))

@@ -1,0 +1,139 @@
+"""PDF, DOCX and EPUB files made by hand: as small as readers take them."""
+
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
+
+_NAMES = {
+    "w": "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
+    "m": "http://schemas.openxmlformats.org/officeDocument/2006/math",
+    "r": "http://schemas.openxmlformats.org/officeDocument/2006/relationships",
+    "a": "http://schemas.openxmlformats.org/drawingml/2006/main",
+    "wp": "http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing",
+    "pic": "http://schemas.openxmlformats.org/drawingml/2006/picture",
+}
+_OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
+_IMAGE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/image"
+_CONTAINER = "urn:oasis:names:tc:opendocument:xmlns:container"
+_PACKAGE = "http://schemas.openxmlformats.org/package/2006"
+PICTURE = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6300010000000500010d0a2db4"
+    "0000000049454e44ae426082"
+)  # a PNG of one pixel
+
+
+def tiny_zip(members: Mapping[str, str | bytes]) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, member in members.items():
+            archive.writestr(name, member)
+    return content.getvalue()
+
+
+def pdf_of_objects(objects: Sequence[bytes], trailer: bytes = b"") -> bytes:
+    """A PDF of numbered objects, of which the first is its catalogue."""
+    content, places = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, start=1):
+        places.append(len(content))
+        content += b"%d 0 obj\n%b\nendobj\n" % (number, body)
+    table = b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    table += b"".join(b"%010d 00000 n \n" % place for place in places)
+    ends = b"trailer\n<< /Size %d /Root 1 0 R %b >>\nstartxref\n%d\n%%%%EOF\n"
+    return content + table + ends % (len(objects) + 1, trailer, len(content))
+
+
+def stream(content: bytes, extra: bytes = b"") -> bytes:
+    return b"<< /Length %d %b >>\nstream\n%b\nendstream" % (len(content), extra, content)
+
+
+def tiny_pdf(pages: Sequence[Sequence[str]], outline: Sequence[tuple[str, int]] = (), trailer: bytes = b"") -> bytes:
+    """A PDF of pages of lines, and an outline of (title, page from 0), all of one level."""
+    first = 4  # catalogue, pages, font; two objects a page; outline and its entries
+    kids = b" ".join(b"%d 0 R" % (first + 2 * number) for number in range(len(pages)))
+    root = first + 2 * len(pages)
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R%b >>" % (b" /Outlines %d 0 R" % root if outline else b""),
+        b"<< /Type /Pages /Kids [%b] /Count %d >>" % (kids, len(pages)),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
+    ]
+    for number, lines in enumerate(pages):
+        shown = b"".join(
+            b"(%b) Tj T* " % line.encode("cp1252").replace(b"(", b"\\(").replace(b")", b"\\)") for line in lines
+        )
+        objects.append(
+            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >> "
+            b"/Contents %d 0 R >>" % (first + 2 * number + 1)
+        )
+        objects.append(stream(b"BT /F1 12 Tf 72 720 Td 14 TL %bET" % shown))
+    if outline:
+        last = root + len(outline)
+        objects.append(b"<< /Type /Outlines /First %d 0 R /Last %d 0 R >>" % (root + 1, last))
+        for index, (title, page) in enumerate(outline):
+            here = root + 1 + index
+            links = (b"/Prev %d 0 R " % (here - 1) if index else b"") + (
+                b"/Next %d 0 R" % (here + 1) if here < last else b""
+            )
+            place = b"[%d 0 R /Fit]" % (first + 2 * page)
+            objects.append(b"<< /Title (%b) /Parent %d 0 R %b /Dest %b >>" % (title.encode(), root, links, place))
+    return pdf_of_objects(objects, trailer)
+
+
+def encrypted_pdf() -> bytes:
+    """A PDF that no password opens."""
+    handler = b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <%b> /U <%b> >> /ID [<00> <00>]"
+    return tiny_pdf([["Secret."]], trailer=handler % (b"00" * 32, b"11" * 32))
+
+
+def tiny_docx(body: str, others: Mapping[str, str | bytes] | None = None) -> bytes:
+    """A DOCX document with the inside of its `w:body`."""
+    names = " ".join(f'xmlns:{name}="{where}"' for name, where in _NAMES.items())
+    types = '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+    types += (
+        '<Default Extension="xml" ContentType="application/xml"/><Default Extension="png" ContentType="image/png"/>'
+    )
+    members = {
+        "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types">{types}</Types>',
+        "_rels/.rels": relationships(f'<Relationship Id="r1" Type="{_OFFICE}" Target="word/document.xml"/>'),
+        "word/document.xml": f"<w:document {names}><w:body>{body}</w:body></w:document>",
+    }
+    return tiny_zip(members | dict(others or {}))
+
+
+def relationships(inside: str) -> str:
+    return f'<Relationships xmlns="{_PACKAGE}/relationships">{inside}</Relationships>'
+
+
+def paragraph(text: str, style: str = "") -> str:
+    about = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
+    return f"<w:p>{about}<w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+def picture(target: str = "media/a.png", *, is_external: bool = False) -> tuple[str, dict[str, str | bytes]]:
+    """A paragraph with a picture, and the members that it needs."""
+    mode = ' TargetMode="External"' if is_external else ""
+    linked = "link" if is_external else "embed"
+    inside = f'<pic:pic><pic:blipFill><a:blip r:{linked}="p1"/></pic:blipFill></pic:pic>'
+    graphic = f"<a:graphic><a:graphicData>{inside}</a:graphicData></a:graphic>"
+    body = f'<w:p><w:r><w:drawing><wp:inline><wp:docPr descr="A map"/>{graphic}</wp:inline></w:drawing></w:r></w:p>'
+    relation = f'<Relationship Id="p1" Type="{_IMAGE}" Target="{target}"{mode}/>'
+    members: dict[str, str | bytes] = {"word/_rels/document.xml.rels": relationships(relation)}
+    return body, members | ({} if is_external else {"word/media/a.png": PICTURE})
+
+
+def tiny_epub(
+    chapters: Mapping[str, str | bytes],
+    spine: Sequence[str] | None = None,
+    others: Mapping[str, str | bytes] | None = None,
+) -> bytes:
+    """An EPUB book of pages of XHTML by their paths, read in the order of `spine` (paths; all that there are)."""
+    ids = {path: f"c{number}" for number, path in enumerate(dict.fromkeys([*chapters, *(spine or ())]))}
+    items = "".join(f'<item id="{ids[path]}" href="{path}" media-type="application/xhtml+xml"/>' for path in ids)
+    order = "".join(f'<itemref idref="{ids[path]}"/>' for path in (chapters if spine is None else spine))
+    container = '<rootfiles><rootfile full-path="OEBPS/a.opf"/></rootfiles>'
+    package = f"<manifest>{items}</manifest><spine>{order}</spine>"
+    members: dict[str, str | bytes] = {
+        "mimetype": "application/epub+zip",
+        "META-INF/container.xml": f'<container xmlns="{_CONTAINER}">{container}</container>',
+        "OEBPS/a.opf": f'<package xmlns="http://www.idpf.org/2007/opf">{package}</package>',
+    }
+    return tiny_zip(members | {f"OEBPS/{path}": page for path, page in chapters.items()} | dict(others or {}))
