@@ -208,7 +208,7 @@ def test_export():
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "say what to do: demo, train, eval, find, ask, index, chunk, study, export"),
+        ([], "say what to do: find, ask, index, chunk, study, demo, train, eval, export"),
         (["fnd"], "invalid choice: 'fnd'"),
         (["demo", "extra"], "unrecognized arguments: extra"),
         (["demo", "--seeds=3"], "unrecognized arguments: --seeds=3"),

@@ -26,7 +26,6 @@ from qrag_jax.retrieval.index.hybrid import RetrieverName
 from qrag_jax.retrieval.methods import (
     DEFAULT_CHUNKING,
     Method,
-    index_method,
     multi_step_method,
     single_step_method,
 )
@@ -165,6 +164,8 @@ def make_method(args: argparse.Namespace, source: Source) -> Method:
     if source.is_run:
         return multi_step_method(load_run(source), args.num_steps, WithBar, source.retriever)
     if source.index is not None:
+        from qrag_jax.retrieval.indexing import index_method  # imports what builds one
+
         return index_method(source.index, source.retriever, show=WithBar)
     strategy = args.strategy or DEFAULT_CHUNKING.strategy
     chunking = ChunkConfig(strategy=strategy, max_tokens=args.max_tokens or DEFAULT_CHUNKING.max_tokens)
