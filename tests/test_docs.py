@@ -287,7 +287,9 @@ def _write_desk() -> None:
     Path("run.yaml").write_text(
         "data: {task: vectors, paths: [index/]}\nmodel: {encoder: {source: vectors}}\nenv: {num_steps: 1}\n"
     )
-    shutil.copytree(ROOT / "configs", "configs")
+    Path("asked.txt").write_text('Who has the key?\n{"question": "Who has the map?", "id": "b"}\n', encoding="utf-8")
+    for name in ("configs", "examples"):
+        shutil.copytree(ROOT / name, name)
 
 
 def _write_lines(path: str, rows: list[dict]) -> None:

@@ -9,24 +9,25 @@ from qrag_jax.cli.parsers import ask, chunk, demo, eval, export, find, index, pu
 from qrag_jax.cli.terminal import shown_lines
 
 _DESCRIPTION = """\
-Train a retriever that finds scattered facts in long text, step by step, and use it on your own files.
+Find what answers a question in your own files, offline, and train retrievers that find scattered facts step by step.
 
-  qrag demo                                       learn, measure and answer in about five minutes, offline
-  qrag find runs/demo notes/ "Where is the key?"  ask a trained retriever about your own text files
-  qrag ask notes/ "Where is the key?"             have a language model answer from them, with citations
+  qrag find notes/ "Where is the key?"    the passages that answer a question; nothing has to be trained
+  qrag index build notes.index notes/     keep the files cut and embedded: qrag find notes.index "Where is the key?"
+  qrag ask notes/ "Where is the key?"     have a language model answer from them, with citations
+  qrag demo                               train a retriever on simulated stories, measure it and ask it
 """
 
 
 # In the order of `qrag --help`; what a module offers is said in `parsers`.
 _VERBS: dict[str, ModuleType] = {
-    "demo": demo,
-    "train": train,
-    "eval": eval,
     "find": find,
     "ask": ask,
     "index": index,
     "chunk": chunk,
     "study": study,
+    "demo": demo,
+    "train": train,
+    "eval": eval,
     "export": export,
     "push": push,
     "pull": pull,

@@ -85,15 +85,15 @@ class Progress:
         self._stream = stream
         # Asked of the stream itself: rich takes FORCE_COLOR for a terminal.
         if not self._quiet and stream.isatty():
-            self._show_bars(stream)
+            self._show_bars()
         return self
 
-    def _show_bars(self, stream: TextIO) -> None:
+    def _show_bars(self) -> None:
         from rich.console import Console  # takes longer to import than a small search
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bars
 
-        console = Console(file=stream)
+        console = Console(file=self._stream)
         if not console.is_dumb_terminal:
             # Standard output is the answer of the command and stays what it is; messages go above the bars.
             self._bars = Bars(

@@ -98,24 +98,26 @@ def index_method(
         UsageError: there is no such run or encoder.
         InputError: it is damaged, or another one than that of the index, whose vectors it could not be asked for.
     """
-    from qrag_jax.retrieval.index.retriever import load_retriever
-
-    if settings.is_run and (not retriever or retriever in RETRIEVERS):
-        try:
-            run = load_retriever(settings.model)
-        except UsageError as error:
-            raise UsageError(
-                f"the index was made with the run {settings.model}: {error}; if it lies elsewhere now, or another run "
-                "has its encoder, name that (--retriever)"
-            ) from error
-        method = multi_step_method(run, num_steps, show, settings.model)
-        if retriever:
-            method = replace(method, retrieve=make_single_step(retriever, method.embed))
-    elif not retriever or retriever in RETRIEVERS:
+    is_method = not retriever or retriever in RETRIEVERS
+    if is_method and not settings.is_run:
         assert settings.chunking is not None  # of all that is no run's
         method = single_step_method(cast(RetrieverName, retriever or "hybrid"), settings.model, settings.chunking, show)
     else:
-        method = multi_step_method(load_retriever(retriever), num_steps, show, retriever)
+        from qrag_jax.retrieval.index.retriever import load_retriever  # takes a second, which hybrid need not wait for
+
+        run = settings.model if is_method else retriever
+        try:
+            loaded = load_retriever(run)
+        except UsageError as error:
+            if not is_method:
+                raise
+            raise UsageError(
+                f"the index was made with the run {run}: {error}; if it lies elsewhere now, or another run has its "
+                "encoder, name that (--retriever)"
+            ) from error
+        method = multi_step_method(loaded, num_steps, show, run)
+        if retriever in RETRIEVERS:
+            method = replace(method, retrieve=make_single_step(retriever, method.embed))
     if isinstance(method.embed, Encoder) and settings.fingerprint:
         check_encoder(settings, method.embed.fingerprint, method.encoder)
     return method

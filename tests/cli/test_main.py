@@ -48,6 +48,7 @@ def test_defaults_of_demo():
         "haystack": "sotu",
         "follow_links": False,
         "max_input_gb": None,
+        "no_compile_cache": False,
         "seed": 0,
         "json": False,
     }
@@ -207,7 +208,7 @@ def test_export():
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "say what to do: demo, train, eval, find, ask, index, chunk, study, export"),
+        ([], "say what to do: find, ask, index, chunk, study, demo, train, eval, export"),
         (["fnd"], "invalid choice: 'fnd'"),
         (["demo", "extra"], "unrecognized arguments: extra"),
         (["demo", "--seeds=3"], "unrecognized arguments: --seeds=3"),
@@ -343,6 +344,21 @@ def test_the_limit_of_inputs_is_the_flags(handler, capsys):
     with pytest.raises(SystemExit):
         main(["chunk", "notes", "--max_input_gb", "0"])
     assert "'0' is not a number above 0" in capsys.readouterr().err
+
+
+def test_what_is_compiled_is_kept_by_the_verbs_that_compile(handler, monkeypatch):
+    kept = []
+    monkeypatch.setattr("qrag_jax.cli.main.keep_compiled", lambda: kept.append(1))
+    commands = (["find", "notes", "Where?"], ["ask", "notes", "Where?"], ["study", "c.yaml"], ["train"], ["demo"],
+                ["eval", "RUN", "--babi", "x"])  # fmt: skip
+    for number, argv in enumerate(commands, 1):
+        main(argv)
+        assert len(kept) == number
+        main([*argv, "--no_compile_cache"])
+        assert len(kept) == number
+    for argv in (["train", "--distributed"], ["train", "--coordinator", "a:1"], ["chunk", "notes"]):
+        main(argv)
+    assert len(kept) == len(commands)
 
 
 def test_a_bug_keeps_its_traceback(handler):

@@ -10,7 +10,8 @@ Train a small retriever on questions that need two facts, hidden among sentences
 measure it on texts 1, 4, 16 and 64 times as long as those it was trained on. Needs no network and no GPU.
 
 What comes out, in --out: a table and a plot, results.json (one row a task, method and length: exact match and F1 of
-the facts, 95% interval, number of questions, seconds) and the trained run, which `qrag find` and `qrag eval` take.
+the facts, 95% interval, number of questions, seconds) and the trained run, which `qrag find` and `qrag eval` take. It
+knows questions like those; in files of your own `qrag find FILES... QUESTION` is right, without a run.
 """
 EXAMPLES = """\
 examples:

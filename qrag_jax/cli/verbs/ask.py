@@ -31,13 +31,14 @@ def run(args: argparse.Namespace) -> int:
     template = load_prompt(PROMPT, prompts_folder(args))
     spent_before: dict[str, float] = {}
     with timed("read", spent_before):
-        documents = read_source(args, source)
+        found = read_source(args, source)
     with timed("load", spent_before):
         method = make_method(args, source)
         if source.is_run and args.question is not None:
             method.check(args.question)
         generator = None if args.no_llm else make_generator(args)
-    desk = _Desk(args, method, generator, template, prices, method.build(documents), source)
+    corpus = found if isinstance(found, Corpus) else method.build(found)
+    desk = _Desk(args, method, generator, template, prices, corpus, source)
     failed = False
     for one in asked:
         failed |= not desk.answer(one, spent_before)

@@ -73,8 +73,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(format_table(rows))
     _ask(out, retriever, worlds, haystack, quiet=args.json)
-    say(f"\nwritten to {out}: results.json, table.md, plot.png, queries.jsonl and the run itself; now try")
-    say(f'  qrag find {out} YOUR_FILES... "your question"')
+    say(f"\nwritten to {out}: results.json, table.md, plot.png, queries.jsonl and the run itself")
+    say("The run knows questions like the one above, and no others. In files of your own search without it:")
+    say('  qrag find YOUR_FILES... "your question"')
     return 0
 
 

@@ -26,12 +26,12 @@ def run(args: argparse.Namespace) -> int:
         return find_in_steps(args, source, asked)
     spent: dict[str, float] = {}
     with timed("read", spent):
-        documents = read_source(args, source)
+        found = read_source(args, source)
     with timed("load", spent):
         method = make_method(args, source)
     if args.question is not None:
         method.check(args.question)
-    corpus = method.build(documents)
+    corpus = found if isinstance(found, Corpus) else method.build(found)
     spent |= {stage: round(seconds, 3) for stage, seconds in corpus.cost.seconds.items()}
     if corpus.num_beyond_window:
         say(

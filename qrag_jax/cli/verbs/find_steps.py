@@ -18,6 +18,7 @@ from qrag_jax.retrieval.index.search import Index, check_questions, index_corpus
 from qrag_jax.types import Cost, Document, InputError, Step, Trajectory, UsageError
 
 _MOST_SHOWN = 100  # characters of a chunk in a table
+_MOST_NAMED = 3  # files in a message
 
 
 @dataclass(frozen=True)
@@ -32,36 +33,18 @@ def find_in_steps(args: argparse.Namespace, source: Source, asked: Iterable[Aske
     """Answers each question by the picks of a run: tables, or with `--json` an object each."""
     spent: dict[str, float] = {}
     with timed("load", spent):
-        saved = load_checkpoint(source.retriever, groups=())
         retriever = load_run(source)
-        stop = _own_stop(saved, retriever) if args.stop else Stop()
-    say(trained_on(saved, source.retriever))
+        stop = _own_stop(load_checkpoint(source.retriever, groups=()), retriever) if args.stop else Stop()
     if args.question is not None:
         check_questions(retriever, [args.question])
     with timed("read", spent):
-        documents = read_source(args, source)
-    index = open_index(retriever, documents, args.num_steps, spent)
+        found = read_source(args, source)
+    index = open_index(retriever, found, args.num_steps, spent)
     many = args.questions is not None
     for one in asked:
         print_steps(index, one, args.num_steps, stop, as_json=args.json, spent=spent, many=many)
         spent = {}
     return 0
-
-
-def trained_on(saved: Checkpoint, run: str) -> str:
-    """What a run has learned from, and what to do where texts or questions are of another kind."""
-    data = saved.config.get("data", {})
-    paths, hidden = ", ".join(map(str, data.get("paths", ()))), f"hidden in {data.get('haystack')}"
-    kinds = {
-        "worlds": f"simulated stories of {data.get('num_facts')} facts, {hidden}",
-        "babi": f"stories of {paths}, {hidden}",
-        "jsonl": f"the questions of {paths}",
-        "multihop": f"the questions of {paths}",
-    }
-    return (
-        f"{run} was trained on {kinds.get(data.get('task'), 'data that it does not name')}; for texts or questions of "
-        "another kind leave it out: qrag find then searches by meaning and words, which needs no training"
-    )
 
 
 def _own_stop(saved: Checkpoint, retriever: Retriever) -> Stop:
@@ -93,13 +76,13 @@ class OpenIndex:
 
 
 def open_index(
-    retriever: Retriever, documents: Sequence[Document], num_steps: int | None, spent: dict[str, float]
+    retriever: Retriever, found: Sequence[Document] | Corpus, num_steps: int | None, spent: dict[str, float]
 ) -> OpenIndex:
     """Cuts documents into what the run reads, and embeds them; what its window cuts is said on standard error.
 
     Args:
         retriever: a trained one, of texts.
-        documents: to search.
+        found: documents to search; or a corpus that its encoder has embedded, of an index.
         num_steps: chunks to pick; None takes as many as in training.
         spent: seconds by stage are added.
 
@@ -108,16 +91,18 @@ def open_index(
     """
     assert retriever.encoder is not None
     encoder, count = WithBar(retriever.chunk_encoder), retriever.encoder.tokenizer.count
+    is_made = isinstance(found, Corpus)
     with timed("read", spent):
-        corpus = build_corpus(documents, lambda document: unit_chunks(document, count))
+        corpus = found if is_made else build_corpus(found, lambda document: unit_chunks(document, count))
     num_steps = num_steps or retriever.env.num_steps
     if len(corpus) < num_steps:
-        names = ", ".join(document.id for document in documents[:3]) + (", ..." if len(documents) > 3 else "")
+        ids = [document.id for document in corpus.documents]
+        names = ", ".join(ids[:_MOST_NAMED]) + (", ..." if len(ids) > _MOST_NAMED else "")
         raise InputError(
             f"{names}: {len(corpus)} chunks cannot give {num_steps} picks: lower --num_steps or give more text"
         )
     with timed("embed", spent):
-        corpus = embed_corpus(corpus, encoder)
+        corpus = corpus if is_made else embed_corpus(corpus, encoder)
         index = index_corpus(retriever, corpus)
     if corpus.num_beyond_window:
         say(
@@ -195,7 +180,7 @@ def _shown_node(node: int, corpus: Corpus) -> list[str]:
 
 def _step_to_json(number: int, step: Step, corpus: Corpus) -> dict[str, object]:
     chunk = corpus.nodes[step.chunk]
-    ((start, end),) = chunk.spans
+    start, end = chunk.spans[0][0], chunk.spans[-1][1]  # one span, as runs read documents
     return {
         "step": number,
         **fields_of(corpus.by_id[chunk.document_id], start),

@@ -1,22 +1,34 @@
-"""What `qrag find` and `qrag ask` search, and how: files by a method of one step, or by a run. Loads what it must."""
+"""What `qrag find` and `qrag ask` search, and by what: files or an index, a method of one step or a run."""
 
 import argparse
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.cli.parsers.search_flags import RETRIEVERS, SHOWN_RETRIEVERS
 from qrag_jax.cli.progress import WithBar
+from qrag_jax.cli.terminal import say
 from qrag_jax.data.files.documents import STDIN, read_files
+from qrag_jax.data.files.only import Only
 from qrag_jax.data.questions.asked import Asked, read_asked
 from qrag_jax.files.manifest import MANIFEST
 from qrag_jax.files.step_folders import checkpoint_steps, step_folder
-from qrag_jax.retrieval.methods import DEFAULT_CHUNKING, Method, multi_step_method, single_step_method
+from qrag_jax.retrieval.catalogue.load import load_index
+from qrag_jax.retrieval.catalogue.place import is_filled, is_index
+from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, read_settings
+from qrag_jax.retrieval.corpus.corpus import Corpus
+from qrag_jax.retrieval.index.hybrid import RetrieverName
+from qrag_jax.retrieval.methods import (
+    DEFAULT_CHUNKING,
+    Method,
+    multi_step_method,
+    single_step_method,
+)
 from qrag_jax.types import Document, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -35,18 +47,20 @@ class Source:
     """What the words and flags of a command name.
 
     Attributes:
-        paths: files and folders to search.
+        paths: files and folders to search; or one index.
         retriever: name of a method, or the folder of a run.
         is_run: it is a run's.
+        index: settings of the index; None where files are searched.
     """
 
     paths: tuple[str, ...]
     retriever: str
     is_run: bool
+    index: IndexSettings | None = None
 
 
 def find_source(args: argparse.Namespace, of_runs: Sequence[str], *, run_first: bool = False) -> Source:
-    """Sorts out paths and `--retriever`; looks at names and folders alone.
+    """Sorts out paths and `--retriever`; looks at names and settings alone.
 
     Args:
         args: `paths` and the flags of `search_flags`.
@@ -54,22 +68,47 @@ def find_source(args: argparse.Namespace, of_runs: Sequence[str], *, run_first: 
         run_first: the first path may be a run, which then searches the others.
 
     Raises:
-        UsageError: a run and no path, or flags that do not belong to what searches.
+        UsageError: a run and no path, an index among files, or flags that do not belong to what searches.
+        InputError: the settings of an index are damaged.
     """
     first, *rest = args.paths
+    paths, retriever = tuple(args.paths), args.retriever
     if run_first and is_run(first):
-        if args.retriever is not None:
-            raise UsageError(f"{first}: is a run, and --retriever names {args.retriever}: leave one of them out")
+        if retriever is not None:
+            raise UsageError(f"{first}: is a run, and --retriever names {retriever}: leave one of them out")
         if not rest:
             raise UsageError(f"{first}: is a run: name the files or folders to search between it and the question")
-        source = Source(tuple(rest), first, is_run=True)
-    else:
-        retriever = args.retriever or "hybrid"
-        source = Source(tuple(args.paths), retriever, is_run=retriever not in RETRIEVERS)
-        if source.is_run and not os.path.isdir(retriever):
+        paths, retriever = tuple(rest), first
+    index = _index_of(paths)
+    if retriever is None:
+        retriever = index.model if index is not None and index.is_run else "hybrid"
+    source = Source(paths, retriever, retriever not in RETRIEVERS, index)
+    if source.is_run and not os.path.isdir(retriever):
+        raise UsageError(
+            f"--retriever {retriever}: one of {SHOWN_RETRIEVERS}, or the folder of a run, and no such folder is there"
+        )
+    _check_flags(args, source, of_runs)
+    return source
+
+
+def _index_of(paths: Sequence[str]) -> IndexSettings | None:
+    """The settings of the index that is to be searched; None where paths are files and folders."""
+    found = [path for path in paths if path != STDIN and is_index(path) and is_filled(path)]
+    if found and len(paths) > 1:
+        raise UsageError(
+            f"{found[0]}: is an index, which is searched alone: `qrag index add {found[0]} PATHS...` brings more files "
+            "into it"
+        )
+    return read_settings(found[0]) if found else None
+
+
+def _check_flags(args: argparse.Namespace, source: Source, of_runs: Sequence[str]) -> None:
+    if source.index is not None:
+        given = [name for name in ("strategy", "max_tokens", "model") if getattr(args, name) is not None]
+        given += ["strict"] * args.strict + ["encoding"] * (args.encoding.lower() != "utf-8")
+        if given:
             raise UsageError(
-                f"--retriever {retriever}: one of {SHOWN_RETRIEVERS}, or the folder of a run, and no such folder is "
-                "there"
+                f"--{given[0]}: belongs to files; {source.paths[0]} is an index, made with {source.index.cutting}"
             )
     for name, reason in _OF_METHODS.items():
         if source.is_run and getattr(args, name, None) is not None:
@@ -77,7 +116,6 @@ def find_source(args: argparse.Namespace, of_runs: Sequence[str], *, run_first: 
     for name in of_runs:
         if not source.is_run and getattr(args, name) not in (None, False):
             raise UsageError(f"--{name}: belongs to a run, not to {source.retriever}; leave it out, or name a run")
-    return source
 
 
 def is_run(path: str) -> bool:
@@ -89,13 +127,15 @@ def is_run(path: str) -> bool:
     return any((step / MANIFEST).is_file() and (step / "metadata.json").is_file() for step in steps)
 
 
-def read_source(args: argparse.Namespace, source: Source) -> list[Document]:
-    """The documents of a source, in its order.
+def read_source(args: argparse.Namespace, source: Source) -> list[Document] | Corpus:
+    """The documents of a source, in its order; of an index all that was made of them.
 
     Raises:
-        UsageError, InputError: as `read_files`.
+        UsageError, InputError: as `read_files` and `load_index`; `--only` fits no document.
     """
-    return read_files(source.paths, args.encoding, strict=args.strict, only=args.only)
+    if source.index is None:
+        return read_files(source.paths, args.encoding, strict=args.strict, only=args.only)
+    return load_index(source.paths[0], Only(args.only).of_names if args.only else None)
 
 
 def read_questions(args: argparse.Namespace) -> Iterator[Asked]:
@@ -119,32 +159,62 @@ def make_method(args: argparse.Namespace, source: Source) -> Method:
 
     Raises:
         UsageError: there is no such retriever or encoder.
-        InputError: it is damaged.
+        InputError: it is damaged, or another encoder than that of the index.
     """
-    if not source.is_run:
-        strategy = args.strategy or DEFAULT_CHUNKING.strategy
-        chunking = ChunkConfig(strategy=strategy, max_tokens=args.max_tokens or DEFAULT_CHUNKING.max_tokens)
-        return single_step_method(source.retriever, args.model or "minilm", chunking, WithBar)  # pyright: ignore[reportArgumentType]
-    return multi_step_method(load_run(source), args.num_steps, WithBar, source.retriever)
+    if source.is_run:
+        return multi_step_method(load_run(source), args.num_steps, WithBar, source.retriever)
+    if source.index is not None:
+        from qrag_jax.retrieval.indexing import index_method  # imports what builds one
+
+        return index_method(source.index, source.retriever, show=WithBar)
+    strategy = args.strategy or DEFAULT_CHUNKING.strategy
+    chunking = ChunkConfig(strategy=strategy, max_tokens=args.max_tokens or DEFAULT_CHUNKING.max_tokens)
+    return single_step_method(cast(RetrieverName, source.retriever), args.model or "minilm", chunking, WithBar)
 
 
 def load_run(source: Source) -> "Retriever":
-    """The retriever of a source's run.
+    """The retriever of a source's run; what it was trained on is said on standard error.
 
     Raises:
         UsageError: there is no such run, or it has no encoder to read texts with.
-        InputError: it is damaged.
+        InputError: it is damaged, or has another encoder than the index.
     """
+    from qrag_jax.checkpoint import load_checkpoint
     from qrag_jax.retrieval.index.retriever import load_retriever
 
-    retriever = load_retriever(source.retriever)
+    saved = load_checkpoint(source.retriever, groups=())
+    retriever = load_retriever(saved.folder)
     if retriever.encoder is None:
         raise UsageError(
             f"{source.retriever}: this run was trained on given vectors and has no text encoder to read files with: "
             "name one that was trained on texts, or search its vectors with `qrag eval RUN --vectors DIR` or from "
             "Python (qrag_jax.retrieval.index.search)"
         )
+    if source.index is not None:
+        check_encoder(source.index, retriever.chunk_encoder.fingerprint, source.retriever)
+    say(trained_on(saved.config, source.retriever))
     return retriever
+
+
+def trained_on(config: Mapping[str, Any], run: str) -> str:
+    """What a run has learned from, and what to do where texts or questions are of another kind.
+
+    Args:
+        config: of the run.
+        run: its folder.
+    """
+    data = config.get("data", {})
+    paths, hidden = ", ".join(map(str, data.get("paths", ()))), f"hidden in {data.get('haystack')}"
+    kinds = {
+        "worlds": f"simulated stories of {data.get('num_facts')} facts, {hidden}",
+        "babi": f"stories of {paths}, {hidden}",
+        "jsonl": f"the questions of {paths}",
+        "multihop": f"the questions of {paths}",
+    }
+    return (
+        f"{run} was trained on {kinds.get(data.get('task'), 'data that it does not name')}; for texts or questions of "
+        "another kind leave it out: the search is then by meaning and words, which needs no training"
+    )
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
@@ -114,7 +113,7 @@ def load_encoder(
         config, params = _first_layers(config, params, num_layers)
     return LoadedEncoder(
         config=config,
-        params=jax.tree.map(jnp.asarray, params),
+        params=jax.device_put(params),  # all at once: one by one each shape would be a program of its own
         tokenizer=tokenizer,
         pooler=_read_pooler(config, tensors, path),
         max_seq_length=read_max_seq_length(folder),

@@ -1,6 +1,7 @@
 """An index as a corpus: what was cut and embedded once, to be asked many times."""
 
 import os
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,13 +14,18 @@ from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings
 from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy
 from qrag_jax.types import Chunk, Cost, Document, InputError
 
+ChooseNames = Callable[[Sequence[str]], Sequence[str]]
 _TRIES = 3  # where a catalogue is replaced while it is read
 
 
-def load_index(path: str | os.PathLike) -> Corpus:
+def load_index(path: str | os.PathLike, choose: ChooseNames | None = None) -> Corpus:
     """The documents of an index, in the order of their ids, as they are now; each is checked against its hash.
 
     Writers are not waited for: what they have finished is there, and what they have begun is not.
+
+    Args:
+        path: of the index.
+        choose: ids -> those of the documents that are wanted; None is all.
 
     Raises:
         UsageError: there is no index.
@@ -42,6 +48,9 @@ def load_index(path: str | os.PathLike) -> Corpus:
         raise InputError(f"{folder}: is written anew again and again: try again when that has ended")
     if not known:
         raise InputError(f"{folder}: has no document; add some with `qrag index add {folder} PATHS...`")
+    if choose is not None:
+        wanted = set(choose([one.id for one in known]))
+        known = [one for one in known if one.id in wanted]
     try:
         return _corpus(known, settings)
     except (ValueError, TypeError, RecursionError) as error:

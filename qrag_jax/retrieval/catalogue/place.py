@@ -19,6 +19,11 @@ def is_index(path: str | os.PathLike) -> bool:
     return os.path.isfile(os.path.join(path, ABOUT))
 
 
+def is_filled(path: str | os.PathLike) -> bool:
+    """Whether a folder has the documents of an index too: others call a file `index.json` as well."""
+    return os.path.isfile(os.path.join(path, CATALOGUE))
+
+
 def index_folder(path: str | os.PathLike) -> Path:
     """The folder of an index.
 

@@ -65,7 +65,7 @@ def test_the_numbers_do_not_depend_on_scipys(monkeypatch):
         num_components, labels = connected_components(graph, directed=directed)
         return num_components, num_components - 1 - labels
 
-    monkeypatch.setattr("qrag_jax.chunking.strategies.dbscan.connected_components", backwards)
+    monkeypatch.setattr("scipy.sparse.csgraph.connected_components", backwards)
     assert labels_of(on_a_line(0, 0.5, 3, 3.5, 9, 6, 6.5), 1.0, 2) == [0, 0, 1, 1, -1, 2, 2]
 
 

@@ -60,9 +60,8 @@ def ask(files, encoder, tmp_path, capsys):
         lines = reply if isinstance(reply, list) else [{"answer": reply}]
         (tmp_path / "script.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         encoder_flags = ["--model", model] if model else []
-        code = main(
-            ["ask", *paths, question, "--llm", "scripted", "--llm_model", "script.jsonl", *encoder_flags, *argv]
-        )
+        asked = [] if question is None else [question]
+        code = main(["ask", *paths, *asked, "--llm", "scripted", "--llm_model", "script.jsonl", *encoder_flags, *argv])
         return SimpleNamespace(code=code, **capsys.readouterr()._asdict())
 
     return call
@@ -283,6 +282,52 @@ def test_a_short_text_gives_a_run_fewer_picks(ask, run, tmp_path):
     assert found.code == 0
     found = ask("[1]", "--retriever", run.folder, "--num_steps", "2", paths=["short.txt"], model=None)
     assert found.code == 1 and "1 sentences cannot give 2 picks: lower --num_steps" in found.err
+
+
+def test_without_a_language_model_the_passages_are_printed(ask):
+    found = ask("never asked", "--retriever", "bm25", *SENTENCES, "--no_llm", question="Whose milk?")
+    assert found.code == 0
+    assert found.out.splitlines() == [
+        "passages that were found:",
+        "  [1] diary.txt:1  (diary.txt:26-56)",
+        "      Mary picked up the milk there.",
+    ]
+    assert found.err.startswith("cost: load ") and "generate" not in found.err
+    whole = ask("never asked", "--retriever", "bm25", *SENTENCES, "--no_llm", "--show_context", question="Whose milk?")
+    assert whole.out.splitlines()[2:] == ["      Mary picked up", "      the milk there."]
+    answer = json.loads(ask("never", *SENTENCES, "--no_llm", "--json").out)
+    given = json.loads(ask("Mary [1].", *SENTENCES, "--json").out)
+    assert answer["context"]["passages"] == given["context"]["passages"] and set(answer) == set(given)
+    told = ("answer", "error", "finish_reason", "model", "prompt_sha256")
+    assert [answer[name] for name in told] == [None] * 5 and answer["citations"] == []
+
+
+def test_many_questions_one_of_which_fails(ask, tmp_path):
+    (tmp_path / "questions.txt").write_text(f'{QUESTION}\n{{"question": "Who is in the garden?", "id": 2}}\n')
+    lines = [{"match": QUESTION, "answer": "Mary [1]."}, {"error": "the server is down"}]
+    flags = ["--questions", "questions.txt", "--retriever", "bm25", *SENTENCES, "--no_journal"]
+    found = ask(lines, *flags, "--json", question=None)
+    first, second = map(json.loads, found.out.splitlines())
+    assert found.code == 1 and "gave no answer: the server is down" in found.err
+    assert (first["question"], first["answer"], first["error"]) == (QUESTION, "Mary [1].", None)
+    assert (second["id"], second["answer"], second["error"]) == ("2", None, "the server is down")
+    check_citations([*first["citations"], *second["context"]["passages"]])
+    lines[1] = {"answer": "John [1]."}
+    found = ask(lines, *flags, question=None)
+    assert found.code == 0 and found.out.startswith(f"{QUESTION}\n\nMary [1 diary.txt:26-56].\n\ncited:")
+    assert "\n\nWho is in the garden?\n\nJohn [1 notes/b.md:" in found.out
+
+
+def test_an_index_is_asked(ask, encoder, files, capsys):
+    assert main(["index", "build", "own.index", *files, "--model", encoder, *SENTENCES]) == 0
+    capsys.readouterr()
+    plain = json.loads(ask("Mary [1].", *SENTENCES, "--json", "--no_journal").out)
+    found = ask("Mary [1].", "--json", "--no_journal", paths=["own.index"], model=None)
+    answer = json.loads(found.out)
+    scores = [[passage.pop("score") for passage in one["context"]["passages"]] for one in (answer, plain)]
+    assert answer["context"] == plain["context"] and scores[0] == pytest.approx(scores[1])
+    assert answer["citations"] == plain["citations"]
+    assert list(answer["cost"]["seconds"]) == list(plain["cost"]["seconds"])
 
 
 def method_of(count):

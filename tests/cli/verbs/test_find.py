@@ -120,6 +120,59 @@ def test_only_strict_and_encoding(find, tmp_path):
     assert found.code == 2 and "--only 'reports/*': fits none of 3 documents (notes/b.md, " in found.err
 
 
+@pytest.fixture
+def indexed(find, encoder, capsys):
+    assert main(["index", "build", "notes.index", "notes", "--model", encoder, *SENTENCES]) == 0
+    capsys.readouterr()
+    return "notes.index"
+
+
+@pytest.mark.parametrize("retriever", ["hybrid", "dense", "bm25"])
+def test_an_index_is_searched_as_its_files_are(find, indexed, retriever):
+    flags = ("--retriever", retriever, "--json")
+    plain, found = find(*flags, *SENTENCES), find(*flags, paths=[indexed], model=None)
+    plain, found = json.loads(plain.out), json.loads(found.out)
+    for name in ("question", "retriever", "num_chunks", "num_chunks_cut"):
+        assert found[name] == plain[name]
+    assert [dict(one, score=None) for one in found["passages"]] == [dict(one, score=None) for one in plain["passages"]]
+    assert found["cost"]["embedder_tokens"] == (0 if retriever == "bm25" else 7)  # of the question alone
+
+
+def test_documents_of_an_index_by_their_names(find, indexed):
+    found = json.loads(find("--only", "b.md", "--json", paths=[indexed], model=None).out)
+    assert {passage["file"] for passage in found["passages"]} == {"notes/b.md"} and found["num_chunks"] == 2
+    found = find("--only", "c.md", paths=[indexed], model=None)
+    assert found.code == 2 and "--only 'c.md': fits none of 2 documents (notes/b.md, notes/diary.txt)" in found.err
+
+
+def test_what_does_not_go_with_an_index(find, indexed, tmp_path):
+    for argv, paths, message in [
+        (
+            ["--strategy", "fixed"],
+            [indexed],
+            "--strategy: belongs to files; notes.index is an index, made with --st",
+        ),
+        (["--strict"], [indexed], "--strict: belongs to files"),
+        (["--encoding", "latin-1"], [indexed], "--encoding: belongs to files"),
+        (
+            [],
+            [indexed, "notes"],
+            "notes.index: is an index, which is searched alone: `qrag index add notes.ind",
+        ),
+        ([], ["notes", indexed], "notes.index: is an index, which is searched alone"),
+    ]:
+        found = find(*argv, paths=paths, model=None)
+        assert (found.code, found.out) == (2, "") and message in found.err
+    (tmp_path / indexed / "index.json").write_text("{}")
+    found = find(paths=[indexed], model=None)
+    assert found.code == 1 and "notes.index/index.json: altered since it was written" in found.err
+
+
+def test_a_folder_of_files_may_have_an_index_json(find, tmp_path):
+    (tmp_path / "notes" / "index.json").write_text("{}")
+    assert find("--retriever", "bm25").code == 0
+
+
 def test_passages_beyond_the_window_are_told(find):
     found = find("--max_tokens", "200")
     assert found.code == 0

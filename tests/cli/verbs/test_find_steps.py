@@ -1,15 +1,14 @@
 import json
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from qrag_jax.checkpoint import Checkpoint
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.main import main
-from qrag_jax.cli.verbs.find_steps import format_steps, to_json, trained_on
+from qrag_jax.cli.verbs.find_steps import format_steps, to_json
+from qrag_jax.cli.verbs.sources import trained_on
 from qrag_jax.data.files.documents import read_files
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.retrieval.corpus.corpus import build_corpus
@@ -210,6 +209,24 @@ def test_stop_takes_the_learned_stop_of_a_run_that_has_one(tmp_path, files, save
     assert json.loads(capsys.readouterr().out)["stop_reason"] in ("num_steps", "learned_stop")
 
 
+def test_an_index_of_a_run_is_searched_as_the_files_are(run, files, capsys):
+    """With the run before it, by the flag, or by none, as the index names the run that it was made with."""
+    assert main(["find", run.folder, *files, QUESTION, "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert main(["index", "build", "own.index", *files, "--retriever", run.folder]) == 0
+    capsys.readouterr()
+    for argv in (["own.index", QUESTION], [run.folder, "own.index", QUESTION],
+                 ["own.index", QUESTION, "--retriever", run.folder]):  # fmt: skip
+        assert main(["find", *argv, "--json"]) == 0
+        captured = capsys.readouterr()
+        found = json.loads(captured.out)
+        assert [step["text"] for step in found["steps"]] == [step["text"] for step in plain["steps"]]
+        assert found["num_chunks"] == plain["num_chunks"] and "was trained on simulated stories" in captured.err
+        assert 0 < found["cost"]["embedder_tokens"] < plain["cost"]["embedder_tokens"]
+    assert main(["find", "own.index", QUESTION, "--retriever", "hybrid", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["passages"]) == 5
+
+
 def test_a_run_is_named_by_the_flag_too_and_answers_many_questions(run, files, tmp_path, capsys):
     """Each as it answers it alone; what was read for all of them stands with the first."""
     (tmp_path / "questions.jsonl").write_text(f'{{"question": "{QUESTION}", "id": 7}}\n\nWhere is John?\n')
@@ -237,8 +254,9 @@ def test_a_run_is_named_by_the_flag_too_and_answers_many_questions(run, files, t
     ],
 )
 def test_what_a_run_was_trained_on(data, said):
-    saved = Checkpoint(Path("runs/mine"), 0, {}, {"data": data}, {}, {}, {})
-    assert trained_on(saved, "runs/mine").startswith(f"runs/mine was trained on {said} for texts or questions of")
+    assert trained_on({"data": data}, "runs/mine").startswith(
+        f"runs/mine was trained on {said} for texts or questions of"
+    )
 
 
 def test_a_run_that_does_not_know_when_to_stop(run, files, capsys):
