@@ -96,8 +96,8 @@ def parse_place(text: str, *, is_new: bool = False) -> Place:
     owner = repository.partition("/")[0]
     if scheme is None and is_new and Path(owner).is_dir():
         raise UsageError(
-            f"{text!r} may be a new folder in {owner}/, which is here, or a repository of the hub: write ./{repository} "
-            f"for the folder, hf://{text} for the repository"
+            f"{text!r} may be a new folder in {owner}/, which is here, or a repository of the hub: write "
+            f"./{repository} for the folder, hf://{text} for the repository"
         )
     return Place(repository=repository, revision=revision)
 
@@ -274,10 +274,10 @@ def _folder_source(folder: Path) -> _Source:
     for path in folder.glob("step_*"):  # its files are not among the names, and an older step would be taken for it
         check_inside(root, path)
 
-    def path(name: str) -> Path:
+    def fetch(name: str) -> Path:
         return check_inside(root, folder / name)
 
-    return _Source(str(folder), names, lambda name: path(name).stat().st_size, path, shutil.copyfile)
+    return _Source(str(folder), names, lambda name: fetch(name).stat().st_size, fetch, shutil.copyfile)
 
 
 def _hub_source(place: Place, download: Path, endpoint: str | None) -> _Source:

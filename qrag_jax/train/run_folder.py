@@ -108,8 +108,8 @@ def check_room(outs: Sequence[Path | None], step_bytes: int, num_saves: int, kee
             free = shutil.disk_usage(out).free
             if needed[disk] > free:
                 refusal = UsageError(
-                    f"{out}: the checkpoints of this run take up to {_size(needed[disk])} ({_size(step_bytes)} each), and "
-                    f"the disk has {_size(free)} left: make room, choose another --out, or a smaller keep ({keep})"
+                    f"{out}: the checkpoints of this run take up to {_size(needed[disk])} ({_size(step_bytes)} each), "
+                    f"and the disk has {_size(free)} left: make room, choose another --out, or a smaller keep ({keep})"
                 )
                 break
     if any_process(refusal is not None):

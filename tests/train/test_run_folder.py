@@ -44,7 +44,9 @@ def test_a_run_takes_what_it_keeps_and_one_more(tmp_path, free, there, num_saves
     check_room([tmp_path, None], STEP, num_saves, keep)
     if needed:
         free(needed * STEP - 1)
-        with pytest.raises(UsageError, match=f"{tmp_path}: the checkpoints of this run take up to 0.0 MB .*smaller keep"):
+        with pytest.raises(
+            UsageError, match=f"{tmp_path}: the checkpoints of this run take up to 0.0 MB .*smaller keep"
+        ):
             check_room([tmp_path], STEP, num_saves, keep)
 
 

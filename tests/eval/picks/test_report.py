@@ -66,7 +66,9 @@ def test_what_differs_stands_in_the_line_and_what_is_shared_in_the_heading():
 
 def test_a_method_that_has_one_line_is_called_by_its_name_alone():
     """Users know nothing of the mode and the positions that a baseline does not have."""
-    baselines = [replace(ROW, method=m, mode=x, positions="none") for m, x in (("single_step", "text"), ("bm25", "none"))]
+    baselines = [
+        replace(ROW, method=m, mode=x, positions="none") for m, x in (("single_step", "text"), ("bm25", "none"))
+    ]
     table = format_table([ROW, replace(ROW, method="untrained"), *baselines])
     assert table.split("\n")[0].startswith("two facts, mode latent, positions relative, ")
     names = [line.split("  ")[1] for line in table.split("\n") if line.startswith("  ")]
