@@ -121,7 +121,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             args.question = args.paths.pop()
         if not args.paths:
             verbs[verb].error("give at least one file or folder, and the question last")
-        if os.path.lexists(args.question):
+        if args.question is not None and os.path.lexists(args.question):
             verbs[verb].error(
                 f"{args.question!r} is a file or folder here, and the last argument is the question: give the question "
                 "last, in quotes (one that is named as a file: with a question mark)"
