@@ -42,6 +42,7 @@ from qrag_jax.types import Document
 
 ENGINE = Path(__file__).parent / "own_documents_llamaindex.py"
 NAMES = {"hybrid": "hybrid", "dense": "single_step", "bm25": "bm25"}  # ours, of the library
+SUFFIXES = (".md", ".txt")  # of the collections, whatever else is read by now: rows of two versions compare
 NUM_PICKS = 10  # of a run: enough for three files
 NUM_LINES, SECTIONS_A_LINE, SENTENCES_A_SECTION, NUM_GOLD = 600, 12, 8, 2
 Rank = Callable[[str], Sequence[str]]  # question -> files, best first
@@ -231,7 +232,7 @@ def main() -> None:
         return
     if args.collection is None:
         raise SystemExit("name the folder of the collection")
-    documents = read_files([args.collection])
+    documents = [found for found in read_files([args.collection]) if Path(found.id).suffix in SUFFIXES]
     if args.training is not None:
         lines = training_lines(documents)
         args.training.write_text("".join(json.dumps(line) + "\n" for line in lines))
