@@ -20,7 +20,7 @@ from qrag_jax.files.reading import reading
 from qrag_jax.retrieval.index.hybrid import RETRIEVERS
 from qrag_jax.types import InputError, UsageError
 
-VERBS = ["demo", "train", "eval", "find", "ask", "index", "chunk", "study", "export", "push", "pull"]
+VERBS = ["find", "ask", "index", "chunk", "study", "demo", "train", "eval", "export", "push", "pull"]
 
 
 @pytest.fixture
