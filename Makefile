@@ -36,6 +36,7 @@ help:
 
 demo: .venv/.ready
 	$(FAST_MALLOC) .venv/bin/qrag demo $(ARGS)
+	@echo "qrag is $(CURDIR)/.venv/bin/qrag; 'source .venv/bin/activate' makes it qrag in this shell"
 
 test: .venv/.ready
 	$(TEST_ENV) .venv/bin/python $(PYTEST) $(ARGS)

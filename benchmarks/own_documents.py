@@ -3,6 +3,7 @@
     python benchmarks/own_documents.py COLLECTION benchmarks/own_documents/NAME.jsonl
     python benchmarks/own_documents.py COLLECTION QUESTIONS --retrievers hybrid --run RUN --llamaindex PYTHON
     python benchmarks/own_documents.py COLLECTION --training LINES.jsonl     # what RUN can be trained on, see below
+    python benchmarks/own_documents.py --table benchmarks/results/own_documents/*.json
 
 `own_documents/collections.json` says where the three collections come from: repository, commit, folders, which stand
 side by side in COLLECTION (a single one is COLLECTION itself). The questions were written and committed before anything
@@ -15,6 +16,9 @@ with odd or with even numbers, from 1: what is tried is chosen on odd ones and r
 LlamaIndex is its five-line starter (SimpleDirectoryReader, VectorStoreIndex, all defaults) over the same encoder, in a
 Python of its own: own_documents_llamaindex.py says what that needs. It is given 50 nodes in place of two.
 
+`--json` keeps what other calls have written there of other methods, and `--table` makes one table of such files, as a
+whole and by halves.
+
 A collection has no questions to train on: `--training` makes them of headings. The question is the title of a section,
 the right chunks are the first sentences below it, the wrong ones are sections from anywhere.
 """
@@ -25,7 +29,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -38,6 +42,7 @@ from qrag_jax.types import Document
 
 ENGINE = Path(__file__).parent / "own_documents_llamaindex.py"
 NAMES = {"hybrid": "hybrid", "dense": "single_step", "bm25": "bm25"}  # ours, of the library
+SUFFIXES = (".md", ".txt")  # of the collections, whatever else is read by now: rows of two versions compare
 NUM_PICKS = 10  # of a run: enough for three files
 NUM_LINES, SECTIONS_A_LINE, SENTENCES_A_SECTION, NUM_GOLD = 600, 12, 8, 2
 Rank = Callable[[str], Sequence[str]]  # question -> files, best first
@@ -169,9 +174,44 @@ def format_report(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def write_rows(path: Path, setting: dict, rows: Sequence[Row]) -> None:
+    """Adds rows to those of the same setting that are there.
+
+    Raises:
+        SystemExit: the file holds rows of another setting.
+    """
+    kept = json.loads(path.read_text()) if path.exists() else {**setting, "rows": []}
+    if {key: kept[key] for key in setting} != setting:
+        raise SystemExit(f"{path}: holds rows of another setting than {setting}; name another file")
+    new = {row.method for row in rows}
+    kept["rows"] = [row for row in kept["rows"] if row["method"] not in new] + [asdict(row) for row in rows]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def format_table(files: Sequence[Path]) -> str:
+    """One table of files that `--json` wrote for all questions, and one of all of them together by halves."""
+    lines = ["| collection | method | right file first | in 3 |", "| --- " * 4 + "|"]
+    together: dict[str, list[list[int]]] = {}
+    for file in files:
+        for row in json.loads(file.read_text())["rows"]:
+            places = tuple(row["places"])
+            found = Row(row["method"], places, {})
+            lines.append(f"| {file.stem} | {found.method} | {found.share(1)} | {found.share(3)} |")
+            together.setdefault(found.method, []).append(list(places))
+    lines += ["", "| all collections | method | right file first | in 3 |", "| --- " * 4 + "|"]
+    halves = {"all": slice(None), "odd": slice(0, None, 2), "even": slice(1, None, 2)}
+    for half, part in halves.items():
+        for method, lists in together.items():
+            if len(lists) == len(files):
+                found = Row(method, tuple(place for places in lists for place in places[part]), {})
+                lines.append(f"| {half} | {method} | {found.share(1)} | {found.share(3)} |")
+    return "\n".join(lines) + "\n"
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("collection", type=Path, help="folder of documents")
+    parser.add_argument("collection", type=Path, nargs="?", help="folder of documents")
     parser.add_argument("questions", type=Path, nargs="?", help="lines of questions")
     parser.add_argument("--retrievers", nargs="*", choices=tuple(NAMES), default=list(NAMES))
     parser.add_argument("--strategy", default=DEFAULT_CHUNKING.strategy, help="of the chunks")
@@ -180,13 +220,19 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--llamaindex", metavar="PYTHON", help="a Python that has LlamaIndex")
     parser.add_argument("--half", choices=("all", "odd", "even"), default="all", help="which questions")
     parser.add_argument("--training", type=Path, metavar="OUT", help="write lines to train on, and stop")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="places of every question")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="places of every question, added to those there")
+    parser.add_argument("--table", type=Path, nargs="+", metavar="JSON", help="print a table of these, and stop")
     return parser.parse_args()
 
 
 def main() -> None:
     args = parse_arguments()
-    documents = read_files([args.collection])
+    if args.table:
+        print(format_table(args.table))
+        return
+    if args.collection is None:
+        raise SystemExit("name the folder of the collection")
+    documents = [found for found in read_files([args.collection]) if Path(found.id).suffix in SUFFIXES]
     if args.training is not None:
         lines = training_lines(documents)
         args.training.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -206,12 +252,10 @@ def main() -> None:
     if args.llamaindex:
         make = lambda: make_llamaindex(args.llamaindex, args.collection, questions)  # noqa: E731
         rows.append(measure("LlamaIndex", make, questions))
-    report = format_report(rows)
-    print(report)
+    print(format_report(rows))
     if args.json:
-        result = {"half": args.half, "strategy": args.strategy, "max_tokens": args.max_tokens}
-        result["rows"] = [{"method": row.method, "places": row.places, "seconds": row.seconds} for row in rows]
-        args.json.write_text(json.dumps(result, indent=1) + "\n")
+        setting = {"half": args.half, "strategy": args.strategy, "max_tokens": args.max_tokens}
+        write_rows(args.json, setting, rows)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,16 @@ def load_config(cls: type[Config], path: str | Path | None = None, overrides: Se
     return _decode(cls, data, _Faults(where, raw, source))
 
 
+def is_given(name: str, path: str | Path | None, overrides: Sequence[str]) -> bool:
+    """Whether a YAML file or an override names a field, by its dotted name, as `load_config` reads them.
+
+    Raises:
+        UsageError: missing or malformed file or override.
+    """
+    given = {} if path is None else flatten(_read(Path(path))[0])
+    return name in {*given, *(_split_override(override)[0] for override in overrides)}
+
+
 def is_override(word: str) -> bool:
     """Whether a word has the form of an override, `field.of.it=value`."""
     name, equals, _ = word.removeprefix("--").partition("=")

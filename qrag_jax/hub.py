@@ -71,8 +71,13 @@ class _Source:
     put: Callable[[Path, Path], object]
 
 
-def parse_place(text: str) -> Place:
+def parse_place(text: str, *, is_new: bool = False) -> Place:
     """`owner/name[@revision]` is a repository, what starts with `/`, `.` or `~` is a folder; nothing else is a place.
+
+    Args:
+        text: of a command line.
+        is_new: something is made there: a name whose first part is a folder here may be meant as a new folder in it,
+            and would become a repository that everybody sees.
 
     Raises:
         UsageError: neither of them, or a name that is also a folder here (`hf://` before it says that it is not meant).
@@ -88,6 +93,12 @@ def parse_place(text: str) -> Place:
     scheme, repository, revision = match.groups()
     if scheme is None and Path(repository).exists():
         raise UsageError(f"{text!r} is a folder here: write ./{repository} if you mean it, hf://{text} if you do not")
+    owner = repository.partition("/")[0]
+    if scheme is None and is_new and Path(owner).is_dir():
+        raise UsageError(
+            f"{text!r} may be a new folder in {owner}/, which is here, or a repository of the hub: write "
+            f"./{repository} for the folder, hf://{text} for the repository"
+        )
     return Place(repository=repository, revision=revision)
 
 
@@ -263,10 +274,10 @@ def _folder_source(folder: Path) -> _Source:
     for path in folder.glob("step_*"):  # its files are not among the names, and an older step would be taken for it
         check_inside(root, path)
 
-    def path(name: str) -> Path:
+    def fetch(name: str) -> Path:
         return check_inside(root, folder / name)
 
-    return _Source(str(folder), names, lambda name: path(name).stat().st_size, path, shutil.copyfile)
+    return _Source(str(folder), names, lambda name: fetch(name).stat().st_size, fetch, shutil.copyfile)
 
 
 def _hub_source(place: Place, download: Path, endpoint: str | None) -> _Source:

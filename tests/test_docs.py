@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from memory import give_back
+from tiny_documents import tiny_pdf
 
 import qrag_jax
 from qrag_jax.cli.main import main
@@ -266,6 +267,7 @@ def _write_desk() -> None:
     for name in ("notes/house.md", "letters/one.md", "book.txt"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text("# The house\n\n" + "\n\n".join(lines) + "\n", encoding="utf-8")
+    Path("report.pdf").write_bytes(tiny_pdf([["The report", *lines], lines], [("The report", 0)]))
     Path("notes/garden.txt").write_text("The pump is behind the shed. " * 3 + "Who has the key? Anna took it.\n")
     examples = [
         {"question": f"Who has the {i % 7}?", "chunks": [*lines, "It rained."], "gold": [i % 8]} for i in range(24)

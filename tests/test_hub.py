@@ -86,6 +86,18 @@ def test_a_name_that_is_a_folder_here_too(tmp_path):
     assert parse_place("hf://runs/qa2") == Place(repository="runs/qa2")
 
 
+def test_a_new_name_below_a_folder_that_is_here_may_be_either(tmp_path):
+    """It would be a repository that everybody sees, where a folder was meant."""
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"write ./shared/qa2 for the folder, hf://shared/qa2 for the repository"):
+        parse_place("shared/qa2", is_new=True)
+    for text in ("hf://shared/qa2", "file/qa2", "alice/qa2"):
+        assert parse_place(text, is_new=True) == Place(repository=text.removeprefix("hf://"))
+    assert parse_place("./shared/qa2", is_new=True).folder is not None
+    assert parse_place("shared/qa2") == Place(repository="shared/qa2")  # to be read: nothing is made
+
+
 @pytest.mark.parametrize("kind", ["folder", "hub"])
 def test_what_is_pushed_is_pulled(tmp_path, hub, kind):
     place = Place(folder=tmp_path / "shared" / "qa2") if kind == "folder" else REPOSITORY

@@ -78,6 +78,25 @@ def tiny_pdf(pages: Sequence[Sequence[str]], outline: Sequence[tuple[str, int]] 
     return pdf_of_objects(objects, trailer)
 
 
+def silent_pdf() -> bytes:
+    """A PDF of one Latin letter, and of 300 Chinese ones, each placed by itself, in a font that is not in it."""
+    font = b"<< /Type /Font /Subtype /Type0 /BaseFont /SimSun /Encoding /GBK-EUC-H /DescendantFonts [7 0 R] >>"
+    about = b"/CIDSystemInfo << /Registry (Adobe) /Ordering (GB1) /Supplement 2 >> /FontDescriptor 8 0 R"
+    pages = b"/Resources << /Font << /F1 3 0 R /F2 6 0 R >> >> /MediaBox [0 0 612 792]"
+    lines = b"BT /F1 12 Tf 72 720 Td (A) Tj ET "
+    for number in range(300):
+        place = b"%d %d" % (72 + number % 20 * 18, 700 - number // 20 * 18)
+        lines += b"q 1 0 0 1.4 %b cm BT 3 Tr /F2 12 Tf <b9d8> Tj ET Q " % place
+    return pdf_of_objects([
+        b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [4 0 R] /Count 1 >>",
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        b"<< /Type /Page /Parent 2 0 R /Contents 5 0 R %b >>" % pages, stream(lines), font,
+        b"<< /Type /Font /Subtype /CIDFontType2 /BaseFont /SimSun /DW 1000 %b >>" % about,
+        b"<< /Type /FontDescriptor /FontName /SimSun /FontBBox [-8 -145 1000 859] /Flags 32 /StemV 88 /Ascent 859 "
+        b"/Descent -141 /CapHeight 683 /ItalicAngle 0 >>",
+    ])  # fmt: skip
+
+
 def encrypted_pdf() -> bytes:
     """A PDF that no password opens."""
     handler = b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <%b> /U <%b> >> /ID [<00> <00>]"

@@ -15,8 +15,9 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.data.files.documents import find_files, read_files
 from qrag_jax.retrieval.catalogue.place import one_writer
 from qrag_jax.retrieval.catalogue.prepare import Maker
+from qrag_jax.retrieval.catalogue.scope import outside
 from qrag_jax.retrieval.catalogue.settings import IndexSettings
-from qrag_jax.retrieval.catalogue.update import Plan, outside, update_index
+from qrag_jax.retrieval.catalogue.update import Plan, update_index
 from qrag_jax.retrieval.corpus.corpus import build_corpus
 from qrag_jax.types import UsageError
 

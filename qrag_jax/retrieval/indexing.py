@@ -6,27 +6,33 @@ ranked = method.retrieve("Who has the key?", corpus, 5)
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import cast
 
-from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.chunking.chunker import ChunkConfig, make_tree_builder
+from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.data.files.documents import find_files
 from qrag_jax.retrieval.catalogue.place import index_folder, is_index
 from qrag_jax.retrieval.catalogue.prepare import Maker
+from qrag_jax.retrieval.catalogue.scope import outside
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, read_settings
-from qrag_jax.retrieval.catalogue.update import Changes, Plan, outside, update_index
+from qrag_jax.retrieval.catalogue.update import Changes, Plan, update_index
 from qrag_jax.retrieval.index.hybrid import RETRIEVERS, RetrieverName, make_single_step
 from qrag_jax.retrieval.methods import DEFAULT_CHUNKING, Method, Show, multi_step_method, single_step_method
-from qrag_jax.types import Encoder
+from qrag_jax.types import Chunk, Document, Encoder, UsageError
 
 _MODEL = "minilm"
 
 
 def index_settings(
-    run: str | os.PathLike | None = None, model: str = _MODEL, chunking: ChunkConfig = DEFAULT_CHUNKING
+    run: str | os.PathLike | None = None,
+    model: str = _MODEL,
+    chunking: ChunkConfig = DEFAULT_CHUNKING,
+    *,
+    tree: bool = False,
 ) -> IndexSettings:
     """How an index is to be made.
 
@@ -34,10 +40,11 @@ def index_settings(
         run: folder of a run whose sentences and encoder it has; the other arguments then count for nothing.
         model: encoder: minilm, a folder or a hub id.
         chunking: how documents are cut.
+        tree: keep the trees of documents (`make_tree_builder`), of which `chunking` then has the sizes.
     """
     if run is not None:
         return IndexSettings(None, os.path.abspath(run), is_run=True)
-    return IndexSettings(chunking, os.path.abspath(model) if os.path.isdir(model) else model)
+    return IndexSettings(chunking, os.path.abspath(model) if os.path.isdir(model) else model, is_tree=tree)
 
 
 def build_index(
@@ -99,7 +106,16 @@ def index_method(
         from qrag_jax.retrieval.index.retriever import load_retriever  # takes a second, which hybrid need not wait for
 
         run = settings.model if is_method else retriever
-        method = multi_step_method(load_retriever(run), num_steps, show, run)
+        try:
+            loaded = load_retriever(run)
+        except UsageError as error:
+            if not is_method:
+                raise
+            raise UsageError(
+                f"the index was made with the run {run}: {error}; if it lies elsewhere now, or another run has its "
+                "encoder, name that (--retriever)"
+            ) from error
+        method = multi_step_method(loaded, num_steps, show, run)
         if retriever in RETRIEVERS:
             method = replace(method, retrieve=make_single_step(retriever, method.embed))
     if isinstance(method.embed, Encoder) and settings.fingerprint:
@@ -115,4 +131,13 @@ def make_maker(settings: IndexSettings) -> partial[Maker]:
 def _load_maker(settings: IndexSettings) -> Maker:
     method = index_method(settings)
     assert isinstance(method.embed, Encoder)  # hybrid and runs have one
-    return Maker(method.chunk, method.embed)
+    if not settings.is_tree:
+        return Maker(method.chunk, method.embed)
+    assert settings.chunking is not None  # of all that is no run's
+    build = make_tree_builder(settings.chunking, method.count)
+
+    def tree(document: Document) -> tuple[ChunkTree, Sequence[Chunk]]:
+        made = build(document)
+        return made, made.node_chunks(document, method.count)
+
+    return Maker(method.chunk, method.embed, tree)

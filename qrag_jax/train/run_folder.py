@@ -1,5 +1,6 @@
 """A run's folder: where it is opened, and what a run that goes on in it must share with its checkpoint."""
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -78,6 +79,45 @@ def check_out(out: Path) -> None:
         )
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out}: is a file: choose another --out")
+
+
+def check_room(outs: Sequence[Path | None], step_bytes: int, num_saves: int, keep: int) -> None:
+    """Refuses to begin where a disk has no room for the checkpoints of the runs, which the first save would find out.
+
+    While a step is saved the oldest one that is kept is there still, so a run takes one more than it keeps. What is
+    there already is not counted again. Of several processes the main one looks, and all learn of it.
+
+    Args:
+        outs: run folders, which are there; None takes no room.
+        step_bytes: of one checkpoint; the arrays in it may be stored in less.
+        num_saves: that are still to come.
+        keep: checkpoints.
+
+    Raises:
+        UsageError: names the folder, what is needed and what is free.
+    """
+    refusal = None
+    if is_main_process():
+        needed: dict[int, int] = {}  # by disk: runs that are trained together may share one
+        for out in outs:
+            if out is None:
+                continue
+            there, disk = len(checkpoint_steps(out)), out.stat().st_dev
+            steps = max(min(keep + 1, there + num_saves) - there, min(num_saves, 1))
+            needed[disk] = needed.get(disk, 0) + steps * step_bytes
+            free = shutil.disk_usage(out).free
+            if needed[disk] > free:
+                refusal = UsageError(
+                    f"{out}: the checkpoints of this run take up to {_size(needed[disk])} ({_size(step_bytes)} each), "
+                    f"and the disk has {_size(free)} left: make room, choose another --out, or a smaller keep ({keep})"
+                )
+                break
+    if any_process(refusal is not None):
+        raise refusal or UsageError("a disk has no room for the checkpoints: process 0 says which")
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:,.1f} MB"
 
 
 def check_same_config(

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from qrag_jax.checkpoint import Checkpoint
@@ -24,7 +25,7 @@ def take_params(saved: Checkpoint, group: str, like: PyTree, optional: Collectio
         optional: parts (the first names of paths) that may be missing, and are then as in `like`, or left over.
 
     Raises:
-        InputError: names every leaf that is missing, left over, or of another shape or type.
+        InputError: names every leaf that is missing, left over, of another shape or type, or not finite.
     """
     theirs = dict(zip(leaf_paths(saved.arrays[group]), jax.tree.leaves(saved.arrays[group]), strict=True))
     ours = dict(zip(leaf_paths(like), jax.tree.leaves(like), strict=True))
@@ -39,6 +40,9 @@ def take_params(saved: Checkpoint, group: str, like: PyTree, optional: Collectio
         for name in ours
         if name in theirs and _show(theirs[name]) != _show(ours[name])
     ]
+    faults += [
+        f"{name} holds NaN or infinity there" for name in ours if name in theirs and not _is_finite(theirs[name])
+    ]
     if faults:
         raise InputError(
             f"init: the parameters of {saved.folder} do not fit: {'; '.join(faults)}. Give a model as in its "
@@ -51,6 +55,10 @@ def describe_source(source: str, saved: Checkpoint, group: str) -> Mapping[str, 
     """Metadata about a warm start: the folder as it was given, the step, the group, and the sha256 of the manifest."""
     digest = hashlib.sha256((saved.folder / MANIFEST).read_bytes()).hexdigest()
     return {"folder": source, "step": saved.step, "group": group, "manifest_sha256": digest}
+
+
+def _is_finite(leaf: Any) -> bool:
+    return not jnp.issubdtype(leaf.dtype, jnp.inexact) or bool(jnp.isfinite(leaf).all())
 
 
 def _show(leaf: Any) -> str:

@@ -20,7 +20,7 @@ from qrag_jax.files.reading import reading
 from qrag_jax.retrieval.index.hybrid import RETRIEVERS
 from qrag_jax.types import InputError, UsageError
 
-VERBS = ["demo", "train", "eval", "find", "ask", "index", "chunk", "study", "export", "push", "pull"]
+VERBS = ["find", "ask", "index", "chunk", "study", "demo", "train", "eval", "export", "push", "pull"]
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_the_last_text_of_find_is_the_question(argv):
         (["chunk", "--json", "--", "-dash.md", "--html"], "paths", ["-dash.md", "--html"]),
         (["chunk", "--", "-"], "paths", ["-"]),
         (["chunk", "a.md", "--", "b.md"], "paths", ["a.md", "b.md"]),
-        (["find", "run", "--", "-dash.md", "-w-?"], "paths", ["-dash.md"]),
+        (["find", "run", "--", "-dash.md", "-w-?"], "paths", ["run", "-dash.md"]),
         (["ask", "--", "-dash.md", "-w-?"], "question", "-w-?"),
         (["export", "run", "--", "--out"], "folder", "--out"),
         (["push", "--", "-run", "./there"], "run", "-run"),

@@ -5,8 +5,10 @@ import fcntl
 import json
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -246,3 +248,36 @@ def test_links_and_files_in_its_place(tmp_path):
 
 def test_local_disks():
     assert folder_lock._is_on_local_disk(Path("/dev/shm")) and not folder_lock._is_on_local_disk(Path("/proc"))
+
+
+@pytest.mark.parametrize("year", [1901, 1970, 2099])
+def test_no_clock_decides_who_holds_a_lock(tmp_path, monkeypatch, year):
+    """A clock that was set back or forward, between holders and within one; only the message shows it."""
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(year, 1, 1, 12, tzinfo=UTC)
+
+    with held(tmp_path) as first:  # by the right clock
+        monkeypatch.setattr(folder_lock, "datetime", Clock)
+        for stamp in (0, 4e9):
+            os.utime(tmp_path / LOCK, (stamp, stamp))
+            with pytest.raises(UsageError, match=f"in use by qrag train .process {first.pid} "):
+                with lock_folder(tmp_path, "push"):
+                    pass
+    with lock_folder(tmp_path, "qrag train"), ThreadPoolExecutor(1) as pool:  # the holder is dead
+        monkeypatch.undo()
+        refusal = pool.submit(refused, tmp_path).result()
+    assert f", since {year}-" in refusal
+    leave_record(tmp_path, since=f"{year}-01-01 00:00:00+00:00", pid=2**22 + 1, started="1")
+    without_flock(monkeypatch)  # only what the file says is left, and it says nothing by the clock
+    with lock_folder(tmp_path, "qrag train"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def refused(folder):
+    with pytest.raises(UsageError) as caught, lock_folder(folder, "push"):
+        pass
+    return str(caught.value)

@@ -13,7 +13,7 @@ from tiny import LATENT, quick_compilation  # noqa: F401
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint
 from qrag_jax.data.questions.vector_task import make_vector_task
-from qrag_jax.retrieval.index.retriever import EncoderSpec, ModelConfig, load_retriever
+from qrag_jax.retrieval.index.retriever import EncoderSpec, ModelConfig, load_retriever, with_constants
 from qrag_jax.retrieval.mdp.env import EnvConfig
 from qrag_jax.retrieval.mdp.tasks import vectors_task
 from qrag_jax.train.param_groups import GroupConfig
@@ -169,6 +169,45 @@ def test_every_leaf_that_does_not_fit_is_named():
     shapes = "b is float32[3] there and float32[4] here"
     faults = "; ".join(["c is not there", "d is not there", *left_over, shapes])
     assert f"init: the parameters of RUN/step_3 do not fit: {faults}. Give a model" in str(error.value)
+
+
+def test_numbers_that_are_not_finite_are_named():
+    """Training would stop at its first update, and advise another learning rate."""
+    theirs = {
+        "a": np.array([1, np.nan], np.float32),
+        "b": np.array([1, np.inf], np.float32),
+        "n": np.zeros(1, np.int32),
+    }
+    ours = {name: np.zeros_like(leaf) for name, leaf in theirs.items()}
+    saved = Checkpoint("RUN/step_3", 3, {"params": theirs}, {}, {}, {}, {})
+    with pytest.raises(
+        InputError, match="do not fit: a holds NaN or infinity there; b holds NaN or infinity there. Give"
+    ):
+        take_params(saved, "params", ours)
+
+
+@pytest.mark.parametrize(
+    "constants",
+    [
+        {},
+        {"mean": np.zeros(6, np.float32)},
+        {"mean": np.zeros(5, np.float32), "std": np.ones(5, np.float32)},
+        {"mean": np.zeros(1, np.float32), "std": np.ones(1, np.float32)},  # would be broadcast
+        {"mean": np.zeros(6, np.float32), "std": np.zeros(6, np.float32)},
+        {"mean": np.zeros(6, np.float32), "std": -np.ones(6, np.float32)},
+        {"mean": np.full(6, np.nan, np.float32), "std": np.ones(6, np.float32)},
+        {"mean": np.zeros(6, np.int32), "std": np.ones(6, np.float32)},
+        {"mean": np.zeros(6, np.float32), "std": np.ones(6, np.float32), "more": np.ones(6, np.float32)},
+        np.zeros(6, np.float32),
+    ],
+)
+def test_constants_of_something_else_are_refused(first, constants):
+    with pytest.raises(
+        InputError, match=r"RUN: its constants are no mean .*wanted: mean float32\[6\], std float32\[6\]"
+    ):
+        with_constants(first[1], constants, "RUN")
+    own = {name: value * 2 for name, value in first[1].constants.items()}
+    assert_equal(dict(with_constants(first[1], own, "RUN").constants), own)
 
 
 def test_heads_come_and_go(tmp_path):

@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1]))  # of a script, only its own folder is there
+import tiny_bombs  # noqa: E402
+
 MB = 10**6
 _PIECE = 16 * MB
 _NEVER_MORE = 3_000  # MB above the limit
@@ -28,12 +31,14 @@ class Bomb:
         read: reads it as its users do; gives how much it has seen where that is streamed.
         is_streamed: it is legal and must be read; else it must be refused.
         share: of these megabytes, the limit that is asked for.
+        seconds: of CPU time, the most that it may take.
     """
 
     make: Callable[[Path, int], object]
     read: Callable[[Path], object]
     is_streamed: bool = False
     share: float = 1 / 16
+    seconds: int = 20
 
 
 def _packed(path: Path, pieces: Iterable[bytes], megabytes: int) -> None:
@@ -387,6 +392,21 @@ BOMBS: dict[str, Bomb] = {
 }
 
 
+def _document(name: str, content: Callable[[], bytes], is_streamed: bool) -> Bomb:
+    """A file that is converted in a process of its own, which counts too."""
+
+    def read(folder: Path) -> object:
+        from qrag_jax.data.files.documents import read_files
+
+        return len(read_files(folder / name))
+
+    return Bomb(lambda folder, _: (folder / name).write_bytes(content()), read, is_streamed, share=1, seconds=5)
+
+
+BOMBS |= {name: _document(file, content, False) for name, (file, content) in tiny_bombs.REFUSED.items()}
+BOMBS |= {name: _document(file, content, True) for name, (file, content) in tiny_bombs.READ.items()}
+
+
 def main() -> None:
     name, folder, megabytes = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     bomb = BOMBS[name]
@@ -397,7 +417,7 @@ def main() -> None:
 
     resource.setrlimit(resource.RLIMIT_DATA, (limit + _NEVER_MORE * MB,) * 2)
     Path("/proc/self/clear_refs").write_text("5")  # the peak of memory from here on
-    start = time.process_time()
+    start, before = time.process_time(), _children()
     try:
         with read_with(max_bytes=limit):
             came = {"read": bomb.read(folder)}
@@ -407,7 +427,14 @@ def main() -> None:
         came = {"raised": f"{type(error).__name__}: {error}"[:300]}
     status = Path("/proc/self/status").read_text().splitlines()
     peak = next(int(line.split()[1]) * 1024 // MB for line in status if line.startswith("VmHWM"))
-    print(json.dumps(came | {"peak": peak, "limit": limit // MB, "seconds": round(time.process_time() - start, 2)}))
+    children = _children()
+    seconds = time.process_time() - start + children.ru_utime + children.ru_stime - before.ru_utime - before.ru_stime
+    peak = max(peak, children.ru_maxrss * 1024 // MB)
+    print(json.dumps(came | {"peak": peak, "limit": limit // MB, "seconds": round(seconds, 2)}))
+
+
+def _children() -> resource.struct_rusage:
+    return resource.getrusage(resource.RUSAGE_CHILDREN)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tiny_documents import paragraph, picture, tiny_docx, tiny_epub, tiny_pdf
 from trust.samples import PROSE, Reader, texts
 
 from qrag_jax.data.corpora.beir import read_beir
@@ -18,6 +19,7 @@ from qrag_jax.data.corpora.financebench import read_financebench
 from qrag_jax.data.corpora.multirc import read_multirc
 from qrag_jax.data.corpora.scisumm import read_scisumm
 from qrag_jax.data.corpora.squad import read_squad
+from qrag_jax.data.documents.kinds import is_installed
 from qrag_jax.data.files.documents import read_files
 from qrag_jax.data.files.textfile import read_text_file
 from qrag_jax.data.questions.jsonl import read_examples
@@ -94,6 +96,19 @@ QUESTIONS = [
     Reader("MuSiQue", texts({"a.jsonl": MUSIQUE}), lambda folder: read_musique(folder / "a.jsonl")),
     Reader("task over vectors", _vector_task, read_vector_task),
 ]
+
+HTML = "<html><body><nav>Home</nav><article><h1>Rye</h1><p>" + "Rye is a grass. " * 9 + "</p></article></body></html>"
+CONVERTED = {
+    "a.pdf": tiny_pdf([["Rye", "Rye is a grass that is grown as a gr-", "ain."], ["Oats."]], [("Rye", 0)]),
+    "a.docx": tiny_docx(paragraph("Rye", "Heading1") + paragraph("Rye is a grass.") + picture()[0], picture()[1]),
+    "a.epub": tiny_epub({"a.xhtml": HTML, "b.xhtml": HTML}),
+    "a.html": HTML,
+}
+if is_installed():  # a process for each case
+    QUESTIONS += [
+        Reader(name.removeprefix("a.").upper(), texts({name: content}), read_files, cases=200)
+        for name, content in CONVERTED.items()
+    ]
 
 # Published sets of a study.
 

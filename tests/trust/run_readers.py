@@ -3,17 +3,19 @@
 import hashlib
 import json
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import jax
 import numpy as np
+from passages import split_lines
 from tiny_answers import ANSWERED, FAILED, make_record
 from tiny_study import make_config
 from trust.model_readers import VECTORS
 from trust.samples import PROSE, Reader, reseal, texts
 
 from qrag_jax.checkpoint import load_checkpoint, save_checkpoint
+from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.config import load_config
 from qrag_jax.eval.answers.records import read_answer_records, write_answer_records
 from qrag_jax.eval.measures.trec import read_qrels, read_run
@@ -26,15 +28,21 @@ from qrag_jax.eval.study.config import StudyConfig
 from qrag_jax.eval.study.records import CellResult, Found, Hit
 from qrag_jax.files.folder_lock import LOCK, lock_folder
 from qrag_jax.files.manifest import find_damage, listed_files, write_manifest
+from qrag_jax.files.whole_file import write_json
 from qrag_jax.llm.journal.file import Journal
 from qrag_jax.llm.json_answers import Boolean, Integer, ListOf, Number, OneOf, Record, Text, mend_json, parse_json
 from qrag_jax.llm.prices import load_prices
 from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.llm.scripted import load_script
 from qrag_jax.llm.server.answers import read_answer
+from qrag_jax.retrieval.catalogue.database import SQLITE_ERRORS, create, writing_to
+from qrag_jax.retrieval.catalogue.entries import Entry, Failure, Origin, row_sha256
+from qrag_jax.retrieval.catalogue.load import load_index
+from qrag_jax.retrieval.catalogue.rows import put, put_failure
+from qrag_jax.retrieval.catalogue.settings import IndexSettings, with_sha256, write_settings
 from qrag_jax.train.log import read_lines
 from qrag_jax.train.q.run import RunConfig
-from qrag_jax.types import Cost, Generation, InputError
+from qrag_jax.types import Cost, Document, Generation, InputError
 
 # Configs, what a run and a study write, language models.
 
@@ -101,6 +109,33 @@ def _read_journal(folder: Path) -> object:
     with journal.session() as session:
         known, _ = session.claim([KEY, "2" * 64], 2)
         return journal.num_answers(), journal.num_old_answers(), known
+
+
+def _index(folder: Path) -> None:
+    create(folder)
+    with writing_to(folder) as connection:
+        for name, text in (("a.md", "One line.\nAnother."), ("b.md", "Vienna.")):
+            document = Document(name, text, {"path": name, "pages": (0, 3)})
+            nodes = tuple(split_lines(document))
+            vectors = VECTORS[:1].repeat(len(nodes), 0).astype(np.float32)
+            put(connection, folder, Entry(document, nodes, vectors, np.zeros(len(nodes), bool), Origin(KEY, "1")))
+        put_failure(connection, folder, Failure("c.md", "not UTF-8", Origin(KEY, "1")))
+    write_settings(folder, IndexSettings(ChunkConfig(), "minilm", fingerprint=KEY))
+
+
+def _reseal_index(folder: Path) -> None:
+    """Hashes of the rows, as far as SQLite gives these, and of the settings."""
+    with suppress(ValueError, TypeError, KeyError):
+        write_json(folder / "index.json", with_sha256(json.loads((folder / "index.json").read_bytes())["settings"]))
+    with suppress(*SQLITE_ERRORS), closing(sqlite3.connect(folder / "catalogue.sqlite")) as connection:
+        connection.text_factory = bytes
+        rows = connection.execute("SELECT ledger.*, documents.* FROM ledger LEFT JOIN documents USING (number)")
+        for key, number, bytes_sha256, reader, error, _, *row in rows.fetchall():
+            content = row[2:] if number is not None else []
+            if all(type(value) is bytes for value in (key, bytes_sha256, reader, error, *content)):
+                sha256 = row_sha256(key, (bytes_sha256, reader), error, content)
+                connection.execute("UPDATE ledger SET sha256 = ? WHERE id = ?", (sha256, key))
+        connection.commit()
 
 
 def _lock(folder: Path) -> None:
@@ -178,6 +213,7 @@ OTHERS = [
         lambda folder: read_answer((folder / "a.json").read_bytes(), model="m", check_model=True),
     ),
     Reader("journal", _journal, _read_journal, cases=2_000, leaves=True),
+    Reader("index", _index, load_index, seal=_reseal_index, cases=2_000, leaves=True),
     Reader(
         "log of a run", _log, lambda folder: (read_lines(folder / "metrics.jsonl"), read_lines(folder / "times.jsonl"))
     ),

@@ -30,7 +30,7 @@ fixed, recursive and late fill chunks up to it, or to 256 tokens, unless they ar
 
 What comes out: a line a chunk with file:start-end (file:0-9,20-31 of two spans), its level, its tokens and how it
 begins, with tree under what holds it. Level 0 is a whole document, 1 a part of it, 2 a part of a part. --json gives one
-object a line: {"id", "file", "spans": [[start, end], ...], "level", "num_tokens"}.
+object a line: {"id", "file", "spans": [[start, end], ...], "level", "num_tokens"}, and the "page" of a PDF.
 
 Offsets are half-open and count characters of the decoded text: line ends untouched, a byte order mark left out (Python:
 open(file, encoding="utf-8-sig", newline="").read()[start:end]). The text of a chunk is that of its spans, joined by a
@@ -56,7 +56,9 @@ examples:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `qrag chunk`."""
-    parser.add_argument("paths", nargs="+", metavar="FILE", help="text file, folder of .txt and .md, or - for stdin")
+    parser.add_argument(
+        "paths", nargs="+", metavar="FILE", help="file, folder, or - for stdin: texts; PDF, HTML, DOCX, EPUB too"
+    )
     flags.add_strategy(parser, (*STRATEGIES, TREE), "how to cut", "fixed; with --tree, tree")
     flags.add_max_tokens(parser, "chunk", "no limit")
     parser.add_argument(

@@ -3,7 +3,7 @@
 import argparse
 
 from qrag_jax.cli.parsers import flags
-from qrag_jax.cli.parsers.chunk import STRATEGIES
+from qrag_jax.cli.parsers.chunk import STRATEGIES, TREE
 
 ACTIONS = ("build", "add", "remove", "merge", "info")
 
@@ -26,9 +26,9 @@ and tried again when its bytes change.
 EXAMPLES = """\
 examples:
   qrag index build notes.index notes/
-  qrag find notes.index "Who has the key to the garden?"
   qrag index add notes.index letters/ diary.txt
   qrag index build big.index library/ --workers 2
+  qrag index remove notes.index diary.txt
   qrag index info notes.index --verify
 """
 
@@ -46,7 +46,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="cut and embed as this run reads; the index then serves it and every run on its encoder (default: none)",
     )
     flags.add_model(parser, "minilm; not with a run")
-    flags.add_strategy(parser, STRATEGIES, "how to cut, as in `qrag chunk`", "recursive; not with a run")
+    flags.add_strategy(parser, (*STRATEGIES, TREE), "how to cut, as in `qrag chunk`", "recursive; not with a run")
     flags.add_max_tokens(parser, "chunk", "200; not with a run")
     parser.add_argument(
         "--workers",

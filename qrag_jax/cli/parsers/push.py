@@ -7,7 +7,8 @@ from qrag_jax.cli.parsers import flags
 # What WHERE may be; `qrag pull` says it too.
 WHERE = """\
 owner/name is a repository of the Hugging Face hub (HF_ENDPOINT chooses another); a folder starts with ./, / or ~. A
-name that is both is refused: ./name is the folder, hf://owner/name the repository.
+name that is both is refused: ./name is the folder, hf://owner/name the repository. So is a push to owner/name where
+owner/ is a folder here.
 """
 
 SUMMARY = "share a run on the hub or in a folder"

@@ -16,9 +16,9 @@ or the task is your own documents and questions, and the config, if any, names s
 
   qrag study --corpus DIR --questions FILE.jsonl
 
-DIR has .txt and .md files (or is one file). FILE.jsonl has one question a line, with the text that answers it, or its
-place: {"question": "...", "evidence": ["exact text", ...]}; docs/study.md describes the format. All chunks of the
-corpus are searched.
+DIR has documents: .txt, .md and others (or is one file). FILE.jsonl has one question a line, with the text that answers
+it, or its place: {"question": "...", "evidence": ["exact text", ...]}; docs/study.md describes the format. All chunks
+of the corpus are searched.
 
 What comes out: a table, with one line a task and strategy: F1, recall and precision of what the first 5 chunks hold
 (of evidence: sentences), the difference to fixed-size chunks with interval and p value, and sizes, seconds and the
@@ -46,7 +46,7 @@ examples:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `qrag study`."""
     parser.usage = USAGE
-    parser.add_argument("--corpus", metavar="DIR", help="your own documents: a folder of .txt and .md, or a file")
+    parser.add_argument("--corpus", metavar="DIR", help="your own documents: a folder of texts, PDF, ..., or a file")
     parser.add_argument("--questions", metavar="FILE.jsonl", help="questions about them, one a line")
     flags.add_reading(parser)
     flags.add_compile_cache(parser)

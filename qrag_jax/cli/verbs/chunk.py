@@ -23,7 +23,7 @@ from qrag_jax.cli.parsers.chunk import TREE
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown
 from qrag_jax.config import load_config
-from qrag_jax.data.files.documents import STDIN, read_files
+from qrag_jax.data.files.documents import STDIN, page_of, read_files
 from qrag_jax.data.files.vectors import write_vectors
 from qrag_jax.eval.tables import align
 from qrag_jax.files.whole_file import write_whole
@@ -215,6 +215,7 @@ def format_json(document: Document, chunks: Sequence[Chunk]) -> str:
             "level": chunk.level,
             "num_tokens": chunk.num_tokens,
         }
+        | ({} if (page := page_of(document, chunk.spans[0][0])) is None else {"page": page})
         for chunk in chunks
     ]
     return "".join(json.dumps(row) + "\n" for row in rows)

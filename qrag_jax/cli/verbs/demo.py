@@ -24,6 +24,7 @@ from qrag_jax.eval.picks.harness import Labels
 from qrag_jax.eval.picks.records import Row, row_values, write_records, write_rows
 from qrag_jax.eval.picks.report import format_table, plot_rows, write_markdown
 from qrag_jax.eval.picks.score import Options, Run, score
+from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.files.step_folders import checkpoint_steps
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.retrieval.index.retriever import Retriever, load_retriever
@@ -54,6 +55,12 @@ def run(args: argparse.Namespace) -> int:
     out = Path(args.out or ("runs/demo-smoke" if args.smoke else "runs/demo"))
     config = _demo_config(args.seed, args.haystack, args.smoke)
     babi = _babi_files(args.babi)
+    with lock_folder(out, "qrag demo"):  # first of all: a place that cannot be written is told before the work
+        return _run(args, out, config, babi)
+
+
+def _run(args: argparse.Namespace, out: Path, config: RunConfig, babi: list[Path]) -> int:
+    """The demo in a folder that no other process works in."""
     _clear(out)
     task = training_tasks(config)[0]
     say(f"{describe(task)}; a context has {config.data.num_chunks} chunks")

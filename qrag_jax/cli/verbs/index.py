@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.cli.parsers.chunk import TREE
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown, write_json
 from qrag_jax.config import to_dict
@@ -15,9 +16,10 @@ from qrag_jax.retrieval.catalogue.database import advice
 from qrag_jax.retrieval.catalogue.info import IndexInfo, index_info
 from qrag_jax.retrieval.catalogue.place import index_folder, is_index
 from qrag_jax.retrieval.catalogue.remove import remove_documents
+from qrag_jax.retrieval.catalogue.scope import outside
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings
 from qrag_jax.retrieval.catalogue.shards import build_shard, merge_shards
-from qrag_jax.retrieval.catalogue.update import Changes, Plan, outside, update_index
+from qrag_jax.retrieval.catalogue.update import Changes, Plan, update_index
 from qrag_jax.retrieval.indexing import index_settings, make_maker
 from qrag_jax.retrieval.methods import DEFAULT_CHUNKING
 from qrag_jax.types import InputError, UsageError
@@ -63,9 +65,9 @@ def make_settings(args: argparse.Namespace, folder: Path) -> IndexSettings:
         return read_settings(folder)
     if args.retriever is not None and len(given) > 1:
         raise UsageError(f"--{given[1]}: not with --retriever: a run reads sentences, with its own encoder")
-    strategy = args.strategy or DEFAULT_CHUNKING.strategy
+    strategy = "headings" if args.strategy == TREE else args.strategy or DEFAULT_CHUNKING.strategy
     chunking = ChunkConfig(strategy=strategy, max_tokens=args.max_tokens or DEFAULT_CHUNKING.max_tokens)
-    return index_settings(args.retriever, args.model or "minilm", chunking)
+    return index_settings(args.retriever, args.model or "minilm", chunking, tree=args.strategy == TREE)
 
 
 def _update(args: argparse.Namespace, folder: Path) -> int:
@@ -75,7 +77,6 @@ def _update(args: argparse.Namespace, folder: Path) -> int:
     found, lies_inside = outside(find_files(args.paths), args.paths, folder)
     if lies_inside:
         say(f"note: {folder} lies in what is read, and is left out itself")
-    warn_of_found(replace(found, skipped=()))
     make = make_maker(settings)
     with Progress(transient=True) as bars:
         plan = Plan(
@@ -91,6 +92,7 @@ def _update(args: argparse.Namespace, folder: Path) -> int:
             changes = build_shard(folder, args.paths, found, settings, make, plan, args.shard, args.num_shards)
     if changes is None:
         return _print(args, {"finished": True}, f"{folder}: shard {args.shard} is finished already")
+    warn_of_found(replace(found, skipped=(), lossy=changes.lossy))  # what was skipped is told with what failed
     _say_what_failed(changes)
     _print(args, changes_to_json(changes), format_changes(changes))
     return _exit_code(found, changes)
@@ -138,7 +140,7 @@ def format_changes(changes: Changes) -> str:
 
 def changes_to_json(changes: Changes) -> dict[str, object]:
     """What `--json` prints of an update."""
-    return asdict(changes) | {"failed": _failed_to_json(changes.failed)}
+    return {**asdict(changes), "failed": _failed_to_json(changes.failed), "lossy": _failed_to_json(changes.lossy)}
 
 
 def format_info(info: IndexInfo, is_verified: bool) -> str:

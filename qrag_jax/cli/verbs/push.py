@@ -17,7 +17,7 @@ from qrag_jax.retrieval.index.retriever import save_for_inference
 
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag push`; see `qrag push --help`."""
-    place = parse_place(args.where)
+    place = parse_place(args.where, is_new=True)
     with lock_folder(_locked_folder(args.run), "qrag push", reads=True):  # training deletes steps as it goes on
         return _push(args, place)
 

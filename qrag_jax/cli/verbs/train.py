@@ -14,7 +14,7 @@ from typing import Any
 from qrag_jax.checkpoint import Checkpoint, find_fault, load_checkpoint, newest_valid_step
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, write_json
-from qrag_jax.config import dump_config, load_config
+from qrag_jax.config import dump_config, is_given, load_config
 from qrag_jax.eval.picks.calibration import fit_on_dev
 from qrag_jax.files.step_folders import checkpoint_steps
 from qrag_jax.retrieval.mdp.tasks import Task
@@ -22,7 +22,7 @@ from qrag_jax.sharding import is_main_process, start_processes
 from qrag_jax.train.log import METRICS, TIMES, read_lines
 from qrag_jax.train.q.loop import train_together
 from qrag_jax.train.q.members import Member
-from qrag_jax.train.q.run import RunConfig, training_tasks
+from qrag_jax.train.q.run import RunConfig, fitting_updates, training_tasks
 from qrag_jax.train.run_folder import check_out, lock_runs
 from qrag_jax.types import InputError, Stopped, UsageError
 
@@ -55,6 +55,8 @@ def _run(args: argparse.Namespace, outs: Sequence[Path]) -> int:
     config = load_config(RunConfig, path, args.overrides)
     if args.dry_run:
         sys.stdout.write(dump_config(config))
+        if _follows_size(config, path, args.overrides):
+            say("num_updates follows the number of questions, as data.task=jsonl and it is not given (1,000 to 5,000)")
         return 0
     if not args.resume:
         for out in outs:
@@ -64,6 +66,10 @@ def _run(args: argparse.Namespace, outs: Sequence[Path]) -> int:
     for note in task.notes:
         _say(note)
     _say(describe(task) + (f"; {len(dev):,} held out" if dev is not None else ""))
+    if _follows_size(config, path, args.overrides):
+        members = [replace(member, config=_with_updates(member, len(task))) for member in members]
+        config = members[0].config
+        _say(f"num_updates={config.num_updates:,}, after the number of questions; num_updates=N is another number")
     if config.init and starts[0] is None:
         _say(f"starting with the parameters of {config.init}")
     signals = _Signals()
@@ -86,6 +92,18 @@ def _run(args: argparse.Namespace, outs: Sequence[Path]) -> int:
         if args.json:
             write_json(results[0] if args.seeds is None else results)
     return 0
+
+
+def _follows_size(config: RunConfig, path: str | None, overrides: Sequence[str]) -> bool:
+    """Whether a run is as long as its own questions need: nobody said how long."""
+    return config.data.task == "jsonl" and not is_given("num_updates", path, overrides)
+
+
+def _with_updates(member: Member, num_questions: int) -> RunConfig:
+    """The config with the updates of the run that goes on, or as many as the questions need."""
+    config, start = member.config, member.start
+    known = None if start is None else start.config.get("num_updates")
+    return replace(config, num_updates=known or fitting_updates(num_questions, config.data.batch_size))
 
 
 def _join_processes(args: argparse.Namespace) -> None:
@@ -202,6 +220,10 @@ def _say_result(config: RunConfig, out: Path, has_dev: bool) -> dict[str, Any]:
             f"held-out questions chose update {chosen['update']:,} (return {chosen['return']:.3f}) and the threshold "
             f"{chosen['threshold']:.4g} (F1 {chosen['fact_f1']:.3f} on the {chosen['num_questions']:,} of them)"
         )
+        if chosen["update"] == 0:  # dev.untrained
+            say(
+                "training has helped nothing: the result is the untrained retriever; train longer, or on more questions"
+            )
         if "beam_width" in chosen:
             found = ", ".join(f"{width}: {f1:.3f}" for width, f1 in chosen["beam_f1"].items())
             say(f"beam width {chosen['beam_width']} is best on them (F1 by width {found}): --beam_width of qrag eval")

@@ -47,7 +47,9 @@ _NAMED = 3  # problems in an error message
 def read_with_problems(
     corpus: Path, questions: Path, name: str, split: SplitSentences = split_sentences, encoding: str = "utf-8"
 ) -> tuple[StudyTask, tuple[str, ...]]:
-    """Reads .txt and .md files of a folder and the questions over them; the module says how a line looks.
+    """Reads the files of a folder (as `files.documents.read_files`) and the questions over them.
+
+    The module says how a line looks. Places in PDF, HTML, DOCX and EPUB are those of their Markdown.
 
     The id of a document is its path below the folder. A question whose evidence cannot be found, or is found in several
     places, is left out and counted by reason, and so is one without evidence where others have some. Blank files of a

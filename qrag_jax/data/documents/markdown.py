@@ -3,7 +3,7 @@
 import re
 import sys
 
-from lxml import etree
+from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without stubs
 from markdownify import MarkdownConverter
 
 from qrag_jax.data.documents.converted import cleaned
@@ -29,13 +29,18 @@ class _Converter(MarkdownConverter):
     """Without what is no text of the document."""
 
     convert_head = convert_title = convert_script = convert_style = convert_noscript = _nothing
-    convert_template = convert_svg = convert_img = convert_video = convert_audio = convert_iframe = _nothing
-    convert_object = convert_button = convert_select = convert_textarea = _nothing
+
+    def convert_text(self, el: object, text: str, parent_tags: object) -> str:
+        """A line of SVG."""
+        return f"{text} "
+
+    convert_template = convert_img = convert_video = convert_audio = convert_iframe = _nothing
 
 
 class _Content(_Converter):
-    """Without what stands around the content of a page."""
+    """Without what stands around the content of a page, and what is there to be used and not read."""
 
+    convert_svg = convert_object = convert_button = convert_select = convert_textarea = _nothing
     convert_nav = convert_header = convert_footer = convert_aside = convert_form = _nothing
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _MOST_PAGES = 20_000
 _MOST_ENTRIES = 20_000  # of an outline
 _GAP = "\n\n"  # between pages
+_END_OF_TEXT = 2  # bytes that pdfium writes for no letter
+_MANY_PIECES, _MOSTLY = 200, 0.65  # of 424 pages only those without their Chinese were beyond both
 _NO_LETTER = re.compile(r"[\W_]+")
 _NUMBER = re.compile(r"^(?:[0-9]+|[ivxlcIVXLC]+|[A-Z])(?:\.[0-9]+)*\.?\s+")  # of a section
 
@@ -35,12 +37,13 @@ def read_pdf(raw: bytes) -> Converted:
     num_pages = len(document)
     if num_pages > _MOST_PAGES:
         raise InputError(f"a PDF of {num_pages:,} pages, and at most {_MOST_PAGES:,} are read: split it")
-    texts, num_bad = [], 0
+    texts, num_bad, num_silent = [], 0, 0
     for number in range(num_pages):
         try:
             page = document[number]
             text = page.get_textpage()
             texts.append(text.get_text_range())
+            num_silent += _is_silent(page, text)
             text.close()
             page.close()
         except pypdfium2.PdfiumError:
@@ -61,7 +64,25 @@ def read_pdf(raw: bytes) -> Converted:
             pages[number] = with_headings(pages[number], headings)
     left_out = [f"{several(num_blank, 'page')} without a character (pictures or blank)"] if num_blank else []
     left_out += [f"{several(num_bad, 'page')} that cannot be read"] if num_bad else []
+    left_out += [f"most letters of {several(num_silent, 'page')} (fonts that are not in it)"] if num_silent else []
     return Converted(_GAP.join(pages), tuple(_starts(pages)), tuple(left_out))
+
+
+def _is_silent(page: "pypdfium2.PdfPage", text: "pypdfium2.PdfTextPage") -> bool:
+    """Whether most letters of a page are in fonts that are not in the file, and were not told.
+
+    Where each letter of such a font is placed by itself, as text recognition does, and this machine has no such font,
+    pdfium leaves out letters without a word. Blanks that are placed by themselves look the same, but are fewer.
+    """
+    import pypdfium2.raw as pdfium
+
+    num_pieces = num_silent = 0
+    for piece in page.get_objects(filter=[pdfium.FPDF_PAGEOBJ_TEXT]):
+        num_pieces += 1
+        font = pdfium.FPDFTextObj_GetFont(piece.raw)
+        if font and not pdfium.FPDFFont_GetIsEmbedded(font):
+            num_silent += pdfium.FPDFTextObj_GetText(piece.raw, text.raw, None, 0) <= _END_OF_TEXT
+    return num_pieces >= _MANY_PIECES and num_silent > _MOSTLY * num_pieces
 
 
 def _starts(pages: list[str]) -> Iterator[int]:

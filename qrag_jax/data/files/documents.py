@@ -89,7 +89,7 @@ def read_files(
         size += max(len(raw), len(document.text))
         check_size(size, f"all documents up to {file.id}")
         documents.append(document)
-    lossy = tuple(Skipped(one.id, _without(one)) for one in documents if _LEFT_OUT in one.metadata)
+    lossy = tuple(part for one in documents if (part := read_in_part(one)) is not None)
     found = replace(found, skipped=tuple(skipped), lossy=lossy)
     if not documents:
         _refuse_nothing(found, paths)
@@ -97,8 +97,10 @@ def read_files(
     return documents
 
 
-def _without(document: Document) -> str:
-    return f"without {' and '.join(cast(Sequence[str], document.metadata[_LEFT_OUT]))}"
+def read_in_part(document: Document) -> Skipped | None:
+    """What of a document's file is not in its text; None where all of it is."""
+    left_out = cast(Sequence[str], document.metadata.get(_LEFT_OUT, ()))
+    return Skipped(document.id, f"without {' and '.join(left_out)}") if left_out else None
 
 
 def _refuse_nothing(found: Found, paths: Sequence[str | os.PathLike]) -> None:

@@ -174,12 +174,12 @@ def _shared(lines: Sequence[Line], name: str) -> str | None:
 
 
 def _label(line: Line, lines: Sequence[Line]) -> str:
-    """Name of a line: the method, and its mode and positions where they differ between the lines."""
+    """Name of a line: the method, and of its mode, positions and protocol what tells it from others of that method."""
     own = line.setting
-    label = _NAMES[own.method]
-    if _shared(lines, "mode") is None:
+    label, alike = _NAMES[own.method], [one for one in lines if one.setting.method == own.method]
+    if _shared(alike, "mode") is None:
         label += f", {own.mode}"
-    if _shared(lines, "positions") is None:
+    if _shared(alike, "positions") is None:
         label += f", {own.positions} positions" if own.positions != "none" else ", no positions"
     if _shared(lines, "protocol") is None:
         label += f", {own.protocol}"
@@ -204,9 +204,10 @@ def _lengths(lines: Sequence[Line]) -> dict[int, str]:
 
 def _heading(lines: Sequence[Line]) -> str:
     parts = [lines[0].task]
-    if (mode := _shared(lines, "mode")) is not None:
+    run = [line for line in lines if line.setting.method in ("trained", "untrained")] or lines  # baselines have neither
+    if (mode := _shared(run, "mode")) is not None:
         parts.append(f"mode {mode}")
-    if (positions := _shared(lines, "positions")) is not None:
+    if (positions := _shared(run, "positions")) is not None:
         parts.append(f"positions {positions}")
     if (protocol := _shared(lines, "protocol")) is not None and protocol != "fixed":
         parts.append(f"protocol {protocol}")
@@ -243,7 +244,24 @@ def _notes(lines: Sequence[Line]) -> list[str]:
     if any(left_out.values()):
         counts = ", ".join(f"{count:,} at {num_chunks:,}" for num_chunks, count in left_out.items() if count)
         notes.append(f"Left out, story longer than the context or broken gold: {counts} chunks.")
-    return notes
+    return notes + _below_untrained(lines)
+
+
+def _below_untrained(lines: Sequence[Line]) -> list[str]:
+    """A note where training has made a run worse than none does; else none."""
+    untrained = {line.setting.line[1:]: line for line in lines if line.setting.method == "untrained"}
+    worse: list[int] = []
+    for line in lines:
+        other = untrained.get(line.setting.line[1:])
+        if line.setting.method == "trained" and other is not None:
+            worse += [n for n, cell in line.cells.items() if n in other.cells and cell.fact_f1 < other.cells[n].fact_f1]
+    if not worse:
+        return []
+    places = ", ".join(f"{num_chunks:,}" for num_chunks in sorted(set(worse)))
+    return [
+        f"Trained is below untrained in F1 at {places} chunks: too few updates (num_updates), too few questions, or "
+        "other ones than it was trained on; use single_step or BM25 here until more training helps."
+    ]
 
 
 def _table_cells(lines: Sequence[Line], markdown: bool) -> list[list[str]]:

@@ -93,7 +93,8 @@ class DecoderTokenizer:
             raise InputError(f"{path}: no such tokenizer file (a tokenizer.json of the `tokenizers` library)")
         try:
             # `from_str` raises a bare Exception for every parse error, `from_buffer` a ValueError.
-            tokenizer = Tokenizer.from_buffer(read_limited(path, MAX_TOKENIZER_BYTES))
+            with named_faults(str(path)):
+                tokenizer = Tokenizer.from_buffer(read_limited(path, MAX_TOKENIZER_BYTES))
         except InputError:
             raise
         except ValueError as error:

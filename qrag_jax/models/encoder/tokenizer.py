@@ -104,7 +104,10 @@ class TextTokenizer:
         """Reads the content of a `tokenizer.json`; `source` names it in errors, `names` as in the constructor."""
         try:
             # `from_str` raises a bare Exception for every parse error, `from_buffer` a ValueError.
-            tokenizer = Tokenizer.from_buffer(text.encode("utf-8"))
+            with named_faults(source):
+                tokenizer = Tokenizer.from_buffer(text.encode("utf-8"))
+        except InputError:
+            raise
         except ValueError as error:
             raise InputError(f"{source}: not a tokenizer of the `tokenizers` library: {error}") from error
         return cls(tokenizer, source, names)

@@ -15,6 +15,7 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 MAX_SHARD_BYTES = 5_000_000_000
 _SHARDS = "model-*-of-*.safetensors"
 _MAX_HEADER_BYTES = 2**23  # about 100,000 tensors
+_MAX_NAME = 200  # letters
 _DTYPES = ("F32", "F16", "BF16")
 
 
@@ -38,7 +39,10 @@ class FolderTensors(Mapping[str, np.ndarray]):
         self._opened = {name: opened[path] for name, path in paths.items()}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self._opened[name].get_tensor(name)
+        try:
+            return self._opened[name].get_tensor(name)
+        except (ValueError, MemoryError) as error:  # a shape that NumPy has not: 0 x 2^63
+            raise InputError(f"{name}: cannot be read from its safetensors file ({error}); copy it again") from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._opened)
@@ -75,7 +79,8 @@ def _indexed_files(folder: Path, index: Path) -> dict[str, Path]:
 
 def _shard(folder: Path, name: str, index: Path) -> Path:
     """A file of the folder itself; it may be a link, as in the hub's cache."""
-    if name != PurePosixPath(name).name or "\\" in name or "\0" in name or not name.endswith(".safetensors"):
+    is_name = name == PurePosixPath(name).name and not {"\\", "\0"} & {*name} and len(name) <= _MAX_NAME
+    if not is_name or not name.endswith(".safetensors"):
         raise InputError(f"{index}: {name!r:.200} is no safetensors file of this folder; do not trust this model")
     path = folder / name
     if not path.is_file():

@@ -1,15 +1,15 @@
 """The SQLite file of an index: its tables, connections, transactions, and errors as ours.
 
     ledger      a row a document: id, hash of its bytes, what read it, why it could not be read, hash of all of its row
-    documents   a row a document that could be read: text, metadata, chunks, vectors
+    documents   a row a document that could be read: text, metadata, chunks, vectors, tree
 
 As the journal of calls it is in WAL mode with `synchronous=FULL`: what is told is on the disk. `secure_delete` leaves
 nothing of what was removed. Values are bytes: a flipped bit then makes a wrong value and no error of decoding.
 """
 
 import os
+import secrets
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -27,13 +27,14 @@ CREATE TABLE ledger (
 ) WITHOUT ROWID;
 CREATE TABLE documents (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB NOT NULL, text BLOB NOT NULL, metadata BLOB NOT NULL,
-    ids BLOB NOT NULL, nodes BLOB NOT NULL, vectors BLOB NOT NULL
+    ids BLOB NOT NULL, nodes BLOB NOT NULL, vectors BLOB NOT NULL, tree BLOB NOT NULL
 );
 PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {_FORMAT};
 """
 _BUSY_SECONDS = 60.0
 _MAKING = ".{}.new-"  # opens the names of what is not yet a catalogue
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the latter where a message would quote damaged bytes
 _DISK_ERRORS = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")
 
 
@@ -51,7 +52,7 @@ def named(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # of a message that quotes damaged bytes
+    except SQLITE_ERRORS as error:
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith(_DISK_ERRORS):
             raise InputError(
@@ -145,12 +146,11 @@ def new_file(folder: Path) -> Iterator[sqlite3.Connection]:
         InputError: the disk is full.
     """
     path = folder / CATALOGUE
+    beside = folder / f"{_MAKING.format(CATALOGUE)}{secrets.token_hex(4)}"
     try:
-        handle, name = tempfile.mkstemp(dir=folder, prefix=_MAKING.format(CATALOGUE))
+        beside.touch(exist_ok=False)
     except OSError as error:
         raise UsageError(f"{folder}: cannot be written ({error.strerror}); give another folder") from error
-    os.close(handle)
-    beside = Path(name)
     try:
         with named(path), closing(sqlite3.connect(beside, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = FULL")
@@ -161,12 +161,17 @@ def new_file(folder: Path) -> Iterator[sqlite3.Connection]:
                 raise UsageError(f"{path}: this disk cannot share a database; give a folder on a disk of this machine")
         for end in ("-wal", "-shm"):  # of the one whose place is taken: SQLite would mix them into the new one
             path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
-        os.chmod(beside, 0o666 & ~_umask())
         os.replace(beside, path)
         sync_folder(folder)
     finally:
         for end in ("", "-wal", "-shm", "-journal"):
             beside.with_name(f"{beside.name}{end}").unlink(missing_ok=True)
+
+
+def remove_catalogue(folder: Path) -> None:
+    """Removes a catalogue with all that SQLite has put beside it."""
+    for end in ("", "-wal", "-shm", "-journal"):
+        (folder / f"{CATALOGUE}{end}").unlink(missing_ok=True)
 
 
 def identity(folder: Path) -> tuple[int, int] | None:
@@ -200,7 +205,7 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
             connection.close()
             connection = _connect(path, "mode=ro&immutable=1")
             _begin(connection, path)
-    except (sqlite3.Error, UnicodeDecodeError, InputError):
+    except (*SQLITE_ERRORS, InputError):
         connection.close()
         with named(path):
             raise
@@ -223,9 +228,3 @@ def _check_kind(connection: sqlite3.Connection, path: Path) -> None:
             f"{path}: has format {marks[1]}, this version of qrag_jax reads {_FORMAT}: update qrag_jax, or build the "
             "index again into another folder"
         )
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -4,6 +4,7 @@
               spans, and then all spans (start, end, start, end, ...)
     vectors   float32, little endian, a row a chunk
     ids       of the chunks, a JSON list
+    tree      int64, little endian: of each node its parent, -1 for the root; nothing where there is no tree
 
 Ids of documents and texts are UTF-8 in which lone surrogates are kept.
 """
@@ -17,6 +18,7 @@ from itertools import pairwise, repeat
 import numpy as np
 from jaxtyping import Bool, Float
 
+from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.retrieval.corpus.metadata import metadata_json, read_metadata
 from qrag_jax.types import Chunk, Document, Span
 
@@ -47,6 +49,7 @@ class Entry:
         vectors: of the chunks, as the encoder gave them.
         is_cut: of each chunk, whether it is longer than the encoder's window.
         origin: what it was made of.
+        tree: whose nodes these are; None where they are plain chunks.
     """
 
     document: Document
@@ -54,6 +57,7 @@ class Entry:
     vectors: Float[np.ndarray, "nodes dim"]
     is_cut: Bool[np.ndarray, " nodes"]
     origin: Origin
+    tree: ChunkTree | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ class Row:
     ids: bytes
     nodes: bytes
     vectors: bytes
+    tree: bytes = b""
 
 
 def pack(entry: Entry) -> Row:
@@ -101,6 +106,7 @@ def pack(entry: Entry) -> Row:
         ids=json.dumps([node.id for node in entry.nodes]).encode(),
         nodes=np.concatenate([np.array(column, _INTEGER) for column in columns]).tobytes(),
         vectors=np.ascontiguousarray(entry.vectors, _FLOAT).tobytes(),
+        tree=b"" if entry.tree is None else entry.tree.parent.astype(_INTEGER).tobytes(),
     )
 
 
@@ -123,6 +129,8 @@ def unpack_nodes(document_id: str, row: Row) -> tuple[list[Chunk], Bool[np.ndarr
         ValueError, TypeError: it is no row of ours.
     """
     ids = json.loads(row.ids)
+    if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
+        raise TypeError("ids of chunks: no list of texts")
     values = np.frombuffer(row.nodes, _INTEGER)
     levels, num_tokens, is_cut, num_spans = values[: _COLUMNS * len(ids)].reshape(_COLUMNS, len(ids))
     spans = _spans(values[_COLUMNS * len(ids) :].tolist(), num_spans)
@@ -138,6 +146,21 @@ def unpack_vectors(row: Row, num_nodes: int) -> Float[np.ndarray, "nodes dim"]:
     return np.frombuffer(row.vectors, _FLOAT).reshape(num_nodes, -1)
 
 
+def unpack_tree(document_id: str, row: Row, nodes: Sequence[Chunk]) -> ChunkTree | None:
+    """The tree of a row, whose nodes are these; None where it has none.
+
+    Raises:
+        ValueError: it is no row of ours; a `TreeError` where it is no tree.
+    """
+    if not row.tree:
+        return None
+    parent = np.frombuffer(row.tree, _INTEGER).astype(np.int64)
+    borders = np.array([node.spans for node in nodes], np.int64).reshape(len(nodes), 2)  # one span each
+    level = np.array([node.level for node in nodes], np.int64)
+    leaves = np.setdiff1d(np.arange(len(nodes)), parent)
+    return ChunkTree(document_id, borders[:, 0], borders[:, 1], level, parent, leaves)
+
+
 def unpack(document_id: str, row: Row, origin: Origin) -> Entry:
     """The entry of a row.
 
@@ -145,7 +168,9 @@ def unpack(document_id: str, row: Row, origin: Origin) -> Entry:
         ValueError, TypeError: it is no row of ours.
     """
     nodes, is_cut = unpack_nodes(document_id, row)
-    return Entry(unpack_document(document_id, row), tuple(nodes), unpack_vectors(row, len(nodes)), is_cut, origin)
+    tree = unpack_tree(document_id, row, nodes)
+    document, vectors = unpack_document(document_id, row), unpack_vectors(row, len(nodes))
+    return Entry(document, tuple(nodes), vectors, is_cut, origin, tree)
 
 
 def row_sha256(document_id: bytes, origin: Sequence[bytes], error: bytes, row: Sequence[bytes]) -> bytes:

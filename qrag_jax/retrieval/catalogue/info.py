@@ -1,12 +1,14 @@
 """What an index holds, and whether all of it is what was written."""
 
 import os
+import sqlite3
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from qrag_jax.data.files.documents import Skipped
 from qrag_jax.retrieval.catalogue.database import advice, named, reading_from
-from qrag_jax.retrieval.catalogue.entries import Origin, Row, to_text, unpack_nodes
+from qrag_jax.retrieval.catalogue.entries import Origin, Row, to_bytes, to_text, unpack_nodes
 from qrag_jax.retrieval.catalogue.place import CATALOGUE, index_folder
 from qrag_jax.retrieval.catalogue.rows import survey
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings
@@ -22,6 +24,7 @@ class DocumentInfo:
         num_chunks: it was cut into.
         num_tokens: of the chunks.
         num_chunks_cut: that are longer than the encoder's window.
+        dim: of its vectors.
         origin: what it was made of.
     """
 
@@ -29,6 +32,7 @@ class DocumentInfo:
     num_chunks: int
     num_tokens: int
     num_chunks_cut: int
+    dim: int
     origin: Origin
 
 
@@ -77,28 +81,37 @@ def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
     settings = read_settings(folder)
     with reading_from(folder) as connection:
         found = survey(connection, folder) if verify else None
-        where = "ledger JOIN documents USING (number) ORDER BY ledger.id"
-        columns = "ledger.id, bytes_sha256, reader, ids, nodes, length(vectors)"
-        damaged = () if found is None else found.damaged
-        documents, dim = [], 0
-        if found is None or found.is_whole:
-            with named(folder / CATALOGUE):
-                rows = connection.execute(f"SELECT {columns} FROM {where}").fetchall()
-                failures = connection.execute(
-                    "SELECT id, error FROM ledger WHERE number IS NULL ORDER BY id"
-                ).fetchall()
-        else:
-            rows, failures = [], []
-        try:
-            for key, bytes_sha256, reader, ids, nodes, num_bytes in rows:
-                chunks, is_cut = unpack_nodes("", Row(b"", b"", ids, nodes, b""))
-                origin = Origin(bytes_sha256.decode(), reader.decode())
-                num_tokens = sum(chunk.num_tokens for chunk in chunks)
-                documents.append(DocumentInfo(to_text(key), len(chunks), num_tokens, int(is_cut.sum()), origin))
-                dim = num_bytes // 4 // len(chunks)
-            failed = tuple(Skipped(to_text(key), to_text(error)) for key, error in failures)
-        except (ValueError, TypeError, AttributeError, ZeroDivisionError) as error:
-            raise InputError(f"{folder}: its rows are none of an index ({error}); {advice(folder)}") from error
+        # Of a damaged catalogue what is whole, one by one: a scan would end where the damage is.
+        names = None if found is None or found.is_whole else list(found.known)
+        with named(folder / CATALOGUE):
+            rows = list(_rows(connection, names))
+    try:
+        documents = tuple(_document_info(*row) for row in rows if not row[-1])
+        failed = tuple(Skipped(to_text(key), to_text(error)) for key, *_, error in rows if error)
+        dim = max((one.dim for one in documents), default=0)
+    except (ValueError, TypeError, AttributeError, ZeroDivisionError) as error:
+        raise InputError(f"{folder}: its rows are none of an index ({error}); {advice(folder)}") from error
     num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     fault = "" if found is None else found.fault
-    return IndexInfo(folder, settings, tuple(documents), failed, dim, num_bytes, damaged, fault)
+    damaged = () if found is None else found.damaged
+    return IndexInfo(folder, settings, documents, failed, dim, num_bytes, damaged, fault)
+
+
+def _rows(connection: sqlite3.Connection, names: Sequence[str] | None) -> Iterator[tuple]:
+    """(id, hash of the bytes, reader, ids, nodes, bytes of the vectors, error) of all documents, or of those named."""
+    columns = "ledger.id, bytes_sha256, reader, ids, nodes, length(vectors), error"
+    query = f"SELECT {columns} FROM ledger LEFT JOIN documents USING (number)"
+    if names is None:
+        yield from connection.execute(f"{query} ORDER BY ledger.id")
+        return
+    for name in names:
+        yield from connection.execute(f"{query} WHERE ledger.id = ?", (to_bytes(name),))
+
+
+def _document_info(
+    key: bytes, bytes_sha256: bytes, reader: bytes, ids: bytes, nodes: bytes, num_bytes: int, error: bytes
+) -> DocumentInfo:
+    chunks, is_cut = unpack_nodes("", Row(b"", b"", ids, nodes, b""))
+    origin = Origin(bytes_sha256.decode(), reader.decode())
+    num_tokens = sum(chunk.num_tokens for chunk in chunks)
+    return DocumentInfo(to_text(key), len(chunks), num_tokens, int(is_cut.sum()), num_bytes // 4 // len(chunks), origin)

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.retrieval.catalogue.database import Damaged, advice, identity, reading_from
-from qrag_jax.retrieval.catalogue.entries import unpack_document, unpack_nodes, unpack_vectors
+from qrag_jax.retrieval.catalogue.entries import unpack_document, unpack_nodes, unpack_tree, unpack_vectors
 from qrag_jax.retrieval.catalogue.place import index_folder
 from qrag_jax.retrieval.catalogue.rows import Known, read_all
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings
@@ -60,6 +61,7 @@ def _corpus(known: list[Known], settings: IndexSettings) -> Corpus:
     documents: list[Document] = []
     nodes: list[Chunk] = []
     vectors: list[np.ndarray] = []
+    trees: list[ChunkTree] = []
     num_cut = 0
     for one in known:
         assert one.row is not None
@@ -68,6 +70,8 @@ def _corpus(known: list[Known], settings: IndexSettings) -> Corpus:
         nodes += found
         vectors.append(unpack_vectors(one.row, len(found)))
         num_cut += int(is_cut.sum())
+        if (tree := unpack_tree(one.id, one.row, found)) is not None:
+            trees.append(tree)
     joined = np.concatenate(vectors)
     return Corpus(
         tuple(documents),
@@ -76,4 +80,5 @@ def _corpus(known: list[Known], settings: IndexSettings) -> Corpus:
         MadeBy(settings.chunking, settings.model, settings.fingerprint),
         Cost(index_bytes=joined.nbytes),
         num_cut,
+        tuple(trees),
     )

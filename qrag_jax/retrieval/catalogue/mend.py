@@ -7,7 +7,7 @@ from qrag_jax.retrieval.catalogue.database import new_file, reading_from
 from qrag_jax.retrieval.catalogue.entries import Failure
 from qrag_jax.retrieval.catalogue.rows import LOST, Survey, copy, put_failure, read_row, survey
 
-_REASON = "its row in the index was damaged; add its file again"
+LOST_REASON = "its row in the index was damaged; add its file again"
 
 
 def mend(folder: Path) -> Survey:
@@ -30,6 +30,6 @@ def mend(folder: Path) -> Survey:
             row = None if known.number is None else read_row(connection, known.number)
             copy(beside, folder, replace(known, row=row))
         for name in found.damaged:
-            put_failure(beside, folder, Failure(name, _REASON, LOST))
+            put_failure(beside, folder, Failure(name, LOST_REASON, LOST))
     with reading_from(folder) as connection:
         return replace(survey(connection, folder), damaged=found.damaged, fault=found.fault)

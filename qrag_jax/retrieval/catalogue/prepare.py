@@ -6,11 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from qrag_jax.chunking.text.chunks import chunk_text
+from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.data.files.documents import DocumentFile, read_document
 from qrag_jax.retrieval.catalogue.entries import Entry, Failure, Origin
 from qrag_jax.retrieval.catalogue.reuse import Ask, keys_of
 from qrag_jax.retrieval.corpus.corpus import ChunkDocument, embed_texts
 from qrag_jax.types import Chunk, Document, Encoder, InputError
+
+MakeTree = Callable[[Document], tuple[ChunkTree, Sequence[Chunk]]]
 
 
 @dataclass(frozen=True)
@@ -20,10 +23,12 @@ class Maker:
     Attributes:
         chunk: cuts one.
         embed: texts of chunks -> vectors.
+        tree: makes the tree of one and its nodes, where that is kept in place of chunks.
     """
 
     chunk: ChunkDocument
     embed: Encoder
+    tree: MakeTree | None = None
 
 
 MakeMaker = Callable[[], Maker]  # loads it; in a process of its own too, so it can be pickled
@@ -73,10 +78,10 @@ def prepare(maker: Maker, tasks: Sequence[Task], ask: Ask | None) -> Made:
         InputError: the encoder gives no vectors.
     """
     cut = [_cut(maker, task) for task in tasks]
-    whole = [(task, *found) for task, found in zip(tasks, cut, strict=True) if not isinstance(found, Failure)]
-    keys = [key for _, document, nodes in whole for key in keys_of(document, nodes)]
-    texts = [chunk_text(document.text, node.spans) for _, document, nodes in whole for node in nodes]
-    num_tokens = [node.num_tokens for _, _, nodes in whole for node in nodes]
+    whole = [(task, found) for task, found in zip(tasks, cut, strict=True) if not isinstance(found, Failure)]
+    keys = [key for _, one in whole for key in keys_of(one.document, one.nodes)]
+    texts = [chunk_text(one.document.text, node.spans) for _, one in whole for node in one.nodes]
+    num_tokens = [node.num_tokens for _, one in whole for node in one.nodes]
     known = {} if ask is None else ask(keys)
     missing = [place for place, key in enumerate(keys) if key not in known]
     if ask is not None:  # equal texts are embedded once
@@ -92,13 +97,22 @@ def prepare(maker: Maker, tasks: Sequence[Task], ask: Ask | None) -> Made:
     return Made(results, len(missing), len(keys) - len(missing))
 
 
-def _cut(maker: Maker, task: Task) -> tuple[Document, tuple[Chunk, ...]] | Failure:
+@dataclass(frozen=True)
+class _Cut:
+    """A document and what it was cut into."""
+
+    document: Document
+    nodes: tuple[Chunk, ...]
+    tree: ChunkTree | None
+
+
+def _cut(maker: Maker, task: Task) -> _Cut | Failure:
     try:
         document = read_document(task.file, task.encoding, raw=task.raw)
-        nodes = tuple(maker.chunk(document))
+        tree, nodes = (None, maker.chunk(document)) if maker.tree is None else maker.tree(document)
         if not nodes:
             raise InputError(f"{document.id}: holds nothing to search in; leave it out")
-        return document, nodes
+        return _Cut(document, tuple(nodes), tree)
     except InputError as error:
         reason = str(error).removeprefix(f"{task.file.id}: ")
     except (RecursionError, MemoryError) as error:  # of a text that was made to
@@ -118,12 +132,12 @@ def _embed(maker: Maker, texts: Sequence[str], num_tokens: Sequence[int]) -> tup
     return vectors, is_cut
 
 
-def _entries(whole: Sequence[tuple[Task, Document, tuple[Chunk, ...]]], rows: Sequence) -> list[Entry]:
+def _entries(whole: Sequence[tuple[Task, _Cut]], rows: Sequence) -> list[Entry]:
     entries, start = [], 0
-    for task, document, nodes in whole:
-        here = rows[start : start + len(nodes)]
-        start += len(nodes)
+    for task, one in whole:
+        here = rows[start : start + len(one.nodes)]
+        start += len(one.nodes)
         vectors = np.array([vector for vector, _ in here], np.float32)
         is_cut = np.array([cut for _, cut in here], bool)
-        entries.append(Entry(document, nodes, vectors, is_cut, task.origin))
+        entries.append(Entry(one.document, one.nodes, vectors, is_cut, task.origin, one.tree))
     return entries

@@ -7,8 +7,8 @@ from qrag_jax.retrieval.catalogue.database import writing_to
 from qrag_jax.retrieval.catalogue.mend import mend
 from qrag_jax.retrieval.catalogue.place import PATIENCE, index_folder, one_writer
 from qrag_jax.retrieval.catalogue.rows import remove
+from qrag_jax.retrieval.catalogue.scope import lies_in
 from qrag_jax.retrieval.catalogue.settings import read_settings
-from qrag_jax.retrieval.catalogue.update import lies_in
 from qrag_jax.types import UsageError
 
 

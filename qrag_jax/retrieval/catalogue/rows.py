@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
-from qrag_jax.retrieval.catalogue.database import Damaged, advice, named, transaction
+from qrag_jax.retrieval.catalogue.database import SQLITE_ERRORS, Damaged, advice, named, transaction
 from qrag_jax.retrieval.catalogue.entries import (
     Entry,
     Failure,
@@ -21,7 +21,7 @@ from qrag_jax.retrieval.catalogue.place import CATALOGUE
 from qrag_jax.types import InputError
 
 _LEDGER = "ledger.id, ledger.number, bytes_sha256, reader, error, sha256"
-_ROW = "documents.id, text, metadata, ids, nodes, vectors"
+_ROW = "documents.id, text, metadata, ids, nodes, vectors, tree"
 _FROM = "FROM ledger LEFT JOIN documents USING (number)"
 LOST = Origin("", "")  # of a document whose row was damaged: no file is like it, so it is read again
 
@@ -103,7 +103,7 @@ def survey(connection: sqlite3.Connection, folder: Path) -> Survey:
     for key, number in listed:
         try:
             values = connection.execute(f"SELECT {_LEDGER}, {_ROW} {_FROM} WHERE ledger.id = ?", (key,)).fetchone()
-        except (sqlite3.Error, OverflowError) as error:
+        except SQLITE_ERRORS as error:
             fault, values = str(error), None
         found, name = _checked(values) if values is not None else (None, _name(key))
         if isinstance(number, int):
@@ -126,7 +126,7 @@ def put(connection: sqlite3.Connection, folder: Path, entry: Entry) -> int:
     row = astuple(pack(entry))
     with transaction(connection, folder / CATALOGUE):
         _delete(connection, entry.document.id)
-        place = "(id, text, metadata, ids, nodes, vectors) VALUES (?, ?, ?, ?, ?, ?)"
+        place = "(id, text, metadata, ids, nodes, vectors, tree) VALUES (?, ?, ?, ?, ?, ?, ?)"
         inserted = connection.execute(f"INSERT INTO documents {place}", (to_bytes(entry.document.id), *row))
         number = inserted.lastrowid
         assert number is not None  # an INSERT has one
@@ -228,7 +228,7 @@ def _ledger(connection: sqlite3.Connection, folder: Path) -> tuple[list[tuple], 
         try:
             for row in connection.execute(f"SELECT id, number FROM ledger ORDER BY id {order}"):
                 found[row[0]] = row
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             if not found and order == "DESC":
                 raise Damaged(f"{folder / CATALOGUE}: damaged ({error}); {advice(folder)}") from error
             fault = str(error)
@@ -245,7 +245,7 @@ def _orphans(connection: sqlite3.Connection, numbers: set[int]) -> tuple[set[str
         for number, key in connection.execute("SELECT number, id FROM documents ORDER BY number"):
             if number not in numbers:
                 found.add(_name(key))
-    except sqlite3.Error as error:
+    except SQLITE_ERRORS as error:
         return found, str(error)
     return found, ""
 
@@ -254,7 +254,7 @@ def _structure(connection: sqlite3.Connection) -> str:
     """What SQLite finds wrong with its file; nothing where all is well."""
     try:
         said = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    except sqlite3.Error as error:
+    except SQLITE_ERRORS as error:
         return str(error)
     text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
     return "" if text == "ok" else " ".join(text.split())

@@ -10,8 +10,8 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.config import config_from_dict, to_dict
 from qrag_jax.files.manifest import json_text
 from qrag_jax.files.whole_file import read_json, write_whole
-from qrag_jax.retrieval.catalogue.place import ABOUT, index_folder
-from qrag_jax.types import InputError
+from qrag_jax.retrieval.catalogue.place import ABOUT, index_folder, is_index
+from qrag_jax.types import InputError, UsageError
 
 FORMAT = 1
 _LATE = "late"  # its chunks have vectors of their surroundings
@@ -25,12 +25,14 @@ class IndexSettings:
         chunking: how documents are cut; None cuts them into sentences, as a run reads them.
         model: encoder of the chunks: minilm, a folder or a hub id. Of a run its folder.
         is_run: the encoder is that of a run.
+        is_tree: documents are kept as trees of their sections and paragraphs; `chunking` then has the size of a leaf.
         fingerprint: of the encoder (`types.Encoder`): vectors of another one are never compared with these.
     """
 
     chunking: ChunkConfig | None
     model: str
     is_run: bool = False
+    is_tree: bool = False
     fingerprint: str = ""
 
     @property
@@ -43,7 +45,9 @@ class IndexSettings:
         """How documents are cut, in the words of the command line."""
         if self.chunking is None:
             return "the sentences of a run (--retriever)"
-        return f"--strategy {self.chunking.strategy} --max_tokens {self.chunking.max_tokens}"
+        return (
+            f"--strategy {'tree' if self.is_tree else self.chunking.strategy} --max_tokens {self.chunking.max_tokens}"
+        )
 
 
 def read_settings(path: str | os.PathLike) -> IndexSettings:
@@ -70,8 +74,29 @@ def read_settings(path: str | os.PathLike) -> IndexSettings:
 
 def write_settings(folder: Path, settings: IndexSettings) -> None:
     """Writes `index.json`, whole or not at all: with it a folder is an index."""
-    value = to_dict(settings)
-    write_whole(folder / ABOUT, json_text({"format": FORMAT, "settings": value, "sha256": _sha256(value)}))
+    write_whole(folder / ABOUT, json_text(with_sha256(to_dict(settings))))
+
+
+def with_sha256(settings: Any) -> dict[str, Any]:
+    """What `index.json` holds of settings as plain values."""
+    return {"format": FORMAT, "settings": settings, "sha256": _sha256(settings)}
+
+
+def settings_of(folder: Path, asked: IndexSettings) -> IndexSettings | None:
+    """The settings of an index, if it is there.
+
+    Raises:
+        UsageError: documents are cut otherwise than is asked for; or as `read_settings`.
+    """
+    if not is_index(folder):
+        return None
+    known = read_settings(folder)
+    if (known.chunking, known.is_run, known.is_tree) != (asked.chunking, asked.is_run, asked.is_tree):
+        raise UsageError(
+            f"{folder}: was made with {known.cutting}, and {asked.cutting} is asked for: leave such flags out, or "
+            "build another index"
+        )
+    return known
 
 
 def check_encoder(settings: IndexSettings, fingerprint: str, name: str) -> None:

@@ -133,7 +133,7 @@ def _common(shards: Sequence[tuple[Path, IndexSettings]], folder: Path) -> Index
         raise InputError(f"{folder}: its shards hold no document; build them of other files")
     (first, settings), *others = shards
     for shard, other in others:
-        if (other.chunking, other.fingerprint) != (settings.chunking, settings.fingerprint):
+        if replace(other, model=settings.model) != settings:
             raise InputError(
                 f"{shard}: was made with other settings or another encoder than {first}: remove one and build it again"
             )

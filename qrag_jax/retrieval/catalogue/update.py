@@ -1,33 +1,29 @@
 """An index brought up to date with files: what has changed is read, cut and embedded, and nothing else.
 
-    update_index("notes.index", ["notes/"], settings, make, mirror=True)
-
 Whether a file has changed its bytes say, never its time. Each document is written in one transaction with the hash of
 its bytes: one that is in the index is whole, whatever ended the writer, and is not read again.
 """
 
 import hashlib
-import os
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePath
+from pathlib import Path
 
-from qrag_jax.data.documents.kinds import KINDS, is_installed
-from qrag_jax.data.files.documents import DocumentFile, Found, Skipped, read_bytes
-from qrag_jax.retrieval.catalogue.database import create, writing_to
+from qrag_jax.data.files.documents import DocumentFile, Found, Skipped, read_bytes, read_in_part, reader_of
+from qrag_jax.retrieval.catalogue.database import create, remove_catalogue, writing_to
 from qrag_jax.retrieval.catalogue.entries import Entry, Failure, Origin
-from qrag_jax.retrieval.catalogue.mend import mend
-from qrag_jax.retrieval.catalogue.place import CATALOGUE, PATIENCE, SHARDS, is_index, one_writer
+from qrag_jax.retrieval.catalogue.mend import LOST_REASON, mend
+from qrag_jax.retrieval.catalogue.place import PATIENCE, is_index, one_writer
 from qrag_jax.retrieval.catalogue.prepare import Made, MakeMaker, Maker, Task, prepare
 from qrag_jax.retrieval.catalogue.reuse import KnownVectors
 from qrag_jax.retrieval.catalogue.rows import Known, put, put_failure, remove
-from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, read_settings, write_settings
+from qrag_jax.retrieval.catalogue.scope import check_place, gone
+from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, settings_of, write_settings
 from qrag_jax.retrieval.catalogue.workers import Group, Workers
 from qrag_jax.types import InputError, UsageError
 
-READER = 1  # of all that turns bytes into texts and texts into chunks: another one reads all files again
+READER = 1  # of what turns texts into chunks: another one cuts all files again
 _MOST_FILES, _MOST_BYTES = 16, 100_000  # of a group: enough to embed together, little to do again
 
 
@@ -39,9 +35,10 @@ class Changes:
         num_read: documents that are new or were changed.
         num_same: documents that are as they were, and were not read.
         removed: ids of documents that are gone.
-        failed: what could not be read, this time or before with the same bytes.
+        failed: what could not be read, this time or before with the same bytes; what was damaged and not read again.
+        lossy: what was read now, but not all of it.
         kept: ids of documents that stay though their file was not seen: their folder is empty or cannot be read.
-        mended: ids of documents whose rows were damaged.
+        mended: ids of documents whose rows were damaged, and which were read again.
         num_embedded: chunks whose vectors were computed.
         num_reused: chunks of documents that were read whose vectors were known by their text.
     """
@@ -50,6 +47,7 @@ class Changes:
     num_same: int = 0
     removed: tuple[str, ...] = ()
     failed: tuple[Skipped, ...] = ()
+    lossy: tuple[Skipped, ...] = ()
     kept: tuple[str, ...] = ()
     mended: tuple[str, ...] = ()
     num_embedded: int = 0
@@ -95,20 +93,30 @@ def update_index(
             was found.
         InputError: another encoder, a full disk, or an index that cannot be mended. What was finished stays.
     """
-    _check_place(folder)
+    check_place(folder)
     if not found.files:
         raise UsageError(f"{', '.join(paths) or 'no path'}: no file to read was found, so nothing is changed")
     with one_writer(folder, "qrag index", plan.patience, plan.waits):
-        known_settings = _check_settings(folder, settings)
-        if known_settings is None:
-            create(folder)
-        before = mend(folder)
-        with writing_to(folder) as connection:
-            update = _Update(folder, connection, known_settings or settings, make, plan, list(before.known.values()))
-            changes = update.run(paths, found)
+        known_settings = settings_of(folder, settings)
+        try:
+            if known_settings is None:
+                create(folder)
+            before = mend(folder)
+            with writing_to(folder) as connection:
+                known = list(before.known.values())
+                changes = _Update(folder, connection, known_settings or settings, make, plan, known).run(paths, found)
+        finally:
+            if not is_index(folder):  # nothing was written: no encoder, or no file
+                remove_catalogue(folder)
         if known_settings is None and not is_index(folder):
             raise InputError(f"{folder}: none of {len(found.files)} files could be read, so there is no index yet")
-    return replace(changes, mended=tuple(name for name in before.damaged if name not in changes.removed))
+    seen = {file.id for file in found.files}
+    lost = [name for name in before.damaged if name not in seen and not plan.mirror]
+    return replace(
+        changes,
+        failed=(*changes.failed, *(Skipped(name, LOST_REASON) for name in lost)),
+        mended=tuple(name for name in before.damaged if name in seen),
+    )
 
 
 class _Update:
@@ -142,9 +150,12 @@ class _Update:
                 num_reused=self.counts.num_reused + done.num_reused,
             )
             self.plan.progress(self.counts.num_same + self.counts.num_read + len(self.failed), of)
-        removed, kept = self._gone(paths, found) if self.plan.mirror else ((), ())
+        removed, kept = (), ()
+        if self.plan.mirror:
+            removed, kept = gone(self.known, paths, found, [one.id for one in self.unseen])
         for name in removed:
             remove(self.connection, self.folder, name)
+        removed = tuple(name for name in removed if self.known[name].number is not None)  # no mere failures
         failed = (*found.skipped, *self.unseen, *self.failed)
         return replace(self.counts, removed=removed, kept=kept, failed=failed)
 
@@ -169,7 +180,7 @@ class _Update:
         except InputError as error:
             self.unseen.append(Skipped(file.id, str(error).removeprefix(f"{file.id}: ")))
             return None
-        origin = Origin(hashlib.sha256(raw).hexdigest(), reader_of(file, self.plan.encoding))
+        origin = Origin(hashlib.sha256(raw).hexdigest(), _reader(file, raw, self.plan.encoding))
         known = self.known.get(file.id)
         if known is None or known.origin != origin:
             return Task(file, raw, origin, self.plan.encoding)
@@ -205,72 +216,14 @@ class _Update:
             return
         number = put(self.connection, self.folder, result)
         self.vectors.add(number, result)
+        if (part := read_in_part(result.document)) is not None:
+            self.counts = replace(self.counts, lossy=(*self.counts.lossy, part))
         self.counts = replace(self.counts, num_read=self.counts.num_read + 1)
 
-    def _gone(self, paths: Sequence[str], found: Found) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Documents that no file stands for any more; and those of them that stay."""
-        seen = {file.id for file in found.files}
-        blind = [skipped.id for skipped in (*found.skipped, *self.unseen)]
-        blind += [path for path in paths if os.path.isdir(path) and not any(lies_in(name, path) for name in seen)]
-        gone = [name for name in self.known if name not in seen]
-        kept = tuple(name for name in gone if any(lies_in(name, place) for place in blind))
-        return tuple(name for name in gone if name not in set(kept)), kept
 
-
-def reader_of(file: DocumentFile, encoding: str) -> str:
-    """What reads a file: where this changes, the file is read again."""
-    suffix = PurePath(file.id).suffix.lower()
-    converts = f" {suffix} {'converted' if is_installed() else 'refused'}" if suffix in KINDS else ""
-    return f"{READER} {encoding}{converts}"
-
-
-def lies_in(name: str, place: str) -> bool:
-    """Whether a document is that of a path, or of a file below it."""
-    if PurePath(place) == PurePath("."):
-        return not PurePath(name).is_absolute()
-    return PurePath(name).is_relative_to(place)
-
-
-def outside(found: Found, paths: Sequence[str], folder: Path) -> tuple[Found, bool]:
-    """What was found without the files of the index itself; and whether it lies in a path."""
-    own = Path(os.path.realpath(folder))
-    if not any(own.is_relative_to(os.path.realpath(path)) for path in paths):
-        return found, False
-    files = tuple(
-        file for file in found.files if file.path is None or not Path(os.path.realpath(file.path)).is_relative_to(own)
-    )
-    left_out = {file.path for file in found.files} - {file.path for file in files}
-    there = (path for path in folder.rglob("*") if path.is_file() and path not in left_out)
-    others = Counter(found.others) - Counter(path.suffix.lower() for path in there)
-    return replace(found, files=files, others=dict(others.most_common())), True
-
-
-def _check_place(folder: Path) -> None:
-    """Refuses a folder with something else in it."""
-    if is_index(folder):
-        return
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise UsageError(f"{folder}: is no folder; give the path of a new one, or of an index")
-    if folder.is_dir() and folder.samefile(os.curdir):
-        raise UsageError(f"{folder}: is the current folder; give a new folder in it")
-    others = [path.name for path in folder.iterdir() if not _is_ours(path.name)] if folder.exists() else []
-    if others:
-        raise UsageError(f"{folder}: is a folder with other things in it ({others[0]}); give a new one, or an index")
-
-
-def _is_ours(name: str) -> bool:
-    """Of what a killed writer leaves that had not yet made an index."""
-    return name.startswith((CATALOGUE, f".{CATALOGUE}", ".index.json", ".qrag.lock")) or name == SHARDS
-
-
-def _check_settings(folder: Path, asked: IndexSettings) -> IndexSettings | None:
-    """The settings of an index that is there, refused where others are asked for."""
-    if not is_index(folder):
-        return None
-    known = read_settings(folder)
-    if known.chunking != asked.chunking or known.is_run != asked.is_run:
-        raise UsageError(
-            f"{folder}: was made with {known.cutting}, and {asked.cutting} is asked for: leave such flags out, or "
-            "build another index"
-        )
-    return known
+def _reader(file: DocumentFile, raw: bytes, encoding: str) -> str:
+    """What reads these bytes: where this changes, they are read again; by an extra that was installed since, too."""
+    try:
+        return f"{READER} {reader_of(file, raw, encoding)}"
+    except InputError:
+        return f"{READER} refused"

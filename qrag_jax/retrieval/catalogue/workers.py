@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 
 import numpy as np
 
@@ -27,7 +28,7 @@ _GONE = (EOFError, ConnectionResetError, BrokenPipeError)
 class _Worker:
     """A process and what it has in hand."""
 
-    process: mp.process.BaseProcess
+    process: BaseProcess
     group: Group | None = None
     is_ready: bool = False
 

@@ -219,9 +219,25 @@ def with_fresh_params(retriever: Retriever, key: jax.Array) -> Retriever:
     return replace(retriever, params=_fresh_params(retriever.network, retriever.env, jax.random.split(key)[1]))
 
 
-def with_constants(retriever: Retriever, constants: Mapping[str, Any]) -> Retriever:
-    """The retriever with the constants of another: parameters mean what they did under these."""
-    kept = {name: np.asarray(value) for name, value in constants.items()}
+def with_constants(retriever: Retriever, constants: Any, source: str) -> Retriever:
+    """The retriever with the constants of another: parameters mean what they did under these.
+
+    Args:
+        retriever: of the same towers.
+        constants: of the other one, as they were read.
+        source: of these, for messages.
+
+    Raises:
+        InputError: they are others than this retriever has, or no mean and standard deviation.
+    """
+    kept = {name: np.asarray(value) for name, value in constants.items()} if isinstance(constants, Mapping) else None
+    own = {name: (value.shape, value.dtype) for name, value in retriever.constants.items()}
+    fit = kept is not None and {name: (value.shape, value.dtype) for name, value in kept.items()} == own
+    if kept is None or not fit or (own and not _standardises(kept, retriever.encoder)):
+        wanted = ", ".join(f"{name} {dtype}{list(shape)}" for name, (shape, dtype) in own.items()) or "none"
+        raise InputError(
+            f"{source}: its constants are no mean and standard deviation of such vectors (wanted: {wanted}); {ADVICE}"
+        )
     return replace(retriever, network=_network(retriever.model, retriever.encoder, kept), constants=kept)
 
 

@@ -155,11 +155,12 @@ def _start_warm(first: Member, retriever: Retriever, files: Mapping[str, bytes])
     """
     if first.start is not None:
         own = load_checkpoint(first.start.folder, groups=("constants",))
-        return with_constants(retriever, own.arrays["constants"]), first.start.metadata["init"]
+        return with_constants(retriever, own.arrays["constants"], str(own.folder)), first.start.metadata["init"]
     saved, group = load_init(first.config)
     check_same_encoder(saved, files)
     params = take_params(saved, group, retriever.params, optional=HEADS)
-    retriever = replace(with_constants(retriever, saved.arrays["constants"]), params=params)
+    constants = saved.arrays["constants"]
+    retriever = replace(with_constants(retriever, constants, f"init: {saved.folder}"), params=params)
     return retriever, describe_source(first.config.init, saved, group)
 
 

@@ -23,7 +23,7 @@ from qrag_jax.train.q.learner import Learner, LearnerState
 from qrag_jax.train.q.members import Member, check_members
 from qrag_jax.train.q.run import RunConfig, make_sampler
 from qrag_jax.train.q.saving import is_calibrated, save_batch, save_run
-from qrag_jax.train.run_folder import open_log, open_runs
+from qrag_jax.train.run_folder import check_room, open_log, open_runs
 from qrag_jax.train.trainer import Hooks, Plan, Report, Trainer, jit_update
 
 _ADVICE = "Lower learner.learning_rate or raise learner.temperature"
@@ -89,6 +89,7 @@ def train_together(
     with open_runs([(member.out, member.start) for member in members]), ExitStack() as opened:
         job = prepare(members, task, dev, (lambda *_: None) if report is None else report)
         state, shardings = first_state(job)
+        _check_room(job, state)
         _offer_untrained(job, state)
         logs = [opened.enter_context(_open_log(job, member)) for member in members]
         state, batch = _make_trainer(job, logs, shardings, stop).run(state)
@@ -100,6 +101,16 @@ def _offer_untrained(job: Job, state: LearnerState) -> None:
     for i, (member, best) in enumerate(zip(job.members, job.bests, strict=True)):
         if member.config.dev.untrained and best is not None and member.start is None:
             best.offer(job.layout.part(state, i).params, 0)
+
+
+def _check_room(job: Job, state: LearnerState) -> None:
+    """Refuses a disk that the runs do not fit on, before their first update."""
+    config, members, start = job.config, job.members, job.members[0].start
+    groups = (state.params, state.target_params, state.opt_state, *([] if job.dev is None else [state.params]))
+    num_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(groups)) // len(members)
+    num_bytes += sum(map(len, job.towers.files.values()))
+    left = config.num_updates - (0 if start is None else start.step)
+    check_room([member.out for member in members], num_bytes, -(-left // config.save_interval), config.keep)
 
 
 def _open_log(job: Job, member: Member) -> AbstractContextManager[RunLog | None]:

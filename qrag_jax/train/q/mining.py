@@ -141,8 +141,8 @@ def hardness(
         states = network.states(params, batch.questions, batch.table, jnp.take_along_axis(batch.chunks, taken, axis=1))
 
         def score(hardest: Array, i: Array, taken: Array = taken, states: Array = states, best: Array = best) -> Array:
-            one = jax.tree.map(lambda x: x[i][None], (batch.indices, batch.lengths, taken))
-            table = _noise_rotation(*one, places, config, network)
+            indices, lengths, own = batch.indices[i][None], batch.lengths[i][None], taken[i][None]
+            table = _noise_rotation(indices, lengths, own, places, config, network)
             q = rotary_scores(states[i], noise_rows, table, config.num_q_heads).sum(0)
             return jnp.maximum(hardest, q - best[i])
 

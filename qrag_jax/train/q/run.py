@@ -23,6 +23,7 @@ from qrag_jax.train.q.learner import LearnerConfig
 from qrag_jax.train.q.mining import MiningConfig, mixing_sampler
 from qrag_jax.types import Example, UsageError
 
+_TIMES_SEEN = 200  # each of one's own questions, where nobody says how many updates there are
 _DEV_SENTENCES = 4000  # of the haystack's held-back documents: enough for contexts of any kind, quickly embedded
 
 
@@ -118,13 +119,21 @@ class DevConfig:
                 raise UsageError(f"dev.{name}={value} must be at least 1")
 
 
+def fitting_updates(num_questions: int, batch_size: int) -> int:
+    """Updates for own questions where nobody says how many: each question is seen 200 times, within limits.
+
+    Not below 1,000, as the schedules need some, nor above the 5,000 that simulated questions have.
+    """
+    return min(5_000, max(1_000, -(-_TIMES_SEEN * num_questions // batch_size)))
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """Everything that a run depends on.
 
     Attributes:
         seed: root of all randomness: parameters, worlds, contexts, exploration.
-        num_updates: optimiser steps.
+        num_updates: optimiser steps. `qrag train` takes `fitting_updates` for data.task=jsonl where none are given.
         log_every: updates between two lines of metrics.jsonl.
         save_every: updates between two checkpoints; null is a tenth of the run. A run that is killed loses at most as
             many.

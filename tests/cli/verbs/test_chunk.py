@@ -2,11 +2,13 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tiers import PATIENCE
+from tiny_documents import tiny_pdf
 from tiny_encoders import random_encoder
 
 from qrag_jax.chunking.chunker import STRATEGIES, ChunkConfig
@@ -17,6 +19,7 @@ from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.parsers import chunk as chunk_parser
 from qrag_jax.cli.verbs.chunk import EMBEDDING, format_json, format_text
 from qrag_jax.config import to_dict
+from qrag_jax.data.documents.kinds import is_installed
 from qrag_jax.models.encoder import embedder as embedder_module
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.types import Chunk, Document
@@ -352,3 +355,27 @@ def test_leaves_of_a_tree_have_256_tokens_at_most_unless_told_otherwise(chunk, f
     (files / "long.txt").write_text("It rained all day. " * 100)
     rows = rows_of(chunk("long.txt", "--strategy", "tree", "--json")[1])
     assert [(row["level"], row["num_tokens"] <= 256) for row in rows] == [(0, False), (1, True), (1, True)]
+
+
+@pytest.mark.skipif(not is_installed(), reason="the extra `documents` is not installed")
+def test_chunks_of_a_pdf_name_their_page(encoder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("a.pdf").write_bytes(tiny_pdf([["One is here."], ["Two is there."]]))
+    Path("b.txt").write_text("One is here.")
+    assert main(["chunk", "a.pdf", "b.txt", "--model", encoder.folder, "--max_tokens", "6", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row.get("page") for row in rows] == [1, 2, None]
+
+
+def test_a_bad_member_of_a_folder_is_left_out_and_refused_when_that_is_asked_for(
+    encoder, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    Path("docs").mkdir()
+    for name, text in (("a.txt", "One is here."), ("b.txt", ""), ("c.png", "")):
+        Path("docs", name).write_text(text)
+    with pytest.warns(UserWarning, match=r"left out 1 file in folders \(docs/b.txt: empty .*\); --strict .* 1 file of"):
+        assert main(["chunk", "docs", "--model", encoder.folder]) == 0
+    assert "docs/a.txt" in capsys.readouterr().out
+    assert main(["chunk", "docs", "--strict"]) == 1
+    assert "docs/b.txt: empty document; leave this file out" in capsys.readouterr().err

@@ -30,3 +30,10 @@ def test_the_smoke_demo_trains_measures_and_answers(tmp_path, capsys):
 def test_a_folder_without_validation_questions_is_refused(tmp_path, capsys):
     assert main(["demo", "--babi", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert "qa2_valid.txt" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("qrag_jax.cli.verbs.demo.training_tasks", None)
+    (tmp_path / "file").touch()
+    assert main(["demo", "--out", str(tmp_path / "file" / "demo")]) == 2
+    assert "file/demo: " in capsys.readouterr().err

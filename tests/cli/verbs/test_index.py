@@ -1,16 +1,24 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tiny_encoders import random_encoder
 from tiny_index import write_notes
 
+from qrag_jax.chunking.chunker import ChunkConfig, make_tree_builder
 from qrag_jax.cli.main import main
-from qrag_jax.models.encoder.weights import save_encoder
+from qrag_jax.data.files.documents import read_files
+from qrag_jax.models.encoder.embedder import make_embedder
+from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 from qrag_jax.retrieval.catalogue.load import load_index
 from qrag_jax.retrieval.catalogue.settings import read_settings
+from qrag_jax.retrieval.corpus.corpus import embed_corpus, tree_corpus
+from qrag_jax.retrieval.index.retriever import load_retriever
 from qrag_jax.retrieval.indexing import index_method
-from qrag_jax.retrieval.methods import single_step_method
+from qrag_jax.retrieval.mdp.env import EnvConfig
+from qrag_jax.retrieval.methods import multi_step_method, single_step_method
+from qrag_jax.types import InputError, UsageError
 
 WORDS = "Mary has the key of the garden. John went home and it rained all day."
 
@@ -65,6 +73,52 @@ def test_an_index_is_asked_like_its_files(index, encoder):
         kept, new = method.retrieve(question, corpus, 2), files.retrieve(question, fresh, 2)
         assert kept.ids.tolist() == new.ids.tolist()
     assert index_method(read_settings("i"), "bm25").retrieve("key", corpus, 1).ids.tolist() == [0]
+
+
+def test_trees_are_kept(index, encoder):
+    text = "# Keys\n\nMary has the key.\n\nJohn went home.\n\n## Garden\n\nIt rained all day.\n"
+    write_notes("notes", c=text)
+    code, out, err = index("build", "i", "notes", "--model", encoder, "--strategy", "tree", "--max_tokens", "9")
+    assert code == 0, err
+    embedder = make_embedder(load_encoder(encoder))
+    build = make_tree_builder(ChunkConfig("headings", max_tokens=9), embedder.count_tokens)
+    documents = read_files("notes")
+    fresh = embed_corpus(tree_corpus(documents, [build(one) for one in documents], embedder.count_tokens), embedder)
+    kept = load_index("i")
+    assert (kept.documents, kept.nodes, kept.trees) == (fresh.documents, fresh.nodes, fresh.trees)
+    np.testing.assert_allclose(kept.vectors, fresh.vectors, atol=1e-6)
+    (best,) = index_method(read_settings("i"), "bm25").retrieve("rained", kept, 1).ids
+    assert kept.texts[best] == "## Garden\n\nIt rained all day." and best in kept.leaves
+    assert (
+        "was made with --strategy tree --max_tokens 9, and --strategy headings"
+        in (index("build", "i", "notes", "--strategy", "headings", "--max_tokens", "9")[2])
+    )
+
+
+def test_runs_on_one_encoder_share_an_index_and_others_are_refused(index, save_untrained):
+    save_untrained("one")
+    save_untrained("two", env=EnvConfig(num_steps=2))
+    save_untrained("text", mode="text")
+    code, out, err = index("build", "i", "notes", "--retriever", "one")
+    assert (code, out) == (0, "2 documents read, 0 as they were, 0 removed, 0 failed; 2 of 2 chunks embedded\n"), err
+    settings, corpus = read_settings("i"), load_index("i")
+    question = "Where is the milk?"
+    for run in ("one", "two"):
+        files = multi_step_method(load_retriever(run))
+        kept = index_method(settings, run).retrieve(question, corpus, 2)
+        fresh = files.retrieve(question, files.build(corpus.documents), 2)
+        assert kept.ids.tolist() == fresh.ids.tolist()
+        np.testing.assert_allclose(kept.scores, fresh.scores, atol=1e-5)
+    assert len(index_method(settings).retrieve(question, corpus, 2)) == 2  # the run that it was made with
+    assert len(index_method(settings, "single_step").retrieve(question, corpus, 2)) == 2
+    with pytest.raises(InputError, match=r"its vectors were made by the encoder of .*one .*, that of text is another"):
+        index_method(settings, "text")
+    Path("one").rename("moved")
+    with pytest.raises(UsageError, match=r"the index was made with the run .*/one: .*; if it lies elsewhere now"):
+        index_method(settings)
+    assert len(index_method(settings, "moved").retrieve(question, corpus, 2)) == 2
+    code, _, err = index("build", "i", "notes", "--strategy", "fixed")
+    assert code == 2 and "i: was made with the sentences of a run (--retriever), and --strategy fixed" in err
 
 
 def test_shards_are_built_and_merged(index, encoder):

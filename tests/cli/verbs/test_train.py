@@ -357,6 +357,36 @@ def test_a_process_ends_as_stopped_where_another_one_was_told_to(folder, index, 
     assert "stopped after update 2, saved in run; go on with: qrag train --out run --resume" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("config", "argv", "updates", "said"),
+    [
+        ("", (), 1000, True),
+        ("data: {batch_size: 2}", (), 1100, True),
+        ("", ("--seeds", "0,1"), 1000, True),
+        ("", ("num_updates=7",), 7, False),
+        ("num_updates: 9", (), 9, False),
+        ("num_updates: 5000", (), 5000, False),
+    ],
+)
+def test_the_updates_follow_the_number_of_own_questions(folder, no_updates, capsys, config, argv, updates, said):
+    lines = [json.dumps({"question": f"Where is {n}?", "chunks": ["a", "b", "c"], "gold": [0]}) for n in range(11)]
+    (folder / "train.jsonl").write_text("\n".join(lines))
+    (folder / "own.yaml").write_text(config)
+    own = ["train", "--config_path", "own.yaml", "data.task=jsonl", "data.paths=[train.jsonl]", "env.num_steps=2"]
+    assert main([*own, *argv]) == 0
+    assert {member.config.num_updates for member in no_updates.members} == {updates}
+    assert (f"num_updates={updates:,}, after the number of questions" in capsys.readouterr().err) == said
+    assert main([*own, *argv, "--dry_run"]) == 0
+    assert ("num_updates follows the number of questions" in capsys.readouterr().err) == said
+
+
+def test_a_run_that_goes_on_keeps_its_updates(folder):
+    start = Checkpoint("RUN/step_3", 3, {}, {"num_updates": 5000}, {}, {}, {})
+    own = RunConfig()
+    assert cli_train._with_updates(cli_train.Member(own, folder, start), 11).num_updates == 5000
+    assert cli_train._with_updates(cli_train.Member(own, folder, None), 11).num_updates == 1000
+
+
 @pytest.mark.parametrize(("first", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_before_the_updates_ends_the_run_at_once(first, code):
     with cli_train._Signals() as signals, pytest.raises(SystemExit) as ended:

@@ -27,6 +27,12 @@ def test_chapters_stand_in_the_order_of_reading():
     assert found.pages is None and found.left_out == ()
 
 
+def test_words_in_pictures_and_forms_are_words_of_a_book():
+    svg = "<svg><style>a {}</style><text>One</text><text><tspan>Two</tspan></text></svg>"
+    body = f"{svg}<object data='a.swf'><p>Three.</p></object><form><button>Four</button></form>"
+    assert read_epub(tiny_epub({"a.xhtml": page(body)})).text.split() == ["One", "Two", "Three.", "Four"]
+
+
 def test_a_chapter_that_is_named_again_is_read_once():
     assert read_epub(tiny_epub({"a.xhtml": page("Text.")}, ["a.xhtml"] * 9)).text == "Text."
 

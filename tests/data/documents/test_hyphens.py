@@ -11,6 +11,9 @@ from qrag_jax.data.documents.hyphens import DIVIDED, joined, words_of
         ("chat|optimized", "a chat-optimized model", "chat-optimized"),
         ("multi|agent", "multi-agent, not multiagent: both", "multiagent"),  # the whole word comes first
         ("conversation|centric", "a conversation that is centric", "conversation-centric"),
+        ("conversation|centric", "a conversation", "conversation-centric"),
+        ("develop|ment", "to develop", "development"),  # a second part as short as this is an ending
+        ("under|standing", "to stand under, standing", "understanding"),
         ("well-kno|wn", "known", "well-known"),
         ("state-of-the|art", "the art", "state-of-the-art"),
         ("hypo|tenuse", "", "hypotenuse"),  # nothing tells: 39 of 41 were divided

@@ -1,7 +1,10 @@
 import io
+import subprocess
+import sys
 import zipfile
 
 import pytest
+from tiers import PATIENCE
 
 from qrag_jax.data.documents import kinds
 from qrag_jax.data.documents.kinds import kind_of, read_suffixes, refuse_without_extra
@@ -69,6 +72,12 @@ def test_kinds(name, raw, kind):
 def test_other_kinds_are_named_with_what_to_do(name, raw, message):
     with pytest.raises(InputError, match=message):
         kind_of(name, raw)
+
+
+def test_what_converts_is_not_imported_where_texts_are_read():
+    code = "import sys, qrag_jax.data.files.documents as _; print({'lxml', 'pypdfium2', 'mammoth'} & set(sys.modules))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
+    assert ended.stdout == "set()\n", ended.stderr
 
 
 def test_without_the_extra_its_files_are_of_other_types(monkeypatch):

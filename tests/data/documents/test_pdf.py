@@ -1,5 +1,5 @@
 import pytest
-from tiny_documents import encrypted_pdf, pdf_of_objects, tiny_pdf
+from tiny_documents import encrypted_pdf, pdf_of_objects, silent_pdf, tiny_pdf
 
 from qrag_jax.types import InputError
 
@@ -28,6 +28,13 @@ def test_pages_without_text_are_counted_and_a_document_of_them_is_a_scan():
     assert found.left_out == ("2 pages without a character (pictures or blank)",)
     with pytest.raises(InputError, match=SCAN):
         read_pdf(tiny_pdf([[], []]))
+
+
+def test_letters_that_are_not_told_are_left_out_with_a_word():
+    found = read_pdf(silent_pdf())
+    if "\u5173" in found.text:
+        pytest.skip("this machine has a font for them")
+    assert (found.text, found.left_out) == ("A", ("most letters of 1 page (fonts that are not in it)",))
 
 
 def test_the_outline_makes_headings_of_its_lines():

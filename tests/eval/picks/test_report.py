@@ -64,6 +64,27 @@ def test_what_differs_stands_in_the_line_and_what_is_shared_in_the_heading():
     assert "trained, latent" in format_table([ROW, replace(ROW, mode="text")])
 
 
+def test_a_method_that_has_one_line_is_called_by_its_name_alone():
+    """Users know nothing of the mode and the positions that a baseline does not have."""
+    baselines = [
+        replace(ROW, method=m, mode=x, positions="none") for m, x in (("single_step", "text"), ("bm25", "none"))
+    ]
+    table = format_table([ROW, replace(ROW, method="untrained"), *baselines])
+    assert table.split("\n")[0].startswith("two facts, mode latent, positions relative, ")
+    names = [line.split("  ")[1] for line in table.split("\n") if line.startswith("  ")]
+    assert names[:4] == ["trained", "untrained", "single step", "BM25"]
+
+
+def test_a_run_below_untrained_is_told():
+    better = replace(ROW, method="untrained", fact_f1=ROW.fact_f1 + 0.01)
+    long = {"num_chunks": 1280, "length_factor": 64.0}
+    rows = [ROW, better, replace(ROW, **long), replace(ROW, method="untrained", **long)]  # equal: not below
+    note = "Trained is below untrained in F1 at 20 chunks: too few updates"
+    assert note in format_table(rows)
+    assert "below untrained" not in format_table([ROW, *rows[2:]])
+    assert "below untrained" not in format_table([ROW, replace(better, protocol="threshold", threshold=0.0)])
+
+
 def test_tasks_are_blocks_and_left_out_questions_are_told():
     table = format_table([ROW, replace(ROW, task="three facts", num_left_out=43, f1_ceiling=0.8)])
     assert len(table.split("\n\n")) == 2

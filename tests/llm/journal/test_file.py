@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -96,6 +97,28 @@ def test_claims_of_the_dead_are_free(path):
     with Journal(path).session() as session:
         assert session.claim(["a", "b"], 2) == ({}, ["a", "b"])
     assert [file.name for file in path.parent.iterdir()] == ["journal.sqlite"]
+
+
+@pytest.mark.parametrize("stamp", [0, 4_000_000_000])
+def test_no_clock_decides_whose_claims_live(path, monkeypatch, stamp):
+    """Neither the time of day nor that of a file: a clock that jumps pays for nothing twice, and blocks nothing."""
+
+    def no_clock(*_):
+        raise AssertionError("a clock was asked")
+
+    for name in ("time", "time_ns"):
+        monkeypatch.setattr(time, name, no_clock)
+    journal = Journal(path)
+    with journal.session() as one, journal.session() as other:
+        assert one.claim(["a", "b"], 2) == ({}, ["a", "b"])
+        for file in path.parent.iterdir():
+            os.utime(file, (stamp, stamp))
+        assert other.claim(["a", "b"], 2) == ({}, [])  # alive, however long ago it began
+        one.keep("a", Generation("yes", "stop"))
+        assert list(other.claim(["a", "b"], 2)[0]) == ["a"]
+    with journal.session() as third:
+        known, claimed = third.claim(["a", "b"], 2)
+        assert (list(known), claimed) == (["a"], ["b"])  # the dead keep none, however short ago they ended
 
 
 def test_a_journal_has_one_set_of_locks_by_whatever_link_it_is_reached(tmp_path, path):

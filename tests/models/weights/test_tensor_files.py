@@ -65,13 +65,20 @@ def test_links_are_followed_as_the_cache_of_the_hub_has_them(sharded, tmp_path):
 @pytest.mark.parametrize(
     "name",
     ["../model.safetensors", "/etc/x.safetensors", "sub/x.safetensors", "..", "", "a\\b.safetensors", "model.bin",
-     "C:\\x.safetensors", "x\0.safetensors"],
+     "C:\\x.safetensors", "x\0.safetensors", "x" * 5_000 + ".safetensors"],
 )  # fmt: skip
 def test_an_index_that_names_other_places_is_refused(sharded, name):
     save_file(TENSORS, sharded.parent / "model.safetensors")  # a step up there is one indeed
     index(sharded, SHARDS | {"c": name})
     with pytest.raises(InputError, match="is no safetensors file of this folder; do not trust this model"):
         FolderTensors(sharded)
+
+
+def test_a_shape_that_no_array_has_is_refused(tmp_path):
+    header = json.dumps({"a": {"dtype": "F32", "shape": [0, 2**63], "data_offsets": [0, 0]}}).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(InputError, match="^a: cannot be read from its safetensors file"):
+        FolderTensors(tmp_path)["a"]
 
 
 @pytest.mark.parametrize("weight_map", [None, [], {"a": 3}, "x"])

@@ -34,6 +34,21 @@ def test_a_panic_of_the_library_is_an_error():
         tokenizer.count("a" * 30 + "b")
 
 
+def test_a_panic_while_a_file_is_read_is_an_error(tmp_path):
+    """A merge of tokens shorter than the prefix that their words would go on with."""
+    model = {
+        "type": "BPE",
+        "vocab": {"a": 0, "b": 1, "ab": 2},
+        "merges": ["a b"],
+        "continuing_subword_prefix": "../../x",
+    }
+    with pytest.raises(InputError, match="evil/tokenizer.json: the tokenizer fails .range"):
+        read(model=model)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(FILE | {"model": model}))
+    with pytest.raises(InputError, match="tokenizer.json: the tokenizer fails .range"):
+        DecoderTokenizer.from_folder(tmp_path)
+
+
 def test_a_vocabulary_without_its_unknown_token_is_an_error():
     values = FILE | {"model": FILE["model"] | {"unk_token": "absent"}}
     tokenizer = TextTokenizer.from_json(json.dumps(values), names={"unk_token": "[UNK]"})

@@ -49,6 +49,7 @@ def test_what_was_changed_is_named_and_mended_alone(notes, name):
     change(*CHANGES[name])
     info = index_info("i", verify=True)
     assert info.damaged == ("notes/a.md",) and not info.is_whole
+    assert [one.id for one in info.documents] == ["notes/b.md", "notes/c.md"] and info.dim == 8
     said = (
         "1 documents are not listed" if name == "lost in the ledger" else r"document notes/.\.md: altered since it was"
     )
@@ -64,7 +65,7 @@ def test_what_was_changed_is_named_and_mended_alone(notes, name):
 def test_what_is_damaged_and_not_added_again_stays_known_as_lost(notes):
     change(*CHANGES["text"])
     changes = update("i", "notes/b.md", mirror=False)
-    assert changes.mended == ("notes/a.md",)
+    assert changes.mended == () and [one.id for one in changes.failed] == ["notes/a.md"]
     info = index_info("i", verify=True)
     assert [one.id for one in info.documents] == ["notes/b.md", "notes/c.md"]
     assert [(one.id, one.reason) for one in info.failed] == [
@@ -87,6 +88,15 @@ def test_a_torn_page_costs_what_stands_on_it(notes):
     assert changes.mended == damaged and changes.num_same == 11 - len(damaged)
     check_equal(load_index("i"), fresh_corpus(notes))
     assert index_info("i", verify=True).is_whole
+
+
+def test_a_catalogue_that_is_replaced_while_it_is_read_is_read_again(notes, monkeypatch):
+    found = iter([1, 2, 2, 2])
+    monkeypatch.setattr("qrag_jax.retrieval.catalogue.load.identity", lambda folder: next(found))
+    assert len(load_index("i").documents) == 3
+    monkeypatch.setattr("qrag_jax.retrieval.catalogue.load.identity", lambda folder: object())
+    with pytest.raises(InputError, match="i: is written anew again and again: try again when that has ended"):
+        load_index("i")
 
 
 @pytest.mark.parametrize("what", ["remove", "change", "mirror"])

@@ -12,10 +12,11 @@ from qrag_jax.data.files.documents import Skipped, find_files
 from qrag_jax.retrieval.catalogue.load import load_index
 from qrag_jax.retrieval.catalogue.place import is_index
 from qrag_jax.retrieval.catalogue.remove import remove_documents
+from qrag_jax.retrieval.catalogue.scope import lies_in
 from qrag_jax.retrieval.catalogue.settings import IndexSettings
-from qrag_jax.retrieval.catalogue.update import Plan, lies_in, update_index
+from qrag_jax.retrieval.catalogue.update import Plan, update_index
 from qrag_jax.retrieval.index.hybrid import make_single_step
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import Document, InputError, UsageError
 
 NEVER = "nothing may be loaded"
 
@@ -175,6 +176,40 @@ def test_another_reader_reads_all_again(notes):
     update("i", notes)
     changes = update("i", notes, encoding="latin-1")
     assert (changes.num_read, changes.num_embedded) == (3, 0)
+
+
+def test_what_is_read_in_part_is_told(notes, monkeypatch):
+    def read(file, encoding, raw):
+        return Document(file.id, raw.decode(), {"path": file.id, "left_out": ("2 equations", "1 picture")})
+
+    monkeypatch.setattr("qrag_jax.retrieval.catalogue.prepare.read_document", read)
+    changes = update("i", "notes/c.md")
+    assert changes.lossy == (Skipped("notes/c.md", "without 2 equations and 1 picture"),)
+    assert load_index("i").documents[0].metadata["left_out"] == ("2 equations", "1 picture")
+
+
+def test_a_kind_that_is_refused_is_tried_again_when_it_is_not(notes, monkeypatch):
+    Path("notes/page.md").write_bytes(b"%PDF-1.4")
+    first = update("i", notes)
+    assert [one.id for one in first.failed] == ["notes/page.md"] and "PDF" in first.failed[0].reason
+    assert update("i", notes, make=never).failed == first.failed
+    monkeypatch.setattr("qrag_jax.retrieval.catalogue.update.reader_of", lambda file, raw, encoding: "pdf 1, utf-8")
+    with pytest.raises(AssertionError, match=NEVER):
+        update("i", notes, make=never)
+
+
+def test_an_index_that_cannot_be_made_leaves_nothing(notes):
+    def refuse():
+        raise UsageError("no such encoder; name another")
+
+    with pytest.raises(UsageError, match="no such encoder"):
+        update("deep/i", notes, make=refuse)
+    assert not Path("deep").exists()
+    update("i", notes)
+    write_notes(notes, a="Another text.")
+    with pytest.raises(UsageError, match="no such encoder"):
+        update("i", notes, make=refuse)
+    assert len(load_index("i").documents) == 3
 
 
 def test_where_a_document_lies():

@@ -34,6 +34,7 @@ def test_workers_make_the_same_index_and_reuse_vectors(notes):
     check_equal(load_index("i"), fresh_corpus(notes))
 
 
+@pytest.mark.slow  # tests/trust/test_index.py has such a document too
 def test_a_poisonous_document_fails_alone_and_is_not_tried_again(notes):
     write_notes(notes, n3=f"A {POISON} text.")
     changes = update("i", notes, num_workers=2)
@@ -43,10 +44,12 @@ def test_a_poisonous_document_fails_alone_and_is_not_tried_again(notes):
     assert (again.failed, again.num_same) == (changes.failed, 6)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_while_it_loads_is_replaced(notes):
     assert update("i", notes, num_workers=1, make=partial(load_once_killed, ".")).num_read == 7
 
 
+@pytest.mark.slow
 def test_processes_that_cannot_load_are_said(notes):
     with pytest.raises(InputError, match=r"--workers 1: processes end while they load the encoder \(exit code -9\)"):
         update("i", notes, num_workers=1, make=load_never)
@@ -54,6 +57,7 @@ def test_processes_that_cannot_load_are_said(notes):
         update("i", notes, num_workers=2, make=load_refused)
 
 
+@pytest.mark.slow
 def test_another_encoder_is_refused_before_a_file_is_written(notes):
     update("i", notes)
     write_notes(notes, n1="Another line.")

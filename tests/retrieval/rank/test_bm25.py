@@ -1,8 +1,13 @@
 import math
+import unicodedata
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiers import examples
 
+from qrag_jax.retrieval.rank import bm25
 from qrag_jax.retrieval.rank.bm25 import Bm25Index, bm25_tokens
 from qrag_jax.types import InputError
 
@@ -69,6 +74,16 @@ def loop_scores(texts, question, k1=1.5, b=0.75):
 )
 def test_tokens_by_hand(text, tokens):
     assert bm25_tokens(text) == tokens
+
+
+_CHARACTERS = st.sampled_from("aZ9é_ -'’“\u0301漢कि\u0130ßﬁＡ٣²Ⅻ\u200dที่") | st.characters()
+
+
+@examples(200)
+@given(st.text(_CHARACTERS, max_size=12))
+def test_the_quick_ways_find_the_same_tokens(text):
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    assert bm25_tokens(text) == bm25._token_pattern().findall(folded)
 
 
 def test_scores_by_hand():

@@ -3,6 +3,7 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import chex
 import jax
@@ -330,6 +331,15 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
         check_out(tmp_path / "run")
     check_out(tmp_path)  # an empty folder, and one that is not there yet, are free
     check_out(tmp_path / "new")
+
+
+def test_a_disk_without_room_is_told_before_the_first_update(run, tmp_path, monkeypatch):
+    params = load_checkpoint(run[0]).arrays["params"]
+    one = sum(leaf.nbytes for leaf in jax.tree.leaves(params))  # of parameters; a state has those of four, and more
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=4 * one * 3))  # three steps
+    with pytest.raises(UsageError, match="new: the checkpoints of this run take up to .* MB each"):
+        train(make_config(num_updates=5, save_every=2), make_vectors_task(), tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

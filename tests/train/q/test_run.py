@@ -9,7 +9,15 @@ from qrag_jax.data.stories.worlds import simulate_stories
 from qrag_jax.retrieval.mdp.batching import Packer
 from qrag_jax.retrieval.mdp.env import EnvConfig
 from qrag_jax.retrieval.mdp.tasks import examples_task
-from qrag_jax.train.q.run import DataConfig, DevConfig, RunConfig, epoch_order, make_sampler, training_tasks
+from qrag_jax.train.q.run import (
+    DataConfig,
+    DevConfig,
+    RunConfig,
+    epoch_order,
+    fitting_updates,
+    make_sampler,
+    training_tasks,
+)
 from qrag_jax.types import Example, InputError, UsageError
 
 BABI = """\
@@ -490,3 +498,11 @@ def test_data_of_several_seeds_are_those_of_the_data_seed(haystack):
 
     assert texts(1, 5) == texts(2, 5) == texts(5, None)
     assert texts(1, None) != texts(2, None)
+
+
+@pytest.mark.parametrize(
+    ("num_questions", "batch_size", "updates"),
+    [(1, 128, 1000), (640, 128, 1000), (641, 128, 1002), (1000, 128, 1563), (3200, 128, 5000), (10**6, 8, 5000)],
+)
+def test_updates_follow_the_number_of_own_questions(num_questions, batch_size, updates):
+    assert fitting_updates(num_questions, batch_size) == updates

@@ -1,0 +1,73 @@
+"""Which documents belong to an index: what lies in a path, what is the index itself, what is gone."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+
+from qrag_jax.data.files.documents import Found
+from qrag_jax.retrieval.catalogue.place import CATALOGUE, SHARDS, is_index
+from qrag_jax.types import UsageError
+
+
+def lies_in(name: str, place: str) -> bool:
+    """Whether a document is that of a path, or of a file below it."""
+    if PurePath(place) == PurePath("."):
+        return not PurePath(name).is_absolute()
+    return PurePath(name).is_relative_to(place)
+
+
+def outside(found: Found, paths: Sequence[str], folder: Path) -> tuple[Found, bool]:
+    """What was found without the files of the index itself; and whether it lies in a path."""
+    own = Path(os.path.realpath(folder))
+    if not any(own.is_relative_to(os.path.realpath(path)) for path in paths):
+        return found, False
+    files = tuple(
+        file for file in found.files if file.path is None or not Path(os.path.realpath(file.path)).is_relative_to(own)
+    )
+    left_out = {file.path for file in found.files} - {file.path for file in files}
+    there = (path for path in folder.rglob("*") if path.is_file() and path not in left_out)
+    others = Counter(found.others) - Counter(path.suffix.lower() for path in there)
+    return replace(found, files=files, others=dict(others.most_common())), True
+
+
+def gone(
+    known: Iterable[str], paths: Sequence[str], found: Found, unread: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Documents that no file stands for any more; and those that stay though their file was not seen.
+
+    Args:
+        known: ids of the index.
+        paths: that were asked for.
+        found: what they lead to.
+        unread: ids of files that are there and could not be read.
+    """
+    seen = {file.id for file in found.files}
+    blind = [*(skipped.id for skipped in found.skipped), *unread]
+    blind += [path for path in paths if os.path.isdir(path) and not any(lies_in(name, path) for name in seen)]
+    unseen = [name for name in known if name not in seen]
+    kept = {name for name in unseen if any(lies_in(name, place) for place in blind)}
+    return tuple(name for name in unseen if name not in kept), tuple(name for name in unseen if name in kept)
+
+
+def check_place(folder: Path) -> None:
+    """Refuses a folder with something else in it.
+
+    Raises:
+        UsageError: it has; or it is no folder, or the current one.
+    """
+    if is_index(folder):
+        return
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise UsageError(f"{folder}: is no folder; give the path of a new one, or of an index")
+    if folder.is_dir() and folder.samefile(os.curdir):
+        raise UsageError(f"{folder}: is the current folder; give a new folder in it")
+    others = [path.name for path in folder.iterdir() if not _is_ours(path.name)] if folder.exists() else []
+    if others:
+        raise UsageError(f"{folder}: is a folder with other things in it ({others[0]}); give a new one, or an index")
+
+
+def _is_ours(name: str) -> bool:
+    """Of what a killed writer leaves that had not yet made an index."""
+    return name.startswith((CATALOGUE, f".{CATALOGUE}", ".index.json", ".qrag.lock")) or name == SHARDS
