@@ -12,12 +12,13 @@ from qrag_jax.chunking.text.sentences import BLANK_LINE
 from qrag_jax.types import Span
 
 _NAMES = (
-    "a abbr acronym address area article aside audio b base bdi bdo big blockquote body br button canvas caption "
-    "center cite code col colgroup data datalist dd del details dfn dialog dir div dl dt em embed fieldset figcaption "
-    "figure font footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html i iframe img input ins kbd label "
-    "legend li link main map mark menu meta meter nav noscript object ol optgroup option output p param picture pre "
-    "progress q rp rt ruby s samp section select slot small source span strike strong sub summary sup svg table tbody "
-    "td template textarea tfoot th thead time title tr track tt u ul var video wbr"
+    "a abbr acronym address area article aside audio b base bdi bdo big blockquote body br button canvas "
+    "caption center cite code col colgroup data datalist dd del details dfn dialog dir div dl dt em embed "
+    "fieldset figcaption figure font footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html i "
+    "iframe img input ins kbd label legend li link main map mark menu meta meter nav noscript object ol "
+    "optgroup option output p param picture pre progress q rp rt ruby s samp section select slot small source "
+    "span strike strong sub summary sup svg table tbody td template textarea tfoot th thead time title tr "
+    "track tt u ul var video wbr"
 )
 _HTML = re.compile(
     rf"<!--|<(script|style)(?:\s[^<>]{{0,2000}})?>|</?(?:{'|'.join(_NAMES.split())})(?:\s[^<>]{{0,2000}})?/?>", re.I
