@@ -21,6 +21,8 @@ JAX_FREE = [
     "qrag_jax.chunking",
     "qrag_jax.cli",
     "qrag_jax.cli.main",
+    "qrag_jax.cli.user_cache",
+    "qrag_jax.cli.verbs.find",
     "qrag_jax.config",
     "qrag_jax.data",
     "qrag_jax.eval.measures.aggregate",
@@ -128,6 +130,10 @@ def test_host_side_modules_import_no_jax(loaded):
     assert not loaded["host side"] & JAX
 
 
+def test_a_search_of_files_imports_no_scipy(loaded):
+    assert "qrag_jax.cli.verbs.find" in loaded["host side"] and "scipy" not in loaded["host side"]
+
+
 def test_help_imports_no_jax(loaded):
     """The first of them that loads it is the one to look at."""
     stages = [stage for stage in loaded if stage.startswith("help: ")]
@@ -162,7 +168,7 @@ def test_what_needs_neither_jax_nor_what_is_heavy_imports_neither(loaded, stage,
 @pytest.mark.skipif(not is_installed(), reason="embedded MiniLM is not installed")
 def test_embedded_package_and_torch_are_never_imported(imported):
     loaded, _, said = imported
-    assert loaded["minilm"] & {"torch", PACKAGE_MODULE} == set()
+    assert loaded["minilm"] & {"torch", "transformers", PACKAGE_MODULE} == set()
     assert "PyTorch" not in said
 
 

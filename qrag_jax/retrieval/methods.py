@@ -149,7 +149,7 @@ def multi_step_method(
         return counts.num_tokens + asked[0], counts.num_texts_cut
 
     return Method(
-        chunk=lambda document: unit_chunks(document, count),
+        chunk=lambda document: unit_chunks(document, count, window=retriever.model.encoder.window),
         retrieve=retrieve,
         count=count,
         spent=spent,

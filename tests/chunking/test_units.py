@@ -205,3 +205,28 @@ def test_other_scripts():
 def test_a_document_without_words_is_refused():
     with pytest.raises(InputError, match="b.md: holds no sentence to search in"):
         unit_chunks(Document("b.md", "---\n\n***\n...\n\n```python\n```\n"), len)
+
+
+def test_tags_are_no_text():
+    text = (
+        '<div class="x">\n\n# <a id="t"></a>Title\n\n<p>Hello <b>big</b> world. Second one.</p>\n<br>\nnext line\n'
+        "</div>\n\n"
+        "> <i>\n> quoted</i> text.\n\n<!-- hidden.\n\nMore. -->\n<script>\nvar a = 1;\n</script>\n"
+    )
+    found = [text[start:end] for start, end in find_units(text, indented_code=True)]
+    assert found == ["Title", "Hello <b>big</b> world.", "Second one.", "next line", "quoted</i> text."]
+
+
+def test_tags_in_code_are_text():
+    text = "Use `<div>` here.\n\n```html\n<div>code</div>\n```\n\n    <b>indented</b>\n"
+    found = [text[start:end] for start, end in find_units(text, indented_code=True)]
+    assert found == ["Use `<div>` here.", "<div>code</div>", "<b>indented</b>"]
+
+
+def test_a_fence_is_one_unit_up_to_the_window():
+    lines = [f"word {number}" for number in range(10)]
+    document = Document("a.md", "```\n" + "\n".join(lines) + "\n```\n")
+    count = lambda text: len(text.split())  # noqa: E731
+    for window, sizes in ((None, [20]), (22, [20]), (10, [8, 8, 4]), (3, [2] * 10)):  # no line is cut
+        chunks = unit_chunks(document, count, window=window)
+        assert [chunk.num_tokens for chunk in chunks] == sizes

@@ -91,9 +91,10 @@ def open_index(
     """
     assert retriever.encoder is not None
     encoder, count = WithBar(retriever.chunk_encoder), retriever.encoder.tokenizer.count
+    window = retriever.model.encoder.window
     is_made = isinstance(found, Corpus)
     with timed("read", spent):
-        corpus = found if is_made else build_corpus(found, lambda document: unit_chunks(document, count))
+        corpus = found if is_made else build_corpus(found, lambda document: unit_chunks(document, count, window=window))
     num_steps = num_steps or retriever.env.num_steps
     if len(corpus) < num_steps:
         ids = [document.id for document in corpus.documents]
@@ -107,7 +108,7 @@ def open_index(
     if corpus.num_beyond_window:
         say(
             f"{corpus.num_beyond_window:,} of {len(corpus):,} chunks are longer than the "
-            f"{retriever.model.encoder.window} tokens that this run reads; only their beginning was searched"
+            f"{window} tokens that this run reads; only their beginning was searched"
         )
     return OpenIndex(retriever, corpus, index)
 
