@@ -125,7 +125,7 @@ def _index(folder: Path) -> None:
 
 def _reseal_index(folder: Path) -> None:
     """Hashes of the rows, as far as SQLite gives these, and of the settings."""
-    with suppress(ValueError, TypeError, KeyError):
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
         write_json(folder / "index.json", with_sha256(json.loads((folder / "index.json").read_bytes())["settings"]))
     with suppress(*SQLITE_ERRORS), closing(sqlite3.connect(folder / "catalogue.sqlite")) as connection:
         connection.text_factory = bytes

@@ -26,6 +26,7 @@ and tried again when its bytes change.
 EXAMPLES = """\
 examples:
   qrag index build notes.index notes/
+  qrag find notes.index "Who has the key to the garden?"
   qrag index add notes.index letters/ diary.txt
   qrag index build big.index library/ --workers 2
   qrag index remove notes.index diary.txt

@@ -92,7 +92,10 @@ def _limit() -> None:
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
-        resource.setrlimit(what, (most, most + (what == resource.RLIMIT_CPU)))  # SIGXCPU comes a second before SIGKILL
+        allowed = resource.getrlimit(what)[1]
+        hard = most + (what == resource.RLIMIT_CPU)  # SIGXCPU comes a second before SIGKILL
+        hard = hard if allowed == resource.RLIM_INFINITY else min(hard, allowed)
+        resource.setrlimit(what, (min(most, hard), hard))
 
 
 def _refuse(event: str, arguments: tuple) -> None:

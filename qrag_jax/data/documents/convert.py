@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from qrag_jax.data.documents.converted import Converted
+from qrag_jax.data.documents.kinds import INSTALL
 from qrag_jax.types import InputError
 
 _COMMAND = "from qrag_jax.data.documents.child import main; main()"
@@ -51,7 +52,9 @@ def convert(name: str, kind: str, raw: bytes, encoding: str = "utf-8") -> Conver
     try:
         answer = json.loads(ended.stdout)
     except ValueError as error:
-        raise InputError(f"{name}: its reader ended with code {ended.returncode}: is it whole?") from error
+        raise InputError(
+            f"{name}: its reader ended with code {ended.returncode}: it is damaged, or what reads it is ({INSTALL})"
+        ) from error
     if "refused" in answer:
         raise InputError(f"{name}: {answer['refused']}")
     pages = answer["pages"]
@@ -61,5 +64,5 @@ def convert(name: str, kind: str, raw: bytes, encoding: str = "utf-8") -> Conver
 def _environment() -> dict[str, str]:
     """Nothing of ours but where modules are: no keys, and no settings of memory, which the limits would meet."""
     kept = {name: os.environ[name] for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONHOME") if name in os.environ}
-    paths = [path for path in sys.path if path and os.path.isdir(path)]
+    paths = [path for path in sys.path if path and os.path.exists(path)]
     return kept | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUTF8": "1", "MALLOC_ARENA_MAX": "1"}

@@ -260,7 +260,7 @@ def _below_untrained(lines: Sequence[Line]) -> list[str]:
     places = ", ".join(f"{num_chunks:,}" for num_chunks in sorted(set(worse)))
     return [
         f"Trained is below untrained in F1 at {places} chunks: too few updates (num_updates), too few questions, or "
-        "other ones than it was trained on; use single_step or BM25 here until more training helps."
+        "other ones than it was trained on; until more training helps, search with the best of the other methods."
     ]
 
 

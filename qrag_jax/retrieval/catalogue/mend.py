@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from qrag_jax.retrieval.catalogue.database import new_file, reading_from
+from qrag_jax.retrieval.catalogue.database import new_file, reading_from, writing_to
 from qrag_jax.retrieval.catalogue.entries import Failure
 from qrag_jax.retrieval.catalogue.rows import LOST, Survey, copy, put_failure, read_row, survey
 
@@ -24,6 +24,8 @@ def mend(folder: Path) -> Survey:
         found = survey(connection, folder)
     if found.is_whole:
         return found
+    with writing_to(folder):  # what a killed writer has left in the log goes into the file: the log is removed below
+        pass
     # Not in place: in a file whose structure is wrong, each change may spoil what is whole.
     with new_file(folder) as beside, reading_from(folder) as connection:
         for known in found.known.values():

@@ -221,4 +221,4 @@ def jitted_update(
     ) -> tuple[LearnerState, dict]:
         return learner.update(state, gather(chunks, questions, sample, mined))
 
-    return jit_update(one if num_members == 1 else jax.vmap(one, in_axes=(0, None, None, 0, None)), shardings)
+    return jit_update(one if num_members == 1 else jax.vmap(one, in_axes=(0, None, None, 0)), shardings)

@@ -68,7 +68,7 @@ def test_a_document_gets_no_file_no_process_and_no_connection(reading, body, ask
         ("bytes(600 * 2**20)", "a.pdf: needs more than 512 MB of memory to be read: split it"),
         ("read(raw)", "a.pdf: is nested too deep to be read: it is damaged or hostile"),
         ("os.abort()", r"a.pdf: its reader crashed \(SIGABRT\): it is damaged or hostile, or needs more than 512 MB"),
-        ("os._exit(3)", "a.pdf: its reader ended with code 3: is it whole"),
+        ("os._exit(3)", "a.pdf: its reader ended with code 3: it is damaged, or what reads it is .pip install"),
         ("{}['x']", r"a.pdf: cannot be read as PDF \(KeyError: 'x'\): is it whole"),
     ],
 )

@@ -4,7 +4,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tiny_index import check_equal, fresh_corpus, log_lines, maker, update, write_notes
+from forked import ended, start
+from tiny_index import build_and_die, check_equal, fresh_corpus, log_lines, maker, update, write_notes
 
 from qrag_jax.retrieval.catalogue.info import index_info
 from qrag_jax.retrieval.catalogue.load import load_index
@@ -88,6 +89,19 @@ def test_a_torn_page_costs_what_stands_on_it(notes):
     assert changes.mended == damaged and changes.num_same == 11 - len(damaged)
     check_equal(load_index("i"), fresh_corpus(notes))
     assert index_info("i", verify=True).is_whole
+
+
+def test_what_a_killed_writer_left_in_the_log_is_not_lost_in_mending(notes):
+    update("i", write_notes(notes, long=f"{'x' * 20_000} end"))  # has pages of its own, which the log will not have
+    write_notes(notes, d="A fourth text.")
+    process = start(build_and_die, "i", notes)
+    assert ended(process) == -9 and Path("i/catalogue.sqlite-wal").stat().st_size > 0
+    content = bytearray(Path("i/catalogue.sqlite").read_bytes())
+    content[content.index(b"xxx end")] ^= 1
+    Path("i/catalogue.sqlite").write_bytes(content)
+    changes = update("i", notes, make=maker(log="log"))
+    assert changes.mended == ("notes/long.md",) and len(log_lines("log")) == 1
+    check_equal(load_index("i"), fresh_corpus(notes))
 
 
 def test_a_catalogue_that_is_replaced_while_it_is_read_is_read_again(notes, monkeypatch):

@@ -161,6 +161,19 @@ def test_encoding_again_trains_the_same():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), one.params, other.params)
 
 
+def test_a_batch_in_parts_trains_the_same():
+    """Episodes end early, so the parts have unlike numbers of states."""
+    batch, state = make_batch(size=6), state_of(parameters())
+    config = LearnerConfig(gamma=0.9, losses=dict(ALL), accumulate=2)
+    tables = jax.tree.map(lambda x: jnp.stack([x] * 2), batch.table)
+    split = jax.tree.map(lambda x: x.reshape(2, -1, *x.shape[1:]), batch.replace(table=None)).replace(table=tables)
+    other, found = quick_jit(make_learner(linear_network(), STOPPING, config, 10).update)(state, split)
+    one, metrics = compiled(False, ALL)(state, batch)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), one.params, other.params)
+    for name in ("loss", "loss/ranking", "loss/stop", "loss/soft_q"):
+        assert float(found[name]) == pytest.approx(float(metrics[name]), rel=1e-4)
+
+
 @pytest.mark.parametrize("name", ["ranking", "stop"])
 def test_gradients_against_differences(name):
     loss_of = {"ranking": ranking_loss, "stop": stop_loss}[name]
