@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -36,7 +37,7 @@ SHRUNK = {
         "model.latent.num_layers=1",
         "env.num_steps=1",
     ],
-    "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "200", "--journal", "journal.sqlite"],
+    "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "300", "--journal", "journal.sqlite"],
     "study": ["window=72"],
 }
 PYTHON_SHRUNK = {
@@ -252,7 +253,10 @@ _STORY = """\
 
 def _run(line: str) -> int:
     """A line as a shell would have it, globs included, with less of everything."""
-    words = [word for part in shlex.split(line) for word in (sorted(glob.glob(part)) if "*" in part else [part])]
+    parts = shlex.split(line)
+    words = []
+    for before, part in pairwise(["", *parts]):  # patterns of --only stand in quotes
+        words += sorted(glob.glob(part)) if "*" in part and before != "--only" else [part]
     if words[1] == "train" and "--dry_run" in words:
         return main(words[1:])
     if words[1] == "train":

@@ -36,7 +36,7 @@ examples:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `qrag ask`."""
-    parser.usage = "qrag ask [-h] [--retriever R] [--llm L] [--show_context] [--json] [...] PATHS... QUESTION"
+    parser.usage = "qrag ask [-h] [--retriever R] [--llm L] [--show_context] [--json] [...] PATHS...|INDEX QUESTION"
     flags.add_texts(parser)
     search_flags.add_retriever(parser)
     search_flags.add_questions(parser)

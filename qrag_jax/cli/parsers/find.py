@@ -6,7 +6,7 @@ from qrag_jax.cli.parsers import flags, search_flags
 
 SUMMARY = "find the passages of your own files that answer a question"
 DESCRIPTION = f"""\
-Find the passages of your own text files that answer a question. Needs no training.
+Find the passages of your own files, or of an INDEX of them (`qrag index`), that answer a question. Needs no training.
 
 {search_flags.WAYS}\
   RUN      a retriever that you have trained: it picks one sentence, reads it, and looks for the next one. It knows
@@ -20,6 +20,7 @@ EXAMPLES = """\
 examples:
   qrag find notes/ "Who has the key to the garden?"
   qrag find notes/ letters/*.md "Who has the key?" --top_k 10 --json
+  qrag find notes.index "Who has the key?" --only 'letters/*'        what `qrag index build` has made, in a moment
   qrag find notes/ --questions questions.txt --json > found.jsonl
   qrag find runs/mine notes/ "Who has the key?" --num_steps 4        a run, trained on questions like this one
 """
@@ -28,7 +29,7 @@ examples:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `qrag find`."""
     # argparse would repeat the last two
-    parser.usage = "qrag find [-h] [--retriever R] [--top_k K] [--json] [...] [RUN] PATHS... QUESTION"
+    parser.usage = "qrag find [-h] [--retriever R] [--top_k K] [--json] [...] [RUN] PATHS...|INDEX QUESTION"
     flags.add_texts(parser)
     search_flags.add_retriever(parser)
     parser.add_argument("--top_k", type=flags.positive, metavar="K", help="passages to show (default: 5; not of a run)")

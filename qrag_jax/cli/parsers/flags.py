@@ -118,7 +118,10 @@ def add_run(parser: argparse.ArgumentParser, maker: str = "`qrag demo` or `qrag 
 def add_texts(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments PATHS... QUESTION, which `main.parse` takes apart."""
     parser.add_argument(
-        "texts", nargs="+", metavar="PATHS... QUESTION", help="text files or folders of .txt and .md; the question last"
+        "texts",
+        nargs="+",
+        metavar="PATHS... QUESTION",
+        help="text files, folders of .txt and .md, or one index; the question last",
     )
 
 

@@ -315,7 +315,7 @@ def test_many_questions_one_of_which_fails(ask, tmp_path):
     lines[1] = {"answer": "John [1]."}
     found = ask(lines, *flags, question=None)
     assert found.code == 0 and found.out.startswith(f"{QUESTION}\n\nMary [1 diary.txt:0-25].\n\ncited:")
-    assert "\n\nWho is in the garden?\n\nJohn [1 notes/b.md:" in found.out
+    assert "\n\nWho is in the garden?\n\nJohn [1 diary.txt:0-25].\n\ncited:" in found.out
 
 
 def test_an_index_is_asked(ask, encoder, files, capsys):
