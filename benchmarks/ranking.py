@@ -164,8 +164,8 @@ def show(row: dict[str, Any]) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    middle = f"{np.mean(values):.3f}"
-    return middle if len(values) == 1 else f"{middle} [{min(values):.3f}, {max(values):.3f}]"
+    shown = [f"{value:.3f}".removeprefix("0") for value in (np.mean(values), min(values), max(values))]
+    return shown[0] if len(values) == 1 else f"{shown[0]} [{shown[1]}, {shown[2]}]"
 
 
 def print_mined(folder: Path) -> None:
