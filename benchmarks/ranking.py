@@ -145,8 +145,8 @@ def own_stop(row: dict[str, Any]) -> dict[str, float]:
 def write_table(runs: Sequence[dict[str, Any]]) -> str:
     """One row a task, variant and length: means over the seeds, [smallest, largest] where there are several."""
     lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-    for qa, variant in dict.fromkeys((r["task"], r["variant"]) for r in runs):
-        same = [r for r in runs if (r["task"], r["variant"]) == (qa, variant)]
+    for qa, variant in dict.fromkeys(map(name_of, runs)):
+        same = [r for r in runs if name_of(r) == (qa, variant)]
         for i, row in enumerate(same[0]["lengths"]):
             rows = [r["lengths"][i] for r in same]
             values = [[own_stop(r)["f1"] for r in rows], [r["threshold"]["f1"] for r in rows]]
@@ -161,6 +161,12 @@ def write_table(runs: Sequence[dict[str, Any]]) -> str:
 def show(row: dict[str, Any]) -> str:
     values = own_stop(row)["f1"], row["oracle"]["f1"], row["gold_first"], row["seconds"]
     return f"{row['num_chunks']}: own {values[0]}, oracle {values[1]}, gold first {values[2]}, {values[3]} s"
+
+
+def name_of(run: dict[str, Any]) -> tuple[str, str]:
+    """Task and variant, with what `--set` changed of it."""
+    more = [o for o in run["overrides"] if o not in VARIANTS[run["variant"]]]
+    return run["task"], ", ".join([run["variant"], *more])
 
 
 def spread(values: Sequence[float]) -> str:
