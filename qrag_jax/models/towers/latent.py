@@ -57,8 +57,8 @@ class LatentConfig:
             raise UsageError(f"width={self.width} must be a multiple of twice num_heads={self.num_heads}")
         if self.residual and self.prior:
             raise UsageError("residual=true and prior=true are two starts: choose one")
-        if not math.isfinite(self.prior_beta):
-            raise UsageError(f"prior_beta={self.prior_beta} must be a finite number")
+        if not 0 <= self.prior_beta < math.inf:
+            raise UsageError(f"prior_beta={self.prior_beta} must be at least 0 and finite")
 
 
 class LatentState(nn.Module):

@@ -103,7 +103,8 @@ def test_every_part_learns():
     [
         ({"residual": True}, "residual=true and prior=true are two starts"),
         ({"prior_rank": 0}, "prior_rank=0 must be at least 1"),
-        ({"prior_beta": float("nan")}, "prior_beta=nan must be a finite number"),
+        ({"prior_beta": float("nan")}, "prior_beta=nan must be at least 0 and finite"),
+        ({"prior_beta": -0.5}, "prior_beta=-0.5 must be at least 0"),
     ],
 )
 def test_refusals(options, message):
