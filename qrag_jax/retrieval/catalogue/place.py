@@ -1,6 +1,7 @@
 """Where an index is: names of its files, and one writer at a time in its folder. Imports nothing heavy."""
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +13,7 @@ from qrag_jax.types import UsageError
 ABOUT, CATALOGUE, SHARDS = "index.json", "catalogue.sqlite", "shards"
 PATIENCE = 60.0  # seconds that a writer waits for another one
 _PAUSE = 0.2
+_SHARD = re.compile(r"(\d+)-of-(\d+)")
 
 
 def is_index(path: str | os.PathLike) -> bool:
@@ -35,6 +37,12 @@ def index_folder(path: str | os.PathLike) -> Path:
         what = "no such folder" if not folder.exists() else "a file" if folder.is_file() else f"no {ABOUT} in it"
         raise UsageError(f"{folder}: not an index ({what}); make one with `qrag index build {folder} PATHS...`")
     return folder
+
+
+def finished_shards(folder: Path) -> list[str]:
+    """Names of the shards that are finished and not joined yet, `3-of-8`."""
+    there = folder / SHARDS
+    return [path.name for path in there.iterdir() if _SHARD.fullmatch(path.name)] if there.is_dir() else []
 
 
 @contextmanager

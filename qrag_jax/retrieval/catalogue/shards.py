@@ -8,7 +8,6 @@ Which shard a document belongs to its id says, so that every machine comes to th
 
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,14 +18,13 @@ from qrag_jax.files.manifest import sync_folder
 from qrag_jax.retrieval.catalogue.database import create, reading_from, writing_to
 from qrag_jax.retrieval.catalogue.entries import to_bytes
 from qrag_jax.retrieval.catalogue.mend import mend
-from qrag_jax.retrieval.catalogue.place import PATIENCE, SHARDS, is_index, one_writer
+from qrag_jax.retrieval.catalogue.place import PATIENCE, SHARDS, finished_shards, is_index, one_writer
 from qrag_jax.retrieval.catalogue.prepare import MakeMaker
 from qrag_jax.retrieval.catalogue.rows import copy, read_all
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings, write_settings
 from qrag_jax.retrieval.catalogue.update import Changes, Plan, update_index
 from qrag_jax.types import InputError, UsageError
 
-_NAME = re.compile(r"(\d+)-of-(\d+)")
 _BUILDING = ".building"
 
 
@@ -57,7 +55,7 @@ def build_shard(
         raise UsageError(f"--shard {shard}: of {num_shards} shards, give 0 to {num_shards - 1}")
     if is_index(folder):
         raise UsageError(f"{folder}: is an index already; shards make a new one: use build or add without --shard")
-    for name in _shards(folder):
+    for name in finished_shards(folder):
         if not name.endswith(f"-of-{num_shards}"):
             raise UsageError(f"{folder}: was begun with other shards ({name}): go on with those, or remove {SHARDS}/")
     done = folder / SHARDS / f"{shard}-of-{num_shards}"
@@ -91,11 +89,11 @@ def merge_shards(
     One that was stopped is begun again and comes to the same.
 
     Raises:
-        UsageError: there is no shard, or one is missing.
+        UsageError: there is no shard, one is missing, or the index is there and was made with other settings.
         InputError: shards of different settings, a damaged one, or a full disk.
     """
     with one_writer(folder, "qrag index merge", patience, waits):
-        names = sorted(_shards(folder))
+        names = sorted(finished_shards(folder))
         if not names:
             raise UsageError(f"{folder}: has no shards; build them with --num_shards and --shard")
         number = int(names[0].rpartition("-")[2])
@@ -107,6 +105,11 @@ def merge_shards(
             )
         shards = [shard for name in names if is_index(shard := folder / SHARDS / name)]
         settings = _common([(shard, read_settings(shard)) for shard in shards], folder)
+        if is_index(folder) and replace(there := read_settings(folder), model=settings.model) != settings:
+            raise UsageError(
+                f"{folder}: is an index already, made with {there.cutting} or another encoder than its shards "
+                f"({settings.cutting}): remove {SHARDS}/ to keep it, or move {SHARDS}/ into a new folder and merge that"
+            )
         create(folder)
         known = mend(folder).known
         with writing_to(folder) as connection:
@@ -120,12 +123,6 @@ def merge_shards(
         write_settings(folder, settings)
         shutil.rmtree(folder / SHARDS)
     return count
-
-
-def _shards(folder: Path) -> list[str]:
-    """Names of the shards that are finished."""
-    there = folder / SHARDS
-    return [path.name for path in there.iterdir() if _NAME.fullmatch(path.name)] if there.is_dir() else []
 
 
 def _common(shards: Sequence[tuple[Path, IndexSettings]], folder: Path) -> IndexSettings:

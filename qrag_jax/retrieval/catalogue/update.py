@@ -14,7 +14,7 @@ from qrag_jax.data.files.documents import DocumentFile, Found, Skipped, read_byt
 from qrag_jax.retrieval.catalogue.database import create, remove_catalogue, writing_to
 from qrag_jax.retrieval.catalogue.entries import Entry, Failure, Origin
 from qrag_jax.retrieval.catalogue.mend import LOST_REASON, mend
-from qrag_jax.retrieval.catalogue.place import PATIENCE, is_index, one_writer
+from qrag_jax.retrieval.catalogue.place import PATIENCE, SHARDS, finished_shards, is_index, one_writer
 from qrag_jax.retrieval.catalogue.prepare import Made, MakeMaker, Maker, Task, prepare
 from qrag_jax.retrieval.catalogue.reuse import KnownVectors
 from qrag_jax.retrieval.catalogue.rows import Known, put, put_failure, remove
@@ -89,14 +89,19 @@ def update_index(
         plan: how.
 
     Raises:
-        UsageError: there is something else at `folder`, its settings are others, another writer holds it, or no file
-            was found.
+        UsageError: there is something else at `folder`, or shards that are to be joined first, its settings are others,
+            another writer holds it, or no file was found.
         InputError: another encoder, a full disk, or an index that cannot be mended. What was finished stays.
     """
     check_place(folder)
     if not found.files:
         raise UsageError(f"{', '.join(paths) or 'no path'}: no file to read was found, so nothing is changed")
     with one_writer(folder, "qrag index", plan.patience, plan.waits):
+        if finished_shards(folder):  # joined later they would bring old documents back
+            raise UsageError(
+                f"{folder}: has shards that are not joined: `qrag index merge {folder}` first, or remove "
+                f"{folder / SHARDS}"
+            )
         known_settings = settings_of(folder, settings)
         try:
             if known_settings is None:

@@ -1,8 +1,11 @@
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tiny_index import SETTINGS, check_equal, fresh_corpus, log_lines, maker, update, write_notes
 
+from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.data.files.documents import find_files
 from qrag_jax.retrieval.catalogue.load import load_index
 from qrag_jax.retrieval.catalogue.shards import build_shard, merge_shards, shard_of
@@ -75,6 +78,28 @@ def test_an_index_that_is_there_takes_no_shards(notes):
     update("i", notes)
     with pytest.raises(UsageError, match="i: is an index already; shards make a new one"):
         build(notes, 0)
+
+
+def test_an_index_is_not_written_beside_shards_that_wait_for_their_merge(notes):
+    for shard in range(2):
+        build(notes, shard, 2)
+    with pytest.raises(UsageError, match="i: has shards that are not joined: `qrag index merge i` first, or remove"):
+        update("i", notes)
+    assert not Path("i/index.json").exists() and merge_shards(Path("i")) == 9
+
+
+def test_a_merge_does_not_call_the_chunks_of_an_index_those_of_its_shards(notes):
+    for shard in range(2):
+        build(notes, shard, 2)
+    for made, own in [("others", SETTINGS), ("", replace(SETTINGS, chunking=ChunkConfig("fixed", max_tokens=3)))]:
+        update("there", notes, make=maker(made) if made else maker(), settings=own)
+        Path("i/shards").rename("there/shards")
+        before = Path("there/index.json").read_bytes()
+        with pytest.raises(UsageError, match="there: is an index already, made with --strategy .* or another enc"):
+            merge_shards(Path("there"))
+        assert Path("there/index.json").read_bytes() == before
+        Path("there/shards").rename("i/shards")
+        shutil.rmtree("there")
 
 
 def test_documents_are_spread_and_stay():
