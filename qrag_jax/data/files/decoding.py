@@ -5,7 +5,7 @@ from bisect import bisect_left
 
 from qrag_jax.types import InputError, UsageError
 
-_WHERE_TO_NAME_IT = "--encoding of qrag chunk, `encoding` of a task of qrag study"
+_WHERE_TO_NAME_IT = "--encoding; in a task of qrag study `encoding`"
 _SAVE_OR_NAME = f"save it as UTF-8, or name its encoding ({_WHERE_TO_NAME_IT})"
 
 

@@ -118,7 +118,7 @@ def test_blank_files_are_kept_on_demand(tmp_path):
 
 def test_the_hint_on_encodings_fits_every_command(tmp_path):
     for encoding in ("utf-8", "ascii"):
-        with pytest.raises(InputError, match="--encoding of qrag chunk, `encoding` of a task of qrag study"):
+        with pytest.raises(InputError, match=r"\(--encoding; in a task of qrag study `encoding`\)"):
             read_files(write(tmp_path / "a.txt", b"\xe9"), encoding)
 
 
