@@ -41,7 +41,9 @@ def remove_documents(
         for path in paths:
             here = [name for name in known if lies_in(name, path)]
             if not here:
-                raise UsageError(f"{path}: no document of the index {folder}; `qrag index info {folder}` names them")
+                raise UsageError(
+                    f"{path}: no document of the index {folder}; `qrag index info {folder} --json` names them"
+                )
             gone |= dict.fromkeys(here)
         with writing_to(folder) as connection:
             for name in gone:

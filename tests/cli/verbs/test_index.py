@@ -165,6 +165,13 @@ def test_an_index_in_its_own_folder_is_left_out(index, encoder):
     assert out.startswith("0 documents read, 2 as they were")
 
 
+def test_the_names_that_a_refusal_points_to_are_there(index, encoder):
+    index("build", "i", "notes", "--model", encoder)
+    code, _, said = index("remove", "i", "nowhere.md")
+    assert code == 2 and "nowhere.md: no document of the index i; `qrag index info i --json` names them" in said
+    assert json.loads(index("info", "i", "--json")[1])["documents"][0]["id"].startswith("notes/")
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
