@@ -10,7 +10,7 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.config import config_from_dict, to_dict
 from qrag_jax.files.manifest import json_text
 from qrag_jax.files.whole_file import read_json, write_whole
-from qrag_jax.retrieval.catalogue.place import ABOUT, index_folder, is_index
+from qrag_jax.retrieval.catalogue.place import ABOUT, index_folder, is_filled, is_index
 from qrag_jax.types import InputError, UsageError
 
 FORMAT = 1
@@ -54,11 +54,16 @@ def read_settings(path: str | os.PathLike) -> IndexSettings:
     """The settings of an index.
 
     Raises:
-        UsageError: there is no index.
-        InputError: they are altered, or of a newer format.
+        UsageError: there is no index, but perhaps something else's `index.json`.
+        InputError: they are altered, not readable, or of a newer format.
     """
     about = index_folder(path) / ABOUT
-    value = read_json(about)
+    try:
+        value = read_json(about)
+    except OSError as error:
+        raise InputError(f"{about}: cannot be read ({error.strerror}); change its rights") from error
+    if not is_filled(about.parent) and value.keys().isdisjoint(("format", "settings", "sha256")):  # others' file
+        raise UsageError(f"{about.parent}: is no index, its {ABOUT} is of something else; give another folder")
     if type(value.get("format")) is int and value["format"] > FORMAT:
         raise InputError(
             f"{about}: format {value['format']}, this version of qrag_jax reads {FORMAT}: update qrag_jax, or build "

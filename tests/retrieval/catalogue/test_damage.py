@@ -1,3 +1,4 @@
+import errno
 import json
 import sqlite3
 from contextlib import closing
@@ -7,6 +8,7 @@ import pytest
 from forked import ended, start
 from tiny_index import build_and_die, check_equal, fresh_corpus, log_lines, maker, update, write_notes
 
+from qrag_jax.retrieval.catalogue import settings
 from qrag_jax.retrieval.catalogue.info import index_info
 from qrag_jax.retrieval.catalogue.load import load_index
 from qrag_jax.retrieval.catalogue.remove import remove_documents
@@ -171,6 +173,23 @@ def test_altered_settings_are_said(notes):
     text = Path("i/index.json").read_text()
     Path("i/index.json").write_text(text.replace('"max_tokens": 20', '"max_tokens": 21'))
     with pytest.raises(InputError, match=r"i/index.json: altered since it was written \(its sha256 differs\)"):
+        load_index("i")
+
+
+def test_the_index_json_of_something_else_is_left_alone(notes):
+    Path("site").mkdir()
+    Path("site/index.json").write_text('{"pages": ["a.html"]}')
+    with pytest.raises(UsageError, match="site: is no index, its index.json is of something else; give another folder"):
+        update("site", notes)
+    assert [path.name for path in Path("site").iterdir()] == ["index.json"]
+
+
+def test_settings_that_may_not_be_read_are_said(notes, monkeypatch):
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(settings, "read_json", refuse)
+    with pytest.raises(InputError, match=r"i/index.json: cannot be read \(Permission denied\); change its rights"):
         load_index("i")
 
 
