@@ -19,7 +19,7 @@ from qrag_jax.data.questions.asked import Asked, read_asked
 from qrag_jax.files.manifest import MANIFEST
 from qrag_jax.files.step_folders import checkpoint_steps, step_folder
 from qrag_jax.retrieval.catalogue.load import load_index
-from qrag_jax.retrieval.catalogue.place import is_filled, is_index
+from qrag_jax.retrieval.catalogue.place import CATALOGUE, SHARDS, finished_shards, is_filled, is_index
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, read_settings
 from qrag_jax.retrieval.corpus.corpus import Corpus
 from qrag_jax.retrieval.index.hybrid import RetrieverName
@@ -93,6 +93,8 @@ def find_source(args: argparse.Namespace, of_runs: Sequence[str], *, run_first: 
 
 def _index_of(paths: Sequence[str]) -> IndexSettings | None:
     """The settings of the index that is to be searched; None where paths are files and folders."""
+    for path in paths:
+        _refuse_half_an_index(path)
     found = [path for path in paths if path != STDIN and is_index(path) and is_filled(path)]
     if found and len(paths) > 1:
         raise UsageError(
@@ -100,6 +102,23 @@ def _index_of(paths: Sequence[str]) -> IndexSettings | None:
             "into it"
         )
     return read_settings(found[0]) if found else None
+
+
+def _refuse_half_an_index(path: str) -> None:
+    """Refuses what its name makes an index and has no documents to search; any other folder is left alone."""
+    if is_filled(path):
+        return
+    if any(is_index(os.path.join(path, SHARDS, name)) for name in finished_shards(Path(path))):
+        raise UsageError(
+            f"{path}: an index in shards that are not joined: `qrag index merge {path}` when all are there"
+        )
+    try:
+        read_settings(path)
+    except (UsageError, InputError):  # no index, or something else's `index.json`
+        return
+    raise InputError(
+        f"{path}: an index without its {CATALOGUE}: copy the index again, or remove its folder and build it again"
+    )
 
 
 def _check_flags(args: argparse.Namespace, source: Source, of_runs: Sequence[str]) -> None:

@@ -42,7 +42,7 @@ def index_folder(path: str | os.PathLike) -> Path:
 def finished_shards(folder: Path) -> list[str]:
     """Names of the shards that are finished and not joined yet, `3-of-8`."""
     there = folder / SHARDS
-    return [path.name for path in there.iterdir() if _SHARD.fullmatch(path.name)] if there.is_dir() else []
+    return [path.name for path in there.iterdir() if _SHARD.fullmatch(path.name)] if os.path.isdir(there) else []
 
 
 @contextmanager

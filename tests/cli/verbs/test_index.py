@@ -134,6 +134,25 @@ def test_shards_are_built_and_merged(index, encoder):
     assert index("build", "i", "notes")[1].startswith("0 documents read, 2 as they were")
 
 
+def test_half_an_index_is_not_taken_for_files(index, encoder, capsys):
+    for shard in ("0", "1"):
+        index("build", "i", "notes", "--model", encoder, "--num_shards", "2", "--shard", shard)
+    Path("site/shards/0-of-2").mkdir(parents=True)  # names that others give too
+    Path("site/index.json").write_text("{}")
+    Path("site/a.md").write_text("Mary has the key.")
+    asked = ["Who has the key?", "--retriever", "bm25", "--model", encoder]
+    assert main(["find", "site", *asked]) == 0 and "site/a.md:1" in capsys.readouterr().out
+    asked = asked[:3]
+    assert main(["find", "i", *asked]) == 2
+    assert (
+        "i: an index in shards that are not joined: `qrag index merge i` when all are there" in capsys.readouterr().err
+    )
+    index("merge", "i")
+    Path("i/catalogue.sqlite").unlink()
+    assert main(["find", "i", *asked]) == 1
+    assert "i: an index without its catalogue.sqlite: copy the index again" in capsys.readouterr().err
+
+
 def test_bad_files_are_named_and_stop_no_other(index, encoder):
     Path("notes/bad.md").write_bytes(b"\xff")
     Path("notes/table.csv").write_text("1")
