@@ -29,6 +29,10 @@ _SLACK = 64
 FillContext = Callable[[Corpus, Ranked], Context]
 
 
+class NothingFound(InputError):
+    """No passage shares a word with the question."""
+
+
 @dataclass(frozen=True)
 class FoundPassages:
     """The passages that were found for a question.
@@ -146,7 +150,7 @@ def find_passages(
     with _timed("retrieve", seconds):
         ranked = retrieve(question, corpus, None)
     if not len(ranked):
-        raise InputError(
+        raise NothingFound(
             f"none of {len(corpus.leaves):,} passages shares a word with the question: ask in the words of the text, "
             "or search by meaning (--retriever hybrid)"
         )

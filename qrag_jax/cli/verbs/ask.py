@@ -13,8 +13,17 @@ from qrag_jax.cli.verbs.sources import Source, find_source, make_method, read_qu
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.llm.prices import Prices
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
-from qrag_jax.pipeline import PROMPT, Answer, FoundPassages, answer_question, find_passages, make_budget, make_fill
-from qrag_jax.retrieval.context.fill import Budget
+from qrag_jax.pipeline import (
+    PROMPT,
+    Answer,
+    FoundPassages,
+    NothingFound,
+    answer_question,
+    find_passages,
+    make_budget,
+    make_fill,
+)
+from qrag_jax.retrieval.context.fill import Budget, Context
 from qrag_jax.retrieval.corpus.corpus import Corpus
 from qrag_jax.retrieval.methods import Method
 from qrag_jax.types import Cost, Finished, Generation, Message, Sampling, TextGenerator
@@ -64,7 +73,13 @@ class _Desk:
         """Prints the answer to one question; whether there is one. `before` are seconds that it has to bear."""
         if self.source.is_run:
             self.method.check(asked.question)
-        found = self._ask(asked.question)
+        try:
+            found = self._ask(asked.question)
+        except NothingFound as error:
+            if self.args.questions is None:
+                raise
+            say(f"qrag: error: {excerpt(asked.question, _MOST_SHOWN)}: {error}")
+            found = self._nothing(asked.question)
         num_tokens, num_cut = self.method.spent()
         num_tokens, self._num_tokens = num_tokens - self._num_tokens, num_tokens
         num_cut, self._num_cut = num_cut - self._num_cut, num_cut
@@ -75,7 +90,9 @@ class _Desk:
         picked = self.method.is_sentences or self.args.num_steps is not None
         _say_notes(found, num_cut, self.args, picked=picked)
         say(format_cost(cost, answer is not None and answer.generation.from_journal))
-        if answer is None or answer.generation.error is None:
+        if answer is None:
+            return bool(found.given)
+        if answer.generation.error is None:
             return True
         say(f"qrag: error: the language model gave no answer: {answer.generation.error}")
         return False
@@ -94,6 +111,11 @@ class _Desk:
             template=self.template,
             sampling=sampling_of(self.args),
         )
+
+    def _nothing(self, question: str) -> FoundPassages:
+        budget = make_answer_budget(self.args, question, self.method, self.generator, self.template)
+        seconds = {"retrieve": 0.0, "context": 0.0}
+        return FoundPassages(question, Context((), 0, budget.max_tokens, 0), (), len(self.corpus.leaves), seconds)
 
     def _num_around(self) -> int:
         if not self.method.is_sentences:

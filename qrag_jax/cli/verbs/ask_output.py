@@ -56,6 +56,8 @@ def to_json(
 
 def format_answer(answer: Answer | FoundPassages, *, with_context: bool = False) -> list[str]:
     """Paragraphs: the answer, what it cites, and with `with_context` all that the model was given, in full."""
+    if not answer.given:
+        return ["no passage was found"]
     if not isinstance(answer, Answer):
         return [_listed("passages that were found:", answer.given, whole=with_context)]
     failed = answer.generation.error is not None

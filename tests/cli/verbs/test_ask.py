@@ -318,6 +318,19 @@ def test_many_questions_one_of_which_fails(ask, tmp_path):
     assert "\n\nWho is in the garden?\n\nJohn [1 diary.txt:0-25].\n\ncited:" in found.out
 
 
+@pytest.mark.parametrize("no_llm", [True, False])
+def test_a_question_that_finds_nothing_ends_no_other(ask, tmp_path, no_llm):
+    (tmp_path / "questions.txt").write_text(f"zebra\n{QUESTION}\n")
+    flags = ["--questions", "questions.txt", "--retriever", "bm25", "--no_journal", *["--no_llm"] * no_llm]
+    found = ask("Mary [1].", *flags, "--json", question=None)
+    first, second = map(json.loads, found.out.splitlines())
+    assert found.code == 1 and "zebra: none of 2 passages shares a word with the question" in found.err
+    assert set(first) == set(second) and (first["question"], first["answer"]) == ("zebra", None)
+    assert first["context"]["passages"] == first["citations"] == [] and second["context"]["passages"]
+    assert second["answer"] == (None if no_llm else "Mary [1].")
+    assert f"zebra\n\nno passage was found\n\n\n{QUESTION}\n" in ask("Mary [1].", *flags, question=None).out
+
+
 def test_an_index_is_asked(ask, encoder, files, capsys):
     assert main(["index", "build", "own.index", *files, "--model", encoder, *SENTENCES]) == 0
     capsys.readouterr()
