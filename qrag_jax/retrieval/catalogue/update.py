@@ -85,7 +85,8 @@ def update_index(
         paths: that were asked for.
         found: what they lead to.
         settings: how it is made; the fingerprint may be empty.
-        make: loads what cuts and embeds by these settings; not called where nothing is to be read.
+        make: loads what cuts and embeds by these settings; not called where nothing is to be read and the encoder has
+            the name of that of the index.
         plan: how.
 
     Raises:
@@ -103,6 +104,8 @@ def update_index(
                 f"{folder / SHARDS}"
             )
         known_settings = settings_of(folder, settings)
+        if known_settings is not None and known_settings.model != settings.model:  # even where nothing is to be read
+            check_encoder(known_settings, make().embed.fingerprint, settings.model)
         try:
             if known_settings is None:
                 create(folder)

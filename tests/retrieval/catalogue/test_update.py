@@ -172,6 +172,17 @@ def test_other_settings_and_another_encoder_are_refused(notes):
     assert load_index("i").documents[0].text.startswith("Mary")
 
 
+def test_another_encoder_is_refused_where_nothing_has_changed(notes):
+    update("i", notes)
+    with pytest.raises(
+        InputError, match=r"encoder of hashes \(hashes\), that of elsewhere is another one now \(others\)"
+    ):
+        update("i", notes, make=maker("others"), settings=replace(SETTINGS, model="elsewhere"))
+    assert (
+        update("i", notes, settings=replace(SETTINGS, model="elsewhere")).num_same == 3
+    )  # the same one by its vectors
+
+
 def test_another_reader_reads_all_again(notes):
     update("i", notes)
     changes = update("i", notes, encoding="latin-1")
