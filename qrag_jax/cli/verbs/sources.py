@@ -142,8 +142,11 @@ def is_run(path: str) -> bool:
     folder = Path(path)
     if path == STDIN or not os.path.isdir(folder):
         return False
-    steps = [folder, *(step_folder(folder, step) for step in checkpoint_steps(folder))]
-    return any((step / MANIFEST).is_file() and (step / "metadata.json").is_file() for step in steps)
+    try:
+        steps = [folder, *(step_folder(folder, step) for step in checkpoint_steps(folder))]
+        return any((step / MANIFEST).is_file() and (step / "metadata.json").is_file() for step in steps)
+    except PermissionError:  # what reads it says so
+        return False
 
 
 def read_source(args: argparse.Namespace, source: Source) -> list[Document] | Corpus:

@@ -8,6 +8,7 @@ from tiny_encoders import random_encoder
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.cli.main import main
+from qrag_jax.cli.verbs import sources
 from qrag_jax.cli.verbs.find import format_ranked
 from qrag_jax.cli.verbs.places import excerpt, fields_of, place_of
 from qrag_jax.data.files.documents import read_files
@@ -43,6 +44,14 @@ def find(tmp_path, monkeypatch, encoder, capsys):
         return SimpleNamespace(code=code, **capsys.readouterr()._asdict())
 
     return call
+
+
+def test_a_folder_that_may_not_be_read_is_no_run(tmp_path, monkeypatch):
+    def refuse(folder):
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(sources, "checkpoint_steps", refuse)
+    assert not sources.is_run(str(tmp_path))
 
 
 def text_of(file):
