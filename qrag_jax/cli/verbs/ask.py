@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from qrag_jax.cli.generators import ReadyGenerator, make_generator, prices_of, prompts_folder, sampling_of, spent
 from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.searching.ask_output import format_answer, format_cost, to_json
+from qrag_jax.cli.searching.places import excerpt
+from qrag_jax.cli.searching.sources import Source, find_source, make_method, read_questions, read_source, timed
 from qrag_jax.cli.terminal import say, write_json
-from qrag_jax.cli.verbs.ask_output import format_answer, format_cost, to_json
-from qrag_jax.cli.verbs.places import excerpt
-from qrag_jax.cli.verbs.sources import Source, find_source, make_method, read_questions, read_source, timed
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.llm.prices import Prices
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt

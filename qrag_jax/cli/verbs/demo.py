@@ -9,9 +9,9 @@ import numpy as np
 
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.questions import LENGTH_FACTORS
+from qrag_jax.cli.searching.find_steps import open_index, print_steps
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.cli.verbs.eval import watch
-from qrag_jax.cli.verbs.find_steps import open_index, print_steps
 from qrag_jax.cli.verbs.train import describe
 from qrag_jax.config import dump_config
 from qrag_jax.data.files.documents import read_files

@@ -3,9 +3,9 @@
 import argparse
 from collections.abc import Mapping
 
+from qrag_jax.cli.searching.places import excerpt, fields_of, place_of
+from qrag_jax.cli.searching.sources import find_source, make_method, read_questions, read_source, timed
 from qrag_jax.cli.terminal import say, write_json
-from qrag_jax.cli.verbs.places import excerpt, fields_of, place_of
-from qrag_jax.cli.verbs.sources import find_source, make_method, read_questions, read_source, timed
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.retrieval.corpus.corpus import Corpus
 from qrag_jax.retrieval.index.hybrid import Ranked
@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     # What costs nothing to look at comes before encoder or run are loaded.
     source, asked = find_source(args, _OF_RUNS, run_first=True), read_questions(args)
     if source.is_run:
-        from qrag_jax.cli.verbs.find_steps import find_in_steps
+        from qrag_jax.cli.searching.find_steps import find_in_steps
 
         return find_in_steps(args, source, asked)
     spent: dict[str, float] = {}

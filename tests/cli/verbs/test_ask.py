@@ -11,9 +11,9 @@ from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.generators import ReadyGenerator
 from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.parsers.search_flags import RETRIEVERS
+from qrag_jax.cli.searching.ask_output import format_cost
+from qrag_jax.cli.searching.sources import find_source, make_method
 from qrag_jax.cli.verbs.ask import make_answer_budget
-from qrag_jax.cli.verbs.ask_output import format_cost
-from qrag_jax.cli.verbs.sources import find_source, make_method
 from qrag_jax.data.files.documents import read_files
 from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.llm.scripted import ScriptedGenerator

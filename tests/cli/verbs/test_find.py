@@ -8,9 +8,9 @@ from tiny_encoders import random_encoder
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.cli.main import main
-from qrag_jax.cli.verbs import sources
+from qrag_jax.cli.searching import sources
+from qrag_jax.cli.searching.places import excerpt, fields_of, place_of
 from qrag_jax.cli.verbs.find import format_ranked
-from qrag_jax.cli.verbs.places import excerpt, fields_of, place_of
 from qrag_jax.data.files.documents import read_files
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.retrieval.methods import single_step_method

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from qrag_jax.cli.searching.places import excerpt
 from qrag_jax.cli.terminal import shown
-from qrag_jax.cli.verbs.places import excerpt
 from qrag_jax.pipeline import Answer, FoundPassages
 from qrag_jax.retrieval.context.citations import Citation, render
 from qrag_jax.types import Cost

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.progress import WithBar
+from qrag_jax.cli.searching.places import excerpt, fields_of, place_of
+from qrag_jax.cli.searching.sources import Source, load_run, read_source, timed
 from qrag_jax.cli.terminal import say, write_json
-from qrag_jax.cli.verbs.places import excerpt, fields_of, place_of
-from qrag_jax.cli.verbs.sources import Source, load_run, read_source, timed
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.eval.tables import align
 from qrag_jax.retrieval.corpus.corpus import Corpus, build_corpus, embed_corpus

@@ -7,8 +7,8 @@ import pytest
 
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.main import main
-from qrag_jax.cli.verbs.find_steps import format_steps, to_json
-from qrag_jax.cli.verbs.sources import trained_on
+from qrag_jax.cli.searching.find_steps import format_steps, to_json
+from qrag_jax.cli.searching.sources import trained_on
 from qrag_jax.data.files.documents import read_files
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.retrieval.corpus.corpus import build_corpus
