@@ -15,7 +15,7 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 MAX_SHARD_BYTES = 5_000_000_000
 _SHARDS = "model-*-of-*.safetensors"
 _MAX_HEADER_BYTES = 2**23  # about 100,000 tensors
-_MAX_NAME = 200  # letters
+_MAX_NAME = 255  # bytes
 _DTYPES = ("F32", "F16", "BF16")
 
 
@@ -79,7 +79,11 @@ def _indexed_files(folder: Path, index: Path) -> dict[str, Path]:
 
 def _shard(folder: Path, name: str, index: Path) -> Path:
     """A file of the folder itself; it may be a link, as in the hub's cache."""
-    is_name = name == PurePosixPath(name).name and not {"\\", "\0"} & {*name} and len(name) <= _MAX_NAME
+    is_name = (
+        name == PurePosixPath(name).name
+        and not {"\\", "\0"} & {*name}
+        and len(name.encode("utf-8", "surrogatepass")) <= _MAX_NAME
+    )
     if not is_name or not name.endswith(".safetensors"):
         raise InputError(f"{index}: {name!r:.200} is no safetensors file of this folder; do not trust this model")
     path = folder / name

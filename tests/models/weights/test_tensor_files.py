@@ -65,7 +65,8 @@ def test_links_are_followed_as_the_cache_of_the_hub_has_them(sharded, tmp_path):
 @pytest.mark.parametrize(
     "name",
     ["../model.safetensors", "/etc/x.safetensors", "sub/x.safetensors", "..", "", "a\\b.safetensors", "model.bin",
-     "C:\\x.safetensors", "x\0.safetensors", "x" * 5_000 + ".safetensors"],
+     "C:\\x.safetensors", "x\0.safetensors", "x" * 5_000 + ".safetensors",
+     "\U00101c75" * 100 + ".safetensors"],
 )  # fmt: skip
 def test_an_index_that_names_other_places_is_refused(sharded, name):
     save_file(TENSORS, sharded.parent / "model.safetensors")  # a step up there is one indeed
