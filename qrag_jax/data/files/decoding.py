@@ -17,9 +17,10 @@ def check_encoding(encoding: str) -> None:
     """
     try:
         b" ".decode(encoding)  # looked up for the first byte only, so an empty text would not do
-    except UnicodeError:  # known, and a blank is no whole character of it
-        return
     except (LookupError, ValueError) as error:
+        # Of a known one a blank is no whole character; a name that is no text cannot even be looked up.
+        if isinstance(error, UnicodeError) and not isinstance(error, UnicodeEncodeError):
+            return
         raise UsageError(
             f"encoding {encoding!r}: Python knows no text encoding of that name; examples: utf-8, latin-1, cp1252, "
             "utf-16, gb18030, shift_jis"
