@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
+from qrag_jax.data.documents.kinds import KINDS, read_suffixes
 from qrag_jax.data.files.documents import Found
 from qrag_jax.retrieval.catalogue.place import CATALOGUE, SHARDS, is_index
 from qrag_jax.types import UsageError
@@ -47,8 +48,14 @@ def gone(
     blind = [*(skipped.id for skipped in found.skipped), *unread]
     blind += [path for path in paths if os.path.isdir(path) and not any(lies_in(name, path) for name in seen)]
     unseen = [name for name in known if name not in seen]
-    kept = {name for name in unseen if any(lies_in(name, place) for place in blind)}
+    kept = {name for name in unseen if any(lies_in(name, place) for place in blind) or _has_no_reader(name)}
     return tuple(name for name in unseen if name not in kept), tuple(name for name in unseen if name in kept)
+
+
+def _has_no_reader(name: str) -> bool:
+    """Whether a file is there that only the extra `documents` reads, which this environment lacks."""
+    suffix = PurePath(name).suffix.lower()
+    return suffix in KINDS and suffix not in read_suffixes() and os.path.isfile(name)
 
 
 def check_place(folder: Path) -> None:
