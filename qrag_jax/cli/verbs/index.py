@@ -117,7 +117,7 @@ def _check_flags(args: argparse.Namespace) -> None:
 
 
 def _say_what_failed(changes: Changes) -> None:
-    kept = "kept as before, as what they were made of cannot be read (`qrag index remove` takes them out)"
+    kept = "kept as before, as file or folder cannot be read (`qrag index remove` takes out what is to go)"
     for text, names in ((kept, changes.kept), ("mended", changes.mended)):
         if names:
             say(f"{_several(len(names), 'document')} {text}: {_first(names)}")

@@ -174,7 +174,7 @@ def test_a_document_whose_file_became_bad_is_kept_and_told(index, encoder, capsy
     assert (code, out) == (
         1, "0 documents read, 1 as they were, 0 removed, 1 failed, 1 kept as before; 0 of 0 chunks embedded\n"
     )  # fmt: skip
-    assert "1 document kept as before, as what they were made of cannot be read (`qrag index remove` takes" in err
+    assert "1 document kept as before, as file or folder cannot be read (`qrag index remove` takes out what" in err
     assert "  notes/a.md: empty document; leave this file out" in err
     assert "failed    notes/a.md: kept as before; empty document" in index("info", "i")[1]
     told = json.loads(index("info", "i", "--json")[1])
