@@ -17,6 +17,12 @@ from qrag_jax.eval.study.cells import store as cell_store
 from qrag_jax.files.step_folders import checkpoint_steps
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.scripted import ScriptedGenerator
+from qrag_jax.models.encoder.embedder import make_embedder
+from qrag_jax.models.encoder.weights import load_encoder
+from qrag_jax.retrieval.catalogue.info import index_info
+from qrag_jax.retrieval.catalogue.load import load_index
+from qrag_jax.retrieval.catalogue.remove import remove_documents
+from qrag_jax.retrieval.index.hybrid import rank_bm25, rank_dense
 from qrag_jax.train.log import read_lines
 from qrag_jax.types import Document, Generation, Message, Sampling
 
@@ -25,10 +31,20 @@ FIXTURES = Path(__file__).parent / "fixtures"
 CLOSE = {"rel": 1e-3, "abs": 1e-4}
 
 
-@pytest.fixture(params=sorted(path.name for path in FIXTURES.iterdir()))
+@pytest.fixture(params=["edd8037"])
 def written(request, tmp_path, monkeypatch):
     """The folder that a commit has left behind, to work in."""
-    with tarfile.open(FIXTURES / request.param / "written.tar.xz") as archive:
+    return unpack(request.param, tmp_path, monkeypatch)
+
+
+@pytest.fixture(params=["8b276a4"])
+def written_index(request, tmp_path, monkeypatch):
+    """The same with indices."""
+    return unpack(request.param, tmp_path, monkeypatch)
+
+
+def unpack(commit, tmp_path, monkeypatch):
+    with tarfile.open(FIXTURES / commit / "written.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -132,6 +148,29 @@ def test_a_study_goes_on_and_computes_nothing_anew(written, capsys, monkeypatch)
     rows = printed(capsys, "study", *line, "model=encoder", "ks=[1,2]", "report_k=2", "--json")
     assert rows == read_json("study_rows.json") and len(cells) == len(rows) == 2
     assert cells == {path: path.read_bytes() for path in Path("study/cells").rglob("*.json")}
+
+
+@pytest.mark.parametrize("name", ["fixed.index", "tree.index"])
+def test_an_index_is_searched_as_it_was_and_written_to(name, written_index):
+    expected, corpus = read_json(f"{name}.json"), load_index(name)
+    assert [[document.id, document.text] for document in corpus.documents] == expected["documents"]
+    nodes = [[one.document_id, [list(span) for span in one.spans], one.level, one.num_tokens] for one in corpus.nodes]
+    assert (nodes, corpus.vectors.tolist()) == (expected["nodes"], expected["vectors"])
+    assert bool(corpus.trees) == (name == "tree.index")
+    for question, picks in expected["picks"].items():
+        ranked = rank_bm25(question, corpus, 3)
+        found = [[corpus.nodes[node].document_id, corpus.texts[node]] for node in ranked.ids]
+        assert found == [pick[:2] for pick in picks]
+        assert ranked.scores == pytest.approx([score for *_, score in picks], **CLOSE)
+    text = "The lamp is in the attic."
+    (best,) = rank_dense(text, corpus, make_embedder(load_encoder("encoder")), 1).ids
+    assert corpus.texts[best] == text
+    info = index_info(name, verify=True)
+    assert info.is_whole and info.failed and {one.id: one.reason for one in info.failed} == expected["failed"]
+    assert list(info.kept) == ["notes/emptied.md"]
+    assert {one.id: one.origin.reader for one in info.documents} == expected["readers"]
+    removed = remove_documents(Path(name), ["notes/emptied.md"])
+    assert removed == ("notes/emptied.md",) and index_info(name, verify=True).is_whole
 
 
 def read_json_line(path):

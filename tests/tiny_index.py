@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import signal
 import time
 from functools import partial
@@ -17,6 +18,7 @@ from qrag_jax.retrieval.catalogue.place import one_writer
 from qrag_jax.retrieval.catalogue.prepare import Maker
 from qrag_jax.retrieval.catalogue.scope import outside
 from qrag_jax.retrieval.catalogue.settings import IndexSettings
+from qrag_jax.retrieval.catalogue.shards import merge_shards
 from qrag_jax.retrieval.catalogue.update import Plan, update_index
 from qrag_jax.retrieval.corpus.corpus import build_corpus
 from qrag_jax.types import UsageError
@@ -130,3 +132,14 @@ def build_and_die(folder, notes):
         os.kill(os.getpid(), signal.SIGKILL)
 
     update(folder, notes, progress=die)
+
+
+def merge_and_die(folder):
+    """Merges, and is killed when one shard is removed and another is not."""
+
+    def die(shards):
+        remove(next(path for path in Path(shards).iterdir() if path.name.startswith("0")))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    remove, shutil.rmtree = shutil.rmtree, die
+    merge_shards(Path(folder))

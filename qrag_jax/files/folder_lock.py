@@ -116,10 +116,11 @@ def _make(folder: Path) -> list[Path]:
     absent = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a zero byte in its name
         if folder.exists():
             raise UsageError(f"{folder}: is a file: choose another --out") from error
-        raise UsageError(f"{folder}: cannot be made ({error.strerror or error}); choose another folder") from error
+        what = (isinstance(error, OSError) and error.strerror) or error
+        raise UsageError(f"{folder}: cannot be made ({what}); choose another folder") from error
     return absent
 
 

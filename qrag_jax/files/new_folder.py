@@ -1,5 +1,6 @@
 """A folder that appears when all of it is written, or not at all. Imports no JAX."""
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -7,11 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from qrag_jax.files.folder_lock import lock_folder, remove_dead_lock
+from qrag_jax.files.manifest import sync_folder
 from qrag_jax.types import UsageError
+
+_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EBUSY)  # by another process, or a disk mounted there
 
 
 @contextmanager
-def new_folder(out: Path, verb: str) -> Iterator[Path]:
+def new_folder(out: Path, verb: str, what: str = "") -> Iterator[Path]:
     """A folder to write into, which takes its place when the context ends, and is removed when an exception ends it.
 
     It is in `.VERB-NAME` beside `out`, so that a rename moves it there; what a process that was killed left in that,
@@ -19,16 +23,17 @@ def new_folder(out: Path, verb: str) -> Iterator[Path]:
 
     Args:
         out: empty or not there yet; the folders above it are made.
-        verb: of the command, for the name and for who is refused.
+        verb: of the command, for the name.
+        what: is done, for who is refused; empty is the command to `out`.
 
     Raises:
         UsageError: `out` holds something, is a file, a link, the current folder or a disk of its own, or cannot be
-            made; another process writes it.
+            made; another process writes it, or has put something there meanwhile.
     """
     check_empty(out)
     check_replaceable(out)
     beside = folder_beside(out, verb)
-    with lock_folder(beside, f"qrag {verb} to {out}"):
+    with lock_folder(beside, what or f"qrag {verb} to {out}"):
         made = beside / "new"
         try:
             shutil.rmtree(made, ignore_errors=True)  # of a process that was killed
@@ -78,7 +83,17 @@ def folder_beside(out: Path, verb: str) -> Path:
 
 
 def move_into(folder: Path, out: Path) -> None:
-    """Puts a folder where an empty one is, or none."""
-    if out.is_dir():
-        out.rmdir()  # refuses if it is no longer empty
-    folder.rename(out)
+    """Puts a folder where an empty one is, or none.
+
+    Raises:
+        UsageError: there is something by now.
+    """
+    try:
+        if out.is_dir():
+            out.rmdir()  # refuses if it is no longer empty
+        folder.rename(out)
+    except OSError as error:
+        if error.errno not in _TAKEN:
+            raise
+        raise UsageError(f"{out}: cannot be put there ({error.strerror}); give a new folder") from error
+    sync_folder(out.parent)

@@ -1,8 +1,10 @@
 """Small runs for the tests of the verbs: a retriever as it was drawn, saved without training, in a second."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
+from tiny_notes import write_diary_and_notes
 
 FACTS = (
     "Mary went to the kitchen.",
@@ -42,6 +44,20 @@ def save_untrained():
         return retriever
 
     return save
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory, save_untrained):
+    """The folder of a run, and its retriever."""
+    folder = tmp_path_factory.mktemp("searched") / "run"
+    return SimpleNamespace(folder=str(folder), retriever=save_untrained(folder))
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """The paths of a file and a folder of notes, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    return write_diary_and_notes(tmp_path)
 
 
 @pytest.fixture(scope="session")

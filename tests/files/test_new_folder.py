@@ -86,7 +86,8 @@ def test_the_current_folder_cannot_be_replaced(tmp_path):
 
 
 def test_a_place_that_was_taken_meanwhile_is_left_alone(tmp_path):
-    with pytest.raises(OSError, match="not empty"), new_folder(tmp_path / "out", "export") as folder:
+    said = "out: cannot be put there .*not empty.*; give a new folder"
+    with pytest.raises(UsageError, match=said), new_folder(tmp_path / "out", "export") as folder:
         (folder / "ours").touch()
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "theirs").touch()

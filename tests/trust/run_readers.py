@@ -38,7 +38,7 @@ from qrag_jax.llm.server.answers import read_answer
 from qrag_jax.retrieval.catalogue.database import SQLITE_ERRORS, create, writing_to
 from qrag_jax.retrieval.catalogue.entries import Entry, Failure, Origin, row_sha256
 from qrag_jax.retrieval.catalogue.load import load_index
-from qrag_jax.retrieval.catalogue.rows import put, put_failure
+from qrag_jax.retrieval.catalogue.rows import put, put_beside, put_failure
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, with_sha256, write_settings
 from qrag_jax.train.log import read_lines
 from qrag_jax.train.q.run import RunConfig
@@ -120,6 +120,7 @@ def _index(folder: Path) -> None:
             vectors = VECTORS[:1].repeat(len(nodes), 0).astype(np.float32)
             put(connection, folder, Entry(document, nodes, vectors, np.zeros(len(nodes), bool), Origin(KEY, "1")))
         put_failure(connection, folder, Failure("c.md", "not UTF-8", Origin(KEY, "1")))
+        put_beside(connection, folder, "b.md", Failure("b.md", "empty document", Origin(KEY, "2")))
     write_settings(folder, IndexSettings(ChunkConfig(), "minilm", fingerprint=KEY))
 
 

@@ -154,9 +154,11 @@ def add_model(parser: argparse.ArgumentParser, default: str, *, value: str | Non
     )
 
 
-def add_encoding(parser: argparse.ArgumentParser) -> None:
-    """Adds `--encoding`, UTF-8 where it is not given."""
-    parser.add_argument("--encoding", default="utf-8", metavar="E", help="of the files (default: %(default)s)")
+def add_encoding(
+    parser: argparse.ArgumentParser, default: str | None = "utf-8", where_not_given: str = "%(default)s"
+) -> None:
+    """Adds `--encoding`, UTF-8 where it is not given, if the verb has no other default."""
+    parser.add_argument("--encoding", default=default, metavar="E", help=f"of the files (default: {where_not_given})")
 
 
 def add_strict(parser: argparse.ArgumentParser) -> None:

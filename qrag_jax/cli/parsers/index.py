@@ -21,7 +21,8 @@ What comes out: a line that says how many documents were read, were as before, a
 chunks were embedded. A document goes by its path as it was named. Whether it has changed its bytes decide, and a chunk
 whose text is known keeps its vector. Each document is written at once with its hash: however a command ends, the next
 one goes on there. An empty folder, or one that cannot be read, removes nothing. What cannot be read is recorded, named,
-and tried again when its bytes change.
+and tried again when its bytes change. A file that has become empty or unreadable takes nothing away: its document stays
+as it was, is named with the reason here and by `info`, and the exit code is 1; `remove` takes it out.
 """
 EXAMPLES = """\
 examples:
@@ -59,6 +60,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num_shards", type=flags.positive, metavar="N", help="build: make the index in so many parts")
     parser.add_argument("--shard", type=flags.natural, metavar="K", help="build: which part, from 0")
     parser.add_argument("--verify", action="store_true", help="info: compare every document with its hash")
-    flags.add_encoding(parser)
+    flags.add_encoding(parser, None, "a document's own, as it was read before; of new ones utf-8")
+    parser.add_argument("--strict", action="store_true", help="build, add: a file that cannot be read ends the command")
     flags.add_reading(parser)
     flags.add_json(parser, "one JSON object")

@@ -52,6 +52,7 @@ def add_questions(parser: argparse.ArgumentParser) -> None:
         "--questions",
         type=flags.filled,
         metavar="FILE",
-        help='in place of QUESTION: a question a line, or {"question": ..., "id": ...}; - is standard input, answered '
-        "line by line. With --json one object a line",
+        help='in place of QUESTION: a question a line, or {"question": ..., "id": ...}; a line that cannot be asked is '
+        "refused by its number before anything is searched. - is standard input, answered line by line, up to such a "
+        "line. With --json one object a line",
     )

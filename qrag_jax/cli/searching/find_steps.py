@@ -8,7 +8,7 @@ from qrag_jax.checkpoint import Checkpoint, load_checkpoint
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.progress import WithBar
 from qrag_jax.cli.searching.places import excerpt, fields_of, place_of
-from qrag_jax.cli.searching.sources import Source, load_run, read_source, timed
+from qrag_jax.cli.searching.sources import Source, checked, load_run, read_source, timed
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.eval.tables import align
@@ -35,8 +35,7 @@ def find_in_steps(args: argparse.Namespace, source: Source, asked: Iterable[Aske
     with timed("load", spent):
         retriever = load_run(source)
         stop = _own_stop(load_checkpoint(source.retriever, groups=()), retriever) if args.stop else Stop()
-    if args.question is not None:
-        check_questions(retriever, [args.question])
+    asked = checked(asked, lambda question: check_questions(retriever, [question]))
     with timed("read", spent):
         found = read_source(args, source)
     index = open_index(retriever, found, args.num_steps, spent)

@@ -3,7 +3,7 @@
 import argparse
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.cli.parsers.search_flags import RETRIEVERS, SHOWN_RETRIEVERS
 from qrag_jax.cli.progress import WithBar
 from qrag_jax.cli.terminal import say
+from qrag_jax.data.files.decoding import check_encoding, is_utf8
 from qrag_jax.data.files.documents import STDIN, read_files
 from qrag_jax.data.files.only import Only
 from qrag_jax.data.questions.asked import Asked, read_asked
@@ -108,7 +109,11 @@ def _refuse_half_an_index(path: str) -> None:
     """Refuses what its name makes an index and has no documents to search; any other folder is left alone."""
     if is_filled(path):
         return
-    if any(is_index(os.path.join(path, SHARDS, name)) for name in finished_shards(Path(path))):
+    try:
+        shards = finished_shards(Path(path))
+    except UsageError:  # may not be looked into: what reads it says so
+        return
+    if any(is_index(os.path.join(path, SHARDS, name)) for name in shards):
         raise UsageError(
             f"{path}: an index in shards that are not joined: `qrag index merge {path}` when all are there"
         )
@@ -124,7 +129,8 @@ def _refuse_half_an_index(path: str) -> None:
 def _check_flags(args: argparse.Namespace, source: Source, of_runs: Sequence[str]) -> None:
     if source.index is not None:
         given = [name for name in ("strategy", "max_tokens", "model") if getattr(args, name) is not None]
-        given += ["strict"] * args.strict + ["encoding"] * (args.encoding.lower() != "utf-8")
+        check_encoding(args.encoding)
+        given += ["strict"] * args.strict + ["encoding"] * (not is_utf8(args.encoding))
         if given:
             raise UsageError(
                 f"--{given[0]}: belongs to files; {source.paths[0]} is an index, made with {source.index.cutting}"
@@ -160,8 +166,8 @@ def read_source(args: argparse.Namespace, source: Source) -> list[Document] | Co
     return load_index(source.paths[0], Only(args.only).of_names if args.only else None)
 
 
-def read_questions(args: argparse.Namespace) -> Iterator[Asked]:
-    """The question of the command, or those of `--questions`.
+def read_questions(args: argparse.Namespace) -> list[Asked] | Iterator[Asked]:
+    """The question of the command, or those of `--questions`: a list, or what comes from standard input.
 
     Raises:
         UsageError: standard input is to be both questions and a document; or as `read_asked`.
@@ -170,10 +176,27 @@ def read_questions(args: argparse.Namespace) -> Iterator[Asked]:
     if args.questions is None:
         if not args.question.strip():
             raise InputError("question: nothing to ask; write a question")
-        return iter([Asked(args.question)])
+        return [Asked(args.question)]
     if args.questions == STDIN and STDIN in args.paths:
         raise UsageError("--questions -: standard input is named as a document too: give one of them as a file")
     return read_asked(args.questions)
+
+
+def checked(asked: Iterable[Asked], check: Callable[[str], None]) -> Iterator[Asked]:
+    """The questions, each looked at by `check`: all of a list now, before anything is searched; others as they come.
+
+    Raises:
+        InputError: `check` refuses one; `file:line` is named where it has one.
+    """
+
+    def look(one: Asked) -> Asked:
+        try:
+            check(one.question)
+        except InputError as error:
+            raise InputError(f"{one.where}: {error}" if one.where else str(error)) from error
+        return one
+
+    return iter([look(one) for one in asked]) if isinstance(asked, list) else map(look, asked)
 
 
 def make_method(args: argparse.Namespace, source: Source) -> Method:

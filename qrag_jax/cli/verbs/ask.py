@@ -8,7 +8,15 @@ from qrag_jax.cli.generators import ReadyGenerator, make_generator, prices_of, p
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.searching.ask_output import format_answer, format_cost, to_json
 from qrag_jax.cli.searching.places import excerpt
-from qrag_jax.cli.searching.sources import Source, find_source, make_method, read_questions, read_source, timed
+from qrag_jax.cli.searching.sources import (
+    Source,
+    checked,
+    find_source,
+    make_method,
+    read_questions,
+    read_source,
+    timed,
+)
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.llm.prices import Prices
@@ -43,8 +51,7 @@ def run(args: argparse.Namespace) -> int:
         found = read_source(args, source)
     with timed("load", spent_before):
         method = make_method(args, source)
-        if source.is_run and args.question is not None:
-            method.check(args.question)
+        asked = checked(asked, method.check)
         generator = None if args.no_llm else make_generator(args)
     corpus = found if isinstance(found, Corpus) else method.build(found)
     desk = _Desk(args, method, generator, template, prices, corpus, source)
@@ -71,8 +78,6 @@ class _Desk:
 
     def answer(self, asked: Asked, before: Mapping[str, float]) -> bool:
         """Prints the answer to one question; whether there is one. `before` are seconds that it has to bear."""
-        if self.source.is_run:
-            self.method.check(asked.question)
         try:
             found = self._ask(asked.question)
         except NothingFound as error:

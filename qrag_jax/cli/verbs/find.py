@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 
 from qrag_jax.cli.searching.places import excerpt, fields_of, place_of
-from qrag_jax.cli.searching.sources import find_source, make_method, read_questions, read_source, timed
+from qrag_jax.cli.searching.sources import checked, find_source, make_method, read_questions, read_source, timed
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.retrieval.corpus.corpus import Corpus
@@ -29,8 +29,7 @@ def run(args: argparse.Namespace) -> int:
         found = read_source(args, source)
     with timed("load", spent):
         method = make_method(args, source)
-    if args.question is not None:
-        method.check(args.question)
+    asked = checked(asked, method.check)
     corpus = found if isinstance(found, Corpus) else method.build(found)
     spent |= {stage: round(seconds, 3) for stage, seconds in corpus.cost.seconds.items()}
     if corpus.num_beyond_window:
@@ -40,7 +39,6 @@ def run(args: argparse.Namespace) -> int:
         )
     before = 0
     for one in asked:
-        method.check(one.question)
         with timed("search", spent):
             ranked = method.retrieve(one.question, corpus, args.top_k or _TOP_K)
         if not len(ranked) and args.questions is None:

@@ -12,7 +12,6 @@ from qrag_jax.cli.terminal import say, shown, write_json
 from qrag_jax.config import to_dict
 from qrag_jax.data.files.documents import Found, Skipped, find_files
 from qrag_jax.data.files.found import warn_of_found
-from qrag_jax.retrieval.catalogue.database import advice
 from qrag_jax.retrieval.catalogue.info import IndexInfo, index_info
 from qrag_jax.retrieval.catalogue.place import index_folder, is_index
 from qrag_jax.retrieval.catalogue.remove import remove_documents
@@ -29,6 +28,8 @@ _OF_ACTIONS = {
     "num_shards": ("build",),
     "shard": ("build",),
     "workers": ("build", "add"),
+    "encoding": ("build", "add"),
+    "strict": ("build", "add"),
     "verify": ("info",),
     **dict.fromkeys(_MAKING, ("build", "add")),
 }
@@ -50,7 +51,10 @@ def run(args: argparse.Namespace) -> int:
     info = index_info(folder, verify=args.verify)
     _print(args, to_json(info), format_info(info, args.verify))
     if not info.is_whole:
-        raise InputError(f"{folder}: damaged: {', '.join(info.damaged) or info.fault}; {advice(folder)}")
+        raise InputError(
+            f"{folder}: damaged: {', '.join(info.damaged) or info.fault}; `qrag index add {folder} PATHS...` reads "
+            "that again and keeps the rest; if it cannot, remove the folder and build it again"
+        )
     return 0
 
 
@@ -82,6 +86,7 @@ def _update(args: argparse.Namespace, folder: Path) -> int:
         plan = Plan(
             mirror=args.action == "build",
             encoding=args.encoding,
+            strict=args.strict,
             num_workers=args.workers,
             waits=say,
             progress=bars.stage("documents"),
@@ -112,7 +117,8 @@ def _check_flags(args: argparse.Namespace) -> None:
 
 
 def _say_what_failed(changes: Changes) -> None:
-    for text, names in (("kept, as their folder or file cannot be read", changes.kept), ("mended", changes.mended)):
+    kept = "kept as before, as file or folder cannot be read (`qrag index remove` takes out what is to go)"
+    for text, names in ((kept, changes.kept), ("mended", changes.mended)):
         if names:
             say(f"{_several(len(names), 'document')} {text}: {_first(names)}")
     if changes.failed:
@@ -124,17 +130,18 @@ def _say_what_failed(changes: Changes) -> None:
 
 
 def _exit_code(found: Found, changes: Changes) -> int:
-    """1 where a file that was named itself could not be read."""
-    is_named = {file.id for file in found.files if file.named}
-    return int(any(one.id in is_named for one in changes.failed))
+    """1 where a file that was named itself could not be read, or a document is older than its file."""
+    is_told = {file.id for file in found.files if file.named}.union(changes.kept)
+    return int(any(one.id in is_told for one in changes.failed))
 
 
 def format_changes(changes: Changes) -> str:
     """What an update has done, in one line."""
     of = changes.num_embedded + changes.num_reused
+    kept = f", {len(changes.kept):,} kept as before" if changes.kept else ""
     return (
         f"{_several(changes.num_read, 'document')} read, {changes.num_same:,} as they were, {len(changes.removed):,} "
-        f"removed, {len(changes.failed):,} failed; {changes.num_embedded:,} of {_several(of, 'chunk')} embedded"
+        f"removed, {len(changes.failed):,} failed{kept}; {changes.num_embedded:,} of {_several(of, 'chunk')} embedded"
     )
 
 
@@ -154,7 +161,8 @@ def format_info(info: IndexInfo, is_verified: bool) -> str:
         f"encoder   {settings.model} ({settings.fingerprint[:12]}), vectors of {info.dim}",
         f"chunks    {settings.cutting}; {num_cut:,} longer than the encoder reads",
     ]
-    lines += [f"failed    {one.id}: {one.reason}" for one in info.failed]
+    kept = set(info.kept)
+    lines += [f"failed    {one.id}: {_as_before(one.id in kept)}{one.reason}" for one in info.failed]
     if is_verified:
         lines.append("verified  every document is what was written" if info.is_whole else f"fault     {info.fault}")
         lines += [f"damaged   {name}" for name in info.damaged]
@@ -176,9 +184,14 @@ def to_json(info: IndexInfo) -> dict[str, object]:
             for one in info.documents
         ],
         "failed": _failed_to_json(info.failed),
+        "kept": list(info.kept),
         "damaged": list(info.damaged),
         "fault": info.fault,
     }
+
+
+def _as_before(is_kept: bool) -> str:
+    return "kept as before; " if is_kept else ""
 
 
 def _failed_to_json(failed: Sequence[Skipped]) -> list[dict[str, str]]:

@@ -63,6 +63,14 @@ def is_utf8(encoding: str) -> bool:
     return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
 
 
+def looks_like_utf8(raw: bytes) -> bool:
+    """Whether bytes are UTF-8 and not ASCII: hardly a text of another encoding, of which most are wrong as UTF-8."""
+    try:
+        return not raw.isascii() and bool(raw.decode())
+    except UnicodeDecodeError:
+        return False
+
+
 def _zero(raw: bytes, text: str, encoding: str) -> int:
     """Offset of the last byte of the first NUL character; UTF-16 has zero bytes in other characters too."""
     decoder = codecs.getincrementaldecoder(encoding)

@@ -1,5 +1,6 @@
 """Users' own files as documents."""
 
+import codecs
 import os
 import sys
 from bisect import bisect_right
@@ -34,10 +35,11 @@ from qrag_jax.files.reading import Source, check_size, pieces
 from qrag_jax.types import Document, InputError, UsageError
 
 __all__ = [
-    "STDIN", "DocumentFile", "Found", "Skipped", "find_files", "page_of", "read_bytes", "read_document", "read_files",
-    "reader_of",
+    "STDIN", "DocumentFile", "Found", "Skipped", "encoding_of", "find_files", "page_of", "read_bytes", "read_document",
+    "read_files", "reader_of",
 ]  # fmt: skip
 
+_BEFORE_ENCODING = ", "  # in what `reader_of` gives
 _PAGES, _LEFT_OUT = "pages", "left_out"  # of a document's metadata
 
 
@@ -215,7 +217,17 @@ def reader_of(file: DocumentFile, raw: bytes, encoding: str = "utf-8") -> str:
     kind = kind_of(file.id, raw)
     if kind != TEXT:
         refuse_without_extra(file.id, kind)
-    return f"{kinds.reader_of(kind)}, {encoding}"
+    return f"{kinds.reader_of(kind)}{_BEFORE_ENCODING}{codecs.lookup(encoding).name}"
+
+
+def encoding_of(reader: str) -> str | None:
+    """The encoding in what `reader_of` gave, by whatever name; None where there is none that Python knows."""
+    _, before, name = reader.rpartition(_BEFORE_ENCODING)
+    try:
+        check_encoding(name)
+    except UsageError:
+        return None
+    return codecs.lookup(name).name if before else None
 
 
 def page_of(document: Document, start: int) -> int | None:

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from qrag_jax.data.files.documents import STDIN
@@ -18,14 +18,15 @@ _LONGEST_LINE = 1 << 20  # bytes of a line of standard input
 
 @dataclass(frozen=True)
 class Asked:
-    """A question, and the id that its line gives it; None where it gives none."""
+    """A question, the id that its line gives it, None where it gives none, and `file:line` where it stands in one."""
 
     question: str
     id: str | None = None
+    where: str = field(default="", compare=False)
 
 
-def read_asked(path: str) -> Iterator[Asked]:
-    """The questions of a file, all of them checked before the first is given, or of standard input as they come.
+def read_asked(path: str) -> list[Asked] | Iterator[Asked]:
+    """The questions of a file, a list of which each is whole, or of standard input as they come.
 
     A line that begins with `{` is a JSON object with `question` and perhaps `id`, its other fields are left alone; any
     other line is a question. Blank lines are passed over.
@@ -43,7 +44,7 @@ def read_asked(path: str) -> Iterator[Asked]:
     asked = [_asked(line, f"{path}:{number}") for number, line in numbered_lines(text)]
     if not asked:
         raise InputError(f"{path}: no question in it; expected {_EXPECTED}")
-    return iter(asked)
+    return asked
 
 
 def _as_they_come() -> Iterator[Asked]:
@@ -66,7 +67,7 @@ def _as_they_come() -> Iterator[Asked]:
 def _asked(line: str, where: str) -> Asked:
     line = line.strip()
     if not line.startswith("{"):
-        return Asked(line)
+        return Asked(line, where=where)
     check_json(line, where)
     try:
         row = json.loads(line)
@@ -77,4 +78,4 @@ def _asked(line: str, where: str) -> Asked:
         raise InputError(f"{where}: question must be a text that is not empty, got {short(question)}")
     if name is not None and (isinstance(name, bool) or not isinstance(name, str | int)):
         raise InputError(f"{where}: id must be a text or an integer, got {short(name)}")
-    return Asked(question, None if name is None else str(name))
+    return Asked(question, None if name is None else str(name), where)

@@ -75,6 +75,23 @@ def advice(folder: Path) -> str:
 
 
 @contextmanager
+def looked_through(folder: Path) -> Iterator[None]:
+    """Damage that ends a look for what is whole is beyond `advice`, which would lead back here: so the message says.
+
+    Raises:
+        Damaged: nothing can be read.
+    """
+    try:
+        yield
+    except Damaged as error:
+        why = error.__cause__ or "it is no catalogue of an index"
+        raise Damaged(
+            f"{folder / CATALOGUE}: damaged, cut off or not ours, and nothing of it can be read ({why}): remove the "
+            f"folder {folder} and build the index again, or copy it again from where it came"
+        ) from error
+
+
+@contextmanager
 def reading_from(folder: Path) -> Iterator[sqlite3.Connection]:
     """A connection that sees the catalogue as it is now, whatever is written meanwhile.
 

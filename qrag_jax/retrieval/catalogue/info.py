@@ -3,14 +3,15 @@
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from qrag_jax.data.files.documents import Skipped
-from qrag_jax.retrieval.catalogue.database import advice, named, reading_from
+from qrag_jax.retrieval.catalogue.database import advice, looked_through, named, reading_from
 from qrag_jax.retrieval.catalogue.entries import Origin, Row, to_bytes, to_text, unpack_nodes
 from qrag_jax.retrieval.catalogue.place import CATALOGUE, index_folder
-from qrag_jax.retrieval.catalogue.rows import survey
+from qrag_jax.retrieval.catalogue.rows import split_error, survey
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings
 from qrag_jax.types import InputError
 
@@ -44,7 +45,7 @@ class IndexInfo:
         folder: of it.
         settings: how it is made.
         documents: in the order of their ids.
-        failed: documents that could not be read.
+        failed: files that could not be read when they were last tried.
         dim: of a vector; 0 where there is no document.
         num_bytes: of all of its files.
         damaged: ids of documents that are not what was written; only where this was looked for.
@@ -59,6 +60,12 @@ class IndexInfo:
     num_bytes: int
     damaged: tuple[str, ...] = ()
     fault: str = ""
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Ids of documents that are there as they were before their file could not be read."""
+        there = {one.id for one in self.documents}
+        return tuple(one.id for one in self.failed if one.id in there)
 
     @property
     def is_whole(self) -> bool:
@@ -79,15 +86,15 @@ def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
     """
     folder = index_folder(path)
     settings = read_settings(folder)
-    with reading_from(folder) as connection:
+    with looked_through(folder) if verify else nullcontext(), reading_from(folder) as connection:
         found = survey(connection, folder) if verify else None
         # Of a damaged catalogue what is whole, one by one: a scan would end where the damage is.
         names = None if found is None or found.is_whole else list(found.known)
         with named(folder / CATALOGUE):
             rows = list(_rows(connection, names))
     try:
-        documents = tuple(_document_info(*row) for row in rows if not row[-1])
-        failed = tuple(Skipped(to_text(key), to_text(error)) for key, *_, error in rows if error)
+        documents = tuple(_document_info(*row) for row in rows if row[0] is not None)
+        failed = tuple(_failure(number, key, error) for number, key, *_, error in rows if error)
         dim = max((one.dim for one in documents), default=0)
     except (ValueError, TypeError, AttributeError, ZeroDivisionError) as error:
         raise InputError(f"{folder}: its rows are none of an index ({error}); {advice(folder)}") from error
@@ -98,8 +105,8 @@ def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
 
 
 def _rows(connection: sqlite3.Connection, names: Sequence[str] | None) -> Iterator[tuple]:
-    """(id, hash of the bytes, reader, ids, nodes, bytes of the vectors, error) of all documents, or of those named."""
-    columns = "ledger.id, bytes_sha256, reader, ids, nodes, length(vectors), error"
+    """(number, id, hash of the bytes, reader, ids, nodes, bytes of the vectors, error) of all or of those named."""
+    columns = "number, ledger.id, bytes_sha256, reader, ids, nodes, length(vectors), error"
     query = f"SELECT {columns} FROM ledger LEFT JOIN documents USING (number)"
     if names is None:
         yield from connection.execute(f"{query} ORDER BY ledger.id")
@@ -108,8 +115,13 @@ def _rows(connection: sqlite3.Connection, names: Sequence[str] | None) -> Iterat
         yield from connection.execute(f"{query} WHERE ledger.id = ?", (to_bytes(name),))
 
 
+def _failure(number: int | None, key: bytes, error: bytes) -> Skipped:
+    reason = to_text(error)
+    return Skipped(to_text(key), reason if number is None else split_error(reason)[0])
+
+
 def _document_info(
-    key: bytes, bytes_sha256: bytes, reader: bytes, ids: bytes, nodes: bytes, num_bytes: int, error: bytes
+    _number: int, key: bytes, bytes_sha256: bytes, reader: bytes, ids: bytes, nodes: bytes, num_bytes: int, _: bytes
 ) -> DocumentInfo:
     chunks, is_cut = unpack_nodes("", Row(b"", b"", ids, nodes, b""))
     origin = Origin(bytes_sha256.decode(), reader.decode())

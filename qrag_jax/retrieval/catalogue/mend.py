@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from qrag_jax.retrieval.catalogue.database import new_file, reading_from, writing_to
+from qrag_jax.retrieval.catalogue.database import looked_through, new_file, reading_from, writing_to
 from qrag_jax.retrieval.catalogue.entries import Failure
 from qrag_jax.retrieval.catalogue.rows import LOST, Survey, copy, put_failure, read_row, survey
 
@@ -20,6 +20,11 @@ def mend(folder: Path) -> Survey:
         Damaged: nothing of it can be read.
         InputError: the disk is full.
     """
+    with looked_through(folder):
+        return _mend(folder)
+
+
+def _mend(folder: Path) -> Survey:
     with reading_from(folder) as connection:
         found = survey(connection, folder)
     if found.is_whole:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +12,7 @@ from qrag_jax.files.folder_lock import FolderInUse, lock_folder
 from qrag_jax.types import UsageError
 
 ABOUT, CATALOGUE, SHARDS = "index.json", "catalogue.sqlite", "shards"
+JOINED = ".shards-joined"  # the folder of shards from when all of them are in the index until it is removed
 PATIENCE = 60.0  # seconds that a writer waits for another one
 _PAUSE = 0.2
 _SHARD = re.compile(r"(\d+)-of-(\d+)")
@@ -30,19 +32,51 @@ def index_folder(path: str | os.PathLike) -> Path:
     """The folder of an index.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is none, or it may not be looked into.
     """
     folder = Path(path)
     if not is_index(folder):
-        what = "no such folder" if not folder.exists() else "a file" if folder.is_file() else f"no {ABOUT} in it"
+        names_in(folder)  # one that may not be looked into may be an index
+        what = "a file" if os.path.exists(folder) else "no such folder"
+        what = f"no {ABOUT} in it" if os.path.isdir(folder) else what
         raise UsageError(f"{folder}: not an index ({what}); make one with `qrag index build {folder} PATHS...`")
     return folder
 
 
+def names_in(folder: Path) -> list[str]:
+    """What is in a folder; nothing where there is none.
+
+    Raises:
+        UsageError: it may not be looked into.
+    """
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise UsageError(
+            f"{folder}: cannot be looked into ({error.strerror}): change its rights, or give another folder"
+        ) from error
+
+
 def finished_shards(folder: Path) -> list[str]:
-    """Names of the shards that are finished and not joined yet, `3-of-8`."""
-    there = folder / SHARDS
-    return [path.name for path in there.iterdir() if _SHARD.fullmatch(path.name)] if os.path.isdir(there) else []
+    """Names of the shards that are finished and not joined yet, `3-of-8`.
+
+    Raises:
+        UsageError: their folder may not be looked into.
+    """
+    return [name for name in names_in(folder / SHARDS) if _SHARD.fullmatch(name)]
+
+
+def finish_merge(folder: Path) -> bool:
+    """Removes what a merge that was killed left of its shards, which were all joined; whether there was any.
+
+    The caller holds the folder.
+    """
+    if not os.path.isdir(folder / JOINED):
+        return False
+    shutil.rmtree(folder / JOINED)
+    return True
 
 
 @contextmanager

@@ -1,19 +1,33 @@
-"""Files to entries: read, cut, embedded, as far as their texts have no vector yet. Runs in any process."""
+"""Files to entries: read, cut, and embedded as far as the index has no vector of a text yet.
 
+`prepare` runs in any process; what knows the vectors of an index, `KnownVectors`, in the one that has it open.
+"""
+
+import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from qrag_jax.chunking.text.chunks import chunk_text
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.data.files.documents import DocumentFile, read_document
-from qrag_jax.retrieval.catalogue.entries import Entry, Failure, Origin
-from qrag_jax.retrieval.catalogue.reuse import Ask, keys_of
+from qrag_jax.retrieval.catalogue.entries import (
+    Entry,
+    Failure,
+    Origin,
+    text_key,
+    to_text,
+    unpack_nodes,
+    unpack_vectors,
+)
+from qrag_jax.retrieval.catalogue.rows import read_row
 from qrag_jax.retrieval.corpus.corpus import ChunkDocument, embed_texts
 from qrag_jax.types import Chunk, Document, Encoder, InputError
 
 MakeTree = Callable[[Document], tuple[ChunkTree, Sequence[Chunk]]]
+# Keys of texts -> of those that are known, the vector and whether the text is cut.
+Ask = Callable[[Sequence[bytes]], dict[bytes, tuple[np.ndarray, bool]]]
 
 
 @dataclass(frozen=True)
@@ -79,7 +93,7 @@ def prepare(maker: Maker, tasks: Sequence[Task], ask: Ask | None) -> Made:
     """
     cut = [_cut(maker, task) for task in tasks]
     whole = [(task, found) for task, found in zip(tasks, cut, strict=True) if not isinstance(found, Failure)]
-    keys = [key for _, one in whole for key in keys_of(one.document, one.nodes)]
+    keys = [key for _, one in whole for key in _keys_of(one.document, one.nodes)]
     texts = [chunk_text(one.document.text, node.spans) for _, one in whole for node in one.nodes]
     num_tokens = [node.num_tokens for _, one in whole for node in one.nodes]
     known = {} if ask is None else ask(keys)
@@ -95,6 +109,11 @@ def prepare(maker: Maker, tasks: Sequence[Task], ask: Ask | None) -> Made:
     entries = iter(_entries(whole, rows))
     results = tuple(found if isinstance(found, Failure) else next(entries) for found in cut)
     return Made(results, len(missing), len(keys) - len(missing))
+
+
+def _keys_of(document: Document, nodes: Sequence[Chunk]) -> list[bytes]:
+    """The key of the text of each chunk."""
+    return [text_key(chunk_text(document.text, node.spans)) for node in nodes]
 
 
 @dataclass(frozen=True)
@@ -141,3 +160,48 @@ def _entries(whole: Sequence[tuple[Task, _Cut]], rows: Sequence) -> list[Entry]:
         is_cut = np.array([cut for _, cut in here], bool)
         entries.append(Entry(one.document, one.nodes, vectors, is_cut, task.origin, one.tree))
     return entries
+
+
+@dataclass
+class KnownVectors:
+    """Finds vectors of an index by the texts of their chunks; an `Ask`.
+
+    Texts are hashed when first asked for: where nothing is to be embedded, none is.
+    """
+
+    connection: sqlite3.Connection
+    numbers: Sequence[int]  # of the rows that were there before
+    _places: dict[bytes, tuple[int, int]] | None = field(default=None, repr=False)  # row and chunk by text
+
+    def __call__(self, keys: Sequence[bytes]) -> dict[bytes, tuple[np.ndarray, bool]]:
+        """The vectors of the texts that are known, by their keys."""
+        if self._places is None:
+            self._places = {}
+            for number in self.numbers:
+                row = read_row(self.connection, number)
+                if row is not None:
+                    self._enter(number, to_text(row.text), unpack_nodes("", row)[0])
+        wanted: dict[int, list[tuple[bytes, int]]] = {}
+        for key in keys:
+            if key in self._places:
+                number, node = self._places[key]
+                wanted.setdefault(number, []).append((key, node))
+        found = {}
+        for number, places in wanted.items():
+            row = read_row(self.connection, number)
+            if row is None:  # removed since
+                continue
+            nodes, is_cut = unpack_nodes("", row)
+            vectors = unpack_vectors(row, len(nodes))
+            found |= {key: (vectors[node], bool(is_cut[node])) for key, node in places}
+        return found
+
+    def add(self, number: int, entry: Entry) -> None:
+        """Takes up what was written."""
+        if self._places is not None:
+            self._enter(number, entry.document.text, entry.nodes)
+
+    def _enter(self, number: int, text: str, nodes: Sequence[Chunk]) -> None:
+        assert self._places is not None
+        for place, node in enumerate(nodes):
+            self._places[text_key(chunk_text(text, node.spans))] = number, place

@@ -1,4 +1,8 @@
-"""Rows of a catalogue that can be trusted: each is checked against its hash whenever it is read."""
+"""Rows of a catalogue that can be trusted: each is checked against its hash whenever it is read.
+
+A document whose file cannot be read any more stays, and beside it stands what was tried in vain, and why: in the column
+`error` as a line with the hash of the bytes and what read them, and then the reason.
+"""
 
 import sqlite3
 from collections.abc import Iterator
@@ -32,10 +36,11 @@ class Known:
 
     Attributes:
         id: its path.
-        number: of its row, none is used twice; None where it could not be read.
-        origin: what it was made of.
-        error: why it could not be read; empty where it could.
+        number: of its row, none is used twice; None where there is none, as it could never be read.
+        origin: what it was made of; where there is no row, what was tried in vain.
+        error: why its file could not be read, when that was last tried; empty where it could.
         row: what was read; None where that is not kept in memory, too.
+        tried: what was tried in vain, if its file could not be read when that was last tried; else None.
     """
 
     id: str
@@ -43,6 +48,7 @@ class Known:
     origin: Origin
     error: str
     row: Row | None
+    tried: Origin | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,24 @@ def put_failure(connection: sqlite3.Connection, folder: Path, failure: Failure) 
         _enter(connection, failure.id, None, failure.origin, to_bytes(failure.reason), ())
 
 
+def put_beside(connection: sqlite3.Connection, folder: Path, document_id: str, failure: Failure | None) -> None:
+    """Records that the file of a document could not be read, and leaves the document; None takes such a record back.
+
+    Raises:
+        Damaged: the document is not there, as it was a moment ago.
+        InputError: the disk is full.
+    """
+    key = to_bytes(document_id)
+    with transaction(connection, folder / CATALOGUE):
+        found = connection.execute(f"SELECT {_LEDGER}, {_ROW} {_FROM} WHERE ledger.id = ?", (key,)).fetchone()
+        known = None if found is None else _checked(found)[0]
+        if known is None or known.row is None:
+            raise Damaged(f"{folder}: document {document_id}: altered since it was written; {advice(folder)}")
+        error = b"" if failure is None else _join(failure)
+        connection.execute("DELETE FROM ledger WHERE id = ?", (key,))
+        _enter(connection, document_id, known.number, known.origin, error, astuple(known.row))
+
+
 def remove(connection: sqlite3.Connection, folder: Path, document_id: str) -> None:
     """Removes all that is kept of a document.
 
@@ -163,8 +187,10 @@ def copy(connection: sqlite3.Connection, folder: Path, known: Known) -> None:
     """
     if known.number is None:
         put_failure(connection, folder, Failure(known.id, known.error, known.origin))
-    else:
-        put(connection, folder, entry_of(known, folder))
+        return
+    put(connection, folder, entry_of(known, folder))
+    if known.tried is not None:
+        put_beside(connection, folder, known.id, Failure(known.id, known.error, known.tried))
 
 
 def entry_of(known: Known, folder: Path) -> Entry:
@@ -211,9 +237,24 @@ def _checked(values: tuple) -> tuple[Known | None, str]:
         return None, _name(row_key if is_renamed else key)
     try:
         origin = Origin(*(value.decode() for value in made_of))
-        return Known(to_text(key), number, origin, to_text(error), Row(*row) if row else None), to_text(key)
+        reason, tried = to_text(error), None if row else origin
+        if row and reason:
+            reason, tried = split_error(reason)
+        return Known(to_text(key), number, origin, reason, Row(*row) if row else None, tried), to_text(key)
     except UnicodeDecodeError:
         return None, _name(key)
+
+
+def _join(failure: Failure) -> bytes:
+    """What the column `error` has of a document that stays; neither hash nor reader has the marks that part them."""
+    return to_bytes(f"{failure.origin.bytes_sha256} {failure.origin.reader}\n{failure.reason}")
+
+
+def split_error(error: str) -> tuple[str, Origin]:
+    """(reason, what was tried) of a document that stays."""
+    tried, _, reason = error.partition("\n")
+    bytes_sha256, _, reader = tried.partition(" ")
+    return reason, Origin(bytes_sha256, reader)
 
 
 def _name(key: object) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 
 from qrag_jax.data.documents.kinds import KINDS, read_suffixes
 from qrag_jax.data.files.documents import Found
-from qrag_jax.retrieval.catalogue.place import CATALOGUE, SHARDS, is_index
+from qrag_jax.retrieval.catalogue.place import CATALOGUE, SHARDS, is_index, names_in
 from qrag_jax.types import UsageError
 
 
@@ -62,15 +62,15 @@ def check_place(folder: Path) -> None:
     """Refuses a folder with something else in it.
 
     Raises:
-        UsageError: it has; or it is no folder, or the current one.
+        UsageError: it has; or it is no folder, or the current one; or it may not be looked into.
     """
     if is_index(folder):
         return
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+    if os.path.islink(folder) or (os.path.exists(folder) and not os.path.isdir(folder)):
         raise UsageError(f"{folder}: is no folder; give the path of a new one, or of an index")
-    if folder.is_dir() and folder.samefile(os.curdir):
+    if os.path.isdir(folder) and folder.samefile(os.curdir):
         raise UsageError(f"{folder}: is the current folder; give a new folder in it")
-    others = [path.name for path in folder.iterdir() if not _is_ours(path.name)] if folder.exists() else []
+    others = [name for name in names_in(folder) if not _is_ours(name)]
     if others:
         raise UsageError(f"{folder}: is a folder with other things in it ({others[0]}); give a new one, or an index")
 

@@ -8,17 +8,25 @@ Which shard a document belongs to its id says, so that every machine comes to th
 
 import hashlib
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from qrag_jax.data.files.documents import Found
 from qrag_jax.files.manifest import sync_folder
-from qrag_jax.retrieval.catalogue.database import create, reading_from, writing_to
+from qrag_jax.retrieval.catalogue.database import create, named, reading_from, writing_to
 from qrag_jax.retrieval.catalogue.entries import to_bytes
 from qrag_jax.retrieval.catalogue.mend import mend
-from qrag_jax.retrieval.catalogue.place import PATIENCE, SHARDS, finished_shards, is_index, one_writer
+from qrag_jax.retrieval.catalogue.place import (
+    CATALOGUE,
+    JOINED,
+    PATIENCE,
+    SHARDS,
+    finish_merge,
+    finished_shards,
+    is_index,
+    one_writer,
+)
 from qrag_jax.retrieval.catalogue.prepare import MakeMaker
 from qrag_jax.retrieval.catalogue.rows import copy, read_all
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings, write_settings
@@ -93,7 +101,10 @@ def merge_shards(
         InputError: shards of different settings, a damaged one, or a full disk.
     """
     with one_writer(folder, "qrag index merge", patience, waits):
+        was_joined = finish_merge(folder)
         names = sorted(finished_shards(folder))
+        if not names and was_joined:
+            return _num_documents(folder)
         if not names:
             raise UsageError(f"{folder}: has no shards; build them with --num_shards and --shard")
         number = int(names[0].rpartition("-")[2])
@@ -119,9 +130,16 @@ def merge_shards(
                         if one.id not in known or known[one.id].origin != one.origin:
                             copy(connection, folder, one)
                             known[one.id] = one
-            (count,) = connection.execute("SELECT count(*) FROM documents").fetchone()
         write_settings(folder, settings)
-        shutil.rmtree(folder / SHARDS)
+        os.rename(folder / SHARDS, folder / JOINED)  # at once: half of them would look like shards that are not made
+        sync_folder(folder)
+        finish_merge(folder)
+        return _num_documents(folder)
+
+
+def _num_documents(folder: Path) -> int:
+    with reading_from(folder) as connection, named(folder / CATALOGUE):
+        (count,) = connection.execute("SELECT count(*) FROM documents").fetchone()
     return count
 
 

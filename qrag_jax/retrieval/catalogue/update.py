@@ -1,7 +1,9 @@
 """An index brought up to date with files: what has changed is read, cut and embedded, and nothing else.
 
 Whether a file has changed its bytes say, never its time. Each document is written in one transaction with the hash of
-its bytes: one that is in the index is whole, whatever ended the writer, and is not read again.
+its bytes: one that is in the index is whole, whatever ended the writer, and is not read again. A file that cannot be
+read any more (empty, cut off, no rights, another encoding) takes nothing away: its document stays as it was, and beside
+it stands why.
 """
 
 import hashlib
@@ -10,20 +12,37 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from qrag_jax.data.files.documents import DocumentFile, Found, Skipped, read_bytes, read_in_part, reader_of
+from qrag_jax.data.files.decoding import check_encoding, is_utf8, looks_like_utf8
+from qrag_jax.data.files.documents import (
+    DocumentFile,
+    Found,
+    Skipped,
+    encoding_of,
+    read_bytes,
+    read_in_part,
+    reader_of,
+)
+from qrag_jax.data.files.found import named
 from qrag_jax.retrieval.catalogue.database import create, remove_catalogue, writing_to
 from qrag_jax.retrieval.catalogue.entries import Entry, Failure, Origin
 from qrag_jax.retrieval.catalogue.mend import LOST_REASON, mend
-from qrag_jax.retrieval.catalogue.place import PATIENCE, SHARDS, finished_shards, is_index, one_writer
-from qrag_jax.retrieval.catalogue.prepare import Made, MakeMaker, Maker, Task, prepare
-from qrag_jax.retrieval.catalogue.reuse import KnownVectors
-from qrag_jax.retrieval.catalogue.rows import Known, put, put_failure, remove
+from qrag_jax.retrieval.catalogue.place import (
+    PATIENCE,
+    SHARDS,
+    finish_merge,
+    finished_shards,
+    is_index,
+    one_writer,
+)
+from qrag_jax.retrieval.catalogue.prepare import KnownVectors, Made, MakeMaker, Maker, Task, prepare
+from qrag_jax.retrieval.catalogue.rows import LOST, Known, put, put_beside, put_failure, remove
 from qrag_jax.retrieval.catalogue.scope import check_place, gone
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, settings_of, write_settings
 from qrag_jax.retrieval.catalogue.workers import Group, Workers
 from qrag_jax.types import InputError, UsageError
 
 READER = 1  # of what turns texts into chunks: another one cuts all files again
+_UTF8 = "utf-8"
 _MOST_FILES, _MOST_BYTES = 16, 100_000  # of a group: enough to embed together, little to do again
 
 
@@ -37,7 +56,8 @@ class Changes:
         removed: ids of documents that are gone.
         failed: what could not be read, this time or before with the same bytes; what was damaged and not read again.
         lossy: what was read now, but not all of it.
-        kept: ids of documents that stay though their file was not seen: their folder is empty or cannot be read.
+        kept: ids of documents that stay as they were, though their file cannot be read (`failed` says why), or was
+            not seen: their folder is empty or cannot be read.
         mended: ids of documents whose rows were damaged, and which were read again.
         num_embedded: chunks whose vectors were computed.
         num_reused: chunks of documents that were read whose vectors were known by their text.
@@ -60,7 +80,8 @@ class Plan:
 
     Attributes:
         mirror: documents that the paths do not lead to are removed.
-        encoding: of texts.
+        encoding: of texts; None reads a document in the encoding that it was read in, and new ones in UTF-8.
+        strict: a file that cannot be read ends the update.
         num_workers: processes that read; 0 reads in this one.
         patience: seconds to wait for another writer.
         waits: told whom it waits for.
@@ -68,11 +89,16 @@ class Plan:
     """
 
     mirror: bool = False
-    encoding: str = "utf-8"
+    encoding: str | None = None
+    strict: bool = False
     num_workers: int = 0
     patience: float = PATIENCE
     waits: Callable[[str], object] = field(default=lambda message: None)
     progress: Callable[[int, int], object] = field(default=lambda done, of: None)
+
+    def __post_init__(self) -> None:
+        if self.encoding is not None:
+            check_encoding(self.encoding)
 
 
 def update_index(
@@ -92,12 +118,14 @@ def update_index(
     Raises:
         UsageError: there is something else at `folder`, or shards that are to be joined first, its settings are others,
             another writer holds it, or no file was found.
-        InputError: another encoder, a full disk, or an index that cannot be mended. What was finished stays.
+        InputError: another encoder, a full disk, an index that cannot be mended, or with `strict` a file that cannot be
+            read. What was finished stays.
     """
     check_place(folder)
     if not found.files:
         raise UsageError(f"{', '.join(paths) or 'no path'}: no file to read was found, so nothing is changed")
     with one_writer(folder, "qrag index", plan.patience, plan.waits):
+        finish_merge(folder)
         if finished_shards(folder):  # joined later they would bring old documents back
             raise UsageError(
                 f"{folder}: has shards that are not joined: `qrag index merge {folder}` first, or remove "
@@ -117,7 +145,10 @@ def update_index(
             if not is_index(folder):  # nothing was written: no encoder, or no file
                 remove_catalogue(folder)
         if known_settings is None and not is_index(folder):
-            raise InputError(f"{folder}: none of {len(found.files)} files could be read, so there is no index yet")
+            raise InputError(
+                f"{folder}: none of {len(found.files)} files could be read, so there is no index yet: "
+                f"{named(changes.failed)}"
+            )
     seen = {file.id for file in found.files}
     lost = [name for name in before.damaged if name not in seen and not plan.mirror]
     return replace(
@@ -141,14 +172,18 @@ class _Update:
     ) -> None:
         self.folder, self.connection, self.settings, self.make, self.plan = folder, connection, settings, make, plan
         self.known = {one.id: one for one in known}
+        self.encodings = _Encodings(known)
         self.vectors = KnownVectors(connection, [one.number for one in known if one.number is not None])
         self.ask = self.vectors if settings.reuses_vectors else None
-        self.unseen: list[Skipped] = []  # files that could not even be hashed
+        self.unseen: list[str] = []  # ids of files that could not even be hashed
         self.failed: list[Skipped] = []
+        self.kept: list[str] = []
         self.counts = Changes()
 
     def run(self, paths: Sequence[str], found: Found) -> Changes:
         of = len(found.files)
+        if self.plan.strict and found.skipped:
+            raise InputError(f"{found.skipped[0].id}: {found.skipped[0].reason}")
         for done in self._prepared(self._groups(found.files)):
             for result in done.results:
                 self._write(result)
@@ -160,12 +195,12 @@ class _Update:
             self.plan.progress(self.counts.num_same + self.counts.num_read + len(self.failed), of)
         removed, kept = (), ()
         if self.plan.mirror:
-            removed, kept = gone(self.known, paths, found, [one.id for one in self.unseen])
+            removed, kept = gone(self.known, paths, found, self.unseen)
         for name in removed:
             remove(self.connection, self.folder, name)
         removed = tuple(name for name in removed if self.known[name].number is not None)  # no mere failures
-        failed = (*found.skipped, *self.unseen, *self.failed)
-        return replace(self.counts, removed=removed, kept=kept, failed=failed)
+        failed = (*found.skipped, *self.failed)
+        return replace(self.counts, removed=removed, kept=(*self.kept, *kept), failed=failed)
 
     def _groups(self, files: Sequence[DocumentFile]) -> Iterator[Group]:
         """The files that have changed, some at a time."""
@@ -183,19 +218,29 @@ class _Update:
 
     def _task(self, file: DocumentFile) -> Task | None:
         """What is to be done about a file; None where its bytes are known, or cannot be had."""
-        try:
-            raw = read_bytes(file, self.plan.encoding)
-        except InputError as error:
-            self.unseen.append(Skipped(file.id, str(error).removeprefix(f"{file.id}: ")))
-            return None
-        origin = Origin(hashlib.sha256(raw).hexdigest(), _reader(file, raw, self.plan.encoding))
         known = self.known.get(file.id)
-        if known is None or known.origin != origin:
-            return Task(file, raw, origin, self.plan.encoding)
-        if known.number is None:
-            self.failed.append(Skipped(file.id, known.error))
-        else:
-            self.counts = replace(self.counts, num_same=self.counts.num_same + 1)
+        encoding = self.plan.encoding or self.encodings.of_document(file.id)
+        try:
+            raw = read_bytes(file, encoding)
+        except InputError as error:
+            self.unseen.append(file.id)
+            self._fail(Failure(file.id, str(error).removeprefix(f"{file.id}: "), LOST))
+            return None
+        bytes_sha256 = hashlib.sha256(raw).hexdigest()
+        if self.plan.encoding is None:
+            encoding = self.encodings.of_bytes(file.id, bytes_sha256)
+            if known is not None and bytes_sha256 != known.origin.bytes_sha256 and _is_unsure(raw, encoding):
+                self._fail(Failure(file.id, _unsure(encoding), Origin(bytes_sha256, f"{READER} unsure")))
+                return None
+        origin = Origin(bytes_sha256, _reader(file, raw, encoding))
+        if known is None or origin not in (known.origin, known.tried):
+            return Task(file, raw, origin, encoding)
+        if origin == known.tried:
+            self._fail(Failure(file.id, known.error, origin))
+            return None
+        if known.tried is not None:  # the file is what it was before it could not be read
+            put_beside(self.connection, self.folder, file.id, None)
+        self.counts = replace(self.counts, num_same=self.counts.num_same + 1)
         return None
 
     def _prepared(self, groups: Iterator[Group]) -> Iterator[Made]:
@@ -219,14 +264,51 @@ class _Update:
 
     def _write(self, result: Entry | Failure) -> None:
         if isinstance(result, Failure):
-            put_failure(self.connection, self.folder, result)
-            self.failed.append(Skipped(result.id, result.reason))
+            self._fail(result)
             return
         number = put(self.connection, self.folder, result)
         self.vectors.add(number, result)
         if (part := read_in_part(result.document)) is not None:
             self.counts = replace(self.counts, lossy=(*self.counts.lossy, part))
         self.counts = replace(self.counts, num_read=self.counts.num_read + 1)
+
+    def _fail(self, failure: Failure) -> None:
+        """Records that a file cannot be read; a document that was made of it before stays."""
+        if self.plan.strict:
+            raise InputError(f"{failure.id}: {failure.reason}")
+        known = self.known.get(failure.id)
+        is_kept = known is not None and known.number is not None
+        if known is None or (known.tried, known.error) != (failure.origin, failure.reason):
+            if is_kept:
+                put_beside(self.connection, self.folder, failure.id, failure)
+            else:
+                put_failure(self.connection, self.folder, failure)
+        self.kept += [failure.id] * is_kept
+        self.failed.append(Skipped(failure.id, failure.reason))
+
+
+class _Encodings:
+    """In what encoding a text is read where none is named: as its document was, or one of the same bytes; or UTF-8."""
+
+    def __init__(self, known: Sequence[Known]) -> None:
+        documents = [one for one in known if one.number is not None]
+        self._of_documents = {one.id: encoding_of(one.origin.reader) or _UTF8 for one in documents}
+        self._of_bytes = {one.origin.bytes_sha256: self._of_documents[one.id] for one in documents}
+
+    def of_document(self, name: str) -> str:
+        return self._of_documents.get(name, _UTF8)
+
+    def of_bytes(self, name: str, bytes_sha256: str) -> str:
+        return self._of_documents.get(name) or self._of_bytes.get(bytes_sha256, _UTF8)
+
+
+def _is_unsure(raw: bytes, encoding: str) -> bool:
+    """Whether a text that was in another encoding than UTF-8 may have been saved as that since."""
+    return not is_utf8(encoding) and looks_like_utf8(raw)
+
+
+def _unsure(encoding: str) -> str:
+    return f"was read as {encoding} before and looks like UTF-8 now: name its encoding (--encoding)"
 
 
 def _reader(file: DocumentFile, raw: bytes, encoding: str) -> str:

@@ -15,8 +15,7 @@ from multiprocessing.process import BaseProcess
 import numpy as np
 
 from qrag_jax.retrieval.catalogue.entries import Failure
-from qrag_jax.retrieval.catalogue.prepare import Made, MakeMaker, Task, prepare
-from qrag_jax.retrieval.catalogue.reuse import Ask
+from qrag_jax.retrieval.catalogue.prepare import Ask, Made, MakeMaker, Task, prepare
 from qrag_jax.types import InputError
 
 Group = Sequence[Task]

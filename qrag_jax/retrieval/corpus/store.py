@@ -9,11 +9,9 @@
 Ids and texts are stored as bytes, UTF-8 in which lone surrogates are kept: documents may hold them.
 """
 
-import errno
 import json
 import math
 import os
-import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -25,8 +23,8 @@ import numpy as np
 from qrag_jax.chunking.tree.store import load_trees, save_trees
 from qrag_jax.config import config_from_dict, to_dict
 from qrag_jax.data.files.vectors import load_npy
-from qrag_jax.files.folder_lock import lock_folder
-from qrag_jax.files.manifest import MANIFEST, find_damage, json_text, sync_folder, write_manifest
+from qrag_jax.files.manifest import MANIFEST, find_damage, json_text, write_manifest
+from qrag_jax.files.new_folder import new_folder
 from qrag_jax.files.parquet import read_parquet
 from qrag_jax.files.reading import InputTooLarge, reading
 from qrag_jax.files.whole_file import read_json
@@ -35,11 +33,9 @@ from qrag_jax.retrieval.corpus.metadata import metadata_json, read_metadata
 from qrag_jax.types import Chunk, Cost, Document, InputError, UsageError
 
 _FORMATS = (1, 2)  # in the first tuples of metadata had become lists
-_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EBUSY)  # by another process, or a disk mounted there
 _ABOUT, _DOCUMENTS, _NODES = "corpus.json", "documents.parquet", "nodes.parquet"
 _TREES, _VECTORS = "trees.parquet", "vectors.npy"
 _COUNTS = ("embedder_tokens", "index_bytes", "prompt_tokens", "completion_tokens")  # of a cost
-_WHOLE = "corpus"  # in the folder beside, which also has its lock
 _TREE_ROW = 45  # bytes without the document's id
 _DOCUMENT_COLUMNS = {"id": "binary", "text": "binary", "metadata": "string"}
 _NODE_COLUMNS = {
@@ -75,41 +71,9 @@ def save_corpus(corpus: Corpus, folder: str | os.PathLike) -> None:
             "corpus: its vectors have no fingerprint, so no encoder could be trusted to ask it later: embed it with a "
             "types.Encoder, such as make_embedder gives"
         )
-    _check_free(folder)
-    beside = folder.with_name(f".save-{folder.name}")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        if beside.is_symlink():
-            raise NotADirectoryError(errno.ENOTDIR, "a link is in the way", str(beside))
-        beside.mkdir(exist_ok=True)
-    except (OSError, ValueError) as error:  # a zero byte in its name
-        what = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise UsageError(f"{folder}: cannot be written ({what}); give another path") from error
-    with lock_folder(beside, f"save_corpus to {folder}"):
-        try:
-            shutil.rmtree(beside / _WHOLE, ignore_errors=True)  # of a save that was killed
-            (beside / _WHOLE).mkdir()
-            sizes = _write(corpus, beside / _WHOLE)
-            try:
-                (beside / _WHOLE).rename(folder)
-            except OSError as error:
-                if error.errno not in _TAKEN:
-                    raise
-                raise UsageError(f"{folder}: cannot be put there ({error.strerror}); give a new folder") from error
-        finally:  # whatever ends the writing, no half corpus stays
-            shutil.rmtree(beside, ignore_errors=True)
-    sync_folder(folder.parent)
+    with new_folder(folder, "save", f"save_corpus to {folder}") as made:
+        sizes = _write(corpus, made)
     _warn_of_limit(sizes, folder)
-
-
-def _check_free(folder: Path) -> None:
-    """Refuses a place that a new folder cannot be moved to, before all is written."""
-    if folder.is_symlink():
-        raise UsageError(f"{folder}: is a link; give the folder that it leads to, or another one")
-    if folder.is_dir() and folder.samefile(os.curdir):
-        raise UsageError(f"{folder}: is the current folder; give a new folder in it")
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UsageError(f"{folder}: is there already; give another folder, or remove it")
 
 
 def load_corpus(folder: str | os.PathLike) -> Corpus:

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tiny_notes import DIARY, NOTES, QUESTION
 
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.main import main
@@ -16,25 +17,6 @@ from qrag_jax.retrieval.index.chunk_encoder import one_line
 from qrag_jax.retrieval.index.search import retrieve
 from qrag_jax.retrieval.mdp.env import EnvConfig
 from qrag_jax.types import Cost, Step, Trajectory
-
-QUESTION = "Where is the milk?"
-DIARY = "Mary went to the kitchen. Mary picked up\nthe milk there.\n\nIt rained all day long.\n"
-NOTES = "# Notes\n\nJohn travelled to the garden. John went back to the hallway.\n"
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory, save_untrained):
-    folder = tmp_path_factory.mktemp("find") / "run"
-    return SimpleNamespace(folder=str(folder), retriever=save_untrained(folder))
-
-
-@pytest.fixture
-def files(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "diary.txt").write_text(DIARY)
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "b.md").write_text(NOTES)
-    return ["diary.txt", "notes"]
 
 
 def read(paths):
@@ -55,14 +37,14 @@ def found(files):
 def test_tables(found):
     assert format_steps(found.trajectory, found.corpus).splitlines() == [
         "step  Q value  where         chunk",
-        "   1    1.250  notes/b.md:3  John went back to the hallway.",
+        "   1    1.250  notes/b.md:4  John went back to the hallway.",
         "   2   -0.500  diary.txt:1   Mary picked up the milk there.",
         "   3   12.062  diary.txt:1   Mary went to the kitchen.",
         "",
         "in document order:",
         "diary.txt:1   Mary went to the kitchen.",
         "diary.txt:1   Mary picked up the milk there.",
-        "notes/b.md:3  John went back to the hallway.",
+        "notes/b.md:4  John went back to the hallway.",
     ]
 
 
@@ -242,6 +224,13 @@ def test_a_run_is_named_by_the_flag_too_and_answers_many_questions(run, files, t
     assert found[0]["cost"]["embedder_tokens"] > found[1]["cost"]["embedder_tokens"] > 0
     assert main(["find", *files, *flags]) == 0
     assert capsys.readouterr().out.startswith(f"{QUESTION}\nstep  Q value")
+
+
+def test_a_question_of_a_file_that_a_run_cannot_read_is_named_before_any_search(run, files, tmp_path, capsys):
+    (tmp_path / "questions.txt").write_text(f"{QUESTION}\n{'milk ' * 80}\n")
+    assert main(["find", run.folder, *files, "--questions", "questions.txt"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == "" and "questions.txt:2: question 'milk milk" in captured.err
 
 
 @pytest.mark.parametrize(

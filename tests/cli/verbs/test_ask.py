@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from bad_server import MODEL, serve_badly, status
 from tiny_encoders import random_encoder
+from tiny_notes import DIARY, NOTES, QUESTION
 
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.generators import ReadyGenerator
@@ -23,10 +24,6 @@ from qrag_jax.retrieval.index.hybrid import make_single_step
 from qrag_jax.retrieval.methods import Method
 from qrag_jax.types import Cost, InputError, UsageError
 
-DIARY = "Mary went to the kitchen. Mary picked up\nthe milk there.\n\nIt rained all day long.\n"
-NOTES = "# Notes\r\n\r\nJohn travelled to the garden.\r\nJohn went back to the hallway.\r\n"
-QUESTION = "Where is the milk?"
-
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
@@ -36,20 +33,9 @@ def encoder(tmp_path_factory):
     return str(folder)
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory, save_untrained):
-    folder = tmp_path_factory.mktemp("ask") / "run"
-    return SimpleNamespace(folder=str(folder), retriever=save_untrained(folder))
-
-
-@pytest.fixture
-def files(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "diary.txt").write_text(DIARY)
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "b.md").write_bytes(NOTES.encode())
-    return ["diary.txt", "notes"]
 
 
 @pytest.fixture
@@ -316,6 +302,21 @@ def test_many_questions_one_of_which_fails(ask, tmp_path):
     found = ask(lines, *flags, question=None)
     assert found.code == 0 and found.out.startswith(f"{QUESTION}\n\nMary [1 diary.txt:0-25].\n\ncited:")
     assert "\n\nWho is in the garden?\n\nJohn [1 diary.txt:0-25].\n\ncited:" in found.out
+
+
+LONG = "milk " * 600
+
+
+def test_a_question_that_the_encoder_cannot_read_whole_is_refused_before_any_is_asked(ask, tmp_path):
+    found = ask("Mary [1].", *SENTENCES, question=LONG)
+    assert (found.code, found.out) == (1, "")
+    assert "has 602 tokens ([CLS] and [SEP] counted), the encoder reads " in found.err
+    assert "shorten it, or search by words alone (--retriever bm25)" in found.err
+    (tmp_path / "questions.txt").write_text(f"{QUESTION}\n\n{LONG}\n")
+    flags = ["--questions", "questions.txt", "--no_journal"]
+    found = ask("Mary [1].", *flags, *SENTENCES, question=None)
+    assert (found.code, found.out) == (1, "") and "qrag: error: questions.txt:3: question 'milk milk" in found.err
+    assert ask("Mary [1].", *flags, "--retriever", "bm25", question=None).code == 0  # words have no window
 
 
 @pytest.mark.parametrize("no_llm", [True, False])

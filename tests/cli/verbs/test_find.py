@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from tiny_encoders import random_encoder
+from tiny_notes import DIARY, NOTES, QUESTION, write_diary_and_notes
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.cli.main import main
@@ -16,9 +17,6 @@ from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.retrieval.methods import single_step_method
 from qrag_jax.types import Document
 
-QUESTION = "Where is the milk?"
-DIARY = "Mary went to the kitchen. Mary picked up\nthe milk there.\n\nIt rained all day long.\n"
-NOTES = "# Notes\r\n\r\nJohn travelled to the garden.\r\nJohn went back to the hallway.\r\n"
 SENTENCES = ("--strategy", "fixed", "--max_tokens", "11")
 
 
@@ -34,9 +32,7 @@ def encoder(tmp_path_factory):
 def find(tmp_path, monkeypatch, encoder, capsys):
     """(*argv, question=...) -> exit code, standard output, standard error; of two files and a small encoder."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "diary.txt").write_text(DIARY)
-    (tmp_path / "notes" / "b.md").write_bytes(NOTES.encode())
+    write_diary_and_notes(tmp_path, "notes/diary.txt")
 
     def call(*argv, question=QUESTION, paths=("notes",), model=encoder):
         words = [*paths, *([] if question is None else [question]), *(["--model", model] if model else [])]
@@ -117,6 +113,24 @@ def test_questions_on_standard_input_one_of_which_finds_nothing(find, monkeypatc
     assert found.out.split("\n\n")[1].startswith("zebra\nnone of 5 passages shares a word with the question: ask in")
 
 
+LONG = "milk " * 20
+
+
+def test_a_question_of_a_file_that_cannot_be_asked_is_named_before_any_search(find, tmp_path):
+    (tmp_path / "questions.txt").write_text(f'{QUESTION}\n\n{{"question": "{LONG}", "id": "b"}}\n')
+    found = find("--questions", "questions.txt", *SENTENCES, question=None)
+    assert (found.code, found.out) == (1, "")
+    assert "qrag: error: questions.txt:3: question 'milk milk" in found.err and "the encoder reads 16" in found.err
+
+
+def test_standard_input_is_answered_up_to_a_question_that_cannot_be_asked(find, monkeypatch):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(f"{QUESTION}\n{LONG}\n".encode())))
+    found = find("--questions", "-", "--json", *SENTENCES, question=None)
+    (answer,) = found.out.splitlines()
+    assert json.loads(answer)["question"] == QUESTION
+    assert found.code == 1 and "qrag: error: -:2: question 'milk milk" in found.err
+
+
 def test_only_strict_and_encoding(find, tmp_path):
     (tmp_path / "notes" / "latin.txt").write_bytes("Das Caf\u00e9.".encode("latin-1"))
     with pytest.warns(UserWarning, match=r"left out 1 file in folders \(notes/latin.txt: not UTF-8 at byte 7"):
@@ -163,6 +177,7 @@ def test_what_does_not_go_with_an_index(find, indexed, tmp_path):
         ),
         (["--strict"], [indexed], "--strict: belongs to files"),
         (["--encoding", "latin-1"], [indexed], "--encoding: belongs to files"),
+        (["--encoding", "nope"], [indexed], "encoding 'nope': Python knows no text encoding of that name"),
         (
             [],
             [indexed, "notes"],
@@ -172,6 +187,8 @@ def test_what_does_not_go_with_an_index(find, indexed, tmp_path):
     ]:
         found = find(*argv, paths=paths, model=None)
         assert (found.code, found.out) == (2, "") and message in found.err
+    for name in ("utf-8", "UTF8", "utf_8_sig"):  # is what find says of files by default, by any name
+        assert find("--retriever", "bm25", "--encoding", name, paths=[indexed], model=None).code == 0
     (tmp_path / indexed / "index.json").write_text("{}")
     found = find(paths=[indexed], model=None)
     assert found.code == 1 and "notes.index/index.json: altered since it was written" in found.err

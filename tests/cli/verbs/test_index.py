@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -165,13 +167,57 @@ def test_bad_files_are_named_and_stop_no_other(index, encoder):
     assert json.loads(index("info", "i", "--json")[1])["failed"][0]["file"] == "notes/bad.md"
 
 
+def test_a_document_whose_file_became_bad_is_kept_and_told(index, encoder, capsys):
+    index("build", "i", "notes", "--model", encoder)
+    Path("notes/a.md").write_text("")
+    code, out, err = index("build", "i", "notes")
+    assert (code, out) == (
+        1, "0 documents read, 1 as they were, 0 removed, 1 failed, 1 kept as before; 0 of 0 chunks embedded\n"
+    )  # fmt: skip
+    assert "1 document kept as before, as file or folder cannot be read (`qrag index remove` takes out what" in err
+    assert "  notes/a.md: empty document; leave this file out" in err
+    assert "failed    notes/a.md: kept as before; empty document" in index("info", "i")[1]
+    told = json.loads(index("info", "i", "--json")[1])
+    assert (told["kept"], told["num_documents"]) == (["notes/a.md"], 2)
+    assert main(["find", "i", "Who has the key?", "--retriever", "bm25"]) == 0
+    assert "notes/a.md:1" in capsys.readouterr().out
+    code, out, err = index("add", "i", "notes", "--strict")
+    assert (code, out) == (1, "") and "qrag: error: notes/a.md: empty document" in err
+    assert index("remove", "i", "notes/a.md")[0] == 0 and index("info", "i", "--verify")[0] == 0
+
+
+def test_the_encoding_that_a_document_was_read_in_needs_no_second_naming(index, encoder):
+    Path("notes/a.md").write_bytes("Das Caf\u00e9.".encode("latin-1"))
+    assert index("build", "i", "notes/a.md", "--model", encoder, "--encoding", "latin-1")[0] == 0
+    assert index("build", "i", "notes/a.md")[1].startswith("0 documents read, 1 as they were")
+    code, out, err = index("add", "i", "notes/a.md", "--encoding", "nope")
+    assert (code, out) == (2, "") and "encoding 'nope': Python knows no text encoding of that name" in err
+
+
+def test_a_folder_without_rights_is_named(index, monkeypatch):
+    """Root, who runs tests in places, may look into every folder."""
+    listdir = os.listdir
+
+    def refuse(path="."):
+        if Path(path).name in ("shut", "shards"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listdir(path)
+
+    for name in ("shut", "i"):
+        Path(name).mkdir()
+    monkeypatch.setattr(os, "listdir", refuse)
+    for argv, name in (("build shut notes", "shut"), ("info shut", "shut"), ("build i notes", "i/shards")):
+        code, out, err = index(*argv.split())
+        assert (code, out) == (2, "") and f"{name}: cannot be looked into (Permission denied): change its rights" in err
+
+
 def test_damage_is_exit_code_one(index, encoder):
     index("build", "i", "notes", "--model", encoder)
     path = Path("i/catalogue.sqlite")
     path.write_bytes(path.read_bytes().replace(b"Mary has the key.", b"Mary had the key."))
     code, out, err = index("info", "i", "--verify")
     assert (code, out.splitlines()[-1]) == (1, "damaged   notes/a.md")
-    assert "i: damaged: notes/a.md; `qrag index info i --verify` names" in err
+    assert "i: damaged: notes/a.md; `qrag index add i PATHS...` reads that again and keeps the rest" in err
     code, out, err = index("add", "i", "notes")
     assert code == 0 and "1 document mended: notes/a.md" in err and out.startswith("1 document read, 1 as they were")
 
@@ -197,6 +243,7 @@ def test_the_names_that_a_refusal_points_to_are_there(index, encoder):
         ("build i", "qrag index build: give at least one file or folder behind i"),
         ("info i notes", "notes: qrag index info takes INDEX and no path"),
         ("info i --model m", "--model: belongs to build and add, not to info; leave it out"),
+        ("info i --strict", "--strict: belongs to build and add, not to info"),
         ("add i notes --shard 1", "--shard: belongs to build, not to add"),
         ("build i notes --shard 0", "--num_shards, --shard: give both, or none"),
         ("build i notes --retriever r --strategy fixed", "--strategy: not with --retriever: a run reads sentences"),

@@ -13,6 +13,7 @@ from qrag_jax.data.documents.kinds import is_installed
 from qrag_jax.data.files import found as found_module
 from qrag_jax.data.files.documents import (
     DocumentFile,
+    encoding_of,
     find_files,
     page_of,
     read_bytes,
@@ -388,7 +389,9 @@ def test_without_the_extra_what_it_reads_is_counted_with_what_to_do(tmp_path, mo
 
 def test_what_reads_a_file_is_named_with_its_versions():
     text = DocumentFile("a.txt", None, True)
-    assert reader_of(text, b"Text.", "latin-1") == "text 1, latin-1"
+    assert reader_of(text, b"Text.", "latin-1") == reader_of(text, b"Text.", "L1") == "text 1, iso8859-1"
+    assert [encoding_of(name) for name in ("text 1, iso8859-1", "1 pdf 1, pypdfium2 5.0, latin-1")] == ["iso8859-1"] * 2
+    assert [encoding_of(name) for name in ("text 1, nope", "refused", "utf-8", "text 1, hex")] == [None] * 4
     if is_installed():
         assert reader_of(DocumentFile("a.pdf", None, True), b"%PDF-1.4").startswith("pdf 1, pypdfium2 ")
 

@@ -1,5 +1,6 @@
 import errno
 import json
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -132,9 +133,23 @@ def test_nothing_is_left_of_what_was_removed(notes, what):
 def test_a_damaged_schema_is_said(notes, new):
     path = Path("i/catalogue.sqlite")
     path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", new))
-    for look in (load_index, lambda index: index_info(index, verify=True), lambda index: update(index, notes)):
-        with pytest.raises(InputError, match="i/catalogue.sqlite: damaged .*; if neither can, remove the folder"):
-            look("i")
+    with pytest.raises(InputError, match="i/catalogue.sqlite: damaged .*; if neither can, remove the folder"):
+        load_index("i")
+    check_that_it_is_beyond_mending(notes)
+
+
+@pytest.mark.parametrize("size", [0, 100, 5000, -5000])
+def test_of_a_catalogue_that_was_cut_off_nobody_is_sent_around_in_circles(notes, size):
+    os.truncate("i/catalogue.sqlite", size % Path("i/catalogue.sqlite").stat().st_size)
+    check_that_it_is_beyond_mending(notes)
+
+
+def check_that_it_is_beyond_mending(notes):
+    """What the advice of others leads to says so, and leads nowhere but out."""
+    for look in (lambda: index_info("i", verify=True), lambda: update("i", notes)):
+        with pytest.raises(InputError, match="i/catalogue.sqlite: damaged, cut off or not.*: remove the f") as said:
+            look()
+        assert "qrag index" not in str(said.value)
 
 
 def test_another_name_of_a_column_costs_every_vector_and_no_more(notes):

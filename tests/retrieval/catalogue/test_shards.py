@@ -3,7 +3,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_index import SETTINGS, check_equal, fresh_corpus, log_lines, maker, update, write_notes
+from forked import ended, start
+from tiny_index import SETTINGS, check_equal, fresh_corpus, log_lines, maker, merge_and_die, update, write_notes
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.data.files.documents import find_files
@@ -55,6 +56,22 @@ def test_a_merge_that_was_stopped_comes_to_the_same(notes):
             merge_shards(Path("i"))
     assert merge_shards(Path("i")) == 9
     check_equal(load_index("i"), fresh_corpus(notes))
+
+
+@pytest.mark.parametrize("next_one", ["merge", "build"])
+def test_a_merge_that_was_killed_while_it_removed_shards_is_finished_by_the_next(notes, next_one):
+    for shard in range(2):
+        build(notes, shard, 2)
+    process = start(merge_and_die, "i")
+    assert ended(process) == -9 and len(list(Path("i").rglob("catalogue.sqlite"))) == 2  # one of the shards' is left
+    if next_one == "merge":
+        assert merge_shards(Path("i")) == 9
+    else:
+        assert update("i", notes).num_same == 9
+    assert [path.name for path in Path("i").iterdir() if path.is_dir()] == []
+    check_equal(load_index("i"), fresh_corpus(notes))
+    with pytest.raises(UsageError, match="i: has no shards"):
+        merge_shards(Path("i"))
 
 
 def test_what_is_missing_or_other_is_refused(notes):

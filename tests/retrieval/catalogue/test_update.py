@@ -1,3 +1,4 @@
+import hashlib
 import os
 import shutil
 from dataclasses import replace
@@ -8,12 +9,14 @@ import pytest
 from tiny_index import SETTINGS, check_equal, fresh_corpus, log_lines, maker, update, write_notes
 
 from qrag_jax.chunking.chunker import ChunkConfig
-from qrag_jax.data.files.documents import Skipped, find_files
+from qrag_jax.data.files.documents import Skipped, find_files, read_bytes
+from qrag_jax.retrieval.catalogue.info import index_info
 from qrag_jax.retrieval.catalogue.load import load_index
 from qrag_jax.retrieval.catalogue.place import is_index
 from qrag_jax.retrieval.catalogue.remove import remove_documents
 from qrag_jax.retrieval.catalogue.scope import lies_in
 from qrag_jax.retrieval.catalogue.settings import IndexSettings
+from qrag_jax.retrieval.catalogue.shards import merge_shards
 from qrag_jax.retrieval.catalogue.update import Plan, update_index
 from qrag_jax.retrieval.index.hybrid import make_single_step
 from qrag_jax.types import Document, InputError, UsageError
@@ -128,12 +131,132 @@ def test_a_failure_is_recorded_and_tried_again_when_the_bytes_change(notes):
     assert (update("i", notes).failed, len(load_index("i").documents)) == ((), 4)
 
 
-def test_a_file_that_has_become_bad_is_no_document_any_more(notes):
+NO_RIGHTS = "cannot be read (Permission denied)"  # root, who runs tests in places, may read everything
+
+
+def spoil(path, how, monkeypatch=None):
+    """Makes a file one that cannot be read any more; gives what is said of it."""
+    if how == "no rights":
+
+        def refuse(file, encoding):
+            if file.path == path:
+                raise InputError(f"{file.id}: {NO_RIGHTS}")
+            return read_bytes(file, encoding)
+
+        monkeypatch.setattr("qrag_jax.retrieval.catalogue.update.read_bytes", refuse)
+        return NO_RIGHTS
+    path.write_bytes({"empty": b"", "blank": b" \n", "binary": b"Mary\0", "latin": b"Mary \xff"}[how])
+    return {"binary": "zero byte", "latin": "not UTF-8"}.get(how, "empty document")
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+@pytest.mark.parametrize("how", ["empty", "blank", "binary", "latin", "no rights"])
+def test_a_file_that_cannot_be_read_any_more_takes_no_document_away(notes, how, mirror, monkeypatch):
     update("i", notes)
-    Path("notes/a.md").write_text(" \n")
+    before, good = load_index("i"), Path("notes/a.md").read_bytes()
+    said = spoil(Path("notes/a.md"), how, monkeypatch)
+    for make in (maker(), never):  # the second time it is known
+        changes = update("i", *([notes] if mirror else ["notes/a.md"]), mirror=mirror, make=make)
+        assert (changes.kept, changes.removed, changes.num_read) == (("notes/a.md",), (), 0)
+        assert [one.id for one in changes.failed] == ["notes/a.md"] and said in changes.failed[0].reason
+        check_equal(load_index("i"), before)
+        info = index_info("i", verify=True)
+        assert info.is_whole and info.kept == ("notes/a.md",) and info.failed == changes.failed
+        assert [one.origin.bytes_sha256 for one in info.documents][0] == hashlib.sha256(good).hexdigest()
+    monkeypatch.setattr("qrag_jax.retrieval.catalogue.update.read_bytes", read_bytes)
+    Path("notes/a.md").write_bytes(good)
+    assert update("i", notes, make=never).num_same == 3 and index_info("i").failed == ()
+    check_equal(load_index("i"), before)
+
+
+def test_a_document_that_was_kept_is_read_when_its_file_can_be_again(notes):
+    update("i", notes)
+    spoil(Path("notes/a.md"), "empty")
+    update("i", notes)
+    write_notes(notes, a="Mary lost it.")
     changes = update("i", notes)
-    assert "empty document" in changes.failed[0].reason
-    assert [document.id for document in load_index("i").documents] == ["notes/b.md", "notes/c.md"]
+    assert (changes.num_read, changes.kept, changes.failed) == (1, (), ()) and index_info("i").failed == ()
+    check_equal(load_index("i"), fresh_corpus(notes))
+
+
+def test_a_document_that_was_kept_goes_with_its_file(notes):
+    update("i", notes)
+    spoil(Path("notes/a.md"), "empty")
+    update("i", notes)
+    Path("notes/a.md").unlink()
+    assert update("i", notes).removed == ("notes/a.md",)
+    assert [one.id for one in index_info("i").documents] == ["notes/b.md", "notes/c.md"]
+    spoil(Path("notes/b.md"), "empty")
+    update("i", notes)
+    assert remove_documents(Path("i"), ["notes/b.md"]) == ("notes/b.md",) and index_info("i").failed == ()
+
+
+def test_strict_refuses_a_file_that_cannot_be_read_and_removes_nothing(notes):
+    update("i", notes)
+    spoil(Path("notes/b.md"), "empty")
+    Path("notes/c.md").unlink()
+    for _ in range(2):
+        with pytest.raises(InputError, match="notes/b.md: empty document"):
+            update("i", notes, strict=True)
+    assert len(load_index("i").documents) == 3 and index_info("i").failed == ()
+    update("i", notes)
+    with pytest.raises(InputError, match="notes/b.md: empty document"):  # known from before
+        update("i", notes, strict=True)
+    found = replace(find_files(notes), skipped=(Skipped("notes/deep", "cannot be read"),))
+    with pytest.raises(InputError, match="notes/deep: cannot be read"):
+        update_index(Path("i"), [notes], found, SETTINGS, never, Plan(mirror=True, strict=True))
+
+
+def test_what_was_kept_is_kept_by_those_who_mend_and_merge(notes):
+    update("i", notes)
+    spoil(Path("notes/a.md"), "empty")
+    update("i", notes)
+    info = index_info("i")
+    path = Path("i/catalogue.sqlite")
+    path.write_bytes(path.read_bytes().replace(b"The garden is closed.", b"The garden is Closed."))
+    assert update("i", notes).mended == ("notes/c.md",)
+    assert index_info("i", verify=True).failed == info.failed and index_info("i").kept == info.kept
+    Path("j/shards").mkdir(parents=True)
+    Path("i").rename("j/shards/0-of-1")
+    assert merge_shards(Path("j")) == 3
+    assert index_info("j", verify=True).failed == info.failed and index_info("j").kept == info.kept
+
+
+def test_the_encoding_of_a_document_is_remembered(notes):
+    """Where none is named: for the same bytes, for others, under another name, in any spelling."""
+    text = "Das Caf\u00e9."
+    Path("notes/d.md").write_bytes(text.encode("latin-1"))
+    update("i", "notes/d.md", encoding="latin-1")
+    assert update("i", notes).num_same == 1 and update("i", notes, make=never, encoding=None).num_same == 4
+    assert update("i", "notes/d.md", mirror=False, make=never, encoding="LATIN1").num_same == 1
+    Path("notes/d.md").rename("notes/e.md")
+    assert update("i", notes).removed == ("notes/d.md",)
+    assert load_index("i").by_id["notes/e.md"].text == text
+    Path("notes/e.md").write_bytes((text + " Zu.").encode("latin-1"))
+    assert update("i", notes).num_read == 1 and load_index("i").by_id["notes/e.md"].text == text + " Zu."
+    changes = update("i", notes, encoding="utf-8")  # which is wrong, and costs nothing
+    assert changes.kept == ("notes/e.md",) and "not UTF-8 at byte 7" in changes.failed[0].reason
+    assert load_index("i").by_id["notes/e.md"].text == text + " Zu."
+    assert update("i", notes, make=never).num_same == 4 and index_info("i").failed == ()
+
+
+def test_a_text_that_may_be_in_another_encoding_than_before_is_asked_about(notes):
+    text = "Das Caf\u00e9."
+    Path("notes/d.md").write_bytes(text.encode("latin-1"))
+    update("i", "notes/d.md", encoding="latin-1")
+    Path("notes/d.md").write_text(text)  # UTF-8, which as Latin-1 is another text and no error
+    for _ in range(2):
+        changes = update("i", notes)
+        assert changes.kept == ("notes/d.md",)
+        assert changes.failed[0].reason.startswith("was read as iso8859-1 before and looks like UTF-8 now: name its ")
+        assert load_index("i").by_id["notes/d.md"].text == text
+    assert update("i", "notes/d.md", mirror=False, encoding="utf-8").num_read == 1
+    assert update("i", notes, make=never).num_same == 4 and load_index("i").by_id["notes/d.md"].text == text
+
+
+def test_an_encoding_that_python_does_not_know_is_refused():
+    with pytest.raises(UsageError, match="encoding 'nope': Python knows no text encoding of that name"):
+        Plan(encoding="nope")
 
 
 def test_removing_takes_folders_and_files(notes):

@@ -162,7 +162,7 @@ def test_what_a_killed_save_left_is_removed_by_the_next(tmp_path):
     )
     assert killed.returncode == -9
     assert [path.name for path in tmp_path.iterdir()] == [".save-c"]
-    assert any((tmp_path / ".save-c" / "corpus").iterdir())
+    assert any((tmp_path / ".save-c" / "new").iterdir())
     save_corpus(lines_corpus(*TEXTS), tmp_path / "c")
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
     assert load_corpus(tmp_path / "c").nodes == lines_corpus(*TEXTS).nodes
@@ -177,11 +177,11 @@ def test_a_corpus_that_is_being_saved_is_told_by_whom(tmp_path):
 
 
 def test_a_link_beside_is_not_followed(tmp_path):
-    (tmp_path / "mine" / "corpus").mkdir(parents=True)
+    (tmp_path / "mine" / "new").mkdir(parents=True)
     (tmp_path / ".save-c").symlink_to(tmp_path / "mine")
-    with pytest.raises(UsageError, match="c: cannot be written .a link is in the way"):
+    with pytest.raises(UsageError, match=".save-c: is a link, and in the way"):
         save_corpus(embedded(), tmp_path / "c")
-    assert (tmp_path / "mine" / "corpus").is_dir()
+    assert (tmp_path / "mine" / "new").is_dir()
 
 
 def test_a_save_that_fails_leaves_nothing(tmp_path, monkeypatch):
@@ -201,10 +201,10 @@ def test_refusals(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "note").write_text("")
-    for name in ("file", "full"):
-        with pytest.raises(UsageError, match=f"{name}: is there already; give another folder"):
+    for name, message in (("file", "is a file"), ("full", "is not empty")):
+        with pytest.raises(UsageError, match=f"{name}: {message}: give a folder that is empty or not there yet"):
             save_corpus(lines_corpus("a"), tmp_path / name)
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(UsageError, match="cannot be made"):
         save_corpus(lines_corpus("a"), tmp_path / "file" / "below")
     unknown = embed_corpus(lines_corpus("a"), lambda texts: np.ones((1, 2), np.float32))
     with pytest.raises(InputError, match="its vectors have no fingerprint"):
@@ -346,5 +346,5 @@ def test_a_folder_has_the_rights_and_any_name_that_the_system_allows(tmp_path):
         os.umask(before)
     assert load_corpus(tmp_path / "caf\udce9").texts == embedded().texts
     assert (tmp_path / "caf\udce9").stat().st_mode & 0o777 == 0o700
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(UsageError, match="cannot be made .embedded null byte"):
         save_corpus(embedded(), "nul\0")
