@@ -46,7 +46,7 @@ def _linker(texts: Sequence[str], questions: Sequence[str]) -> Link:
     def of(question: int, chunks: np.ndarray) -> np.ndarray:
         key = question, chunks.tobytes()
         if key not in known:
-            known[key] = link_features(questions[question], [texts[i] for i in chunks])
+            known[key] = link_features(questions[question], [texts[int(i)] for i in chunks])
         return known[key]
 
     def link(contexts: Contexts) -> Contexts:
