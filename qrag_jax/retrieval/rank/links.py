@@ -1,8 +1,7 @@
 """What the texts of one context say of each other (ours): shared words, shared names, a title that another text names.
 
 Questions over several paragraphs are mostly answered along names: the question names a page, that page names the next.
-An encoder that reads every paragraph alone keeps little of it in one vector. HotpotQA and 2WikiMultihopQA were made by
-following such names, MuSiQue was not.
+HotpotQA and 2WikiMultihopQA were made by following such names, MuSiQue was not.
 
 No label is read, and all statistics are those of the context alone, as of `rank.bm25` within one.
 """
