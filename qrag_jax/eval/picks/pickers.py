@@ -41,10 +41,10 @@ Picker = Callable[[Contexts, int], Picked]
 
 def multi_step_picker(index: Index, questions: Texts) -> Picker:
     """Greedy multi-step retrieval over an index."""
-    asked = index.read_questions(questions)
+    asked, link = index.read_questions(questions), index.linker(questions)
 
     def pick(contexts: Contexts, num_steps: int) -> Picked:
-        played = index.play(asked, contexts, num_steps)
+        played = index.play(asked, link(contexts), num_steps)
         q = np.asarray(played.q_values.sum(-1))
         stops = np.asarray(played.stop_q_values.sum(-1)) > q
         before = np.where(stops.any(1), stops.argmax(1), num_steps) if index.retriever.env.stop else None
@@ -55,11 +55,11 @@ def multi_step_picker(index: Index, questions: Texts) -> Picker:
 
 def beam_picker(index: Index, questions: Texts, width: int, threshold: float | None = None) -> Picker:
     """Beam search over Q (`retrieval.beam`); a beam of a run without STOP is finished below the `threshold`."""
-    asked, stop = index.read_questions(questions), index.retriever.env.stop
+    asked, link, stop = index.read_questions(questions), index.linker(questions), index.retriever.env.stop
     lowest = -np.inf if threshold is None or stop else threshold
 
     def pick(contexts: Contexts, num_steps: int) -> Picked:
-        plan = index.plan(asked, contexts, num_steps, width, lowest)
+        plan = index.plan(asked, link(contexts), num_steps, width, lowest)
         before = np.asarray(plan.num_kept) if stop else None
         return Picked(np.asarray(plan.actions), np.asarray(plan.q_values), before)
 
@@ -73,6 +73,7 @@ _AS_PUBLISHED: dict[str, Any] = {
     "stop": False,
     "stop_head": "vector",
     "ranking_scale": None,
+    "links": False,
 }
 
 

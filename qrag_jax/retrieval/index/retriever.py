@@ -26,7 +26,8 @@ from qrag_jax.models.towers.text import make_text_network
 from qrag_jax.retrieval.index.chunk_encoder import ChunkEncoder
 from qrag_jax.retrieval.index.search_functions import SearchFunctions, make_search_functions
 from qrag_jax.retrieval.mdp.env import EnvConfig
-from qrag_jax.retrieval.mdp.heads import fresh_heads
+from qrag_jax.retrieval.mdp.heads import fresh_heads, fresh_links
+from qrag_jax.retrieval.rank.links import LINKS
 from qrag_jax.types import InputError, UsageError
 
 Progress = Callable[[int, int], None]
@@ -243,7 +244,10 @@ def with_constants(retriever: Retriever, constants: Any, source: str) -> Retriev
 
 def _fresh_params(network: Network, env: EnvConfig, key: jax.Array) -> PyTree:
     stop_head = env.stop_head if env.stop else None
-    return {**network.init(key), **fresh_heads(network.dim, env.num_q_heads, stop_head, env.ranking_scale)}
+    params = {**network.init(key), **fresh_heads(network.dim, env.num_q_heads, stop_head, env.ranking_scale)}
+    if env.links:  # with a key of its own: the towers are those of a run without
+        params["links"] = fresh_links(jax.random.fold_in(key, 1), len(LINKS), env.link_width, env.num_q_heads)
+    return params
 
 
 def _standardisation(vectors: Any) -> dict[str, np.ndarray]:

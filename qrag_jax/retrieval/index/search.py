@@ -14,6 +14,7 @@ from qrag_jax.retrieval.index.retriever import Progress, Retriever, Texts
 from qrag_jax.retrieval.mdp.batching import Contexts
 from qrag_jax.retrieval.mdp.beam import Plan
 from qrag_jax.retrieval.mdp.env import Rollout
+from qrag_jax.retrieval.mdp.linking import Link, check_linkable, make_linker
 from qrag_jax.types import InputError, Step, Trajectory, UsageError
 
 _FEWEST_SLOTS = 8
@@ -34,6 +35,8 @@ class Index:
             end and report beside each the Q of STOP. Compiled once a retriever for every shape of index, contexts
             and T.
         plan: (question rows, contexts, T, beam width, threshold) -> beam search, compiled as `play`.
+        texts: of the chunks, where the retriever compares these (`env.links`): its contexts must come with what
+            `linker` adds.
     """
 
     retriever: Retriever
@@ -43,6 +46,11 @@ class Index:
     read_questions: Callable[[Texts], PyTree]
     play: Callable[[PyTree, Contexts, int], Rollout]
     plan: Callable[[PyTree, Contexts, int, int, float], Plan]
+    texts: Texts | None = None
+
+    def linker(self, questions: Texts) -> Link:
+        """What makes contexts over the index ready for `play` and `plan`; errors as of `linking.make_linker`."""
+        return make_linker(self.retriever.env, self.texts, questions)
 
 
 def make_index(
@@ -64,7 +72,7 @@ def make_index(
     rows, num_texts_cut = retriever.rows(texts, "chunk", progress)
     if vectors is None:
         vectors = retriever.action_vectors(rows, texts, progress)
-    return _index(retriever, len(texts), num_texts_cut, (vectors, rows))
+    return _index(retriever, len(texts), num_texts_cut, (vectors, rows), texts)
 
 
 def index_corpus(retriever: Retriever, corpus: Corpus) -> Index:
@@ -75,8 +83,11 @@ def index_corpus(retriever: Retriever, corpus: Corpus) -> Index:
     chunks more (`num_slots`), so that corpora of many sizes are searched by few compiled functions.
 
     Raises:
-        InputError: the corpus has no vectors, or those of another encoder.
+        InputError: the corpus has no vectors, or those of another encoder; more chunks than a run with `env.links`
+            compares with each other.
     """
+    if retriever.env.links:
+        check_linkable(len(corpus.leaves))
     if corpus.vectors is None:
         raise InputError("corpus: has no vectors: embed it with the run (embed_corpus and Retriever.chunk_encoder)")
     check_fingerprint(corpus, retriever.chunk_encoder.fingerprint, "this run")
@@ -87,7 +98,8 @@ def index_corpus(retriever: Retriever, corpus: Corpus) -> Index:
     else:
         texts = [one_line(corpus.texts[node]) for node in corpus.leaves.tolist()]
         pool = _with_slots((vectors, retriever.rows(texts, "chunk")[0]))
-    return _index(retriever, len(corpus.leaves), corpus.num_beyond_window, pool)
+    texts = [corpus.texts[node] for node in corpus.leaves.tolist()] if retriever.env.links else None
+    return _index(retriever, len(corpus.leaves), corpus.num_beyond_window, pool, texts)
 
 
 def _num_slots(num_chunks: int) -> int:
@@ -106,7 +118,9 @@ def _with_slots(rows: PyTree) -> PyTree:
     return jax.tree.map(fill, rows)
 
 
-def _index(retriever: Retriever, num_chunks: int, num_texts_cut: int, pool: PyTree) -> Index:
+def _index(
+    retriever: Retriever, num_chunks: int, num_texts_cut: int, pool: PyTree, texts: Texts | None = None
+) -> Index:
     """The index of a pool, (action vectors, rows), of the chunks in their order and perhaps others behind them."""
     slots, pool = len(pool[0]), jax.device_put(pool)
     functions = retriever.search_functions
@@ -119,7 +133,7 @@ def _index(retriever: Retriever, num_chunks: int, num_texts_cut: int, pool: PyTr
         env = replace(retriever.env, num_steps=num_steps)
         return functions.plan(env, width, np.float32(threshold), retriever.params, pool, questions, contexts)
 
-    return Index(retriever, num_chunks, slots, num_texts_cut, _question_reader(retriever), run, run_plan)
+    return Index(retriever, num_chunks, slots, num_texts_cut, _question_reader(retriever), run, run_plan, texts)
 
 
 def search(
@@ -163,7 +177,7 @@ def search(
     slots = np.arange(index.num_slots, dtype=np.int32)[None]
     everything = np.where(slots < index.num_chunks, slots, -1)
     contexts = Contexts(np.zeros(1, np.int32), everything, np.zeros(everything.shape, bool))
-    played = index.play(questions, contexts, steps)
+    played = index.play(questions, index.linker(asked)(contexts), steps)
     columns = (np.asarray(x)[0].tolist() for x in (played.actions, played.q_values.sum(-1), played.positions))
     picks = [Step(*values) for values in zip(*columns, strict=True)]
     stop_values = np.asarray(played.stop_q_values.sum(-1))[0]

@@ -64,4 +64,5 @@ def _over_pool(rows: PyTree, questions: PyTree, contexts: Contexts) -> Batch:
         valid=valid,
         gold=contexts.gold,
         env=jnp.arange(len(contexts.chunks)),
+        links=contexts.links,
     )

@@ -23,6 +23,7 @@ class Sample:
     valid: AnyArray  # bool [batch, chunks]
     gold: AnyArray  # bool [batch, chunks]
     env: AnyArray  # int32 [batch]
+    links: AnyArray = None  # float32 [batch, 1 + chunks, chunks, links]; None where Q reads none
     mined: AnyArray = None  # int32 [batch, chunks], place in a pool of mined texts that a chunk gives way to; -1
 
 
@@ -59,6 +60,7 @@ def materialise(chunk_pool: PyTree, question_pool: PyTree, sample: Sample, mined
         valid=sample.valid,
         gold=sample.gold,
         env=sample.env,
+        links=sample.links,
     )
 
 
@@ -70,11 +72,14 @@ class Contexts:
         questions: int32 [batch], ids of the question texts.
         chunks: int32 [batch, chunks], ids of the chunk texts in document order; -1 at padding, on the right.
         gold: bool [batch, chunks].
+        links: float32 [batch, 1 + chunks, chunks, links], what the texts say of each other (`linking.make_linker`);
+            None where nobody asked.
     """
 
     questions: AnyArray
     chunks: AnyArray
     gold: AnyArray
+    links: AnyArray = None
 
 
 class Packer:
@@ -123,6 +128,7 @@ class Packer:
             valid=valid,
             gold=contexts.gold & valid,
             env=np.arange(first_env, first_env + size, dtype=np.int32),
+            links=contexts.links,
         )
 
     def stack(self, contexts: Contexts, indices: np.ndarray, lengths: np.ndarray, num_parts: int) -> Sample:
@@ -141,7 +147,7 @@ class Packer:
         parts = [slice(first, first + size) for first in range(0, len(contexts.questions), size)]
 
         def pack(part: slice) -> Sample:
-            cut = Contexts(contexts.questions[part], contexts.chunks[part], contexts.gold[part])
+            cut = jax.tree.map(lambda x: x[part], contexts)
             return self(cut, indices[part], lengths[part], part.start)
 
         samples = [pack(part) for part in parts]

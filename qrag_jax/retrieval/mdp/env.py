@@ -6,7 +6,7 @@ own static shapes: an environment that has ended plays on, and what it does then
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import jax
@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from qrag_jax.models.towers.network import AnyArray, Network, PyTree
 from qrag_jax.models.towers.scores import inverse_frequencies, rotary_scores, rotation_table
-from qrag_jax.retrieval.mdp.heads import SCALES, StopHead, stop_q_values
+from qrag_jax.retrieval.mdp.heads import SCALES, StopHead, link_inputs, link_q_values, stop_q_values
 from qrag_jax.retrieval.mdp.positions import Positions, chunk_positions
 from qrag_jax.types import UsageError
 
@@ -44,6 +44,9 @@ class EnvConfig:
             has a scale and a bias of its own besides (`heads.stop_q_values`).
         ranking_scale: start of the learned factor, an inverse temperature, that makes logits of Q: for the loss
             `ranking`, and for `objective: sft`; null learns none.
+        links: Q also reads what the texts of a context say of each other: shared words and names, titles that another
+            text names (`rank.links`). Learned weights, zero at first; for contexts of up to 64 texts.
+        link_width: hidden units between links and Q.
     """
 
     num_steps: int = 3
@@ -59,9 +62,11 @@ class EnvConfig:
     stop: bool = False
     stop_head: StopHead = "vector"
     ranking_scale: float | None = None
+    links: bool = False
+    link_width: int = 32
 
     def __post_init__(self) -> None:
-        for name in ("num_steps", "num_q_heads"):
+        for name in ("num_steps", "num_q_heads", "link_width"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
         if not self.theta > 0:
@@ -95,6 +100,7 @@ class Batch:
     valid: AnyArray  # bool [batch, chunks], False at padding
     gold: AnyArray  # bool [batch, chunks]
     env: AnyArray  # int32 [batch], global number of the environment: its random draws depend on nothing else
+    links: AnyArray = None  # float32 [batch, 1 + chunks, chunks, links] of `rank.links`; None where Q reads none
 
 
 @struct.dataclass
@@ -224,12 +230,14 @@ def q_values(
 ) -> Float[Array, "batch heads actions"]:
     """Q of every action in the present states: chunks and, with `config.stop`, STOP in the last column.
 
-    `rows` are the unrotated action vectors of every context.
+    `rows` are the unrotated action vectors of every context, and the chunks of `batch.links` those of `rows`.
     """
     taken_rows = jnp.take_along_axis(batch.chunks, taken, axis=1)
     states = network.states(params, batch.questions, batch.table, taken_rows)
     scores = lambda s, a, table: rotary_scores(s, a, table, config.num_q_heads)  # noqa: E731
     q = jax.vmap(scores)(states, rows, rotation)
+    if config.links:
+        q = q + link_q_values(params["links"], link_inputs(batch.links, taken))
     if not config.stop:
         return q
     stop = stop_q_values(params["stop"], states, config.num_q_heads)
@@ -316,7 +324,11 @@ def replay_q_values(network: Network, params: PyTree, batch: Batch, played: Roll
     for t in range(config.num_steps):
         taken = jnp.sort(played.actions[:, :t], axis=1)
         step_rotation = None if rotation is None else (rotation[0][:, t : t + 1], rotation[1][:, t : t + 1])
-        q = q_values(network, params, rows[:, t : t + 1], batch, taken, step_rotation, config)
+        links = batch.links
+        if links is not None:
+            links = jnp.take_along_axis(links, played.actions[:, None, t : t + 1, None], axis=2)
+        chosen_batch = replace(batch, links=links)
+        q = q_values(network, params, rows[:, t : t + 1], chosen_batch, taken, step_rotation, config)
         columns.append(jnp.where(played.stops[:, t, None], q[..., -1], q[..., 0]))
     return jnp.stack(columns, axis=1)
 

@@ -1,15 +1,16 @@
-"""Parameters of Q beside the towers': STOP's own, and the factor between Q and the logits of a ranking loss."""
+"""Parameters of Q beside the towers': STOP's own, those of links, the factor from Q to the logits of a ranking loss."""
 
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 StopHead = Literal["vector", "affine"]
-HEADS = ("stop", "ranking")  # the parts of the parameters that a run may have and another not
+HEADS = ("stop", "ranking", "links")  # the parts of the parameters that a run may have and another not
 SCALES = (0.01, 1000.0)  # what a learned factor stays in: a loss that is done would raise it without end
+_SPREAD = 4.0  # links are shares, mostly far below 1: of the first weights on them, in units of the usual ones
 _FLOOR = 1e-12  # of a mean square: a state of zeros keeps its finite gradient
 
 
@@ -62,3 +63,47 @@ def ranking_factor(ranking: dict[str, Array]) -> Float[Array, ""]:
     """The learned factor, the inverse of a temperature: `clip(exp(log_scale))` to `SCALES`."""
     low, high = np.log(SCALES).astype(np.float32)
     return jnp.exp(jnp.clip(ranking["log_scale"], low, high))
+
+
+def fresh_links(key: Array, num_links: int, width: int, num_q_heads: int) -> dict[str, Array]:
+    """Parameters of `link_q_values`: `linear` and `out` are zeros, so that links are worth nothing at first.
+
+    Args:
+        key: draws the hidden layer; consumed.
+        num_links: kinds of links, of the question's and of the taken chunks' each.
+        width: of the hidden layer.
+        num_q_heads: Q functions.
+
+    Returns:
+        float32 `linear` [2 links, heads], `hidden` [2 links, width], `bias` [width], `out` [width, heads].
+    """
+    size = 2 * num_links
+    return {
+        "linear": jnp.zeros((size, num_q_heads)),
+        "hidden": jax.random.normal(key, (size, width)) * np.float32(_SPREAD * size**-0.5),
+        "bias": jnp.zeros(width),
+        "out": jnp.zeros((width, num_q_heads)),
+    }
+
+
+def link_inputs(
+    links: Float[Array, "batch sources chunks links"], taken: Int[Array, "batch taken"]
+) -> Float[Array, "batch chunks inputs"]:
+    """What the texts of a state say of every chunk: the question's links, then the largest of the taken chunks' ones.
+
+        x(s, a) = [l(question, a), max_{c taken} l(c, a)],   zeros in the place of a maximum over nothing
+
+    Args:
+        links: of the question (source 0) and of each chunk i (source 1 + i), as of `rank.links.link_features`.
+        taken: slots of the chunks in the state.
+    """
+    of_taken = jnp.take_along_axis(links, 1 + taken[:, :, None, None], axis=1)
+    return jnp.concatenate([links[:, 0], of_taken.max(axis=1, initial=0.0)], axis=-1)
+
+
+def link_q_values(
+    params: dict[str, Array], inputs: Float[Array, "batch chunks inputs"]
+) -> Float[Array, "batch heads chunks"]:
+    """What links add to Q of every chunk: `x U + gelu(x W + b) V`, with U `linear`, W `hidden` and V `out`."""
+    hidden = jax.nn.gelu(inputs @ params["hidden"] + params["bias"])
+    return jnp.swapaxes(inputs @ params["linear"] + hidden @ params["out"], 1, 2)

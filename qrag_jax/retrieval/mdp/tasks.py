@@ -40,6 +40,7 @@ class Task:
         answers: reference answers of every query, each of them right; none where the data has none. None of a task
             whose data has no answers at all.
         noise: ids of the texts that may stand in any context and answer nothing (a haystack's); None has none.
+        sets: of every query the name of the set that it is of, in a mixture of several; None is one set.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Task:
     notes: tuple[str, ...] = ()
     answers: Sequence[tuple[str, ...]] | None = None
     noise: np.ndarray | None = None
+    sets: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return len(self.query_ids)
@@ -81,6 +83,7 @@ def subset(task: Task, queries: np.ndarray, name: str | None = None) -> Task:
         contexts=lambda chosen, rng: task.contexts(queries[chosen], rng),
         fingerprint=lambda query: task.fingerprint(int(queries[query])),
         answers=None if task.answers is None else [task.answers[int(i)] for i in queries],
+        sets=None if task.sets is None else [task.sets[int(i)] for i in queries],
     )
 
 
@@ -166,6 +169,7 @@ def examples_task(
     num_left_out: int = 0,
     notes: tuple[str, ...] = (),
     answers: Sequence[tuple[str, ...]] | None = None,
+    sets: Sequence[str] | None = None,
 ) -> Task:
     """Examples with contexts of their own, padded to the longest of all; equal texts are stored once.
 
@@ -174,12 +178,15 @@ def examples_task(
         examples: at least one, each with gold.
         num_left_out, notes: as of `Task`.
         answers: reference answers of every example; by default the one answer that it has.
+        sets: as of `Task`.
 
     Raises:
-        InputError: no example, one without gold, or answers of another number of examples.
+        InputError: no example, one without gold, or answers or sets of another number of examples.
     """
     if answers is not None and len(answers) != len(examples):
         raise InputError(f"{name}: answers of {len(answers)} questions for {len(examples)} examples: give one row each")
+    if sets is not None and len(sets) != len(examples):
+        raise InputError(f"{name}: sets of {len(sets)} questions for {len(examples)} examples: give one each")
     if not examples:
         raise InputError(f"{name}: no example")
     silent = next((example.query_id for example in examples if not example.gold), None)
@@ -210,7 +217,7 @@ def examples_task(
     query_ids = [e.query_id for e in examples]
     texts, asked = list(text_ids), list(question_ids)
     right = _answers([(example.answer,) for example in examples] if answers is None else answers)
-    return Task(name, texts, asked, query_ids, sizes, contexts, fingerprint, num_left_out, notes, right)
+    return Task(name, texts, asked, query_ids, sizes, contexts, fingerprint, num_left_out, notes, right, sets=sets)
 
 
 def vectors_task(name: str, task: VectorTask) -> Task:

@@ -10,8 +10,9 @@ from jax.sharding import Mesh
 
 from qrag_jax.models.towers.network import PyTree
 from qrag_jax.retrieval.index.retriever import Retriever
-from qrag_jax.retrieval.mdp.batching import Contexts, Packer, Sample, materialise
+from qrag_jax.retrieval.mdp.batching import Packer, Sample, materialise
 from qrag_jax.retrieval.mdp.env import rollout
+from qrag_jax.retrieval.mdp.linking import Link, make_linker
 from qrag_jax.retrieval.mdp.policy import make_greedy
 from qrag_jax.retrieval.mdp.tasks import Task
 from qrag_jax.sharding import MeshConfig, make_mesh, place, replicated, split_rows
@@ -45,7 +46,8 @@ def make_dev_score(retriever: Retriever, task: Task, batch_size: int, seed: int,
     mesh = make_mesh(MeshConfig()) if mesh is None else mesh
     rows, _ = retriever.rows(task.texts, "chunk")
     questions, _ = retriever.rows(task.questions, "question")
-    samples = _samples(task, min(batch_size, len(task)), seed, mesh)
+    link = make_linker(retriever.env, task.texts, task.questions)
+    samples = _samples(task, link, min(batch_size, len(task)), seed, mesh)
     pools = place((rows, questions), replicated(mesh))
 
     @partial(jax.jit, out_shardings=replicated(mesh))
@@ -67,11 +69,11 @@ def rows_multiple(mesh: Mesh) -> int:
     return math.lcm(_ROWS_MULTIPLE, mesh.size)
 
 
-def _samples(task: Task, size: int, seed: int, mesh: Mesh) -> Sequence[Sample]:
+def _samples(task: Task, link: Link, size: int, seed: int, mesh: Mesh) -> Sequence[Sample]:
     """All queries in batches of one shape, the last one filled up with the last query."""
-    contexts = task.contexts(np.arange(len(task)), np.random.default_rng([seed, 6]))
+    contexts = link(task.contexts(np.arange(len(task)), np.random.default_rng([seed, 6])))
     parts = [np.minimum(np.arange(first, first + size), len(task) - 1) for first in range(0, len(task), size)]
-    cut = [Contexts(contexts.questions[part], contexts.chunks[part], contexts.gold[part]) for part in parts]
+    cut = [jax.tree.map(lambda x, part=part: x[part], contexts) for part in parts]
     packer = Packer(rows_multiple(mesh))
     for part in cut:  # until the shape holds every batch
         packer(part)

@@ -1,6 +1,7 @@
 """A training run as a config: data, towers, decision process, learner; and the pieces that the loop is made of."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from qrag_jax.data.stories.worlds import simulate_stories
 from qrag_jax.retrieval.index.retriever import ModelConfig
 from qrag_jax.retrieval.mdp.batching import Packer, Sample, stretched_indices
 from qrag_jax.retrieval.mdp.env import EnvConfig
+from qrag_jax.retrieval.mdp.linking import make_linker
 from qrag_jax.retrieval.mdp.tasks import Task, examples_task, hidden_stories_tasks, subset, vectors_task
 from qrag_jax.sharding import MeshConfig
 from qrag_jax.train.q.learner import LearnerConfig
@@ -24,6 +26,7 @@ from qrag_jax.train.q.mining import MiningConfig, mixing_sampler
 from qrag_jax.types import Example, UsageError
 
 _TIMES_SEEN = 200  # each of one's own questions, where nobody says how many updates there are
+_OWN_CONTEXTS = ("jsonl", "multihop")  # tasks of texts whose contexts stay as they are
 _DEV_SENTENCES = 4000  # of the haystack's held-back documents: enough for contexts of any kind, quickly embedded
 
 
@@ -49,6 +52,8 @@ class DataConfig:
         seed: of what is simulated, held out and left out of the haystack; null is the run's own. Runs of several seeds
             over the same data share it.
         batch_size: environments of an update. Questions come in shuffled epochs, each once in every epoch.
+        weights: multihop: how much of every batch is of each set, by its kind, as `{hotpot: 1, musique: 2}`; each set
+            then has epochs of its own. Empty takes all questions alike, so that a large set has more.
     """
 
     task: Literal["worlds", "babi", "jsonl", "multihop", "vectors"] = "worlds"
@@ -64,8 +69,10 @@ class DataConfig:
     stretch: float = 16.0
     seed: int | None = None
     batch_size: int = 128
+    weights: dict[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        _check_weights(self.weights, self.task)
         if not self.stretch >= 1:
             raise ValueError(f"data.stretch={self.stretch} must be at least 1 (1 = every chunk at its own place)")
         for name in (
@@ -85,14 +92,24 @@ class DataConfig:
             raise UsageError(f"data.num_simulated={self.num_simulated} adds to data.task=babi, and to no other task")
 
 
+def _check_weights(weights: Mapping[str, float], task: str) -> None:
+    if weights and task != "multihop":
+        raise UsageError(f"data.weights={dict(weights)} mixes the sets of data.task=multihop, and of no other task")
+    for name, weight in weights.items():
+        if name not in READERS:
+            raise UsageError(f"data.weights.{name}: no kind of set is called so; choose from {', '.join(READERS)}")
+        if not 0 < weight < math.inf:
+            raise UsageError(f"data.weights.{name}={weight} must be above 0 and finite; leave a set out of data.paths")
+
+
 @dataclass(frozen=True)
 class DevConfig:
     """Questions that training holds out: they choose the checkpoint and fit the threshold on Q.
 
     Attributes:
-        share: of the questions (of the stories, where questions share one), in [0, 1); 0 holds nothing out, and the
-            last update is the result. Hidden stories are scored in the fifth of the haystack that training does not
-            see, with `data.haystack_split=train`.
+        share: of the questions (of the stories, where questions share one; of each set of a mixture), in [0, 1); 0
+            holds nothing out, and the last update is the result. Hidden stories are scored in the fifth of the
+            haystack that training does not see, with `data.haystack_split=train`.
         num_questions: score at most this many of them.
         num_chunks: chunks of a context that stories are hidden in; null takes as many as in training.
         every: updates between two scores; null is a tenth of the run.
@@ -179,6 +196,12 @@ class RunConfig:
                 f"{self.mesh.fsdp} x learner.accumulate={self.learner.accumulate}: each device plays as many episodes"
             )
 
+        if self.env.links and self.data.task not in _OWN_CONTEXTS:
+            raise UsageError(
+                f"env.links=true compares the texts of contexts that questions bring with them, which data.task="
+                f"{self.data.task} has not: choose one of {', '.join(_OWN_CONTEXTS)}, or set env.links=false"
+            )
+
     @property
     def data_seed(self) -> int:
         """Seed of the data."""
@@ -223,20 +246,31 @@ def training_tasks(config: RunConfig) -> tuple[Task, Task | None]:
     examples, about = _examples(data, config.env.num_steps)
     task = examples_task(examples=examples, **about)
     if not config.dev.share:
+        shares_of_sets(task, data)
         return task, None
     # Pools of their own: training neither embeds nor standardises with what is held out.
     kept, held = _split(task, config)
     dev_task = examples_task(f"{task.name} dev", [examples[i] for i in held])
-    return examples_task(examples=[examples[i] for i in kept], **about), _at_most(dev_task, config)
+    about["sets"] = None if task.sets is None else [task.sets[i] for i in kept]
+    task = examples_task(examples=[examples[i] for i in kept], **about)
+    shares_of_sets(task, data)
+    return task, _at_most(dev_task, config)
 
 
 def _split(task: Task, config: RunConfig) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of the queries to train on and to hold out; a question that the data have twice is on one side only."""
+    """Numbers of the queries to train on and to hold out, of each set its share.
+
+    A question that the data have twice is on one side only.
+    """
     order = np.random.default_rng([config.data_seed, 4]).permutation(len(task))
-    size = max(1, round(config.dev.share * len(task)))
-    if size >= len(task):
+    is_held = np.zeros(len(task), bool)
+    for members in _by_set(task).values():
+        own = order[np.isin(order, members)]
+        is_held[own[: round(config.dev.share * len(own))]] = True
+    is_held[order[:1]] |= not is_held.any()
+    if is_held.all():
         raise UsageError(f"dev.share={config.dev.share} holds out all of {len(task)} questions: lower it")
-    held, kept = np.sort(order[:size]), np.sort(order[size:])
+    held, kept = np.flatnonzero(is_held), np.flatnonzero(~is_held)
     known = {task.fingerprint(int(i)) for i in kept}
     held = np.array([i for i in held if task.fingerprint(int(i)) not in known], np.int64)
     _check_held_out(len(held), config.dev)
@@ -266,7 +300,8 @@ def _examples(data: DataConfig, num_steps: int) -> tuple[list[Example], dict[str
         notes.append(f"{short} questions left out, with fewer than env.num_steps={num_steps} paragraphs")
     left_out = sum(sum(read.left_out.values()) for _, _, read in sets) + short
     name = "+".join(dict.fromkeys(name for _, name, _ in sets))
-    return playable, {"name": name, "num_left_out": left_out, "notes": tuple(notes)}
+    kinds = [example.query_id.partition(":")[0] for example in playable]
+    return playable, {"name": name, "num_left_out": left_out, "notes": tuple(notes), "sets": kinds}
 
 
 def _read_multihop(path: str) -> tuple[str, MultihopSet]:
@@ -326,10 +361,13 @@ def make_sampler(task: Task, packer: Packer, config: RunConfig) -> Callable[[int
     With `learner.accumulate` above 1 the arrays of a sample have one more axis in front, of as many parts.
     """
     data, num_parts = config.data, config.learner.accumulate
+    shares = shares_of_sets(task, data)
+    link = make_linker(config.env, task.texts, task.questions)
 
     def sample(step: int) -> Sample:
         rng = np.random.default_rng([config.seed, 2, step])
-        contexts = task.contexts(epoch_order(config.seed, len(task), step * data.batch_size, data.batch_size), rng)
+        orders = [own[epoch_order(config.seed, len(own), step * n, n, i)] for i, (own, n) in enumerate(shares)]
+        contexts = link(task.contexts(np.concatenate(orders), rng))
         indices, lengths = stretched_indices(rng, contexts.chunks >= 0, data.stretch)
         if num_parts == 1:
             return packer(contexts, indices, lengths)
@@ -340,11 +378,52 @@ def make_sampler(task: Task, packer: Packer, config: RunConfig) -> Callable[[int
     return sample
 
 
-def epoch_order(seed: int, num_queries: int, first: int, size: int) -> np.ndarray:
-    """Queries at places `first` to `first + size` of endless epochs, each a shuffle of its own, int64 [size]."""
+def _by_set(task: Task) -> dict[str, np.ndarray]:
+    """The queries of each set, in the order of the data."""
+    if task.sets is None:
+        return {"": np.arange(len(task))}
+    names = np.array(task.sets)
+    return {name: np.flatnonzero(names == name) for name in dict.fromkeys(task.sets)}
+
+
+def shares_of_sets(task: Task, data: DataConfig) -> list[tuple[np.ndarray, int]]:
+    """What a batch is made of: the queries of each set, and how many of them it has, by largest remainders.
+
+    Without `data.weights` all queries are one set.
+
+    Raises:
+        UsageError: a set has no weight, a weight no set, or too little of it for one question in a batch.
+    """
+    if not data.weights:
+        return [(np.arange(len(task)), data.batch_size)]
+    sets = _by_set(task)
+    for name in [*sets, *data.weights]:
+        if name not in sets:
+            raise UsageError(f"data.weights.{name}: the data have no question of that set; data.paths may lack it")
+        if name not in data.weights:
+            raise UsageError(f"data.weights={dict(data.weights)} says nothing of {name}: give every set a weight")
+    exact = np.array([data.weights[name] for name in sets])
+    exact *= data.batch_size / exact.sum()
+    counts = np.floor(exact).astype(int)
+    counts[np.argsort(counts - exact, kind="stable")[: data.batch_size - counts.sum()]] += 1
+    for name, count in zip(sets, counts, strict=True):
+        if not count:
+            raise UsageError(
+                f"data.weights.{name}={data.weights[name]} gives it none of data.batch_size={data.batch_size} "
+                "questions: raise one of them"
+            )
+    return [(own, int(count)) for own, count in zip(sets.values(), counts, strict=True)]
+
+
+def epoch_order(seed: int, num_queries: int, first: int, size: int, part: int = 0) -> np.ndarray:
+    """Queries at places `first` to `first + size` of endless epochs, each a shuffle of its own, int64 [size].
+
+    The parts of a mixture are shuffled by draws of their own; part 0 as all queries are without parts.
+    """
     places = np.arange(first, first + size)
     chosen = np.empty(size, np.int64)
     for epoch in range(first // num_queries, (first + size - 1) // num_queries + 1):
         here = places // num_queries == epoch
-        chosen[here] = np.random.default_rng([seed, 7, epoch]).permutation(num_queries)[places[here] % num_queries]
+        stream = [seed, 7, epoch, part] if part else [seed, 7, epoch]
+        chosen[here] = np.random.default_rng(stream).permutation(num_queries)[places[here] % num_queries]
     return chosen

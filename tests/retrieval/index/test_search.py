@@ -24,7 +24,9 @@ from qrag_jax.retrieval.index.search import (
 )
 from qrag_jax.retrieval.mdp.batching import Contexts
 from qrag_jax.retrieval.mdp.env import EnvConfig
+from qrag_jax.retrieval.mdp.heads import link_inputs, link_q_values
 from qrag_jax.retrieval.mdp.positions import relative_positions
+from qrag_jax.retrieval.rank.links import link_features
 from qrag_jax.types import InputError, UsageError
 
 TEXTS = [
@@ -39,9 +41,9 @@ SPEC = EncoderSpec("scratch", num_layers=1, hidden_size=8, num_heads=2, window=8
 LATENT = LatentConfig(width=8, num_layers=1, num_heads=2, action_hidden=8, dim=8)
 
 
-def make(mode, texts=TEXTS, spec=SPEC):
+def make(mode, texts=TEXTS, spec=SPEC, env=EnvConfig(num_steps=3)):  # noqa: B008
     model = ModelConfig(mode=mode, encoder=spec, latent=LATENT, scale=2.0)
-    retriever, _, _ = new_retriever(model, EnvConfig(num_steps=3), texts, jax.random.key(1))
+    retriever, _, _ = new_retriever(model, env, texts, jax.random.key(1))
     # as drawn, the towers are nearly blind to their input; noise makes Q values that differ
     noisy = lambda leaf: leaf + 0.3 * np.random.default_rng(leaf.size).normal(size=leaf.shape).astype(np.float32)  # noqa: E731
     return replace(retriever, params=jax.tree.map(noisy, retriever.params))
@@ -162,6 +164,25 @@ def test_corpora_of_many_sizes_are_searched_by_few_compiled_functions(retriever)
         picked = [step.chunk for step in search(index, "where is the milk", 9).steps]
         assert len(set(picked)) == 9 and max(picked) < num_chunks
     assert traced == [(1, number) for number in range(9)]
+
+
+def test_a_run_with_links_compares_the_texts_of_a_small_corpus():
+    linked = make("latent", env=EnvConfig(num_steps=3, links=True))
+    question = "what did Mary do"
+    index = index_corpus(linked, embed_corpus(lines_corpus("\n".join(TEXTS)), linked.chunk_encoder))
+    assert index.num_slots > index.num_chunks == 6
+    (first, second, _) = search(index, question).steps
+    blind = replace(linked, env=EnvConfig(num_steps=3))
+    plain = {step.chunk: step.q_value for step in search(make_index(blind, TEXTS), question, 1).steps}
+    links = jnp.asarray(link_features(question, TEXTS))[None]
+    added = link_q_values(linked.params["links"], link_inputs(links, jnp.zeros((1, 0), jnp.int32)))[0, 0]
+    (best,) = plain  # the best chunk without links, and the best one with them
+    assert first.q_value - float(added[first.chunk]) <= plain[best] + 1e-5
+    assert first.q_value >= plain[best] + float(added[best]) - 1e-5
+    assert first.chunk != second.chunk
+    many = embed_corpus(lines_corpus("\n".join(f"milk {i}" for i in range(65))), linked.chunk_encoder)
+    with pytest.raises(InputError, match="a context of 65 chunks: this run compares the chunks"):
+        index_corpus(linked, many)
 
 
 def test_a_corpus_of_another_run_is_refused(retriever):

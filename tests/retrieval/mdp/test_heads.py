@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,8 +7,18 @@ import pytest
 from tiny import linear_network, make_batch, random_params
 
 from qrag_jax.retrieval.index.retriever import _fresh_params
-from qrag_jax.retrieval.mdp.env import EnvConfig, q_values
-from qrag_jax.retrieval.mdp.heads import SCALES, fresh_heads, ranking_factor, stop_q_values
+from qrag_jax.retrieval.mdp.beam import beam_search
+from qrag_jax.retrieval.mdp.env import EnvConfig, q_values, replay_q_values, rollout
+from qrag_jax.retrieval.mdp.heads import (
+    SCALES,
+    fresh_heads,
+    fresh_links,
+    link_inputs,
+    link_q_values,
+    ranking_factor,
+    stop_q_values,
+)
+from qrag_jax.retrieval.mdp.policy import make_greedy
 from qrag_jax.types import UsageError
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
@@ -50,6 +62,10 @@ def test_the_factor_starts_where_it_is_told_and_cannot_run_away():
         ({"stop": True, "reward": "at_end"}, {"stop": (8,)}),
         ({"ranking_scale": 5.0}, {"ranking/log_scale": ()}),
         (
+            {"links": True, "link_width": 5, "num_q_heads": 2},
+            {"links/linear": (16, 2), "links/hidden": (16, 5), "links/bias": (5,), "links/out": (5, 2)},
+        ),
+        (
             {"stop": True, "reward": "at_end", "stop_head": "affine", "num_q_heads": 2},
             {"stop/vector": (8,), "stop/scale": (2,), "stop/bias": (2,)},
         ),
@@ -75,9 +91,83 @@ def test_an_affine_stop_is_the_last_column_of_q():
     np.testing.assert_allclose(q[..., -1], stop_q_values(heads["stop"], states, 2), rtol=1e-6)
 
 
+LINKED = EnvConfig(num_steps=3, links=True, link_width=3, num_q_heads=2, positions="none")
+
+
+def random_links(batch, seed=0):
+    """Links of three kinds between random texts."""
+    size, chunks = batch.chunks.shape
+    links = np.random.default_rng(seed).random((size, 1 + chunks, chunks, 3)).astype(np.float32)
+    return batch.replace(links=jnp.asarray(links))
+
+
+def drawn_links(seed=3):
+    fresh = fresh_links(jax.random.key(0), 3, 3, 2)
+    rng = np.random.default_rng(seed)
+    return {name: jnp.asarray(rng.normal(size=x.shape), jnp.float32) for name, x in fresh.items()}
+
+
+def test_inputs_are_the_links_of_the_question_and_the_largest_of_the_taken():
+    links = np.zeros((1, 4, 3, 2), np.float32)
+    links[0, 0] = [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]  # of the question
+    links[0, 1, 2] = [0.7, 0.1]  # of chunk 0 with chunk 2
+    links[0, 2, 2] = [0.2, 0.9]  # of chunk 1 with chunk 2
+    links[0, 3, 0] = 1.0
+    none = link_inputs(jnp.asarray(links), jnp.zeros((1, 0), jnp.int32))
+    np.testing.assert_allclose(none[0], [[0.1, 0.2, 0, 0], [0.3, 0.4, 0, 0], [0.5, 0.6, 0, 0]])
+    two = link_inputs(jnp.asarray(links), jnp.array([[0, 1]]))
+    np.testing.assert_allclose(two[0], [[0.1, 0.2, 0, 0], [0.3, 0.4, 0, 0], [0.5, 0.6, 0.7, 0.9]])
+
+
+def test_q_of_links_by_hand():
+    params = {
+        "linear": jnp.array([[2.0], [0.0]]),
+        "hidden": jnp.array([[0.0, 1.0], [100.0, 0.0]]),
+        "bias": jnp.array([0.0, 99.0]),
+        "out": jnp.array([[0.1], [0.01]]),
+    }
+    # gelu leaves what is far above 0 as it is: 2 * 0.5 + 0.1 * 100 * 0.25 + 0.01 * (0.5 + 99)
+    q = link_q_values(params, jnp.array([[[0.5, 0.25], [0.0, 0.5]]]))
+    np.testing.assert_allclose(q, [[[1 + 2.5 + 0.995, 5 + 0.99]]], rtol=1e-6)
+
+
+def test_links_are_worth_nothing_at_first_and_then_what_their_head_says():
+    network, batch = linear_network(), random_links(make_batch())
+    taken = jnp.array([[0], [1], [0], [2]])
+    rows = network.actions(random_params(network), batch.table)[batch.chunks]
+    q = lambda links, env=LINKED: q_values(  # noqa: E731
+        network, random_params(network) | {"links": links}, rows, batch, taken, None, env
+    )
+    without = q(None, replace(LINKED, links=False))
+    np.testing.assert_array_equal(q(fresh_links(jax.random.key(0), 3, 3, 2)), without)
+    added = link_q_values(drawn_links(), link_inputs(batch.links, taken))
+    assert float(jnp.abs(added).min()) > 0
+    np.testing.assert_allclose(q(drawn_links()) - without, added, rtol=1e-4, atol=1e-4)
+
+
+def test_chosen_pairs_encoded_again_have_the_same_links():
+    network, batch = linear_network(), random_links(make_batch())
+    params = random_params(network) | {"links": drawn_links()}
+    played = rollout(network, params, batch, jax.random.key(0), make_greedy(), LINKED)
+    again = replay_q_values(network, params, batch, played, LINKED)
+    np.testing.assert_allclose(again, played.q_values, rtol=1e-5, atol=1e-5)
+    # One beam is the greedy search here too.
+    plan = beam_search(network, params, batch, LINKED, 2)
+    assert plan.actions.shape == played.actions.shape
+    np.testing.assert_array_equal(beam_search(network, params, batch, LINKED, 1).actions, played.actions)
+
+
+def test_a_run_with_links_starts_with_the_towers_of_one_without():
+    network = linear_network()
+    with_links, without = (_fresh_params(network, EnvConfig(links=on), jax.random.key(7)) for on in (True, False))
+    assert set(with_links) - set(without) == {"links"}
+    assert all(jax.tree.leaves(jax.tree.map(np.array_equal, {k: with_links[k] for k in without}, without)))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"link_width": 0}, "link_width=0 must be at least 1"),
         ({"stop_head": "affine"}, "env.stop_head=affine belongs to env.stop=true"),
         ({"ranking_scale": 0.0}, r"env.ranking_scale=0.0 must lie in \[0.01, 1000\], or be null"),
         ({"ranking_scale": 1e9}, "env.ranking_scale=1000000000.0 must lie in"),

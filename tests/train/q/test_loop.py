@@ -311,6 +311,37 @@ def test_runs_of_other_kinds_come_back(options, tmp_path):
     assert ("taken" in steps[0]) == trained.env.stop and "complete" in steps[0]
 
 
+def pages_task(numbers):
+    """The question names a page, that page names the one that answers; nothing else tells pages apart."""
+    examples = []
+    for number in numbers:
+        rng = np.random.default_rng(number)
+        name = lambda rng=rng: "".join(rng.choice(list("bdklmnrst"), 6)).capitalize()  # noqa: E731
+        pages = [(name(), name(), name()) for _ in range(4)]
+        chunks = [c for a, b, c in pages for c in (f"{a}: made by {b} once", f"{b}: from {c} long ago")]
+        order = rng.permutation(8)
+        gold = tuple(sorted(int(np.flatnonzero(order == i)[0]) for i in (0, 1)))
+        question = f"where is the maker of {pages[0][0]} from"
+        examples.append(Example(f"q{number}", question, tuple(chunks[i] for i in order), gold))
+    return examples_task("pages", examples)
+
+
+@pytest.mark.slow
+def test_a_run_with_links_learns_to_follow_names_and_comes_back(tmp_path):
+    """On pages that it never saw, whose names its encoder does not know; a run without links cannot."""
+    learner = LearnerConfig(learning_rate=ScheduleConfig(0.01, 0.0), losses={"ranking": 1.0})
+    found = {}
+    for links in (True, False):
+        env = EnvConfig(num_steps=2, positions="none", ranking_scale=20.0, links=links)
+        config = make_config("texts", env=env, learner=learner, num_updates=150)
+        out = tmp_path / str(links)
+        trained, held_out = train(config, pages_task(range(40)), out), pages_task(range(100, 130))
+        found[links] = make_dev_score(trained, held_out, 30, 0)(trained.params)
+        assert_equal(load_retriever(out).params, trained.params)
+    assert found[True] > 0.95
+    assert found[False] < 0.5
+
+
 # --- what stops a run
 
 

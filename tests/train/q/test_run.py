@@ -9,6 +9,8 @@ from qrag_jax.data.stories.worlds import simulate_stories
 from qrag_jax.retrieval.mdp.batching import Packer
 from qrag_jax.retrieval.mdp.env import EnvConfig
 from qrag_jax.retrieval.mdp.tasks import examples_task
+from qrag_jax.retrieval.rank.links import LINKS, link_features
+from qrag_jax.train.q.learner import LearnerConfig
 from qrag_jax.train.q.run import (
     DataConfig,
     DevConfig,
@@ -309,6 +311,88 @@ def gold_text(task, query):
     contexts = task.contexts(np.array([query]), np.random.default_rng(0))
     (found,) = contexts.chunks[contexts.gold]
     return task.texts[found]
+
+
+def mixture(tmp_path, **sizes):
+    """Files of HotpotQA's layout, so many questions each; (paths, DataConfig options)."""
+    paths = []
+    for kind, size in sizes.items():
+        context = [[title, [f"{title} {kind}"]] for title in "abcd"]
+        rows = [
+            {"_id": f"{i}", "question": f"{kind} {i}?", "context": context, "supporting_facts": [["a", 0]]}
+            for i in range(size)
+        ]
+        path = tmp_path / f"{kind}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        paths.append(f"{kind}:{path}")
+    return tuple(paths)
+
+
+def drawn(config, task, step):
+    sample = make_sampler(task, Packer(), config)(step)
+    return [task.questions[i] for i in sample.questions]
+
+
+def test_every_set_of_a_mixture_has_its_share_of_every_batch_and_epochs_of_its_own(tmp_path):
+    paths = mixture(tmp_path, hotpot=4, **{"2wiki": 9})
+    config = make_config(task="multihop", paths=paths, weights={"hotpot": 1.0, "2wiki": 1.5})
+    task = training_tasks(config)[0]
+    batches = [drawn(config, task, step) for step in range(6)]
+    assert all([q.split()[0] for q in batch] == ["hotpot"] * 2 + ["2wiki"] * 3 for batch in batches)
+    of = {kind: [q for batch in batches for q in batch if q.startswith(kind)] for kind in ("hotpot", "2wiki")}
+    for kind, size in (("hotpot", 4), ("2wiki", 9)):
+        assert {*of[kind][:size]} == {f"{kind} {i}?" for i in range(size)}  # each once before any twice
+        assert of[kind][:size] != of[kind][size : 2 * size]
+    plain = make_config(task="multihop", paths=paths)
+    assert sorted(q for step in range(13) for q in drawn(plain, task, step)) == sorted([*task.questions] * 5)
+
+
+def test_every_set_of_a_mixture_is_held_out_by_its_share(tmp_path):
+    config = make_config(task="multihop", paths=mixture(tmp_path, hotpot=10, **{"2wiki": 40}))
+    for seed in range(4):
+        task, dev = held_out_of(replace(config, seed=seed), 0.2)
+        held, kept = ([x.split(":")[0] for x in one.query_ids] for one in (dev, task))
+        assert (held.count("hotpot"), held.count("2wiki")) == (2, 8)
+        assert kept == list(task.sets) and len(kept) == 40
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"hotpot": 1.0}, "data.weights={'hotpot': 1.0} says nothing of 2wiki: give every set a weight"),
+        ({"hotpot": 1.0, "2wiki": 1.0, "musique": 1.0}, "data.weights.musique: the data have no question of that set"),
+        ({"hotpot": 0.01, "2wiki": 1.0}, "data.weights.hotpot=0.01 gives it none of data.batch_size=5 questions"),
+        ({"hotpot": -1.0, "2wiki": 1.0}, "data.weights.hotpot=-1.0 must be above 0 and finite"),
+        ({"hotpot": float("nan"), "2wiki": 1.0}, "data.weights.hotpot=nan must be above 0 and finite"),
+        ({"squad": 1.0}, "data.weights.squad: no kind of set is called so; choose from hotpot, musique, 2wiki"),
+    ],
+)
+def test_weights_that_cannot_be_are_refused(weights, message, tmp_path):
+    paths = mixture(tmp_path, hotpot=2, **{"2wiki": 3})
+    with pytest.raises(UsageError, match=message):
+        training_tasks(make_config(task="multihop", paths=paths, weights=weights))
+
+
+def test_weights_belong_to_mixtures():
+    with pytest.raises(UsageError, match="mixes the sets of data.task=multihop, and of no other task"):
+        make_config(task="worlds", weights={"hotpot": 1.0})
+
+
+@pytest.mark.parametrize("task", ["worlds", "babi", "vectors"])
+def test_links_need_contexts_of_texts_that_stay(task):
+    with pytest.raises(UsageError, match=f"env.links=true .* data.task={task} has not: choose one of jsonl, multihop"):
+        replace(make_config(task=task, paths=("x",)), env=EnvConfig(links=True))
+
+
+def test_samples_bring_the_links_of_their_contexts(tmp_path):
+    config = make_config(task="jsonl", paths=(examples_file(tmp_path / "q.jsonl", ["one", "Two", "three"]),))
+    config = replace(config, env=EnvConfig(links=True), learner=LearnerConfig(accumulate=5))
+    task = training_tasks(config)[0]
+    sample = make_sampler(task, Packer(), config)(0)
+    assert sample.links.shape == (5, 1, 5, 4, len(LINKS))
+    texts = [task.texts[sample.distinct[0][i]] for i in sample.chunks[0, 0]]
+    question = task.questions[sample.questions[0, 0]]
+    np.testing.assert_array_equal(sample.links[0, 0], link_features(question, texts))
 
 
 def test_multihop_and_vectors_are_held_out_too(multihop, tmp_path):

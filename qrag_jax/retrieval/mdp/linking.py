@@ -1,0 +1,72 @@
+"""Contexts with what their texts say of each other, for runs whose Q reads it (`env.links`)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from qrag_jax.retrieval.mdp.batching import Contexts
+from qrag_jax.retrieval.mdp.env import EnvConfig
+from qrag_jax.retrieval.rank.links import LINKS, link_features
+from qrag_jax.types import InputError, UsageError
+
+MOST_LINKED = 64  # chunks of a context: the work grows with their square
+
+Texts = Sequence[str] | np.ndarray  # texts, or their vectors
+Link = Callable[[Contexts], Contexts]
+
+
+def make_linker(config: EnvConfig, texts: Texts | None, questions: Texts) -> Link:
+    """Contexts -> the same with `Contexts.links`, as far as a run reads these; else they stay as they are.
+
+    Every context is read once: what was made of it is kept as long as the linker lives.
+
+    Args:
+        config: of the run.
+        texts: pool of chunks that the contexts are over.
+        questions: pool of questions.
+
+    Raises:
+        UsageError: the run reads links, and the pools are vectors. Of the contexts: InputError of one with more than
+            `MOST_LINKED` chunks.
+    """
+    if not config.links:
+        return lambda contexts: contexts
+    if texts is None or isinstance(texts, np.ndarray) or isinstance(questions, np.ndarray):
+        raise UsageError(
+            "env.links=true compares the texts of a context, and these are vectors: give texts, or train with "
+            "env.links=false"
+        )
+    return _linker(texts, questions)
+
+
+def _linker(texts: Sequence[str], questions: Sequence[str]) -> Link:
+    known: dict[tuple[int, bytes], np.ndarray] = {}
+
+    def of(question: int, chunks: np.ndarray) -> np.ndarray:
+        key = question, chunks.tobytes()
+        if key not in known:
+            known[key] = link_features(questions[question], [texts[int(i)] for i in chunks])
+        return known[key]
+
+    def link(contexts: Contexts) -> Contexts:
+        size, width = contexts.chunks.shape
+        check_linkable(int((contexts.chunks >= 0).sum(axis=1).max(initial=0)))
+        links = np.zeros((size, 1 + width, width, len(LINKS)), np.float32)
+        for row, question, chunks in zip(links, contexts.questions, contexts.chunks, strict=True):
+            real = np.flatnonzero(chunks >= 0)
+            sources = np.concatenate([[0], 1 + real])
+            row[np.ix_(sources, real)] = of(int(question), chunks[real])
+        return replace(contexts, links=links)
+
+    return link
+
+
+def check_linkable(num_chunks: int) -> None:
+    """Refuses a context that is too long to compare all its chunks with each other."""
+    if num_chunks > MOST_LINKED:
+        raise InputError(
+            f"a context of {num_chunks:,} chunks: this run compares the chunks of a context with each other "
+            f"(env.links=true), which it does for at most {MOST_LINKED}; use a run with env.links=false, or larger "
+            "chunks"
+        )
