@@ -24,6 +24,8 @@ class Sample:
     gold: AnyArray  # bool [batch, chunks]
     env: AnyArray  # int32 [batch]
     mined: AnyArray = None  # int32 [batch, chunks], place in a pool of mined texts that a chunk gives way to; -1
+    negatives: AnyArray = None  # int32 [negatives], pool ids of `Batch.negatives`
+    places: AnyArray = None  # float32 [batch, groups], `Batch.places`
 
 
 def with_mined(sample: Sample, ids: AnyArray) -> Sample:
@@ -59,6 +61,8 @@ def materialise(chunk_pool: PyTree, question_pool: PyTree, sample: Sample, mined
         valid=sample.valid,
         gold=sample.gold,
         env=sample.env,
+        negatives=None if sample.negatives is None else chunk_pool.take(sample.negatives),
+        places=sample.places,
     )
 
 
