@@ -83,7 +83,7 @@ SMOKE = ["num_updates=6", "data.batch_size=8", "dev.num_questions=8", "dev.num_c
 
 
 def config_of(data: Path, qa: int, variant: str, seed: int, more: Sequence[str], smoke: bool) -> RunConfig:
-    """The run: config file, what all variants but the recommended one share, the variant, what the command line says."""
+    """The run: a file of configs/, what all variants but the recommended one share, the variant, the command line."""
     paths = [f"data.paths=[{data}/babi/qa{qa}_train.txt.gz]", f"data.haystack={data}/novels/train.jsonl.gz"]
     file, common = ("babi_ranking", []) if variant == RECOMMENDED else ("babi_latent", COMMON)
     own = [*common, *PER_TASK.get(qa, []), f"seed={seed}", "data.seed=0", "model.encoder.source=vectors"]
@@ -118,8 +118,8 @@ def run(
         rows.append(score(shown, picker, threshold, 10 if smoke else LENGTHS[int(told.sizes[0])][1]))
     dev_facts = {"threshold": threshold.value, "fact_f1": round(fitted.fact_f1, 4), "n": fitted.n}
     about = {"task": f"qa{qa}", "variant": variant, "seed": seed, "overrides": [*VARIANTS[variant], *more]}
-    about |= {"updates": config.num_updates, "train_seconds": round(seconds, 1), "train_cpu_seconds": round(cpu_seconds, 1)}
-    about["dev"] = dev_facts
+    about |= {"updates": config.num_updates, "train_seconds": round(seconds, 1)}
+    about |= {"train_cpu_seconds": round(cpu_seconds, 1), "dev": dev_facts}
     return about | {**machine(), "lengths": rows}
 
 
