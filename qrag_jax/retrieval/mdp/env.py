@@ -6,7 +6,7 @@ own static shapes: an environment that has ended plays on, and what it does then
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import jax
@@ -387,7 +387,7 @@ def q_of_negatives(
     indices = jnp.floor(batch.places * batch.lengths[:, None].astype(jnp.float32)).astype(batch.indices.dtype)
     # Positions need the indices of what was taken, which come first.
     own = jnp.take_along_axis(batch.indices, taken, axis=1)
-    there = batch.replace(indices=jnp.concatenate([own, indices], axis=1))
+    there = replace(batch, indices=jnp.concatenate([own, indices], axis=1))
     places = jnp.broadcast_to(jnp.arange(taken.shape[1], dtype=taken.dtype), taken.shape)
     _, rotation = observe(there, places, config, network.num_rotated)
     turned = jnp.broadcast_to(states[:, None], (*indices.shape, states.shape[-1]))

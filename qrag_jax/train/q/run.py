@@ -350,11 +350,8 @@ def make_sampler(task: Task, packer: Packer, config: RunConfig) -> Callable[[int
             return packer(contexts, indices, lengths)
         return packer.stack(contexts, indices, lengths, num_parts)
 
-    if data.num_negatives is not None:
-        sample = negatives_sampler(sample, task, data.num_negatives, config.seed)
-    if config.mining.every is not None:
-        return mixing_sampler(sample, task, config.mining, config.seed)
-    return sample
+    whole = sample if data.num_negatives is None else negatives_sampler(sample, task, data.num_negatives, config.seed)
+    return whole if config.mining.every is None else mixing_sampler(whole, task, config.mining, config.seed)
 
 
 def epoch_order(seed: int, num_queries: int, first: int, size: int) -> np.ndarray:

@@ -322,8 +322,8 @@ def test_negatives_are_noise_drawn_for_every_update(parts):
     assert plain.negatives is None
     np.testing.assert_array_equal(plain.chunks, first.chunks)
     if parts == 1:
-        pool = np.arange(100.0)[:, None]
-        batch = materialise(VectorRows(pool), VectorRows(pool), first)
+        pool = VectorRows(jnp.arange(100.0)[:, None])
+        batch = jax.jit(materialise)(pool, pool, first)
         np.testing.assert_array_equal(batch.negatives.vectors[:, 0], first.negatives)
         np.testing.assert_array_equal(batch.places, first.places)
 
