@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qrag_jax.models.towers.network import Network, VectorRows
-from qrag_jax.retrieval.mdp.env import Batch, EnvConfig
+from qrag_jax.retrieval.mdp.env import Batch, EnvConfig, Rollout
 
 NUM_CHUNKS = 6  # at most, in a table
 STOP = NUM_CHUNKS  # the component of a state that `params["stop"]` reads
@@ -66,3 +66,13 @@ def table_batch(num_chunks, num_questions: int = 1, gold=(0,)) -> Batch:
         gold=jnp.asarray(np.tile(np.isin(np.arange(width), gold), (num_questions, 1))),
         env=numbers,
     )
+
+
+def trajectory(actions, alive=None) -> Rollout:
+    """A rollout that took these chunks; what reads its states reads nothing but its actions and its end."""
+    actions = jnp.asarray(actions, jnp.int32)
+    alive = jnp.ones(actions.shape) if alive is None else jnp.asarray(alive, jnp.float32)
+    none = jnp.zeros(actions.shape)
+    return Rollout(
+        actions, none, none[..., None], none[..., None], none, none, none > 0, alive, none, none
+    )  # fmt: skip

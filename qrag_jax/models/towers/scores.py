@@ -70,8 +70,18 @@ def rotate(
 ) -> Float[Array, "... dim"]:
     """Turns every component pair of `x` by its angle at `positions`; position 0 is the identity."""
     cos, sin = rotation_table(positions, inverse_frequencies(x.shape[-1], num_heads, theta))
+    return turn_back(x, cos, -sin)
+
+
+def turn_back(
+    x: Float[Array, "... dim"], cos: Float[Array, "... pairs"], sin: Float[Array, "... pairs"]
+) -> Float[Array, "... dim"]:
+    """`R(-p) x`: every component pair turned back by the angle of its cosine and sine.
+
+    So a state meets rows that are not turned: `<s, R(p) a> = <R(-p) s, a>`.
+    """
     even, odd = x[..., 0::2], x[..., 1::2]
-    turned = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
+    turned = jnp.stack([even * cos + odd * sin, odd * cos - even * sin], axis=-1)
     return turned.reshape(x.shape)
 
 

@@ -25,6 +25,8 @@ class Sample:
     env: AnyArray  # int32 [batch]
     links: AnyArray = None  # float32 [batch, 1 + chunks, chunks, links]; None where Q reads none
     mined: AnyArray = None  # int32 [batch, chunks], place in a pool of mined texts that a chunk gives way to; -1
+    negatives: AnyArray = None  # int32 [negatives], pool ids of `Batch.negatives`
+    places: AnyArray = None  # float32 [batch, groups], `Batch.places`
 
 
 def with_mined(sample: Sample, ids: AnyArray) -> Sample:
@@ -61,6 +63,8 @@ def materialise(chunk_pool: PyTree, question_pool: PyTree, sample: Sample, mined
         gold=sample.gold,
         env=sample.env,
         links=sample.links,
+        negatives=None if sample.negatives is None else chunk_pool.take(sample.negatives),
+        places=sample.places,
     )
 
 

@@ -7,7 +7,7 @@ own static shapes: an environment that has ended plays on, and what it does then
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from qrag_jax.models.towers.network import AnyArray, Network, PyTree
-from qrag_jax.models.towers.scores import inverse_frequencies, rotary_scores, rotation_table
+from qrag_jax.models.towers.scores import inverse_frequencies, rotary_scores, rotation_table, turn_back
 from qrag_jax.retrieval.mdp.heads import SCALES, StopHead, link_inputs, link_q_values, stop_q_values
 from qrag_jax.retrieval.mdp.positions import Positions, chunk_positions
 from qrag_jax.types import UsageError
@@ -101,6 +101,8 @@ class Batch:
     gold: AnyArray  # bool [batch, chunks]
     env: AnyArray  # int32 [batch], global number of the environment: its random draws depend on nothing else
     links: AnyArray = None  # float32 [batch, 1 + chunks, chunks, links] of `rank.links`; None where Q reads none
+    negatives: PyTree = None  # noise that stands for what contexts leave out of their documents, [negatives, ...]
+    places: AnyArray = None  # float32 [batch, groups] in [0, 1), where in a document each group of them stands
 
 
 @struct.dataclass
@@ -232,8 +234,27 @@ def q_values(
 
     `rows` are the unrotated action vectors of every context, and the chunks of `batch.links` those of `rows`.
     """
+    return q_of_states(params, state_vectors(network, params, batch, taken), rows, batch, taken, rotation, config)
+
+
+def state_vectors(
+    network: Network, params: PyTree, batch: Batch, taken: Int[Array, "batch taken"]
+) -> Float[Array, "batch dim"]:
+    """What the state tower says of the present states."""
     taken_rows = jnp.take_along_axis(batch.chunks, taken, axis=1)
-    states = network.states(params, batch.questions, batch.table, taken_rows)
+    return network.states(params, batch.questions, batch.table, taken_rows)
+
+
+def q_of_states(
+    params: PyTree,
+    states: Float[Array, "batch dim"],
+    rows: Float[Array, "batch chunks dim"],
+    batch: Batch,
+    taken: Int[Array, "batch taken"],
+    rotation: tuple[Array, Array] | None,
+    config: EnvConfig,
+) -> Float[Array, "batch heads actions"]:
+    """`q_values` of states that are encoded."""
     scores = lambda s, a, table: rotary_scores(s, a, table, config.num_q_heads)  # noqa: E731
     q = jax.vmap(scores)(states, rows, rotation)
     if config.links:
@@ -333,17 +354,61 @@ def replay_q_values(network: Network, params: PyTree, batch: Batch, played: Roll
     return jnp.stack(columns, axis=1)
 
 
+class Visited(NamedTuple):
+    """The states of a step of a rollout."""
+
+    taken: jax.Array  # int32 [batch, t], ascending
+    allowed: jax.Array  # bool [batch, actions], what may be chosen
+    states: jax.Array  # float32 [batch, dim], of the state tower
+    q: jax.Array  # float32 [batch, heads, actions]
+
+
 def visited_states(
     network: Network, params: PyTree, batch: Batch, played: Rollout, config: EnvConfig
-) -> Iterator[tuple[Array, Array, Array]]:
-    """All that could have been chosen in the states of a finished rollout, encoded again, step by step.
-
-    Yields:
-        (chunks taken int32 [batch, t], what may be chosen bool [batch, actions], Q float32 [batch, heads, actions]).
-    """
+) -> Iterator[Visited]:
+    """The states of a finished rollout and all that could have been chosen there, encoded again, step by step."""
     rows = network.actions(params, batch.table)[batch.chunks]
     for t in range(config.num_steps):
         taken = jnp.sort(played.actions[:, :t], axis=1)
         _, rotation = observe(batch, taken, config, network.num_rotated)
-        q = q_values(network, params, rows, batch, taken, rotation, config)
-        yield taken, allowed_actions(batch.valid, taken, config), q
+        states = state_vectors(network, params, batch, taken)
+        q = q_of_states(params, states, rows, batch, taken, rotation, config)
+        yield Visited(taken, allowed_actions(batch.valid, taken, config), states, q)
+
+
+def q_of_negatives(
+    network: Network,
+    vectors: Float[Array, "negatives dim"],
+    batch: Batch,
+    taken: Int[Array, "batch taken"],
+    states: Float[Array, "batch dim"],
+    config: EnvConfig,
+) -> Float[Array, "batch negatives"]:
+    """Q, summed over the heads, of the noise that stands for the rest of every document (`Batch.negatives`).
+
+    As `<s, R(rho) a> = <R(-rho) s, a>`, a state is turned to a few places, and each row is met at one of them: a matrix
+    product, where a place for every row would be a rotation of every row in every state.
+
+    Args:
+        network: the towers.
+        vectors: `network.actions` of the rows; as many are at each place.
+        batch: environments.
+        taken: what the states took.
+        states: `state_vectors`.
+        config: the decision process.
+    """
+    groups = vectors.reshape(batch.places.shape[1], -1, vectors.shape[-1])
+    indices = jnp.floor(batch.places * batch.lengths[:, None].astype(jnp.float32)).astype(batch.indices.dtype)
+    # Positions need the indices of what was taken, which come first.
+    own = jnp.take_along_axis(batch.indices, taken, axis=1)
+    there = replace(batch, indices=jnp.concatenate([own, indices], axis=1))
+    places = jnp.broadcast_to(jnp.arange(taken.shape[1], dtype=taken.dtype), taken.shape)
+    _, rotation = observe(there, places, config, network.num_rotated)
+    turned = jnp.broadcast_to(states[:, None], (*indices.shape, states.shape[-1]))
+    if rotation is not None:
+        cos, sin = (x[:, taken.shape[1] :] for x in rotation)
+        turned = jnp.concatenate(
+            [turned[..., : network.num_unrotated], turn_back(turned[..., network.num_unrotated :], cos, sin)], axis=-1
+        )
+    exact = jax.lax.Precision.HIGHEST  # as of `rotary_scores`
+    return jnp.einsum("bpd,pmd->bpm", turned, groups, precision=exact).reshape(len(states), -1)

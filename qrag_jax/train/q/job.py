@@ -27,6 +27,7 @@ from qrag_jax.train.q.dev import make_dev_score
 from qrag_jax.train.q.learner import Learner, LearnerState, make_learner
 from qrag_jax.train.q.members import Member, saved_rows
 from qrag_jax.train.q.mining import Miner, check_minable
+from qrag_jax.train.q.ranking import check_negatives
 from qrag_jax.train.q.run import RunConfig
 from qrag_jax.train.q.saving import (
     check_resumable,
@@ -100,6 +101,7 @@ def prepare(members: Sequence[Member], task: Task, dev: Task | None, report: Rep
     task.check_steps(config.env.num_steps)
     mesh = make_mesh(config.mesh)
     check_minable(task, config.mining, len(members), mesh.size)
+    check_negatives(task, config.data.num_negatives, mesh.size)
     towers = _make_towers(members[0], task, mesh, report)
     for member in members:
         if member.start is not None:

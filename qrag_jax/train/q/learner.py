@@ -15,7 +15,7 @@ import optax
 from flax import struct
 
 from qrag_jax.models.towers.network import Network, PyTree
-from qrag_jax.retrieval.mdp.env import Batch, EnvConfig, Rollout, replay_q_values, rollout
+from qrag_jax.retrieval.mdp.env import Batch, EnvConfig, Rollout, replay_q_values, rollout, visited_states
 from qrag_jax.retrieval.mdp.policy import make_boltzmann
 from qrag_jax.train.losses import add_losses
 from qrag_jax.train.param_groups import GroupConfig, group_optimiser, stop_frozen
@@ -249,18 +249,19 @@ Objective = Callable[[PyTree, PyTree, Batch, jax.Array, jax.Array, jax.Array], t
 def _soft_q(network: Network, env: EnvConfig, config: LearnerConfig) -> Objective:
     """Soft Q-learning, and what is learned beside it in the states of the same rollout."""
     weights = {"soft_q": 1.0, **config.losses}
-    beside = {"ranking": ranking_loss, "stop": stop_loss}
 
     def objective(
         params: PyTree, target: PyTree, batch: Batch, key: jax.Array, temperature: jax.Array, epsilon: jax.Array
     ) -> tuple[Terms, dict[str, jax.Array]]:
         loss, metrics, played = _play_for_q(network, params, target, batch, key, temperature, epsilon, env, config)
         terms = {"soft_q": (loss, weights["soft_q"])}
-        for name in beside:
-            if name in weights:
-                loss, found = beside[name](network, params, batch, played, env)
-                terms[name] = loss, weights[name]
-                metrics |= found
+        # Encoded once for all losses that look at them; without one nothing is.
+        visited = list(visited_states(network, params, batch, played, env)) if weights.keys() & _BESIDE else []
+        if "ranking" in weights:
+            loss, found = ranking_loss(network, params, batch, played, visited, env)
+            terms["ranking"], metrics = (loss, weights["ranking"]), metrics | found
+        if "stop" in weights:
+            terms["stop"] = stop_loss(batch, played, visited, env), weights["stop"]
         return terms, metrics
 
     return objective

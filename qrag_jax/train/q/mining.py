@@ -16,9 +16,10 @@ from jaxtyping import Array, Float, Int
 from qrag_jax.models.towers.network import Network, PyTree
 from qrag_jax.models.towers.scores import rotary_scores
 from qrag_jax.retrieval.mdp.batching import Packer, Sample, materialise, stretched_indices
-from qrag_jax.retrieval.mdp.env import Batch, EnvConfig, Rollout, observe, q_values, rollout, untaken
+from qrag_jax.retrieval.mdp.env import Batch, EnvConfig, Rollout, observe, q_values, rollout
 from qrag_jax.retrieval.mdp.policy import make_greedy
 from qrag_jax.retrieval.mdp.tasks import Task
+from qrag_jax.train.q.ranking import right_actions
 from qrag_jax.types import InputError, UsageError
 
 _MINING, _MIXING = 9, 8  # streams of the run's seed
@@ -118,9 +119,13 @@ def hardness(
     noise: PyTree,
     places: Float[Array, " noise"],
 ) -> Float[Array, " noise"]:
-    """By how much a sentence would be picked before all that is left in a context, in the state where most.
+    """By how much a sentence would be picked before what is right, in the state where most.
 
-        h(n) = max over states s of  Q(s, n) - max over untaken chunks a of Q(s, a)
+        h(n) = max over states s of  Q(s, n) - max over right actions a of Q(s, a)
+
+    Right are the gold chunks that are left and, where none is, STOP of a run that learns it (`ranking.right_actions`).
+    States without a right action count for nothing: where nothing is left to be found any sentence ranks high. Nor do
+    those after the end of an episode, which no search gets into.
 
     Args:
         network: the towers.
@@ -136,8 +141,10 @@ def hardness(
     for t in range(config.num_steps):
         taken = jnp.sort(played.actions[:, :t], axis=1)
         _, rotation = observe(batch, taken, config, network.num_rotated)
-        q = q_values(network, params, rows, batch, taken, rotation, config).sum(1)[:, : batch.chunks.shape[1]]
-        best = jnp.where(jax.vmap(untaken)(batch.valid, taken), q, -jnp.inf).max(axis=1)
+        q = q_values(network, params, rows, batch, taken, rotation, config).sum(1)
+        right = right_actions(batch.gold, batch.valid, taken, config)
+        best = jnp.where(right, q, -jnp.inf).max(axis=1)
+        best = jnp.where(right.any(axis=1) & (played.alive[:, t] > 0), best, jnp.inf)  # a state that does not count
         states = network.states(params, batch.questions, batch.table, jnp.take_along_axis(batch.chunks, taken, axis=1))
 
         def score(hardest: Array, i: Array, taken: Array = taken, states: Array = states, best: Array = best) -> Array:

@@ -1,13 +1,24 @@
 """What the labels say of every state that is visited: which chunks are right there, and what STOP pays."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import lcm
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from qrag_jax.models.towers.network import Network, PyTree
-from qrag_jax.retrieval.mdp.env import Batch, EnvConfig, Rollout, stop_reward, untaken, visited_states
+from qrag_jax.retrieval.mdp.batching import Sample
+from qrag_jax.retrieval.mdp.env import Batch, EnvConfig, Rollout, Visited, q_of_negatives, stop_reward, untaken
 from qrag_jax.retrieval.mdp.heads import ranking_factor
+from qrag_jax.retrieval.mdp.tasks import Task
 from qrag_jax.train.q.returns import chosen_pair_loss
+from qrag_jax.types import UsageError
+
+_NEGATIVES = 10  # stream of the run's seed
+_GROUPS = 16  # places that negatives are met at in a state
 
 
 def right_actions(
@@ -24,31 +35,59 @@ def right_actions(
 
 
 def cross_entropy(
-    logits: Float[Array, "batch actions"], allowed: Bool[Array, "batch actions"], right: Bool[Array, "batch actions"]
+    logits: Float[Array, "batch actions"],
+    allowed: Bool[Array, "batch actions"],
+    right: Bool[Array, "batch actions"],
+    rest: Float[Array, " batch"] | None = None,
 ) -> Float[Array, " batch"]:
     """`-log sum_{a right} softmax(logits)_a` over the allowed actions; 0 where none is right.
 
     Any of the right actions will do: none of them is pushed down because another is up.
+
+    Args:
+        logits: of the actions.
+        allowed: what may be chosen.
+        right: what should be; allowed.
+        rest: log of the sum of `exp(logit)` over wrong actions that are no columns; None is none of them.
     """
-    target = jnp.where(right.any(axis=1, keepdims=True), right, allowed)
+    some = right.any(axis=1)
+    target = jnp.where(some[:, None], right, allowed)
     log_sum = lambda which: jax.nn.logsumexp(jnp.where(which, logits, -jnp.inf), axis=1)  # noqa: E731
-    return log_sum(allowed) - log_sum(target)
+    everything = log_sum(allowed)
+    if rest is not None:
+        everything = jnp.where(some, jnp.logaddexp(everything, rest), everything)
+    return everything - log_sum(target)
+
+
+def rest_of_documents(logits: Float[Array, "batch negatives"], batch: Batch) -> Float[Array, " batch"]:
+    """Log of the sum of `exp(logit)` over the chunks that contexts leave out of their documents, as noise tells it.
+
+        log sum_{n in document, not in context} exp(z_n)  ~  log((L - N) / m) + log sum_{n of m negatives} exp(z_n)
+
+    A context of N chunks is a sample of a document of L (`batching.stretched_indices`); what it leaves out of it are
+    L - N sentences of noise, for which m stand that were drawn from the haystack: the sum is estimated without bias.
+    -inf where the context is the document.
+    """
+    left_out = (batch.lengths - batch.valid.sum(axis=1)).astype(jnp.float32)
+    return jnp.log(left_out / logits.shape[1]) + jax.nn.logsumexp(logits, axis=1)
 
 
 def ranking_loss(
-    network: Network, params: PyTree, batch: Batch, played: Rollout, config: EnvConfig
+    network: Network, params: PyTree, batch: Batch, played: Rollout, visited: Sequence[Visited], config: EnvConfig
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Cross-entropy of what is right in the visited states, over all that could have been chosen there.
 
         loss = mean over (env, t) alive of  -log sum_{a right} softmax(scale * Q(s_t, .))_a,   0 where nothing is right
 
     Q is a return, of 0 to 1 or so, and the logits of a softmax over thousands of chunks are not: `scale` is learned.
+    With `Batch.negatives` the softmax is over the whole document that a context is a sample of (`rest_of_documents`).
 
     Args:
         network: the towers.
         params: parameters; gradients flow to all of them.
         batch: environments.
         played: the rollout whose states count.
+        visited: these states (`visited_states` of the same parameters).
         config: the decision process; `ranking_scale` is set.
 
     Returns:
@@ -56,11 +95,14 @@ def ranking_loss(
         and `ranking_scale`.
     """
     scale = ranking_factor(params["ranking"])
+    negatives = None if batch.negatives is None else network.actions(params, batch.negatives)
     losses, hits, counts = [], [], []
-    for t, (taken, allowed, q) in enumerate(visited_states(network, params, batch, played, config)):
+    for t, (taken, allowed, states, q) in enumerate(visited):
         right = right_actions(batch.gold, batch.valid, taken, config)
-        logits = scale * q.sum(axis=1)
-        losses.append(cross_entropy(logits, allowed, right))
+        logits, rest = scale * q.sum(axis=1), None
+        if negatives is not None:
+            rest = rest_of_documents(scale * q_of_negatives(network, negatives, batch, taken, states, config), batch)
+        losses.append(cross_entropy(logits, allowed, right, rest))
         best = jnp.argmax(jnp.where(allowed, logits, -jnp.inf), axis=1)
         counts.append(jnp.where(right.any(axis=1), played.alive[:, t], 0.0))
         hits.append(jnp.where(jnp.take_along_axis(right, best[:, None], axis=1)[:, 0], counts[-1], 0.0))
@@ -69,21 +111,62 @@ def ranking_loss(
     return loss, {"ranked": ranked, "ranking_scale": scale}
 
 
-def stop_loss(
-    network: Network, params: PyTree, batch: Batch, played: Rollout, config: EnvConfig
-) -> tuple[jax.Array, dict[str, jax.Array]]:
+def stop_loss(batch: Batch, played: Rollout, visited: Sequence[Visited], config: EnvConfig) -> jax.Array:
     """Squared error of STOP against what it pays, in every visited state in which it could have been chosen.
 
         loss = mean over (env, t) alive of  (Q(s_t, STOP) - r(s_t, STOP))^2,   0 at the first step
 
     STOP ends the episode, so its reward is its return: no draw of it is needed, and none is noisy.
 
-    Returns:
-        The loss, and no metrics.
+    Args:
+        batch: environments.
+        played: the rollout whose states count.
+        visited: these states (`visited_states`); gradients flow through them.
+        config: the decision process.
     """
     errors = [jnp.zeros(len(batch.gold))]
-    for taken, _, q in visited_states(network, params, batch, played, config):
+    for taken, _, _, q in visited:
         if taken.shape[1]:
             paid = jax.vmap(stop_reward, in_axes=(0, 0, None))(batch.gold, taken, config)
             errors.append(jax.vmap(chosen_pair_loss)(q[..., -1], paid))
-    return (jnp.stack(errors, axis=1) * played.alive).sum() / played.alive.sum(), {}
+    return (jnp.stack(errors, axis=1) * played.alive).sum() / played.alive.sum()
+
+
+def check_negatives(task: Task, num_negatives: int | None, num_devices: int) -> None:
+    """Refuses negatives that a task or the devices cannot give, before anything is embedded.
+
+    Raises:
+        UsageError: the task has no haystack or too small a one, or they cannot be split into groups and over devices.
+    """
+    if num_negatives is None:
+        return
+    if task.noise is None:
+        raise UsageError(
+            f"data.num_negatives={num_negatives}: {task.name} has no haystack to draw from; set it to null, or "
+            "data.task to worlds or babi"
+        )
+    if len(task.noise) < num_negatives:
+        raise UsageError(f"data.num_negatives={num_negatives}: the haystack has {len(task.noise)} sentences only")
+    multiple = lcm(_GROUPS, num_devices)
+    if num_negatives % multiple:
+        raise UsageError(
+            f"data.num_negatives={num_negatives} must be a multiple of {multiple}: they stand at {_GROUPS} places of a "
+            f"document, on {num_devices} devices"
+        )
+
+
+def negatives_sampler(
+    sample: Callable[[int], Sample], task: Task, num_negatives: int, seed: int
+) -> Callable[[int], Sample]:
+    """A sampler whose samples also hold `Sample.negatives` and their places, drawn for every update."""
+    assert task.noise is not None
+    noise = np.asarray(task.noise, np.int32)
+
+    def add(update: int) -> Sample:
+        drawn, rng = sample(update), np.random.default_rng([seed, _NEGATIVES, update])
+        *parts, size, _ = np.shape(drawn.chunks)
+        ids = rng.choice(noise, num_negatives, replace=False)
+        places = rng.random((*parts, size, _GROUPS), np.float32)
+        return replace(drawn, negatives=np.broadcast_to(ids, (*parts, num_negatives)), places=places)
+
+    return add

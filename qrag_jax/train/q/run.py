@@ -23,6 +23,7 @@ from qrag_jax.retrieval.mdp.tasks import Task, examples_task, hidden_stories_tas
 from qrag_jax.sharding import MeshConfig
 from qrag_jax.train.q.learner import LearnerConfig
 from qrag_jax.train.q.mining import MiningConfig, mixing_sampler
+from qrag_jax.train.q.ranking import negatives_sampler
 from qrag_jax.types import Example, UsageError
 
 _TIMES_SEEN = 200  # each of one's own questions, where nobody says how many updates there are
@@ -48,6 +49,8 @@ class DataConfig:
         num_chunks: chunks of a training context (worlds, babi).
         shared_haystack: the contexts of a batch share a pool of this many noise sentences, so that fewer distinct
             chunks are embedded; null draws freely.
+        num_negatives: noise sentences, drawn for every update, that stand for what contexts leave out of the documents
+            that `stretch` says they are samples of, in the loss `ranking`; null ranks within the context.
         stretch: positions are drawn as if a context were a sample of a document up to this many times as long.
         seed: of what is simulated, held out and left out of the haystack; null is the run's own. Runs of several seeds
             over the same data share it.
@@ -66,6 +69,7 @@ class DataConfig:
     max_haystack_sentences: int | None = 12_000
     num_chunks: int = 20
     shared_haystack: int | None = None
+    num_negatives: int | None = None
     stretch: float = 16.0
     seed: int | None = None
     batch_size: int = 128
@@ -81,11 +85,17 @@ class DataConfig:
             "max_haystack_sentences",
             "num_chunks",
             "shared_haystack",
+            "num_negatives",
             "batch_size",
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"data.{name}={value} must be at least 1")
+        if self.num_negatives is not None and self.stretch == 1:
+            raise UsageError(
+                f"data.num_negatives={self.num_negatives} stand for what contexts leave out of their documents: with "
+                "data.stretch=1 that is nothing"
+            )
         if self.seed is not None and self.seed < 0:
             raise UsageError(f"data.seed={self.seed} must be at least 0, or null for the run's own")
         if self.num_simulated < 0 or (self.num_simulated and self.task != "babi"):
@@ -190,6 +200,11 @@ class RunConfig:
                 raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
         if self.save_every is not None and self.save_every < 1:
             raise UsageError(f"save_every={self.save_every} must be at least 1, or null for a tenth of the run")
+        if self.data.num_negatives is not None and "ranking" not in self.learner.losses:
+            raise UsageError(
+                f"data.num_negatives={self.data.num_negatives} are of the loss ranking: give learner.losses.ranking a "
+                "weight, or set it to null"
+            )
         if self.data.batch_size % (self.mesh.size * self.learner.accumulate):
             raise UsageError(
                 f"data.batch_size={self.data.batch_size} must be a multiple of mesh.data={self.mesh.data} x mesh.fsdp="
@@ -373,9 +388,8 @@ def make_sampler(task: Task, packer: Packer, config: RunConfig) -> Callable[[int
             return packer(contexts, indices, lengths)
         return packer.stack(contexts, indices, lengths, num_parts)
 
-    if config.mining.every is not None:
-        return mixing_sampler(sample, task, config.mining, config.seed)
-    return sample
+    whole = sample if data.num_negatives is None else negatives_sampler(sample, task, data.num_negatives, config.seed)
+    return whole if config.mining.every is None else mixing_sampler(whole, task, config.mining, config.seed)
 
 
 def _by_set(task: Task) -> dict[str, np.ndarray]:

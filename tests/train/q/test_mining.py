@@ -16,6 +16,7 @@ from tiny import (  # noqa: F401
     rotated_by_definition,
     vector_rows,
 )
+from tiny_q import NUM_CHUNKS, STOP, WIDTH, table_batch, table_env, table_network, table_params, trajectory
 from tiny_runs import after, make_config, make_task, same_run
 
 from qrag_jax.checkpoint import load_checkpoint
@@ -110,6 +111,27 @@ def test_only_noise_gives_way_and_as_much_as_was_asked_for():
 # --- what is mined
 
 
+# Chunks 0 to 2 are of the context, 3 and 4 noise. The wrong chunk 1 is above all at first.
+TABLE = {(): {0: 0.5, 1: 5.0, 3: 0.2, 4: 0.4}, (0,): {1: -1.0, 2: 7.0, STOP: 0.1, 3: 0.9, 4: 0.3}}
+
+
+@pytest.mark.parametrize(
+    ("gold", "stop", "alive", "hard"),
+    [
+        ((0,), False, [1, 1], [-0.3, -0.1]),  # after 0 nothing is right: the state does not count
+        ((0,), True, [1, 1], [0.8, 0.2]),  # STOP is right there
+        ((0,), True, [1, 0], [-0.3, -0.1]),  # no search gets there
+        ((0, 1), False, [1, 1], [1.9, 1.3]),  # after 0 it is 1; at first the best of both is 1
+    ],
+)
+def test_hardness_by_hand(gold, stop, alive, hard):
+    env = table_env(num_steps=2, reward="at_end", stop=stop)
+    noise, places = VectorRows(jnp.eye(NUM_CHUNKS, WIDTH)[3:5]), jnp.zeros(2)
+    played = trajectory([[0, 1]], [alive])
+    found = hardness(table_network(), table_params(TABLE), table_batch(3, gold=gold), played, env, noise, places)
+    np.testing.assert_allclose(found, hard, atol=1e-6)
+
+
 @pytest.mark.parametrize("positions", ["relative", "none"])
 def test_hardness_against_its_definition(positions):
     env, network, batch = EnvConfig(num_steps=2, positions=positions), linear_network(), make_batch(size=3)
@@ -131,8 +153,10 @@ def test_hardness_against_its_definition(positions):
                 place = position_by_definition(positions, index, indices[taken].tolist(), length)
                 return state @ rotated_by_definition(vector @ tower, place)
 
-            free = [s for s in np.flatnonzero(np.asarray(batch.valid)[number]) if s not in taken]
-            best = max(q(rows[slot], int(indices[slot])) for slot in free)
+            left = [s for s in np.flatnonzero(np.asarray(batch.gold)[number]) if s not in taken]
+            if not left:
+                continue
+            best = max(q(rows[slot], int(indices[slot])) for slot in left)
             own = [q(np.asarray(v, np.float64), int(p * length)) for v, p in zip(noise.vectors, places, strict=True)]
             hard = np.maximum(hard, np.array(own) - best)
     np.testing.assert_allclose(found, hard, rtol=1e-3, atol=1e-3)

@@ -8,15 +8,33 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import linear_network, make_batch, quick_compilation, quick_jit, random_params  # noqa: F401
-from tiny_q import STOP, table_batch, table_env, table_network, table_params
+from tiny import (  # noqa: F401
+    linear_network,
+    make_batch,
+    quick_compilation,
+    quick_jit,
+    random_params,
+    select_environments,
+)
+from tiny_q import STOP, table_batch, table_env, table_network, table_params, trajectory
+from tiny_runs import make_config, make_task
 
 from qrag_jax.models.towers.network import VectorRows
-from qrag_jax.retrieval.mdp.env import Batch, EnvConfig, Rollout, rollout, stop_reward
+from qrag_jax.retrieval.mdp.batching import Packer, materialise
+from qrag_jax.retrieval.mdp.env import Batch, EnvConfig, rollout, stop_reward, visited_states
 from qrag_jax.retrieval.mdp.heads import fresh_heads
 from qrag_jax.retrieval.mdp.policy import make_boltzmann
 from qrag_jax.train.q.learner import LearnerConfig, make_learner, q_loss
-from qrag_jax.train.q.ranking import cross_entropy, ranking_loss, right_actions, stop_loss
+from qrag_jax.train.q.loop import train
+from qrag_jax.train.q.ranking import (
+    check_negatives,
+    cross_entropy,
+    ranking_loss,
+    rest_of_documents,
+    right_actions,
+    stop_loss,
+)
+from qrag_jax.train.q.run import DataConfig, RunConfig, make_sampler
 from qrag_jax.train.q.schedules import ScheduleConfig
 from qrag_jax.train.q.sft import trajectory_loss
 from qrag_jax.types import UsageError
@@ -26,14 +44,15 @@ STOPPING = EnvConfig(num_steps=3, reward="at_end", stop=True, stop_head="affine"
 NOW = jnp.float32(0.5), jnp.float32(0.4)
 
 
-def trajectory(actions, alive=None):
-    """A rollout that took these chunks; of a rollout these losses read nothing but its actions and its end."""
-    actions = jnp.asarray(actions, jnp.int32)
-    alive = jnp.ones(actions.shape) if alive is None else jnp.asarray(alive, jnp.float32)
-    none = jnp.zeros(actions.shape)
-    return Rollout(
-        actions, none, none[..., None], none[..., None], none, none, none > 0, alive, none, none
-    )  # fmt: skip
+def ranked_states(network, params, batch, played, env):
+    """`ranking_loss` over the states of a rollout."""
+    visited = list(visited_states(network, params, batch, played, env))
+    return ranking_loss(network, params, batch, played, visited, env)
+
+
+def stopped_states(network, params, batch, played, env):
+    """`stop_loss` over them."""
+    return stop_loss(batch, played, list(visited_states(network, params, batch, played, env)), env)
 
 
 def scaled(params, scale):
@@ -75,20 +94,20 @@ TABLE = {
 def test_ranking_by_hand(scale):
     batch = table_batch(2, 2, gold=(0,))
     params, env = scaled(table_params(TABLE, TABLE), scale), table_env(num_steps=2, reward="at_end", stop=True)
-    loss, metrics = ranking_loss(table_network(), params, batch, trajectory([[0, 1], [1, 0]]), env)
+    loss, metrics = ranked_states(table_network(), params, batch, trajectory([[0, 1], [1, 0]]), env)
     share = lambda right, wrong: right**scale / (right**scale + wrong**scale)  # noqa: E731
     shares = [share(2, 3), share(4, 5), share(2, 3), share(3, 7)]
     assert float(loss) == pytest.approx(-np.mean(np.log(shares)), rel=1e-5)
     assert float(metrics["ranked"]) == 0 and float(metrics["ranking_scale"]) == pytest.approx(scale)
     # An episode that ended after its first step has one state.
-    loss, _ = ranking_loss(table_network(), params, batch, trajectory([[0, 1], [1, 0]], [[1, 0], [1, 1]]), env)
+    loss, _ = ranked_states(table_network(), params, batch, trajectory([[0, 1], [1, 0]], [[1, 0], [1, 1]]), env)
     assert float(loss) == pytest.approx(-np.mean(np.log([*shares[:1], *shares[2:]])), rel=1e-5)
 
 
 def test_without_stop_a_finished_state_says_nothing():
     batch, env = table_batch(2, 2, gold=(0,)), table_env(num_steps=2)
     params = scaled(table_params(TABLE, TABLE), 1.0)
-    loss = lambda params: ranking_loss(table_network(), params, batch, trajectory([[0, 1], [1, 0]]), env)[0]  # noqa: E731
+    loss = lambda params: ranked_states(table_network(), params, batch, trajectory([[0, 1], [1, 0]]), env)[0]  # noqa: E731
     # The only chunk that is left after 1 is right: log 1.
     assert float(loss(params)) == pytest.approx(-2 * math.log(0.4) / 4, rel=1e-5)
     slopes = np.asarray(jax.grad(loss)(params)["q"])
@@ -99,8 +118,8 @@ def test_stop_by_hand():
     """One gold of two chunks, two steps: STOP pays 1 after the gold, 0 after the other, and is not there at first."""
     batch, env = table_batch(2, 2, gold=(0,)), table_env(num_steps=2, reward="at_end", stop=True)
     params = table_params({(): {STOP: 9.0}, (0,): {STOP: 0.25}}, {(1,): {STOP: 0.5}})
-    loss, metrics = stop_loss(table_network(), params, batch, trajectory([[0, 1], [1, 0]]), env)
-    assert float(loss) == pytest.approx((0.75**2 + 0.5**2) / 4) and not metrics
+    loss = stopped_states(table_network(), params, batch, trajectory([[0, 1], [1, 0]]), env)
+    assert float(loss) == pytest.approx((0.75**2 + 0.5**2) / 4)
 
 
 @pytest.mark.parametrize(
@@ -176,11 +195,11 @@ def test_a_batch_in_parts_trains_the_same():
 
 @pytest.mark.parametrize("name", ["ranking", "stop"])
 def test_gradients_against_differences(name):
-    loss_of = {"ranking": ranking_loss, "stop": stop_loss}[name]
+    loss_of = {"ranking": lambda *given: ranked_states(*given)[0], "stop": stopped_states}[name]
     batch, params = make_batch(size=6), parameters()
     played = rollout(linear_network(), params, batch, jax.random.key(0), make_boltzmann(*NOW), STOPPING)
-    loss = quick_jit(lambda params: loss_of(linear_network(), params, batch, played, STOPPING)[0])
-    slopes = quick_jit(jax.grad(lambda params: loss_of(linear_network(), params, batch, played, STOPPING)[0]))(params)
+    loss = quick_jit(lambda params: loss_of(linear_network(), params, batch, played, STOPPING))
+    slopes = quick_jit(jax.grad(lambda params: loss_of(linear_network(), params, batch, played, STOPPING)))(params)
     direction = jax.tree.map(lambda x: jnp.asarray(np.random.default_rng(3).normal(size=x.shape), jnp.float32), params)
     moved = lambda step: float(loss(jax.tree.map(lambda x, d: x + jnp.float32(step) * d, params, direction)))  # noqa: E731
     along = sum(float((s * d).sum()) for s, d in zip(*map(jax.tree.leaves, (slopes, direction)), strict=True))
@@ -207,6 +226,114 @@ def test_supervision_with_stop_as_a_class():
     assert float(loss) == pytest.approx(-np.mean(np.log(shares)), rel=1e-5)
     assert float(metrics["steps"]) == 2 and float(metrics["complete"]) == 0
     assert float(metrics["ranking_scale"]) == pytest.approx(3)
+
+
+# --- what a context leaves out of its document
+
+
+def test_the_rest_by_hand():
+    """Two negatives, of exp(z) 1 and 3: for 6 that are left out they stand 3 times each, for none not at all."""
+    batch = table_batch(2, 2).replace(lengths=jnp.array([8, 2]))
+    found = rest_of_documents(jnp.log(jnp.array([[1.0, 3.0]] * 2)), batch)
+    np.testing.assert_allclose(found, [math.log(12), -np.inf], rtol=1e-6)
+    right = jnp.array([[True, False], [False, False]])
+    found = cross_entropy(jnp.zeros((2, 2)), jnp.ones((2, 2), bool), right, jnp.log(jnp.array([12.0, 12.0])))
+    np.testing.assert_allclose(found, [math.log(14), 0.0], atol=1e-6)  # nothing right: 0, whatever there is beside
+
+
+@pytest.mark.parametrize("positions", ["relative", "none"])
+def test_negatives_that_are_the_rest_make_the_loss_of_the_document(positions):
+    """A context of 5 chunks of 9, with the other 4 as negatives at their places: as if all 9 were in the context."""
+    env = replace(STOPPING, positions=positions, num_q_heads=2)
+    rng, size = np.random.default_rng(1), 3
+    document = make_batch(size=size, chunks=9, shortest=9)
+    shown = np.sort(np.stack([rng.choice(9, 5, replace=False) for _ in range(size)]), axis=1)
+    left_out = np.stack([np.setdiff1d(np.arange(9), row) for row in shown])
+    rows = np.asarray(document.chunks).copy()
+    np.put_along_axis(rows, left_out, np.array([14, 15, 16, 17]), axis=1)  # the same texts, at places of their own
+    gold = np.zeros((size, 9), bool)
+    np.put_along_axis(gold, shown[:, [1, 3]], True, axis=1)
+    places = np.tile(np.arange(9, dtype=np.int32), (size, 1))
+    document = document.replace(
+        chunks=jnp.asarray(rows), gold=jnp.asarray(gold), indices=jnp.asarray(places),
+        lengths=jnp.full(size, 9, jnp.int32), table=VectorRows(jnp.asarray(rng.normal(size=(18, 6)), jnp.float32)),
+    )  # fmt: skip
+    cut = lambda x: jnp.take_along_axis(x, jnp.asarray(shown), axis=1)  # noqa: E731
+    context = document.replace(
+        **{name: cut(getattr(document, name)) for name in ("chunks", "indices", "valid", "gold")},
+        negatives=document.table.take(jnp.arange(14, 18)), places=jnp.asarray((left_out + 0.5) / 9, jnp.float32),
+    )  # fmt: skip
+    actions = np.array([[0, 1, 2], [3, 1, 0], [1, 4, 3]])
+    heads = fresh_heads(8, 2, "affine", 2.0)
+    params, network = random_params(linear_network(), scale=0.2) | heads, linear_network()
+    played = trajectory(actions, [[1, 1, 1], [1, 1, 1], [1, 1, 0]])
+    whole = played.replace(actions=jnp.take_along_axis(jnp.asarray(shown), played.actions, axis=1).astype(jnp.int32))
+    found, of = (
+        quick_jit(jax.value_and_grad(lambda params, b=b, p=p: ranked_states(network, params, b, p, env)[0]))(params)
+        for b, p in ((context, played), (document, whole))
+    )
+    assert float(of[0]) > 1.2 * float(ranked_states(network, params, context.replace(negatives=None), played, env)[0])
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, of)
+
+
+def test_negatives_say_nothing_of_a_context_that_is_its_document():
+    """Of these environments only the first stands in a longer document; what is learned is finite for all."""
+    batch, params = make_batch(size=4), parameters()
+    places = jnp.asarray(np.random.default_rng(0).random((4, 2)), jnp.float32)
+    more = batch.replace(negatives=batch.table.take(jnp.arange(8)), places=places)
+    played = rollout(linear_network(), params, batch, jax.random.key(0), make_boltzmann(*NOW), STOPPING)
+    loss = lambda params, batch, played: ranked_states(linear_network(), params, batch, played, STOPPING)[0]  # noqa: E731
+    value, slopes = quick_jit(jax.value_and_grad(loss))(params, more, played)
+    loss = quick_jit(loss)
+    assert float(value) > float(loss(params, batch, played))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
+    tail, own = jax.tree.map(lambda x: x[1:], played), select_environments(batch, [1, 2, 3])
+    with_them = own.replace(negatives=more.negatives, places=places[1:])
+    assert float(loss(params, with_them, tail)) == pytest.approx(float(loss(params, own, tail)), rel=1e-6)
+
+
+def noisy(num_negatives, parts=1):
+    """A run over texts of which all but the first two may stand anywhere."""
+    task = make_task(size=14)
+    config = make_config("latent", accumulate=parts, num_steps=1, learner=ranked(parts), env=RANKED)
+    config = replace(config, data=replace(config.data, num_negatives=num_negatives, stretch=4.0))
+    return config, replace(task, noise=np.arange(2, len(task.texts)))
+
+
+RANKED = EnvConfig(num_steps=1, ranking_scale=2.0)
+
+
+def ranked(parts=1):
+    return LearnerConfig(losses={"ranking": 1.0}, accumulate=parts)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_negatives_are_noise_drawn_for_every_update(parts):
+    config, task = noisy(16, parts)
+    sample = make_sampler(task, Packer(), config)
+    first, second = sample(0), sample(1)
+    shape = (2,) if parts == 2 else ()
+    assert first.negatives.shape == (*shape, 16) and first.places.shape == (*first.chunks.shape[:-1], 16)
+    assert first.negatives.min() >= 2 and len(np.unique(first.negatives)) == 16
+    assert (first.places != second.places).any() and (0 <= first.places).all() and (first.places < 1).all()
+    again = make_sampler(task, Packer(), config)(1)
+    jax.tree.map(np.testing.assert_array_equal, second, again)
+    plain = make_sampler(task, Packer(), replace(config, data=replace(config.data, num_negatives=None)))(0)
+    assert plain.negatives is None
+    np.testing.assert_array_equal(plain.chunks, first.chunks)
+    if parts == 1:
+        pool = VectorRows(jnp.arange(100.0)[:, None])
+        batch = jax.jit(materialise)(pool, pool, first)
+        np.testing.assert_array_equal(batch.negatives.vectors[:, 0], first.negatives)
+        np.testing.assert_array_equal(batch.places, first.places)
+
+
+@pytest.mark.slow
+def test_a_run_with_negatives_in_parts_trains_as_whole():
+    whole, parts = (train(*noisy(16, n)).params for n in (1, 2))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-3), whole, parts)
+    without = train(*noisy(None)).params
+    assert any((a != b).any() for a, b in zip(*map(jax.tree.leaves, (whole, without)), strict=True))
 
 
 # --- what it is for
@@ -281,3 +408,29 @@ def test_weights_that_are_refused(options, message):
 def test_losses_that_do_not_fit_the_process(env, options, message):
     with pytest.raises(UsageError, match=message):
         make_learner(linear_network(), env, LearnerConfig(**options), 10)
+
+
+@pytest.mark.parametrize(
+    ("number", "noise", "devices", "message"),
+    [
+        (16, None, 1, "data.num_negatives=16: texts has no haystack to draw from; set it to null"),
+        (32, 20, 1, "data.num_negatives=32: the haystack has 20 sentences only"),
+        (40, 50, 1, "data.num_negatives=40 must be a multiple of 16"),
+        (16, 50, 3, "must be a multiple of 48: they stand at 16 places of a document, on 3 devices"),
+    ],
+)
+def test_negatives_that_are_refused(number, noise, devices, message):
+    task = replace(make_task(), noise=None if noise is None else np.arange(noise))
+    with pytest.raises(UsageError, match=message):
+        check_negatives(task, number, devices)
+    check_negatives(task, None, devices)
+
+
+def test_negatives_need_a_longer_document_and_their_loss():
+    with pytest.raises(UsageError, match="data.num_negatives=16 stand for what contexts leave out of their documents"):
+        DataConfig(stretch=1.0, num_negatives=16)
+    with pytest.raises(UsageError, match="data.num_negatives=16 are of the loss ranking: give learner.losses.ranking"):
+        RunConfig(data=DataConfig(num_negatives=16))
+    config, task = noisy(16)
+    with pytest.raises(UsageError, match="data.num_negatives=16: texts has no haystack"):
+        train(config, replace(task, noise=None))
