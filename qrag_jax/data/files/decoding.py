@@ -63,11 +63,24 @@ def is_utf8(encoding: str) -> bool:
     return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
 
 
-def looks_like_utf8(raw: bytes) -> bool:
-    """Whether bytes are UTF-8 and not ASCII: hardly a text of another encoding, of which most are wrong as UTF-8."""
+def looks_like_utf8(raw: bytes, encoding: str) -> bool:
+    """Whether bytes of what was in another encoding are UTF-8: texts of other encodings are mostly wrong as UTF-8.
+
+    ASCII tells nothing, unless it is something else in that encoding, as in UTF-16 and EBCDIC.
+    """
+    if raw.isascii() and (b"\0" in raw or _has_ascii(encoding)):
+        return False
     try:
-        return not raw.isascii() and bool(raw.decode())
+        return bool(raw.decode())
     except UnicodeDecodeError:
+        return False
+
+
+def _has_ascii(encoding: str) -> bool:
+    """Whether ASCII is the same in an encoding."""
+    try:
+        return b"Ab 1".decode(encoding) == "Ab 1"
+    except UnicodeError:
         return False
 
 

@@ -51,7 +51,7 @@ def all_below(folder: Path, skipped: list[Path], unreadable: Callable[[OSError],
 
 def may_read(path: Path, skipped: list[Path]) -> bool:
     """Whether what lies in a folder is read: all but links, which may lead anywhere. A link is added to `skipped`."""
-    if reading().follow_links or not path.is_symlink():
+    if reading().follow_links or not os.path.islink(path):  # of Path it raises where it may not look
         return True
     skipped.append(path)
     return False

@@ -43,12 +43,20 @@ def gone(
         paths: that were asked for.
         found: what they lead to.
         unread: ids of files that are there and could not be read.
+
+    An empty folder and a link that is not followed hide what lay there, also below a path: an absent disk looks so.
     """
     seen = {file.id for file in found.files}
-    blind = [*(skipped.id for skipped in found.skipped), *unread]
+    blind = [*(skipped.id for skipped in found.skipped), *unread, *map(str, found.links)]
     blind += [path for path in paths if os.path.isdir(path) and not any(lies_in(name, path) for name in seen)]
     unseen = [name for name in known if name not in seen]
-    kept = {name for name in unseen if any(lies_in(name, place) for place in blind) or _has_no_reader(name)}
+    kept = {
+        name
+        for name in unseen
+        if any(lies_in(name, place) for place in blind)
+        or _has_no_reader(name)
+        or (any(lies_in(name, path) for path in paths) and _has_no_disk(name))
+    }
     return tuple(name for name in unseen if name not in kept), tuple(name for name in unseen if name in kept)
 
 
@@ -56,6 +64,16 @@ def _has_no_reader(name: str) -> bool:
     """Whether a file is there that only the extra `documents` reads, which this environment lacks."""
     suffix = PurePath(name).suffix.lower()
     return suffix in KINDS and suffix not in read_suffixes() and os.path.isfile(name)
+
+
+def _has_no_disk(name: str) -> bool:
+    """Whether a folder on the way is an empty one or a link to nothing: a disk that is not there today looks so."""
+    for place in PurePath(name).parents:
+        if os.path.isdir(place):
+            return not os.listdir(place)
+        if os.path.islink(place):
+            return True
+    return False
 
 
 def check_place(folder: Path) -> None:

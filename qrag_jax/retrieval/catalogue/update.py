@@ -304,7 +304,7 @@ class _Encodings:
 
 def _is_unsure(raw: bytes, encoding: str) -> bool:
     """Whether a text that was in another encoding than UTF-8 may have been saved as that since."""
-    return not is_utf8(encoding) and looks_like_utf8(raw)
+    return not is_utf8(encoding) and looks_like_utf8(raw, encoding)
 
 
 def _unsure(encoding: str) -> str:

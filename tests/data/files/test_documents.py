@@ -401,3 +401,20 @@ def test_a_file_that_is_too_large_to_be_converted_is_refused(tmp_path):
     os.truncate(path, 200 * 10**6 + 1)
     with pytest.raises(InputError, match="a.pdf: more than 200,000,000 bytes of PDF, HTML, DOCX or EPUB are not conv"):
         read_files(path)
+
+
+def test_a_folder_whose_names_may_be_listed_and_no_more_is_told_of(tmp_path, monkeypatch):
+    write(tmp_path / "sub" / "a.txt", "A.")
+    write(tmp_path / "b.txt", "B.")
+    (tmp_path / "sub").chmod(0o444)
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)  # a relative path asks for no rights above
+    was = os.geteuid()
+    if was == 0:
+        os.seteuid(65534)  # root may look into everything
+    try:
+        with pytest.warns(UserWarning, match=r"left out 1 file in folders \(sub/a\.txt: "):
+            assert [document.id for document in read_files(".")] == ["b.txt"]
+    finally:
+        os.seteuid(was)
+        (tmp_path / "sub").chmod(0o755)

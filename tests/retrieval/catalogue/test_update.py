@@ -10,6 +10,7 @@ from tiny_index import SETTINGS, check_equal, fresh_corpus, log_lines, maker, up
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.data.files.documents import Skipped, find_files, read_bytes
+from qrag_jax.files.reading import read_with
 from qrag_jax.retrieval.catalogue.info import index_info
 from qrag_jax.retrieval.catalogue.load import load_index
 from qrag_jax.retrieval.catalogue.place import is_index
@@ -110,6 +111,23 @@ def test_an_empty_folder_removes_nothing(notes):
     with pytest.raises(UsageError, match="no file to read was found, so nothing is changed"):
         update("i", notes, more)
     assert len(load_index("i").documents) == 4
+
+
+@pytest.mark.parametrize("how", ["emptied", "a link now", "a link to nothing"])
+def test_a_folder_in_a_folder_that_is_not_there_today_removes_nothing(notes, how):
+    """A disk below the path that was named, which is not mounted, and links that are not followed this time."""
+    write_notes("notes/disk/deep", x="Another text.")
+    update("i", notes)
+    Path("notes/disk").rename("away")
+    if how == "emptied":
+        Path("notes/disk").mkdir()
+    else:
+        Path("notes/disk").symlink_to("../away" if how == "a link now" else "../nowhere")
+    with read_with(follow_links=how == "a link to nothing"):
+        changes = update("i", notes)
+    assert (changes.removed, changes.kept) == ((), ("notes/disk/deep/x.md",))
+    Path("notes/disk").rmdir() if how == "emptied" else Path("notes/disk").unlink()
+    assert update("i", notes).removed == ("notes/disk/deep/x.md",)
 
 
 def test_an_unreadable_folder_removes_nothing(notes):
@@ -252,6 +270,19 @@ def test_a_text_that_may_be_in_another_encoding_than_before_is_asked_about(notes
         assert load_index("i").by_id["notes/d.md"].text == text
     assert update("i", "notes/d.md", mirror=False, encoding="utf-8").num_read == 1
     assert update("i", notes, make=never).num_same == 4 and load_index("i").by_id["notes/d.md"].text == text
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "cp500"])
+def test_ascii_is_asked_about_where_it_was_no_ascii_before(notes, encoding):
+    """Read as UTF-16, as before, it would be other letters and no error."""
+    Path("notes/d.md").write_bytes("Das Caf\u00e9.".encode(encoding))
+    update("i", "notes/d.md", encoding=encoding)
+    Path("notes/d.md").write_text("A pot of tea")
+    changes = update("i", notes)
+    assert changes.kept == ("notes/d.md",) and "looks like UTF-8 now" in changes.failed[0].reason
+    assert load_index("i").by_id["notes/d.md"].text == "Das Caf\u00e9."
+    Path("notes/d.md").write_bytes("Das Caf\u00e9 zu.".encode(encoding))
+    assert update("i", notes).failed == () and load_index("i").by_id["notes/d.md"].text == "Das Caf\u00e9 zu."
 
 
 def test_an_encoding_that_python_does_not_know_is_refused():
