@@ -21,7 +21,7 @@ Python of its own: own_documents_llamaindex.py says what that needs. It is given
 `ranks` is hybrid with reciprocal ranks in the place of scores (`fuse`).
 
 `--json` keeps what other calls have written there of other methods, and `--table` makes one table of such files, as a
-whole, and with every method beside the first one: on how many questions it is better and worse, and the two-sided
+whole, and with every method beside hybrid: on how many questions it is better and worse, and the two-sided
 p-value of a sign test.
 
 A collection has no questions to train on: `--training` makes them of headings. The question is the title of a section,
@@ -236,7 +236,7 @@ def beside(row: Row, other: Row, most: int) -> str:
 
 
 def format_table(files: Sequence[Path]) -> str:
-    """One table of files that `--json` wrote, and one of all of them together, each method beside the first."""
+    """One table of files that `--json` wrote, and one of all of them together, each method beside hybrid."""
     lines = ["| collection | method | right file first | in 3 |", "| --- " * 4 + "|"]
     together: dict[str, list[int]] = {}
     for file in files:
@@ -246,7 +246,7 @@ def format_table(files: Sequence[Path]) -> str:
             together.setdefault(found.method, []).extend(found.places)
     rows = [Row(method, tuple(places), {}) for method, places in together.items()]
     rows = [row for row in rows if len(row.places) == max(map(len, together.values()))]  # asked in every collection
-    first = rows[0]
+    first = next((row for row in rows if row.method == NAMES[0]), rows[0])
     lines += ["", f"| all | right file first | in 3 | first, beside {first.method} | in 3, beside it |"]
     lines += ["| --- " * 5 + "|"]
     lines += [
