@@ -2,13 +2,15 @@
 
     python benchmarks/own_documents.py COLLECTION benchmarks/own_documents/NAME.jsonl
     python benchmarks/own_documents.py COLLECTION QUESTIONS --retrievers hybrid --run RUN --llamaindex PYTHON
+    python benchmarks/own_documents.py COLLECTION QUESTIONS --model FOLDER --corpus OUT    # another encoder, kept
     python benchmarks/own_documents.py COLLECTION --training LINES.jsonl     # what RUN can be trained on, see below
     python benchmarks/own_documents.py --table benchmarks/results/own_documents/*.json
 
-`own_documents/collections.json` says where the three collections come from: repository, commit, folders, which stand
-side by side in COLLECTION (a single one is COLLECTION itself). The questions were written and committed before anything
-was searched: {"question", "files", "quote"}. Any of `files` answers; `quote` is the place of a proof in one of them and
-the sha256 of its text, which is checked, so that another version of the documents is refused.
+`own_documents/collections.json` says where the collections come from: repository, commit, folders, which stand side by
+side in COLLECTION (a single one is COLLECTION itself). The questions were written and committed before anything was
+searched: {"question", "files", "quote"}. Any of `files` answers; `quote` is the place of a proof in one of them and the
+sha256 of its text, which is checked, so that another version of the documents is refused. fastapi, handbook and
+prometheus are what methods are chosen on; redis, madetech and nips what they are reported on.
 
 A file stands where its best chunk stands, and counts once. Intervals are Wilson's, 95%. `--half` takes the questions
 with odd or with even numbers, from 1: what is tried is chosen on odd ones and reported on even ones.
@@ -16,8 +18,11 @@ with odd or with even numbers, from 1: what is tried is chosen on odd ones and r
 LlamaIndex is its five-line starter (SimpleDirectoryReader, VectorStoreIndex, all defaults) over the same encoder, in a
 Python of its own: own_documents_llamaindex.py says what that needs. It is given 50 nodes in place of two.
 
+`ranks` is hybrid with reciprocal ranks in the place of scores (`fuse`).
+
 `--json` keeps what other calls have written there of other methods, and `--table` makes one table of such files, as a
-whole and by halves.
+whole, and with every method beside hybrid: on how many questions it is better and worse, and the two-sided
+p-value of a sign test.
 
 A collection has no questions to train on: `--training` makes them of headings. The question is the title of a section,
 the right chunks are the first sentences below it, the wrong ones are sections from anywhere.
@@ -30,18 +35,23 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import binomtest
 
+from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.data.files.documents import read_files
+from qrag_jax.retrieval.corpus.corpus import Corpus
+from qrag_jax.retrieval.corpus.store import load_corpus, save_corpus
+from qrag_jax.retrieval.index.hybrid import Ranked, fuse, rank_bm25, rank_dense
 from qrag_jax.retrieval.methods import DEFAULT_CHUNKING, Method, multi_step_method, single_step_method
 from qrag_jax.types import Document
 
 ENGINE = Path(__file__).parent / "own_documents_llamaindex.py"
-NAMES = {"hybrid": "hybrid", "dense": "single_step", "bm25": "bm25"}  # ours, of the library
+NAMES = ("hybrid", "ranks", "dense", "bm25")
 SUFFIXES = (".md", ".txt")  # of the collections, whatever else is read by now: rows of two versions compare
 NUM_PICKS = 10  # of a run: enough for three files
 NUM_LINES, SECTIONS_A_LINE, SENTENCES_A_SECTION, NUM_GOLD = 600, 12, 8, 2
@@ -110,8 +120,34 @@ def measure(name: str, make: Callable[[], Rank], questions: Sequence[Question]) 
     return Row(name, places, {"build": round(built - start, 1), "ask": round(time.perf_counter() - built, 1)})
 
 
-def make_ours(method: Method, documents: Sequence[Document], folder: Path, top_k: int | None) -> Rank:
-    corpus = method.build(documents)
+def method_of(name: str, model: str, chunking: ChunkConfig) -> Method:
+    """One of `NAMES`: those of the library, and hybrid by reciprocal ranks."""
+    if name != "ranks":
+        return single_step_method(name, model, chunking)
+    method = single_step_method("hybrid", model, chunking)
+
+    def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
+        return fuse([rank_dense(question, corpus, method.embed), rank_bm25(question, corpus)]).first(top_k)
+
+    return replace(method, retrieve=retrieve)
+
+
+def keep_corpus(build: Callable[[], Corpus], folder: Path | None) -> Callable[[], Corpus]:
+    """Builds once for all methods that search the same vectors, and once for all calls that name the folder."""
+
+    @cache
+    def corpus() -> Corpus:
+        if folder is not None and folder.exists():
+            return load_corpus(folder)
+        built = build()
+        if folder is not None:
+            save_corpus(built, folder)
+        return built
+
+    return corpus
+
+
+def make_ours(method: Method, corpus: Corpus, folder: Path, top_k: int | None) -> Rank:
 
     def rank(question: str) -> list[str]:
         ranked = method.retrieve(question, corpus, top_k)
@@ -123,7 +159,8 @@ def make_ours(method: Method, documents: Sequence[Document], folder: Path, top_k
 def make_run(run: str, documents: Sequence[Document], folder: Path) -> Rank:
     from qrag_jax.retrieval.index.retriever import load_retriever
 
-    return make_ours(multi_step_method(load_retriever(run)), documents, folder, NUM_PICKS)
+    method = multi_step_method(load_retriever(run))
+    return make_ours(method, method.build(documents), folder, NUM_PICKS)
 
 
 def make_llamaindex(python: str, folder: Path, questions: Sequence[Question]) -> Rank:
@@ -189,23 +226,33 @@ def write_rows(path: Path, setting: dict, rows: Sequence[Row]) -> None:
     path.write_text(json.dumps(kept, indent=1) + "\n")
 
 
+def beside(row: Row, other: Row, most: int) -> str:
+    """`5 better, 1 worse, p = .22`: questions where one of both alone has the right file among the first so many."""
+    pairs = zip(row.places, other.places, strict=True)
+    found = [(1 <= mine <= most, 1 <= theirs <= most) for mine, theirs in pairs]
+    better, worse = found.count((True, False)), found.count((False, True))
+    p_value = binomtest(better, better + worse).pvalue if better + worse else 1.0
+    return f"{better} better, {worse} worse, p = {p_value:.2g}"
+
+
 def format_table(files: Sequence[Path]) -> str:
-    """One table of files that `--json` wrote for all questions, and one of all of them together by halves."""
+    """One table of files that `--json` wrote, and one of all of them together, each method beside hybrid."""
     lines = ["| collection | method | right file first | in 3 |", "| --- " * 4 + "|"]
-    together: dict[str, list[list[int]]] = {}
+    together: dict[str, list[int]] = {}
     for file in files:
         for row in json.loads(file.read_text())["rows"]:
-            places = tuple(row["places"])
-            found = Row(row["method"], places, {})
+            found = Row(row["method"], tuple(row["places"]), {})
             lines.append(f"| {file.stem} | {found.method} | {found.share(1)} | {found.share(3)} |")
-            together.setdefault(found.method, []).append(list(places))
-    lines += ["", "| all collections | method | right file first | in 3 |", "| --- " * 4 + "|"]
-    halves = {"all": slice(None), "odd": slice(0, None, 2), "even": slice(1, None, 2)}
-    for half, part in halves.items():
-        for method, lists in together.items():
-            if len(lists) == len(files):
-                found = Row(method, tuple(place for places in lists for place in places[part]), {})
-                lines.append(f"| {half} | {method} | {found.share(1)} | {found.share(3)} |")
+            together.setdefault(found.method, []).extend(found.places)
+    rows = [Row(method, tuple(places), {}) for method, places in together.items()]
+    rows = [row for row in rows if len(row.places) == max(map(len, together.values()))]  # asked in every collection
+    first = next((row for row in rows if row.method == NAMES[0]), rows[0])
+    lines += ["", f"| all | right file first | in 3 | first, beside {first.method} | in 3, beside it |"]
+    lines += ["| --- " * 5 + "|"]
+    lines += [
+        f"| {row.method} | {row.share(1)} | {row.share(3)} | {beside(row, first, 1)} | {beside(row, first, 3)} |"
+        for row in rows
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -213,7 +260,9 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("collection", type=Path, nargs="?", help="folder of documents")
     parser.add_argument("questions", type=Path, nargs="?", help="lines of questions")
-    parser.add_argument("--retrievers", nargs="*", choices=tuple(NAMES), default=list(NAMES))
+    parser.add_argument("--retrievers", nargs="*", choices=NAMES, default=list(NAMES))
+    parser.add_argument("--corpus", type=Path, metavar="FOLDER", help="keep chunks and vectors of one model there")
+    parser.add_argument("--model", default="minilm", help="encoder of ours: minilm, a folder or a hub id")
     parser.add_argument("--strategy", default=DEFAULT_CHUNKING.strategy, help="of the chunks")
     parser.add_argument("--max_tokens", type=int, default=DEFAULT_CHUNKING.max_tokens, help="of a chunk")
     parser.add_argument("--run", help="a run trained on the collection")
@@ -243,10 +292,13 @@ def main() -> None:
     questions = take_half(read_questions(args.questions, args.collection), args.half)
     chunking = replace(DEFAULT_CHUNKING, strategy=args.strategy, max_tokens=args.max_tokens)
 
-    def ours(name: str) -> Rank:
-        return make_ours(single_step_method(NAMES[name], chunking=chunking), documents, args.collection, None)
+    corpus = keep_corpus(lambda: method_of("dense", args.model, chunking).build(documents), args.corpus)
 
-    rows = [measure(name, lambda name=name: ours(name), questions) for name in args.retrievers]
+    def ours(name: str) -> Rank:
+        return make_ours(method_of(name, args.model, chunking), corpus(), args.collection, None)
+
+    suffix = "" if args.model == "minilm" else f", {Path(args.model).name}"
+    rows = [measure(name + suffix, lambda name=name: ours(name), questions) for name in args.retrievers]
     if args.run:
         rows.append(measure("run", lambda: make_run(args.run, documents, args.collection), questions))
     if args.llamaindex:

@@ -2,10 +2,12 @@
 stdin, and on stdout for each the files of its best nodes.
 
     uv venv RIVAL --python 3.11
-    uv pip install --python RIVAL/bin/python -r pyproject.toml llama-index-core==0.14.25 llama-index-readers-file
+    uv pip install --python RIVAL/bin/python --link-mode=copy -r pyproject.toml llama-index-core==0.14.25 \\
+        llama-index-readers-file
 
-Readers, splitter, sizes and what is embedded beside the text are the defaults. Ours are the encoder, so that vectors
-are the same, the number of nodes, and that .md and .txt alone are read, as `qrag` does.
+Copies, since NLTK refuses to open its data in files that have several links. Readers, splitter, sizes and what is
+embedded beside the text are the defaults. Ours are the encoder, so that vectors are the same, the number of nodes, and
+that .md and .txt alone are read, as `qrag` does.
 """
 
 import json

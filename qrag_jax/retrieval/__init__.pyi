@@ -44,6 +44,9 @@ from .index.hybrid import (
 from .index.hybrid import (
     rank_dense as rank_dense,
 )
+from .index.hybrid import (
+    rank_hybrid as rank_hybrid,
+)
 from .index.retriever import (
     EncoderSpec as EncoderSpec,
 )

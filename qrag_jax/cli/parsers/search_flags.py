@@ -8,7 +8,7 @@ from qrag_jax.cli.parsers.chunk import STRATEGIES
 RETRIEVERS = ("hybrid", "dense", "bm25", "single_step")  # as in retrieval.index.hybrid, whose import takes longer
 SHOWN_RETRIEVERS = "hybrid, dense, bm25"  # the last of them is another name of dense
 WAYS = """\
-  hybrid   what is near in meaning and what shares words, joined by rank: the default, and right for most texts
+  hybrid   what is near in meaning and what shares words, by the scores of both: the default, and right for most texts
   dense    the chunks whose vectors are nearest to the question's (also called single_step)
   bm25     the chunks that share its words; loads no model
 """

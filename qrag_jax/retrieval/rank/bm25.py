@@ -129,11 +129,22 @@ class Bm25Index:
             if word not in self._vocabulary:
                 continue
             counts = self._counts_of(self._vocabulary[word], among)
-            num_with = np.count_nonzero(counts)
-            rarity = np.log1p((len(lengths) - num_with + 0.5) / (num_with + 0.5))
+            num_with = int(np.count_nonzero(counts))
+            rarity = _rarity(len(lengths), num_with)
             present = counts > 0
             scores[present] += repeats * rarity * counts[present] / (counts[present] + damping[present])
         return scores
+
+    def bound(self, question: str) -> float:
+        """What the score of a text of the pool stays below, however often it holds the question's words.
+
+            bound(q) = sum_{w in q} log(1 + (N - df_w + 1/2) / (df_w + 1/2))
+
+        A word that no text holds counts as the rarest one: a question whose rare words are not there is answered by
+        its other words in part only. 0 where the question has no word.
+        """
+        asked = Counter(self._tokenize(question)).items()
+        return float(sum(repeats * _rarity(self.num_texts, self._num_with(word)) for word, repeats in asked))
 
     def top_k(
         self, question: str, k: int, among: Int[np.ndarray, " M"] | None = None
@@ -164,6 +175,11 @@ class Bm25Index:
         ids = np.array([best for best, _ in picks], np.int32).reshape(len(questions), k)
         return ids, np.array([scores for _, scores in picks], np.float64).reshape(len(questions), k)
 
+    def _num_with(self, word: str) -> int:
+        """How many texts of the pool hold the word."""
+        number = self._vocabulary.get(word)
+        return 0 if number is None else int(self._bounds[number + 1] - self._bounds[number])
+
     def _counts_of(self, word: int, among: Int[np.ndarray, " M"] | None) -> Int[np.ndarray, " M"]:
         """How often the word occurs in every text of the context."""
         postings = slice(self._bounds[word], self._bounds[word + 1])
@@ -178,3 +194,8 @@ class Bm25Index:
             raise InputError("BM25 needs a context of at least one chunk, got none")
         if among.min() < 0 or among.max() >= self.num_texts:
             raise InputError(f"text ids {among.min()}..{among.max()} leave the pool of {self.num_texts} texts")
+
+
+def _rarity(num_texts: int, num_with: int) -> float:
+    """The IDF of a word that so many of the texts hold; above 0 also where all do."""
+    return float(np.log1p((num_texts - num_with + 0.5) / (num_with + 0.5)))

@@ -5,7 +5,15 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from qrag_jax.retrieval.corpus.corpus import Corpus, embed_corpus
-from qrag_jax.retrieval.index.hybrid import RETRIEVERS, Ranked, fuse, make_single_step, rank_bm25, rank_dense
+from qrag_jax.retrieval.index.hybrid import (
+    RETRIEVERS,
+    Ranked,
+    fuse,
+    make_single_step,
+    rank_bm25,
+    rank_dense,
+    rank_hybrid,
+)
 from qrag_jax.retrieval.rank.bm25 import Bm25Index
 from qrag_jax.types import Chunk, Document, InputError, UsageError
 
@@ -116,10 +124,48 @@ def test_fusion_is_a_loop_and_does_not_depend_on_the_numbering(scores, order):
     assert back == dict(zip(found.ids.tolist(), found.scores.tolist(), strict=True))
 
 
+def test_hybrid_by_hand():
+    """Three texts of two words each, so no length counts: b stands in two of them, a in one, z in none."""
+    corpus = corpus_of(["a b", "b c", "c d"], lambda texts: np.array([[3, 4], [0, 2], [1, 0]], np.float32))
+    found = rank_hybrid("a b z", corpus, lambda texts: np.array([[0, 5]], np.float32), weight=0.25)
+    b, a, z = np.log([1 + 1.5 / 2.5, 1 + 2.5 / 1.5, 1 + 3.5 / 0.5])
+    words = np.array([(a + b) / 2.5, b / 2.5, 0]) / (a + b + z)  # tf 1, k1 1.5
+    wanted = 0.75 * np.array([0.8, 1.0, 0.0]) + 0.25 * words
+    assert found.ids.tolist() == [1, 0, 2]
+    np.testing.assert_allclose(found.scores, wanted[[1, 0, 2]], atol=1e-8)
+    assert rank_hybrid("a b z", corpus, lambda texts: np.array([[0, 5]], np.float32), 1, 0.25).ids.tolist() == [1]
+
+
+@examples(30)
+@given(st.integers(0, 1000), st.floats(0, 1))
+def test_hybrid_is_dense_at_0_words_at_1_and_between_them_grows_with_both(seed, weight):
+    rng = np.random.default_rng(seed)
+    texts = [" ".join(rng.choice(WORDS, rng.integers(1, 6))) for _ in range(8)]
+    corpus, question = corpus_of([*texts, texts[0]]), " ".join(rng.choice([*WORDS, "moon"], 3))
+    dense, words = rank_dense(question, corpus, embed), rank_bm25(question, corpus)
+    alone, last = rank_hybrid(question, corpus, embed, weight=0.0), rank_hybrid(question, corpus, embed, weight=1.0)
+    assert alone.ids.tolist() == dense.ids.tolist() and alone.scores.tolist() == dense.scores.tolist()
+    assert last.ids.tolist()[: len(words)] == words.ids.tolist() and (last.scores[len(words) :] == 0).all()
+
+    def by_node(ranked):
+        return np.array([dict(zip(ranked.ids.tolist(), ranked.scores, strict=True)).get(i, 0.0) for i in range(9)])
+
+    near, shared, both = by_node(dense), by_node(words), by_node(rank_hybrid(question, corpus, embed, weight=weight))
+    above = (near[:, None] >= near) & (shared[:, None] >= shared)
+    assert (both[:, None] - both)[above].min() >= -1e-8 and np.abs(both).max() <= 1 + 1e-6
+    assert both[0] == both[8]  # equal texts
+
+
+def test_a_question_without_words_is_searched_by_meaning():
+    corpus = corpus_of(TEXTS, lambda texts: np.eye(5, dtype=np.float32))
+    found = rank_hybrid("?!", corpus, lambda texts: np.eye(5, dtype=np.float32)[3:4], weight=0.25)
+    assert found.ids.tolist() == [3, 0, 1, 2, 4] and found.scores.tolist() == [0.75, 0, 0, 0, 0]
+
+
 def test_by_name():
     question = "blue door"
     dense, words = rank_dense(question, CORPUS, embed), rank_bm25(question, CORPUS)
-    wanted = {"dense": dense, "single_step": dense, "bm25": words, "hybrid": fuse([dense, words])}
+    wanted = {"dense": dense, "single_step": dense, "bm25": words, "hybrid": rank_hybrid(question, CORPUS, embed)}
     for name in RETRIEVERS:
         retrieve = make_single_step(name, embed)
         found, first = retrieve(question, CORPUS, None), retrieve(question, CORPUS, 2)
@@ -159,6 +205,9 @@ def test_refusals():
         rank_dense("key", CORPUS, lambda texts: np.ones((1, 2), np.float32))
     with pytest.raises(InputError, match=r"embedder: gave \(2, 5\) for 1 texts"):
         rank_dense("key", CORPUS, lambda texts: np.ones((2, 5), np.float32))
+    for weight in (-0.1, 1.1, np.nan):
+        with pytest.raises(UsageError, match="weight .*: the share of the words, from 0 to 1"):
+            rank_hybrid("key", CORPUS, embed, weight=weight)
     for constant in (-1.0, np.inf, np.nan):
         with pytest.raises(UsageError, match="constant .*: a finite number, 0 or more"):
             fuse([ranked([0])], constant)

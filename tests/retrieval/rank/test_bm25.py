@@ -173,6 +173,24 @@ def test_a_repeated_word_counts_again_and_unknown_words_do_not_count():
     np.testing.assert_array_equal(index.scores("milk xyzzy"), index.scores("milk"))
 
 
+def test_the_bound_by_hand():
+    """`milk` stands in 2 of 5 texts, twice in the question; `moon` in none; texts do not reach the bound."""
+    index = Bm25Index(TEXTS)
+    wanted = 2 * math.log(1 + 3.5 / 2.5) + math.log(1 + 5.5 / 0.5)
+    assert index.bound("milk Milk moon") == pytest.approx(wanted, abs=1e-12)
+    assert index.bound("...") == index.bound("") == 0.0
+
+
+@examples(20)
+@given(st.integers(0, 1000))
+def test_scores_stay_below_the_bound_and_come_near_it(seed):
+    rng = np.random.default_rng(seed)
+    question = " ".join(f"w{i}" for i in rng.integers(0, 40, 4))
+    texts = [*random_texts(rng, 8), " ".join([question] * 500)]
+    scores, bound = Bm25Index(texts, b=0.0).scores(question), Bm25Index(texts).bound(question)
+    assert (scores < bound).all() and scores[-1] > 0.99 * bound
+
+
 def test_top_k_each_equals_a_loop():
     rng = np.random.default_rng(4)
     index = Bm25Index(random_texts(rng, 60))
