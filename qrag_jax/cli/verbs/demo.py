@@ -40,11 +40,12 @@ _NUM_QUESTIONS = 1000
 _HAYSTACK_SENTENCES = 6000
 _SMOKE_SENTENCES = 200
 _SMOKE_NEGATIVES = 128  # of those sentences
-_NUM_UPDATES = 1500
+_NUM_UPDATES = 800
 _NUM_NEGATIVES = 2048
+_SHARED_HAYSTACK = 512
 _SAMPLE = "sample.txt"  # the text that the demo asks at its end
 _TRAINING = (
-    "training: `complete` is the share of questions that had all of their facts among the picks, 1 at best; `loss` falls"
+    "while it trains: complete is the share of questions whose facts were all picked (best is 1), loss should fall"
 )
 _VALID_SEED = 1_000_003  # worlds of the valid split never occur in training, whatever the seeds
 
@@ -54,7 +55,7 @@ def demo_config(seed: int, haystack: str, smoke: bool) -> RunConfig:
     config = RunConfig(
         seed=seed,
         num_updates=_NUM_UPDATES,
-        data=DataConfig(haystack=haystack, num_negatives=_NUM_NEGATIVES, stretch=64),
+        data=DataConfig(haystack=haystack, shared_haystack=_SHARED_HAYSTACK, num_negatives=_NUM_NEGATIVES, stretch=64),
         env=EnvConfig(fact_reward=0.2, ranking_scale=20.0),
         learner=LearnerConfig(losses={"ranking": 1.0}, groups={"ranking/*": GroupConfig(learning_rate_factor=10.0)}),
     )
@@ -63,6 +64,7 @@ def demo_config(seed: int, haystack: str, smoke: bool) -> RunConfig:
     data = replace(
         config.data,
         num_questions=500,
+        shared_haystack=None,
         num_negatives=_SMOKE_NEGATIVES,
         max_haystack_sentences=_SMOKE_SENTENCES,
         batch_size=32,
