@@ -55,7 +55,9 @@ def demo_config(seed: int, haystack: str, smoke: bool) -> RunConfig:
     config = RunConfig(
         seed=seed,
         num_updates=_NUM_UPDATES,
-        data=DataConfig(haystack=haystack, shared_haystack=_SHARED_HAYSTACK, num_negatives=_NUM_NEGATIVES, stretch=64.0),
+        data=DataConfig(
+            haystack=haystack, shared_haystack=_SHARED_HAYSTACK, num_negatives=_NUM_NEGATIVES, stretch=64.0
+        ),
         env=EnvConfig(fact_reward=0.2, ranking_scale=20.0),
         learner=LearnerConfig(losses={"ranking": 1.0}, groups={"ranking/*": GroupConfig(learning_rate_factor=10.0)}),
     )
