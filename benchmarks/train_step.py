@@ -69,14 +69,14 @@ TEXT = {
 MODES = {
     "latent": Mode(
         "latent towers, 20 chunks",
-        "worlds2_latent.yaml",
+        "worlds2_soft_q.yaml",
         (),
         {"shared": ("data.shared_haystack=64",), "free": ("data.shared_haystack=null",)},
         30,
     ),
     "latent200": Mode(
         "latent towers, 200 chunks (shape of babi_latent.yaml)",
-        "worlds2_latent.yaml",
+        "worlds2_soft_q.yaml",
         ("data.num_chunks=200", "data.batch_size=64", "env.num_steps=6", "learner.reencode=true"),
         {"shared": ("data.shared_haystack=1024",), "free": ("data.shared_haystack=null",)},
         20,

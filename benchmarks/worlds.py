@@ -35,10 +35,10 @@ VALID_SEED = 1_000_003
 
 # name -> (config file, overrides)
 EXPERIMENTS = {
-    "two_facts": ("worlds2_latent.yaml", ["num_updates=3000"]),  # the demo's run, shorter
-    "two_facts_absolute": ("worlds2_latent.yaml", ["num_updates=3000", "env.positions=absolute"]),
-    "two_facts_none": ("worlds2_latent.yaml", ["num_updates=3000", "env.positions=none"]),
-    "two_facts_sparse": ("worlds2_latent.yaml", ["num_updates=3000", "env.fact_reward=0"]),  # the paper's reward
+    "two_facts": ("worlds2_soft_q.yaml", ["num_updates=3000"]),  # soft Q alone
+    "two_facts_absolute": ("worlds2_soft_q.yaml", ["num_updates=3000", "env.positions=absolute"]),
+    "two_facts_none": ("worlds2_soft_q.yaml", ["num_updates=3000", "env.positions=none"]),
+    "two_facts_sparse": ("worlds2_soft_q.yaml", ["num_updates=3000", "env.fact_reward=0"]),  # the paper's reward
     "three_facts": ("worlds3_latent.yaml", []),
     "two_facts_text": ("worlds2_text.yaml", []),
 }

@@ -1,10 +1,14 @@
 import json
+from pathlib import Path
 
 import pytest
 
 from qrag_jax.cli.main import main
+from qrag_jax.cli.verbs.demo import demo_config
+from qrag_jax.config import load_config
 from qrag_jax.eval.picks.records import read_rows
 from qrag_jax.models.encoder.sources import is_installed
+from qrag_jax.train.q.run import RunConfig
 
 
 @pytest.mark.slow
@@ -37,3 +41,8 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(tmp_path, capsys
     (tmp_path / "file").touch()
     assert main(["demo", "--out", str(tmp_path / "file" / "demo")]) == 2
     assert "file/demo: " in capsys.readouterr().err
+
+
+def test_what_the_demo_trains_is_a_file_of_configs():
+    file = Path(__file__).parents[3] / "configs/qrag/worlds2_latent.yaml"
+    assert demo_config(3, "speeches", smoke=False) == load_config(RunConfig, file, ["seed=3", "data.haystack=speeches"])
