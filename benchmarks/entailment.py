@@ -181,8 +181,8 @@ gold ones do. One seed: [95% interval over the questions]; several: mean [smalle
 
 _TRIED = """## Tried on held-out questions
 
-All configs that were trained to their end, each once (seed 0), on the 189 held-out train questions, where the threshold was fitted
-too; none was tried on dev. The last one is the config.
+All configs that were trained to their end, each once (seed 0), on the 189 held-out train questions, where the threshold
+was fitted too; none was tried on dev. The last one is the config.
 
 | config | F1, threshold | oracle |
 | --- | --- | --- |
