@@ -74,6 +74,7 @@ _AS_PUBLISHED: dict[str, Any] = {
     "stop_head": "vector",
     "ranking_scale": None,
     "links": False,
+    "coverage": False,
 }
 
 

@@ -65,4 +65,5 @@ def _over_pool(rows: PyTree, questions: PyTree, contexts: Contexts) -> Batch:
         gold=contexts.gold,
         env=jnp.arange(len(contexts.chunks)),
         links=contexts.links,
+        words=contexts.words,
     )

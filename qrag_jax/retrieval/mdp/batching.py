@@ -24,6 +24,7 @@ class Sample:
     gold: AnyArray  # bool [batch, chunks]
     env: AnyArray  # int32 [batch]
     links: AnyArray = None  # float32 [batch, 1 + chunks, chunks, links]; None where Q reads none
+    words: AnyArray = None  # float32 [batch, 1 + chunks, words]; likewise
     mined: AnyArray = None  # int32 [batch, chunks], place in a pool of mined texts that a chunk gives way to; -1
     negatives: AnyArray = None  # int32 [negatives], pool ids of `Batch.negatives`
     places: AnyArray = None  # float32 [batch, groups], `Batch.places`
@@ -63,6 +64,7 @@ def materialise(chunk_pool: PyTree, question_pool: PyTree, sample: Sample, mined
         gold=sample.gold,
         env=sample.env,
         links=sample.links,
+        words=sample.words,
         negatives=None if sample.negatives is None else chunk_pool.take(sample.negatives),
         places=sample.places,
     )
@@ -78,12 +80,14 @@ class Contexts:
         gold: bool [batch, chunks].
         links: float32 [batch, 1 + chunks, chunks, links], what the texts say of each other (`linking.make_linker`);
             None where nobody asked.
+        words: float32 [batch, 1 + chunks, words], the words that they share (`links.shared_words`); likewise.
     """
 
     questions: AnyArray
     chunks: AnyArray
     gold: AnyArray
     links: AnyArray = None
+    words: AnyArray = None
 
 
 class Packer:
@@ -133,6 +137,7 @@ class Packer:
             gold=contexts.gold & valid,
             env=np.arange(first_env, first_env + size, dtype=np.int32),
             links=contexts.links,
+            words=contexts.words,
         )
 
     def stack(self, contexts: Contexts, indices: np.ndarray, lengths: np.ndarray, num_parts: int) -> Sample:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from qrag_jax.models.towers.network import AnyArray, Network, PyTree
 from qrag_jax.models.towers.scores import inverse_frequencies, rotary_scores, rotation_table, turn_back
-from qrag_jax.retrieval.mdp.heads import SCALES, StopHead, link_inputs, link_q_values, stop_q_values
+from qrag_jax.retrieval.mdp.heads import SCALES, StopHead, coverage_inputs, link_inputs, link_q_values, stop_q_values
 from qrag_jax.retrieval.mdp.positions import Positions, chunk_positions
 from qrag_jax.types import UsageError
 
@@ -46,6 +46,8 @@ class EnvConfig:
             `ranking`, and for `objective: sft`; null learns none.
         links: Q also reads what the texts of a context say of each other: shared words and names, titles that another
             text names (`rank.links`). Learned weights, zero at first; for contexts of up to 64 texts.
+        coverage: links also say how much of a chunk the question and all taken chunks together have, word by word
+            (`heads.coverage_inputs`).
         link_width: hidden units between links and Q.
     """
 
@@ -63,6 +65,7 @@ class EnvConfig:
     stop_head: StopHead = "vector"
     ranking_scale: float | None = None
     links: bool = False
+    coverage: bool = False
     link_width: int = 32
 
     def __post_init__(self) -> None:
@@ -86,6 +89,8 @@ class EnvConfig:
                 f"env.ranking_scale={self.ranking_scale} must lie in [{SCALES[0]}, {SCALES[1]:g}], or be null: what is "
                 "learned from there stays in it too"
             )
+        if self.coverage and not self.links:
+            raise UsageError("env.coverage=true adds to what env.links=true reads: set both, or neither")
 
 
 @struct.dataclass
@@ -101,6 +106,7 @@ class Batch:
     gold: AnyArray  # bool [batch, chunks]
     env: AnyArray  # int32 [batch], global number of the environment: its random draws depend on nothing else
     links: AnyArray = None  # float32 [batch, 1 + chunks, chunks, links] of `rank.links`; None where Q reads none
+    words: AnyArray = None  # float32 [batch, 1 + chunks, words] of `rank.links.shared_words`; likewise
     negatives: PyTree = None  # noise that stands for what contexts leave out of their documents, [negatives, ...]
     places: AnyArray = None  # float32 [batch, groups] in [0, 1), where in a document each group of them stands
 
@@ -253,16 +259,25 @@ def q_of_states(
     taken: Int[Array, "batch taken"],
     rotation: tuple[Array, Array] | None,
     config: EnvConfig,
+    linked: Float[Array, "batch chunks inputs"] | None = None,
 ) -> Float[Array, "batch heads actions"]:
-    """`q_values` of states that are encoded."""
+    """`q_values` of states that are encoded; `linked` are their `state_links`, where they are at hand."""
     scores = lambda s, a, table: rotary_scores(s, a, table, config.num_q_heads)  # noqa: E731
     q = jax.vmap(scores)(states, rows, rotation)
     if config.links:
-        q = q + link_q_values(params["links"], link_inputs(batch.links, taken))
+        q = q + link_q_values(params["links"], state_links(batch, taken, config) if linked is None else linked)
     if not config.stop:
         return q
     stop = stop_q_values(params["stop"], states, config.num_q_heads)
     return jnp.concatenate([q, stop[..., None]], axis=2)
+
+
+def state_links(
+    batch: Batch, taken: Int[Array, "batch taken"], config: EnvConfig
+) -> Float[Array, "batch chunks inputs"]:
+    """What the texts of the present states say of every chunk, with `config.links`."""
+    pairs = link_inputs(batch.links, taken)
+    return jnp.concatenate([pairs, coverage_inputs(batch.words, taken)], axis=-1) if config.coverage else pairs
 
 
 def rollout(
@@ -345,11 +360,11 @@ def replay_q_values(network: Network, params: PyTree, batch: Batch, played: Roll
     for t in range(config.num_steps):
         taken = jnp.sort(played.actions[:, :t], axis=1)
         step_rotation = None if rotation is None else (rotation[0][:, t : t + 1], rotation[1][:, t : t + 1])
-        links = batch.links
-        if links is not None:
-            links = jnp.take_along_axis(links, played.actions[:, None, t : t + 1, None], axis=2)
-        chosen_batch = replace(batch, links=links)
-        q = q_values(network, params, rows[:, t : t + 1], chosen_batch, taken, step_rotation, config)
+        linked = None
+        if config.links:
+            linked = jnp.take_along_axis(state_links(batch, taken, config), played.actions[:, t : t + 1, None], axis=1)
+        states = state_vectors(network, params, batch, taken)
+        q = q_of_states(params, states, rows[:, t : t + 1], batch, taken, step_rotation, config, linked)
         columns.append(jnp.where(played.stops[:, t, None], q[..., -1], q[..., 0]))
     return jnp.stack(columns, axis=1)
 

@@ -65,22 +65,21 @@ def ranking_factor(ranking: dict[str, Array]) -> Float[Array, ""]:
     return jnp.exp(jnp.clip(ranking["log_scale"], low, high))
 
 
-def fresh_links(key: Array, num_links: int, width: int, num_q_heads: int) -> dict[str, Array]:
+def fresh_links(key: Array, num_inputs: int, width: int, num_q_heads: int) -> dict[str, Array]:
     """Parameters of `link_q_values`: `linear` and `out` are zeros, so that links are worth nothing at first.
 
     Args:
         key: draws the hidden layer; consumed.
-        num_links: kinds of links, of the question's and of the taken chunks' each.
+        num_inputs: of `link_inputs`, and of `coverage_inputs` where Q reads them.
         width: of the hidden layer.
         num_q_heads: Q functions.
 
     Returns:
-        float32 `linear` [2 links, heads], `hidden` [2 links, width], `bias` [width], `out` [width, heads].
+        float32 `linear` [inputs, heads], `hidden` [inputs, width], `bias` [width], `out` [width, heads].
     """
-    size = 2 * num_links
     return {
-        "linear": jnp.zeros((size, num_q_heads)),
-        "hidden": jax.random.normal(key, (size, width)) * np.float32(_SPREAD * size**-0.5),
+        "linear": jnp.zeros((num_inputs, num_q_heads)),
+        "hidden": jax.random.normal(key, (num_inputs, width)) * np.float32(_SPREAD * num_inputs**-0.5),
         "bias": jnp.zeros(width),
         "out": jnp.zeros((width, num_q_heads)),
     }
@@ -99,6 +98,29 @@ def link_inputs(
     """
     of_taken = jnp.take_along_axis(links, 1 + taken[:, :, None, None], axis=1)
     return jnp.concatenate([links[:, 0], of_taken.max(axis=1, initial=0.0)], axis=-1)
+
+
+def coverage_inputs(
+    words: Float[Array, "batch sources words"], taken: Int[Array, "batch taken"]
+) -> Float[Array, "batch chunks 3"]:
+    """What a state as a whole says of every chunk by its words, each in [0, 1]: `rank.links.COVERAGE`.
+
+    * `covered`: share of the chunk's words that the question or a taken chunk has.
+    * `adds`: share of the question's words that the chunk has and no taken chunk.
+    * `elsewhere`: share of the chunk's words that any other text of the context has, whatever was taken.
+
+    No maximum over pairs of texts says the first: a fact that joins two others has half of its words in each.
+
+    Args:
+        words: of the question (source 0) and of each chunk i (source 1 + i), as of `rank.links.shared_words`.
+        taken: slots of the chunks in the state.
+    """
+    has = (words > 0).astype(words.dtype)
+    of_taken = jnp.take_along_axis(has, 1 + taken[:, :, None], axis=1).max(axis=1, initial=0.0)
+    question, chunks = words[:, 0], words[:, 1:]
+    covered = jnp.einsum("bnw,bw->bn", chunks, jnp.maximum(has[:, 0], of_taken))
+    adds = jnp.einsum("bnw,bw->bn", has[:, 1:], question * (1 - of_taken))
+    return jnp.stack([covered, adds, chunks.sum(-1)], axis=-1)
 
 
 def link_q_values(

@@ -7,7 +7,7 @@ import numpy as np
 
 from qrag_jax.retrieval.mdp.batching import Contexts
 from qrag_jax.retrieval.mdp.env import EnvConfig
-from qrag_jax.retrieval.rank.links import LINKS, link_features
+from qrag_jax.retrieval.rank.links import LINKS, MOST_WORDS, link_features, shared_words
 from qrag_jax.types import InputError, UsageError
 
 MOST_LINKED = 64  # chunks of a context: the work grows with their square
@@ -17,7 +17,7 @@ Link = Callable[[Contexts], Contexts]
 
 
 def make_linker(config: EnvConfig, texts: Texts | None, questions: Texts) -> Link:
-    """Contexts -> the same with `Contexts.links`, as far as a run reads these; else they stay as they are.
+    """Contexts -> the same with `Contexts.links` and `words`, as far as a run reads these; else they stay as they are.
 
     Every context is read once: what was made of it is kept as long as the linker lives.
 
@@ -37,27 +37,32 @@ def make_linker(config: EnvConfig, texts: Texts | None, questions: Texts) -> Lin
             "env.links=true compares the texts of a context, and these are vectors: give texts, or train with "
             "env.links=false"
         )
-    return _linker(texts, questions)
+    return _linker(texts, questions, config.coverage)
 
 
-def _linker(texts: Sequence[str], questions: Sequence[str]) -> Link:
-    known: dict[tuple[int, bytes], np.ndarray] = {}
+def _linker(texts: Sequence[str], questions: Sequence[str], coverage: bool) -> Link:
+    known: dict[tuple[int, bytes], tuple[np.ndarray, np.ndarray | None]] = {}
 
-    def of(question: int, chunks: np.ndarray) -> np.ndarray:
+    def of(question: int, chunks: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         key = question, chunks.tobytes()
         if key not in known:
-            known[key] = link_features(questions[question], [texts[int(i)] for i in chunks])
+            own = questions[question], [texts[int(i)] for i in chunks]
+            known[key] = link_features(*own), shared_words(*own) if coverage else None
         return known[key]
 
     def link(contexts: Contexts) -> Contexts:
         size, width = contexts.chunks.shape
         check_linkable(int((contexts.chunks >= 0).sum(axis=1).max(initial=0)))
         links = np.zeros((size, 1 + width, width, len(LINKS)), np.float32)
-        for row, question, chunks in zip(links, contexts.questions, contexts.chunks, strict=True):
+        words = np.zeros((size, 1 + width, MOST_WORDS), np.float32) if coverage else None
+        for row, (question, chunks) in enumerate(zip(contexts.questions, contexts.chunks, strict=True)):
             real = np.flatnonzero(chunks >= 0)
             sources = np.concatenate([[0], 1 + real])
-            row[np.ix_(sources, real)] = of(int(question), chunks[real])
-        return replace(contexts, links=links)
+            pairs, own_words = of(int(question), chunks[real])
+            links[row][np.ix_(sources, real)] = pairs
+            if words is not None:
+                words[row, sources] = own_words
+        return replace(contexts, links=links, words=words)
 
     return link
 

@@ -16,6 +16,8 @@ from jaxtyping import Bool, Float
 
 from qrag_jax.retrieval.rank.bm25 import bm25_tokens
 
+COVERAGE = ("covered", "adds", "elsewhere")  # made of `shared_words` by `mdp.heads.coverage_inputs`
+MOST_WORDS = 256  # shared words of a context that are told apart
 LINKS = ("shared", "names", "named", "title", "names_it", "own_title", "same_title", "new_names")
 
 _WORD = re.compile(r"\w+")
@@ -79,6 +81,26 @@ def link_features(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "so
     links = np.stack([np.asarray(columns[name], np.float32) for name in LINKS], axis=-1)[:, 1:]
     links[np.arange(1, len(texts)), np.arange(len(chunks))] = 0
     return links
+
+
+def shared_words(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "sources words"]:
+    """What share of each text each word is that it has in common with another text of the context; float32.
+
+        x(t, w) = idf_w / sum_{v in t} idf_v  for w in t and in another text,   0 elsewhere
+
+    Source 0 is the question, source 1 + i chunk i; idf as of `link_features`. The words have `MOST_WORDS` columns, in
+    order of appearance; of more words several share one.
+    """
+    words = [bm25_tokens(text) for text in (question, *chunks)]
+    vocabulary = {word: i for i, word in enumerate(dict.fromkeys(word for row in words for word in row))}
+    in_text = _incidence(words, vocabulary)
+    mass = in_text * _idf(words[1:], vocabulary)
+    total = mass.sum(axis=1, keepdims=True)
+    share = np.divide(mass, total, out=np.zeros(mass.shape), where=total > 0)
+    shares = np.zeros((len(words), MOST_WORDS), np.float32)
+    for column, word in enumerate(np.flatnonzero(in_text.sum(axis=0) > 1)):
+        shares[:, column % MOST_WORDS] += share[:, word]
+    return shares
 
 
 def _incidence(rows: Sequence[Sequence[str]], vocabulary: dict[str, int]) -> Bool[np.ndarray, "texts words"]:

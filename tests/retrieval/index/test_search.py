@@ -24,9 +24,9 @@ from qrag_jax.retrieval.index.search import (
 )
 from qrag_jax.retrieval.mdp.batching import Contexts
 from qrag_jax.retrieval.mdp.env import EnvConfig
-from qrag_jax.retrieval.mdp.heads import link_inputs, link_q_values
+from qrag_jax.retrieval.mdp.heads import coverage_inputs, link_inputs, link_q_values
 from qrag_jax.retrieval.mdp.positions import relative_positions
-from qrag_jax.retrieval.rank.links import link_features
+from qrag_jax.retrieval.rank.links import LINKS, link_features, shared_words
 from qrag_jax.types import InputError, UsageError
 
 TEXTS = [
@@ -183,6 +183,21 @@ def test_a_run_with_links_compares_the_texts_of_a_small_corpus():
     many = embed_corpus(lines_corpus("\n".join(f"milk {i}" for i in range(65))), linked.chunk_encoder)
     with pytest.raises(InputError, match="a context of 65 chunks: this run compares the chunks"):
         index_corpus(linked, many)
+
+
+def test_a_run_with_coverage_looks_at_all_that_it_has_taken():
+    """Q is what a state covers of a chunk, and next to nothing else."""
+    run = make("latent", env=EnvConfig(num_steps=3, links=True, coverage=True))
+    links = jax.tree.map(jnp.zeros_like, run.params["links"])
+    links["linear"] = links["linear"].at[2 * len(LINKS)].set(1e4)
+    run = replace(run, params=run.params | {"links": links})
+    question = "where did Mary and John take the milk"
+    index = index_corpus(run, embed_corpus(lines_corpus("\n".join(TEXTS)), run.chunk_encoder))
+    words, taken = jnp.asarray(shared_words(question, TEXTS))[None], []
+    for step in search(index, question).steps:
+        covered = coverage_inputs(words, jnp.array([taken], jnp.int32))[0, :, 0].at[jnp.array(taken, int)].set(-1)
+        assert covered[step.chunk] == covered.max() > 0
+        taken.append(step.chunk)
 
 
 def test_a_corpus_of_another_run_is_refused(retriever):

@@ -11,6 +11,7 @@ from qrag_jax.retrieval.mdp.beam import beam_search
 from qrag_jax.retrieval.mdp.env import EnvConfig, q_values, replay_q_values, rollout
 from qrag_jax.retrieval.mdp.heads import (
     SCALES,
+    coverage_inputs,
     fresh_heads,
     fresh_links,
     link_inputs,
@@ -66,6 +67,10 @@ def test_the_factor_starts_where_it_is_told_and_cannot_run_away():
             {"links/linear": (16, 2), "links/hidden": (16, 5), "links/bias": (5,), "links/out": (5, 2)},
         ),
         (
+            {"links": True, "coverage": True, "link_width": 5},
+            {"links/linear": (19, 1), "links/hidden": (19, 5), "links/bias": (5,), "links/out": (5, 1)},
+        ),
+        (
             {"stop": True, "reward": "at_end", "stop_head": "affine", "num_q_heads": 2},
             {"stop/vector": (8,), "stop/scale": (2,), "stop/bias": (2,)},
         ),
@@ -95,14 +100,16 @@ LINKED = EnvConfig(num_steps=3, links=True, link_width=3, num_q_heads=2, positio
 
 
 def random_links(batch, seed=0):
-    """Links of three kinds between random texts."""
+    """Links of three kinds between random texts, and five words that they may share."""
     size, chunks = batch.chunks.shape
-    links = np.random.default_rng(seed).random((size, 1 + chunks, chunks, 3)).astype(np.float32)
-    return batch.replace(links=jnp.asarray(links))
+    rng = np.random.default_rng(seed)
+    links = rng.random((size, 1 + chunks, chunks, 3)).astype(np.float32)
+    words = (rng.random((size, 1 + chunks, 5)) * (rng.random((size, 1 + chunks, 5)) > 0.5)).astype(np.float32)
+    return batch.replace(links=jnp.asarray(links), words=jnp.asarray(words))
 
 
-def drawn_links(seed=3):
-    fresh = fresh_links(jax.random.key(0), 3, 3, 2)
+def drawn_links(seed=3, num_inputs=6):
+    fresh = fresh_links(jax.random.key(0), num_inputs, 3, 2)
     rng = np.random.default_rng(seed)
     return {name: jnp.asarray(rng.normal(size=x.shape), jnp.float32) for name, x in fresh.items()}
 
@@ -139,22 +146,50 @@ def test_links_are_worth_nothing_at_first_and_then_what_their_head_says():
         network, random_params(network) | {"links": links}, rows, batch, taken, None, env
     )
     without = q(None, replace(LINKED, links=False))
-    np.testing.assert_array_equal(q(fresh_links(jax.random.key(0), 3, 3, 2)), without)
+    np.testing.assert_array_equal(q(fresh_links(jax.random.key(0), 6, 3, 2)), without)
     added = link_q_values(drawn_links(), link_inputs(batch.links, taken))
     assert float(jnp.abs(added).min()) > 0
     np.testing.assert_allclose(q(drawn_links()) - without, added, rtol=1e-4, atol=1e-4)
 
 
-def test_chosen_pairs_encoded_again_have_the_same_links():
+def test_what_a_state_covers_by_hand():
+    words = np.zeros((1, 4, 3), np.float32)
+    words[0, 0] = [0.6, 0.0, 0.2]  # the question: the last fifth of it is in no chunk
+    words[0, 1] = [0.5, 0.5, 0.0]
+    words[0, 2] = [0.0, 0.7, 0.0]  # a chunk without a word of the question
+    words[0, 3] = [0.0, 0.4, 0.6]
+    none = coverage_inputs(jnp.asarray(words), jnp.zeros((1, 0), jnp.int32))
+    np.testing.assert_allclose(none[0], [[0.5, 0.6, 1.0], [0.0, 0.0, 0.7], [0.6, 0.2, 1.0]], rtol=1e-6)
+    # Chunk 0 has the first two words: all of chunk 1, the first of the question.
+    one = coverage_inputs(jnp.asarray(words), jnp.array([[0]]))
+    np.testing.assert_allclose(one[0, 1:], [[0.7, 0.0, 0.7], [1.0, 0.2, 1.0]], rtol=1e-6)
+    # All of chunk 0's words are those of the question and chunk 1 together.
+    np.testing.assert_allclose(coverage_inputs(jnp.asarray(words), jnp.array([[1]]))[0, 0], [1, 0.6, 1], rtol=1e-6)
+
+
+def test_coverage_of_a_state_is_read_beside_its_links():
+    network, batch, env = linear_network(), random_links(make_batch()), replace(LINKED, coverage=True)
+    taken = jnp.array([[0, 1], [1, 2], [0, 2], [2, 3]])
+    rows = network.actions(random_params(network), batch.table)[batch.chunks]
+    params = random_params(network) | {"links": drawn_links(num_inputs=9)}
+    q = q_values(network, params, rows, batch, taken, None, env)
+    inputs = jnp.concatenate([link_inputs(batch.links, taken), coverage_inputs(batch.words, taken)], axis=-1)
+    without = q_values(network, params, rows, batch, taken, None, replace(LINKED, links=False))
+    np.testing.assert_allclose(q - without, link_q_values(params["links"], inputs), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("coverage", [False, True])
+def test_chosen_pairs_encoded_again_have_the_same_links(coverage):
+    env = replace(LINKED, coverage=coverage)
     network, batch = linear_network(), random_links(make_batch())
-    params = random_params(network) | {"links": drawn_links()}
-    played = rollout(network, params, batch, jax.random.key(0), make_greedy(), LINKED)
-    again = replay_q_values(network, params, batch, played, LINKED)
+    params = random_params(network) | {"links": drawn_links(num_inputs=9 if coverage else 6)}
+    played = rollout(network, params, batch, jax.random.key(0), make_greedy(), env)
+    again = replay_q_values(network, params, batch, played, env)
     np.testing.assert_allclose(again, played.q_values, rtol=1e-5, atol=1e-5)
     # One beam is the greedy search here too.
-    plan = beam_search(network, params, batch, LINKED, 2)
+    plan = beam_search(network, params, batch, env, 2)
     assert plan.actions.shape == played.actions.shape
-    np.testing.assert_array_equal(beam_search(network, params, batch, LINKED, 1).actions, played.actions)
+    np.testing.assert_array_equal(beam_search(network, params, batch, env, 1).actions, played.actions)
 
 
 def test_a_run_with_links_starts_with_the_towers_of_one_without():
@@ -168,6 +203,7 @@ def test_a_run_with_links_starts_with_the_towers_of_one_without():
     ("options", "message"),
     [
         ({"link_width": 0}, "link_width=0 must be at least 1"),
+        ({"coverage": True}, "env.coverage=true adds to what env.links=true reads: set both, or neither"),
         ({"stop_head": "affine"}, "env.stop_head=affine belongs to env.stop=true"),
         ({"ranking_scale": 0.0}, r"env.ranking_scale=0.0 must lie in \[0.01, 1000\], or be null"),
         ({"ranking_scale": 1e9}, "env.ranking_scale=1000000000.0 must lie in"),

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -5,7 +7,7 @@ from qrag_jax.retrieval.mdp import linking
 from qrag_jax.retrieval.mdp.batching import Contexts, Packer
 from qrag_jax.retrieval.mdp.env import EnvConfig
 from qrag_jax.retrieval.mdp.linking import MOST_LINKED, make_linker
-from qrag_jax.retrieval.rank.links import LINKS, link_features
+from qrag_jax.retrieval.rank.links import LINKS, MOST_WORDS, link_features, shared_words
 from qrag_jax.types import InputError, UsageError
 
 TEXTS = ["Ada: met Bo", "Bo: saw Cy in 1979", "Cy: a cat", "a dog", "Bo: again"]
@@ -19,13 +21,18 @@ def make_contexts():
 
 
 def test_a_batch_is_a_loop_over_single_contexts_and_padding_is_zero():
-    contexts = make_linker(LINKED, TEXTS, QUESTIONS)(make_contexts())
+    contexts = make_linker(replace(LINKED, coverage=True), TEXTS, QUESTIONS)(make_contexts())
     assert contexts.links.shape == (3, 5, 4, len(LINKS))
-    for links, question, chunks in zip(contexts.links, contexts.questions, contexts.chunks, strict=True):
+    assert contexts.words.shape == (3, 5, MOST_WORDS)
+    for row, (question, chunks) in enumerate(zip(contexts.questions, contexts.chunks, strict=True)):
+        links, words = contexts.links[row], contexts.words[row]
         n = int((chunks >= 0).sum())
         alone = link_features(QUESTIONS[question], [TEXTS[i] for i in chunks[:n]])
         np.testing.assert_array_equal(links[: 1 + n, :n], alone)
         assert alone.any()
+        np.testing.assert_array_equal(words[: 1 + n], shared_words(QUESTIONS[question], [TEXTS[i] for i in chunks[:n]]))
+        assert words.any()
+        assert not words[1 + n :].any()
         assert not links[1 + n :].any()
         assert not links[:, n:].any()
 
@@ -44,6 +51,7 @@ def test_parts_of_a_packed_batch_have_their_own_links():
     two = make_linker(LINKED, TEXTS, QUESTIONS)(
         Contexts(*(getattr(contexts, f)[:2] for f in ("questions", "chunks", "gold")))
     )
+    assert two.words is None  # nobody asked
     sample = Packer(multiple=4).stack(two, np.tile(np.arange(4), (2, 1)), np.array([4, 2]), 2)
     np.testing.assert_array_equal(sample.links[:, 0], two.links)
 

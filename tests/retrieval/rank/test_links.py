@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qrag_jax.retrieval.rank import links as links_module
 from qrag_jax.retrieval.rank.bm25 import bm25_tokens
-from qrag_jax.retrieval.rank.links import LINKS, link_features, names_in, title_of
+from qrag_jax.retrieval.rank.links import LINKS, link_features, names_in, shared_words, title_of
 
 QUESTION = "Who directed Red River?"
 CHUNKS = (
@@ -124,3 +125,33 @@ def test_against_the_slow_reading_and_whatever_the_order(question, chunks, rando
 
 def test_texts_without_words():
     assert not link_features("?", ["...", "!"]).any()
+    assert not shared_words("?", ["...", "!"]).any()
+
+
+FACTS = ("leo is a star", "a star shines", "stone")
+
+
+def test_shared_words_by_hand():
+    """A word of one text alone counts in the whole, and has no column."""
+    words = shared_words("leo Shines", FACTS)
+    own = [set(bm25_tokens(text)) for text in ("leo Shines", *FACTS)]
+    found = {word: sum(word in tokens for tokens in own[1:]) for word in set().union(*own)}
+    shared = {word for word in found if sum(word in tokens for tokens in own) > 1}
+    assert {"leo", "star", "shines"} <= shared
+    assert not {"is", "stone"} & shared
+    for row, tokens in zip(words, own, strict=True):
+        total = sum(idf(found[word]) for word in tokens)
+        expected = sorted(idf(found[word]) / total for word in tokens & shared)
+        np.testing.assert_allclose(np.sort(row[row > 0]), expected, rtol=1e-6)
+    # One column a word: leo is the question's and chunk 0's, shines the question's and chunk 1's.
+    has = words > 0
+    assert (has[0] & has[1]).sum() == (has[0] & has[2]).sum() == 1
+    assert not has[3].any()
+
+
+def test_more_shared_words_than_columns_share_them(monkeypatch):
+    whole = shared_words("leo Shines", FACTS)
+    monkeypatch.setattr(links_module, "MOST_WORDS", 2)
+    few = shared_words("leo Shines", FACTS)
+    assert few.shape == (4, 2)
+    np.testing.assert_allclose(few.sum(axis=1), whole.sum(axis=1), rtol=1e-6)

@@ -9,7 +9,7 @@ from qrag_jax.data.stories.worlds import simulate_stories
 from qrag_jax.retrieval.mdp.batching import Packer
 from qrag_jax.retrieval.mdp.env import EnvConfig
 from qrag_jax.retrieval.mdp.tasks import examples_task
-from qrag_jax.retrieval.rank.links import LINKS, link_features
+from qrag_jax.retrieval.rank.links import LINKS, link_features, shared_words
 from qrag_jax.train.q.learner import LearnerConfig
 from qrag_jax.train.q.run import (
     DataConfig,
@@ -386,13 +386,14 @@ def test_links_need_contexts_of_texts_that_stay(task):
 
 def test_samples_bring_the_links_of_their_contexts(tmp_path):
     config = make_config(task="jsonl", paths=(examples_file(tmp_path / "q.jsonl", ["one", "Two", "three"]),))
-    config = replace(config, env=EnvConfig(links=True), learner=LearnerConfig(accumulate=5))
+    config = replace(config, env=EnvConfig(links=True, coverage=True), learner=LearnerConfig(accumulate=5))
     task = training_tasks(config)[0]
     sample = make_sampler(task, Packer(), config)(0)
     assert sample.links.shape == (5, 1, 5, 4, len(LINKS))
     texts = [task.texts[sample.distinct[0][i]] for i in sample.chunks[0, 0]]
     question = task.questions[sample.questions[0, 0]]
     np.testing.assert_array_equal(sample.links[0, 0], link_features(question, texts))
+    np.testing.assert_array_equal(sample.words[0, 0], shared_words(question, texts))
 
 
 def test_multihop_and_vectors_are_held_out_too(multihop, tmp_path):
