@@ -18,7 +18,7 @@ from qrag_jax.models.grammar.expressions import (
 from qrag_jax.types import UsageError
 
 MAX_STATES = 16_384
-_MAX_PARTS = 400_000  # states of the automaton that is not yet deterministic
+_MAX_PARTS = 100_000  # states of the automaton that is not yet deterministic
 MAX_RUN = 32_767
 
 
@@ -26,7 +26,7 @@ MAX_RUN = 32_767
 class ByteAutomaton:
     """What bytes may follow, state by state; it starts in state 0.
 
-    A state may stand in a run (`expressions.Run`), of which so many parts are left. A byte that begins a part takes one.
+    A state may stand in a run (`expressions.Run`), of which parts are left; a byte that begins a part takes one.
 
     Attributes:
         class_of_byte: int [256]; bytes of one class are never told apart.
@@ -86,6 +86,7 @@ class _Parts:
         self.begins: set[int] = set()  # states whose moves begin a part of their run
         self.runs: list[int] = []  # most parts of each
         self.byte_sets: dict[ByteRange, int] = {}
+        self._added: dict[tuple[int, int, int], int] = {}
         self._run = -1
         self.final = self._state()
 
@@ -98,7 +99,13 @@ class _Parts:
         return len(self.moves) - 1
 
     def add(self, expression: Expression, to: int) -> int:
-        """A state from which the expression leads to state `to`."""
+        """A state from which the expression leads to state `to`; one object that leads to one state has one."""
+        place = id(expression), to, self._run
+        if place not in self._added:
+            self._added[place] = self._new(expression, to)
+        return self._added[place]
+
+    def _new(self, expression: Expression, to: int) -> int:
         match expression:
             case Characters(ranges):
                 return self._characters(utf8_sequences(ranges), to)

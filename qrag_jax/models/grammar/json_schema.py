@@ -44,15 +44,9 @@ _KNOWN = sorted({"type", "enum", "const", "anyOf"}.union(*_OF_TYPE.values()))
 
 _DIGIT = Characters(((48, 57),))
 _HEX = one_of("0123456789abcdefABCDEF")
-_ESCAPED = sequence(
-    "\\",
-    either(
-        one_of('"\\/bfnrt'),
-        # Not D800 to DFFF, halves of characters.
-        sequence("u", either(sequence(one_of("0123456789abcefABCEF"), _HEX), sequence(one_of("dD"), one_of("01234567"))),
-                 _HEX, _HEX),
-    ),
-)  # fmt: skip
+# Not D800 to DFFF, halves of characters.
+_HIGH_BYTE = either(sequence(one_of("0123456789abcefABCEF"), _HEX), sequence(one_of("dD"), one_of("01234567")))
+_ESCAPED = sequence("\\", either(one_of('"\\/bfnrt'), sequence("u", _HIGH_BYTE, _HEX, _HEX)))
 _PLAIN = without(((0, 31), (34, 34), (92, 92)))
 _CHARACTER = either(Characters(_PLAIN), _ESCAPED)
 _WHITE_CHARACTERS = union([tuple((n, n) for n in range(0x3001) if chr(n).isspace())])
@@ -87,8 +81,8 @@ def _value(schema: object, where: str, depth: int) -> Expression:
     for word in ("anyOf", "enum", "const"):
         if word in words:
             return _alternatives(word, words, where, depth)
-    kinds = words.get("type")
-    kinds = kinds if isinstance(kinds, list) else [kinds]
+    given: Any = words.get("type")
+    kinds: list[Any] = given if isinstance(given, list) else [given]
     if not kinds or not all(isinstance(kind, str) and kind in _OF_TYPE for kind in kinds):
         raise _fault(where, f"type is {words.get('type')!r:.60}; known are {', '.join(_OF_TYPE)}")
     if strange := sorted(words.keys() - {"type"}.union(*(_OF_TYPE[kind] for kind in kinds))):
@@ -119,21 +113,25 @@ def _object(words: Mapping[str, Any], where: str, depth: int) -> Expression:
     fields = [
         (_field(name, _value(one, f"{where}.{name}", depth + 1)), name in required) for name, one in properties.items()
     ]
-    return sequence("{", _white(), _fields(fields, False), "}")
+    return sequence("{", _white(), _fields(fields), "}")
 
 
 def _field(name: str, value: Expression) -> Expression:
     return sequence(json.dumps(name, ensure_ascii=False), _white(), ":", _white(), value, _white())
 
 
-def _fields(fields: Sequence[tuple[Expression, bool]], has_first: bool) -> Expression:
-    """The fields in order, those that are not required left out or not; `has_first`: one stands before them."""
-    if not fields:
-        return sequence()
-    (field, is_required), rest = fields[0], fields[1:]
-    comma = sequence(",", _white()) if has_first else sequence()
-    present = sequence(comma, field, _fields(rest, True))
-    return present if is_required else either(present, _fields(rest, has_first))
+def _fields(fields: Sequence[tuple[Expression, bool]]) -> Expression:
+    """The fields in order, those that are not required left out or not.
+
+    What may follow each is one object, built from the last field on: alternatives share it.
+    """
+    options: list[Expression] = []  # beginnings with each field that may come next
+    is_over = True  # none has to
+    for field, is_required in reversed(fields):
+        more = sequence(",", _white(), either(*options)) if options else sequence()
+        begin = sequence(field, optional(more) if is_over else more)
+        options, is_over = ([begin], False) if is_required else ([begin, *options], is_over)
+    return either(*options, *([sequence()] if is_over else []))
 
 
 def _array(words: Mapping[str, Any], where: str, depth: int) -> Expression:

@@ -24,6 +24,7 @@ _CLASSES = {
 }  # fmt: skip
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "a": "\a", "0": "\0"}
 _HEX = {"x": 2, "u": 4, "U": 8}
+_QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _MAX_DEPTH = 50  # of groups
 _MAX_COUNT = 10_000  # of a quantifier
 
@@ -102,13 +103,12 @@ class _Parser:
         return Characters(self._escaped() if self._take("\\") else _single(self._next()))
 
     def _repeated(self, part: Expression) -> Expression:
-        for mark, least, most in (("*", 0, None), ("+", 1, None), ("?", 0, 1)):
-            if self._take(mark):
-                break
-        else:
-            if not self._take("{"):
-                return part
+        if self._peek() in _QUANTIFIERS:
+            least, most = _QUANTIFIERS[self._next()]
+        elif self._take("{"):
             least, most = self._counts()
+        else:
+            return part
         self._take("?")  # lazy: which texts match is the same
         if self._peek() and self._peek() in "*+?{":
             raise self.fault("a repetition is repeated: put it into a group")
@@ -162,11 +162,11 @@ class _Parser:
             return _single(_ESCAPES[character])
         if character in _HEX:
             digits = self.pattern[self.place : self.place + _HEX[character]]
+            is_number = len(digits) == _HEX[character] and set(digits) <= set("0123456789abcdefABCDEF")
+            if not is_number or int(digits, 16) > 0x10FFFF:
+                raise self.fault(f"\\{character} wants {_HEX[character]} hexadecimal digits of a character")
             self.place += len(digits)
-            try:
-                return _single(chr(int(digits, 16)))
-            except (ValueError, OverflowError) as error:
-                raise self.fault(f"\\{character} wants {_HEX[character]} hexadecimal digits of a character") from error
+            return _single(chr(int(digits, 16)))
         if character.isascii() and character.isalnum():
             raise self.fault(f"\\{character} is not read; known are \\d \\w \\s \\D \\W \\S \\n \\t \\r \\x \\u")
         return _single(character)

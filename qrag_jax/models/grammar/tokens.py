@@ -70,9 +70,8 @@ def token_automaton(
         raise too_large(f"{len(automaton.accepting):,} states that tell {len(examples):,} kinds of tokens apart")
     class_of_token = np.where(kind_of_token < 0, REFUSED, class_of_kind[kind_of_token]).astype(np.int16)
     class_of_token[list(ends)] = END
-    next_state, uses, grants = (table.astype(kind) for table, kind in zip(
-        walk.columns(np.arange(len(automaton.accepting)), examples), (np.int32, np.int16, np.int16), strict=True
-    ))  # fmt: skip
+    columns = walk.columns(np.arange(len(automaton.accepting)), examples)
+    next_state, uses, grants = columns[0], columns[1].astype(np.int16), columns[2].astype(np.int16)
     accepting = np.flatnonzero(automaton.accepting)
     next_state[accepting, END] = accepting
     distance = _distances(next_state, uses, automaton.accepting)
