@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Int
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.grammar.compile import compile_grammar
 from qrag_jax.models.grammar.tokens import FAR, TokenAutomaton, token_automaton
-from qrag_jax.types import Grammar, UsageError
+from qrag_jax.types import Grammar
 
 _LEAST_STATES, _LEAST_CLASSES, _LEAST_AUTOMATA = 256, 256, 2
 _KEPT = 64  # automata of a decoder that are kept
@@ -116,26 +116,19 @@ class Automata:
         self._built.move_to_end(grammar)
         return self._built[grammar]
 
-    def joined(self, grammars: Sequence[Grammar | None], max_tokens: int) -> "Joined | None":
+    def joined(self, grammars: Sequence[Grammar | None]) -> "Joined | None":
         """The tables of a batch, on the device, and where each prompt begins; None where no grammar is given.
 
         Args:
             grammars: one a prompt.
-            max_tokens: of an answer.
 
         Raises:
-            UsageError: as `of`; or the shortest answer of a grammar has more tokens.
+            UsageError: as `of`.
         """
         distinct = tuple(dict.fromkeys(grammar for grammar in grammars if grammar is not None))
         if not distinct:
             return None
         automata = [self.of(grammar) for grammar in distinct]
-        for grammar, automaton in zip(distinct, automata, strict=True):
-            if automaton.distance[0] > max_tokens:
-                raise UsageError(
-                    f"max_tokens {max_tokens}: the shortest answer of the grammar {str(grammar):.100} takes "
-                    f"{automaton.distance[0]} tokens"
-                )
         if self._joined is None or self._joined[0] != distinct:
             self._joined = distinct, jax.device_put(_join(automata, self._vocab_size))
         starts = np.cumsum([1, *(len(automaton.distance) for automaton in automata)])

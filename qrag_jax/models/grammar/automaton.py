@@ -18,7 +18,7 @@ from qrag_jax.models.grammar.expressions import (
 from qrag_jax.types import UsageError
 
 MAX_STATES = 16_384
-_MAX_PARTS = 100_000  # states of the automaton that is not yet deterministic
+_MAX_PARTS = 50_000  # states of the automaton that is not yet deterministic
 MAX_RUN = 32_767
 
 

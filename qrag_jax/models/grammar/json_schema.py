@@ -3,7 +3,7 @@
 Fields stand in the order of `properties`, and no others do. White space may stand wherever JSON allows it, at most
 32 characters in one place. Where a schema gives no bound, texts have at most 1,000 characters, lists 64 items, numbers
 16 digits before the point and 17 behind it. Stricter than JSON: of escapes a text may hold `\\"`, `\\\\`, `\\/`, `\\b`,
-`\\f`, `\\n`, `\\r`, `\\t` and `\\uXXXX` of whole characters, and with a `minLength` it does not begin with white space;
+`\\f`, `\\n`, `\\r`, `\\t` and `\\uXXXX` of whole characters, and with a `minLength` it begins neither with white space nor with `\\uXXXX`;
 values of `enum` and names of fields are spelt in one way.
 """
 

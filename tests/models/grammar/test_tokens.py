@@ -14,8 +14,8 @@ from qrag_jax.models.grammar.tokens import END, FAR, REFUSED, token_automaton
 from qrag_jax.types import Choice, JsonSchema, Regex, UsageError
 
 PIECES = [
-    b"ab", b"a", b"b", b'"', b'","', b'["', b'"]', b"[]", b",", b"[", b"]", b"\xc3", b"\xa9", b"\xc3\xa9", b"aaa", b'a"]',
-    b"\xe2\x82", b"\xac", b'\xac"', b"1", b"12", b" ", b"  \n", b"\\", b"\\n", b"true", b'a","b', b'","abc',
+    b"ab", b"a", b"b", b'"', b'","', b'["', b'"]', b"[]", b",", b"[", b"]", b"\xc3", b"\xa9", b"\xc3\xa9", b"aaa",
+    b'a"]', b"\xe2\x82", b"\xac", b'\xac"', b"1", b"12", b" ", b"  \n", b"\\", b"\\n", b"true", b'a","b', b'","abc',
 ]  # fmt: skip
 SINGLE = [bytes([byte]) for byte in range(256)]
 VOCABULARY = [None, *SINGLE, *PIECES, b""]
