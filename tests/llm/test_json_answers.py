@@ -214,6 +214,5 @@ def test_what_is_parsed_is_admitted():
     value = {"text": 'é"\n€x', "blank": "", "level": -3, "weight": 0.25, "kind": 'say "b"', "list": [[True], []]}
     parse_json(json.dumps(value), EVERY)
     for indent in (None, 2):
-        assert (
-            compile_grammar(schema_grammar(EVERY)).fault(json.dumps(value, indent=indent, ensure_ascii=False)) is None
-        )
+        text = json.dumps(value, indent=indent, ensure_ascii=False)
+        assert compile_grammar(schema_grammar(EVERY)).fault(text) is None

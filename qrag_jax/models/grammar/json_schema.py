@@ -2,9 +2,9 @@
 
 Fields stand in the order of `properties`, and no others do. White space may stand wherever JSON allows it, at most
 32 characters in one place. Where a schema gives no bound, texts have at most 1,000 characters, lists 64 items, numbers
-16 digits before the point and 17 behind it. Stricter than JSON: of escapes a text may hold `\\"`, `\\\\`, `\\/`, `\\b`,
-`\\f`, `\\n`, `\\r`, `\\t` and `\\uXXXX` of whole characters, and with a `minLength` it begins neither with white space nor with `\\uXXXX`;
-values of `enum` and names of fields are spelt in one way.
+16 digits before the point and 17 behind it. Stricter than JSON: `\\uXXXX` is a whole character, never half of one; with a
+`minLength` a text begins neither with white space nor with `\\uXXXX`; values of `enum` and names of fields are spelt in
+one way.
 """
 
 import json
@@ -188,8 +188,8 @@ def _limits(words: Mapping[str, Any], where: str) -> tuple[int, int]:
 
 
 def _signed(least: int, most: int, unsigned: Callable[[int, int], Expression]) -> Expression:
-    below = [sequence("-", unsigned(max(0, -most), -least))] if least < 0 else []
-    return either(*below, *([unsigned(max(0, least), most)] if most >= 0 else []))
+    options: list[Expression] = [sequence("-", unsigned(max(0, -most), -least))] if least < 0 else []
+    return either(*options, *([unsigned(max(0, least), most)] if most >= 0 else []))
 
 
 def _decimals(least: int, most: int) -> Expression:

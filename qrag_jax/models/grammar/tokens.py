@@ -77,7 +77,7 @@ def token_automaton(
     distance = _distances(next_state, uses, automaton.accepting)
     if distance[0] >= FAR:
         raise UsageError(f"grammar: {_lacking(automaton, spellings)}")
-    next_state[distance[next_state] >= FAR] = -1
+    next_state = np.where(distance[next_state] >= FAR, -1, next_state).astype(np.int32)
     return TokenAutomaton(class_of_token, next_state, uses, grants, distance, automaton.left)
 
 
@@ -183,9 +183,8 @@ def _lacking(automaton: ByteAutomaton, spellings: Sequence[bytes | None]) -> str
     """What the vocabulary has not that the grammar needs, as far as single bytes tell."""
     there = {byte for spelling in spellings if spelling for byte in spelling}
     known = {int(automaton.class_of_byte[byte]) for byte in there}
-    used = (automaton.next_state >= 0).any(axis=0)
-    missing = [byte for byte in range(256) if used[automaton.class_of_byte[byte]] and byte not in there]
-    missing = [byte for byte in missing if int(automaton.class_of_byte[byte]) not in known]
+    used = set(np.nonzero(automaton.next_state >= 0)[1].tolist())
+    missing = [byte for byte in range(256) if int(automaton.class_of_byte[byte]) in used - known]
     names = ", ".join(repr(chr(byte)) if 32 <= byte < 127 else f"byte {byte:#04x}" for byte in missing[:8])
     lacks = f"no token holds {names}" if missing else "its tokens cannot be put together so"
     return f"the model's vocabulary cannot spell any text that it admits ({lacks})"
