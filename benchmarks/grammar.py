@@ -128,8 +128,8 @@ def format_report(result: dict) -> str:
         lines += ["; ".join(f"{kind} {cpu[kind]:.1f}, {mid:.3f} ({low:.3f} to {high:.3f})"
                             for kind, (mid, low, high) in ratio.items()) + ".", ""]  # fmt: skip
         for kind, row in model["answers"].items():
-            lines += [f"Plans {kind} the grammar: {row['read']} of {row['asked']} read as they are, {row['mended']} mended, "
-                      f"{row['all_tokens']} took all 80 tokens.", ""]  # fmt: skip
+            read = f"{row['read']} of {row['asked']} read as they are, {row['mended']} mended"
+            lines += [f"Plans {kind} the grammar: {read}, {row['all_tokens']} took all 80 tokens.", ""]
     return "\n".join(lines)
 
 

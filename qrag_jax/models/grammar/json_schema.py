@@ -2,9 +2,9 @@
 
 Fields stand in the order of `properties`, and no others do. White space may stand wherever JSON allows it, at most
 32 characters in one place. Where a schema gives no bound, texts have at most 1,000 characters, lists 64 items, numbers
-16 digits before the point and 17 behind it. Stricter than JSON: `\\uXXXX` is a whole character, never half of one; with a
-`minLength` a text begins neither with white space nor with `\\uXXXX`; values of `enum` and names of fields are spelt in
-one way.
+16 digits before the point and 17 behind it. Stricter than JSON: `\\uXXXX` is a whole character, never half of one; with
+a `minLength` a text begins neither with white space nor with `\\uXXXX`; values of `enum` and names of fields are spelt
+in one way.
 """
 
 import json
@@ -130,7 +130,8 @@ def _fields(fields: Sequence[tuple[Expression, bool]]) -> Expression:
     for field, is_required in reversed(fields):
         more = sequence(",", _white(), either(*options)) if options else sequence()
         begin = sequence(field, optional(more) if is_over else more)
-        options, is_over = ([begin], False) if is_required else ([begin, *options], is_over)
+        options = [begin] if is_required else [begin, *options]
+        is_over = is_over and not is_required
     return either(*options, *([sequence()] if is_over else []))
 
 
