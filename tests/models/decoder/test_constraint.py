@@ -150,6 +150,16 @@ def test_a_bad_grammar_is_refused_before_any_token(decoder, grammar):
     assert told == {}
 
 
+def test_grammars_that_are_too_large_together_are_refused(decoder, monkeypatch):
+    monkeypatch.setattr(constraint, "MAX_JOINED_CELLS", 256 * 256)
+    assert decoder.automata.joined([Choice(("w",)), Choice(("v",))]) is not None
+    many = [Regex(f"{letter}{{200}}") for letter in "ab"]
+    with pytest.raises(
+        UsageError, match="2 grammars of one call with 512 states and 256 kinds of tokens together: ask"
+    ):
+        decoder.automata.joined(many)
+
+
 def test_marks_have_no_spelling():
     spellings = byte_tokenizer(others=("<think>",)).spellings()
     assert spellings[256:] == [None] * 3 and sorted(spellings[:256]) == [bytes([byte]) for byte in range(256)]
