@@ -15,10 +15,9 @@ from flax import struct
 from jaxtyping import Array, Bool, Int
 
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
-from qrag_jax.models.grammar.automaton import too_large
 from qrag_jax.models.grammar.compile import compile_grammar
 from qrag_jax.models.grammar.tokens import FAR, TokenAutomaton, token_automaton
-from qrag_jax.types import Grammar
+from qrag_jax.types import Grammar, UsageError
 
 _LEAST_STATES, _LEAST_CLASSES, _LEAST_AUTOMATA = 256, 256, 2
 MAX_JOINED_CELLS = 2**26  # states x classes of all grammars of a call; 8 bytes each
@@ -156,9 +155,9 @@ def _join(automata: Sequence[TokenAutomaton], vocab_size: int) -> Tables:
     num_classes = _power(max(automaton.next_state.shape[1] for automaton in automata), _LEAST_CLASSES)
     num_automata = _power(1 + len(automata), _LEAST_AUTOMATA)
     if num_states * num_classes > MAX_JOINED_CELLS:
-        raise too_large(
-            f"{len(automata)} grammars of one call with {num_states:,} states and {num_classes:,} kinds of tokens "
-            "together: ask with fewer of them at once"
+        raise UsageError(
+            f"grammar: {len(automata)} grammars of one call have {num_states:,} states and {num_classes:,} kinds of "
+            "tokens together: ask with fewer of them at once"
         )
     shape = num_states, num_classes
     tables = Tables(
