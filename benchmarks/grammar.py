@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--answers", type=int, default=24)
     args = parser.parse_args()
-    models = []
+    machine, models = about(), []  # the commit that was measured, not the one of an hour later
     for model in args.models:
         loaded = load_decoder(model)
         row = {"model": Path(model).name, "vocabulary": loaded.config.vocab_size, "tables": tables(loaded)}
@@ -147,7 +147,7 @@ def main() -> None:
         print(json.dumps(models[-1]), flush=True)
     command = f"python benchmarks/grammar.py {' '.join(row['model'] for row in models)}"
     result = {
-        "about": about(),
+        "about": machine,
         "command": f"{command} --rounds {args.rounds} --answers {args.answers}",
         "models": models,
     }
