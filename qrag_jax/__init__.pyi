@@ -53,6 +53,9 @@ from .retrieval.mdp.tasks import examples_task as examples_task
 from .retrieval.methods import multi_step_method as multi_step_method
 from .retrieval.methods import single_step_method as single_step_method
 from .types import (
+    Choice as Choice,
+)
+from .types import (
     Chunk as Chunk,
 )
 from .types import (
@@ -71,7 +74,13 @@ from .types import (
     InputError as InputError,
 )
 from .types import (
+    JsonSchema as JsonSchema,
+)
+from .types import (
     Message as Message,
+)
+from .types import (
+    Regex as Regex,
 )
 from .types import (
     Sampling as Sampling,

@@ -1,5 +1,6 @@
 """Frozen nouns and protocols that every package shares. Imports no JAX."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
@@ -155,6 +156,57 @@ class Message:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """The answer is one of these texts."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Regex:
+    """The answer matches this pattern from its beginning to its end.
+
+    A subset of Python's patterns, with `re.ASCII`: `models/grammar/regex.py` lists it.
+    """
+
+    pattern: str
+
+
+@dataclass(frozen=True)
+class JsonSchema:
+    """The answer is JSON of a schema; made by `JsonSchema.of`.
+
+    Attributes:
+        text: the schema as JSON. `models/grammar/json_schema.py` lists the keywords that are read. The order of
+            `properties` is that of the fields.
+    """
+
+    text: str
+
+    @classmethod
+    def of(cls, schema: Mapping[str, object]) -> "JsonSchema":
+        """From a schema as `json.loads` gives it.
+
+        Raises:
+            UsageError: it is no JSON.
+        """
+        try:
+            return cls(json.dumps(schema, allow_nan=False, ensure_ascii=False))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(f"grammar: the JSON schema is no JSON ({error})") from error
+
+    def __post_init__(self) -> None:
+        try:
+            json.loads(self.text)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"grammar: the JSON schema is no JSON ({error}): {self.text!r:.80}") from error
+
+
+# What an answer may be.
+Grammar = Choice | Regex | JsonSchema
+
+
+@dataclass(frozen=True)
 class Sampling:
     """How a language model answers.
 
@@ -166,6 +218,10 @@ class Sampling:
         seed: of the draws. The same seed, prompt and model give the same answer in process; servers may not keep that.
         stop: texts that end the answer; they are no part of it.
         logprobs: report the log-probability of every new token.
+        grammar: what an answer may be; None is anything. An answer that ends by itself is in the grammar. Where few
+            tokens are left only those are chosen that still lead to its end, so an answer that takes all of
+            `max_tokens`, "length", is in the grammar too, unless it had fewer than the shortest one takes. A generator
+            that cannot do that refuses it (`TextGenerator`).
     """
 
     max_tokens: int = 400
@@ -175,6 +231,7 @@ class Sampling:
     seed: int = 0
     stop: tuple[str, ...] = ()
     logprobs: bool = False
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
@@ -187,6 +244,8 @@ class Sampling:
             raise UsageError(f"top_p {self.top_p}: above 0, at most 1 (all tokens)")
         if not all(self.stop):
             raise UsageError("stop: an empty text would end every answer at once: leave it out")
+        if self.grammar is not None and self.stop:
+            raise UsageError("stop: would cut an answer that a grammar wants whole: leave one of both out")
 
 
 @dataclass(frozen=True)
@@ -199,8 +258,8 @@ class Generation:
         prompt_tokens, completion_tokens: as the model counts them; those of a failed call are what is known to have
             been spent on it.
         error: why there is no answer; None where there is one. A failed call is never an empty answer.
-        logprobs: natural logarithms of the probabilities of the new tokens, without temperature, one each; None where
-            they were not asked for or the model does not tell them.
+        logprobs: natural logarithms of the probabilities of the new tokens, without temperature and grammar, one each;
+            None where they were not asked for or the model does not tell them.
         from_journal: the call was paid for earlier, nothing was spent now.
         answered_by: the model's name that a server put into its answer, which need not be the one that was asked for
             to the letter; None where none was told.
@@ -227,6 +286,9 @@ class TextGenerator(Protocol):
     """A language model: conversations -> one `Generation` each, in order; failures are in `Generation.error`.
 
     `model` names all that an answer depends on besides the messages and the sampling: weights, server.
+
+    One that holds answers to a `Sampling.grammar` also has a method `takes_grammar(grammar) -> bool`, which
+    `llm/calls.py:takes_grammar` asks; one without it takes none. What wraps a generator hands the question on.
     """
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qrag_jax.cli.user_cache import cache_folder
+from qrag_jax.llm.calls import takes_grammar
 from qrag_jax.llm.defaults import CONCURRENCY, DEADLINE, OPENAI_KEY_NAME, OWN_KEY_NAME
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.prices import Prices, dollars, load_prices
@@ -16,6 +17,7 @@ from qrag_jax.types import (
     CountTokens,
     Finished,
     Generation,
+    Grammar,
     InputError,
     Message,
     Sampling,
@@ -23,7 +25,7 @@ from qrag_jax.types import (
     UsageError,
 )
 
-_OPENAI_FLAGS = ("base_url", "key_name", "concurrency", "deadline", "any_model")
+_OPENAI_FLAGS = ("base_url", "key_name", "concurrency", "deadline", "any_model", "grammar_field")
 # Calls that a journal claims at a time, per call at once. A round waits for its slowest call: the fewer rounds there
 # are, the less the others of the pool stand idle meanwhile. But what is claimed is closed to other processes.
 _CLAIMS_A_WORKER = 4
@@ -48,6 +50,10 @@ class ReadyGenerator:
     def model(self) -> str:
         """Which model answers."""
         return self.generator.model
+
+    def takes_grammar(self, grammar: Grammar) -> bool:
+        """As the model."""
+        return takes_grammar(self.generator, grammar)
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
@@ -195,6 +201,7 @@ def _openai(args: argparse.Namespace) -> ReadyGenerator:
             concurrency=args.concurrency or CONCURRENCY,
             deadline=args.deadline or DEADLINE,
             check_model=not args.any_model,
+            grammar_field=args.grammar_field,
         )
     )
 

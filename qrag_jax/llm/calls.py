@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from qrag_jax.types import Finished, Generation, InputError, Message, Sampling, TextGenerator
+from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling, TextGenerator
 
 # How the error of a call begins that was never made, because another one has shown that all would fail alike.
 NOT_ASKED = "not asked"
@@ -29,6 +29,12 @@ class Hearing:
     def __call__(self, place: int, generation: Generation) -> None:
         """Hears of an answer."""
         self.hear(place, generation)
+
+
+def takes_grammar(generator: TextGenerator, grammar: Grammar) -> bool:
+    """True if a generator holds its answers to this grammar; see `types.TextGenerator`."""
+    asked = getattr(generator, "takes_grammar", None)
+    return asked is not None and bool(asked(grammar))
 
 
 def keep(finished: Finished | None, place: int, generation: Generation) -> None:

@@ -1,13 +1,14 @@
 """JSON that a language model wrote: a strict parser against a small schema, and one lenient repair."""
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qrag_jax.types import InputError
+from qrag_jax.types import InputError, JsonSchema
 
 _MAX_CHARS = 1_000_000  # of an answer; no schema of a prompt needs more
 _SHOWN_CHARS = 60
@@ -129,6 +130,31 @@ def check_json(value: object, schema: Schema, where: str = "the value") -> None:
             fits = isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
             is_finite = isinstance(value, int | float) and abs(value) <= sys.float_info.max
             _expect(fits and is_finite, value, where, f"a number from {least} to {most}")
+
+
+def schema_grammar(schema: Schema) -> JsonSchema:
+    """The schema as a grammar of answers. It admits nothing but what `parse_json` takes, save for numbers whose bounds
+    are not whole (they are rounded outwards), and of texts those that end in white space within their `min_chars`."""
+    return JsonSchema.of(_keywords(schema))
+
+
+def _keywords(schema: Schema) -> dict[str, Any]:
+    match schema:
+        case Record(fields):
+            properties = {name: _keywords(one) for name, one in fields.items()}
+            return {"type": "object", "properties": properties, "required": [*fields], "additionalProperties": False}
+        case ListOf(item, least, most):
+            return {"type": "array", "items": _keywords(item), "minItems": least, "maxItems": most}
+        case Text(least, most):
+            return {"type": "string", "minLength": least, "maxLength": most}
+        case OneOf(values):
+            return {"type": "string", "enum": [*values]}
+        case Boolean():
+            return {"type": "boolean"}
+        case Integer(least, most):
+            return {"type": "integer", "minimum": least, "maximum": most}
+        case Number(least, most):
+            return {"type": "number", "minimum": math.floor(least), "maximum": math.ceil(most)}
 
 
 def mend_json(text: str) -> str:

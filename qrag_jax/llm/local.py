@@ -11,7 +11,7 @@ from qrag_jax.models.decoder.generation import Decoded, make_decoder
 from qrag_jax.models.decoder.network import ComputeDtype
 from qrag_jax.models.decoder.sources import SMOLLM2
 from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder
-from qrag_jax.types import Finished, Generation, InputError, Message, Sampling
+from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling
 
 
 class LocalGenerator:
@@ -61,6 +61,10 @@ class LocalGenerator:
         """Fingerprint of the model's files, what it computes in, and its window."""
         return self._model
 
+    def takes_grammar(self, grammar: Grammar) -> bool:
+        """True if the vocabulary is one of bytes and has a token that ends an answer."""
+        return self._tokenizer.is_of_bytes and bool(self._tokenizer.eos_ids)
+
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
     ) -> list[Generation]:
@@ -75,6 +79,7 @@ class LocalGenerator:
             finished: called as soon as each is over.
 
         Raises:
+            UsageError: a grammar that the model cannot be held to; before any token is made.
             InputError: the model gives NaN.
         """
         generations: dict[int, Generation] = {}

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from qrag_jax.files.reading import read_limited
-from qrag_jax.types import Finished, Generation, InputError, Message, Sampling, UsageError
+from qrag_jax.models.grammar.compile import compile_grammar
+from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling, UsageError
 
 Reply = str | Generation
 Script = Callable[[Sequence[Message]], Reply] | Mapping[str, Reply] | Sequence[Reply]
@@ -53,7 +54,13 @@ class ScriptedGenerator:
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
     ) -> list[Generation]:
-        """Answers every prompt, one after the other."""
+        """Answers every prompt, one after the other.
+
+        A reply that breaks a grammar is a failed call, which names the reply, the grammar and the place.
+
+        Raises:
+            UsageError: a grammar that cannot be read, admits nothing or is too large.
+        """
         generations = []
         for place, prompt in enumerate(prompts):
             number = len(self.asked)
@@ -61,6 +68,7 @@ class ScriptedGenerator:
             time.sleep(self._delay)
             reply = self._reply(prompt, number)
             generation = reply if isinstance(reply, Generation) else _cut(reply, prompt, sampling)
+            generation = generation if sampling.grammar is None else _held_to(sampling.grammar, generation)
             generations.append(generation)
             if finished is not None:
                 finished(place, generation)
@@ -142,6 +150,18 @@ def _row_reply(row: Mapping[str, str], where: str) -> Reply:
     if row["finish_reason"] == "error":
         raise InputError(f'{where}: finish_reason "error" goes with "error", not with "answer"')
     return Generation(row["answer"], row["finish_reason"], completion_tokens=_num_words(row["answer"]))
+
+
+def _held_to(grammar: Grammar, generation: Generation) -> Generation:
+    """The reply, or the failure that it is no text of the grammar; one that was cut may be the beginning of one."""
+    if generation.error is not None:
+        return generation
+    text, is_cut = generation.text, generation.finish_reason == "length"
+    place = compile_grammar(grammar).fault(text)
+    if place is None or (is_cut and place == len(text)):
+        return generation
+    what = "ends too early" if place == len(text) else f"has {text[place]!r}"
+    return failed(f"the reply {text!r:.80} breaks the grammar {str(grammar):.200}: it {what} at character {place}")
 
 
 def _cut(text: str, prompt: Sequence[Message], sampling: Sampling) -> Generation:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from math import isfinite
 
-from qrag_jax.llm.calls import Hearing, ask_some, keep, not_asked
-from qrag_jax.types import Cost, Finished, Generation, Message, Sampling, TextGenerator, UsageError
+from qrag_jax.llm.calls import Hearing, ask_some, keep, not_asked, takes_grammar
+from qrag_jax.types import Cost, Finished, Generation, Grammar, Message, Sampling, TextGenerator, UsageError
 
 _MILLION = 1e6
 _MOST_AT_ONCE = 64  # calls that are begun before what they really cost is looked at
@@ -64,6 +64,10 @@ class BudgetedGenerator:
     def model(self) -> str:
         """Which model answers."""
         return self._generator.model
+
+    def takes_grammar(self, grammar: Grammar) -> bool:
+        """As the model that is wrapped."""
+        return takes_grammar(self._generator, grammar)
 
     @property
     def cost(self) -> Cost:

@@ -1,13 +1,13 @@
 """Structured answers of a language model: strictly parsed, mended once, asked for again with the reason, or failed."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from qrag_jax.llm.calls import ask_some
+from qrag_jax.llm.calls import ask_some, takes_grammar
 from qrag_jax.llm.json_answers import mend_json
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
-from qrag_jax.types import Generation, InputError, Message, Sampling, TextGenerator, UsageError
+from qrag_jax.types import Generation, Grammar, InputError, Message, Sampling, TextGenerator, UsageError
 
 T = TypeVar("T")
 
@@ -40,6 +40,7 @@ def ask_structured(
     max_asks: int = 2,
     finished: Callable[[int, Structured[T]], None] | None = None,
     again: PromptTemplate | None = None,
+    grammar: Grammar | None = None,
 ) -> list[Structured[T]]:
     """Asks every question until its answer can be read, at most `max_asks` times.
 
@@ -56,6 +57,8 @@ def ask_structured(
         max_asks: calls a prompt, at most.
         finished: told the place of a prompt and what became of it, as soon as that is settled.
         again: the message that asks again, with the one place `$reason`; the default is ours.
+        grammar: of what `parse` reads, such as `json_answers.schema_grammar(schema)`. A generator that can is held to
+            it, unless `sampling` has stop texts or a grammar of its own; all answers are parsed as without.
 
     Returns:
         One outcome a prompt, in order.
@@ -68,6 +71,8 @@ def ask_structured(
         raise UsageError(f"max_asks {max_asks}: the model must be asked once at least")
     again = load_prompt("again") if again is None else again
     again.fill(reason="")  # a wrong template is found before the model is paid
+    if grammar is not None and sampling.grammar is None and not sampling.stop and takes_grammar(generator, grammar):
+        sampling = replace(sampling, grammar=grammar)
     batch = _Batch([tuple(prompt) for prompt in prompts], parse, sampling, max_asks, finished, again)
     while waiting := [place for place in range(len(prompts)) if place not in batch.outcomes]:
         ask_some(generator, batch.conversations, waiting, sampling=sampling, tell=batch.hear)

@@ -10,7 +10,7 @@ from qrag_jax.cli.generators import default_journal, make_generator, prices_of, 
 from qrag_jax.cli.main import parse
 from qrag_jax.llm.prices import Prices
 from qrag_jax.llm.scripted import ScriptedGenerator
-from qrag_jax.types import Generation, InputError, Message, Sampling, TextGenerator, UsageError
+from qrag_jax.types import Choice, Generation, InputError, Message, Sampling, TextGenerator, UsageError
 
 ASK = (Message("user", "where is the key?"),)
 PRICES = "prompt_per_million_tokens: 2.0\ncompletion_per_million_tokens: 10.0\n"
@@ -122,6 +122,9 @@ def test_openai_asks_nobody_before_it_is_asked(tmp_path):
     )
     generator = make_generator(flags(*argv))
     assert "m" in generator.model and (generator.window, generator.count) == (None, None)
+    assert not generator.takes_grammar(Choice(("a",)))
+    told = make_generator(flags(*argv, "--grammar_field", "guided"))
+    assert told.takes_grammar(Choice(("a",)))
 
 
 @pytest.mark.parametrize(
@@ -179,6 +182,7 @@ def test_sampling_prices_and_prompts(tmp_path):
         ("--llm scripted --llm_model x --deadline 3", "--deadline: belongs to --llm openai, not to --llm scripted"),
         ("--llm scripted --llm_model nowhere.jsonl", "nowhere.jsonl: no such file"),
         ("--llm scripted --llm_model x --any_model", "--any_model: belongs to --llm openai, not to --llm scripted"),
+        ("--grammar_field guided", "--grammar_field: belongs to --llm openai, not to --llm local"),
         (
             "--llm openai --llm_model m --base_url http://127.0.0.1:1/v1 --key_name sk-live-1",
             "key_name: no name of an environment variable",

@@ -1,6 +1,7 @@
 """JSON of language models: what the strict parser takes, and what one repair mends."""
 
 import json
+import random
 from functools import partial
 
 import pytest
@@ -18,7 +19,10 @@ from qrag_jax.llm.json_answers import (
     check_json,
     mend_json,
     parse_json,
+    schema_grammar,
 )
+from qrag_jax.models.grammar.compile import compile_grammar
+from qrag_jax.models.grammar.tokens import token_automaton
 from qrag_jax.types import InputError
 
 CLAIMS = Record({"claims": ListOf(Text(), min_items=1, max_items=3), "sure": Boolean()})
@@ -166,3 +170,49 @@ def test_deep_and_long_answers_are_refused_and_not_fatal():
     for text in ("[" * 300_000 + "]" * 300_000, '{"a":' * 50_000 + "1" + "}" * 50_000, '"' * 999_999, "{" * 2_000_000):
         with pytest.raises(InputError):
             PARSE(mend_json(text))
+
+
+# --- the schema as a grammar
+
+EVERY = Record(
+    {
+        "text": Text(1, 6),
+        "blank": Text(0, 2),
+        "level": Integer(-20, 7),
+        "weight": Number(-1.5, 2),
+        "kind": OneOf(("a", 'say "b"', "é")),
+        "list": ListOf(ListOf(Boolean(), 0, 2), 1, 2),
+    }
+)
+
+
+@given(st.integers(0, 10**6), st.integers(40, 200))
+def test_what_the_grammar_admits_is_parsed(seed, length):
+    """Random walks of a character a step, closed by the shortest way once they are long: the numbers rounded outwards
+    are those of `Number` alone."""
+    automaton = token_automaton(compile_grammar(schema_grammar(EVERY)), [bytes([n]) for n in range(256)], [0], 256)
+    rng, state, left, said = random.Random(seed), 0, automaton.left, b""
+    while len(said) < length or automaton.distance[state]:
+        next_state, uses = automaton.next_state[state], automaton.uses[state]
+        options = [
+            n for n in range(1, 256) if next_state[(kind := automaton.class_of_token[n])] >= 0 and uses[kind] <= left
+        ]
+        if len(said) >= length:
+            nearer = automaton.distance[state] - 1
+            options = [n for n in options if automaton.distance[next_state[automaton.class_of_token[n]]] == nearer]
+        if not options:
+            break
+        byte = rng.choice(options)
+        kind = automaton.class_of_token[byte]
+        granted = automaton.grants[state, kind]
+        left, state, said = (left - uses[kind] if granted < 0 else granted), next_state[kind], said + bytes([byte])
+    value = parse_json(said.decode(), Record(dict(EVERY.fields) | {"weight": Number(-2, 2)}))
+    assert compile_grammar(schema_grammar(EVERY)).fault(json.dumps(value, ensure_ascii=False)) is None
+
+
+def test_what_is_parsed_is_admitted():
+    value = {"text": 'é"\n€x', "blank": "", "level": -3, "weight": 0.25, "kind": 'say "b"', "list": [[True], []]}
+    parse_json(json.dumps(value), EVERY)
+    for indent in (None, 2):
+        text = json.dumps(value, indent=indent, ensure_ascii=False)
+        assert compile_grammar(schema_grammar(EVERY)).fault(text) is None

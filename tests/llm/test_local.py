@@ -7,7 +7,7 @@ from tokenizers.normalizers import NFKC, Replace
 
 from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.models.decoder.sources import SMOLLM2_INSTALL, has_smollm2
-from qrag_jax.types import InputError, Message, Sampling, TextGenerator, UsageError
+from qrag_jax.types import Choice, InputError, JsonSchema, Message, Sampling, TextGenerator, UsageError
 
 ASK = (Message("user", "Hi"),)
 
@@ -26,6 +26,18 @@ def test_log_probabilities_are_told_when_asked_for():
     assert answer.finish_reason == "length"
     assert answer.logprobs is not None and len(answer.logprobs) == 2
     assert all(value <= 0 for value in answer.logprobs)
+
+
+def test_answers_are_held_to_a_grammar():
+    generator = LocalGenerator(parrot("one"))
+    assert generator.takes_grammar(Choice(("one",)))
+    answers = [
+        generator.generate([ASK], sampling=Sampling(grammar=Choice(texts)))[0].text
+        for texts in (("one", "two"), ("two",))
+    ]
+    assert answers == ["one", "two"]
+    with pytest.raises(UsageError, match="unknown keyword 'allOf'"):
+        generator.generate([ASK], sampling=Sampling(grammar=JsonSchema('{"allOf": []}')))
 
 
 def test_a_prompt_beyond_the_window_fails_alone_and_is_not_cut():

@@ -5,7 +5,17 @@ import json
 import pytest
 
 from qrag_jax.llm.scripted import ScriptedGenerator, failed, load_script
-from qrag_jax.types import Generation, InputError, Message, Sampling, TextGenerator, UsageError
+from qrag_jax.types import (
+    Choice,
+    Generation,
+    InputError,
+    JsonSchema,
+    Message,
+    Regex,
+    Sampling,
+    TextGenerator,
+    UsageError,
+)
 
 SAMPLING = Sampling()
 
@@ -146,3 +156,32 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     (tmp_path / "bytes.jsonl").write_bytes(b"\xff")
     with pytest.raises(InputError, match="bytes.jsonl: cannot be read as UTF-8 text"):
         load_script(tmp_path / "bytes.jsonl")
+
+
+# --- grammars
+
+
+def test_a_reply_that_breaks_the_grammar_is_an_error_that_names_it():
+    generator = ScriptedGenerator(["yes", "maybe", "ye", Generation("nope", "stop"), failed("down")])
+    answers = generator.generate(prompts(*"abcde"), sampling=Sampling(grammar=Choice(("yes", "no"))))
+    assert [answer.text for answer in answers] == ["yes", "", "", "", ""]
+    broken = "the reply {!r} breaks the grammar Choice(texts=('yes', 'no')): it {} at character {}"
+    assert [answer.error for answer in answers] == [
+        None,
+        broken.format("maybe", "has 'm'", 0),
+        broken.format("ye", "ends too early", 2),
+        broken.format("nope", "has 'p'", 2),
+        "down",
+    ]
+
+
+def test_a_reply_that_was_cut_may_be_a_beginning():
+    generator = ScriptedGenerator(["a b c", "a x c", "a b"])
+    answers = generator.generate(prompts(*"abc"), sampling=Sampling(max_tokens=2, grammar=Regex("a b( c)+")))
+    assert [(answer.text, answer.finish_reason) for answer in answers] == [
+        ("a b", "length"),
+        ("", "error"),
+        ("", "error"),
+    ]
+    with pytest.raises(UsageError, match="grammar: JSON schema"):
+        ScriptedGenerator(["a"]).generate(prompts("a"), sampling=Sampling(grammar=JsonSchema("{}")))

@@ -1,14 +1,18 @@
 """Structured answers: what is read, mended, asked for again, and failed; nothing is dropped or becomes empty."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from qrag_jax.llm.json_answers import Boolean, ListOf, Record, Text, parse_json
+from qrag_jax.llm.calls import takes_grammar
+from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
+from qrag_jax.llm.json_answers import Boolean, ListOf, Record, Text, parse_json, schema_grammar
 from qrag_jax.llm.prompts import PromptTemplate
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
+from qrag_jax.llm.spending import BudgetedGenerator
 from qrag_jax.llm.structured import Structured, ask_structured
-from qrag_jax.types import Generation, InputError, Message, Sampling, UsageError
+from qrag_jax.types import Choice, Generation, InputError, JsonSchema, Message, Sampling, UsageError
 
 CLAIMS = Record({"claims": ListOf(Text(), min_items=1, max_items=3), "sure": Boolean()})
 RECORD = '{"claims": ["It rains."], "sure": true}'
@@ -117,3 +121,46 @@ def test_no_prompt_no_call():
 def test_no_ask_is_refused():
     with pytest.raises(UsageError, match="max_asks 0: the model must be asked once at least"):
         ask_structured(ScriptedGenerator([]), [ask()], PARSE, sampling=SAMPLING, max_asks=0)
+
+
+class Taking(ScriptedGenerator):
+    """One that takes grammars of one kind, and notes what it is asked with."""
+
+    def __init__(self, kind):
+        super().__init__(lambda prompt: RECORD)
+        self.kind, self.samplings = kind, []
+
+    def takes_grammar(self, grammar):
+        return isinstance(grammar, self.kind)
+
+    def generate(self, prompts, *, sampling, finished=None):
+        self.samplings.append(sampling)
+        return super().generate(prompts, sampling=sampling, finished=finished)
+
+
+def test_a_grammar_is_used_where_the_generator_takes_it():
+    grammar = schema_grammar(CLAIMS)
+    own = Sampling(grammar=Choice((RECORD,)))
+    for kind, sampling, used in (
+        (JsonSchema, SAMPLING, replace(SAMPLING, grammar=grammar)),
+        (Choice, SAMPLING, SAMPLING),
+        (JsonSchema, Sampling(stop=("\n\n",)), Sampling(stop=("\n\n",))),
+        (JsonSchema, own, own),
+    ):
+        generator = Taking(kind)
+        (outcome,) = ask_structured(generator, [ask()], PARSE, sampling=sampling, grammar=grammar)
+        assert outcome.value == VALUE and generator.samplings == [used]
+    # A scripted model takes none: its broken replies are there to be parsed.
+    (outcome,) = ask_structured(ScriptedGenerator(["no", RECORD]), [ask()], PARSE, sampling=SAMPLING, grammar=grammar)
+    assert (outcome.value, outcome.num_asks) == (VALUE, 2)
+
+
+def test_what_wraps_a_generator_takes_what_that_takes(tmp_path):
+    inner, grammar = Taking(Choice), Choice(("a",))
+    journaled = JournaledGenerator(BudgetedGenerator(inner), Journal(tmp_path / "j.sqlite"))
+    assert takes_grammar(journaled, grammar) and not takes_grammar(journaled, schema_grammar(CLAIMS))
+    assert not takes_grammar(BudgetedGenerator(ScriptedGenerator([])), grammar)
+    sampling = Sampling(grammar=Choice((RECORD,)))
+    assert [journaled.generate([ask()], sampling=sampling)[0].from_journal for _ in range(2)] == [False, True]
+    assert not journaled.generate([ask()], sampling=SAMPLING)[0].from_journal
+    assert inner.samplings == [sampling, SAMPLING]

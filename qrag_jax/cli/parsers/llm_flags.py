@@ -3,7 +3,7 @@
 import argparse
 
 from qrag_jax.cli.parsers.flags import amount, duration, filled, positive
-from qrag_jax.llm.defaults import ANSWER_TOKENS, CONCURRENCY, DEADLINE, OPENAI_KEY_NAME, OWN_KEY_NAME
+from qrag_jax.llm.defaults import ANSWER_TOKENS, CONCURRENCY, DEADLINE, GRAMMAR_FIELDS, OPENAI_KEY_NAME, OWN_KEY_NAME
 
 _LLMS = ("local", "openai", "scripted")
 
@@ -46,6 +46,12 @@ def add_llm_flags(parser: argparse.ArgumentParser, *, max_answer_tokens: int = A
     )
     group.add_argument(
         "--any_model", action="store_true", help="openai: also take answers of a model by another name than --llm_model"
+    )
+    group.add_argument(
+        "--grammar_field",
+        choices=GRAMMAR_FIELDS,
+        help="openai: how the server is told the form of an answer: response_format (OpenAI, llama.cpp, vLLM; JSON), "
+        "structured_outputs (vLLM) or guided (older vLLM); left out it is not told, and answers are only parsed",
     )
     group.add_argument(
         "--concurrency", type=positive, metavar="N", help=f"openai: calls at a time (default: {CONCURRENCY})"

@@ -19,6 +19,7 @@ from qrag_jax.cli.searching.sources import (
 )
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.data.questions.asked import Asked
+from qrag_jax.llm.calls import takes_grammar
 from qrag_jax.llm.prices import Prices
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
 from qrag_jax.pipeline import (
@@ -34,7 +35,7 @@ from qrag_jax.pipeline import (
 from qrag_jax.retrieval.context.fill import Budget, Context
 from qrag_jax.retrieval.corpus.corpus import Corpus
 from qrag_jax.retrieval.methods import Method
-from qrag_jax.types import Cost, Finished, Generation, Message, Sampling, TextGenerator
+from qrag_jax.types import Cost, Finished, Generation, Grammar, Message, Sampling, TextGenerator
 
 _NUM_AROUND = 2  # sentences on either side of a pick of a run
 _MOST_SHOWN = 100  # characters of a question above its answer
@@ -188,6 +189,9 @@ class _Noted:
     @property
     def model(self) -> str:
         return self.generator.model
+
+    def takes_grammar(self, grammar: Grammar) -> bool:
+        return takes_grammar(self.generator, grammar)
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None

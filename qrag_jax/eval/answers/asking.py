@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from qrag_jax.llm.json_answers import Schema, parse_json
+from qrag_jax.llm.json_answers import Schema, parse_json, schema_grammar
 from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.llm.structured import Structured, ask_structured
 from qrag_jax.types import Generation, Message, Sampling, TextGenerator, UsageError
@@ -58,6 +58,7 @@ def ask_each(
         sampling=options.sampling,
         max_asks=options.max_asks,
         again=load_prompt("again", options.prompts),
+        grammar=schema_grammar(schema),
     )
     return dict(zip(prompts, outcomes, strict=True))
 

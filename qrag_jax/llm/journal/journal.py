@@ -8,11 +8,11 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 
-from qrag_jax.llm.calls import Hearing, ask_some, not_asked
+from qrag_jax.llm.calls import Hearing, ask_some, not_asked, takes_grammar
 from qrag_jax.llm.journal.file import Journal, Session
-from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator, UsageError
+from qrag_jax.types import Finished, Generation, Grammar, Message, Sampling, TextGenerator, UsageError
 
 _PAUSES = (0.02, 1.0)  # seconds between two looks for answers of other processes: the first, the longest
 _PATIENCE = 60.0  # seconds of waiting for other processes before it is said
@@ -60,6 +60,10 @@ class JournaledGenerator:
     def model(self) -> str:
         """Which model answers."""
         return self._generator.model
+
+    def takes_grammar(self, grammar: Grammar) -> bool:
+        """As the model that is wrapped."""
+        return takes_grammar(self._generator, grammar)
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
@@ -138,8 +142,13 @@ class JournaledGenerator:
 
 
 def call_key(model: str, prompt: Sequence[Message], sampling: Sampling) -> str:
-    """sha256, hexadecimal, of all that an answer depends on, as canonical JSON: model, messages, sampling."""
+    """sha256, hexadecimal, of all that an answer depends on, as canonical JSON: model, messages, sampling.
+
+    A grammar is part of the key where there is one: keys from before there were grammars stay as they are.
+    """
     values = {name: getattr(sampling, name) for name in _SAMPLING}
+    if (grammar := values.pop("grammar")) is not None:
+        values["grammar"] = {type(grammar).__name__: asdict(grammar)}
     values |= {"temperature": float(sampling.temperature), "top_p": float(sampling.top_p)}
     messages = [{name: getattr(message, name) for name in _MESSAGE} for message in prompt]
     call = {"model": model, "messages": messages, "sampling": values}

@@ -1,6 +1,7 @@
 """Language models behind any OpenAI-compatible server, through the official client."""
 
 import asyncio
+import json
 import math
 import os
 import warnings
@@ -12,7 +13,7 @@ from typing import Any
 import openai
 
 from qrag_jax.llm.calls import NOT_ASKED, keep
-from qrag_jax.llm.defaults import CONCURRENCY, DEADLINE, OPENAI_KEY_NAME
+from qrag_jax.llm.defaults import CONCURRENCY, DEADLINE, GRAMMAR_FIELDS, OPENAI_KEY_NAME
 from qrag_jax.llm.server.answers import Outcome, failed, num_repeated, read_answer
 from qrag_jax.llm.server.errors import Asked, explain, explain_other, explain_timeout
 from qrag_jax.llm.server.http import (
@@ -28,7 +29,7 @@ from qrag_jax.llm.server.http import (
     make_client,
 )
 from qrag_jax.llm.server.own_loop import run_in_own_loop
-from qrag_jax.types import Finished, Generation, Message, Sampling, UsageError
+from qrag_jax.types import Choice, Finished, Generation, Grammar, JsonSchema, Message, Regex, Sampling, UsageError
 
 _NO_KEY = "no-key"  # what is sent where there is none: many local servers want some
 
@@ -74,6 +75,7 @@ class OpenAIGenerator:
         max_retries: int = 2,
         max_answer_bytes: int = 4 * 2**20,
         check_model: bool = True,
+        grammar_field: str | None = None,
     ) -> None:
         """Asks nobody yet.
 
@@ -86,6 +88,8 @@ class OpenAIGenerator:
             max_retries: attempts of a call after the first.
             max_answer_bytes: of one answer with all that is around it; more is an error.
             check_model: an answer of a model by another name is an error (`answers.is_model`).
+            grammar_field: how the server is told of a grammar: "response_format" (of the protocol, JSON only),
+                "structured_outputs" (vLLM) or "guided" (`guided_json` and its like, older vLLM). None: it takes none.
 
         Raises:
             UsageError: names the argument.
@@ -101,7 +105,9 @@ class OpenAIGenerator:
             raise UsageError(f"max_retries {max_retries}: 0 or more")
         if max_answer_bytes < 1:
             raise UsageError(f"max_answer_bytes {max_answer_bytes}: at least 1")
-        self._name = model
+        if grammar_field is not None and grammar_field not in GRAMMAR_FIELDS:
+            raise UsageError(f"grammar_field {grammar_field!r}: choose {', '.join(GRAMMAR_FIELDS)}, or None")
+        self._name, self._grammar_field = model, grammar_field
         self._base_url = check_base_url(base_url)
         self._key_name = key_name
         self._concurrency = concurrency
@@ -121,6 +127,11 @@ class OpenAIGenerator:
         name = self._name if self._check_model else f"{self._name} (or any other)"
         return f"{name} at {self._base_url}"
 
+    def takes_grammar(self, grammar: Grammar) -> bool:
+        """True if the server can be told of it; whether it obeys is seen in its answers."""
+        is_general = self._grammar_field not in (None, "response_format")
+        return is_general or (self._grammar_field is not None and isinstance(grammar, JsonSchema))
+
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
     ) -> list[Generation]:
@@ -132,11 +143,16 @@ class OpenAIGenerator:
         system prompt of the chat template) is as the server has it: two servers need not answer alike.
 
         Raises:
-            UsageError: `top_k`, which the protocol does not have; a key that cannot be sent; variables of proxies or
-                certificates that cannot be used.
+            UsageError: `top_k`, which the protocol does not have; a grammar that the server is not told of; a key that
+                cannot be sent; variables of proxies or certificates that cannot be used.
         """
         if sampling.top_k:
             raise UsageError(f"top_k {sampling.top_k}: the OpenAI protocol has none: leave it 0, or use top_p")
+        if sampling.grammar is not None and not self.takes_grammar(sampling.grammar):
+            raise UsageError(
+                f"grammar {str(sampling.grammar):.100}: the server is not told of it (grammar_field "
+                f"{self._grammar_field}): choose a field that it reads (response_format is for JSON schemas only)"
+            )
         key = check_key(os.environ, self._key_name)
         generations: list[Generation] = [Generation("", "error", error="never asked")] * len(prompts)
         uncounted: list[int] = []
@@ -250,7 +266,23 @@ class OpenAIGenerator:
             request["stop"] = list(sampling.stop)
         if sampling.logprobs:
             request["logprobs"] = True
+        if sampling.grammar is not None:
+            request |= _told(sampling.grammar, self._grammar_field)
         return request
+
+
+def _told(grammar: Grammar, field: str | None) -> dict[str, Any]:
+    """What tells a server of a grammar."""
+    match grammar:
+        case JsonSchema(text):
+            kind, value = "json", json.loads(text)
+        case Regex(pattern):
+            kind, value = "regex", pattern
+        case Choice(texts):
+            kind, value = "choice", list(texts)
+    if field == "response_format":
+        return {field: {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": value}}}
+    return {f"guided_{kind}": value} if field == "guided" else {"structured_outputs": {kind: value}}
 
 
 def _invalid_text(messages: Sequence[Message]) -> str | None:

@@ -18,12 +18,13 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from qrag_jax.models.decoder.constraint import Automata, Constraint, Joined, Where
 from qrag_jax.models.decoder.network import ComputeDtype, KVCache, init_cache, join_projections
 from qrag_jax.models.decoder.plan import cache_size, chunk_lengths, find_stop, group_by_size, prompt_hash
 from qrag_jax.models.decoder.sharding import cache_sharding, decoder_shardings
 from qrag_jax.models.decoder.steps import BLOCK, Draws, compiled_steps
 from qrag_jax.models.decoder.weights import LoadedDecoder
-from qrag_jax.types import InputError, Sampling, UsageError
+from qrag_jax.types import Grammar, InputError, Sampling, UsageError
 
 _CACHE_BYTES = 2**31
 
@@ -34,7 +35,7 @@ class Decoded:
 
     Attributes:
         ids: new tokens, without the one that ended the answer; with those of a stop text, whose last one is the last.
-        logprobs: natural logarithms of their probabilities, without temperature, one each.
+        logprobs: natural logarithms of their probabilities, without temperature and grammar, one each.
         finish_reason: "stop" (an end token or a stop text) or "length".
         text: what `ids` spell, special tokens left out, cut before the stop text.
     """
@@ -61,6 +62,7 @@ class Decoding:
     Attributes:
         window: most tokens of a prompt and its answer together.
         batch_size: most prompts that are worked on at once.
+        automata: of the grammars that answers were held to.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Decoding:
         else:
             self._params = jax.device_put(loaded.params, decoder_shardings(mesh, loaded.config, loaded.params))
         self._ends = loaded.tokenizer.eos_ids
+        self.automata = Automata(loaded.tokenizer, loaded.config.vocab_size)
         self._steps = compiled_steps(loaded.config, compute_dtype, tuple(sorted(self._ends)), mesh)
 
     def generate_ids(
@@ -90,6 +93,7 @@ class Decoding:
         prompts: Sequence[Sequence[int]],
         sampling: Sampling,
         finished: Callable[[int, Decoded], None] | None = None,
+        grammars: Sequence[Grammar | None] | None = None,
     ) -> list[Decoded]:
         """Answers every prompt.
 
@@ -101,13 +105,18 @@ class Decoding:
             prompts: token ids; any number, none among them.
             sampling: of all of them. An answer also ends, as "length", where prompt and answer fill the window.
             finished: called with a prompt's place and its answer as soon as that is over, in any order.
+            grammars: one a prompt, or None for one that may say anything; left out, `sampling.grammar` is that of all.
 
         Raises:
+            UsageError: a grammar that cannot be read, admits nothing or is too large, or that the vocabulary cannot
+                spell; before any token is made.
             InputError: an empty prompt, an id beyond the vocabulary, a prompt that leaves no room in the window (it is
                 never cut), or a model that gives NaN.
         """
         for place, prompt in enumerate(prompts):
             self._check(place, prompt)
+        grammars = [sampling.grammar] * len(prompts) if grammars is None else grammars
+        joined = self.automata.joined(grammars)
         answers: dict[int, Decoded] = {}
 
         def note(place: int, answer: Decoded) -> None:
@@ -118,7 +127,7 @@ class Decoding:
         sizes = [cache_size(len(prompt), self._room(prompt, sampling)) for prompt in prompts]
         for size, places in group_by_size(sizes, self.batch_size):
             chosen = sorted(places, key=lambda place: -len(prompts[place]))
-            _Batch(self, size, [(place, prompts[place]) for place in chosen], sampling, note).run()
+            _Batch(self, size, [(place, prompts[place]) for place in chosen], sampling, joined, note).run()
         return [answers[place] for place in range(len(prompts))]
 
     def _room(self, prompt: Sequence[int], sampling: Sampling) -> int:
@@ -145,6 +154,7 @@ class _Batch:
         size: int,
         prompts: Sequence[tuple[int, Sequence[int]]],
         sampling: Sampling,
+        joined: Joined | None,
         note: Callable[[int, Decoded], None],
     ) -> None:
         self._of, self._size, self._sampling, self._note = decoding, size, sampling, note
@@ -159,6 +169,7 @@ class _Batch:
         self._pads = np.zeros(count, np.int32)
         self._hashes = np.zeros((count, 2), np.uint32)
         self._draws = Draws.of(sampling)
+        self._joined, self._where = joined, np.zeros((count, 3), np.int32)
 
     def run(self) -> None:
         """Works until every prompt has its answer."""
@@ -190,9 +201,23 @@ class _Batch:
         self._pads[index] = self._slot - len(prompt)
         self._hashes[index] = prompt_hash(prompt, self._sampling.seed)
         row = self._rows[index] = _Row(place, self._of._room(prompt, self._sampling))
-        first = steps.choose(logits, self._hashes[index : index + 1], np.zeros(1, np.int32), self._draws)
-        tokens, logprobs = jax.device_get(first)
+        if self._joined is not None:
+            self._where[index] = self._joined.begins[place]
+        only = slice(index, index + 1)
+        counts, rooms = np.zeros(1, np.int32), np.array([row.room], np.int32)
+        first = steps.choose(logits, self._hashes[only], counts, rooms, self._draws, self._constraint(only))
+        tokens, logprobs, where = jax.device_get(first)
+        self._follow(only, where)
         self._hear(row, tokens[0], logprobs[0])
+
+    def _constraint(self, rows: slice) -> Constraint | None:
+        """What these rows are held to; None where no prompt of the call has a grammar."""
+        return None if self._joined is None else self._joined.constraint(self._where[rows])
+
+    def _follow(self, rows: slice, where: Where | None) -> None:
+        """Notes where the grammars of these rows are."""
+        if where is not None:
+            self._where[rows] = np.stack([where.automaton, where.state, where.left], axis=1)
 
     def _advance(self) -> None:
         """Up to `BLOCK` more tokens of every row that works."""
@@ -212,8 +237,10 @@ class _Batch:
             np.int32(min(BLOCK, self._size - self._slot)),
             np.bool_(bool(self._waiting)),
             self._draws,
+            self._constraint(slice(None)),
         )
-        tokens, logprobs, count = jax.device_get(told)
+        tokens, logprobs, count, where = jax.device_get(told)
+        self._follow(slice(None), where)
         self._slot += int(count)
         for index in np.flatnonzero(live):
             self._hear(self._rows[index], tokens[index, :count], logprobs[index, :count])

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, UInt32
 
 from qrag_jax.models.decoder.config import DecoderConfig
+from qrag_jax.models.decoder.constraint import Constraint, Where, allowed_tokens, step_on
 from qrag_jax.models.decoder.network import ComputeDtype, KVCache, Params, extend
 from qrag_jax.models.decoder.sampling import draw_tokens, draw_unfiltered, log_probabilities
 from qrag_jax.models.decoder.sharding import cache_sharding
@@ -78,7 +79,7 @@ def compiled_steps(
         move_in=jit(move_in, 0, where),
         shift=jit(shift_left, 0, where),
         choose=jax.jit(_choose_tokens),
-        decode=jit(lambda *args: decode(*args), 1, (where, None, None, None)),
+        decode=jit(lambda *args: decode(*args), 1, (where, None, None, None, None)),
     )
 
 
@@ -104,26 +105,37 @@ def shift_left(cache: KVCache, by: Int[Array, ""]) -> KVCache:
 
 
 def _choose_tokens(
-    logits: Float[Array, "B vocab"], hashes: UInt32[Array, "B 2"], counts: Int[Array, " B"], draws: Draws
-) -> tuple[Int[Array, "B 1"], Float[Array, "B 1"]]:
-    """The next token of every row and its log-probability.
+    logits: Float[Array, "B vocab"],
+    hashes: UInt32[Array, "B 2"],
+    counts: Int[Array, " B"],
+    rooms: Int[Array, " B"],
+    draws: Draws,
+    constraint: Constraint | None,
+) -> tuple[Int[Array, "B 1"], Float[Array, "B 1"], Where | None]:
+    """The next token of every row, its log-probability, and where its grammar then is.
 
     Args:
         logits: of the next token.
         hashes: of each row's prompt and seed; with `counts` they make the key of a draw.
         counts: new tokens that each row has already.
+        rooms: most new tokens of each row.
         draws: how.
+        constraint: what rows are held to; None is nothing. Log-probabilities are those without it.
     """
+    kept = logits
+    if constraint is not None:
+        kept = jnp.where(allowed_tokens(constraint, rooms - counts), logits, -jnp.inf)
     if draws.kind == "greedy":
-        tokens = jnp.argmax(logits, axis=-1)
+        tokens = jnp.argmax(kept, axis=-1)
     else:
         keys = jax.vmap(_key_of)(hashes, counts)
         if draws.kind == "all":
-            tokens = draw_unfiltered(keys, logits, draws.temperature)
+            tokens = draw_unfiltered(keys, kept, draws.temperature)
         else:
-            tokens = draw_tokens(keys, logits, draws.temperature, draws.top_k, draws.top_p)
+            tokens = draw_tokens(keys, kept, draws.temperature, draws.top_k, draws.top_p)
     tokens = tokens.astype(jnp.int32)
-    return tokens[:, None], log_probabilities(logits, tokens)[:, None]
+    where = None if constraint is None else step_on(constraint, tokens)
+    return tokens[:, None], log_probabilities(logits, tokens)[:, None], where
 
 
 def _key_of(hashed: UInt32[Array, " 2"], count: Int[Array, ""]) -> Any:
@@ -146,7 +158,8 @@ def _decode_block(
     steps: Int[Array, ""],
     leave_early: Any,
     draws: Draws,
-) -> tuple[KVCache, Int[Array, "B steps"], Float[Array, "B steps"], Int[Array, ""]]:
+    constraint: Constraint | None,
+) -> tuple[KVCache, Int[Array, "B steps"], Float[Array, "B steps"], Int[Array, ""], Where | None]:
     """Up to `steps` new tokens of every row, without a word to the host.
 
     It ends earlier when all rows have ended, or with `leave_early` when one has and another prompt waits for its place.
@@ -165,26 +178,29 @@ def _decode_block(
         steps: at most `BLOCK`.
         leave_early: bool.
         draws: how tokens are chosen.
+        constraint: see `_choose_tokens`.
 
     Returns:
-        The cache; tokens and log-probabilities [B, BLOCK], whose first `n` columns are told; and n.
+        The cache; tokens and log-probabilities [B, BLOCK], whose first `n` columns are told; n; and where the rows'
+        grammars are.
     """
     batch = tokens.shape[0]
 
     def go_on(state: Any) -> Any:
-        _, step, _, alive, _, _ = state
+        _, step, _, alive, _, _, _ = state
         return (step < steps) & alive.any() & ~(leave_early & (live & ~alive).any())
 
     def one(state: Any) -> Any:
-        cache, step, last, alive, chosen, logprobs = state
+        cache, step, last, alive, chosen, logprobs, where = state
         logits, cache = extend(config, params, last[:, None], pads, cache, slot + step, compute_dtype=compute_dtype)
-        new, logprob = _choose_tokens(logits, hashes, counts + step, draws)
+        held = None if constraint is None else Constraint(constraint.tables, where)
+        new, logprob, where = _choose_tokens(logits, hashes, counts + step, rooms, draws, held)
         last = new[:, 0]
         over = (counts + step + 1 >= rooms) | jnp.isin(last, jnp.asarray(ends, jnp.int32))
         put = partial(jax.lax.dynamic_update_slice_in_dim, start_index=step, axis=1)
-        return cache, step + 1, last, alive & ~over, put(chosen, new), put(logprobs, logprob)
+        return cache, step + 1, last, alive & ~over, put(chosen, new), put(logprobs, logprob), where
 
     told = jnp.zeros((batch, BLOCK), jnp.int32), jnp.zeros((batch, BLOCK), jnp.float32)
-    state = cache, jnp.int32(0), tokens, live, *told
-    cache, count, _, _, chosen, logprobs = jax.lax.while_loop(go_on, one, state)
-    return cache, chosen, logprobs, count
+    state = cache, jnp.int32(0), tokens, live, *told, None if constraint is None else constraint.where
+    cache, count, _, _, chosen, logprobs, where = jax.lax.while_loop(go_on, one, state)
+    return cache, chosen, logprobs, count, where

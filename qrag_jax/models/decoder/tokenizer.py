@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Tokenizer, decoders
 
 from qrag_jax.files.reading import MAX_CONFIG_BYTES, read_limited, read_text_limited
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.models.gguf.tokenizer import KNOWN_ENDS, ends_of_gguf, tokenizer_from_gguf
 from qrag_jax.models.weights.tokenizer_faults import MAX_TOKENIZER_BYTES, check_growth, check_ids, named_faults
-from qrag_jax.types import InputError
+from qrag_jax.types import InputError, UsageError
 
 
 class DecoderTokenizer:
@@ -156,6 +156,28 @@ class DecoderTokenizer:
         with named_faults(self._source):
             return self._tokenizer.decode(list(ids), skip_special_tokens=True)
 
+    @property
+    def is_of_bytes(self) -> bool:
+        """Every token is known to be certain bytes of UTF-8, wherever it stands: `spellings` tells them."""
+        return isinstance(self._tokenizer.decoder, decoders.ByteLevel)
+
+    def spellings(self) -> list[bytes | None]:
+        """The bytes of every token, by id; None for special tokens, other marks and ids without a token.
+
+        Raises:
+            UsageError: not a byte-level vocabulary, where a token's text hangs on its place.
+        """
+        if not self.is_of_bytes:
+            raise UsageError(f"grammar: {self._source}: only byte-level vocabularies can be held to one")
+        found: list[bytes | None] = [None] * self.vocab_size
+        for letters, number in self._tokenizer.get_vocab(with_added_tokens=False).items():
+            if number < self.vocab_size and all(letter in _BYTE_OF_LETTER for letter in letters):
+                found[number] = bytes(_BYTE_OF_LETTER[letter] for letter in letters)
+        for number, token in self._tokenizer.get_added_tokens_decoder().items():
+            if number < self.vocab_size:
+                found[number] = None if _is_mark(token) or number in self.eos_ids else token.content.encode()
+        return found
+
     def to_json(self) -> str:
         """The content of a `tokenizer.json` without truncation and padding."""
         return self._tokenizer.to_str(pretty=False)
@@ -169,6 +191,16 @@ class DecoderTokenizer:
         if number is None:
             raise InputError(f"{source}: {role} {token!r} is not in the vocabulary of {self.vocab_size} tokens")
         return number
+
+
+def _byte_letters() -> dict[str, int]:
+    """Letter -> byte, as GPT-2's byte-level vocabularies write bytes: those that print as themselves, then the rest."""
+    printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(printed)]
+    return {chr(byte): byte for byte in printed} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+_BYTE_OF_LETTER = _byte_letters()
 
 
 def _copy(content: str) -> Tokenizer:

@@ -15,7 +15,17 @@ from qrag_jax.llm.journal.journal import Journal, JournaledGenerator, call_key
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
 from qrag_jax.llm.server.openai import OpenAIGenerator
 from qrag_jax.llm.spending import BudgetedGenerator
-from qrag_jax.types import Generation, InputError, Message, Sampling, TextGenerator, UsageError
+from qrag_jax.types import (
+    Choice,
+    Generation,
+    InputError,
+    JsonSchema,
+    Message,
+    Regex,
+    Sampling,
+    TextGenerator,
+    UsageError,
+)
 
 SAMPLING = Sampling()
 
@@ -158,7 +168,8 @@ def test_key_by_hand():
 def test_all_that_decides_an_answer_is_in_the_key():
     prompt = (Message("user", "a"),)
     other_sampling = {
-        "max_tokens": 1, "temperature": 0.5, "top_k": 3, "top_p": 0.5, "seed": 2, "stop": ("a",), "logprobs": True
+        "max_tokens": 1, "temperature": 0.5, "top_k": 3, "top_p": 0.5, "seed": 2, "stop": ("a",), "logprobs": True,
+        "grammar": Choice(("a",)),
     }  # fmt: skip
     assert set(other_sampling) == {field.name for field in fields(Sampling)}
     calls = [
@@ -170,6 +181,7 @@ def test_all_that_decides_an_answer_is_in_the_key():
         ("m", (Message("user", "\ud800"),), SAMPLING),
         ("m", (*prompt, *prompt), SAMPLING),
         *(("m", prompt, replace(SAMPLING, **{name: value})) for name, value in other_sampling.items()),
+        *(("m", prompt, replace(SAMPLING, grammar=other)) for other in (Choice(("b",)), Regex("a"), JsonSchema("{}"))),
     ]
     assert len({call_key(*call) for call in calls}) == len(calls)
     assert call_key("m", list(prompt), Sampling()) == call_key(*calls[0])

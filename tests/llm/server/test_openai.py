@@ -14,7 +14,7 @@ from tiers import PATIENCE
 
 from qrag_jax.llm.server.answers import read_answer
 from qrag_jax.llm.server.openai import OpenAIGenerator
-from qrag_jax.types import Message, Sampling, TextGenerator, UsageError
+from qrag_jax.types import Choice, JsonSchema, Message, Regex, Sampling, TextGenerator, UsageError
 
 KEY_NAME = "TEST_SERVER_KEY"
 CANARY = "sk-canary-4f1e77"
@@ -143,6 +143,47 @@ def test_top_k_is_refused_before_anything_is_sent():
     with serve_badly() as server, pytest.raises(UsageError, match="top_k 5: the OpenAI protocol has none"):
         _ask(server, sampling=Sampling(temperature=1.0, top_k=5))
     assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("field", "grammar", "sent"),
+    [
+        (
+            "response_format",
+            JsonSchema.of({"type": "null"}),
+            {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": {"type": "null"}}},
+        ),
+        ("structured_outputs", JsonSchema.of({"type": "null"}), {"json": {"type": "null"}}),
+        ("structured_outputs", Regex("a+"), {"regex": "a+"}),
+        ("structured_outputs", Choice(("a", "b")), {"choice": ["a", "b"]}),
+        ("guided_json", JsonSchema.of({"type": "null"}), {"type": "null"}),
+        ("guided_regex", Regex("a+"), "a+"),
+        ("guided_choice", Choice(("a", "b")), ["a", "b"]),
+    ],
+)
+def test_a_grammar_is_told_as_the_server_reads_it(field, grammar, sent):
+    with serve_badly() as server:
+        _ask(
+            server,
+            sampling=Sampling(grammar=grammar),
+            grammar_field=field.partition("_")[0] if "guided" in field else field,
+        )
+    told = server.requests[0].body
+    assert told[field] == sent
+    assert len(told.keys() - {"model", "messages", "max_tokens", "temperature"}) == 1
+
+
+def test_a_grammar_that_the_server_is_not_told_of_is_refused():
+    generator = OpenAIGenerator(MODEL, "http://127.0.0.1:9/v1", grammar_field="response_format")
+    assert generator.takes_grammar(JsonSchema("{}")) and not generator.takes_grammar(Regex("a"))
+    with pytest.raises(UsageError, match="the server is not told of it .grammar_field response_format"):
+        generator.generate(numbered_prompts(1), sampling=Sampling(grammar=Regex("a")))
+    untold = OpenAIGenerator(MODEL, "http://127.0.0.1:9/v1")
+    assert not untold.takes_grammar(JsonSchema("{}"))
+    with pytest.raises(UsageError, match="grammar_field None"):
+        untold.generate(numbered_prompts(1), sampling=Sampling(grammar=JsonSchema("{}")))
+    with pytest.raises(UsageError, match="grammar_field 'json': choose response_format, structured_outputs, guided"):
+        OpenAIGenerator(MODEL, "http://127.0.0.1:9/v1", grammar_field="json")
 
 
 def test_half_of_a_surrogate_pair_is_refused_before_it_is_sent():

@@ -12,7 +12,7 @@ from tiny_talkers import parrot, run_all, slow_greedy, tiny_talker
 from qrag_jax.models.decoder import steps as decode_steps
 from qrag_jax.models.decoder.generation import make_decoder
 from qrag_jax.models.decoder.sharding import decoder_shardings
-from qrag_jax.types import InputError, Sampling, UsageError
+from qrag_jax.types import InputError, Regex, Sampling, UsageError
 
 RNG = np.random.default_rng(0)
 PROMPTS = [RNG.integers(0, 256, length).tolist() for length in (7, 70, 1, 30, 12, 65, 3, 44, 20, 9)]
@@ -218,7 +218,8 @@ def test_eight_devices_answer_like_one(num_kv_heads):
     for name, is_split in (("query", True), ("key", num_kv_heads == 8), ("down", True), ("embedding", True)):
         assert any(name in path and "norm" not in path for path in names) == is_split
     split = make_decoder(talker, batch_size=4, mesh=mesh)
-    for sampling in (SAMPLINGS["greedy"], SAMPLINGS["filtered"]):
+    held = Sampling(max_tokens=20, grammar=Regex("[a-z]{3,9}"))
+    for sampling in (SAMPLINGS["greedy"], SAMPLINGS["filtered"], held):
         one = make_decoder(talker, batch_size=4).generate_ids(PROMPTS, sampling)
         eight = split.generate_ids(PROMPTS, sampling)
         assert ids_of(one) == ids_of(eight)
