@@ -2,16 +2,18 @@
 
 A batch has a fixed number of rows and one cache. All rows write the same slot, so a row whose answer is over can be
 given a new prompt at any time: the prompt is read into a cache of its own and moved to where the others are. When the
-last slot is reached, all rows move left by the padding that they have in common.
+last slot is reached, all rows move left by the padding that they have in common. What was read is kept for a while: a
+prompt that begins with the same tokens goes on from there (`prefixes.py`).
 
 Shapes are few: the size of the cache, the number of rows and the length of chunks come from short lists
-(`decode_plan.py`), so nothing is compiled for one prompt.
+(`plan.py`), so nothing is compiled for one prompt.
 """
 
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, Literal
 
 import jax
@@ -20,13 +22,24 @@ from jax.sharding import Mesh
 
 from qrag_jax.models.decoder.constraint import Automata, Constraint, Joined, Where
 from qrag_jax.models.decoder.network import ComputeDtype, KVCache, init_cache, join_projections
-from qrag_jax.models.decoder.plan import cache_size, chunk_lengths, find_stop, group_by_size, prompt_hash
+from qrag_jax.models.decoder.plan import (
+    CHUNKS,
+    cache_size,
+    chunk_lengths,
+    find_stop,
+    group_by_size,
+    prompt_hash,
+    reading_cost,
+    shared_start,
+)
+from qrag_jax.models.decoder.prefixes import Prefixes, ReadPrompt
 from qrag_jax.models.decoder.sharding import cache_sharding, decoder_shardings
 from qrag_jax.models.decoder.steps import BLOCK, Draws, compiled_steps
 from qrag_jax.models.decoder.weights import LoadedDecoder
 from qrag_jax.types import Grammar, InputError, Sampling, UsageError
 
 _CACHE_BYTES = 2**31
+_PREFIX_BYTES = 2**29
 
 
 @dataclass(frozen=True)
@@ -73,12 +86,14 @@ class Decoding:
         compute_dtype: ComputeDtype,
         mesh: Mesh | None,
         cache_bytes: int,
+        prefix_bytes: int,
     ) -> None:
         """Use `make_decoder`, which checks its arguments."""
         self.window, self.batch_size = window, batch_size
         self._config, self._tokenizer = loaded.config, loaded.tokenizer
         self._dtype: ComputeDtype = compute_dtype
         self._mesh, self._cache_bytes = mesh, cache_bytes
+        self._prefixes = Prefixes(prefix_bytes)
         # Arguments of what is compiled, not constants: they would be copied into every shape.
         if mesh is None:
             self._params = join_projections(jax.device_put(loaded.params))
@@ -98,8 +113,9 @@ class Decoding:
         """Answers every prompt.
 
         An answer depends on the model, the prompt and the sampling, seed included: its draws come from a key made of
-        seed and prompt alone, so that equal prompts get equal answers. The other prompts of a batch change the shapes
-        that it is computed in, and so the rounding of its logits, which decides where two tokens are as good as equal.
+        seed and prompt alone, so that equal prompts get equal answers. The other prompts of a batch, and those before
+        it that begin with the same tokens, change the shapes that it is computed in, and so the rounding of its
+        logits, which decides where two tokens are as good as equal.
 
         Args:
             prompts: token ids; any number, none among them.
@@ -126,7 +142,8 @@ class Decoding:
 
         sizes = [cache_size(len(prompt), self._room(prompt, sampling)) for prompt in prompts]
         for size, places in group_by_size(sizes, self.batch_size):
-            chosen = sorted(places, key=lambda place: -len(prompts[place]))
+            # Neighbours have the longest beginnings in common, and one is read while the other is still kept.
+            chosen = sorted(places, key=lambda place: tuple(prompts[place]))
             _Batch(self, size, [(place, prompts[place]) for place in chosen], sampling, joined, note).run()
         return [answers[place] for place in range(len(prompts))]
 
@@ -146,7 +163,7 @@ class Decoding:
 
 
 class _Batch:
-    """Prompts of one cache size at work. The longest come first, so that those that join later fit left of the slot."""
+    """Prompts of one cache size at work, each in a row; all rows write the same slot."""
 
     def __init__(
         self,
@@ -165,6 +182,7 @@ class _Batch:
         count = min(1 << (len(prompts) - 1).bit_length(), most)
         self._rows = [_Row() for _ in range(count)]
         self._slot = len(prompts[0][1])
+        self._slot_bytes = slot_bytes
         self._cache = self._empty_cache(count)
         self._pads = np.zeros(count, np.int32)
         self._hashes = np.zeros((count, 2), np.uint32)
@@ -188,27 +206,47 @@ class _Batch:
     def _join(self, index: int) -> None:
         """Reads the next prompt into a free row and chooses its first token."""
         place, prompt = self._waiting.popleft()
-        steps, params = self._of._steps, self._of._params
-        chunks = chunk_lengths(len(prompt))
-        pad = sum(chunks) - len(prompt)
-        tokens = np.concatenate([np.full(pad, prompt[0]), np.asarray(prompt)]).astype(np.int32)[None]
-        cache, logits, start = self._empty_cache(1), None, 0
-        for length in chunks:
-            piece = tokens[:, start : start + length]
-            logits, cache = steps.read(params, piece, np.array([pad], np.int32), cache, np.int32(start))
-            start += length
-        self._cache = steps.move_in(self._cache, cache, np.int32(index), np.int32(self._slot - start))
+        steps = self._of._steps
+        if len(prompt) > self._slot:
+            self._move(self._slot - len(prompt))
+        read = self._read(prompt)
         self._pads[index] = self._slot - len(prompt)
+        self._cache = steps.move_in(self._cache, read.cache, np.int32(index), np.int32(self._pads[index]))
         self._hashes[index] = prompt_hash(prompt, self._sampling.seed)
         row = self._rows[index] = _Row(place, self._of._room(prompt, self._sampling))
         if self._joined is not None:
             self._where[index] = self._joined.begins[place]
         only = slice(index, index + 1)
         counts, rooms = np.zeros(1, np.int32), np.array([row.room], np.int32)
-        first = steps.choose(logits, self._hashes[only], counts, rooms, self._draws, self._constraint(only))
+        first = steps.choose(read.logits, self._hashes[only], counts, rooms, self._draws, self._constraint(only))
         tokens, logprobs, where = jax.device_get(first)
         self._follow(only, where)
         self._hear(row, tokens[0], logprobs[0])
+
+    def _read(self, prompt: Sequence[int]) -> ReadPrompt:
+        """Reads a prompt, or what no prompt before it has in common with it."""
+        steps, prefixes, count = self._of._steps, self._of._prefixes, len(prompt)
+        known, shared = prefixes.find(prompt)
+        start = shared_start(count, shared, self._size)
+        whole = known is not None and shared == count == len(known.tokens)
+        if known is None or not (start or whole):
+            cache = self._empty_cache(1)
+        else:
+            prefixes.keep(known)
+            cache = steps.resize(known.cache, size=self._size)
+            if whole:
+                return replace(known, cache=cache)
+        chunks, tokens, logits = chunk_lengths(count - start), np.asarray(prompt, np.int32), None
+        padded = np.pad(tokens[start:], (0, sum(chunks) - (count - start)), mode="edge")
+        read_bytes = self._slot_bytes * self._size + np.dtype(np.float32).itemsize * self._of._config.vocab_size
+        for first, length in zip(accumulate(chunks, initial=0), chunks, strict=False):
+            last = min(length, count - start - first) - 1
+            piece = padded[None, first : first + length]
+            logits, cache = steps.read(self._of._params, piece, cache, np.int32(start + first), np.int32(last))
+        read = ReadPrompt(tokens, cache, logits, read_bytes)
+        if reading_cost(chunks) > reading_cost(CHUNKS[:1]):  # else as quickly read again
+            prefixes.keep(read)
+        return read
 
     def _constraint(self, rows: slice) -> Constraint | None:
         """What these rows are held to; None where no prompt of the call has a grammar."""
@@ -247,7 +285,10 @@ class _Batch:
 
     def _shift(self) -> None:
         """Moves all rows left. A row without padding has ended: its prompt and answer would fill the cache."""
-        amount = min(int(self._pads[index]) for index, row in enumerate(self._rows) if row.place >= 0)
+        self._move(min(int(self._pads[index]) for index, row in enumerate(self._rows) if row.place >= 0))
+
+    def _move(self, amount: int) -> None:
+        """Moves all rows left by `amount` slots, or right where it is negative."""
         self._cache = self._of._steps.shift(self._cache, np.int32(amount))
         self._pads = np.maximum(self._pads - amount, 0)
         self._slot -= amount
@@ -289,6 +330,7 @@ def make_decoder(
     compute_dtype: ComputeDtype | None = None,
     mesh: Mesh | None = None,
     cache_bytes: int = _CACHE_BYTES,
+    prefix_bytes: int = _PREFIX_BYTES,
 ) -> Decoding:
     """A decoder that continues prompts.
 
@@ -299,9 +341,11 @@ def make_decoder(
         compute_dtype: of matrix products and cache; None is that of the parameters.
         mesh: with an axis "model", which the parameters are split over.
         cache_bytes: most memory of a batch's cache; where a batch needs more it has fewer rows, at least one.
+        prefix_bytes: most memory of prompts that are kept after they were read, beside that: a later prompt that begins
+            with the same tokens reads only what is new. 0 keeps none.
 
     Raises:
-        UsageError: a batch size below 1, or a window below 2 or beyond the model's.
+        UsageError: a batch size below 1, a budget below 0, or a window below 2 or beyond the model's.
     """
     most = loaded.config.max_positions
     window = most if window is None else window
@@ -312,4 +356,6 @@ def make_decoder(
     dtype: Any = compute_dtype or str(jax.tree.leaves(loaded.params)[0].dtype)
     if dtype not in ("float32", "bfloat16"):
         raise UsageError(f"compute_dtype {dtype}: float32 or bfloat16")
-    return Decoding(loaded, batch_size, window, dtype, mesh, cache_bytes)
+    if prefix_bytes < 0:
+        raise UsageError(f"prefix_bytes {prefix_bytes}: at least 0, which keeps no prompt")
+    return Decoding(loaded, batch_size, window, dtype, mesh, cache_bytes, prefix_bytes)
