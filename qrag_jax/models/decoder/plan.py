@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-CHUNKS = (64, 128, 192, 256, 384, 512)  # tokens of a prompt that are read at once
+CHUNKS = (32, 64, 128, 192, 256, 384, 512)  # tokens of a prompt that are read at once
 # What a chunk costs beside its tokens, in tokens: on CPU every matrix is read and packed anew. An estimate: it decides
 # between padding a prompt and reading it in one piece more.
 _CHUNK_COST = 40

@@ -10,11 +10,14 @@ from qrag_jax.models.decoder.plan import CHUNKS, cache_size, chunk_lengths, find
 @pytest.mark.parametrize(
     ("length", "chunks"),
     [
-        (1, [64]),
+        (1, [32]),
+        (32, [32]),
+        (33, [64]),
         (64, [64]),
         (65, [128]),
         (192, [192]),
         (256, [256]),
+        (257, [32, 256]),
         (300, [64, 256]),
         (400, [64, 384]),
         (513, [64, 512]),
