@@ -19,7 +19,7 @@ from qrag_jax.models.decoder.plan import CHUNKS, cache_size, chunk_lengths, find
         (256, [256]),
         (257, [32, 256]),
         (300, [64, 256]),
-        (400, [64, 384]),
+        (400, [32, 384]),
         (513, [64, 512]),
         (1400, [384, 512, 512]),
     ],
