@@ -20,7 +20,7 @@ from qrag_jax.models.decoder.plan import CHUNKS, cache_size, chunk_lengths, find
         (257, [32, 256]),
         (300, [64, 256]),
         (400, [32, 384]),
-        (513, [64, 512]),
+        (513, [32, 512]),
         (1400, [384, 512, 512]),
     ],
 )
