@@ -86,14 +86,15 @@ class Decoding:
         compute_dtype: ComputeDtype,
         mesh: Mesh | None,
         cache_bytes: int,
-        prefix_bytes: int,
+        prefix_bytes: int | None,
     ) -> None:
         """Use `make_decoder`, which checks its arguments."""
         self.window, self.batch_size = window, batch_size
         self._config, self._tokenizer = loaded.config, loaded.tokenizer
         self._dtype: ComputeDtype = compute_dtype
         self._mesh, self._cache_bytes = mesh, cache_bytes
-        self._prefixes = Prefixes(prefix_bytes)
+        self._prefix_bytes = prefix_bytes
+        self._prefixes = Prefixes(_PREFIX_BYTES if prefix_bytes is None else prefix_bytes)
         # Arguments of what is compiled, not constants: they would be copied into every shape.
         if mesh is None:
             self._params = join_projections(jax.device_put(loaded.params))
@@ -125,7 +126,7 @@ class Decoding:
 
         Raises:
             UsageError: a grammar that cannot be read, admits nothing or is too large, or that the vocabulary cannot
-                spell; before any token is made.
+                spell; a budget of `prefix_bytes` below one of these prompts; before any token is made.
             InputError: an empty prompt, an id beyond the vocabulary, a prompt that leaves no room in the window (it is
                 never cut), or a model that gives NaN.
         """
@@ -141,11 +142,29 @@ class Decoding:
                 finished(place, answer)
 
         sizes = [cache_size(len(prompt), self._room(prompt, sampling)) for prompt in prompts]
+        self._check_budget(max(sizes, default=0))
         for size, places in group_by_size(sizes, self.batch_size):
             # Neighbours have the longest beginnings in common, and one is read while the other is still kept.
             chosen = sorted(places, key=lambda place: tuple(prompts[place]))
             _Batch(self, size, [(place, prompts[place]) for place in chosen], sampling, joined, note).run()
         return [answers[place] for place in range(len(prompts))]
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of a cache that one token of a row takes."""
+        numbers = 2 * self._config.num_layers * self._config.num_kv_heads * self._config.head_dim
+        return numbers * np.dtype(self._dtype).itemsize
+
+    def kept_bytes(self, size: int) -> int:
+        """Bytes that a prompt which was read into a cache of `size` slots takes: the cache, and the next logits."""
+        return self.slot_bytes * size + np.dtype(np.float32).itemsize * self._config.vocab_size
+
+    def _check_budget(self, size: int) -> None:
+        if self._prefix_bytes and self.kept_bytes(size) > self._prefix_bytes:
+            raise UsageError(
+                f"prefix_bytes {self._prefix_bytes}: a prompt with its answer in {size} slots takes "
+                f"{self.kept_bytes(size)}: give as much, or 0, which keeps no prompt"
+            )
 
     def _room(self, prompt: Sequence[int], sampling: Sampling) -> int:
         return min(sampling.max_tokens, self.window - len(prompt))
@@ -176,13 +195,10 @@ class _Batch:
     ) -> None:
         self._of, self._size, self._sampling, self._note = decoding, size, sampling, note
         self._waiting = deque(prompts)
-        config, slots = decoding._config, size
-        slot_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * np.dtype(decoding._dtype).itemsize
-        most = max(1, min(decoding.batch_size, decoding._cache_bytes // (slot_bytes * slots)))
+        most = max(1, min(decoding.batch_size, decoding._cache_bytes // (decoding.slot_bytes * size)))
         count = min(1 << (len(prompts) - 1).bit_length(), most)
         self._rows = [_Row() for _ in range(count)]
         self._slot = len(prompts[0][1])
-        self._slot_bytes = slot_bytes
         self._cache = self._empty_cache(count)
         self._pads = np.zeros(count, np.int32)
         self._hashes = np.zeros((count, 2), np.uint32)
@@ -238,12 +254,11 @@ class _Batch:
                 return replace(known, cache=cache)
         chunks, tokens, logits = chunk_lengths(count - start), np.asarray(prompt, np.int32), None
         padded = np.pad(tokens[start:], (0, sum(chunks) - (count - start)), mode="edge")
-        read_bytes = self._slot_bytes * self._size + np.dtype(np.float32).itemsize * self._of._config.vocab_size
         for first, length in zip(accumulate(chunks, initial=0), chunks, strict=False):
             last = min(length, count - start - first) - 1
             piece = padded[None, first : first + length]
             logits, cache = steps.read(self._of._params, piece, cache, np.int32(start + first), np.int32(last))
-        read = ReadPrompt(tokens, cache, logits, read_bytes)
+        read = ReadPrompt(tokens, cache, logits, self._of.kept_bytes(self._size))
         if reading_cost(chunks) > reading_cost(CHUNKS[:1]):  # else as quickly read again
             prefixes.keep(read)
         return read
@@ -330,7 +345,7 @@ def make_decoder(
     compute_dtype: ComputeDtype | None = None,
     mesh: Mesh | None = None,
     cache_bytes: int = _CACHE_BYTES,
-    prefix_bytes: int = _PREFIX_BYTES,
+    prefix_bytes: int | None = None,
 ) -> Decoding:
     """A decoder that continues prompts.
 
@@ -342,7 +357,7 @@ def make_decoder(
         mesh: with an axis "model", which the parameters are split over.
         cache_bytes: most memory of a batch's cache; where a batch needs more it has fewer rows, at least one.
         prefix_bytes: most memory of prompts that are kept after they were read, beside that: a later prompt that begins
-            with the same tokens reads only what is new. 0 keeps none.
+            with the same tokens reads only what is new. 0 keeps none; None is 512 MiB, and what is larger is not kept.
 
     Raises:
         UsageError: a batch size below 1, a budget below 0, or a window below 2 or beyond the model's.
@@ -356,6 +371,6 @@ def make_decoder(
     dtype: Any = compute_dtype or str(jax.tree.leaves(loaded.params)[0].dtype)
     if dtype not in ("float32", "bfloat16"):
         raise UsageError(f"compute_dtype {dtype}: float32 or bfloat16")
-    if prefix_bytes < 0:
+    if prefix_bytes is not None and prefix_bytes < 0:
         raise UsageError(f"prefix_bytes {prefix_bytes}: at least 0, which keeps no prompt")
     return Decoding(loaded, batch_size, window, dtype, mesh, cache_bytes, prefix_bytes)

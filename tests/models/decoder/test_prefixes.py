@@ -159,18 +159,22 @@ def test_a_longer_prompt_that_joins_moves_the_others_right(talker, monkeypatch):
 
 
 def test_a_budget_holds(talker):
-    row = 4 * (
-        2 * talker.config.num_layers * talker.config.num_kv_heads * talker.config.head_dim * 384
-        + talker.config.vocab_size
-    )
-    decoder = make_decoder(talker, prefix_bytes=2 * row)
+    config = talker.config
+    numbers = 2 * config.num_layers * config.num_kv_heads * config.head_dim * 384 + config.vocab_size
+    decoder = make_decoder(talker, prefix_bytes=2 * 4 * numbers)
     others = [RNG.integers(0, 256, 200).tolist() for _ in range(4)]
-    decoder.generate_ids([*others, *ASKED[:1]], Sampling(max_tokens=2))
-    assert 0 < decoder._prefixes.num_bytes <= 2 * row
+    decoder.generate_ids([*others, ASKED[3]], Sampling(max_tokens=2))
     held = [leaf.nbytes for each in decoder._prefixes._kept for leaf in jax.tree.leaves((each.cache, each.logits))]
-    assert sum(held) == decoder._prefixes.num_bytes
+    assert 0 < sum(held) == decoder._prefixes.num_bytes <= 2 * 4 * numbers
     none = make_decoder(talker, prefix_bytes=0)
     none.generate_ids(ASKED, Sampling(max_tokens=2))
     assert none._prefixes.num_bytes == 0
+
+
+def test_budgets_that_cannot_be_are_refused(talker):
     with pytest.raises(UsageError, match="prefix_bytes -1: at least 0, which keeps no prompt"):
         make_decoder(talker, prefix_bytes=-1)
+    with pytest.raises(
+        UsageError, match="prefix_bytes 900: a prompt with its answer in 256 slots takes .*: give as much"
+    ):
+        make_decoder(talker, prefix_bytes=900).generate_ids([ASKED[2]], Sampling(max_tokens=2))
