@@ -30,6 +30,7 @@ class LocalGenerator:
         window: int | None = None,
         dtype: ComputeDtype = "float32",
         mesh: Mesh | None = None,
+        prefix_bytes: int | None = None,
     ) -> None:
         """Loads the decoder.
 
@@ -40,6 +41,8 @@ class LocalGenerator:
             window: None is all that the model has.
             dtype: of parameters and computation; of a decoder that is loaded already, of the computation.
             mesh: with an axis "model", which the parameters are split over.
+            prefix_bytes: most memory of prompts that were read, from which later ones that begin alike go on; 0 is
+                none, None 512 MiB.
 
         Raises:
             UsageError: there is no such source, or a setting that the model cannot have.
@@ -52,7 +55,14 @@ class LocalGenerator:
                 'conversations ("instruct", "chat")'
             )
         self._tokenizer, self._template = loaded.tokenizer, loaded.tokenizer.chat_template
-        self._decoding = make_decoder(loaded, batch_size=batch_size, window=window, compute_dtype=dtype, mesh=mesh)
+        self._decoding = make_decoder(
+            loaded,
+            batch_size=batch_size,
+            window=window,
+            compute_dtype=dtype,
+            mesh=mesh,
+            prefix_bytes=prefix_bytes,
+        )
         self.window = self._decoding.window
         self._model = f"local:{loaded.fingerprint}:{dtype}:{self.window}"
 
@@ -79,7 +89,8 @@ class LocalGenerator:
             finished: called as soon as each is over.
 
         Raises:
-            UsageError: a grammar that the model cannot be held to; before any token is made.
+            UsageError: a grammar that the model cannot be held to, or a `prefix_bytes` below one of the prompts;
+                before any token is made.
             InputError: the model gives NaN.
         """
         generations: dict[int, Generation] = {}

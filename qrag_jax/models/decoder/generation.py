@@ -2,16 +2,18 @@
 
 A batch has a fixed number of rows and one cache. All rows write the same slot, so a row whose answer is over can be
 given a new prompt at any time: the prompt is read into a cache of its own and moved to where the others are. When the
-last slot is reached, all rows move left by the padding that they have in common.
+last slot is reached, all rows move left by the padding that they have in common. What was read is kept for a while: a
+prompt that begins with the same tokens goes on from there (`prefixes.py`).
 
 Shapes are few: the size of the cache, the number of rows and the length of chunks come from short lists
-(`decode_plan.py`), so nothing is compiled for one prompt.
+(`plan.py`), so nothing is compiled for one prompt.
 """
 
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, Literal
 
 import jax
@@ -20,13 +22,24 @@ from jax.sharding import Mesh
 
 from qrag_jax.models.decoder.constraint import Automata, Constraint, Joined, Where
 from qrag_jax.models.decoder.network import ComputeDtype, KVCache, init_cache, join_projections
-from qrag_jax.models.decoder.plan import cache_size, chunk_lengths, find_stop, group_by_size, prompt_hash
+from qrag_jax.models.decoder.plan import (
+    CHUNKS,
+    cache_size,
+    chunk_lengths,
+    find_stop,
+    group_by_size,
+    prompt_hash,
+    reading_cost,
+    shared_start,
+)
+from qrag_jax.models.decoder.prefixes import Prefixes, ReadPrompt
 from qrag_jax.models.decoder.sharding import cache_sharding, decoder_shardings
 from qrag_jax.models.decoder.steps import BLOCK, Draws, compiled_steps
 from qrag_jax.models.decoder.weights import LoadedDecoder
 from qrag_jax.types import Grammar, InputError, Sampling, UsageError
 
 _CACHE_BYTES = 2**31
+_PREFIX_BYTES = 2**29
 
 
 @dataclass(frozen=True)
@@ -73,12 +86,15 @@ class Decoding:
         compute_dtype: ComputeDtype,
         mesh: Mesh | None,
         cache_bytes: int,
+        prefix_bytes: int | None,
     ) -> None:
         """Use `make_decoder`, which checks its arguments."""
         self.window, self.batch_size = window, batch_size
         self._config, self._tokenizer = loaded.config, loaded.tokenizer
         self._dtype: ComputeDtype = compute_dtype
         self._mesh, self._cache_bytes = mesh, cache_bytes
+        self._prefix_bytes = prefix_bytes
+        self._prefixes = Prefixes(_PREFIX_BYTES if prefix_bytes is None else prefix_bytes)
         # Arguments of what is compiled, not constants: they would be copied into every shape.
         if mesh is None:
             self._params = join_projections(jax.device_put(loaded.params))
@@ -98,8 +114,9 @@ class Decoding:
         """Answers every prompt.
 
         An answer depends on the model, the prompt and the sampling, seed included: its draws come from a key made of
-        seed and prompt alone, so that equal prompts get equal answers. The other prompts of a batch change the shapes
-        that it is computed in, and so the rounding of its logits, which decides where two tokens are as good as equal.
+        seed and prompt alone, so that equal prompts get equal answers. The other prompts of a batch, and those before
+        it that begin with the same tokens, change the shapes that it is computed in, and so the rounding of its
+        logits, which decides where two tokens are as good as equal.
 
         Args:
             prompts: token ids; any number, none among them.
@@ -109,7 +126,7 @@ class Decoding:
 
         Raises:
             UsageError: a grammar that cannot be read, admits nothing or is too large, or that the vocabulary cannot
-                spell; before any token is made.
+                spell; a budget of `prefix_bytes` below one of these prompts; before any token is made.
             InputError: an empty prompt, an id beyond the vocabulary, a prompt that leaves no room in the window (it is
                 never cut), or a model that gives NaN.
         """
@@ -125,10 +142,29 @@ class Decoding:
                 finished(place, answer)
 
         sizes = [cache_size(len(prompt), self._room(prompt, sampling)) for prompt in prompts]
+        self._check_budget(max(sizes, default=0))
         for size, places in group_by_size(sizes, self.batch_size):
-            chosen = sorted(places, key=lambda place: -len(prompts[place]))
+            # Neighbours have the longest beginnings in common, and one is read while the other is still kept.
+            chosen = sorted(places, key=lambda place: tuple(prompts[place]))
             _Batch(self, size, [(place, prompts[place]) for place in chosen], sampling, joined, note).run()
         return [answers[place] for place in range(len(prompts))]
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of a cache that one token of a row takes."""
+        numbers = 2 * self._config.num_layers * self._config.num_kv_heads * self._config.head_dim
+        return numbers * np.dtype(self._dtype).itemsize
+
+    def kept_bytes(self, size: int) -> int:
+        """Bytes that a prompt which was read into a cache of `size` slots takes: the cache, and the next logits."""
+        return self.slot_bytes * size + np.dtype(np.float32).itemsize * self._config.vocab_size
+
+    def _check_budget(self, size: int) -> None:
+        if self._prefix_bytes and self.kept_bytes(size) > self._prefix_bytes:
+            raise UsageError(
+                f"prefix_bytes {self._prefix_bytes}: a prompt with its answer in {size} slots takes "
+                f"{self.kept_bytes(size)}: give as much, or 0, which keeps no prompt"
+            )
 
     def _room(self, prompt: Sequence[int], sampling: Sampling) -> int:
         return min(sampling.max_tokens, self.window - len(prompt))
@@ -146,7 +182,7 @@ class Decoding:
 
 
 class _Batch:
-    """Prompts of one cache size at work. The longest come first, so that those that join later fit left of the slot."""
+    """Prompts of one cache size at work, each in a row; all rows write the same slot."""
 
     def __init__(
         self,
@@ -159,9 +195,7 @@ class _Batch:
     ) -> None:
         self._of, self._size, self._sampling, self._note = decoding, size, sampling, note
         self._waiting = deque(prompts)
-        config, slots = decoding._config, size
-        slot_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * np.dtype(decoding._dtype).itemsize
-        most = max(1, min(decoding.batch_size, decoding._cache_bytes // (slot_bytes * slots)))
+        most = max(1, min(decoding.batch_size, decoding._cache_bytes // (decoding.slot_bytes * size)))
         count = min(1 << (len(prompts) - 1).bit_length(), most)
         self._rows = [_Row() for _ in range(count)]
         self._slot = len(prompts[0][1])
@@ -188,27 +222,46 @@ class _Batch:
     def _join(self, index: int) -> None:
         """Reads the next prompt into a free row and chooses its first token."""
         place, prompt = self._waiting.popleft()
-        steps, params = self._of._steps, self._of._params
-        chunks = chunk_lengths(len(prompt))
-        pad = sum(chunks) - len(prompt)
-        tokens = np.concatenate([np.full(pad, prompt[0]), np.asarray(prompt)]).astype(np.int32)[None]
-        cache, logits, start = self._empty_cache(1), None, 0
-        for length in chunks:
-            piece = tokens[:, start : start + length]
-            logits, cache = steps.read(params, piece, np.array([pad], np.int32), cache, np.int32(start))
-            start += length
-        self._cache = steps.move_in(self._cache, cache, np.int32(index), np.int32(self._slot - start))
+        steps = self._of._steps
+        if len(prompt) > self._slot:
+            self._move(self._slot - len(prompt))
+        read = self._read(prompt)
         self._pads[index] = self._slot - len(prompt)
+        self._cache = steps.move_in(self._cache, read.cache, np.int32(index), np.int32(self._pads[index]))
         self._hashes[index] = prompt_hash(prompt, self._sampling.seed)
         row = self._rows[index] = _Row(place, self._of._room(prompt, self._sampling))
         if self._joined is not None:
             self._where[index] = self._joined.begins[place]
         only = slice(index, index + 1)
         counts, rooms = np.zeros(1, np.int32), np.array([row.room], np.int32)
-        first = steps.choose(logits, self._hashes[only], counts, rooms, self._draws, self._constraint(only))
+        first = steps.choose(read.logits, self._hashes[only], counts, rooms, self._draws, self._constraint(only))
         tokens, logprobs, where = jax.device_get(first)
         self._follow(only, where)
         self._hear(row, tokens[0], logprobs[0])
+
+    def _read(self, prompt: Sequence[int]) -> ReadPrompt:
+        """Reads a prompt, or what no prompt before it has in common with it."""
+        steps, prefixes, count = self._of._steps, self._of._prefixes, len(prompt)
+        known, shared = prefixes.find(prompt)
+        start = shared_start(count, shared, self._size)
+        whole = known is not None and shared == count == len(known.tokens)
+        if known is None or not (start or whole):
+            cache = self._empty_cache(1)
+        else:
+            prefixes.keep(known)
+            cache = steps.resize(known.cache, size=self._size)
+            if whole:
+                return replace(known, cache=cache)
+        chunks, tokens, logits = chunk_lengths(count - start), np.asarray(prompt, np.int32), None
+        padded = np.pad(tokens[start:], (0, sum(chunks) - (count - start)), mode="edge")
+        for first, length in zip(accumulate(chunks, initial=0), chunks, strict=False):
+            last = min(length, count - start - first) - 1
+            piece = padded[None, first : first + length]
+            logits, cache = steps.read(self._of._params, piece, cache, np.int32(start + first), np.int32(last))
+        read = ReadPrompt(tokens, cache, logits, self._of.kept_bytes(self._size))
+        if reading_cost(chunks) > reading_cost(CHUNKS[:1]):  # else as quickly read again
+            prefixes.keep(read)
+        return read
 
     def _constraint(self, rows: slice) -> Constraint | None:
         """What these rows are held to; None where no prompt of the call has a grammar."""
@@ -247,7 +300,10 @@ class _Batch:
 
     def _shift(self) -> None:
         """Moves all rows left. A row without padding has ended: its prompt and answer would fill the cache."""
-        amount = min(int(self._pads[index]) for index, row in enumerate(self._rows) if row.place >= 0)
+        self._move(min(int(self._pads[index]) for index, row in enumerate(self._rows) if row.place >= 0))
+
+    def _move(self, amount: int) -> None:
+        """Moves all rows left by `amount` slots, or right where it is negative."""
         self._cache = self._of._steps.shift(self._cache, np.int32(amount))
         self._pads = np.maximum(self._pads - amount, 0)
         self._slot -= amount
@@ -289,6 +345,7 @@ def make_decoder(
     compute_dtype: ComputeDtype | None = None,
     mesh: Mesh | None = None,
     cache_bytes: int = _CACHE_BYTES,
+    prefix_bytes: int | None = None,
 ) -> Decoding:
     """A decoder that continues prompts.
 
@@ -299,9 +356,11 @@ def make_decoder(
         compute_dtype: of matrix products and cache; None is that of the parameters.
         mesh: with an axis "model", which the parameters are split over.
         cache_bytes: most memory of a batch's cache; where a batch needs more it has fewer rows, at least one.
+        prefix_bytes: most memory of prompts that are kept after they were read, beside that: a later prompt that begins
+            with the same tokens reads only what is new. 0 keeps none; None is 512 MiB, and what is larger is not kept.
 
     Raises:
-        UsageError: a batch size below 1, or a window below 2 or beyond the model's.
+        UsageError: a batch size below 1, a budget below 0, or a window below 2 or beyond the model's.
     """
     most = loaded.config.max_positions
     window = most if window is None else window
@@ -312,4 +371,6 @@ def make_decoder(
     dtype: Any = compute_dtype or str(jax.tree.leaves(loaded.params)[0].dtype)
     if dtype not in ("float32", "bfloat16"):
         raise UsageError(f"compute_dtype {dtype}: float32 or bfloat16")
-    return Decoding(loaded, batch_size, window, dtype, mesh, cache_bytes)
+    if prefix_bytes is not None and prefix_bytes < 0:
+        raise UsageError(f"prefix_bytes {prefix_bytes}: at least 0, which keeps no prompt")
+    return Decoding(loaded, batch_size, window, dtype, mesh, cache_bytes, prefix_bytes)

@@ -270,6 +270,7 @@ def extend(
     cache: KVCache,
     start: Int[Array, ""],
     *,
+    last: Int[Array, ""] | None = None,
     compute_dtype: ComputeDtype = "float32",
     rope_length: int | None = None,
 ) -> tuple[Float[Array, "B vocab"], KVCache]:
@@ -285,12 +286,14 @@ def extend(
         cache: as the call before left it; its slots from `start` on are not read, but written first.
         start: first slot to write. The caller sees to it that `start + C` is at most the cache's number of slots and
             that no position exceeds `config.max_positions`: inside jit neither can be checked.
+        last: place among the C tokens of the one whose next token the logits are of; None is the last of them. What
+            stands behind it is padding on the right: its slots are to be written again before they are read.
         compute_dtype: of matrix products and activations; norms, rotations, softmax and logits are float32.
         rope_length: for dynamic rope scaling only, the length that frequencies are made for; None is
             `config.max_positions`, so that they do not change while a text grows.
 
     Returns:
-        Logits (float32) of the token after the last one of every row; the cache with slots start..start+C-1 written.
+        Logits (float32) of the token after the `last` one of every row; the cache with slots start..start+C-1 written.
 
     Raises:
         UsageError: more tokens than the cache has slots.
@@ -300,7 +303,8 @@ def extend(
     decoder, variables = Decoder(config, compute_dtype, _is_joined(params)), {"params": params}
     made: Any = decoder.apply(variables, tokens, pads, cache, start, rope_length)
     hidden, cache = made
-    logits: Any = decoder.apply(variables, hidden[:, -1], method="logits")
+    hidden = hidden[:, -1] if last is None else jax.lax.dynamic_index_in_dim(hidden, last, axis=1, keepdims=False)
+    logits: Any = decoder.apply(variables, hidden, method="logits")
     return logits, cache
 
 

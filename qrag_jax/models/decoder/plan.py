@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-CHUNKS = (64, 128, 192, 256, 384, 512)  # tokens of a prompt that are read at once
+CHUNKS = (32, 64, 128, 192, 256, 384, 512)  # tokens of a prompt that are read at once
 # What a chunk costs beside its tokens, in tokens: on CPU every matrix is read and packed anew. An estimate: it decides
 # between padding a prompt and reading it in one piece more.
 _CHUNK_COST = 40
@@ -60,7 +60,23 @@ def _cheapest(rest: int) -> list[int]:
     if place == 0:
         return whole
     parts = [*_cheapest(rest - CHUNKS[place - 1]), CHUNKS[place - 1]]
-    return min(whole, parts, key=lambda chunks: sum(chunks) + _CHUNK_COST * len(chunks))
+    return min(whole, parts, key=reading_cost)
+
+
+def reading_cost(chunks: Sequence[int]) -> int:
+    """What reading chunks of these lengths takes, in tokens."""
+    return sum(chunks) + _CHUNK_COST * len(chunks)
+
+
+def shared_start(length: int, shared: int, size: int) -> int:
+    """From which token on a prompt is read whose first `shared` tokens have been, in a cache of `size` slots.
+
+    `shared`, or a little less where the chunks of the rest would reach beyond the cache; 0 where that saves nothing.
+    """
+    start = min(shared, length - 1)
+    while start > 0 and start + sum(chunk_lengths(length - start)) > size:
+        start -= 1
+    return start if reading_cost(chunk_lengths(length - start)) < reading_cost(chunk_lengths(length)) else 0
 
 
 def cache_size(length: int, room: int) -> int:

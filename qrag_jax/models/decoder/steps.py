@@ -43,6 +43,7 @@ class Steps(NamedTuple):
     """Compiled functions of one architecture; those that take a cache to change it use it up."""
 
     read: Callable[..., Any]
+    resize: Callable[..., Any]
     move_in: Callable[..., Any]
     shift: Callable[..., Any]
     choose: Callable[..., Any]
@@ -64,23 +65,34 @@ def compiled_steps(
     # Said, not left to XLA: another sharding of the next call's cache would be another compilation.
     where = None if mesh is None else cache_sharding(mesh, config)
 
-    def jit(function: Callable[..., Any], donate: int, out: Any) -> Callable[..., Any]:
+    def jit(function: Callable[..., Any], donate: int | tuple[()], out: Any, **options: Any) -> Callable[..., Any]:
         placed = {} if where is None else {"out_shardings": out}
-        return jax.jit(function, donate_argnums=donate, **placed)
+        return jax.jit(function, donate_argnums=donate, **placed, **options)
 
     def read(
-        params: Params, tokens: Int[Array, "1 C"], pads: Int[Array, " 1"], cache: KVCache, start: Int[Array, ""]
+        params: Params, tokens: Int[Array, "1 C"], cache: KVCache, start: Int[Array, ""], last: Int[Array, ""]
     ) -> tuple[Float[Array, "1 vocab"], KVCache]:
-        return extend(config, params, tokens, pads, cache, start, compute_dtype=compute_dtype)
+        pads = jnp.zeros(1, jnp.int32)
+        return extend(config, params, tokens, pads, cache, start, last=last, compute_dtype=compute_dtype)
 
     decode = partial(_decode_block, config, compute_dtype, ends)
     return Steps(
-        read=jit(read, 3, (None, where)),
+        read=jit(read, 2, (None, where)),
+        resize=jit(resized, (), where, static_argnames="size"),
         move_in=jit(move_in, 0, where),
         shift=jit(shift_left, 0, where),
         choose=jax.jit(_choose_tokens),
         decode=jit(lambda *args: decode(*args), 1, (where, None, None, None, None)),
     )
+
+
+def resized(cache: KVCache, size: int) -> KVCache:
+    """A copy with `size` slots: its first ones, or zeros behind its own."""
+
+    def copy(rows: Array) -> Array:
+        return jnp.pad(rows[:, :size], ((0, 0), (0, max(0, size - rows.shape[1])), (0, 0)))
+
+    return jax.tree.map(copy, cache)
 
 
 def move_in(cache: KVCache, row: KVCache, index: Int[Array, ""], by: Int[Array, ""]) -> KVCache:
