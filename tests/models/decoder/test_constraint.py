@@ -154,9 +154,7 @@ def test_grammars_that_are_too_large_together_are_refused(decoder, monkeypatch):
     monkeypatch.setattr(constraint, "MAX_JOINED_CELLS", 256 * 256)
     assert decoder.automata.joined([Choice(("w",)), Choice(("v",))]) is not None
     many = [Regex(f"{letter}{{200}}") for letter in "ab"]
-    with pytest.raises(
-        UsageError, match="2 grammars of one call have 512 states and 256 kinds of tokens together"
-    ):
+    with pytest.raises(UsageError, match="2 grammars of one call have 512 states and 256 kinds of tokens together"):
         decoder.automata.joined(many)
 
 
