@@ -128,7 +128,7 @@ class _Desk:
         """Shows how far the questions are; where it is one alone, or nobody knows how many, that one is at work."""
         if self.num_questions is not None and self.num_questions > 1:
             self._progress.answered("questions", self._num_asked + done, self.num_questions, generation)
-        else:
+        elif generation is None:
             self._progress.note("the language model reads and answers")
 
     def _nothing(self, question: str) -> FoundPassages:
