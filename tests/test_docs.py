@@ -39,6 +39,7 @@ SHRUNK = {
     ],
     "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "300", "--journal", "journal.sqlite"],
     "study": ["window=72"],
+    "llm": ["--rounds", "1", "--rows", "1", "--prompt_tokens", "8", "--answer_tokens", "2"],
 }
 PYTHON_SHRUNK = {
     "num_updates=500": "num_updates=2",
@@ -53,6 +54,9 @@ ELSEWHERE = {
     "qrag study configs/study/paper.yaml data=DATA --out runs/paper": "benchmarks/results/study (45 minutes)",
     "qrag train --config_path run.yaml --out runs/rl init=runs/big/step_300": "tests/train/test_warm_start.py",
     "qrag ask book.txt 'Who has the map?' --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model NAME --json": (
+        "tests/cli/verbs/test_ask.py, with a server"
+    ),
+    "qrag ask notes/ 'Who has the key?' --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model model.gguf": (
         "tests/cli/verbs/test_ask.py, with a server"
     ),
     "qrag study --corpus docs --questions docs/study_questions.jsonl": "tests/eval/study/test_defaults.py reads them",

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TextIO
 import numpy as np
 
 from qrag_jax.cli.terminal import may_be_lost
-from qrag_jax.types import Counts, Encoder
+from qrag_jax.llm.watched import Told
+from qrag_jax.types import Counts, Encoder, Generation
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -22,7 +23,10 @@ _NOTE = "now"  # the stage under which notes stand
 
 @dataclass
 class _Stage:
-    """One stage on its way; the rate is measured from its first report on, so that no compilation slows it."""
+    """One stage on its way; the rate is measured from its first report on, so that no compilation slows it.
+
+    What came for nothing (`num_free`) counts as done, and in no rate.
+    """
 
     first_done: int
     first_time: float
@@ -30,16 +34,30 @@ class _Stage:
     of: int
     metrics: Mapping[str, float] = field(default_factory=dict)
     was_shown: bool = False
+    num_free: int = 0
+    num_read: int = 0
+    num_written: int = 0
+
+    def count(self, generation: Generation) -> None:
+        """Counts the tokens of an answer, if they were read and written now."""
+        if generation.from_journal:
+            self.num_free += 1
+        else:
+            self.num_read += generation.prompt_tokens
+            self.num_written += generation.completion_tokens
 
     def describe(self, now: float) -> str:
         """`1,500/3,000  182/s, 0:08 left, complete 0.93, loss 0.0031`."""
         facts = []
-        seconds, steps = now - self.first_time, self.done - self.first_done
+        seconds, steps = now - self.first_time, self.done - self.first_done - self.num_free
         if seconds > 0 and steps > 0:
             rate = steps / seconds
             facts.append(f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each")
             if self.done < self.of:
                 facts.append(f"{_clock((self.of - self.done) / rate)} left")
+        if seconds > 0 and self.num_read + self.num_written:
+            read, written = self.num_read / seconds, self.num_written / seconds
+            facts.append(f"{read:,.0f} tokens/s read and {written:,.0f} written")
         facts += [f"{name} {self.metrics[name]:.3g}" for name in _SHOWN if name in self.metrics]
         return f"{self.done:,}/{self.of:,}  {', '.join(facts)}".rstrip()
 
@@ -52,6 +70,9 @@ class Progress:
 
     On a terminal every stage is a bar. Elsewhere a line is written at most every `interval` seconds, and one at the end
     of a stage that had a line before: what takes less time than that leaves a log alone.
+
+    It may be opened again, such as once a question: stages go on where they were, and no bar stands in what is printed
+    meanwhile.
     """
 
     def __init__(
@@ -77,10 +98,11 @@ class Progress:
         self._stages: dict[str, _Stage] = {}
         self._bars: Bars | None = None
         self._ids: dict[str, TaskID] = {}
-        self._last_line = 0.0
+        self._last_line: float | None = None
 
     def __enter__(self) -> "Progress":
-        self._last_line = self._now()
+        if self._last_line is None:
+            self._last_line = self._now()
         stream = sys.stderr if self._stream is None else self._stream
         self._stream = stream
         # Asked of the stream itself: rich takes FORCE_COLOR for a terminal.
@@ -114,6 +136,7 @@ class Progress:
                 self._bars.remove_task(self._ids.pop(_NOTE))
             self._bars.stop()
             self._bars = None
+            self._ids = {}
 
     def report(self, stage: str, done: int, of: int, metrics: Mapping[str, float] | None = None) -> None:
         """Says that `done` of `of` units of a stage are done; `train.loop.train` takes this method.
@@ -121,27 +144,51 @@ class Progress:
         A stage that goes back, or has another number of units than before, starts anew.
         """
         now = self._now()
-        state = self._stages.get(stage)
-        if state is None or state.of != of or done < state.done:
-            state = self._stages[stage] = _Stage(done, now, done, of)
-        state.done, state.metrics = done, metrics or {}
-        if self._bars is not None:
-            self._show_bar(stage, done, of, state.describe(now))
-        elif now - self._last_line >= self._interval or (done == of and state.was_shown):
-            state.was_shown = True
-            self._write_line(f"{stage} {state.describe(now)}", now)
+        state = self._at(stage, done, of, now)
+        state.metrics = metrics or {}
+        self._show(stage, state, now)
 
     def stage(self, name: str) -> Callable[[int, int], None]:
         """A callback `(done, of)` that reports the stage `name`."""
         return lambda done, of: self.report(name, done, of)
+
+    def answered(self, stage: str, done: int, of: int, generation: Generation | None = None) -> None:
+        """As `report`, of questions to a language model, with the tokens of its last answer."""
+        now = self._now()
+        state = self._at(stage, done, of, now)
+        if generation is not None:
+            state.count(generation)
+        self._show(stage, state, now)
+
+    def answers(self, stage: str) -> Told:
+        """A callback for `WatchedGenerator` that reports a stage."""
+        return lambda done, of, generation: self.answered(stage, done, of, generation)
+
+    def _at(self, stage: str, done: int, of: int, now: float) -> _Stage:
+        state = self._stages.get(stage)
+        if state is None or state.of != of or done < state.done:
+            state = self._stages[stage] = _Stage(done, now, done, of)
+        state.done = done
+        return state
+
+    def _show(self, stage: str, state: _Stage, now: float) -> None:
+        done, of = state.done, state.of
+        if self._bars is not None:
+            self._show_bar(stage, done, of, state.describe(now))
+        elif self._is_due(now) or (done == of and state.was_shown):
+            state.was_shown = True
+            self._write_line(f"{stage} {state.describe(now)}", now)
 
     def note(self, text: str) -> None:
         """Says what is being done when nothing can be counted; the next note takes its place."""
         now = self._now()
         if self._bars is not None:
             self._show_bar(_NOTE, 0, None, text)
-        elif now - self._last_line >= self._interval:
+        elif self._is_due(now):
             self._write_line(text, now)
+
+    def _is_due(self, now: float) -> bool:
+        return self._last_line is not None and now - self._last_line >= self._interval
 
     def _show_bar(self, stage: str, done: int, of: int | None, facts: str) -> None:
         assert self._bars is not None

@@ -14,3 +14,5 @@ from .server.openai import OpenAIGenerator as OpenAIGenerator
 from .spending import BudgetedGenerator as BudgetedGenerator
 from .structured import Structured as Structured
 from .structured import ask_structured as ask_structured
+from .watched import Told as Told
+from .watched import WatchedGenerator as WatchedGenerator

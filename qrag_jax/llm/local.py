@@ -7,7 +7,7 @@ from pathlib import Path
 from jax.sharding import Mesh
 
 from qrag_jax.models.chat.render import render_chat
-from qrag_jax.models.decoder.generation import Decoded, make_decoder
+from qrag_jax.models.decoder.generation import Decoded, Decoding, make_decoder
 from qrag_jax.models.decoder.network import ComputeDtype
 from qrag_jax.models.decoder.sources import SMOLLM2
 from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder
@@ -70,6 +70,11 @@ class LocalGenerator:
     def model(self) -> str:
         """Fingerprint of the model's files, what it computes in, and its window."""
         return self._model
+
+    @property
+    def decoding(self) -> Decoding:
+        """What continues the ids of prompts."""
+        return self._decoding
 
     def takes_grammar(self, grammar: Grammar) -> bool:
         """True if the vocabulary is one of bytes and has a token that ends an answer."""

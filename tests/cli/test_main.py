@@ -20,7 +20,7 @@ from qrag_jax.files.reading import reading
 from qrag_jax.retrieval.index.hybrid import RETRIEVERS
 from qrag_jax.types import InputError, UsageError
 
-VERBS = ["find", "ask", "index", "chunk", "study", "demo", "train", "eval", "export", "push", "pull"]
+VERBS = ["find", "ask", "index", "chunk", "study", "demo", "train", "eval", "llm", "export", "push", "pull"]
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def test_export():
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "say what to do: find, ask, index, chunk, study, demo, train, eval, export"),
+        ([], "say what to do: find, ask, index, chunk, study, demo, train, eval, llm, export"),
         (["fnd"], "invalid choice: 'fnd'"),
         (["demo", "extra"], "unrecognized arguments: extra"),
         (["demo", "--seeds=3"], "unrecognized arguments: --seeds=3"),
@@ -235,6 +235,9 @@ def test_export():
         (["ask", "a.txt", "q", "--max_dollars", "-1"], "'-1' is not a number of at least 0"),
         (["ask", "a.txt", "q", "--temperature", "warm"], "'warm' is not a number of at least 0"),
         (["ask", "a.txt", "q", "--deadline", "0"], "'0': more than 0 seconds are needed"),
+        (["llm", "bensh"], "invalid choice: 'bensh'"),
+        (["llm", "bench", "--chunk", "9"], "did you mean --chunks"),
+        (["llm", "bench", "--rows", "1,0"], "'0' is not an integer of at least 1"),
         (["export", "RUN"], "the following arguments are required: DIR"),
     ],
 )
@@ -350,7 +353,7 @@ def test_what_is_compiled_is_kept_by_the_verbs_that_compile(handler, monkeypatch
     kept = []
     monkeypatch.setattr("qrag_jax.cli.main.keep_compiled", lambda: kept.append(1))
     commands = (["find", "notes", "Where?"], ["ask", "notes", "Where?"], ["study", "c.yaml"], ["train"], ["demo"],
-                ["eval", "RUN", "--babi", "x"])  # fmt: skip
+                ["eval", "RUN", "--babi", "x"], ["llm", "bench"])  # fmt: skip
     for number, argv in enumerate(commands, 1):
         main(argv)
         assert len(kept) == number

@@ -5,6 +5,7 @@ import pytest
 
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say
+from qrag_jax.types import Generation
 
 
 class Clock:
@@ -163,3 +164,67 @@ def test_an_error_closes_the_bars(monkeypatch):
         progress.report("train", 1, 10)
         raise KeyError("x")
     assert terminal.getvalue().endswith("\x1b[?25h")  # the cursor is back
+
+
+def answer(read, written, **more):
+    return Generation("yes", "stop", read, written, **more)
+
+
+def test_answers_are_shown_with_tokens_a_second_and_time_left(clock, log):
+    with Progress(stream=log, now=clock) as progress:
+        told = progress.answers("answers")
+        told(0, 10, None)
+        for done in range(1, 5):
+            clock.seconds += 5
+            told(done, 10, answer(100, 20))
+    assert log.getvalue() == (
+        "answers 2/10  5.0 s each, 0:40 left, 20 tokens/s read and 4 written\n"
+        "answers 4/10  5.0 s each, 0:30 left, 20 tokens/s read and 4 written\n"
+    )
+
+
+def test_answers_of_the_journal_make_nothing_quicker(clock, log):
+    """Six are there at once; the seventh takes ten seconds, and so will the other three."""
+    with Progress(stream=log, now=clock) as progress:
+        told = progress.answers("answers")
+        told(0, 10, None)
+        for done in range(1, 7):
+            told(done, 10, answer(1000, 1000, from_journal=True))
+        clock.seconds += 10
+        told(7, 10, answer(300, 50))
+    assert log.getvalue() == "answers 7/10  10.0 s each, 0:30 left, 30 tokens/s read and 5 written\n"
+
+
+def test_a_batch_that_begins_anew_counts_anew(clock, log):
+    with Progress(stream=log, now=clock) as progress:
+        for seconds, done, tokens in ((0, 0, 0), (1, 2, 500), (0, 0, 0), (10, 1, 30)):
+            clock.seconds += seconds
+            progress.answered("judge", done, 2, answer(tokens, tokens) if done else None)
+    assert log.getvalue() == "judge 1/2  10.0 s each, 0:10 left, 3 tokens/s read and 3 written\n"
+
+
+def test_it_may_be_opened_again_and_goes_on(clock, log):
+    progress = Progress(stream=log, now=clock)
+    for done in range(3):
+        with progress:
+            progress.answered("questions", done, 3)
+            clock.seconds += 6
+            progress.answered("questions", done + 1, 3, answer(60, 6))
+    assert log.getvalue() == (
+        "questions 2/3  6.0 s each, 0:06 left, 10 tokens/s read and 1 written\n"
+        "questions 3/3  6.0 s each, 10 tokens/s read and 1 written\n"
+    )
+
+
+def test_bars_that_are_opened_again_are_there_again(clock, monkeypatch):
+    pytest.importorskip("rich")
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    progress = Progress(stream=terminal, now=clock, transient=True)
+    for done in range(2):
+        with progress:
+            progress.answered("questions", done, 2)
+        terminal.write("AN ANSWER\n")
+        clock.seconds += 4
+    first, second, _ = terminal.getvalue().split("AN ANSWER")
+    assert "questions" in first and "0/2" in first and "questions" in second and "1/2" in second

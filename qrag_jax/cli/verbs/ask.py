@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from qrag_jax.cli.generators import ReadyGenerator, make_generator, prices_of, prompts_folder, sampling_of, spent
 from qrag_jax.cli.progress import Progress
@@ -22,6 +22,7 @@ from qrag_jax.data.questions.asked import Asked
 from qrag_jax.llm.calls import takes_grammar
 from qrag_jax.llm.prices import Prices
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
+from qrag_jax.llm.watched import WatchedGenerator
 from qrag_jax.pipeline import (
     PROMPT,
     Answer,
@@ -45,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs `qrag ask`; see `qrag ask --help`."""
     # What costs nothing to look at comes before encoder and model are loaded.
     source, asked = find_source(args, ("num_around",)), read_questions(args)
+    num_questions = len(asked) if isinstance(asked, list) else None
     prices = prices_of(args)
     template = load_prompt(PROMPT, prompts_folder(args))
     spent_before: dict[str, float] = {}
@@ -55,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         asked = checked(asked, method.check)
         generator = None if args.no_llm else make_generator(args)
     corpus = found if isinstance(found, Corpus) else method.build(found)
-    desk = _Desk(args, method, generator, template, prices, corpus, source)
+    desk = _Desk(args, method, generator, template, prices, corpus, source, num_questions)
     failed = False
     for one in asked:
         failed |= not desk.answer(one, spent_before)
@@ -74,6 +76,9 @@ class _Desk:
     prices: Prices | None
     corpus: Corpus
     source: Source
+    num_questions: int | None  # None where they come one by one
+    _progress: Progress = field(default_factory=lambda: Progress(transient=True))
+    _num_asked: int = 0
     _num_tokens: int = 0  # that were embedded for questions before
     _num_cut: int = 0
 
@@ -86,6 +91,7 @@ class _Desk:
                 raise
             say(f"qrag: error: {excerpt(asked.question, _MOST_SHOWN)}: {error}")
             found = self._nothing(asked.question)
+        self._num_asked += 1
         num_tokens, num_cut = self.method.spent()
         num_tokens, self._num_tokens = num_tokens - self._num_tokens, num_tokens
         num_cut, self._num_cut = num_cut - self._num_cut, num_cut
@@ -112,11 +118,18 @@ class _Desk:
             question,
             self.corpus,
             self.method.retrieve,
-            _Noted(self.generator),
+            _Shown(WatchedGenerator(self.generator, self._tell), self._progress),
             fill=fill,
             template=self.template,
             sampling=sampling_of(self.args),
         )
+
+    def _tell(self, done: int, of: int, generation: Generation | None) -> None:
+        """Shows how far the questions are; where it is one alone, or nobody knows how many, that one is at work."""
+        if self.num_questions is not None and self.num_questions > 1:
+            self._progress.answered("questions", self._num_asked + done, self.num_questions, generation)
+        elif generation is None:
+            self._progress.note("the language model reads and answers")
 
     def _nothing(self, question: str) -> FoundPassages:
         budget = make_answer_budget(self.args, question, self.method, self.generator, self.template)
@@ -181,10 +194,11 @@ def _say_notes(found: Answer | FoundPassages, num_cut: int, args: argparse.Names
 
 
 @dataclass(frozen=True)
-class _Noted:
-    """A language model that shows on a terminal that it is at work."""
+class _Shown:
+    """A language model whose progress stands on a terminal while it is at work, and not while answers are printed."""
 
     generator: TextGenerator
+    progress: Progress
 
     @property
     def model(self) -> str:
@@ -196,6 +210,5 @@ class _Noted:
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
     ) -> Sequence[Generation]:
-        with Progress(transient=True) as progress:
-            progress.note("the language model reads and answers")
+        with self.progress:
             return self.generator.generate(prompts, sampling=sampling, finished=finished)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.questions import calibration_task, report_tasks, source
 from qrag_jax.cli.terminal import say, shown_lines, write_json
-from qrag_jax.cli.verbs.eval_answers import make_reader, write_answers
+from qrag_jax.cli.verbs.eval_answers import make_reader, watched, write_answers
 from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_outputs
 from qrag_jax.eval.answers.answering import Answered, Reader, read_answers
 from qrag_jax.eval.answers.records import answer_row_values
@@ -77,7 +77,7 @@ def _answers(
 ) -> Answered:
     bounds = options if args.answer_bounds else None
     with Progress() as progress:
-        answered = read_answers(reader, tasks, scored.records, bounds, progress.stage("answers"))
+        answered = read_answers(watched(reader, progress), tasks, scored.records, bounds)
     write_answers(answered, args)
     return answered
 

@@ -3,12 +3,15 @@
 import argparse
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from qrag_jax.cli.generators import make_generator, prices_of, prompts_folder, sampling_of, spent
+from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.eval.answers.answering import Answered, Reader, check_reader, choose_measures, needs_judges
 from qrag_jax.eval.answers.records import answer_row_values, write_answer_records
+from qrag_jax.llm.watched import WatchedGenerator
 from qrag_jax.retrieval.mdp.tasks import Task
 from qrag_jax.types import InputError, TextGenerator, UsageError
 
@@ -44,6 +47,18 @@ def make_reader(args: argparse.Namespace, kind: str, tasks: Sequence[Task]) -> R
     generator = make_generator(args)
     judges = _judges(args, generator) if judged else ()
     return Reader(generator, measures, judges, sampling_of(args), prompts)
+
+
+def watched(reader: Reader, progress: Progress) -> Reader:
+    """The reader whose models show how far they are, each as a stage of its own."""
+    names = ["judge"] if len(reader.judges) == 1 else [f"judge {number + 1}" for number in range(len(reader.judges))]
+    return replace(
+        reader,
+        generator=WatchedGenerator(reader.generator, progress.answers("answers")),
+        judges=tuple(
+            WatchedGenerator(judge, progress.answers(name)) for name, judge in zip(names, reader.judges, strict=True)
+        ),
+    )
 
 
 def write_answers(answered: Answered, args: argparse.Namespace) -> None:

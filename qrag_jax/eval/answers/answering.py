@@ -126,17 +126,15 @@ def read_answers(
     tasks: Sequence[Task],
     records: Sequence[Sequence[QueryRecord]],
     bounds: Options | None = None,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Answered:
     """Answers all questions of all tasks from the chunks that were chosen for them.
 
     Args:
-        reader: who answers, and by what answers are scored.
+        reader: who answers, and by what answers are scored; a `WatchedGenerator` tells how far it is.
         tasks: of the evaluation.
         records: of every task, with the texts of the chosen chunks (`score.score`).
         bounds: how the evaluation scored; its questions are then also answered from the gold chunks alone and from
             none. None leaves that.
-        progress: told how many of how many prompts of a task are answered.
 
     Raises:
         InputError: as `rows.answer_rows`.
@@ -151,7 +149,6 @@ def read_answers(
             sampling=reader.sampling,
             measures=measures,
             prompts=reader.prompts,
-            progress=progress,
         )
         score = "f1" if "f1" in measures.measures else measures.measures[0]
         rows += result.rows

@@ -8,9 +8,8 @@ model's window is for the generator to refuse (`Generation.error`).
 Methods that chose the same chunks ask the same prompt, which is answered once for all of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +27,6 @@ from qrag_jax.retrieval.mdp.tasks import Task
 from qrag_jax.types import Generation, InputError, Message, Sampling, TextGenerator
 
 SHORT_ANSWER = Sampling(max_tokens=SHORT_ANSWER_TOKENS)
-Progress = Callable[[int, int], None]  # done, of
 _Answers = Mapping[str, tuple[str, ...]]  # query id -> right answers
 
 
@@ -56,7 +54,6 @@ def answer_rows(
     sampling: Sampling = SHORT_ANSWER,
     measures: MeasureOptions = DEFAULT_MEASURES,
     prompts: Path | None = None,
-    progress: Progress | None = None,
 ) -> AnswerResult:
     """Asks every question from its chunks, and scores the answers; questions without a reference are not asked.
 
@@ -68,7 +65,6 @@ def answer_rows(
         sampling: of the answers.
         measures: what they are scored by.
         prompts: folder of the user's templates; None takes ours.
-        progress: told how many of how many distinct prompts are answered.
 
     Raises:
         UsageError: a measure that cannot score anything: before the model is asked.
@@ -80,7 +76,7 @@ def answer_rows(
     template = load_prompt("short_answer", prompts)
     asked = [reading for reading in readings if right[reading.query_id]]
     conversations = [make_prompt(template, reading) for reading in asked]
-    distinct = ask_distinct(generator, conversations, sampling, progress)
+    distinct = ask_distinct(generator, conversations, sampling)
     generations = [distinct[conversation] for conversation in conversations]
     answered = [number for number, generation in enumerate(generations) if generation.error is None]
     given = [_given(asked[number], generations[number], right) for number in answered]
@@ -125,10 +121,7 @@ def make_prompt(template: PromptTemplate, reading: Reading) -> tuple[Message, ..
 
 
 def ask_distinct(
-    generator: TextGenerator,
-    prompts: Sequence[tuple[Message, ...]],
-    sampling: Sampling,
-    progress: Progress | None = None,
+    generator: TextGenerator, prompts: Sequence[tuple[Message, ...]], sampling: Sampling
 ) -> dict[tuple[Message, ...], Generation]:
     """The answer to every prompt; prompts that are equal are asked once.
 
@@ -136,13 +129,7 @@ def ask_distinct(
         InputError: the generator breaks its contract.
     """
     distinct = list(dict.fromkeys(prompts))
-    done = count(1)
-
-    def tell(place: int, generation: Generation) -> None:
-        if progress is not None:
-            progress(next(done), len(distinct))
-
-    return dict(zip(distinct, ask_all(generator, distinct, sampling=sampling, tell=tell), strict=True))
+    return dict(zip(distinct, ask_all(generator, distinct, sampling=sampling), strict=True))
 
 
 def _given(reading: Reading, generation: Generation, right: _Answers) -> GivenAnswer:

@@ -17,6 +17,7 @@ from qrag_jax.files.whole_file import write_json, write_whole
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.gguf_weights import GGUFTensors, gguf_decoder_config
 from qrag_jax.models.decoder.hf_config import hf_decoder_config, read_decoder_config
+from qrag_jax.models.decoder.memory import check_memory
 from qrag_jax.models.decoder.sources import SMOLLM2, SMOLLM2_SHA256, find_decoder
 from qrag_jax.models.decoder.table import decoder_params_from_tensors, tensors_from_decoder_params
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
@@ -58,7 +59,8 @@ def load_decoder(source: str | Path, *, revision: str | None = None, dtype: Dtyp
         dtype: of the parameters. Quantised tensors are dequantised.
 
     Raises:
-        UsageError: there is no such source.
+        UsageError: there is no such source, or the model is beyond the memory that is available; said before a tensor
+            is read.
         InputError: a file is missing, broken or inconsistent; the message names every tensor that is missing, left
             over, of a wrong shape or dtype, or not finite.
     """
@@ -67,6 +69,16 @@ def load_decoder(source: str | Path, *, revision: str | None = None, dtype: Dtyp
         return _load_folder(path, dtype)
     # The embedded file has been hashed by now.
     return _load_gguf(path, dtype, SMOLLM2_SHA256 if source == SMOLLM2 else sha256_of(path))
+
+
+def load_decoder_config(source: str | Path, *, revision: str | None = None) -> DecoderConfig:
+    """The config of a decoder alone; no tensor is read.
+
+    Raises:
+        UsageError, InputError: as `load_decoder`.
+    """
+    path = find_decoder(source, revision)
+    return read_decoder_config(path) if path.is_dir() else gguf_decoder_config(read_gguf(path))
 
 
 def _load_gguf(path: Path, dtype: Dtype, fingerprint: str) -> LoadedDecoder:
@@ -89,6 +101,8 @@ def _load_folder(folder: Path, dtype: Dtype) -> LoadedDecoder:
 
 
 def _to_params(config: DecoderConfig, tensors: Mapping[str, np.ndarray], path: Path, dtype: Dtype) -> dict[str, Any]:
+    if config.num_layers <= len(tensors):  # else the file is damaged, and told to be
+        check_memory(config, path, dtype)
     with np.errstate(invalid="ignore", over="ignore"):  # infinities of both signs: refused as not finite
         params = decoder_params_from_tensors(config, tensors, str(path), jnp.dtype(dtype))
     return _to_device(params)

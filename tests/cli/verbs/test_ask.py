@@ -304,6 +304,22 @@ def test_many_questions_one_of_which_fails(ask, tmp_path):
     assert "\n\nWho is in the garden?\n\nJohn [1 diary.txt:0-25].\n\ncited:" in found.out
 
 
+def test_many_questions_show_how_far_they_are(ask, tmp_path, monkeypatch):
+    """Two of three are asked, and one is known from before; every question counts, whoever answers."""
+    shown = []
+    monkeypatch.setattr("qrag_jax.cli.progress.Progress.answered", lambda self, *told: shown.append(told))
+    flags = ["--retriever", "bm25", *SENTENCES]
+    assert ask("Mary [1].", *flags, question="Where is John?").code == 0
+    assert shown == []  # one alone has no bar
+    (tmp_path / "questions.txt").write_text(f"{QUESTION}\nWhere is John?\nWho is in the garden?\n")
+    assert ask("Mary [1].", "--questions", "questions.txt", *flags, question=None).code == 0
+    assert [(stage, done, of) for stage, done, of, _ in shown] == [
+        ("questions", done, 3) for done in (0, 1, 1, 2, 2, 3)
+    ]
+    answers = [answer for *_, answer in shown]
+    assert answers[::2] == [None] * 3 and [answer.from_journal for answer in answers[1::2]] == [False, True, False]
+
+
 LONG = "milk " * 600
 
 

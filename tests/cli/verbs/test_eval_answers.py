@@ -267,3 +267,25 @@ def test_output_paths_are_looked_at_before_anything_is_paid(
     assert main(["eval", run, "--jsonl", questions, "--methods", "bm25", *flags, *script]) == 2
     assert message in capsys.readouterr().err
     assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+
+
+def test_answers_and_judges_show_how_far_they_are(run, questions, tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr("qrag_jax.cli.progress.Progress.answered", lambda self, *told: shown.append(told[:3]))
+    names = [write_lines(tmp_path / f"{name}.jsonl", [{"answer": '{"correct": true}'}]) for name in ("one", "two")]
+    flags = [
+        "--methods",
+        "bm25",
+        "--answers",
+        str(tmp_path / "out.jsonl"),
+        "--answer_measures",
+        "em,judge",
+        "--no_journal",
+    ]
+    command = ["eval", run, "--jsonl", questions, *flags, *reader(tmp_path, SCRIPT), "--judges", ",".join(names)]
+    assert main(command) == 0
+    assert shown == [
+        *[("answers", done, 2) for done in range(3)],
+        *[("judge 1", done, 1) for done in range(2)],  # of the two answers one failed
+        *[("judge 2", done, 1) for done in range(2)],
+    ]

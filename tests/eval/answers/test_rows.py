@@ -140,12 +140,6 @@ def test_a_batch_is_a_loop_over_its_questions():
     assert list(whole) == alone
 
 
-def test_progress_is_told_after_every_answer():
-    told = []
-    answer_rows(make_task(), READINGS, make_reader(), progress=lambda done, of: told.append((done, of)))
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
-
-
 def test_a_users_template_is_taken_and_its_hash_recorded(tmp_path):
     (tmp_path / "short_answer.user.txt").write_text("$passages\nQuestion: $question")
     result = answer_rows(make_task(), READINGS[:1], make_reader(), prompts=tmp_path)

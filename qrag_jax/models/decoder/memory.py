@@ -1,0 +1,121 @@
+"""Memory: what a decoder takes, what this machine has left, and a word before a model is loaded that is beyond it."""
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+from qrag_jax.models.decoder.config import DecoderConfig
+from qrag_jax.models.decoder.network import GATE_UP, QUERY_KEY_VALUE, ComputeDtype, init_cache
+from qrag_jax.models.decoder.table import decoder_table
+from qrag_jax.types import UsageError
+
+_ROOT = Path("/")
+# Files of a control group: its limit, what it holds, and by which name its part that can be dropped is told.
+_GROUPS = {
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),  # version 1
+    "": ("memory.max", "memory.current", ""),  # version 2
+}
+
+
+def num_parameters(config: DecoderConfig) -> int:
+    """Numbers of all tensors; an output layer that is the embedding table counts once."""
+    return _count(config, lambda path: True)
+
+
+def loading_bytes(config: DecoderConfig, dtype: ComputeDtype) -> int:
+    """The least that loading takes: all parameters, and those that are joined (`join_projections`) once more."""
+    joined = _count(config, lambda path: bool({*QUERY_KEY_VALUE, *GATE_UP} & set(path)))
+    return (num_parameters(config) + joined) * jnp.dtype(dtype).itemsize
+
+
+def cache_bytes(config: DecoderConfig, rows: int, size: int, dtype: ComputeDtype) -> int:
+    """What keys and values of `rows` rows of `size` slots take."""
+    shapes = jax.eval_shape(lambda: init_cache(config, rows, size, dtype))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+
+
+def check_memory(config: DecoderConfig, source: str | Path, dtype: ComputeDtype, cache: int = 0) -> None:
+    """Refuses a model that this machine cannot hold; where nothing tells what it has, and on accelerators, none is.
+
+    Args:
+        config: of the decoder.
+        source: names it in the error.
+        dtype: of the parameters.
+        cache: bytes of keys and values that are wanted beside them.
+
+    Raises:
+        UsageError: loading and cache take more than is available; says what would fit.
+    """
+    available = available_bytes() if jax.default_backend() == "cpu" else None
+    number, loading = num_parameters(config), loading_bytes(config, dtype)
+    needed = loading + cache
+    if available is None or needed <= available:
+        return
+    fits = max(0, available - cache) * number // loading
+    beside = f" and {cache / 1e9:,.2f} GB of cache" if cache else ""
+    raise UsageError(
+        f"language model {str(source)!r}: its {number / 1e6:,.0f} million parameters take at least "
+        f"{loading / 1e9:,.2f} GB while they are loaded as {dtype}{beside}, and {available / 1e9:,.2f} GB of memory "
+        f"are available: what fits{' beside that cache' if cache else ''} has at most {fits / 1e6:,.0f} million "
+        "parameters"
+    )
+
+
+def available_bytes(root: Path = _ROOT) -> int | None:
+    """Memory that can be had now without swapping: of the machine, and within the limits of all control groups around.
+
+    Files that are cached count as free. None where there is no /proc/meminfo.
+
+    Args:
+        root: where `proc` and `sys` lie.
+    """
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", _text(root / "proc/meminfo"), re.M)
+    if found is None:
+        return None
+    return max(0, min([int(found[1]) * 1024, *_left_in_groups(root)]))
+
+
+def resident_bytes(root: Path = _ROOT) -> tuple[int, int] | None:
+    """What this process holds in memory, and the most that it ever held; None where no /proc tells."""
+    status = _text(root / "proc/self/status")
+    found = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", status, re.M))
+    return (int(found["VmRSS"]) * 1024, int(found["VmHWM"]) * 1024) if len(found) == 2 else None
+
+
+def _left_in_groups(root: Path) -> Iterator[int]:
+    """What each control group with a limit has left, from that of this process outwards."""
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for name in set(controllers.split(",")) & set(_GROUPS):
+            top = root / "sys/fs/cgroup" / name
+            limit_file, used_file, prefix = _GROUPS[name]
+            inner = top / path.lstrip("/")
+            for group in (inner, *inner.parents):
+                if not group.is_relative_to(top):
+                    break
+                limit, used = _text(group / limit_file).strip(), _text(group / used_file).strip()
+                if limit.isdigit() and used.isdigit():  # "max" is none
+                    stat = _text(group / "memory.stat")
+                    cached = re.findall(rf"^{prefix}(?:in)?active_file (\d+)", stat, re.M)
+                    yield int(limit) - int(used) + sum(map(int, cached))
+
+
+def _count(config: DecoderConfig, chosen: Callable[[tuple[str, ...]], bool]) -> int:
+    """Numbers of the tensors whose path in the parameters is chosen; layers are alike, so one is looked at."""
+    total = 0
+    for row in decoder_table(replace(config, num_layers=1)):
+        if chosen(row.path):
+            total += math.prod(row.shape) * (config.num_layers if row.path[0] == "layer_0" else 1)
+    return total
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
