@@ -251,8 +251,8 @@ class _Deterministic:
 
 def _unclear() -> UsageError:
     return UsageError(
-        "grammar: alternatives that begin alike, one of them a text of bounded length: let them begin with different "
-        "characters, as a text and a number do"
+        "grammar: alternatives that begin alike (two texts, lists or objects), one of them with a text or white space "
+        "of bounded length: let them begin with different characters, as a text and a number do"
     )
 
 

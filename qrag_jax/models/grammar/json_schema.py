@@ -4,7 +4,7 @@ Fields stand in the order of `properties`, and no others do. White space may sta
 32 characters in one place. Where a schema gives no bound, texts have at most 1,000 characters, lists 64 items, numbers
 16 digits before the point and 17 behind it. Stricter than JSON: `\\uXXXX` is a whole character, never half of one; with
 a `minLength` a text begins neither with white space nor with `\\uXXXX`; values of `enum` and names of fields are spelt
-in one way.
+in one way. Alternatives begin with different characters: two texts, two lists or two objects are refused.
 """
 
 import json
