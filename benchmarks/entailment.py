@@ -127,7 +127,8 @@ def run(name: str, seed: int, runs: Path, results: Path, smoke: bool) -> None:
 def scores_of(runs: Path, stem: str, methods: Sequence[str]) -> dict[str, dict[str, list[float]]]:
     """F1 of every dev question, by method and stop."""
     records = read_records(runs / f"{stem}.dev.jsonl")
-    picks = best_number_of_picks(read_records(runs / "baselines.jsonl"))
+    is_first = BASELINES[0] in methods
+    picks = best_number_of_picks(read_records(runs / "baselines.jsonl")) if is_first else {}
     f1: dict[str, dict[str, list[float]]] = {}
     for method in methods:
         own = {stop: of(records, method, stop) for stop in ("fixed", *STOPS)}
@@ -297,7 +298,10 @@ def main() -> None:
             for seed in args.seeds if name == "latent" else args.seeds[:1]:
                 if not (results / f"{name.replace(' ', '_')}_{seed}.json").exists():
                     run(name, seed, args.runs, results, args.smoke)
-    write_table(results)
+    if (results / "latent_0.json").exists():
+        write_table(results)
+    else:
+        print(f"no table: {results} has no run latent, seed 0, which the others are compared with")
 
 
 if __name__ == "__main__":

@@ -161,6 +161,10 @@ class Choice:
 
     texts: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.texts, tuple) or not all(isinstance(text, str) for text in self.texts):
+            raise UsageError(f"grammar: Choice takes a tuple of texts, got {self.texts!r:.80}")
+
 
 @dataclass(frozen=True)
 class Regex:

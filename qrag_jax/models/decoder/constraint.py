@@ -20,7 +20,7 @@ from qrag_jax.models.grammar.tokens import FAR, TokenAutomaton, token_automaton
 from qrag_jax.types import Grammar, UsageError
 
 _LEAST_STATES, _LEAST_CLASSES, _LEAST_AUTOMATA = 256, 256, 2
-MAX_JOINED_CELLS = 2**26  # states x classes of all grammars of a call; 8 bytes each
+MAX_JOINED_CELLS = 2**26  # states x classes, and grammars x tokens, of all grammars of a call; 8 and 2 bytes each
 _KEPT = 64  # automata of a decoder that are kept
 
 
@@ -154,10 +154,10 @@ def _join(automata: Sequence[TokenAutomaton], vocab_size: int) -> Tables:
     num_states = _power(1 + sum(len(automaton.distance) for automaton in automata), _LEAST_STATES)
     num_classes = _power(max(automaton.next_state.shape[1] for automaton in automata), _LEAST_CLASSES)
     num_automata = _power(1 + len(automata), _LEAST_AUTOMATA)
-    if num_states * num_classes > MAX_JOINED_CELLS:
+    if max(num_states * num_classes, num_automata * vocab_size) > MAX_JOINED_CELLS:
         raise UsageError(
             f"grammar: {len(automata)} grammars of one call have {num_states:,} states and {num_classes:,} kinds of "
-            "tokens together: ask with fewer of them at once"
+            f"{vocab_size:,} tokens together: ask with fewer of them at once"
         )
     shape = num_states, num_classes
     tables = Tables(

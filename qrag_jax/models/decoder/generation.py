@@ -125,14 +125,17 @@ class Decoding:
             grammars: one a prompt, or None for one that may say anything; left out, `sampling.grammar` is that of all.
 
         Raises:
-            UsageError: a grammar that cannot be read, admits nothing or is too large, or that the vocabulary cannot
-                spell; a budget of `prefix_bytes` below one of these prompts; before any token is made.
+            UsageError: more or fewer grammars than prompts, or a grammar that cannot be read, admits nothing or is too
+                large, or that the vocabulary cannot spell; a budget of `prefix_bytes` below one of these prompts;
+                before any token is made.
             InputError: an empty prompt, an id beyond the vocabulary, a prompt that leaves no room in the window (it is
                 never cut), or a model that gives NaN.
         """
         for place, prompt in enumerate(prompts):
             self._check(place, prompt)
         grammars = [sampling.grammar] * len(prompts) if grammars is None else grammars
+        if len(grammars) != len(prompts):
+            raise UsageError(f"grammars: {len(grammars)} for {len(prompts)} prompts: one a prompt, or None")
         joined = self.automata.joined(grammars)
         answers: dict[int, Decoded] = {}
 

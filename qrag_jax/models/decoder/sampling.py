@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, Num, UInt32
 
 _DROPPED = -jnp.inf
 _LEAST_TEMPERATURE = float(jnp.finfo(jnp.float32).tiny)
+_MOST_TEMPERATURE = 1e30  # all tokens are as likely; the reciprocal of more is 0, which makes NaN of -inf
 
 
 def log_probabilities(logits: Float[Array, "B vocab"], tokens: Int[Array, " B"]) -> Float[Array, " B"]:
@@ -32,7 +33,7 @@ def draw_tokens(
 
     Args:
         keys: one a row.
-        logits: finite.
+        logits: finite, or -inf for tokens that are never drawn; not all of a row.
         temperature: 0 or more; near 0 only the most likely token is left, and those that equal it.
         top_k: 0 is all.
         top_p: above 0; 1 is all.
@@ -53,8 +54,8 @@ def draw_unfiltered(
 def _scaled(logits: Float[Array, "B vocab"], temperature: Num[Array, ""] | float) -> Float[Array, "B vocab"]:
     """Logits over temperature, the largest of a row being 0: a small temperature takes only the others to -inf."""
     logits = logits.astype(jnp.float32)
-    least = jnp.maximum(jnp.asarray(temperature, jnp.float32), _LEAST_TEMPERATURE)
-    return (logits - logits.max(axis=-1, keepdims=True)) / least
+    bounded = jnp.clip(jnp.asarray(temperature, jnp.float32), _LEAST_TEMPERATURE, _MOST_TEMPERATURE)
+    return (logits - logits.max(axis=-1, keepdims=True)) / bounded
 
 
 def keep_top_k(logits: Float[Array, "B vocab"], top_k: Int[Array, ""] | int) -> Bool[Array, "B vocab"]:

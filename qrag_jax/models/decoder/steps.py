@@ -34,8 +34,9 @@ class Draws:
     def of(cls, sampling: Sampling) -> "Draws":
         """The part of a sampling that the device needs."""
         kind = "all" if sampling.top_k == 0 and sampling.top_p == 1 else "filtered"
-        kind = kind if np.float32(sampling.temperature) > 0 else "greedy"
-        numbers = np.float32(sampling.temperature), np.int32(min(sampling.top_k, 2**31 - 1)), np.float32(sampling.top_p)
+        temperature = np.float32(min(sampling.temperature, float(np.finfo(np.float32).max)))
+        kind = kind if temperature > 0 else "greedy"
+        numbers = temperature, np.int32(min(sampling.top_k, 2**31 - 1)), np.float32(sampling.top_p)
         return cls(*numbers, kind)
 
 

@@ -19,6 +19,7 @@ from qrag_jax.types import UsageError
 
 MAX_STATES = 16_384
 _MAX_PARTS = 50_000  # states of the automaton that is not yet deterministic
+_MAX_MEMBERS = 2**20  # of these in all sets that are states of the one that is: seconds and memory go with it
 MAX_RUN = 32_767
 
 
@@ -66,7 +67,10 @@ def byte_automaton(expression: Expression) -> ByteAutomaton:
         UsageError: it admits no text, is too large, or has runs that begin like what stands beside them.
     """
     parts = _Parts()
-    start = parts.add(expression, parts.final)
+    try:
+        start = parts.add(expression, parts.final)
+    except RecursionError as error:  # each field of an object lies within the one before it
+        raise too_large("nested too deep, or an object of some hundred fields") from error
     classes, members = _byte_classes(parts.byte_sets)
     return _Deterministic(parts, classes, members).build(start)
 
@@ -191,6 +195,7 @@ class _Deterministic:
         self._parts, self._class_of_byte, self._members = parts, class_of_byte, [row.tolist() for row in members]
         self._numbers: dict[frozenset[int], int] = {}
         self._waiting: list[frozenset[int]] = []
+        self._num_members = 0
 
     def build(self, start: int) -> ByteAutomaton:
         """All states that can be reached, without those that lead nowhere."""
@@ -213,6 +218,9 @@ class _Deterministic:
         if states not in self._numbers:
             if len(self._numbers) == MAX_STATES:
                 raise too_large(f"more than {MAX_STATES:,} states")
+            self._num_members += len(states)
+            if self._num_members > _MAX_MEMBERS:
+                raise too_large(f"states that stand for more than {_MAX_MEMBERS:,} parts")
             self._numbers[states] = len(self._numbers)
             self._waiting.append(states)
         return self._numbers[states]
@@ -243,8 +251,8 @@ class _Deterministic:
 
 def _unclear() -> UsageError:
     return UsageError(
-        "grammar: alternatives that begin alike, one of them a text of bounded length: let them begin with different "
-        "characters, as a text and a number do"
+        "grammar: alternatives that begin alike (two texts, lists or objects), one of them with a text or white space "
+        "of bounded length: let them begin with different characters, as a text and a number do"
     )
 
 

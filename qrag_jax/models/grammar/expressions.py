@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from qrag_jax.types import UsageError
+
 # Code points, both ends included.
 Ranges = tuple[tuple[int, int], ...]
 # Bytes of one place of a character, both ends included.
@@ -58,7 +60,13 @@ Expression = Characters | Sequenced | Either | Repeated | Run
 
 
 def literal(text: str) -> Sequenced:
-    """Exactly this text."""
+    """Exactly this text.
+
+    Raises:
+        UsageError: it holds half of a surrogate pair, which no answer can.
+    """
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise UsageError(f"grammar: {text!r:.60} holds half of a character (a lone surrogate): no answer can spell it")
     return Sequenced(tuple(Characters(((ord(character), ord(character)),)) for character in text))
 
 

@@ -4,7 +4,7 @@ Fields stand in the order of `properties`, and no others do. White space may sta
 32 characters in one place. Where a schema gives no bound, texts have at most 1,000 characters, lists 64 items, numbers
 16 digits before the point and 17 behind it. Stricter than JSON: `\\uXXXX` is a whole character, never half of one; with
 a `minLength` a text begins neither with white space nor with `\\uXXXX`; values of `enum` and names of fields are spelt
-in one way.
+in one way. Alternatives begin with different characters: two texts, two lists or two objects are refused.
 """
 
 import json
@@ -81,13 +81,17 @@ def _value(schema: object, where: str, depth: int) -> Expression:
     for word in ("anyOf", "enum", "const"):
         if word in words:
             return _alternatives(word, words, where, depth)
-    given: Any = words.get("type")
-    kinds: list[Any] = given if isinstance(given, list) else [given]
-    if not kinds or not all(isinstance(kind, str) and kind in _OF_TYPE for kind in kinds):
-        raise _fault(where, f"type is {words.get('type')!r:.60}; known are {', '.join(_OF_TYPE)}")
+    kinds = _kinds(words.get("type"), where)
     if strange := sorted(words.keys() - {"type"}.union(*(_OF_TYPE[kind] for kind in kinds))):
         raise _fault(where, f"keyword {strange[0]!r} does not belong to type {words['type']!r}")
     return either(*(_TYPES[kind](words, where, depth) for kind in kinds))
+
+
+def _kinds(given: object, where: str) -> list[Any]:
+    kinds: list[Any] = given if isinstance(given, list) else [given]
+    if not kinds or not all(isinstance(kind, str) and kind in _OF_TYPE for kind in kinds):
+        raise _fault(where, f"type is {given!r:.60}; known are {', '.join(_OF_TYPE)}")
+    return kinds
 
 
 def _alternatives(word: str, words: Mapping[str, Any], where: str, depth: int) -> Expression:
@@ -99,14 +103,39 @@ def _alternatives(word: str, words: Mapping[str, Any], where: str, depth: int) -
         raise _fault(where, f"{word} must be a list that is not empty, got {values!r:.60}")
     if word == "anyOf":
         return either(*(_value(one, f"{where}.anyOf[{number}]", depth + 1) for number, one in enumerate(values)))
-    return either(*(json.dumps(value, ensure_ascii=False) for value in values))
+    kinds = _kinds(words["type"], where) if "type" in words else [*_OF_TYPE]
+    return either(*(_constant(value, kinds, where) for value in values))
+
+
+def _constant(value: object, kinds: Sequence[str], where: str) -> str:
+    """A value of `enum` or `const`, as JSON."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        raise _fault(where, f"{value!r:.60} holds a number that is not finite, which is no JSON") from error
+    if not _kinds_of(value) & set(kinds):
+        raise _fault(where, f"{value!r:.60} is not of type {' or '.join(kinds)}")
+    return text
+
+
+def _kinds_of(value: object) -> set[str]:
+    """Of a value as `json.loads` gives it."""
+    match value:
+        case None | bool():
+            return {"null" if value is None else "boolean"}
+        case int() | float():
+            return {"number", "integer"} if isinstance(value, int) else {"number"}
+        case str():
+            return {"string"}
+        case _:
+            return {"array" if isinstance(value, list) else "object"}
 
 
 def _object(words: Mapping[str, Any], where: str, depth: int) -> Expression:
     properties, required = words.get("properties", {}), words.get("required", [])
     if not isinstance(properties, Mapping):
         raise _fault(where, f"properties must be an object, got {properties!r:.60}")
-    if not isinstance(required, list) or not all(name in properties for name in required):
+    if not isinstance(required, list) or not all(name in [*properties] for name in required):
         raise _fault(where, f"required is {required!r:.60}, a list of names in properties is needed")
     if words.get("additionalProperties", False) is not False:
         raise _fault(where, "additionalProperties must be false: other fields than those named are not generated")

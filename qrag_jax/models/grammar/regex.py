@@ -158,6 +158,8 @@ class _Parser:
         character = self._next()
         if character in _CLASSES:
             return _CLASSES[character]
+        if character == "0" and self._peek() and self._peek() in "01234567":
+            raise self.fault("\\0 before a digit is an octal number to Python; write \\x00 or \\x with the number")
         if character in _ESCAPES:
             return _single(_ESCAPES[character])
         if character in _HEX:

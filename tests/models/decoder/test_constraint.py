@@ -148,14 +148,18 @@ def test_a_bad_grammar_is_refused_before_any_token(decoder, grammar):
     with pytest.raises(UsageError, match="^grammar: "):
         decoder.generate_ids(PROMPTS[:3], DRAWN, told.__setitem__, grammars=[None, None, grammar])
     assert told == {}
+    with pytest.raises(UsageError, match="grammars: 1 for 3 prompts"):
+        decoder.generate_ids(PROMPTS[:3], DRAWN, grammars=[None])
 
 
 def test_grammars_that_are_too_large_together_are_refused(decoder, monkeypatch):
     monkeypatch.setattr(constraint, "MAX_JOINED_CELLS", 256 * 256)
     assert decoder.automata.joined([Choice(("w",)), Choice(("v",))]) is not None
     many = [Regex(f"{letter}{{200}}") for letter in "ab"]
-    with pytest.raises(UsageError, match="2 grammars of one call have 512 states and 256 kinds of tokens together"):
+    with pytest.raises(UsageError, match="2 grammars of one call have 512 states and 256 kinds of 258 tokens together"):
         decoder.automata.joined(many)
+    with pytest.raises(UsageError, match=r"1 grammars .* 256 kinds of 40,000 tokens"):  # each has a row of them
+        constraint._join([decoder.automata.of(Choice(("w",)))], 40_000)
 
 
 def test_marks_have_no_spelling():
@@ -176,6 +180,9 @@ def test_a_vocabulary_that_is_not_of_bytes_is_refused():
 def test_stop_texts_do_not_go_with_a_grammar():
     with pytest.raises(UsageError, match="stop: would cut an answer that a grammar wants whole"):
         Sampling(stop=("a",), grammar=Choice(("ab",)))
+    for texts in ("yes", ["yes"], (1,)):  # a text is a sequence of texts, but of its letters
+        with pytest.raises(UsageError, match="grammar: Choice takes a tuple of texts, got"):
+            Choice(texts)  # pyright: ignore[reportArgumentType]
     with pytest.raises(UsageError, match="grammar: the JSON schema is no JSON"):
         JsonSchema("{")
     with pytest.raises(UsageError, match="grammar: the JSON schema is no JSON"):

@@ -7,6 +7,8 @@ import pytest
 from scipy import stats
 
 from qrag_jax.models.decoder.sampling import draw_tokens, draw_unfiltered, keep_top_k, keep_top_p, log_probabilities
+from qrag_jax.models.decoder.steps import Draws
+from qrag_jax.types import Sampling
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 
@@ -129,3 +131,15 @@ def test_near_no_temperature_the_most_likely_token_is_drawn(temperature):
     for settings in ((0, 1.0), (3, 0.9), (0, 0.5), (2, 1.0)):
         np.testing.assert_array_equal(draw(keys, rows, np.float32(temperature), *settings), [2, 1])
     np.testing.assert_array_equal(jax.jit(draw_unfiltered)(keys, rows, np.float32(temperature)), [2, 1])
+
+
+@pytest.mark.parametrize("temperature", [1e-45, 1e37, 1e38, 1e39, 1e300])
+def test_no_temperature_draws_what_is_masked(temperature):
+    given = jnp.asarray(Draws.of(Sampling(temperature=temperature)).temperature)
+    logits = jnp.full((64, 5), -jnp.inf).at[:, 3:].set(jnp.array([1.0, 0.0]))
+    keys = jax.random.split(jax.random.key(0), 64)
+    for drawn in (
+        draw_unfiltered(keys, logits, given),
+        draw_tokens(keys, logits, given, 3, 0.9),
+    ):
+        assert set(drawn.tolist()) == ({3} if temperature < 1 else {3, 4})

@@ -113,6 +113,13 @@ def test_what_is_no_json_or_half_a_character_is_refused(text):
     assert not admits({"type": ["string", "number"]}, text)
 
 
+def test_a_type_beside_values_is_that_of_all():
+    values = [None, True, 1, 0.5, "a", [1], {"b": None}]
+    kinds = ["null", "boolean", "integer", "number", "string", "array", "object"]
+    assert all(admits({"type": kinds, "enum": values}, json.dumps(value)) for value in values)
+    assert admits({"type": "number", "const": 1}, "1")
+
+
 def test_white_space_comes_to_an_end():
     assert admits({"type": "null"}, " " * 32 + "null\n") and not admits({"type": "null"}, " " * 33 + "null")
 
@@ -146,6 +153,18 @@ def test_numbers_are_finite():
         ({"type": "object", "properties": 3}, "properties must be an object, got 3"),
         ({"type": "object", "additionalProperties": True}, "additionalProperties must be false"),
         ({"enum": []}, "enum must be a list that is not empty"),
+        ({"type": "string", "enum": ["a", 1]}, "$: 1 is not of type string"),
+        ({"type": ["integer", "null"], "const": True}, "$: True is not of type integer or null"),
+        ({"type": "text", "const": "a"}, "$: type is 'text'; known are object, array"),
+        ({"enum": [1, [float("nan")]]}, "$: [nan] holds a number that is not finite"),
+        ({"const": float("inf")}, "$: inf holds a number that is not finite"),
+        ({"enum": ["a", "\ud800"]}, "holds half of a character"),
+        ({"type": "object", "properties": {"a\udfff": {"type": "null"}}}, "holds half of a character"),
+        ({"type": "object", "properties": {}, "required": [["a"]]}, "required is [['a']], a list of names"),
+        (
+            {"type": "object", "properties": {f"f{n}": {"type": "null"} for n in range(1_000)}},
+            "nested too deep, or an object of some hundred fields",
+        ),
         ({"enum": ["a"], "minLength": 1}, "keyword 'minLength' beside 'enum' is not read"),
         ({"anyOf": [{"type": "string"}, {"enum": ["a"]}]}, "alternatives that begin alike"),
         ({"type": "array", "items": {"type": "string"}, "maxItems": 10_000}, "use fewer or smaller repetitions"),
