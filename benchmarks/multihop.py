@@ -101,7 +101,8 @@ _HEAD = """# HotpotQA, MuSiQue and 2WikiMultihopQA
 Command: `python benchmarks/multihop.py run DATA`, then `table`. Trained on the three train sets mixed (100 + 100 + 500
 questions, 15% of them held out), T = 4. Rows `vectors` are what the config was before links; their hold-out was not of
 each set its share. HotpotQA and 2WikiMultihopQA were made along names that lead from page to page, which links read,
-MuSiQue was not. Training seconds of `latent` are without the embedding of the paragraphs, which came from a cache.
+MuSiQue was not. Training seconds of `latent` 0 are without the embedding of the paragraphs, which came from a cache;
+the others are of a machine that did other work beside.
 
 The sets are small: intervals are wide, and no row is called better than another without a paired test below. Several
 seeds: mean [smallest, largest]; one seed: [95% interval over the questions]."""

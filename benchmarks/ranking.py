@@ -42,7 +42,7 @@ LINES = RESULTS / "ranking.jsonl"
 # chunks of a context -> (about as many tokens, questions)
 LENGTHS = {50: ("1K", 500), 1200: ("32K", 300), 40000: ("1M", 100)}
 COLUMNS = ["task", "variant", "seeds", "tokens", "F1, own stop", "F1, threshold", "F1, oracle stop"]
-COLUMNS += ["gold are the first picks", "taken", "training, s"]
+COLUMNS += ["gold are the first picks", "taken", "training, CPU s"]
 # The temperature of the ranking learns faster than the towers: in 500 updates it would hardly move.
 SCALE = ["env.ranking_scale=20", 'learner.groups={"ranking/*": {learning_rate_factor: 10}}']
 RANKING = [*SCALE, "learner.losses={ranking: 1.0}"]
@@ -68,6 +68,13 @@ VARIANTS: dict[str, list[str]] = {
     RECOMMENDED: [],
     "prior, ranking, STOP, mined": [*STOP, *MINED, "model.latent.prior=true", "model.latent.dim=64"],
     "base, mined": MINED,
+    "ranking, negatives": [*RANKING, *NEGATIVES],
+    "ranking alone": [*SCALE, "learner.losses={soft_q: 0, ranking: 1}"],
+    "ranking alone, negatives": [*SCALE, "learner.losses={soft_q: 0, ranking: 1}", *NEGATIVES],
+    "without target network": ["learner.target_network=false"],
+    "without target network, mined": ["learner.target_network=false", *MINED],
+    "hard value": ["learner.value=hard"],
+    "hard value, mined": ["learner.value=hard", *MINED],
     "SFT, temperature, mined": ["learner.objective=sft", *SCALE, *MINED],
     "SFT, temperature, STOP, mined": ["learner.objective=sft", *SCALE, *AT_END, *MINED],
 }
@@ -151,7 +158,7 @@ def own_stop(row: dict[str, Any]) -> dict[str, float]:
 def write_table(runs: Sequence[dict[str, Any]]) -> str:
     """One row a task, variant and length: means over the seeds, [smallest, largest] where there are several."""
     lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-    for qa, variant in dict.fromkeys(map(name_of, runs)):
+    for qa, variant in sorted(dict.fromkeys(map(name_of, runs)), key=lambda name: name[0]):
         same = [r for r in runs if name_of(r) == (qa, variant)]
         for i, row in enumerate(same[0]["lengths"]):
             rows = [r["lengths"][i] for r in same]
@@ -159,7 +166,8 @@ def write_table(runs: Sequence[dict[str, Any]]) -> str:
             values += [[r["oracle"]["f1"] for r in rows], [r["gold_first"] for r in rows]]
             shown = [*map(spread, values), f"{np.mean([own_stop(r)['taken'] for r in rows]):.2f}"]
             tokens = LENGTHS[row["num_chunks"]][0]
-            seconds = f"{np.mean([r['train_seconds'] for r in same]):.0f}"
+            spent = [r["train_cpu_seconds"] for r in same if "train_cpu_seconds" in r]  # older lines have none
+            seconds = f"{np.mean(spent):.0f}" if spent else "-"
             lines.append(f"| {qa} | {variant} | {len(same)} | {tokens} | {' | '.join(shown)} | {seconds} |")
     return "\n".join(lines)
 
@@ -170,9 +178,15 @@ def show(row: dict[str, Any]) -> str:
 
 
 def name_of(run: dict[str, Any]) -> tuple[str, str]:
-    """Task and variant, with what `--set` changed of it."""
+    """Task and variant, with what `--set` changed of it; what comes to the recommended config is called so."""
     more = [o for o in run["overrides"] if o not in VARIANTS[run["variant"]]]
-    return run["task"], ", ".join([run["variant"], *more])
+    qa = int(run["task"].removeprefix("qa"))
+    own, recommended = (
+        config_of(Path(), qa, variant, 0, overrides, smoke=False)
+        for variant, overrides in ((run["variant"], more), (RECOMMENDED, []))
+    )
+    name = RECOMMENDED if own == recommended else ", ".join([run["variant"], *more])
+    return run["task"], name
 
 
 def spread(values: Sequence[float]) -> str:
