@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qrag_jax.cli.user_cache import cache_folder
-from qrag_jax.llm.calls import takes_grammar
+from qrag_jax.llm.calls import AroundGenerator
 from qrag_jax.llm.defaults import CONCURRENCY, DEADLINE, OPENAI_KEY_NAME, OWN_KEY_NAME
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.prices import Prices, dollars, load_prices
@@ -17,7 +17,6 @@ from qrag_jax.types import (
     CountTokens,
     Finished,
     Generation,
-    Grammar,
     InputError,
     Message,
     Sampling,
@@ -33,7 +32,7 @@ _CLAIMS = 64  # at least
 
 
 @dataclass(frozen=True)
-class ReadyGenerator:
+class ReadyGenerator(AroundGenerator):
     """A language model as the flags describe it; a `TextGenerator`.
 
     Attributes:
@@ -45,15 +44,6 @@ class ReadyGenerator:
     generator: TextGenerator
     window: int | None = None
     count: CountTokens | None = None
-
-    @property
-    def model(self) -> str:
-        """Which model answers."""
-        return self.generator.model
-
-    def takes_grammar(self, grammar: Grammar) -> bool:
-        """As the model."""
-        return takes_grammar(self.generator, grammar)
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None

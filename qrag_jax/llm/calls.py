@@ -37,6 +37,21 @@ def takes_grammar(generator: TextGenerator, grammar: Grammar) -> bool:
     return asked is not None and bool(asked(grammar))
 
 
+class AroundGenerator:
+    """What a language model around another says of itself: that which the inner one says."""
+
+    generator: TextGenerator
+
+    @property
+    def model(self) -> str:
+        """Which model answers."""
+        return self.generator.model
+
+    def takes_grammar(self, grammar: Grammar) -> bool:
+        """True if the model holds its answers to this grammar."""
+        return takes_grammar(self.generator, grammar)
+
+
 def keep(finished: Finished | None, place: int, generation: Generation) -> None:
     """Hands an answer of a batch that is broken off to whoever keeps answers; a plain function is not called."""
     if isinstance(finished, Hearing):

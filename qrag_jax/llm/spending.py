@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from math import isfinite
 
-from qrag_jax.llm.calls import Hearing, ask_some, keep, not_asked, takes_grammar
-from qrag_jax.types import Cost, Finished, Generation, Grammar, Message, Sampling, TextGenerator, UsageError
+from qrag_jax.llm.calls import AroundGenerator, Hearing, ask_some, keep, not_asked
+from qrag_jax.types import Cost, Finished, Generation, Message, Sampling, TextGenerator, UsageError
 
 _MILLION = 1e6
 _MOST_AT_ONCE = 64  # calls that are begun before what they really cost is looked at
@@ -12,7 +12,7 @@ _MOST_AT_ONCE = 64  # calls that are begun before what they really cost is looke
 _TOKENS_A_MESSAGE, _TOKENS_A_CALL = 16, 64
 
 
-class BudgetedGenerator:
+class BudgetedGenerator(AroundGenerator):
     """A language model that stops before it costs too much, and knows what it has cost.
 
     A call is begun if the most that it can cost fits into the budget, beside what was spent and what else is in flight:
@@ -55,19 +55,10 @@ class BudgetedGenerator:
             raise UsageError("prompt_price and completion_price: give both, or neither")
         if max_dollars is not None and prompt_price is None:
             raise UsageError("max_dollars: needs prompt_price and completion_price, dollars a million tokens")
-        self._generator, self._max_tokens, self._max_dollars = generator, max_tokens, max_dollars
+        self.generator, self._max_tokens, self._max_dollars = generator, max_tokens, max_dollars
         self._prices = None if prompt_price is None or completion_price is None else (prompt_price, completion_price)
         self._prompt_tokens = self._completion_tokens = 0
         self._stopped: str | None = None
-
-    @property
-    def model(self) -> str:
-        """Which model answers."""
-        return self._generator.model
-
-    def takes_grammar(self, grammar: Grammar) -> bool:
-        """As the model that is wrapped."""
-        return takes_grammar(self._generator, grammar)
 
     @property
     def cost(self) -> Cost:
@@ -112,7 +103,7 @@ class BudgetedGenerator:
         stopped: Generation | None = None
         while stopped is None and (num_fitting := self._num_fitting(bounds[start : start + most], sampling.max_tokens)):
             places = range(start, start + num_fitting)
-            ask_some(self._generator, prompts, places, sampling=sampling, tell=Hearing(hear, keep_only))
+            ask_some(self.generator, prompts, places, sampling=sampling, tell=Hearing(hear, keep_only))
             start += num_fitting
             stopped = not_asked(answers[place] for place in places)
         for place in range(start, len(prompts)):

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Sequence
 
-from qrag_jax.llm.calls import Hearing, ask_some, keep, takes_grammar
-from qrag_jax.types import Finished, Generation, Grammar, Message, Sampling, TextGenerator
+from qrag_jax.llm.calls import AroundGenerator, Hearing, ask_some, keep
+from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator
 
 # (answers that are there, prompts of the batch, the last of these answers: None when the batch begins)
 Told = Callable[[int, int, Generation | None], None]
 
 
-class WatchedGenerator:
+class WatchedGenerator(AroundGenerator):
     """A language model that tells how far each batch is. Satisfies `types.TextGenerator`; changes no answer."""
 
     def __init__(self, generator: TextGenerator, told: Told) -> None:
@@ -19,16 +19,7 @@ class WatchedGenerator:
             generator: of the answers; with its journal, so that answers from there are told as such.
             told: called when a batch begins and after each answer, in the thread that called `generate`.
         """
-        self._generator, self._told = generator, told
-
-    @property
-    def model(self) -> str:
-        """Which model answers."""
-        return self._generator.model
-
-    def takes_grammar(self, grammar: Grammar) -> bool:
-        """As the model that is wrapped."""
-        return takes_grammar(self._generator, grammar)
+        self.generator, self._told = generator, told
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
@@ -52,5 +43,5 @@ class WatchedGenerator:
         if prompts:
             self._told(0, len(prompts), None)
         tell = Hearing(hear, keep_only)
-        ask_some(self._generator, prompts, range(len(prompts)), sampling=sampling, tell=tell)
+        ask_some(self.generator, prompts, range(len(prompts)), sampling=sampling, tell=tell)
         return [answers[place] for place in range(len(prompts))]

@@ -126,7 +126,7 @@ def test_what_a_journal_has_costs_nothing(tmp_path):
         first = wrap().generate(prompts(2), sampling=SAMPLING)
         again = wrap()
         assert again.generate(prompts(2), sampling=SAMPLING) == [replace(one, from_journal=True) for one in first]
-        budget = again if isinstance(again, BudgetedGenerator) else again._generator
+        budget = again if isinstance(again, BudgetedGenerator) else again.generator
         assert budget.cost == Cost()
     assert len(inner.asked) == 4
 

@@ -19,7 +19,7 @@ from qrag_jax.cli.searching.sources import (
 )
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.data.questions.asked import Asked
-from qrag_jax.llm.calls import takes_grammar
+from qrag_jax.llm.calls import AroundGenerator
 from qrag_jax.llm.prices import Prices
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
 from qrag_jax.llm.watched import WatchedGenerator
@@ -36,7 +36,7 @@ from qrag_jax.pipeline import (
 from qrag_jax.retrieval.context.fill import Budget, Context
 from qrag_jax.retrieval.corpus.corpus import Corpus
 from qrag_jax.retrieval.methods import Method
-from qrag_jax.types import Cost, Finished, Generation, Grammar, Message, Sampling, TextGenerator
+from qrag_jax.types import Cost, Finished, Generation, Message, Sampling, TextGenerator
 
 _NUM_AROUND = 2  # sentences on either side of a pick of a run
 _MOST_SHOWN = 100  # characters of a question above its answer
@@ -194,18 +194,11 @@ def _say_notes(found: Answer | FoundPassages, num_cut: int, args: argparse.Names
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _Shown(AroundGenerator):
     """A language model whose progress stands on a terminal while it is at work, and not while answers are printed."""
 
     generator: TextGenerator
     progress: Progress
-
-    @property
-    def model(self) -> str:
-        return self.generator.model
-
-    def takes_grammar(self, grammar: Grammar) -> bool:
-        return takes_grammar(self.generator, grammar)
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None

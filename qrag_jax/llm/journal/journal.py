@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, fields, replace
 
-from qrag_jax.llm.calls import Hearing, ask_some, not_asked, takes_grammar
+from qrag_jax.llm.calls import AroundGenerator, Hearing, ask_some, not_asked
 from qrag_jax.llm.journal.file import Journal, Session
-from qrag_jax.types import Finished, Generation, Grammar, Message, Sampling, TextGenerator, UsageError
+from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator, UsageError
 
 _PAUSES = (0.02, 1.0)  # seconds between two looks for answers of other processes: the first, the longest
 _PATIENCE = 60.0  # seconds of waiting for other processes before it is said
@@ -24,7 +24,7 @@ _SERVER = re.compile(" at https?://")  # in the `model` of one that is asked ove
 _in_flight: ContextVar[frozenset[tuple[str, str]]] = ContextVar("_in_flight", default=frozenset())
 
 
-class JournaledGenerator:
+class JournaledGenerator(AroundGenerator):
     """A language model whose finished calls are kept in a journal and not made again.
 
     Failed calls are not kept: they are made again when they are asked for again. Equal calls of a batch are made once,
@@ -53,17 +53,8 @@ class JournaledGenerator:
         """
         if claim_size < 1:
             raise UsageError(f"claim_size {claim_size}: at least 1 call at a time")
-        self._generator, self._journal, self._claim_size = generator, journal, claim_size
+        self.generator, self._journal, self._claim_size = generator, journal, claim_size
         self._has_warned = False
-
-    @property
-    def model(self) -> str:
-        """Which model answers."""
-        return self._generator.model
-
-    def takes_grammar(self, grammar: Grammar) -> bool:
-        """As the model that is wrapped."""
-        return takes_grammar(self._generator, grammar)
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
@@ -110,7 +101,7 @@ class JournaledGenerator:
                         hear(place, stopped)
                 else:
                     with self._holding(claimed):
-                        ask_some(self._generator, prompts, first, sampling=sampling, tell=Hearing(hear, store))
+                        ask_some(self.generator, prompts, first, sampling=sampling, tell=Hearing(hear, store))
         return [answers[place] for place in range(len(prompts))]
 
     def _warn_of_old(self, session: Session) -> None:
