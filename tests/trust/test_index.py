@@ -57,7 +57,7 @@ def finished():
 def test_what_was_finished_survives_any_kill(figures):
     """Every third kill comes soon after the start: in making the index, looking it over, emptying its log."""
     num_kills, rng = of_tier(3, 50), random.Random(SEED)
-    num_files = max(200, 10 * num_kills)  # a build takes longer than the longest wait for a kill
+    num_files = max(100, 10 * num_kills)  # a build takes longer than the longest wait for a kill
     notes = write_version("notes", num_files, 1)
     before = []  # what was finished at each kill, and how much had been embedded
     for number in range(num_kills):
