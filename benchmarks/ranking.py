@@ -253,7 +253,8 @@ def main() -> None:
             for variant in args.variants:
                 if (f"qa{qa}", variant, seed, (*VARIANTS[variant], *args.set)) in done:
                     continue
-                name = f"qa{qa}_{variant.replace(', ', '+').replace(' ', '_')}_{seed}"
+                told = "+".join([variant.replace(", ", "+").replace(" ", "_"), *args.set])
+                name = f"qa{qa}_{told}_{seed}".replace("/", "_")
                 out = args.keep and args.keep / name
                 found = run(args.data, cache, qa, variant, seed, args.set, args.smoke, out)
                 if not args.smoke:
