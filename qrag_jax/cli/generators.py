@@ -157,6 +157,8 @@ def _budgeted(generator: TextGenerator, args: argparse.Namespace) -> TextGenerat
 
 
 def _check_flags(args: argparse.Namespace) -> None:
+    if args.storage and args.llm != "local":
+        raise UsageError(f"--storage: belongs to --llm local, not to --llm {args.llm}")
     if args.llm != "openai":
         given = [name for name in _OPENAI_FLAGS if getattr(args, name) not in (None, False)]
         if given:
@@ -176,7 +178,7 @@ def _check_flags(args: argparse.Namespace) -> None:
 def _local(args: argparse.Namespace) -> ReadyGenerator:
     from qrag_jax.llm.local import LocalGenerator  # imports JAX and loads weights
 
-    generator = LocalGenerator(args.llm_model or "smollm2")
+    generator = LocalGenerator(args.llm_model or "smollm2", storage=args.storage)
     return ReadyGenerator(generator, generator.window, generator.count_tokens)
 
 

@@ -10,8 +10,8 @@ from qrag_jax.models.chat.render import render_chat
 from qrag_jax.models.decoder.generation import Decoded, Decoding, make_decoder
 from qrag_jax.models.decoder.network import ComputeDtype
 from qrag_jax.models.decoder.sources import SMOLLM2
-from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder
-from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling
+from qrag_jax.models.decoder.weights import LoadedDecoder, best_storage, load_decoder
+from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling, Storage, UsageError
 
 
 class LocalGenerator:
@@ -29,6 +29,7 @@ class LocalGenerator:
         batch_size: int = 8,
         window: int | None = None,
         dtype: ComputeDtype = "float32",
+        storage: Storage | None = None,
         mesh: Mesh | None = None,
         prefix_bytes: int | None = None,
     ) -> None:
@@ -39,7 +40,10 @@ class LocalGenerator:
             revision: commit or tag of a hub id.
             batch_size: most prompts that are worked on at once.
             window: None is all that the model has.
-            dtype: of parameters and computation; of a decoder that is loaded already, of the computation.
+            dtype: of the computation, and of parameters that are plain numbers.
+            storage: how matrices are kept ("float32", "bfloat16", "int8", "file"; see `load_decoder`). None is the best
+                for the source: as they are in a GGUF file on a CPU with the extra `cpu`, in `dtype` otherwise and with
+                a mesh. Of a decoder that is loaded already it is left out.
             mesh: with an axis "model", which the parameters are split over.
             prefix_bytes: most memory of prompts that were read, from which later ones that begin alike go on; 0 is
                 none, None 512 MiB.
@@ -48,7 +52,15 @@ class LocalGenerator:
             UsageError: there is no such source, or a setting that the model cannot have.
             InputError: a broken file, or a model without a chat template.
         """
-        loaded = source if isinstance(source, LoadedDecoder) else load_decoder(source, revision=revision, dtype=dtype)
+        if isinstance(source, LoadedDecoder):
+            if storage not in (None, source.storage):
+                raise UsageError(
+                    f"storage {storage}: this decoder is loaded already, as {source.storage}; leave it out"
+                )
+            loaded = source
+        else:
+            found = storage or (best_storage(source) if mesh is None and dtype == "float32" else dtype)
+            loaded = load_decoder(source, revision=revision, storage=found)
         if loaded.tokenizer.chat_template is None:
             raise InputError(
                 "this model has no chat template: it continues texts and does not answer. Use one that is trained on "
@@ -64,7 +76,8 @@ class LocalGenerator:
             prefix_bytes=prefix_bytes,
         )
         self.window = self._decoding.window
-        self._model = f"local:{loaded.fingerprint}:{dtype}:{self.window}"
+        kept = dtype if loaded.storage in ("float32", dtype) else f"{loaded.storage}-{dtype}"
+        self._model = f"local:{loaded.fingerprint}:{kept}:{self.window}"
 
     @property
     def model(self) -> str:

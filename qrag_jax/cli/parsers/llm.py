@@ -3,6 +3,7 @@
 import argparse
 
 from qrag_jax.cli.parsers import flags
+from qrag_jax.cli.parsers.llm_flags import add_storage
 
 ACTIONS = ("bench",)
 
@@ -58,5 +59,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="N,N",
         help="prompts that are worked on at once; `qrag ask` works on up to 8 (default: 1,8)",
     )
+    add_storage(parser)
     flags.add_compile_cache(parser)
     flags.add_json(parser, "one JSON object")

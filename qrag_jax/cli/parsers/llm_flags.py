@@ -1,9 +1,11 @@
 """Flags of every verb that asks a language model. Imports nothing heavy; `cli/generators.py` reads what they say."""
 
 import argparse
+from typing import get_args
 
 from qrag_jax.cli.parsers.flags import amount, duration, filled, positive
 from qrag_jax.llm.defaults import ANSWER_TOKENS, CONCURRENCY, DEADLINE, GRAMMAR_FIELDS, OPENAI_KEY_NAME, OWN_KEY_NAME
+from qrag_jax.types import Storage
 
 _LLMS = ("local", "openai", "scripted")
 
@@ -34,6 +36,7 @@ def add_llm_flags(parser: argparse.ArgumentParser, *, max_answer_tokens: int = A
         help="local: smollm2 (the default), a folder, a .gguf file or a hub id; openai: the server's name of the "
         "model; scripted: a JSONL file",
     )
+    add_storage(group)
     group.add_argument(
         "--base_url", type=filled, metavar="URL", help="openai: the server, such as http://127.0.0.1:8080/v1"
     )
@@ -78,6 +81,17 @@ def add_llm_flags(parser: argparse.ArgumentParser, *, max_answer_tokens: int = A
         type=filled,
         metavar="FOLDER",
         help="your own prompt templates; a file that is not there is the built-in one",
+    )
+
+
+def add_storage(parser: argparse._ActionsContainer) -> None:
+    """Adds `--storage`."""
+    parser.add_argument(
+        "--storage",
+        choices=get_args(Storage),
+        help="local: how matrices are kept: as numbers (float32, bfloat16), in blocks of 8 bits (int8), or as in the "
+        ".gguf file (file); left out, file for such files where the extra cpu is installed and there is no "
+        "accelerator, else float32",
     )
 
 

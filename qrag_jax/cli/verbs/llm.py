@@ -15,10 +15,8 @@ from qrag_jax.cli.terminal import shown_lines, write_json
 from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.models.decoder.bench import Speed, Work, measure_speeds
 from qrag_jax.models.decoder.memory import cache_bytes, check_memory, num_parameters, resident_bytes
-from qrag_jax.models.decoder.weights import load_decoder_config
+from qrag_jax.models.decoder.weights import best_storage, load_decoder_config, tensor_kinds
 from qrag_jax.types import UsageError
-
-_DTYPE = "float32"  # of every local model that a verb loads
 
 
 @dataclass(frozen=True)
@@ -28,6 +26,7 @@ class Benched:
     Attributes:
         source: as it was named.
         model: `LocalGenerator.model`.
+        storage: how its matrices are kept.
         num_parameters: of the model.
         load_seconds: until it can be asked; its files may have been in the machine's memory or not.
         memory: bytes that the process holds after loading, and the most that it held up to the end of the rounds, both
@@ -37,6 +36,7 @@ class Benched:
 
     source: str
     model: str
+    storage: str
     num_parameters: int
     load_seconds: float
     memory: tuple[int, int] | None
@@ -67,26 +67,29 @@ def bench(args: argparse.Namespace) -> Benched:
         )
     works = [Work(rows, args.prompt_tokens, args.answer_tokens) for rows in args.rows]
     config = load_decoder_config(args.model)
-    largest = max(cache_bytes(config, work.rows, work.size, _DTYPE) for work in works)
-    check_memory(config, args.model, _DTYPE, largest)
+    storage = args.storage or best_storage(args.model)
+    dtype = "bfloat16" if storage == "bfloat16" else "float32"
+    largest = max(cache_bytes(config, work.rows, work.size, dtype) for work in works)
+    check_memory(config, args.model, storage, largest, tensor_kinds(args.model))
     jax.block_until_ready(jax.numpy.zeros(1))  # the back end is no part of the model
     before = resident_bytes()
     began = time.perf_counter()
-    generator = LocalGenerator(args.model, batch_size=max(args.rows), dtype=_DTYPE)
+    generator = LocalGenerator(args.model, batch_size=max(args.rows), dtype=dtype, storage=storage)
     load_seconds = time.perf_counter() - began
     loaded = resident_bytes()
     with Progress(transient=True) as progress:
         speeds = measure_speeds(generator.decoding, works, num_rounds=args.rounds, progress=progress.stage("rounds"))
     after = resident_bytes()
     memory = None if not (before and loaded and after) else (loaded[0] - before[0], after[1] - before[0])
-    return Benched(args.model, generator.model, num_parameters(config), load_seconds, memory, tuple(speeds))
+    return Benched(args.model, generator.model, storage, num_parameters(config), load_seconds, memory, tuple(speeds))
 
 
 def format_bench(benched: Benched, num_chunks: int) -> str:
     """All of it in a few lines."""
     work, compiled = benched.speeds[-1].work, sum(speed.compile_seconds for speed in benched.speeds)
     lines = [
-        f"{benched.source}: {benched.num_parameters / 1e6:,.0f} million parameters, {_DTYPE}, {jax.default_backend()}",
+        f"{benched.source}: {benched.num_parameters / 1e6:,.0f} million parameters, {benched.storage}, "
+        f"{jax.default_backend()}",
         f"load      {benched.load_seconds:.1f} s; the first rounds took {compiled:.1f} s longer (compiling)",
     ]
     if benched.memory is not None:
@@ -114,7 +117,7 @@ def to_json(benched: Benched, num_chunks: int) -> dict[str, Any]:
         "source": benched.source,
         "model": benched.model,
         "num_parameters": benched.num_parameters,
-        "dtype": _DTYPE,
+        "storage": benched.storage,
         "backend": jax.default_backend(),
         "load_seconds": benched.load_seconds,
         "memory_bytes": held,

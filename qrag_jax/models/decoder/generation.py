@@ -35,6 +35,7 @@ from qrag_jax.models.decoder.plan import (
 from qrag_jax.models.decoder.prefixes import Prefixes, ReadPrompt
 from qrag_jax.models.decoder.sharding import cache_sharding, decoder_shardings
 from qrag_jax.models.decoder.steps import BLOCK, Draws, compiled_steps
+from qrag_jax.models.decoder.storage import has_blocks
 from qrag_jax.models.decoder.weights import LoadedDecoder
 from qrag_jax.types import Grammar, InputError, Sampling, UsageError
 
@@ -356,14 +357,15 @@ def make_decoder(
         loaded: the decoder; its parameters are put on the device once, or split over `mesh`.
         batch_size: most prompts that are worked on at once.
         window: most tokens of prompt and answer; None is all that the model has.
-        compute_dtype: of matrix products and cache; None is that of the parameters.
-        mesh: with an axis "model", which the parameters are split over.
+        compute_dtype: of matrix products and cache; None is that of the norms, which is that of the parameters.
+        mesh: with an axis "model", which the parameters are split over; not those that are kept in blocks.
         cache_bytes: most memory of a batch's cache; where a batch needs more it has fewer rows, at least one.
         prefix_bytes: most memory of prompts that are kept after they were read, beside that: a later prompt that begins
             with the same tokens reads only what is new. 0 keeps none; None is 512 MiB, and what is larger is not kept.
 
     Raises:
-        UsageError: a batch size below 1, a budget below 0, or a window below 2 or beyond the model's.
+        UsageError: a batch size below 1, a budget below 0, a window below 2 or beyond the model's, or a mesh for
+            parameters in blocks.
     """
     most = loaded.config.max_positions
     window = most if window is None else window
@@ -371,9 +373,11 @@ def make_decoder(
         raise UsageError(f"batch_size {batch_size}: at least 1")
     if not 2 <= window <= most:
         raise UsageError(f"window {window}: choose 2 to {most}, the positions of the model")
-    dtype: Any = compute_dtype or str(jax.tree.leaves(loaded.params)[0].dtype)
+    dtype: Any = compute_dtype or str(loaded.params["norm"]["scale"].dtype)
     if dtype not in ("float32", "bfloat16"):
         raise UsageError(f"compute_dtype {dtype}: float32 or bfloat16")
+    if mesh is not None and has_blocks(loaded.params):
+        raise UsageError("a mesh: parameters in blocks are for one device; load with storage float32 or bfloat16")
     if prefix_bytes is not None and prefix_bytes < 0:
         raise UsageError(f"prefix_bytes {prefix_bytes}: at least 0, which keeps no prompt")
     return Decoding(loaded, batch_size, window, dtype, mesh, cache_bytes, prefix_bytes)

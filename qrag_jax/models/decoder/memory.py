@@ -1,18 +1,21 @@
 """Memory: what a decoder takes, what this machine has left, and a word before a model is loaded that is beyond it."""
 
+import contextlib
+import ctypes
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.network import GATE_UP, QUERY_KEY_VALUE, ComputeDtype, init_cache
+from qrag_jax.models.decoder.storage import stored_bytes
 from qrag_jax.models.decoder.table import decoder_table
-from qrag_jax.types import UsageError
+from qrag_jax.models.encoder.table import TensorRow
+from qrag_jax.types import Storage, UsageError
 
 _ROOT = Path("/")
 # Files of a control group: its limit, what it holds, and by which name its part that can be dropped is told.
@@ -24,13 +27,21 @@ _GROUPS = {
 
 def num_parameters(config: DecoderConfig) -> int:
     """Numbers of all tensors; an output layer that is the embedding table counts once."""
-    return _count(config, lambda path: True)
+    return int(_sum(config, lambda row: math.prod(row.shape)))
 
 
-def loading_bytes(config: DecoderConfig, dtype: ComputeDtype) -> int:
-    """The least that loading takes: all parameters, and those that are joined (`join_projections`) once more."""
-    joined = _count(config, lambda path: bool({*QUERY_KEY_VALUE, *GATE_UP} & set(path)))
-    return (num_parameters(config) + joined) * jnp.dtype(dtype).itemsize
+def loading_bytes(config: DecoderConfig, storage: Storage, kinds: Mapping[str, str] | None = None) -> int:
+    """The least that loading takes: all parameters; plain numbers that are joined (`join_projections`) once more.
+
+    Args:
+        config: of the decoder.
+        storage: how matrices are kept.
+        kinds: the format of each tensor in a GGUF file, by its name in transformers; what "file" hangs on.
+    """
+    if storage == "file":
+        return sum(math.ceil(stored_bytes(row, storage, (kinds or {}).get(row.name))) for row in decoder_table(config))
+    is_joined = {*QUERY_KEY_VALUE, *GATE_UP}.intersection if storage != "int8" else lambda path: ()
+    return math.ceil(_sum(config, lambda row: stored_bytes(row, storage) * (2 if is_joined(row.path) else 1)))
 
 
 def cache_bytes(config: DecoderConfig, rows: int, size: int, dtype: ComputeDtype) -> int:
@@ -39,30 +50,38 @@ def cache_bytes(config: DecoderConfig, rows: int, size: int, dtype: ComputeDtype
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
 
-def check_memory(config: DecoderConfig, source: str | Path, dtype: ComputeDtype, cache: int = 0) -> None:
+def check_memory(
+    config: DecoderConfig,
+    source: str | Path,
+    storage: Storage,
+    cache: int = 0,
+    kinds: Mapping[str, str] | None = None,
+) -> None:
     """Refuses a model that this machine cannot hold; where nothing tells what it has, and on accelerators, none is.
 
     Args:
         config: of the decoder.
         source: names it in the error.
-        dtype: of the parameters.
+        storage: of the matrices.
         cache: bytes of keys and values that are wanted beside them.
+        kinds: see `loading_bytes`.
 
     Raises:
         UsageError: loading and cache take more than is available; says what would fit.
     """
     available = available_bytes() if jax.default_backend() == "cpu" else None
-    number, loading = num_parameters(config), loading_bytes(config, dtype)
-    needed = loading + cache
-    if available is None or needed <= available:
+    number, loading = num_parameters(config), loading_bytes(config, storage, kinds)
+    if available is None or loading + cache <= available:
         return
     fits = max(0, available - cache) * number // loading
     beside = f" and {cache / 1e9:,.2f} GB of cache" if cache else ""
+    smaller = loading_bytes(config, "int8")
+    advice = f"; this one does as storage int8, which takes {smaller / 1e9:,.2f} GB"
     raise UsageError(
         f"language model {str(source)!r}: its {number / 1e6:,.0f} million parameters take at least "
-        f"{loading / 1e9:,.2f} GB while they are loaded as {dtype}{beside}, and {available / 1e9:,.2f} GB of memory "
+        f"{loading / 1e9:,.2f} GB while they are loaded as {storage}{beside}, and {available / 1e9:,.2f} GB of memory "
         f"are available: what fits{' beside that cache' if cache else ''} has at most {fits / 1e6:,.0f} million "
-        "parameters"
+        f"parameters{advice if smaller < loading and smaller + cache <= available else ''}"
     )
 
 
@@ -87,6 +106,12 @@ def resident_bytes(root: Path = _ROOT) -> tuple[int, int] | None:
     return (int(found["VmRSS"]) * 1024, int(found["VmHWM"]) * 1024) if len(found) == 2 else None
 
 
+def give_back() -> None:
+    """Has glibc give memory that was freed back to the system: it keeps what the threads that load a model free."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library keeps what it keeps
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def _left_in_groups(root: Path) -> Iterator[int]:
     """What each control group with a limit has left, from that of this process outwards."""
     for line in _text(root / "proc/self/cgroup").splitlines():
@@ -105,13 +130,10 @@ def _left_in_groups(root: Path) -> Iterator[int]:
                     yield int(limit) - int(used) + sum(map(int, cached))
 
 
-def _count(config: DecoderConfig, chosen: Callable[[tuple[str, ...]], bool]) -> int:
-    """Numbers of the tensors whose path in the parameters is chosen; layers are alike, so one is looked at."""
-    total = 0
-    for row in decoder_table(replace(config, num_layers=1)):
-        if chosen(row.path):
-            total += math.prod(row.shape) * (config.num_layers if row.path[0] == "layer_0" else 1)
-    return total
+def _sum(config: DecoderConfig, of_row: Callable[[TensorRow], int | float]) -> int | float:
+    """Sum over the tensors; layers are alike, so one is looked at."""
+    rows = decoder_table(replace(config, num_layers=1))
+    return sum(of_row(row) * (config.num_layers if row.path[0] == "layer_0" else 1) for row in rows)
 
 
 def _text(path: Path) -> str:

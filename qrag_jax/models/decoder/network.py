@@ -8,7 +8,7 @@ Rows of unequal length are padded on the left, so that all end in the same slot 
 Slot s of row b holds position `s - pads[b]`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any, Literal
@@ -16,11 +16,14 @@ from typing import Any, Literal
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from qrag_jax.models.blocks.matrix import BlockMatrix, columns, concatenated, product, same_form
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.rotary import inverse_frequencies, rotate_halves, turns_at
+from qrag_jax.models.gguf.rows import FileRows
 from qrag_jax.types import UsageError
 
 Params = Mapping[str, Any]
@@ -92,12 +95,67 @@ def _heads_first(rows: Float[Array, "B kv_heads n c"]) -> Float[Array, "kv_heads
     return jnp.swapaxes(rows, 0, 1).reshape(-1, *rows.shape[2:])
 
 
+class Projection(nn.Module):
+    """A linear layer `rows @ kernel + bias`; the kernel is an array [in, out] or a `BlockMatrix`."""
+
+    size: int
+    use_bias: bool
+    dtype: ComputeDtype
+    result_dtype: ComputeDtype | None = None  # that of the product; None is dtype
+
+    @nn.compact
+    def __call__(self, rows: Float[Array, "*rows in"]) -> Float[Array, "*rows out"]:
+        """Maps rows."""
+        kernel = _parameter(self, "kernel", nn.initializers.lecun_normal(), (rows.shape[-1], self.size))
+        result_dtype = self.result_dtype or self.dtype
+        if isinstance(kernel, BlockMatrix):
+            made = product(rows, kernel).astype(result_dtype)
+        else:
+            contracted = (((rows.ndim - 1,), (0,)), ((), ()))
+            made = _dot_general(rows.astype(self.dtype), kernel.astype(self.dtype), contracted, result_dtype)
+        if not self.use_bias:
+            return made
+        return made + self.param("bias", nn.initializers.zeros, (self.size,)).astype(result_dtype)
+
+
+class TokenTable(nn.Module):
+    """Embeddings of tokens: an array [vocab, d], `FileRows`, or the `BlockMatrix` of the output layer."""
+
+    vocab_size: int
+    size: int
+    dtype: ComputeDtype
+
+    def setup(self) -> None:
+        """Declares the table."""
+        self.embedding = _parameter(self, "embedding", nn.initializers.normal(0.02), (self.vocab_size, self.size))
+
+    def __call__(self, tokens: Int[Array, "B C"]) -> Float[Array, "B C d"]:
+        """Looks tokens up."""
+        table = self.embedding
+        if isinstance(table, BlockMatrix):
+            return columns(table, tokens).astype(self.dtype)
+        return (table.rows(tokens) if isinstance(table, FileRows) else table[tokens]).astype(self.dtype)
+
+    def logits(self, rows: Float[Array, "*rows d"]) -> Float[Array, "*rows vocab"]:
+        """The table as output layer, float32."""
+        table = self.embedding
+        if isinstance(table, BlockMatrix):
+            return product(rows, table)
+        contracted = (((rows.ndim - 1,), (1,)), ((), ()))
+        return _dot_general(rows, table.astype(rows.dtype), contracted, jnp.float32)
+
+
+def _parameter(module: nn.Module, name: str, init: Any, shape: tuple[int, ...]) -> Any:
+    """A parameter that need not be one array: flax compares the shape of those that it declares."""
+    given = module.get_variable("params", name) if module.has_variable("params", name) else None
+    return given if isinstance(given, BlockMatrix | FileRows) else module.param(name, init, shape)
+
+
 class DecoderLayer(nn.Module):
     """One layer; it writes keys and values of its tokens into the cache and attends to the cache."""
 
     config: DecoderConfig
     dtype: ComputeDtype
-    joined: bool = False  # parameters of `join_projections`
 
     @nn.compact
     def __call__(
@@ -133,29 +191,26 @@ class DecoderLayer(nn.Module):
         return [jnp.swapaxes(each.reshape(batch, length, -1, config.head_dim), 1, 2) for each in made]
 
     def _projections(self, rows: Array, names: tuple[str, ...], sizes: tuple[int, ...], use_bias: bool) -> list[Array]:
-        """Products of the same rows: one for each name, or a joined one that is cut."""
-        if not self.joined:
+        """Products of the same rows: one for each name, or a joined one that is cut (`join_projections`)."""
+        joined = "_".join(names)
+        if joined not in self.variables.get("params", {}):
             return [self._dense(name, size, use_bias)(rows) for name, size in zip(names, sizes, strict=True)]
-        made = self._dense("_".join(names), sum(sizes), use_bias)(rows)
+        made = self._dense(joined, sum(sizes), use_bias)(rows)
         return jnp.split(made, list(accumulate(sizes))[:-1], axis=-1)
 
-    def _dense(self, name: str, size: int, use_bias: bool) -> nn.Dense:
-        return nn.Dense(size, use_bias=use_bias, dtype=self.dtype, name=name, dot_general=_dot_general)
+    def _dense(self, name: str, size: int, use_bias: bool) -> "Projection":
+        return Projection(size, use_bias, self.dtype, name=name)
 
     def _norm(self, name: str) -> nn.RMSNorm:
         return nn.RMSNorm(self.config.norm_eps, dtype=self.dtype, name=name)
 
 
-def _dot_general(
-    left: Array, right: Array, dimensions: Any, precision: Any = None, preferred_element_type: Any = None
-) -> Array:
-    """`jax.lax.dot_general` of rows and a matrix; one row on CPU as a sum of products, which XLA spreads over cores."""
-    dot = partial(
-        jax.lax.dot_general,
-        dimension_numbers=dimensions,
-        precision=precision,
-        preferred_element_type=preferred_element_type,
-    )
+def _dot_general(left: Array, right: Array, dimensions: Any, result_dtype: Any) -> Array:
+    """`jax.lax.dot_general` of rows and a matrix; one row on CPU as a sum of products, which XLA spreads over cores.
+
+    Logits of bfloat16 factors are asked for in float32: near ones must not become equal.
+    """
+    dot = partial(jax.lax.dot_general, dimension_numbers=dimensions, preferred_element_type=result_dtype)
     if left.size > left.shape[-1]:
         return dot(left, right)
 
@@ -163,13 +218,9 @@ def _dot_general(
         (_, (axis,)), _ = dimensions
         row = jnp.expand_dims(left.reshape(-1), 1 - axis)
         total = (right.astype(jnp.float32) * row.astype(jnp.float32)).sum(axis)
-        return total.astype(preferred_element_type or left.dtype).reshape(*left.shape[:-1], -1)
+        return total.astype(result_dtype).reshape(*left.shape[:-1], -1)
 
     return jax.lax.platform_dependent(left, right, cpu=add_products, default=dot)
-
-
-# Logits of bfloat16 factors are summed and kept in float32: near ones must not become equal.
-_dot_in_float32 = partial(_dot_general, preferred_element_type=jnp.float32)
 
 
 def _written(cache: Array, new: Array, start: Array) -> Array:
@@ -181,18 +232,15 @@ class Decoder(nn.Module):
 
     config: DecoderConfig
     dtype: ComputeDtype = "float32"
-    joined: bool = False
 
     def setup(self) -> None:
         """Declares the submodules; their attribute names are the names in the parameter tree."""
         config = self.config
-        self.embed = nn.Embed(
-            config.vocab_size, config.hidden_size, dtype=self.dtype, embedding_init=nn.initializers.normal(0.02)
-        )
-        self.layer = [DecoderLayer(config, self.dtype, self.joined) for _ in range(config.num_layers)]
+        self.embed = TokenTable(config.vocab_size, config.hidden_size, self.dtype)
+        self.layer = [DecoderLayer(config, self.dtype) for _ in range(config.num_layers)]
         self.norm = nn.RMSNorm(config.norm_eps, dtype=self.dtype)
         if not config.tie_embeddings:
-            self.head = nn.Dense(config.vocab_size, use_bias=False, dtype=self.dtype, dot_general=_dot_in_float32)
+            self.head = Projection(config.vocab_size, False, self.dtype, "float32")
 
     def __call__(
         self,
@@ -218,10 +266,7 @@ class Decoder(nn.Module):
     def logits(self, hidden: Float[Array, "*rows d"]) -> Float[Array, "*rows vocab"]:
         """Last norm and output layer, float32."""
         normed = self.norm(hidden)
-        if not self.config.tie_embeddings:
-            return self.head(normed)
-        table = self.embed.embedding.astype(normed.dtype)
-        return _dot_in_float32(normed, table, (((normed.ndim - 1,), (1,)), ((), ())))
+        return self.embed.logits(normed) if self.config.tie_embeddings else self.head(normed)
 
     def everything(
         self, tokens: Int[Array, "B L"], pads: Int[Array, " B"], rope_length: int | None = None
@@ -243,23 +288,28 @@ def join_projections(params: Params) -> dict[str, Any]:
     """The same decoder with one matrix for query, key and value of a layer, and one for gate and up.
 
     Fewer and larger products, which cost a step of one row on CPU less. The names in a file and the shardings
-    of `decoder_sharding.py` are those of the single matrices, so this is for one device, after loading.
+    of `decoder_sharding.py` are those of the single matrices, so this is for one device, after loading. Block matrices
+    of different forms stay single; what is joined already stays as it is. Arrays of NumPy give arrays of NumPy.
     """
     return {name: _join_layer(value) if name.startswith("layer_") else value for name, value in params.items()}
 
 
 def _join_layer(layer: Mapping[str, Any]) -> dict[str, Any]:
-    groups = (QUERY_KEY_VALUE, GATE_UP)
-    joined = {
-        "_".join(names): jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=-1), *(layer[name] for name in names))
-        for names in groups
-    }
-    single = {name for names in groups for name in names}
-    return joined | {name: value for name, value in layer.items() if name not in single}
+    for names in (QUERY_KEY_VALUE, GATE_UP):
+        if names[0] in layer and _can_join([layer[name]["kernel"] for name in names]):
+            joined = {part: _joined([layer[name][part] for name in names]) for part in layer[names[0]]}
+            layer = {name: value for name, value in layer.items() if name not in names} | {"_".join(names): joined}
+    return dict(layer)
 
 
-def _is_joined(params: Params) -> bool:
-    return "_".join(GATE_UP) in params["layer_0"]
+def _can_join(kernels: Sequence[Any]) -> bool:
+    return same_form(kernels) or not any(isinstance(kernel, BlockMatrix) for kernel in kernels)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    if isinstance(parts[0], BlockMatrix):
+        return concatenated(parts)
+    return (np if isinstance(parts[0], np.ndarray) else jnp).concatenate(parts, axis=-1)
 
 
 def extend(
@@ -300,7 +350,7 @@ def extend(
     """
     if tokens.shape[1] > cache.num_slots:
         raise UsageError(f"{tokens.shape[1]} tokens a row for a cache of {cache.num_slots} slots: make a larger cache")
-    decoder, variables = Decoder(config, compute_dtype, _is_joined(params)), {"params": params}
+    decoder, variables = Decoder(config, compute_dtype), {"params": params}
     made: Any = decoder.apply(variables, tokens, pads, cache, start, rope_length)
     hidden, cache = made
     hidden = hidden[:, -1] if last is None else jax.lax.dynamic_index_in_dim(hidden, last, axis=1, keepdims=False)
@@ -321,6 +371,6 @@ def all_logits(
 
     Pure and differentiable in `params`. For the arguments see `extend`.
     """
-    decoder = Decoder(config, compute_dtype, _is_joined(params))
+    decoder = Decoder(config, compute_dtype)
     logits: Any = decoder.apply({"params": params}, tokens, pads, rope_length, method="everything")
     return logits

@@ -1,7 +1,7 @@
 """Decoder weights by a table, one row a tensor: the names of Llama, Qwen2 and Qwen3 in transformers, and ours."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ def decoder_params_from_tensors(
     tensors: Mapping[str, np.ndarray],
     source: str = "tensors",
     dtype: DTypeLike = np.float32,
+    make: Callable[[TensorRow], tuple[Any, str | None] | None] | None = None,
 ) -> dict[str, Any]:
     """Our parameters (nested dict of NumPy arrays, kernels [in, out]) from tensors by the names of transformers.
 
@@ -58,6 +59,7 @@ def decoder_params_from_tensors(
         tensors: each is asked for once and let go.
         source: opens the message of an error.
         dtype: of the parameters.
+        make: another way to a parameter; see `params_from_rows`.
 
     Raises:
         InputError: tensors are missing, left over, of a wrong shape, no floats, or not finite; all are named together.
@@ -65,7 +67,7 @@ def decoder_params_from_tensors(
     if config.num_layers > len(tensors):  # a table of so many layers is not even made
         raise InputError(f"{source}: {config.num_layers} layers are declared, but {len(tensors)} tensors are there")
     ignored = _IGNORED_TIED if config.tie_embeddings else _IGNORED
-    return params_from_rows(decoder_table(config), tensors, ignored, source, dtype)
+    return params_from_rows(decoder_table(config), tensors, ignored, source, dtype, make)
 
 
 def tensors_from_decoder_params(

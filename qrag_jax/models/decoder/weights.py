@@ -10,23 +10,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from qrag_jax.files.whole_file import write_json, write_whole
+from qrag_jax.models.blocks.matrix import is_compiled
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.gguf_weights import GGUFTensors, gguf_decoder_config
 from qrag_jax.models.decoder.hf_config import hf_decoder_config, read_decoder_config
-from qrag_jax.models.decoder.memory import check_memory
+from qrag_jax.models.decoder.memory import check_memory, give_back
+from qrag_jax.models.decoder.network import join_projections
 from qrag_jax.models.decoder.sources import SMOLLM2, SMOLLM2_SHA256, find_decoder
+from qrag_jax.models.decoder.storage import float_dtype, has_blocks, maker
 from qrag_jax.models.decoder.table import decoder_params_from_tensors, tensors_from_decoder_params
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.gguf.file import read_gguf
 from qrag_jax.models.weights.packages import sha256_of
 from qrag_jax.models.weights.tensor_files import MAX_SHARD_BYTES, FolderTensors, save_tensors
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError, Storage, UsageError
 
-Dtype = Literal["float32", "bfloat16"]
+Dtype = Literal["float32", "bfloat16"]  # of numbers on file
 
 # What answers depend on besides the weights.
 _SMALL_FILES = (
@@ -39,36 +43,44 @@ class LoadedDecoder:
     """A decoder with all that is needed to turn text into text.
 
     Attributes:
-        params: nested dict of arrays on the default device, kernels [in, out].
+        params: nested dict of arrays on the default device, kernels [in, out]; of the storages "int8" and "file" there
+            are block matrices among them, and projections are joined (`network.join_projections`).
         fingerprint: sha256 over every file that was read, weights, config and tokenizer: it names the model wherever
             answers are kept.
+        storage: how the matrices are kept; see `storage.maker`.
     """
 
     config: DecoderConfig
     params: dict[str, Any]
     tokenizer: DecoderTokenizer
     fingerprint: str
+    storage: Storage = "float32"
 
 
-def load_decoder(source: str | Path, *, revision: str | None = None, dtype: Dtype = "float32") -> LoadedDecoder:
+def load_decoder(source: str | Path, *, revision: str | None = None, storage: Storage = "float32") -> LoadedDecoder:
     """Loads a decoder with its tokenizer: Llama, Qwen2 (2.5) or Qwen3, as its config or metadata say.
 
     Args:
         source: "smollm2" (the embedded package), a local folder, a `.gguf` file, or a hub id.
         revision: commit or tag of a hub id.
-        dtype: of the parameters. Quantised tensors are dequantised.
+        storage: of the matrices: "float32" and "bfloat16" (quantised tensors are dequantised), "int8" in blocks, or
+            "file", as a GGUF file has them. Blocks take a fraction of the memory; they are for one device and answers,
+            not for gradients. Embeddings and output layer are among the matrices; norms and biases are float32 then.
 
     Raises:
-        UsageError: there is no such source, or the model is beyond the memory that is available; said before a tensor
-            is read.
+        UsageError: there is no such source or storage, or the model is beyond the memory that is available; said
+            before a tensor is read.
         InputError: a file is missing, broken or inconsistent; the message names every tensor that is missing, left
             over, of a wrong shape or dtype, or not finite.
     """
     path = find_decoder(source, revision)
-    if path.is_dir():
-        return _load_folder(path, dtype)
-    # The embedded file has been hashed by now.
-    return _load_gguf(path, dtype, SMOLLM2_SHA256 if source == SMOLLM2 else sha256_of(path))
+    try:
+        if path.is_dir():
+            return _load_folder(path, storage)
+        # The embedded file has been hashed by now.
+        return _load_gguf(path, storage, SMOLLM2_SHA256 if source == SMOLLM2 else sha256_of(path))
+    finally:
+        give_back()
 
 
 def load_decoder_config(source: str | Path, *, revision: str | None = None) -> DecoderConfig:
@@ -81,37 +93,61 @@ def load_decoder_config(source: str | Path, *, revision: str | None = None) -> D
     return read_decoder_config(path) if path.is_dir() else gguf_decoder_config(read_gguf(path))
 
 
-def _load_gguf(path: Path, dtype: Dtype, fingerprint: str) -> LoadedDecoder:
+def tensor_kinds(source: str | Path, *, revision: str | None = None) -> dict[str, str]:
+    """The format of each tensor of a GGUF file, by its name in transformers; empty for a folder.
+
+    Raises:
+        UsageError, InputError: as `load_decoder`.
+    """
+    path = find_decoder(source, revision)
+    if path.is_dir():
+        return {}
+    file = read_gguf(path)
+    return GGUFTensors(file, gguf_decoder_config(file)).kinds
+
+
+def best_storage(source: str | Path) -> Storage:
+    """How the matrices of a source are kept best on this machine: "file" for GGUF files on a CPU with Numba (extra
+    `cpu`), which have the kernels for it; else "float32".
+    """
+    is_file = source == SMOLLM2 or Path(source).suffix == ".gguf"
+    return "file" if is_file and jax.default_backend() == "cpu" and is_compiled() else "float32"
+
+
+def _load_gguf(path: Path, storage: Storage, fingerprint: str) -> LoadedDecoder:
     file = read_gguf(path)
     config = gguf_decoder_config(file)
     tokenizer = DecoderTokenizer.from_gguf(file.metadata, str(path))
     _check_vocab(config, tokenizer, path)
-    params = _to_params(config, GGUFTensors(file, config), path, dtype)
-    return LoadedDecoder(config, params, tokenizer, fingerprint)
+    params = _to_params(config, GGUFTensors(file, config), path, storage)
+    return LoadedDecoder(config, params, tokenizer, fingerprint, storage)
 
 
-def _load_folder(folder: Path, dtype: Dtype) -> LoadedDecoder:
+def _load_folder(folder: Path, storage: Storage) -> LoadedDecoder:
     config = read_decoder_config(folder)
     tokenizer = DecoderTokenizer.from_folder(folder)
     _check_vocab(config, tokenizer, folder / "tokenizer.json")
     tensors = FolderTensors(folder)
-    params = _to_params(config, tensors, folder, dtype)
+    params = _to_params(config, tensors, folder, storage)
     read = [folder / name for name in _SMALL_FILES if (folder / name).is_file()]
-    return LoadedDecoder(config, params, tokenizer, _fingerprint([*read, *tensors.files]))
+    return LoadedDecoder(config, params, tokenizer, _fingerprint([*read, *tensors.files]), storage)
 
 
-def _to_params(config: DecoderConfig, tensors: Mapping[str, np.ndarray], path: Path, dtype: Dtype) -> dict[str, Any]:
+def _to_params(
+    config: DecoderConfig, tensors: Mapping[str, np.ndarray], path: Path, storage: Storage
+) -> dict[str, Any]:
+    dtype, make = float_dtype(storage), maker(config, tensors, storage)
     if config.num_layers <= len(tensors):  # else the file is damaged, and told to be
-        check_memory(config, path, dtype)
-    with np.errstate(invalid="ignore", over="ignore"):  # infinities of both signs: refused as not finite
-        params = decoder_params_from_tensors(config, tensors, str(path), jnp.dtype(dtype))
-    return _to_device(params)
+        kinds = tensors.kinds if isinstance(tensors, GGUFTensors) else None
+        check_memory(config, path, storage, kinds=kinds)
+    params = decoder_params_from_tensors(config, tensors, str(path), dtype, make)
+    return _to_device(params if make is None else join_projections(params))
 
 
 def _to_device(params: dict[str, Any]) -> dict[str, Any]:
-    """Moves a tree leaf by leaf and lets each go, so that a model is not held twice."""
+    """Moves a tree part by part and lets each go, so that a model is not held twice."""
     for name, value in params.items():
-        params[name] = _to_device(value) if isinstance(value, dict) else jnp.asarray(value)
+        params[name] = _to_device(value) if isinstance(value, dict) else jax.tree.map(jnp.asarray, value)
     return params
 
 
@@ -147,12 +183,14 @@ def save_decoder(
         max_shard_bytes: weights that take more are split over several files with an index; a tensor is never split.
 
     Raises:
-        UsageError: max_shard_bytes is below 1.
+        UsageError: max_shard_bytes is below 1, or the parameters are in blocks.
         InputError: parameters do not fit the config, or transformers has no such model.
     """
     folder = Path(folder)
     if max_shard_bytes < 1:
         raise UsageError(f"max_shard_bytes {max_shard_bytes}: at least 1")
+    if has_blocks(params):
+        raise UsageError("parameters in blocks cannot be written: load the decoder with storage float32 or bfloat16")
     tensors = tensors_from_decoder_params(config, params, jnp.dtype(dtype))
     ends = sorted(tokenizer.eos_ids)
     ids = {"bos_token_id": tokenizer.bos_id, "eos_token_id": ends[0] if len(ends) == 1 else ends or None}

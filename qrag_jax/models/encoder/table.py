@@ -4,8 +4,10 @@ Nothing missing, nothing left over, every shape checked, all errors raised toget
 `tensors_from_rows` do so for the table of any model; decoders have theirs in `decoder_table`.
 """
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,15 +113,18 @@ def params_from_rows(
     ignored: re.Pattern[str],
     source: str,
     dtype: DTypeLike = np.float32,
+    make: Callable[[TensorRow], tuple[Any, str | None] | None] | None = None,
 ) -> dict[str, Any]:
     """Our parameters (nested dict of NumPy arrays) from tensors by the names of a table.
 
     Args:
         rows: the table; every row is needed.
-        tensors: each is asked for once and let go, so a mapping that reads them from a file holds one at a time.
+        tensors: each is asked for once and let go, so a mapping that reads them from a file holds few at a time: a
+            thread a core takes them.
         ignored: names that may be there and are not read.
         source: opens the message.
         dtype: of the parameters.
+        make: another way to a parameter, asked first: gives it and what is wrong with it, or None where it has none.
 
     Raises:
         InputError: tensors are missing, left over, of a wrong shape, no floats, or not finite; all are named together.
@@ -132,20 +137,31 @@ def params_from_rows(
     left_over = sorted(name for name in tensors if name not in known and not ignored.fullmatch(name))
     if left_over:
         problems.append(f"left over: {', '.join(left_over)}")
+
+    def read(row: TensorRow) -> tuple[Any, str | None]:
+        with np.errstate(invalid="ignore", over="ignore"):  # infinities of both signs: refused as not finite
+            made = make(row) if make else None
+            return made or read_row(row, tensors[row.name], dtype)
+
     params: dict[str, Any] = {}
-    for row in rows:
-        if row.name not in tensors:
-            continue
-        tensor = tensors[row.name]
-        problem = _tensor_problem(row.name, tensor, row.shape)
-        if problem:
-            problems.append(problem)
-            continue
-        # A copy in any case: the tensor may be a view of a file.
-        _insert(params, row.path, np.array(tensor.T if row.transposed else tensor, dtype=dtype, order="C"))
+    present = [row for row in rows if row.name in tensors]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for row, (leaf, problem) in zip(present, pool.map(read, present), strict=True):
+            if problem:
+                problems.append(problem)
+            else:
+                _insert(params, row.path, leaf)
     if problems:
         raise InputError(f"{source}: the tensors do not fit the config; " + "; ".join(problems))
     return params
+
+
+def read_row(row: TensorRow, tensor: np.ndarray, dtype: DTypeLike) -> tuple[np.ndarray | None, str | None]:
+    """A tensor as a parameter, and what is wrong with it."""
+    if problem := tensor_problem(row.name, tensor, row.shape):
+        return None, problem
+    # A copy in any case: the tensor may be a view of a file.
+    return np.array(tensor.T if row.transposed else tensor, dtype=dtype, order="C"), None
 
 
 def tensors_from_rows(
@@ -170,7 +186,7 @@ def tensors_from_rows(
             continue
         array = np.asarray(flat[row.path])
         array = array.T if row.transposed else array
-        problem = _tensor_problem("/".join(row.path), array, row.shape)
+        problem = tensor_problem("/".join(row.path), array, row.shape)
         if problem:
             problems.append(problem)
         else:
@@ -180,7 +196,8 @@ def tensors_from_rows(
     return tensors
 
 
-def _tensor_problem(name: str, tensor: np.ndarray, shape: tuple[int, ...]) -> str | None:
+def tensor_problem(name: str, tensor: np.ndarray, shape: tuple[int, ...]) -> str | None:
+    """What is wrong with a tensor; None if nothing."""
     if tensor.shape != shape:
         return f"{name}: shape {tensor.shape}, needed {shape}"
     if tensor.dtype.kind != "f" and tensor.dtype.name != "bfloat16":

@@ -69,14 +69,24 @@ class GGUFFile:
     tensors: Mapping[str, GGUFTensor]
     data: mmap.mmap
 
+    def raw(self, name: str) -> np.ndarray:
+        """The bytes of a tensor, uint8, a view of the file."""
+        tensor = self.tensors[name]
+        return np.frombuffer(self.data, np.uint8, tensor.size, tensor.start)
+
+    def let_go(self, name: str) -> None:
+        """Says that a tensor's bytes are not needed for now: they no longer count as memory of this process."""
+        tensor = self.tensors[name]
+        first = tensor.start // mmap.PAGESIZE * mmap.PAGESIZE
+        self.data.madvise(mmap.MADV_DONTNEED, first, tensor.start + tensor.size - first)
+
     def read(self, name: str) -> np.ndarray:
         """The numbers of a tensor, float32, of its shape; a view of the file where they are stored so.
 
         Raises:
             InputError: it has a block format that is not for weights.
         """
-        tensor = self.tensors[name]
-        raw = np.frombuffer(self.data, np.uint8, tensor.size, tensor.start)
+        tensor, raw = self.tensors[name], self.raw(name)
         if tensor.kind in _PLAIN:
             return raw.view(_PLAIN[tensor.kind]).reshape(tensor.shape).astype(np.float32, copy=False)
         try:

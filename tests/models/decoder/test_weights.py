@@ -110,13 +110,13 @@ def test_what_is_saved_in_shards_is_loaded_bit_for_bit(folder, tmp_path):
 
 
 def test_bfloat16(folder, tmp_path):
-    exact, half = load_decoder(folder), load_decoder(folder, dtype="bfloat16")
+    exact, half = load_decoder(folder), load_decoder(folder, storage="bfloat16")
     assert {leaf.dtype.name for leaf in jax.tree.leaves(half.params)} == {"bfloat16"}
     rounded = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), exact.params)
     chex.assert_trees_all_equal(half.params, rounded)
     save_decoder(tmp_path / "half", CONFIG, half.params, TOKENIZER, dtype="bfloat16")
     assert json.loads((tmp_path / "half/config.json").read_text())["dtype"] == "bfloat16"
-    chex.assert_trees_all_equal(load_decoder(tmp_path / "half", dtype="bfloat16").params, rounded)
+    chex.assert_trees_all_equal(load_decoder(tmp_path / "half", storage="bfloat16").params, rounded)
     assert {leaf.dtype.name for leaf in jax.tree.leaves(load_decoder(tmp_path / "half").params)} == {"float32"}
 
 

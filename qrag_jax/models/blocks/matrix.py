@@ -1,0 +1,214 @@
+"""Matrices of few bits a number: codes, and a scale (and a least number) for every group of inputs of an output.
+
+    number[i, o] = scale[i // group, o] * code[i, o] + min[i // group, o]
+
+They lie in tiles of `LANES` outputs, so that neighbouring outputs, which a processor computes together, stand side by
+side: codes [tiles, num_in, LANES] int8, or two a byte: in a group of 2h inputs, byte i holds input i in its low half
+and input i + h in its high one. Scales and mins are float16 [tiles, num_in / group, LANES].
+
+On CPU the products of a few rows come from `kernels.py`, if Numba is there (extra `cpu`). Everywhere else, and for many
+rows, the numbers are written out and multiplied as any matrix.
+"""
+
+import importlib.util
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+LANES = 64
+GROUP = 32  # of `quantise`
+# Up to so many rows codes are multiplied as they are; more make it worth while to write the numbers out.
+MOST_ROWS = 24
+_ROWS_AT_ONCE = 4
+_MULTIPLY, _WRITE_OUT = "qrag_jax_block_multiply", "qrag_jax_block_write_out"
+_LARGEST_CODE = 127
+
+AnyArray = Any  # an array of NumPy or JAX, or its shape
+
+
+@struct.dataclass
+class BlockMatrix:
+    """A matrix [num_in, num_out]; see above.
+
+    Attributes:
+        codes: int8 [tiles, num_in, LANES], or uint8 [tiles, num_in / 2, LANES] with two codes of [0, 16) a byte.
+        scales: float16 [tiles, groups, LANES].
+        mins: likewise; None is 0.
+        num_out: outputs; what the last tile has beyond them is 0.
+    """
+
+    codes: AnyArray
+    scales: AnyArray
+    mins: AnyArray | None
+    num_out: int = struct.field(pytree_node=False)
+
+    @property
+    def is_packed(self) -> bool:
+        """True if two codes share a byte."""
+        return self.codes.dtype == np.uint8
+
+    @property
+    def num_in(self) -> int:
+        """Inputs."""
+        return self.codes.shape[1] * (2 if self.is_packed else 1)
+
+    @property
+    def group(self) -> int:
+        """Inputs that share a scale."""
+        return self.num_in // self.scales.shape[1]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(num_in, num_out), as of a kernel."""
+        return self.num_in, self.num_out
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all of it."""
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(self))
+
+
+class Rows(NamedTuple):
+    """Some rows of a matrix as files hold them, a row an output.
+
+    Attributes:
+        codes: [n, num_in], int8; of 4 bits uint8 below 16.
+        scales: [n, groups] of 16 or 32 inputs.
+        mins: likewise, or None.
+    """
+
+    codes: np.ndarray
+    scales: np.ndarray
+    mins: np.ndarray | None = None
+
+
+def block_matrix(parts: Iterable[Rows], num_out: int, *, bits: Literal[4, 8] = 8) -> BlockMatrix:
+    """A matrix (NumPy arrays) from its rows.
+
+    Args:
+        parts: in order; all but the last of a multiple of `LANES` rows.
+        num_out: rows of all of them together.
+        bits: of a code.
+    """
+    tiles: list[BlockMatrix] = []
+    for codes, scales, mins in parts:
+        of_tile = (np.ascontiguousarray(_in_bytes(codes, scales, bits)), scales.astype(np.float16))
+        leaves = (*of_tile, None if mins is None else mins.astype(np.float16))
+        tiles.append(BlockMatrix(*(leaf if leaf is None else _tiled(leaf) for leaf in leaves), num_out=0))
+    joined: Any = jax.tree.map(lambda *leaves: np.concatenate(leaves), *tiles)
+    return joined.replace(num_out=num_out)
+
+
+def _in_bytes(codes: np.ndarray, scales: np.ndarray, bits: int) -> np.ndarray:
+    if bits == 8:
+        return codes.astype(np.int8, copy=False)
+    low, high = np.moveaxis(codes.reshape(*scales.shape, 2, -1), 2, 0)
+    return (low | (high << 4)).reshape(len(codes), -1)
+
+
+def _tiled(rows: np.ndarray) -> np.ndarray:
+    """[n, k] -> [tiles, k, LANES]; what is not there is 0."""
+    padded = rows if len(rows) % LANES == 0 else np.pad(rows, ((0, -len(rows) % LANES), (0, 0)))
+    return np.ascontiguousarray(padded.reshape(-1, LANES, rows.shape[1]).swapaxes(1, 2))
+
+
+def quantise(rows: Float[np.ndarray, "n num_in"]) -> Rows:
+    """The nearest rows of 8 bits: in groups of 32 inputs, scale = largest size / 127 (as Q8_0 of llama.cpp).
+
+    The inputs must be a multiple of 32.
+    """
+    groups = np.asarray(rows, np.float32).reshape(len(rows), -1, GROUP)
+    # Rounded first: codes are of the scale that is kept. What float16 cannot tell from 0 becomes 0.
+    scales = (np.abs(groups).max(axis=2) / _LARGEST_CODE).astype(np.float16)
+    divisors = np.where(scales > 0, scales, np.float16(1)).astype(np.float32)
+    codes = np.clip(np.rint(groups / divisors[..., None]), -_LARGEST_CODE, _LARGEST_CODE)
+    return Rows((codes * (scales > 0)[..., None]).astype(np.int8).reshape(rows.shape), scales)
+
+
+def same_form(matrices: Sequence[Any]) -> bool:
+    """True if all are block matrices that `concatenated` can make one of."""
+    if not all(isinstance(each, BlockMatrix) and each.num_out % LANES == 0 for each in matrices):
+        return False
+    return len({(each.is_packed, each.num_in, each.group, each.mins is None) for each in matrices}) == 1
+
+
+def concatenated(matrices: Sequence[BlockMatrix]) -> BlockMatrix:
+    """One matrix with the outputs of all, of `same_form`; of JAX where they are, else of NumPy."""
+    join = jnp.concatenate if isinstance(matrices[0].codes, jax.Array) else np.concatenate
+    codes, scales = (join([getattr(each, part) for each in matrices]) for part in ("codes", "scales"))
+    mins = None if matrices[0].mins is None else join([each.mins for each in matrices])
+    return BlockMatrix(codes, scales, mins, sum(each.num_out for each in matrices))
+
+
+def dequantised(matrix: BlockMatrix) -> Float[Array, "num_in num_out"]:
+    """All numbers, float32."""
+    return jnp.swapaxes(_tile_numbers(matrix.codes, matrix), 0, 1).reshape(matrix.num_in, -1)[:, : matrix.num_out]
+
+
+def _tile_numbers(codes: Any, matrix: BlockMatrix) -> Float[Array, "tiles num_in lanes"]:
+    tiles, groups, lanes = matrix.scales.shape
+    own = codes.reshape(tiles, groups, -1, lanes)
+    if matrix.is_packed:
+        own = jnp.concatenate([own & 15, own >> 4], axis=2)
+    numbers = own.astype(jnp.float32) * matrix.scales.astype(jnp.float32)[:, :, None]
+    if matrix.mins is not None:
+        numbers += matrix.mins.astype(jnp.float32)[:, :, None]
+    return numbers.reshape(tiles, -1, lanes)
+
+
+def columns(matrix: BlockMatrix, ids: Int[Array, "*ids"]) -> Float[Array, "*ids num_in"]:
+    """The columns of some outputs, float32: of an output layer that is the embedding table too, embeddings."""
+    tiles, lanes = ids // LANES, ids % LANES
+    one = BlockMatrix(*(leaf if leaf is None else leaf[tiles, :, lanes].reshape(-1, leaf.shape[1])[..., None]
+                        for leaf in (matrix.codes, matrix.scales, matrix.mins)), num_out=1)  # fmt: skip
+    return _tile_numbers(one.codes, one).reshape(*ids.shape, -1)
+
+
+def product(rows: Float[Array, "*rows num_in"], matrix: BlockMatrix) -> Float[Array, "*rows num_out"]:
+    """`rows @ dequantised(matrix)`, float32 (TPUs may round factors, as in any product).
+
+    The arrays of the matrix must be on one device.
+    """
+    flat = rows.reshape(-1, matrix.num_in).astype(jnp.float32)
+    if is_compiled():
+        made = jax.lax.platform_dependent(flat, matrix, cpu=_product_on_cpu, default=_plain_product)
+    else:
+        made = _plain_product(flat, matrix)
+    return made.reshape(*rows.shape[:-1], matrix.num_out)
+
+
+def _plain_product(rows: Float[Array, "n num_in"], matrix: BlockMatrix) -> Float[Array, "n num_out"]:
+    rows, matrix = jax.lax.optimization_barrier((rows, matrix))  # see `_product_on_cpu`
+    return rows @ dequantised(matrix)
+
+
+def _product_on_cpu(rows: Float[Array, "n num_in"], matrix: BlockMatrix) -> Float[Array, "n num_out"]:
+    mins = () if matrix.mins is None else (matrix.mins,)
+    num_out = matrix.codes.shape[0] * LANES
+    if len(rows) > MOST_ROWS:
+        shape = jax.ShapeDtypeStruct((matrix.num_in, num_out), jnp.float32)
+        # The rows are an operand so that it waits for them: else XLA may write all matrices of a network out at once.
+        numbers = jax.ffi.ffi_call(_WRITE_OUT, shape)(matrix.codes, matrix.scales, rows, *mins)
+        return (rows @ numbers)[:, : matrix.num_out]
+    padded = rows if len(rows) == 1 else jnp.pad(rows, ((0, -len(rows) % _ROWS_AT_ONCE), (0, 0)))
+    shape = jax.ShapeDtypeStruct((len(padded), num_out), jnp.float32)
+    made = jax.ffi.ffi_call(_MULTIPLY, shape)(matrix.codes, matrix.scales, padded, *mins)
+    return made[: len(rows), : matrix.num_out]
+
+
+@cache
+def is_compiled() -> bool:
+    """True if products of a few rows on CPU are compiled: Numba is there. The first call compiles, or loads that."""
+    if importlib.util.find_spec("numba") is None:
+        return False
+    from qrag_jax.models.blocks import kernels
+
+    for name, handler in ((_MULTIPLY, kernels.multiply), (_WRITE_OUT, kernels.write_out)):
+        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(handler.address), platform="cpu")
+    return True

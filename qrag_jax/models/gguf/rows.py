@@ -1,0 +1,31 @@
+"""Rows of a tensor that stay as they are in a GGUF file, and become numbers when they are looked up."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from qrag_jax.models.gguf.unpack import unpack_blocks
+
+
+@struct.dataclass
+class FileRows:
+    """A table of which a few rows are read at a time, such as token embeddings.
+
+    Attributes:
+        raw: uint8 [rows, blocks, bytes of a block].
+        kind: format of the blocks, one of `unpack.CODE_BITS`.
+    """
+
+    raw: Any
+    kind: str = struct.field(pytree_node=False)
+
+    def rows(self, ids: Int[Array, "*ids"]) -> Float[Array, "*ids num_in"]:
+        """The numbers of some rows, float32."""
+        blocks = self.raw[ids].reshape(-1, self.raw.shape[-1])
+        codes, scales, mins = unpack_blocks(self.kind, blocks, jnp)
+        numbers = codes.reshape(*scales.shape, -1).astype(jnp.float32) * scales[..., None]
+        if mins is not None:
+            numbers += mins[..., None]
+        return numbers.reshape(*ids.shape, -1)
