@@ -10,7 +10,10 @@ On CPU the products of a few rows come from `kernels.py`, if Numba is there (ext
 rows, the numbers are written out and multiplied as any matrix.
 """
 
+import contextlib
 import importlib.util
+import math
+import mmap
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -96,13 +99,30 @@ def block_matrix(parts: Iterable[Rows], num_out: int, *, bits: Literal[4, 8] = 8
         num_out: rows of all of them together.
         bits: of a code.
     """
-    tiles: list[BlockMatrix] = []
+    made: list[np.ndarray] = []
+    first = 0
     for codes, scales, mins in parts:
-        of_tile = (np.ascontiguousarray(_in_bytes(codes, scales, bits)), scales.astype(np.float16))
-        leaves = (*of_tile, None if mins is None else mins.astype(np.float16))
-        tiles.append(BlockMatrix(*(leaf if leaf is None else _tiled(leaf) for leaf in leaves), num_out=0))
-    joined: Any = jax.tree.map(lambda *leaves: np.concatenate(leaves), *tiles)
-    return joined.replace(num_out=num_out)
+        leaves = [_in_bytes(codes, scales, bits), scales.astype(np.float16)]
+        leaves += [] if mins is None else [mins.astype(np.float16)]
+        if not made:
+            made = [_empty((-(-num_out // LANES), leaf.shape[1], LANES), leaf.dtype) for leaf in leaves]
+        for leaf, whole in zip(leaves, made, strict=True):
+            tiles = whole[first // LANES : -(-(first + len(leaf)) // LANES)]
+            tiles[:] = _tiled(leaf)
+        first += len(codes)
+    return BlockMatrix(made[0], made[1], made[2] if len(made) == 3 else None, num_out)
+
+
+def _empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """Zeros in memory of their own: JAX takes them without a copy, and they go back to the system when they are let go.
+
+    In large pages where the system has them, as each product reads all of it.
+    """
+    size = max(1, math.prod(shape) * dtype.itemsize)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, dtype, math.prod(shape)).reshape(shape)
 
 
 def _in_bytes(codes: np.ndarray, scales: np.ndarray, bits: int) -> np.ndarray:
@@ -115,7 +135,7 @@ def _in_bytes(codes: np.ndarray, scales: np.ndarray, bits: int) -> np.ndarray:
 def _tiled(rows: np.ndarray) -> np.ndarray:
     """[n, k] -> [tiles, k, LANES]; what is not there is 0."""
     padded = rows if len(rows) % LANES == 0 else np.pad(rows, ((0, -len(rows) % LANES), (0, 0)))
-    return np.ascontiguousarray(padded.reshape(-1, LANES, rows.shape[1]).swapaxes(1, 2))
+    return padded.reshape(-1, LANES, rows.shape[1]).swapaxes(1, 2)
 
 
 def quantise(rows: Float[np.ndarray, "n num_in"]) -> Rows:
@@ -140,10 +160,15 @@ def same_form(matrices: Sequence[Any]) -> bool:
 
 def concatenated(matrices: Sequence[BlockMatrix]) -> BlockMatrix:
     """One matrix with the outputs of all, of `same_form`; of JAX where they are, else of NumPy."""
-    join = jnp.concatenate if isinstance(matrices[0].codes, jax.Array) else np.concatenate
+    join = jnp.concatenate if isinstance(matrices[0].codes, jax.Array) else _concatenate
     codes, scales = (join([getattr(each, part) for each in matrices]) for part in ("codes", "scales"))
-    mins = None if matrices[0].mins is None else join([each.mins for each in matrices])
-    return BlockMatrix(codes, scales, mins, sum(each.num_out for each in matrices))
+    mins = [each.mins for each in matrices if each.mins is not None]
+    return BlockMatrix(codes, scales, join(mins) if mins else None, sum(each.num_out for each in matrices))
+
+
+def _concatenate(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    whole = _empty((sum(map(len, arrays)), *arrays[0].shape[1:]), arrays[0].dtype)
+    return np.concatenate(arrays, out=whole)
 
 
 def dequantised(matrix: BlockMatrix) -> Float[Array, "num_in num_out"]:

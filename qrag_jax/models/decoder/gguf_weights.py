@@ -219,6 +219,9 @@ class GGUFTensors(Mapping[str, np.ndarray]):
             return halves_from_pairs(rows, heads[match[2]])
         return rows
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names  # that of `Mapping` reads the tensor
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 

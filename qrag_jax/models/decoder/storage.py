@@ -19,7 +19,7 @@ from qrag_jax.types import Storage, UsageError
 
 STORAGES: tuple[Storage, ...] = get_args(Storage)
 
-_ROWS_AT_ONCE = 4 * LANES  # of a file: what is made of them stays in the cache of a core
+_ROWS_AT_ONCE = LANES  # of a file: what is made of them stays in the cache of a core
 _PLAIN = {"F32": jnp.dtype("float32"), "F16": jnp.dtype("float16"), "BF16": jnp.dtype("bfloat16")}
 
 # Bits of scales and mins for a number: float16, of groups of 32, or of 16 (Q6_K).

@@ -44,8 +44,9 @@ class DecoderTokenizer:
         eos_ids: Iterable[int] = (),
         chat_template: str | None = None,
         source: str = "tokenizer",
+        is_built_here: bool = False,
     ) -> None:
-        """Copies `tokenizer` and switches its truncation and padding off.
+        """Checks and copies `tokenizer` and switches its truncation and padding off.
 
         Args:
             tokenizer: of the `tokenizers` library.
@@ -54,16 +55,16 @@ class DecoderTokenizer:
             eos_ids: further ids that end an answer.
             chat_template: jinja source.
             source: names it in errors.
+            is_built_here: nothing of it comes from elsewhere but the vocabulary, and nobody else holds it: it is taken
+                as it is, which saves a second for a large one.
 
         Raises:
             InputError: a named token or id is not in the vocabulary.
         """
-        check_ids(tokenizer, source)
-        content, self._source = tokenizer.to_str(), source
-        check_growth(content, source)
+        self._source = source
         with named_faults(source):
-            self._tokenizer = _copy(content)
-            self._plain = _plain_copy(self._tokenizer, content)
+            self._tokenizer = tokenizer if is_built_here else _checked_copy(tokenizer, source)
+            self._plain = _plain_copy(self._tokenizer)
         self.vocab_size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
         self.bos_token, self.eos_token, self.chat_template = bos_token, eos_token, chat_template
         self.bos_id = None if bos_token is None else self._id(bos_token, "bos_token", source)
@@ -130,6 +131,7 @@ class DecoderTokenizer:
             eos_ids=ends,
             chat_template=template,
             source=source,
+            is_built_here=True,
         )
 
     def encode(self, text: str, special: bool) -> list[int]:
@@ -204,6 +206,13 @@ def _byte_letters() -> dict[str, int]:
 _BYTE_OF_LETTER = _byte_letters()
 
 
+def _checked_copy(tokenizer: Tokenizer, source: str) -> Tokenizer:
+    check_ids(tokenizer, source)
+    content = tokenizer.to_str()
+    check_growth(content, source)
+    return _copy(content)
+
+
 def _copy(content: str) -> Tokenizer:
     tokenizer = Tokenizer.from_str(content)
     tokenizer.no_truncation()
@@ -211,11 +220,11 @@ def _copy(content: str) -> Tokenizer:
     return tokenizer
 
 
-def _plain_copy(tokenizer: Tokenizer, content: str) -> Tokenizer:
+def _plain_copy(tokenizer: Tokenizer) -> Tokenizer:
     """One that reads no mark in a text: all are made special, and special ones are encoded as text."""
     plain = _sharing_copy(tokenizer)
     if _contents(plain) != _contents(tokenizer):
-        plain = _json_copy(tokenizer, content)  # ids beyond the vocabulary with gaps cannot be given again
+        plain = _json_copy(tokenizer)  # ids beyond the vocabulary with gaps cannot be given again
     plain.encode_special_tokens = True
     return plain
 
@@ -237,9 +246,9 @@ def _sharing_copy(tokenizer: Tokenizer) -> Tokenizer:
     return plain
 
 
-def _json_copy(tokenizer: Tokenizer, content: str) -> Tokenizer:
+def _json_copy(tokenizer: Tokenizer) -> Tokenizer:
     marks = {number for number, token in tokenizer.get_added_tokens_decoder().items() if _is_mark(token)}
-    values = json.loads(content)
+    values = json.loads(tokenizer.to_str())
     for token in values["added_tokens"]:
         token["special"] |= token["id"] in marks
     return _copy(json.dumps(values))

@@ -6,7 +6,8 @@ are finite. A bit that flipped inside the numbers mostly leaves finite ones: it 
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -77,8 +78,11 @@ def load_decoder(source: str | Path, *, revision: str | None = None, storage: St
     try:
         if path.is_dir():
             return _load_folder(path, storage)
-        # The embedded file has been hashed by now.
-        return _load_gguf(path, storage, SMOLLM2_SHA256 if source == SMOLLM2 else sha256_of(path))
+        with ThreadPoolExecutor(1) as pool:
+            # The embedded file has been hashed by now.
+            hashed = None if source == SMOLLM2 else pool.submit(sha256_of, path)
+            loaded = _load_gguf(path, storage)
+            return replace(loaded, fingerprint=SMOLLM2_SHA256 if hashed is None else hashed.result())
     finally:
         give_back()
 
@@ -114,13 +118,14 @@ def best_storage(source: str | Path) -> Storage:
     return "file" if is_file and jax.default_backend() == "cpu" and is_compiled() else "float32"
 
 
-def _load_gguf(path: Path, storage: Storage, fingerprint: str) -> LoadedDecoder:
+def _load_gguf(path: Path, storage: Storage) -> LoadedDecoder:
+    """Without its fingerprint."""
     file = read_gguf(path)
     config = gguf_decoder_config(file)
     tokenizer = DecoderTokenizer.from_gguf(file.metadata, str(path))
     _check_vocab(config, tokenizer, path)
     params = _to_params(config, GGUFTensors(file, config), path, storage)
-    return LoadedDecoder(config, params, tokenizer, fingerprint, storage)
+    return LoadedDecoder(config, params, tokenizer, "", storage)
 
 
 def _load_folder(folder: Path, storage: Storage) -> LoadedDecoder:
@@ -141,13 +146,9 @@ def _to_params(
         kinds = tensors.kinds if isinstance(tensors, GGUFTensors) else None
         check_memory(config, path, storage, kinds=kinds)
     params = decoder_params_from_tensors(config, tensors, str(path), dtype, make)
-    return _to_device(params if make is None else join_projections(params))
-
-
-def _to_device(params: dict[str, Any]) -> dict[str, Any]:
-    """Moves a tree part by part and lets each go, so that a model is not held twice."""
-    for name, value in params.items():
-        params[name] = _to_device(value) if isinstance(value, dict) else jax.tree.map(jnp.asarray, value)
+    for name in params:  # one after the other, so that a model is not held twice
+        own = {name: params[name]}
+        params[name] = jax.device_put(own if make is None else join_projections(own))[name]
     return params
 
 
