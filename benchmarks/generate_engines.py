@@ -18,25 +18,34 @@ from typing import Any
 
 CORES = len(os.sched_getaffinity(0))
 WEIGHTS = "weights"  # folder of a model that transformers loads
+MODEL = "model.txt"  # its source
 Prompts = Sequence[Sequence[int]]
 # Prompts and a number of tokens -> the new ids of each, exactly so many: nothing ends an answer.
 Generate = Callable[[Prompts, int], list[list[int]]]
 
 
-def make_ours(folder: Path) -> dict[str, Generate]:
-    from qrag_jax.models.decoder.generation import make_decoder
-    from qrag_jax.models.decoder.weights import load_decoder
-    from qrag_jax.types import Sampling
+def make_ours(storage: Any) -> Callable[[Path], dict[str, Generate]]:
+    def make(folder: Path) -> dict[str, Generate]:
+        from qrag_jax.models.decoder.generation import make_decoder
+        from qrag_jax.models.decoder.weights import load_decoder
+        from qrag_jax.types import Sampling
 
-    loaded = load_decoder("smollm2")
-    endless = copy.copy(loaded.tokenizer)
-    endless.eos_ids = frozenset()
-    decoder = make_decoder(replace(loaded, tokenizer=endless), batch_size=8)
+        loaded = load_decoder(model_of(folder), storage=storage)
+        endless = copy.copy(loaded.tokenizer)
+        endless.eos_ids = frozenset()
+        # The same prompts come again and again: what is kept of them would make reading free.
+        decoder = make_decoder(replace(loaded, tokenizer=endless), batch_size=8, prefix_bytes=0)
 
-    def run(prompts: Prompts, count: int) -> list[list[int]]:
-        return [list(answer.ids) for answer in decoder.generate_ids(prompts, Sampling(max_tokens=count))]
+        def run(prompts: Prompts, count: int) -> list[list[int]]:
+            return [list(answer.ids) for answer in decoder.generate_ids(prompts, Sampling(max_tokens=count))]
 
-    return {"as called": run}
+        return {"as called": run}
+
+    return make
+
+
+def model_of(folder: Path) -> str:
+    return (folder / MODEL).read_text()
 
 
 def make_torch(bf16: bool) -> Callable[[Path], dict[str, Generate]]:
@@ -78,7 +87,7 @@ def make_llama_cpp(folder: Path) -> dict[str, Generate]:
     from qrag_jax.models.decoder.sources import find_decoder
 
     parameters = xllamacpp.CommonParams()
-    parameters.model.path = str(find_decoder("smollm2"))
+    parameters.model.path = str(find_decoder(model_of(folder)))
     parameters.n_ctx, parameters.n_parallel, parameters.cache_prompt = 8 * 1024, 8, False
     parameters.verbosity = 0
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = CORES
@@ -101,10 +110,11 @@ def make_llama_cpp(folder: Path) -> dict[str, Generate]:
 
 
 MAKE = {
-    "ours": make_ours,
+    "ours": make_ours("file"),
+    "ours float32": make_ours("float32"),
     "torch fp32": make_torch(bf16=False),
     "torch bf16": make_torch(bf16=True),
-    "llama.cpp Q4_1": make_llama_cpp,
+    "llama.cpp": make_llama_cpp,
 }
 
 
@@ -115,11 +125,11 @@ def export(folder: Path) -> None:
     from qrag_jax.models.decoder.sources import find_decoder
     from qrag_jax.models.decoder.weights import load_decoder, save_decoder
 
-    loaded = load_decoder("smollm2")
+    loaded = load_decoder(model_of(folder))
     (folder / WEIGHTS).mkdir()
     save_decoder(folder / WEIGHTS, loaded.config, loaded.params, loaded.tokenizer)
     sizes = {"parameters": sum(leaf.size for leaf in jax.tree.leaves(loaded.params))}
-    sizes["gguf_bytes"] = find_decoder("smollm2").stat().st_size
+    sizes["gguf_bytes"] = find_decoder(model_of(folder)).stat().st_size
     (folder / "sizes.json").write_text(json.dumps(sizes))
 
 
