@@ -4,26 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import quick_compilation  # noqa: F401
+from tiny_gguf import random_blocks
 
 from qrag_jax.models.gguf.rows import FileRows
 from qrag_jax.models.gguf.unpack import CODE_BITS, unpack_blocks
-
-# Bytes at which a block holds float16 numbers.
-HALVES = {
-    "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q4_K": (0, 2), "Q5_K": (0, 2),
-    "Q6_K": (208,),
-}  # fmt: skip
-
-
-def random_blocks(kind, shape, seed=0):
-    """Every bit of the codes and of the small scales is random."""
-    rng = np.random.default_rng(seed)
-    size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][1]
-    blocks = rng.integers(0, 256, (*shape, size), np.uint8)
-    for place in HALVES[kind]:
-        numbers = rng.normal(0, 0.05, (*shape, 1)).astype(np.float16)
-        blocks[..., place : place + 2] = numbers.view(np.uint8)
-    return blocks
 
 
 def numbers_of(kind, blocks, xp=np):
