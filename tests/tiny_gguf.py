@@ -15,6 +15,12 @@ NAMES = {
     "key_norm": "attn_k_norm",
 }  # fmt: skip
 
+# Bytes at which a block holds float16 numbers.
+HALVES = {
+    "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q2_K": (80, 82), "Q4_K": (0, 2),
+    "Q5_K": (0, 2), "Q6_K": (208,),
+}  # fmt: skip
+
 
 def tokenizer_fields(pre="smollm", **changes):
     """Metadata of the tokenizer; a change to None leaves a field out."""
@@ -40,6 +46,16 @@ def decoder_fields(config):
     return {"general.architecture": config.family, **named, **tokenizer_fields(), "tokenizer.chat_template": CHAT}
 
 
+def random_blocks(kind, shape, size=0.05, seed=0):
+    """Blocks [*shape, bytes]: every bit of codes and small scales is random, float16 scales are normal of `size`."""
+    rng = np.random.default_rng(seed)
+    blocks = rng.integers(0, 256, (*shape, gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][1]), np.uint8)
+    for place in HALVES[kind]:
+        numbers = rng.normal(0, size, (*shape, 1)).astype(np.float16)
+        blocks[..., place : place + 2] = numbers.view(np.uint8)
+    return blocks
+
+
 def interleaved(rows, num_heads):
     """Rows of queries or keys as the converter writes them for architecture llama."""
     halves = rows.reshape(num_heads, 2, rows.shape[0] // num_heads // 2, *rows.shape[1:])
@@ -62,7 +78,7 @@ def decoder_tensors(config, params):
 
 
 def write_gguf(path, fields, tensors, kinds=None):
-    """Writes a file; `kinds` gives tensors another block format than float32."""
+    """Writes a file; `kinds` gives tensors another block format than float32. Arrays of bytes are blocks already."""
     writer = gguf.GGUFWriter(path, fields.get("general.architecture", "llama"))
     for name, value in fields.items():
         if name != "general.architecture":
@@ -72,7 +88,8 @@ def write_gguf(path, fields, tensors, kinds=None):
         if kind.name == "F32":
             writer.add_tensor(name, array)
         else:
-            writer.add_tensor(name, gguf.quantize(array, kind), raw_dtype=kind)
+            raw = array if array.dtype == np.uint8 else gguf.quantize(array, kind)
+            writer.add_tensor(name, raw, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -95,15 +95,18 @@ def test_a_budget_of_dollars(script, tmp_path):
     assert answer.error is not None and answer.error.startswith("budget of 0 dollars")
 
 
-@pytest.mark.parametrize(("argv", "source"), [([], "smollm2"), (["--llm_model", "my.gguf"], "my.gguf")])
-def test_local_tells_its_window_and_counts(monkeypatch, argv, source):
+@pytest.mark.parametrize(
+    ("argv", "source", "storage"),
+    [([], "smollm2", None), (["--llm_model", "my.gguf", "--storage", "int8"], "my.gguf", "int8")],
+)
+def test_local_tells_its_window_and_counts(monkeypatch, argv, source, storage):
     """A stand-in for the module, so that no weights are needed."""
 
     class LocalGenerator(ScriptedGenerator):
         window = 99
 
-        def __init__(self, source):
-            super().__init__(["yes"], model=source)
+        def __init__(self, source, storage):
+            super().__init__(["yes"], model=f"{source} {storage}")
 
         def count_tokens(self, text):
             return len(text)
@@ -112,7 +115,7 @@ def test_local_tells_its_window_and_counts(monkeypatch, argv, source):
     module.LocalGenerator = LocalGenerator
     monkeypatch.setitem(sys.modules, "qrag_jax.llm.local", module)
     generator = make_generator(flags("--no_journal", *argv))
-    assert (generator.model, generator.window) == (source, 99)
+    assert (generator.model, generator.window) == (f"{source} {storage}", 99)
     assert generator.count is not None and generator.count("four") == 4
 
 
@@ -182,6 +185,8 @@ def test_sampling_prices_and_prompts(tmp_path):
         ("--llm scripted --llm_model x --deadline 3", "--deadline: belongs to --llm openai, not to --llm scripted"),
         ("--llm scripted --llm_model nowhere.jsonl", "nowhere.jsonl: no such file"),
         ("--llm scripted --llm_model x --any_model", "--any_model: belongs to --llm openai, not to --llm scripted"),
+        ("--llm openai --llm_model m --storage file", "--storage: belongs to --llm local, not to --llm openai"),
+        ("--llm scripted --llm_model x --storage int8", "--storage: belongs to --llm local, not to --llm scripted"),
         ("--grammar_field guided", "--grammar_field: belongs to --llm openai, not to --llm local"),
         (
             "--llm openai --llm_model m --base_url http://127.0.0.1:1/v1 --key_name sk-live-1",

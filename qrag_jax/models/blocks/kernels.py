@@ -23,13 +23,23 @@ LANES = 64  # outputs of a tile
 MOST_GROUP = 32  # inputs that share a scale
 ROWS_AT_ONCE = 4
 
+
+def _can_be_kept() -> bool:
+    """False where neither the folder of this file nor the user's cache may be written: each process compiles then."""
+    try:
+        njit(cache=True)(_can_be_kept)
+    except RuntimeError:  # no place was found
+        return False
+    return True
+
+
 # Sums may be reordered; NaN and infinity stay what they are.
 _OPTIONS: dict[str, Any] = {
     "fastmath": {"reassoc", "contract", "nsz"},
     "nogil": True,
     "boundscheck": False,
     "error_model": "numpy",
-    "cache": True,
+    "cache": _can_be_kept(),
 }
 _INT64 = ir.IntType(64)
 
@@ -322,9 +332,11 @@ def _buffer(listed, place):  # noqa: ANN001, ANN202
 @njit(**_OPTIONS)
 def _handle(frame, multiplies):  # noqa: ANN001, ANN202
     """Operands codes, scales, rows and, if there are any, mins; one result."""
-    if frame[_FRAME_EXTENSION] != 0:  # asked at registration for the version of the interface: that of the caller
+    if frame[_FRAME_EXTENSION] != 0:  # asked at registration for the version of the interface
         metadata = _words(_words(frame[_FRAME_EXTENSION], 4)[_EXTENSION_METADATA], 4)
-        metadata[_METADATA_VERSION] = _words(frame[_FRAME_API], 5)[_API_VERSION]
+        # Two numbers of 32 bits. Minor ones only add to the structs: the caller's. Major ones change them: 0, which a
+        # caller of another one refuses.
+        metadata[_METADATA_VERSION] = (_words(frame[_FRAME_API], 5)[_API_VERSION] >> 32) << 32
         return 0
     args, api = frame[_FRAME_ARGS], _words(frame[_FRAME_API], _API_NUM_THREADS + 1)
     codes, scales, out = _buffer(args, 0), _buffer(args, 1), _buffer(frame[_FRAME_RESULTS], 0)

@@ -24,6 +24,8 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Int
 
+from qrag_jax.types import UsageError
+
 LANES = 64
 GROUP = 32  # of `quantise`
 # Up to so many rows codes are multiplied as they are; more make it worth while to write the numbers out.
@@ -31,6 +33,7 @@ MOST_ROWS = 24
 _ROWS_AT_ONCE = 4
 _MULTIPLY, _WRITE_OUT = "qrag_jax_block_multiply", "qrag_jax_block_write_out"
 _LARGEST_CODE = 127
+_GROUPS = (16, 32)  # that the kernels know
 
 AnyArray = Any  # an array of NumPy or JAX, or its shape
 
@@ -144,8 +147,11 @@ def quantise(rows: Float[np.ndarray, "n num_in"]) -> Rows:
     The inputs must be a multiple of 32.
     """
     groups = np.asarray(rows, np.float32).reshape(len(rows), -1, GROUP)
-    # Rounded first: codes are of the scale that is kept. What float16 cannot tell from 0 becomes 0.
-    scales = (np.abs(groups).max(axis=2) / _LARGEST_CODE).astype(np.float16)
+    # Rounded first, upwards: codes are of the scale that is kept, and none is beyond the largest. Near 0, where float16
+    # has few numbers, the nearest one may be half as large.
+    exact = np.abs(groups).max(axis=2) / np.float32(_LARGEST_CODE)
+    scales = exact.astype(np.float16)
+    scales = np.where(scales < exact, np.nextafter(scales, np.float16(np.inf)), scales)
     divisors = np.where(scales > 0, scales, np.float16(1)).astype(np.float32)
     codes = np.clip(np.rint(groups / divisors[..., None]), -_LARGEST_CODE, _LARGEST_CODE)
     return Rows((codes * (scales > 0)[..., None]).astype(np.int8).reshape(rows.shape), scales)
@@ -199,6 +205,9 @@ def product(rows: Float[Array, "*rows num_in"], matrix: BlockMatrix) -> Float[Ar
     """`rows @ dequantised(matrix)`, float32 (TPUs may round factors, as in any product).
 
     The arrays of the matrix must be on one device.
+
+    Raises:
+        UsageError: the arrays of the matrix have other dtypes or shapes than `block_matrix` gives them.
     """
     flat = rows.reshape(-1, matrix.num_in).astype(jnp.float32)
     if is_compiled():
@@ -214,9 +223,10 @@ def _plain_product(rows: Float[Array, "n num_in"], matrix: BlockMatrix) -> Float
 
 
 def _product_on_cpu(rows: Float[Array, "n num_in"], matrix: BlockMatrix) -> Float[Array, "n num_out"]:
+    _check_form(matrix)
     mins = () if matrix.mins is None else (matrix.mins,)
     num_out = matrix.codes.shape[0] * LANES
-    if len(rows) > MOST_ROWS:
+    if not 1 <= len(rows) <= MOST_ROWS:
         shape = jax.ShapeDtypeStruct((matrix.num_in, num_out), jnp.float32)
         # The rows are an operand so that it waits for them: else XLA may write all matrices of a network out at once.
         numbers = jax.ffi.ffi_call(_WRITE_OUT, shape)(matrix.codes, matrix.scales, rows, *mins)
@@ -225,6 +235,21 @@ def _product_on_cpu(rows: Float[Array, "n num_in"], matrix: BlockMatrix) -> Floa
     shape = jax.ShapeDtypeStruct((len(padded), num_out), jnp.float32)
     made = jax.ffi.ffi_call(_MULTIPLY, shape)(matrix.codes, matrix.scales, padded, *mins)
     return made[: len(rows), : matrix.num_out]
+
+
+def _check_form(matrix: BlockMatrix) -> None:
+    """The kernels read memory by the form that matrices have: what was cast or cut would be read beyond its end."""
+    tiles, height, groups = *matrix.codes.shape[:2], matrix.scales.shape[1]
+    is_whole = matrix.group in _GROUPS and groups * matrix.group == matrix.num_in
+    shapes = matrix.codes.shape == (tiles, height, LANES) and matrix.scales.shape == (tiles, groups, LANES)
+    scales = (matrix.scales,) if matrix.mins is None else (matrix.scales, matrix.mins)
+    dtypes = matrix.codes.dtype in (np.int8, np.uint8) and all(each.dtype == np.float16 for each in scales)
+    if not (is_whole and shapes and dtypes and matrix.scales.shape == scales[-1].shape):
+        shown = ", ".join(f"{each.dtype}{list(each.shape)}" for each in (matrix.codes, *scales))
+        raise UsageError(
+            f"a block matrix of {shown}: codes must be int8 or uint8 [tiles, inputs, {LANES}], scales and mins float16 "
+            f"[tiles, groups, {LANES}], of groups of 16 or 32 inputs; load it again, do not cast"
+        )
 
 
 @cache

@@ -27,7 +27,7 @@ _GROUPS = {
 
 def num_parameters(config: DecoderConfig) -> int:
     """Numbers of all tensors; an output layer that is the embedding table counts once."""
-    return int(_sum(config, lambda row: math.prod(row.shape)))
+    return _sum(config, lambda row: math.prod(row.shape))
 
 
 def loading_bytes(config: DecoderConfig, storage: Storage, kinds: Mapping[str, str] | None = None) -> int:
@@ -39,9 +39,10 @@ def loading_bytes(config: DecoderConfig, storage: Storage, kinds: Mapping[str, s
         kinds: the format of each tensor in a GGUF file, by its name in transformers; what "file" hangs on.
     """
     if storage == "file":
-        return sum(math.ceil(stored_bytes(row, storage, (kinds or {}).get(row.name))) for row in decoder_table(config))
+        found = kinds or {}
+        return sum(stored_bytes(config, row, storage, found.get(row.name)) for row in decoder_table(config))
     is_joined = {*QUERY_KEY_VALUE, *GATE_UP}.intersection if storage != "int8" else lambda path: ()
-    return math.ceil(_sum(config, lambda row: stored_bytes(row, storage) * (2 if is_joined(row.path) else 1)))
+    return _sum(config, lambda row: stored_bytes(config, row, storage) * (2 if is_joined(row.path) else 1))
 
 
 def cache_bytes(config: DecoderConfig, rows: int, size: int, dtype: ComputeDtype) -> int:
@@ -130,7 +131,7 @@ def _left_in_groups(root: Path) -> Iterator[int]:
                     yield int(limit) - int(used) + sum(map(int, cached))
 
 
-def _sum(config: DecoderConfig, of_row: Callable[[TensorRow], int | float]) -> int | float:
+def _sum(config: DecoderConfig, of_row: Callable[[TensorRow], int]) -> int:
     """Sum over the tensors; layers are alike, so one is looked at."""
     rows = decoder_table(replace(config, num_layers=1))
     return sum(of_row(row) * (config.num_layers if row.path[0] == "layer_0" else 1) for row in rows)

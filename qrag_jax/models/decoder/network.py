@@ -338,8 +338,9 @@ def join_projections(params: Params) -> dict[str, Any]:
     """The same decoder with one matrix for query, key and value of a layer, and one for gate and up.
 
     Fewer and larger products, which cost a step of one row on CPU less. The names in a file and the shardings
-    of `decoder_sharding.py` are those of the single matrices, so this is for one device, after loading. Block matrices
-    of different forms stay single; what is joined already stays as it is. Arrays of NumPy give arrays of NumPy.
+    of `decoder_sharding.py` are those of the single matrices, so this is for one device, after loading. Matrices
+    of different dtypes or forms of blocks stay single; what is joined already stays as it is. Arrays of NumPy give
+    arrays of NumPy.
     """
     return {name: _join_layer(value) if name.startswith("layer_") else value for name, value in params.items()}
 
@@ -353,7 +354,9 @@ def _join_layer(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _can_join(kernels: Sequence[Any]) -> bool:
-    return same_form(kernels) or not any(isinstance(kernel, BlockMatrix) for kernel in kernels)
+    if any(isinstance(kernel, BlockMatrix) for kernel in kernels):
+        return same_form(kernels)
+    return len({kernel.dtype for kernel in kernels}) == 1  # a file may have float16 beside bfloat16
 
 
 def _joined(parts: Sequence[Any]) -> Any:

@@ -45,17 +45,25 @@ def has_blocks(params: Any) -> bool:
     return any(map(is_block, jax.tree.leaves(params, is_leaf=is_block)))
 
 
-def stored_bytes(row: TensorRow, storage: Storage, kind: str | None = None) -> float:
+def stored_bytes(config: DecoderConfig, row: TensorRow, storage: Storage, kind: str | None = None) -> int:
     """Bytes that a tensor takes; `kind` is its format in a GGUF file, which "file" hangs on."""
-    bits: float = 8 * float_dtype(storage).itemsize
-    if len(row.shape) == 2 and storage in ("int8", "file"):
-        if storage == "file" and kind in _PLAIN:
-            bits = 8 * _PLAIN[kind].itemsize
-        elif storage == "file" and kind in CODE_BITS:
-            bits = CODE_BITS[kind] + _SCALE_BITS[kind]
-        elif row.shape[1] % GROUP == 0:
-            bits = 8 + 16 / GROUP
-    return math.prod(row.shape) * bits / 8
+    numbers, plain = math.prod(row.shape), float_dtype(storage).itemsize
+    if len(row.shape) != 2 or storage not in ("int8", "file"):
+        return numbers * plain
+    in_tiles = -(-row.shape[0] // LANES) * LANES * row.shape[1]
+    if storage == "file" and kind in _PLAIN:
+        return numbers * _PLAIN[kind].itemsize
+    if storage == "file" and kind in CODE_BITS:
+        if _is_looked_up(config, row):
+            per_block, block_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
+            return numbers // per_block * block_bytes
+        return int(in_tiles * (CODE_BITS[kind] + _SCALE_BITS[kind]) / 8)
+    return int(in_tiles * (8 + 16 / GROUP) / 8) if row.shape[1] % GROUP == 0 else numbers * plain
+
+
+def _is_looked_up(config: DecoderConfig, row: TensorRow) -> bool:
+    """True for embeddings that are no output layer too."""
+    return not (row.transposed or config.tie_embeddings)
 
 
 def maker(config: DecoderConfig, tensors: Mapping[str, np.ndarray], storage: Storage) -> Make | None:
@@ -85,7 +93,7 @@ def maker(config: DecoderConfig, tensors: Mapping[str, np.ndarray], storage: Sto
             and kind in CODE_BITS
             and row.shape[1] % gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][0] == 0
         ):
-            made = _of_file(row, tensors, kind, is_looked_up=not (row.transposed or config.tie_embeddings))
+            made = _of_file(row, tensors, kind, _is_looked_up(config, row))
             tensors.let_go(row.name)
             return made
         if kind in _PLAIN:

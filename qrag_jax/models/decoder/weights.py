@@ -114,7 +114,7 @@ def best_storage(source: str | Path) -> Storage:
     """How the matrices of a source are kept best on this machine: "file" for GGUF files on a CPU with Numba (extra
     `cpu`), which have the kernels for it; else "float32".
     """
-    is_file = source == SMOLLM2 or Path(source).suffix == ".gguf"
+    is_file = source == SMOLLM2 or (Path(source).suffix == ".gguf" and Path(source).is_file())
     return "file" if is_file and jax.default_backend() == "cpu" and is_compiled() else "float32"
 
 

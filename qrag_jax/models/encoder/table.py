@@ -219,7 +219,7 @@ def without_prefix(
     return named
 
 
-def _insert(params: dict[str, Any], path: tuple[str, ...], leaf: np.ndarray) -> None:
+def _insert(params: dict[str, Any], path: tuple[str, ...], leaf: Any) -> None:
     for name in path[:-1]:
         params = params.setdefault(name, {})
     params[path[-1]] = leaf

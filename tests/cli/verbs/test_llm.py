@@ -15,15 +15,17 @@ SMALL = "--prompt_tokens 20 --answer_tokens 5 --rounds 2 --rows 1,2 --no_compile
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    folder, talker = tmp_path_factory.mktemp("talker"), tiny_talker()
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "head_dim": 8, "num_layers": 1}  # which blocks can hold
+    folder, talker = tmp_path_factory.mktemp("talker"), tiny_talker(**sizes)
     save_decoder(folder, talker.config, talker.params, talker.tokenizer)
     return str(folder)
 
 
 def test_json_has_speeds_memory_and_a_build(model, capsys):
-    assert main(["llm", "bench", model, *SMALL, "--chunks", "100", "--json"]) == 0
+    assert main(["llm", "bench", model, *SMALL, "--chunks", "100", "--storage", "int8", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["source"] == model and found["model"].startswith("local:") and found["dtype"] == "float32"
+    assert found["source"] == model and found["model"].startswith("local:")
+    assert found["storage"] == "int8" and found["model"].split(":")[2] == "int8-float32"
     assert [(one["rows"], one["prompt_tokens"], one["answer_tokens"]) for one in found["speeds"]] == [
         (1, 20, 5),
         (2, 20, 5),
@@ -41,10 +43,10 @@ def test_json_has_speeds_memory_and_a_build(model, capsys):
 def test_what_is_printed():
     rounds = Round(2.0, 3.0), Round(4.0, 2.0), Round(8.0, 1.0)
     one, eight = (Speed(Work(rows, 512, 65), Round(10.0, 5.0), rounds) for rows in (1, 8))
-    benched = Benched("mine.gguf", "local:ab", 135 * 10**6, 3.21, (700 * 10**6, 1200 * 10**6), (one, eight))
+    benched = Benched("mine.gguf", "local:ab", "file", 135 * 10**6, 3.21, (700 * 10**6, 1200 * 10**6), (one, eight))
     text = format_bench(benched, 20_000)
     assert text.splitlines() == [
-        "mine.gguf: 135 million parameters, float32, cpu",
+        "mine.gguf: 135 million parameters, file, cpu",
         "load      3.2 s; the first rounds took 18.0 s longer (compiling)",
         "memory    0.70 GB when it is loaded, 1.20 GB at most, above Python and JAX",
         "speed     tokens/s of all rows, median of 3 (range); prompts of 512, answers of 65 tokens",
@@ -54,7 +56,7 @@ def test_what_is_printed():
         "build     20,000 chunks, 8 at once: about 4:10 (hours:minutes), 10,240,000 tokens read, 1,300,000 written",
     ]
     assert build_values(one, 3)["seconds"] == 18
-    assert "memory" not in format_bench(Benched("m", "m", 1, 1.0, None, (one,)), 1)
+    assert "memory" not in format_bench(Benched("m", "m", "int8", 1, 1.0, None, (one,)), 1)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,7 @@ def test_hours_and_minutes(seconds, shown):
         (["gpt-4"], "language model 'gpt-4': no such folder or .gguf file"),
         (["http://127.0.0.1:8080/v1"], "bench measures models of this machine, not servers"),
         (["--answer_tokens", "1"], "answer_tokens 1: at least 2"),
+        (["MODEL", "--storage", "file"], "storage 'file' is of .gguf files: choose float32, bfloat16 or int8"),
         (["MODEL", "--prompt_tokens", "95"], "together 159, and the model's window is 96"),
     ],
 )

@@ -1,10 +1,11 @@
 import json
 
+import numpy as np
 import pytest
 from tiny_gguf import CHAT, CONTROL, THINK, TOKENS, tokenizer_fields
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
-from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
+from qrag_jax.models.decoder.tokenizer import DecoderTokenizer, _json_copy, _sharing_copy
 from qrag_jax.models.gguf.tokenizer import tokenizer_from_gguf
 from qrag_jax.types import InputError
 
@@ -154,3 +155,50 @@ def test_broken_files_are_named(folder):
 def test_a_chat_template_in_a_gguf_file_is_a_text():
     with pytest.raises(InputError, match="tokenizer.chat_template is 3, a text is needed"):
         DecoderTokenizer.from_gguf(tokenizer_fields() | {"tokenizer.chat_template": 3})
+
+
+PIECES = ["in", " the", "<|im_end|>", "<think>", "<THINK>", "a", " ", "x", "<a b>", "grüßen", "\n", "<|", "123", "Q"]
+
+
+def library_tokenizer(extra=(), normalizer=None):
+    """Of the tiny vocabulary; `extra` are added tokens."""
+    library = tokenizer_from_gguf(tokenizer_fields(), "x")
+    if normalizer is not None:
+        library.normalizer = normalizer
+    library.add_tokens(list(extra))
+    return library
+
+
+def with_gap():
+    vocab = {token: number for number, token in enumerate(TOKENS)} | {"Q": len(TOKENS) + 9}
+    library = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.add_tokens(["<a b>", "Q", "<THINK>"])
+    return library
+
+
+@pytest.mark.parametrize(
+    "library",
+    [
+        library_tokenizer(),
+        library_tokenizer([AddedToken("<a b>"), AddedToken("Q", normalized=True), AddedToken("x", single_word=True)]),
+        library_tokenizer([AddedToken("<THINK>", lstrip=True, rstrip=True, normalized=False)]),
+        library_tokenizer([AddedToken("<A B>", normalized=True), AddedToken("in")], normalizers.Lowercase()),
+        # A vocabulary with a gap before its last id, which is an added token too.
+        with_gap(),
+    ],
+)
+def test_a_copy_that_shares_the_vocabulary_reads_as_one_of_its_own(library):
+    """Marks are text to both, and what is no mark is a token to both."""
+    shared, own = _sharing_copy(library), _json_copy(library)
+    assert shared.get_added_tokens_decoder().keys() == own.get_added_tokens_decoder().keys()
+    specials = [{n: token.special for n, token in each.get_added_tokens_decoder().items()} for each in (shared, own)]
+    assert specials[0] == specials[1]
+    flags = {n: token.special for n, token in library.get_added_tokens_decoder().items()}
+    rng = np.random.default_rng(0)
+    texts = ["".join(rng.choice(PIECES, 8)) for _ in range(200)]
+    for special in (True, False):
+        shared.encode_special_tokens = own.encode_special_tokens = special
+        for text in texts:
+            assert shared.encode(text).ids == own.encode(text).ids, text
+    assert {n: token.special for n, token in library.get_added_tokens_decoder().items()} == flags
