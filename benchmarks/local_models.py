@@ -1,10 +1,10 @@
 """Language models in this process: right answers, and what keeping their weights in fewer bits costs.
 
     python benchmarks/local_models.py DATA smollm2 MODEL.gguf ... --rivals_python .venv-rivals/bin/python --transformers
-    python benchmarks/local_models.py DATA smollm2 --smoke      # a minute: shows that it runs
+    python benchmarks/local_models.py DATA smollm2 --smoke      # about 3 minutes: shows that it runs
 
 DATA holds `squad/articles.jsonl.gz`: SQuAD as lines {title, paragraphs: [{context, qas: [{id, question, answers:
-[{text}]}]}]}. The models are any that `load_decoder` reads; three with up to 1.5B parameters take some hours on 2 cores.
+[{text}]}]}]}. The models are any that `load_decoder` reads.
 
 * Answers: questions of SQuAD, one a paragraph and drawn with a fixed seed, with their paragraph and no other, greedy.
   `short_answer` is the prompt of answers that are scored: EM and F1 of SQuAD. `answer` is the prompt of `qrag ask`,
@@ -28,7 +28,6 @@ import gzip
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -56,7 +55,9 @@ from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.generation import make_decoder
 from qrag_jax.models.decoder.network import all_logits
 from qrag_jax.models.decoder.sources import find_decoder
+from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.decoder.weights import LoadedDecoder, save_decoder
+from qrag_jax.models.gguf.file import read_gguf
 from qrag_jax.pipeline import make_prompt
 from qrag_jax.types import Generation, Message, Sampling
 
@@ -107,6 +108,18 @@ class Stored:
     @cached_property
     def loaded(self) -> LoadedDecoder:
         return load_stored(self.source, self.storage)
+
+    @cached_property
+    def tokenizer(self) -> DecoderTokenizer:
+        """Without the weights."""
+        path = find_decoder(self.source)
+        if path.is_dir():
+            return DecoderTokenizer.from_folder(path)
+        return DecoderTokenizer.from_gguf(read_gguf(path).metadata, str(path))
+
+    def release(self) -> None:
+        """Lets the weights go until they are needed again."""
+        self.__dict__.pop("loaded", None)
 
     @property
     def key(self) -> dict[str, Any]:
@@ -211,12 +224,12 @@ def compare_models(rows: Sequence[dict]) -> list[dict]:
 # --- perplexity ------------------------------------------------------------------------------------------------------
 
 
-def text_windows(articles: Iterable[dict], loaded: LoadedDecoder, num_tokens: int) -> np.ndarray:
+def text_windows(articles: Iterable[dict], tokenizer: DecoderTokenizer, num_tokens: int) -> np.ndarray:
     """Ids [windows, WINDOW] of the paragraphs one after the other; at least `num_tokens`."""
     count, ids = -(-num_tokens // WINDOW) * WINDOW, []
     for article in articles:
         for paragraph in article["paragraphs"]:
-            ids += loaded.tokenizer.encode(paragraph["context"] + "\n\n", special=False)
+            ids += tokenizer.encode(paragraph["context"] + "\n\n", special=False)
             if len(ids) >= count:
                 return np.array(ids[:count]).reshape(-1, WINDOW)
     raise SystemExit(f"the paragraphs have {len(ids):,} tokens: ask for at most so many")
@@ -239,7 +252,9 @@ def read_windows(stored: Stored, windows: np.ndarray, bar: Progress) -> list[lis
         if not np.isfinite(nats).all():
             raise SystemExit(f"{stored.source}, {stored.storage}: probabilities that are no numbers")
         seen.append([nats.tolist(), best.tolist(), margins.tolist()])
-        bar.note(f"{model_name(stored.source)} {stored.storage}: {len(seen)} of {len(windows)} windows of a part are read")
+        bar.note(
+            f"{model_name(stored.source)} {stored.storage}: {len(seen)} of {len(windows)} windows of a part are read"
+        )
     return seen
 
 
@@ -267,12 +282,12 @@ def perplexity_row(stored: Stored, seen: np.ndarray, reference: np.ndarray) -> d
 # --- greedy tokens ---------------------------------------------------------------------------------------------------
 
 
-def beginnings(articles: Sequence[dict], loaded: LoadedDecoder, count: int) -> list[list[int]]:
+def beginnings(articles: Sequence[dict], tokenizer: DecoderTokenizer, count: int) -> list[list[int]]:
     """The first tokens of articles."""
     prompts = []
     for article in articles[:count]:
         text = "\n\n".join(paragraph["context"] for paragraph in article["paragraphs"])
-        prompts.append(loaded.tokenizer.encode(text[: 20 * BEGINNING], special=False)[:BEGINNING])
+        prompts.append(tokenizer.encode(text[: 20 * BEGINNING], special=False)[:BEGINNING])
     if [len(prompt) for prompt in prompts] != [BEGINNING] * count:
         raise SystemExit(f"{count} articles with {BEGINNING} tokens are needed")
     return prompts
@@ -294,10 +309,20 @@ def ask_rival(python: str, engine: str, model: Path, job: dict) -> list[list[int
     return [until_end(ids, [END]) for ids in json.loads(done.stdout)]
 
 
+def rival_versions(python: str, has_transformers: bool) -> dict[str, str]:
+    names = ["xllamacpp", *(["torch", "transformers"] if has_transformers else [])]
+    code = "import importlib.metadata as m, json, sys; print(json.dumps({n: m.version(n) for n in sys.argv[1:]}))"
+    done = subprocess.run([python, "-c", code, *names], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"--rivals_python {python}: a Python with {', '.join(names)} is needed")
+    return json.loads(done.stdout)
+
+
 def ask_transformers(stored: Stored, python: str, job: dict) -> list[list[int]]:
     """With the same weights, written as float32."""
     with tempfile.TemporaryDirectory() as folder:
         save_decoder(folder, stored.loaded.config, stored.loaded.params, stored.loaded.tokenizer)
+        stored.release()
         return ask_rival(python, "transformers", Path(folder), job)
 
 
@@ -317,7 +342,7 @@ def part_ways(stored: Stored, prompts: Sequence[list[int]], ours: Any, others: A
         ids = np.array([*prompt, *own[:place]])
         padded = np.pad(ids, (0, BEGINNING + most - len(ids)))  # behind what counts: one shape, one program
         logits = np.array(stored.logits_of(padded)[len(ids) - 1])
-        ends = sorted(stored.loaded.tokenizer.eos_ids)
+        ends = sorted(stored.tokenizer.eos_ids)
         theirs = logits[ends].max() if other[place] == END else logits[other[place]]
         second, best = np.partition(logits, -2)[-2:]
         margins = {"margin": float(best - second), "above_other": float(best - theirs)}
@@ -328,7 +353,7 @@ def part_ways(stored: Stored, prompts: Sequence[list[int]], ours: Any, others: A
 def greedy_rows(of: Sequence[Stored], prompts: list[list[int]], args: Any, sizes: Sizes, parts: Parts) -> list[dict]:
     """Each storage beside float32, llama.cpp and transformers; the first of them is float32."""
     reference, count = of[0], sizes.new_tokens
-    job = {"prompts": prompts, "num_tokens": count, "ends": sorted(reference.loaded.tokenizer.eos_ids)}
+    job = {"prompts": prompts, "num_tokens": count, "ends": sorted(reference.tokenizer.eos_ids)}
     others: dict[str, list[list[int]]] = {}
     path = find_decoder(reference.source)
     if args.rivals_python and path.is_file():
@@ -348,6 +373,7 @@ def greedy_rows(of: Sequence[Stored], prompts: list[list[int]], args: Any, sizes
             make = partial(part_ways, stored, prompts, ours, theirs, count)
             ways = parts.once(make, what="margins", ours=ours, theirs=theirs, **settings)
             rows.append({"model": model_name(stored.source), "storage": stored.storage, "beside": name, "ways": ways})
+        stored.release()
     return rows
 
 
@@ -355,20 +381,17 @@ def greedy_rows(of: Sequence[Stored], prompts: list[list[int]], args: Any, sizes
 
 
 def measure_model(source: str, args: Any, sizes: Sizes, parts: Parts, bar: Progress) -> dict[str, list[dict]]:
-    """Storages one after the other, float32 first; none is held longer than it is needed."""
+    """Storages one after the other, float32 first; the weights of one are held at a time."""
     articles = read_articles(args.data)
-    storages = [REFERENCE, *(name for name in args.storages if name != REFERENCE)]
-    found: dict[str, list[dict]] = {"perplexity": [], "greedy": [], "answers": []}
-    reference = Stored(source, REFERENCE)
-    windows = text_windows(articles, reference.loaded, sizes.tokens)
-    prompts = beginnings(articles, reference.loaded, sizes.prompts)
-    of_reference = look_at_text(reference, windows, parts, bar)
-    for storage in storages:
-        stored = reference if storage == REFERENCE else Stored(source, storage)
-        seen = look_at_text(stored, windows, parts, bar)
-        found["perplexity"].append(perplexity_row(stored, seen, of_reference))
-        del stored
-    found["greedy"] = greedy_rows([Stored(source, storage) for storage in storages], prompts, args, sizes, parts)
+    of = [Stored(source, storage) for storage in dict.fromkeys([REFERENCE, *args.storages])]
+    tokenizer = of[0].tokenizer
+    windows, prompts = text_windows(articles, tokenizer, sizes.tokens), beginnings(articles, tokenizer, sizes.prompts)
+    found, seen = {"perplexity": [], "greedy": [], "answers": []}, []
+    for stored in of:
+        seen.append(look_at_text(stored, windows, parts, bar))
+        found["perplexity"].append(perplexity_row(stored, seen[-1], seen[0]))
+        stored.release()
+    found["greedy"] = greedy_rows(of, prompts, args, sizes, parts)
     questions, stored = draw_questions(articles, sizes.questions), Stored(source, args.answers_storage)
     found["answers"] = [answer_questions(stored, questions, name, parts, bar) for name in args.prompts]
     return found
@@ -417,7 +440,12 @@ def perplexity_part(rows: Sequence[dict]) -> list[str]:
     made = []
     for row in rows:
         error = "" if row["standard_error"] is None else f" ({row['standard_error']:.5f})"
-        numbers = [f"{row['tokens']:,}", f"{row['perplexity']:.3f}", f"{row['nats']:.4f}", f"{row['above']:+.5f}{error}"]
+        numbers = [
+            f"{row['tokens']:,}",
+            f"{row['perplexity']:.3f}",
+            f"{row['nats']:.4f}",
+            f"{row['above']:+.5f}{error}",
+        ]
         numbers += [f"{row['ratio']:.4f}", f"{row['same_best']:.2%}", f"{row['median_margin']:.2f}"]
         made.append([row["model"], row["storage"], *numbers])
     return [f"## Perplexity in windows of {WINDOW} tokens", "", *table(heads, made)]
@@ -455,8 +483,9 @@ def main() -> None:
     sizes = Sizes(args.num_questions, args.num_tokens, prompts=8, new_tokens=64)
     if args.smoke:
         sizes, args.out = Sizes(questions=4, tokens=2 * WINDOW, prompts=2, new_tokens=16), args.out / "smoke"
-    rivals = ("xllamacpp",) if args.rivals_python == sys.executable else ()
-    result: dict[str, Any] = {"about": about(*rivals)}  # the commit that was measured, not the one of an hour later
+    result: dict[str, Any] = {"about": about()}  # the commit that was measured, not the one of an hour later
+    if args.rivals_python:
+        result["about"]["versions"] |= rival_versions(args.rivals_python, args.transformers)
     result["command"] = command_of(args)
     with Progress() as bar:
         for source in args.models:
@@ -473,8 +502,9 @@ def command_of(args: Any) -> str:
     command = f"python benchmarks/local_models.py DATA {names} --storages {' '.join(args.storages)}"
     command += f" --answers_storage {args.answers_storage} --prompts {' '.join(args.prompts)}"
     command += f" --num_questions {args.num_questions} --num_tokens {args.num_tokens}"
-    command += " --rivals_python PYTHON" if args.rivals_python else ""
-    return command + (" --transformers" if args.transformers else "")
+    for flag, is_set in (("--rivals_python PYTHON", args.rivals_python), ("--transformers", args.transformers)):
+        command += f" {flag}" if is_set else ""
+    return command + (" --smoke" if args.smoke else "")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
     python benchmarks/well_formed.py DATA --model smollm2 MODEL.gguf    # about an hour on 2 cores for a 0.5B
     python benchmarks/well_formed.py DATA --smoke                       # a minute: shows that it runs
 
-DATA holds `squad/articles.jsonl.gz`, lines {title, paragraphs: [{qas: [{question}]}]}, and `wikitext2/articles.jsonl.gz`,
-lines {title, items: [{text} or {heading, level}]}. Two kinds of questions, both with answers that are known:
+DATA holds `squad/articles.jsonl.gz`, lines {title, paragraphs: [{qas: [{question}]}]}, and
+`wikitext2/articles.jsonl.gz`, lines {title, items: [{text} or {heading, level}]}. Two kinds of questions, both with
+answers that are known:
 
 * Plans, as of SmartChunk: JSON with words to search for, and the largest and the smallest piece of a document to look
   at, for a question of SQuAD. The prompt states by which word of the question both are chosen; a plan is right if both
@@ -100,7 +101,9 @@ def read_plans(data: Path, count: int) -> tuple[list[str], list[tuple[str, str]]
         wanted = len(range(number, count, len(RULES)))
         fits = sorted({each for each in questions if re.match(rf"(?:{pattern})\b", each, re.IGNORECASE)})
         if len(fits) < wanted:
-            raise SystemExit(f"{data}: {len(fits)} questions begin with {pattern}: ask for at most {3 * len(fits)} plans")
+            raise SystemExit(
+                f"{data}: {len(fits)} questions begin with {pattern}: ask for at most {3 * len(fits)} plans"
+            )
         drawn += [(fits[place], sizes) for place in rng.permutation(len(fits))[:wanted]]
     order = rng.permutation(len(drawn))
     return [drawn[place][0] for place in order], [drawn[place][1] for place in order]
@@ -144,8 +147,10 @@ Rows = list[tuple[int, int]]
 
 
 def rows_grammar() -> Regex:
-    """Rows of rising lines: each line once at most."""
-    return Regex("".join(rf"(?:{line}, [1-{LEVELS}]\n)?" for line in range(LINES)))
+    """What `read_rows` reads: nothing, or rows of rising lines; an option for each line that the last one may be of."""
+    rows = [f"{line}, [1-{LEVELS}]" for line in range(LINES)]
+    options = ["".join(rf"(?:{row}\n)?" for row in rows[:last]) + rf"{rows[last]}\n?" for last in range(LINES)]
+    return Regex("|".join(["", *options]))
 
 
 def read_rows(text: str) -> Rows:
@@ -310,7 +315,10 @@ def summarise(task: Task, of_arms: dict[str, list[dict]]) -> dict:
     values = {arm: values_of(of) for arm, of in answers.items()}
     for arm, of in answers.items():
         row = {name: asdict(mean_interval(each)) for name, each in values[arm].items()}
-        row |= {name: sum(answer[name] for answer in of) for name in ("prompt_tokens", "new_tokens", "was_mended", "was_cut")}
+        row |= {
+            name: sum(answer[name] for answer in of)
+            for name in ("prompt_tokens", "new_tokens", "was_mended", "was_cut")
+        }
         row |= {name: sum(part[name] for part in of_arms[arm]) for name in ("seconds", "cpu_seconds")}
         if task.name == "windows":
             row |= {f"borders {way}": micro([answer["scores"][way] for answer in of]) for way in ("read", "kept")}
