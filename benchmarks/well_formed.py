@@ -16,6 +16,8 @@ answers that are known:
   (micro), and of F1 the mean over windows, which the interval is of. The grammar admits rows of lines of this window
   in rising order, none twice, each with a level of 1 to 3; it says nothing of which.
 
+A grammar is no knowledge: what looks at no question stands beside, one plan for all, and a row for every line.
+
 Greedy, one answer a question, nobody is asked again. "Read" is what the strict parser takes as it is; an answer that is
 not read is a wrong plan, or a window without rows. "Kept" is what leniency makes of all answers: JSON that is mended,
 and rows wherever they can be picked out. Both ways take turns every 25 questions, each with a generator that has read
@@ -27,6 +29,7 @@ import argparse
 import gzip
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
@@ -62,8 +65,8 @@ RULES = {  # how a question begins -> (largest, smallest)
     r"why|how (?:did|do|does|is|are|was|were|can|could|has|have|would|should)": ("document", "section"),
 }
 PLAN = Record({"words": Text(1, 200), "largest": OneOf(SIZES), "smallest": OneOf(SIZES)})
-ASK_PLAN = """Plan a search that answers a question. Choose the largest and the smallest piece of a document to look at \
-by the first words of the question:
+ASK_PLAN = """Plan a search that answers a question. Choose the largest and the smallest piece of a document to look \
+at by the first words of the question:
 
 Who, When, Where, How many, How much: largest "paragraph", smallest "sentence"
 What, Which: largest "section", smallest "paragraph"
@@ -79,7 +82,7 @@ class Task:
     """Questions of one kind.
 
     `read` makes a value of an answer or raises InputError, `keep` takes what can be kept of any; `score` holds a value
-    (None is nothing) against what is right: {"right": 0 to 1, ...counts}.
+    (None is nothing) against what is right: {"right": 0 to 1, ...counts}. `blind` is a value that looks at no question.
     """
 
     name: str
@@ -90,6 +93,7 @@ class Task:
     read: Callable[[str], Any]
     keep: Callable[[Structured[Any]], Any]
     score: Callable[[Any, Any], dict[str, float]]
+    blind: Any
 
 
 def read_plans(data: Path, count: int) -> tuple[list[str], list[tuple[str, str]]]:
@@ -117,19 +121,20 @@ def plan_task(data: Path, count: int) -> Task:
         return {"right": float(value is not None and (value["largest"], value["smallest"]) == tuple(sizes))}
 
     read = partial(parse_json, schema=PLAN)
-    return Task("plans", prompts, right, schema_grammar(PLAN), PLAN_TOKENS, read, lambda one: one.value, score)
+    blind = dict(zip(("largest", "smallest"), Counter(right).most_common(1)[0][0], strict=True))
+    return Task("plans", prompts, right, schema_grammar(PLAN), PLAN_TOKENS, read, lambda one: one.value, score, blind)
 
 
 # --- windows ---------------------------------------------------------------------------------------------------------
 
 LINES, LEVELS = 20, 3
 MOST_CHARS = 100
-ASK_WINDOW = f"""You find where the sections of a document begin.
+ASK_WINDOW = """You find where the sections of a document begin.
 
-You are given lines of the document with their numbers. For each line that begins a new section or subsection, mostly \
-because it is a heading, write one row: the number of the line, a comma, and the level of the section: 1 for a section, \
-2 for a subsection, 3 for a part of one. Write the rows in rising order and nothing else: no words, no row for any \
-other line.
+You are given lines of the document with their numbers. For each line that begins a new section or subsection, \
+mostly because it is a heading, write one row: the number of the line, a comma, and the level of the section: 1 for a \
+section, 2 for a subsection, 3 for a part of one. Write the rows in rising order and nothing else: no words, no row \
+for any other line.
 
 An example. For the lines
 0. The town had two mills by then .
@@ -225,7 +230,8 @@ def window_task(data: Path, count: int) -> Task:
     def keep(one: Structured[Any]) -> Rows:
         return keep_rows(one.generations[-1].text)
 
-    return Task("windows", prompts, right, rows_grammar(), WINDOW_TOKENS, read_rows, keep, score_rows)
+    blind = [(line, 1) for line in range(LINES)]
+    return Task("windows", prompts, right, rows_grammar(), WINDOW_TOKENS, read_rows, keep, score_rows, blind)
 
 
 def lines_of(path: Path) -> Iterator[dict]:
@@ -325,6 +331,10 @@ def summarise(task: Task, of_arms: dict[str, list[dict]]) -> dict:
         result["arms"][arm] = row
     for name in values["with"]:
         result["difference"][name] = asdict(paired_difference(values["with"][name], values["without"][name]))
+    blind = [task.score(task.blind, right) for right in task.right]
+    result["blind"] = {"right": float(np.mean([one["right"] for one in blind]))}
+    if task.name == "windows":
+        result["blind"]["borders"] = micro(blind)
     result["same"] = sum(one["text"] == other["text"] for one, other in zip(*answers.values(), strict=True))
     pairs = list(zip(*answers.values(), strict=True))
     result["both_read"] = len(both := [pair for pair in pairs if all(answer["is_read"] for answer in pair)])
@@ -355,6 +365,9 @@ HEADS = {"plans": ("right, read as they are", "right, mended too"),
          "windows": ("mean F1, read as they are", "mean F1, rows picked out")}  # fmt: skip
 
 
+BLIND = {"plans": "one plan for all", "windows": "a row for every line"}
+
+
 def format_report(result: dict) -> str:
     lines = ["# Well-formed and right answers, with and without a grammar", ""]
     lines += [f"`{result['command']}`; see the script for what is measured.", ""]
@@ -373,6 +386,8 @@ def task_table(name: str, task: dict) -> list[str]:
         shares = [interval(row[value]) for value in ("read", "right", "right_kept")]
         each = [f"{row[value] / task['asked']:.2f}" for value in ("new_tokens", "seconds", "cpu_seconds")]
         lines.append("| " + " | ".join([f"{arm} grammar", *shares, str(row["was_cut"]), *each]) + " |")
+    blind = f"{task['blind']['right']:.3f}"
+    lines.append("| " + " | ".join([BLIND[name], "", blind, blind, *[""] * 4]) + " |")
     differences = [f"{interval(one)}, p {one['p_value']:.3f}" for one in task["difference"].values()]
     lines.append("| " + " | ".join(["difference", *differences, *[""] * 4]) + " |")
     lines += ["", f"The same text both ways: {task['same']} of {task['asked']}."]
@@ -385,6 +400,8 @@ def task_table(name: str, task: dict) -> list[str]:
             for way, told in (("read", "read as they are"), ("kept", "rows picked out")):
                 shares = (f"{value:.3f}" for value in row[f"borders {way}"].values())
                 lines.append("| " + " | ".join([f"{arm} grammar, {told}", *shares]) + " |")
+        shares = (f"{value:.3f}" for value in task["blind"]["borders"].values())
+        lines.append("| " + " | ".join([BLIND[name], *shares]) + " |")
     return lines
 
 
