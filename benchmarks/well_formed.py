@@ -29,6 +29,7 @@ import argparse
 import gzip
 import json
 import re
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -334,7 +335,8 @@ def summarise(task: Task, of_arms: dict[str, list[dict]]) -> dict:
     blind = [task.score(task.blind, right) for right in task.right]
     result["blind"] = {"right": float(np.mean([one["right"] for one in blind]))}
     if task.name == "windows":
-        result["blind"]["borders"] = micro(blind)
+        result["blind"] |= {"borders": micro(blind)}
+    result["cpu_ratio"] = part_ratios(of_arms)
     result["same"] = sum(one["text"] == other["text"] for one, other in zip(*answers.values(), strict=True))
     pairs = list(zip(*answers.values(), strict=True))
     result["both_read"] = len(both := [pair for pair in pairs if all(answer["is_read"] for answer in pair)])
@@ -343,6 +345,16 @@ def summarise(task: Task, of_arms: dict[str, list[dict]]) -> dict:
         for number, arm in enumerate(answers)
     }
     return result
+
+
+def part_ratios(of_arms: dict[str, list[dict]]) -> tuple[float, float, float]:
+    """CPU seconds a new token, the one that ends counted, with over without: median, least and most of the parts."""
+    each = [
+        [part["cpu_seconds"] / sum(answer["new_tokens"] + 1 for answer in part["answers"]) for part in of_arms[arm]]
+        for arm in ARMS
+    ]
+    ratios = [own / free for free, own in zip(*each, strict=True)]
+    return statistics.median(ratios), min(ratios), max(ratios)
 
 
 def values_of(answers: Sequence[dict]) -> dict[str, np.ndarray]:
@@ -390,6 +402,8 @@ def task_table(name: str, task: dict) -> list[str]:
     lines.append("| " + " | ".join([BLIND[name], "", blind, blind, *[""] * 4]) + " |")
     differences = [f"{interval(one)}, p {one['p_value']:.3f}" for one in task["difference"].values()]
     lines.append("| " + " | ".join(["difference", *differences, *[""] * 4]) + " |")
+    ratio = "{:.2f} ({:.2f} to {:.2f} over parts)".format(*task["cpu_ratio"])
+    lines += ["", f"CPU seconds a new token with the grammar over without, the reading of prompts in them: {ratio}."]
     lines += ["", f"The same text both ways: {task['same']} of {task['asked']}."]
     if task["both_read"]:
         right = " and ".join(f"{value:.3f} {arm}" for arm, value in task["right_where_both_read"].items())
