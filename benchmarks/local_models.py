@@ -41,7 +41,7 @@ import jax.numpy as jnp
 import numpy as np
 from embed import about, about_lines, write
 from local_models_rivals import END, until_end
-from parts import Parts, files_of, load_stored, model_name, timed, watched
+from parts import STORAGE, STORAGES, Parts, files_of, load_stored, model_name, timed, watched
 
 from qrag_jax.cli.progress import Progress
 from qrag_jax.eval.answers.rows import SHORT_ANSWER
@@ -63,7 +63,7 @@ from qrag_jax.types import Generation, Message, Sampling
 
 RESULTS = Path(__file__).parent / "results" / "speed"
 RIVALS_SCRIPT = Path(__file__).parent / "local_models_rivals.py"
-REFERENCE = "float32"
+REFERENCE = STORAGES[0]
 PROMPTS = {"short_answer": SHORT_ANSWER, "answer": Sampling(max_tokens=ANSWER_TOKENS)}
 MEASURES = {"short_answer": ("em", "f1", "contains"), "answer": ("contains", "cites")}
 COMPARED = {"short_answer": "f1", "answer": "contains"}  # between models
@@ -469,8 +469,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("models", nargs="+")
-    parser.add_argument("--storages", nargs="+", default=["float32", "bfloat16"], help="of perplexity and tokens")
-    parser.add_argument("--answers_storage", default="float32", help="of the answers")
+    parser.add_argument("--storages", nargs="+", default=list(STORAGES), help="of perplexity and tokens")
+    parser.add_argument("--answers_storage", default=STORAGE, help="of the answers")
     parser.add_argument("--prompts", nargs="+", choices=list(PROMPTS), default=list(PROMPTS))
     parser.add_argument("--num_questions", type=int, default=100)
     parser.add_argument("--num_tokens", type=int, default=20_000)

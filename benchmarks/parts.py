@@ -21,6 +21,8 @@ from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder
 from qrag_jax.types import Generation, TextGenerator
 
 ROOT = Path(__file__).parent.parent
+STORAGES = ("float32", "bfloat16")  # of weights, the one that others are held against first
+STORAGE = "float32"  # of answers
 T = TypeVar("T")
 
 

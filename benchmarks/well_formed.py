@@ -1,7 +1,7 @@
 """Answers with and without a grammar, side by side: how many are well-formed, how many are right, what they take.
 
-    python benchmarks/well_formed.py DATA --model smollm2 MODEL.gguf    # about an hour on 2 cores for a 0.5B
-    python benchmarks/well_formed.py DATA --smoke                       # a minute: shows that it runs
+    python benchmarks/well_formed.py DATA --model smollm2 MODEL.gguf    # half an hour on 2 cores for a 0.5B
+    python benchmarks/well_formed.py DATA --smoke                       # 2 minutes: shows that it runs
 
 DATA holds `squad/articles.jsonl.gz`, lines {title, paragraphs: [{qas: [{question}]}]}, and
 `wikitext2/articles.jsonl.gz`, lines {title, items: [{text} or {heading, level}]}. Two kinds of questions, both with
@@ -39,7 +39,7 @@ from typing import Any
 
 import numpy as np
 from embed import about, about_lines, write
-from parts import Parts, files_of, load_stored, model_name, timed, watched
+from parts import STORAGE, Parts, files_of, load_stored, model_name, timed, watched
 
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.cli.progress import Progress
@@ -337,8 +337,9 @@ def summarise(task: Task, of_arms: dict[str, list[dict]]) -> dict:
     if task.name == "windows":
         result["blind"] |= {"borders": micro(blind)}
     result["cpu_ratio"] = part_ratios(of_arms)
-    result["same"] = sum(one["text"] == other["text"] for one, other in zip(*answers.values(), strict=True))
     pairs = list(zip(*answers.values(), strict=True))
+    obeyed = [free["text"] == held["text"] for free, held in pairs if free["is_read"]]
+    result["obeyed"], result["unchanged"] = len(obeyed), sum(obeyed)
     result["both_read"] = len(both := [pair for pair in pairs if all(answer["is_read"] for answer in pair)])
     result["right_where_both_read"] = {
         arm: float(np.mean([pair[number]["scores"]["read"]["right"] for pair in both])) if both else None
@@ -404,10 +405,13 @@ def task_table(name: str, task: dict) -> list[str]:
     lines.append("| " + " | ".join(["difference", *differences, *[""] * 4]) + " |")
     ratio = "{:.2f} ({:.2f} to {:.2f} over parts)".format(*task["cpu_ratio"])
     lines += ["", f"CPU seconds a new token with the grammar over without, the reading of prompts in them: {ratio}."]
-    lines += ["", f"The same text both ways: {task['same']} of {task['asked']}."]
+    same = (
+        f"{task['unchanged']} of {task['obeyed']} that are well-formed without the grammar are the same text with it."
+    )
+    lines += ["", same]
     if task["both_read"]:
         right = " and ".join(f"{value:.3f} {arm}" for arm, value in task["right_where_both_read"].items())
-        lines[-1] += f" Of the {task['both_read']} that are read both ways: {right}."
+        lines[-1] += f" Right, of the {task['both_read']} that are read both ways: {right}."
     if name == "windows":
         lines += ["", "| borders of all windows | precision | recall | F1 | level right |", "| --- " * 5 + "|"]
         for arm, row in task["arms"].items():
@@ -427,7 +431,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--model", nargs="+", default=["smollm2"], help="any decoder that `load_decoder` reads")
-    parser.add_argument("--storage", default="float32", help="how its weights are kept")
+    parser.add_argument("--storage", default=STORAGE, help="how its weights are kept")
     parser.add_argument("--num_plans", type=int, default=200)
     parser.add_argument("--num_windows", type=int, default=100)
     parser.add_argument("--out", type=Path, default=RESULTS)
