@@ -82,31 +82,41 @@ def make_torch(bf16: bool) -> Callable[[Path], dict[str, Generate]]:
 
 def make_llama_cpp(folder: Path) -> dict[str, Generate]:
     """llama.cpp behind its HTTP server, which is what the package offers; a request a prompt, all at once."""
-    import xllamacpp
-
     from qrag_jax.models.decoder.sources import find_decoder
 
-    parameters = xllamacpp.CommonParams()
-    parameters.model.path = str(find_decoder(model_of(folder)))
-    parameters.n_ctx, parameters.n_parallel, parameters.cache_prompt = 8 * 1024, 8, False
-    parameters.verbosity = 0
-    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = CORES
-    server = xllamacpp.Server(parameters)
+    server = llama_cpp_server(find_decoder(model_of(folder)), rows=8)
 
     def ask(prompt: Sequence[int], count: int) -> list[int]:
-        body = {"prompt": list(prompt), "n_predict": count, "ignore_eos": True, "temperature": 0.0}
-        body |= {"samplers": ["temperature"], "cache_prompt": False, "return_tokens": True}
-        request = urllib.request.Request(
-            f"{server.listening_address}/completion", json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=600) as answer:
-            return json.loads(answer.read())["tokens"]
+        return complete(server, prompt, count, ignore_eos=True)["tokens"]
 
     def run(prompts: Prompts, count: int) -> list[list[int]]:
         with ThreadPoolExecutor(len(prompts)) as pool:
             return list(pool.map(lambda prompt: ask(prompt, count), prompts))
 
     return {"server": run}
+
+
+def llama_cpp_server(model: Path, rows: int) -> Any:
+    """llama.cpp with a GGUF file, for `rows` prompts at once of up to 1,024 tokens with their answers."""
+    import xllamacpp
+
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = str(model)
+    parameters.n_ctx, parameters.n_parallel, parameters.cache_prompt = rows * 1024, rows, False
+    parameters.verbosity = 0
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = CORES
+    return xllamacpp.Server(parameters)
+
+
+def complete(server: Any, prompt: Sequence[int], count: int, **options: Any) -> dict[str, Any]:
+    """What the server says to a prompt of ids, greedy, read anew each time."""
+    body = {"prompt": list(prompt), "n_predict": count, "temperature": 0.0, "samplers": ["temperature"]}
+    body |= {"cache_prompt": False, "return_tokens": True} | options
+    request = urllib.request.Request(
+        f"{server.listening_address}/completion", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        return json.loads(answer.read())
 
 
 MAKE = {

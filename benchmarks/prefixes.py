@@ -6,7 +6,8 @@
 ARTICLES is SQuAD as lines {title, paragraphs: [{context, qas: [{question}]}]}. The passage is the beginning of an
 article that has 40 questions about it, the prompts are chats: what to do, passage, question. In turns: a decoder that
 keeps nothing and one that keeps what it has read, each new for every round and compiled before the first; greedy, 16
-new tokens at most; matrices are kept as is best on the machine. Wall and CPU time of all 40, their ratio a round, and how many answers are the same tokens.
+new tokens at most; matrices are kept as is best on the machine. Wall and CPU time of all 40, their ratio a round, and
+how many answers are the same tokens.
 """
 
 import argparse
