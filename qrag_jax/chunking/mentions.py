@@ -1,8 +1,8 @@
 """Notes without a language model (ours): a sentence that names what another chunk is about becomes a note of it.
 
 A question over several texts often describes what it asks for in the words of another text: "the director of the film
-X" shares no word with the director's page, but the page of X says "X is a film by D", and D is the title of a page. That
-sentence, as a note of D's page, is what finds it. HotpotQA and 2WikiMultihopQA were made by following such names,
+X" shares no word with the director's page, but the page of X says "X is a film by D", and D is the title of a page.
+That sentence, as a note of D's page, is what finds it. HotpotQA and 2WikiMultihopQA were made by following such names,
 MuSiQue was not.
 """
 

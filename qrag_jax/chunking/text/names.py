@@ -12,7 +12,9 @@ Name = tuple[str, ...]  # the normal form: words in lower case
 
 _WORD = re.compile(r"\w+")
 _WHICH_ONE = re.compile(r"\s*\([^()]*\)\s*$")  # "Mercury (planet)" is named as "Mercury"
-_BETWEEN = frozenset(("of", "the", "de", "la", "le", "von", "van", "der", "di", "du"))  # inside of a name, not at its ends
+_BETWEEN = frozenset(  # never at the ends of a name
+    ("of", "the", "de", "la", "le", "von", "van", "der", "di", "du")
+)  # inside of a name, not at its ends
 _TOUCHING = frozenset((" ", "-", "\u2019", "'", ". "))  # what may stand between two words of a name ("J. R. Smith")
 MOST_WORDS = 12  # a title of more words is a sentence, and named by nobody word for word
 

@@ -56,5 +56,5 @@ def _text(value: object, where: str, field: str) -> str:
     if isinstance(value, list) and all(isinstance(sentence, str) for sentence in value):
         return " ".join(value)
     if not isinstance(value, str):
-        raise InputError(f"{where}: {field} must be a text, or a list of sentences, got {short(value)}; expected {_WHAT}")
+        raise InputError(f"{where}: {field} must be a text or sentences, got {short(value)}; expected {_WHAT}")
     return value

@@ -54,8 +54,8 @@ def hide_story(
     facts = stories.fact_texts(number)
     if len(facts) > num_sentences:
         raise UsageError(
-            f"question {stories.query_ids[number]}: {len(facts)} facts do not fit into {num_sentences} sentences; leave "
-            "it out, or take more chunks"
+            f"question {stories.query_ids[number]}: {len(facts)} facts do not fit into {num_sentences} sentences; "
+            "leave it out, or take more chunks"
         )
     places = np.sort(rng.choice(num_sentences, len(facts), replace=False))
     sentences = np.array(["" for _ in range(num_sentences)], object)

@@ -8,6 +8,7 @@ import numpy as np
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.data.stories.filler import Filler, hide_story
 from qrag_jax.data.stories.stories import Stories
+from qrag_jax.retrieval.rank.links import title_of
 from qrag_jax.types import Chunk, CountTokens, Document, Example, InputError, UsageError
 
 
@@ -34,9 +35,7 @@ class Pool:
     asked: tuple[Asked, ...]
 
 
-def passage_pool(
-    examples: Sequence[Example], count: CountTokens, distractors: Sequence[tuple[str, str]] = ()
-) -> Pool:
+def passage_pool(examples: Sequence[Example], count: CountTokens, distractors: Sequence[tuple[str, str]] = ()) -> Pool:
     """All paragraphs of multi-hop questions in one pool, each a document of one chunk; a text is there once.
 
     Args:
@@ -49,7 +48,7 @@ def passage_pool(
     """
     if not examples:
         raise InputError("notes: no question to ask; give a file with at least one")
-    titled = {text: text.partition(": ")[0] for example in examples for text in example.chunks}
+    titled = {text: title_of(text) for example in examples for text in example.chunks}
     for title, text in distractors:
         titled.setdefault(f"{title}: {text}" if title else text, title)
     place = {text: number for number, text in enumerate(titled)}

@@ -1,4 +1,4 @@
-"""Shares of questions whose gold chunks are all among the first k, mode by mode on the same questions, with the cost."""
+"""Shares of questions whose gold chunks are all among the first k, every mode on the same questions, with its cost."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float
 
 from qrag_jax.eval.measures.aggregate import Difference, mean_interval, paired_difference
+from qrag_jax.eval.notes.pools import Pool
 from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy, embed_texts
 from qrag_jax.retrieval.index.hybrid import Ranked, rank_bm25
 from qrag_jax.retrieval.index.notes import MODES, NotedCorpus, NoteSearch, note_corpus, rank_noted
-from qrag_jax.eval.notes.pools import Pool
 from qrag_jax.types import CountTokens, Embed, Encoder, NoteReader, UsageError
 
 BM25 = "bm25"
@@ -153,9 +153,8 @@ def score_notes(
         UsageError: an unknown mode, no k, or one below 1.
         InputError: as the reader, `Corpus` and `note_corpus`.
     """
+    check_modes(modes, ks)
     searches = [_search_of(mode, search or NoteSearch(), seed) for mode in modes]
-    if not modes or len(set(modes)) < len(modes) or not ks or min(ks) < 1:
-        raise UsageError(f"modes {list(modes)}, k {list(ks)}: give at least one of each, no mode twice, and k from 1")
     known = _known_vectors(embed)
     num_questions, done = sum(len(pool.asked) for pool in pools), 0
     found: dict[str, list[tuple[np.ndarray, np.ndarray, int, float]]] = {mode: [] for mode in modes}
@@ -178,6 +177,21 @@ def score_notes(
     return NoteScores(task, reader_name, seed, tuple(ks), scores, num_chunks, num_notes, num_cross)
 
 
+def check_modes(modes: Sequence[str], ks: Sequence[int]) -> None:
+    """Refuses modes that there are not, and numbers of chunks that are none.
+
+    Raises:
+        UsageError: says which.
+    """
+    unknown = [mode for mode in modes if mode not in EVAL_MODES]
+    if unknown:
+        raise UsageError(f"mode {unknown[0]!r}: choose of {', '.join(EVAL_MODES)}")
+    if not modes or len(set(modes)) < len(modes):
+        raise UsageError(f"modes {','.join(modes)}: give at least one, and none twice")
+    if not ks or min(ks) < 1 or len(set(ks)) < len(ks):
+        raise UsageError(f"k {','.join(map(str, ks))}: give at least one, from 1 on, and none twice")
+
+
 def noted_pool(pool: Pool, reader: NoteReader, embed: Embed, count: CountTokens) -> NotedCorpus:
     """A pool as a corpus with vectors, and its notes.
 
@@ -191,8 +205,6 @@ def noted_pool(pool: Pool, reader: NoteReader, embed: Embed, count: CountTokens)
 
 
 def _search_of(mode: str, search: NoteSearch, seed: int) -> NoteSearch:
-    if mode not in EVAL_MODES:
-        raise UsageError(f"mode {mode!r}: choose of {', '.join(EVAL_MODES)}")
     plain = "none" if mode == BM25 else mode.removesuffix(WITH_WORDS)
     weight = WORDS_WEIGHT if mode.endswith(WITH_WORDS) else 0.0
     return replace(search, mode=plain, words_weight=weight, seed=seed)

@@ -6,7 +6,7 @@
 The mode says what notes do:
 
 * `none`: nothing; the leaves by their own vectors.
-* `best_of` (ours): a chunk counts as its best of its own vector and those of its notes; embeds nothing but the question.
+* `best_of` (ours): a chunk counts as the best of its own vector and its notes'; embeds nothing but the question.
 * `insert`: the notes nearest to the question are put into their chunks, which are embedded again (Algorithm 2).
 * `all`: every note is in its chunk, embedded once, before any question ("no RelevantQAs").
 * `random`: a control: as many notes as `insert` would take, drawn from all.
@@ -42,7 +42,8 @@ class NoteSearch:
 
     Attributes:
         mode: see the module.
-        num_notes: of `insert` and `random`: notes are taken until there are so many, all answers of a question together.
+        num_notes: of `insert` and `random`: notes are taken until there are so many, all answers to one question
+            together.
         max_share: notes inserted into a chunk have at most this many times its tokens.
         words_weight: of BM25 over the chunks' texts with all their notes (those without, where `mode` is `none`), in
             [0, 1]; the rest is the mode's own score. 0 leaves it out.
@@ -196,7 +197,9 @@ def note_corpus(corpus: Corpus, notes: Sequence[Note], embed: Embed, count: Coun
     dim = corpus.unit_vectors.shape[1]
     vectors = unit_rows(embed_texts(embed, texts)) if texts else np.zeros((0, dim), np.float32)
     if vectors.shape[1] != dim:
-        raise InputError(f"notes: vectors of {vectors.shape[1]} components, those of the corpus have {dim}: one encoder")
+        raise InputError(
+            f"notes: vectors of {vectors.shape[1]} components, those of the corpus have {dim}: one encoder"
+        )
     return NotedCorpus(
         corpus,
         tuple(notes),
@@ -323,7 +326,10 @@ def _cosines(vectors: Float[np.ndarray, "n dim"], asked: Float[np.ndarray, " dim
 def _check_note(corpus: Corpus, leaf_of: dict[str, int], number: int, note: Note) -> None:
     """A note proves itself: what it says stands where it says, in chunks that are searched."""
     where = f"note {number} ({note.text[:40]!r})"
-    for name, chunk, (start, end) in (("asking", note.asking, note.source), ("answering", note.answering, note.evidence)):
+    for name, chunk, (start, end) in (
+        ("asking", note.asking, note.source),
+        ("answering", note.answering, note.evidence),
+    ):
         if chunk not in leaf_of:
             raise InputError(f"{where}: its {name} chunk {chunk!r} is no leaf of the corpus; read the notes again")
         node = corpus.nodes[int(corpus.leaves[leaf_of[chunk]])]
