@@ -12,9 +12,8 @@ Name = tuple[str, ...]  # the normal form: words in lower case
 
 _WORD = re.compile(r"\w+")
 _WHICH_ONE = re.compile(r"\s*\([^()]*\)\s*$")  # "Mercury (planet)" is named as "Mercury"
-_BETWEEN = frozenset(  # never at the ends of a name
-    ("of", "the", "de", "la", "le", "von", "van", "der", "di", "du")
-)  # inside of a name, not at its ends
+# Small words inside of a name, never at its ends.
+_BETWEEN = frozenset(("of", "the", "de", "la", "le", "von", "van", "der", "di", "du"))
 _TOUCHING = frozenset((" ", "-", "\u2019", "'", ". "))  # what may stand between two words of a name ("J. R. Smith")
 MOST_WORDS = 12  # a title of more words is a sentence, and named by nobody word for word
 
@@ -72,7 +71,7 @@ class NameFinder:
     def _at(self, words: Sequence[Word], start: int) -> Name:
         for length in self._lengths.get(words[start].text, ()):
             name = tuple(word.text for word in words[start : start + length])
-            if name in self._names and (length > 1 or words[start].is_capital):
+            if len(name) == length and name in self._names and (length > 1 or words[start].is_capital):
                 return name
         return ()
 
@@ -80,7 +79,7 @@ class NameFinder:
 def written_names(sentence: str, words: Sequence[Word]) -> Iterator[Name]:
     """Runs of words that a sentence writes as a name: each with a capital letter, small words of names between.
 
-    A word alone at the beginning has its capital for that, and is no name; numbers alone are none either.
+    The first word has its capital for being that, so it is no name alone or with a number; nor are numbers.
 
     Args:
         sentence: that the words are of.
@@ -95,8 +94,8 @@ def written_names(sentence: str, words: Sequence[Word]) -> Iterator[Name]:
     for run in runs:
         while run and not run[-1].is_capital:  # "the University of" ends with its last capital letter
             run.pop()
-        is_first = len(run) == 1 and run[0] is words[0]
-        if run and not is_first and len(run) <= MOST_WORDS and not all(word.text.isdigit() for word in run):
+        telling = [word for word in run if word is not words[0] and not word.text.isdigit()]
+        if len(run) <= MOST_WORDS and telling:
             yield tuple(word.text for word in run)
 
 

@@ -1,7 +1,8 @@
 """A reader of notes that needs no model and makes no mistake: it asks and answers about the facts of bAbI stories.
 
-It works as SqRAG's index phase does, and sees one chunk at a time: a chunk that tells who took a thing asks where that
-person went, and every chunk that tells it answers, with the sentence as evidence. So the note joins what stands apart.
+It works as SqRAG's index phase does, and sees one chunk at a time: a chunk that tells who took or dropped a thing asks
+where that person went, and every chunk that tells it answers, with the sentence as evidence. So a note joins what
+stands apart.
 """
 
 from collections import defaultdict
@@ -13,6 +14,7 @@ from qrag_jax.data.stories.semantics import Told, parse_fact
 from qrag_jax.types import Chunk, Document, InputError, Note, ReadNotes, Span
 
 READER = "scripted"
+_ASKED = {"get": "took", "drop": "dropped"}  # the kinds of facts that ask, and how
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class _Fact:
 
 
 def read_stories(documents: Sequence[Document], chunks: Sequence[Chunk]) -> ReadNotes:
-    """Notes of stories: `Where did P, who took the O, go?` of each chunk that tells of it, answered by each move of P.
+    """Notes of stories: `Where did P, who took the O, go?` of each chunk that tells so, answered by each move of P.
 
     Questions go to the chunks of their own document, their own one among them. Sentences that are no facts of these
     worlds are passed over: they neither ask nor answer.
@@ -46,7 +48,7 @@ def read_stories(documents: Sequence[Document], chunks: Sequence[Chunk]) -> Read
                         _note(asking, asked, answering, fact)
                         for asking, others in read
                         for asked in others
-                        if asked.told.kind == "get" and asked.told.person == fact.told.person
+                        if asked.told.kind in _ASKED and asked.told.person == fact.told.person
                     ]
     return ReadNotes(tuple(dict.fromkeys(notes)))
 
@@ -64,7 +66,7 @@ def _facts(text: str, spans: Sequence[Span]) -> list[_Fact]:
 
 
 def _note(asking: Chunk, asked: _Fact, answering: Chunk, fact: _Fact) -> Note:
-    question = f"Where did {asked.told.person}, who took the {asked.told.noun}, go?"
+    question = f"Where did {asked.told.person}, who {_ASKED[asked.told.kind]} the {asked.told.noun}, go?"
     answer = f"To the {fact.told.noun}."
     return Note(
         asking=asking.id,

@@ -17,7 +17,8 @@ from qrag_jax.types import CountTokens, Embed, Encoder, NoteReader, UsageError
 BM25 = "bm25"
 WITH_WORDS = "+bm25"  # behind a mode: fused with BM25 over texts with notes
 WORDS_WEIGHT = 0.5
-EVAL_MODES = (*MODES, BM25, *(mode + WITH_WORDS for mode in MODES if mode != "walk"))
+# The words of `random` would be those of all notes, and an order has no scores to fuse.
+EVAL_MODES = (*MODES, BM25, *(mode + WITH_WORDS for mode in MODES if mode not in ("random", "walk")))
 ReportProgress = Callable[[int, int], None]  # (questions done, of)
 
 
