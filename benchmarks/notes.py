@@ -1,0 +1,183 @@
+"""Do notes bridge chunks? Multi-hop paragraphs with mentions, and hidden bAbI stories with the scripted reader.
+
+    python benchmarks/notes.py DATA [--smoke] [--only multihop|stories] [--out DIR]
+    python benchmarks/notes.py table [--out DIR]          # the tables of benchmarks/results/notes.md from its rows
+
+DATA holds hotpotqa/, 2wiki/ and musique/ (dev.jsonl.gz each), multihop_corpora/ (further distractors), babi/ (qa2 and
+qa3_valid.txt.gz), novels/dev.jsonl.gz. All dev questions are asked, pooled per set, alone and with the further
+distractors; 500 stories of qa2 and qa3 in both fillers with 3 seeds. Rows go to DIR/rows.json, and paired differences
+(all gold at 4, bootstrap over questions) to DIR/differences.json, after every set, so that what is done is kept; a set
+whose rows are there is not asked again. Run it with the GLIBC_TUNABLES of the Makefile.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from worlds import machine
+
+from qrag_jax.eval.notes.scores import EVAL_MODES, NoteScores, score_notes
+from qrag_jax.eval.notes.tasks import NOTE_READERS, NoteTask, babi_note_task, multihop_note_task
+from qrag_jax.eval.tables import align, share
+from qrag_jax.files.whole_file import write_json
+from qrag_jax.models.encoder.embedder import make_embedder
+from qrag_jax.models.encoder.weights import load_encoder
+from qrag_jax.types import CountTokens
+
+RESULTS = Path(__file__).parent / "results" / "notes"
+SETS = {
+    "hotpot": ("hotpotqa", "hotpotqa_train_corpus.json.gz"),
+    "2wiki": ("2wiki", "2wikimultihopqa_corpus.json.gz"),
+    "musique": ("musique", "musique_train_corpus.json.gz"),
+}
+KS = (2, 4, 5, 10)
+K = 4  # of the paired differences
+STORY_MODES = ("none", "best_of", "insert", "all", "random", "walk", "bm25", "best_of+bm25")
+SEEDS = (0, 1, 2)
+NUM_STORIES = 500
+SMOKE_QUESTIONS, SMOKE_STORIES = 6, 3
+# Beside `none`: what a mode must beat.
+AGAINST = {"insert": ("none", "random"), "best_of": ("none", "random")}
+
+Make = Callable[[CountTokens], NoteTask]
+
+
+def multihop_tasks(data: Path, smoke: bool) -> Iterator[tuple[str, str, int, Sequence[str], Make]]:
+    """(key, reader, seed, modes, maker) of each pool of paragraphs, alone and with further distractors."""
+    few = SMOKE_QUESTIONS if smoke else None
+    for kind, (folder, corpus) in SETS.items():
+        for more in (None, data / "multihop_corpora" / corpus):
+            if smoke and more:
+                continue
+            source = data / folder / "dev.jsonl.gz"
+            make = partial(multihop_note_task, kind, source, distractors=more, num_questions=few)
+            yield f"{kind}{' more' if more else ''}", "mentions", 0, EVAL_MODES, make
+
+
+def story_tasks(data: Path, smoke: bool) -> Iterator[tuple[str, str, int, Sequence[str], Make]]:
+    """The same of hidden stories, by set, filler and seed."""
+    few, seeds = (SMOKE_STORIES, SEEDS[:1]) if smoke else (NUM_STORIES, SEEDS)
+    for name in ("qa2_valid", "qa3_valid"):
+        for filler in ("stories", str(data / "novels" / "dev.jsonl.gz")):
+            for seed in seeds:
+                source = data / "babi" / f"{name}.txt.gz"
+                make = partial(babi_note_task, source, filler, num_questions=few, seed=seed)
+                kind = filler if filler == "stories" else "novels"
+                yield f"{name} {kind} {seed}", "scripted", seed, STORY_MODES, make
+
+
+def differences(scores: NoteScores) -> list[dict[str, Any]]:
+    """Paired to `none`, and of what selects notes also to random ones."""
+    found = []
+    for mode in scores.modes:
+        for other in AGAINST.get(mode, ("none",)):
+            if mode != other and K in scores.ks:
+                one = scores.difference(mode, other, K)
+                found.append({"mode": mode, "other": other, "k": K, **asdict(one)})
+    return found
+
+
+def run(data: Path, out: Path, only: str | None, smoke: bool) -> None:
+    embed = make_embedder(load_encoder("minilm"))
+    done: dict[str, Any] = read(out / "rows.json")
+    tasks = [task for kind, of in (("multihop", multihop_tasks), ("stories", story_tasks)) if only in (None, kind)
+             for task in of(data, smoke)]  # fmt: skip
+    for key, reader, seed, modes, make in tasks:
+        if key in done:
+            continue
+        task = make(embed.count_tokens)
+        scores = score_notes(
+            task.name,
+            task.pools,
+            NOTE_READERS[reader],
+            embed,
+            embed.count_tokens,
+            reader_name=reader,
+            modes=modes,
+            ks=KS,
+            seed=seed,
+        )
+        rows = [asdict(row) for row in scores.rows()]
+        done[key] = {"rows": rows, "differences": differences(scores), "left_out": task.num_left_out, **machine()}
+        print(key, *(f"{r['mode']} {share(r['all_gold'], 2)}" for r in rows if r["k"] == K), sep="; ", flush=True)
+        if not smoke:
+            write_json(out / "rows.json", done)
+
+
+def table(found: dict[str, Any]) -> str:
+    """All gold at each k, and the paired difference at 4; stories as the mean over their seeds, and its range."""
+    lines = []
+    for title, keys in (("Paragraphs", of_paragraphs(found)), ("Stories", of_stories(found))):
+        if not keys:
+            continue
+        lines += [f"## {title}", ""]
+        for name, runs in keys.items():
+            lines += [f"### {name}", "", *one_table(runs), ""]
+    return "\n".join(lines)
+
+
+def of_paragraphs(found: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    return {key: [value] for key, value in found.items() if not key.startswith("qa")}
+
+
+def of_stories(found: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    grouped: dict[str, list[dict[str, Any]]] = {}
+    for key, value in found.items():
+        if key.startswith("qa"):
+            grouped.setdefault(key.rsplit(" ", 1)[0], []).append(value)
+    return grouped
+
+
+def one_table(runs: Sequence[dict[str, Any]]) -> list[str]:
+    first = runs[0]["rows"]
+    cells = [("mode", *(f"all gold at {k}" for k in KS), "recall at 4", f"minus none at {K}", "embedded", "ms")]
+    for mode in dict.fromkeys(row["mode"] for row in first):
+        own = [[row for row in one["rows"] if row["mode"] == mode] for one in runs]
+        values = [spread([rows[column]["all_gold"] for rows in own]) for column in range(len(KS))]
+        recall = spread([rows[KS.index(K)]["recall"] for rows in own])
+        cost = [f"{np.mean([r[0][name] for r in own]) * scale:.1f}" for name, scale in COSTS]
+        cells.append((mode, *values, recall, paired(runs, mode, "none"), *cost))
+    facts = first[0]
+    about = f"n {facts['n']}, {facts['n_chunks']:,} chunks, {facts['n_notes']:,} notes"
+    random = [f"{mode} minus random at {K}: {paired(runs, mode, 'random')}" for mode in ("insert", "best_of")]
+    return [*align(cells, [False, *[True] * (len(cells[0]) - 1)], markdown=True), "", "; ".join([about, *random])]
+
+
+COSTS = (("embedded_at_query", 1.0), ("seconds", 1000.0))
+
+
+def paired(runs: Sequence[dict[str, Any]], mode: str, other: str) -> str:
+    """The difference and its interval, of every seed."""
+    own = [d for one in runs for d in one["differences"] if (d["mode"], d["other"]) == (mode, other)]
+    return "; ".join(f"{share(d['mean'], 2, '+')} [{share(d['low'], 2, '+')}, {share(d['high'], 2, '+')}]" for d in own)
+
+
+def spread(values: Sequence[float]) -> str:
+    shown = share(float(np.mean(values)), 2)
+    return shown if len(values) == 1 else f"{shown} [{share(min(values), 2)}, {share(max(values), 2)}]"
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", help="DATA, or table")
+    parser.add_argument("--only", choices=("multihop", "stories"))
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--smoke", action="store_true", help="a few questions of each set, printed and not kept")
+    args = parser.parse_args()
+    if args.data == "table":
+        print(table(read(args.out / "rows.json")))
+        return
+    run(Path(args.data), args.out, args.only, args.smoke)
+
+
+if __name__ == "__main__":
+    main()
