@@ -5,9 +5,9 @@
 
 DATA holds hotpotqa/, 2wiki/ and musique/ (dev.jsonl.gz each), multihop_corpora/ (further distractors), babi/ (qa2 and
 qa3_valid.txt.gz), novels/dev.jsonl.gz. All dev questions are asked, pooled per set, alone and with the further
-distractors; 500 stories of qa2 and qa3 in both fillers with 3 seeds. Rows go to DIR/rows.json, and paired differences
-(all gold at 4, bootstrap over questions) to DIR/differences.json, after every set, so that what is done is kept; a set
-whose rows are there is not asked again. Run it with the GLIBC_TUNABLES of the Makefile.
+distractors; 500 stories of qa2 and qa3 in both fillers with 3 seeds. Rows and paired differences
+(all gold at 4, bootstrap over questions) go to DIR/rows.json after every set, so that what is done is kept; a set whose
+rows are there is not asked again. Run it with the GLIBC_TUNABLES of the Makefile.
 """
 
 import argparse

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from jaxtyping import Float
@@ -11,7 +12,7 @@ from qrag_jax.eval.measures.aggregate import Difference, mean_interval, paired_d
 from qrag_jax.eval.notes.pools import Pool
 from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy, embed_texts
 from qrag_jax.retrieval.index.hybrid import Ranked, rank_bm25
-from qrag_jax.retrieval.index.notes import MODES, NotedCorpus, NoteSearch, note_corpus, rank_noted
+from qrag_jax.retrieval.index.notes import MODES, NotedCorpus, NoteMode, NoteSearch, note_corpus, rank_noted
 from qrag_jax.types import CountTokens, Embed, Encoder, NoteReader, UsageError
 
 BM25 = "bm25"
@@ -155,7 +156,7 @@ def score_notes(
         InputError: as the reader, `Corpus` and `note_corpus`.
     """
     check_modes(modes, ks)
-    searches = [_search_of(mode, search or NoteSearch(), seed) for mode in modes]
+    search = search or NoteSearch()
     known = _known_vectors(embed)
     num_questions, done = sum(len(pool.asked) for pool in pools), 0
     found: dict[str, list[tuple[np.ndarray, np.ndarray, int, float]]] = {mode: [] for mode in modes}
@@ -164,12 +165,11 @@ def score_notes(
         noted = noted_pool(pool, reader, known, count)
         num_notes += len(noted.notes)
         num_cross += int(np.count_nonzero(noted.asking != noted.answering))
-        for one in searches:  # what a mode embeds before any question belongs to no question's time
-            if one.mode == "all" and noted.notes:
-                noted.vectors_with_all(known, one.max_share)
+        if noted.notes and any(_search_of(mode, search, seed).mode == "all" for mode in modes):
+            noted.vectors_with_all(known, search.max_share)  # before any question, and in no question's time
         for asked in pool.asked:
-            for mode, one in zip(modes, searches, strict=True):
-                found[mode].append(_ask(noted, asked.question, asked.gold, embed, mode, one, ks))
+            for mode in modes:
+                found[mode].append(_ask(noted, asked.question, asked.gold, embed, mode, search, seed, ks))
             done += 1
             if progress is not None:
                 progress(done, num_questions)
@@ -205,8 +205,22 @@ def noted_pool(pool: Pool, reader: NoteReader, embed: Embed, count: CountTokens)
     return note_corpus(corpus, reader(pool.documents, pool.chunks).notes, embed, count)
 
 
+def rank_mode(
+    question: str, noted: NotedCorpus, embed: Embed, mode: str, search: NoteSearch, seed: int, top_k: int | None = None
+) -> Ranked:
+    """The chunks in the order of a mode of `EVAL_MODES`.
+
+    Raises:
+        UsageError: `top_k` is below 1.
+        InputError: as `rank_noted`.
+    """
+    if mode == BM25:
+        return rank_bm25(question, noted.corpus, top_k)
+    return rank_noted(question, noted, embed, _search_of(mode, search, seed), top_k)
+
+
 def _search_of(mode: str, search: NoteSearch, seed: int) -> NoteSearch:
-    plain = "none" if mode == BM25 else mode.removesuffix(WITH_WORDS)
+    plain = cast(NoteMode, "none" if mode == BM25 else mode.removesuffix(WITH_WORDS))
     weight = WORDS_WEIGHT if mode.endswith(WITH_WORDS) else 0.0
     return replace(search, mode=plain, words_weight=weight, seed=seed)
 
@@ -218,6 +232,7 @@ def _ask(
     embed: Embed,
     mode: str,
     search: NoteSearch,
+    seed: int,
     ks: Sequence[int],
 ) -> tuple[np.ndarray, np.ndarray, int, float]:
     """All gold and recall at every k, texts embedded and seconds."""
@@ -228,13 +243,8 @@ def _ask(
         return embed(texts)
 
     start = time.perf_counter()
-    ranked: Ranked
-    if mode == BM25:
-        ranked = rank_bm25(question, noted.corpus, max(ks))
-    else:
-        ranked = rank_noted(question, noted, counted, search, max(ks))
+    ids = rank_mode(question, noted, counted, mode, search, seed, max(ks)).ids.tolist()
     seconds = time.perf_counter() - start
-    ids = ranked.ids.tolist()
     recall = np.array([len(gold.intersection(ids[:k])) / len(gold) for k in ks])
     return (recall == 1).astype(np.float64), recall, max(embedded[0] - 1, 0), seconds
 

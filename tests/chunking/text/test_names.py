@@ -47,7 +47,9 @@ def test_a_name_of_one_word_needs_its_capital_letter():
 
 
 def test_no_name_is_found_by_half():
-    assert found(["New York"], "In New Yorkshire, a new, York-like place.") == ["new, York"]  # words, not what is between
+    assert found(["New York"], "In New Yorkshire, a new, York-like place.") == [
+        "new, York"
+    ]  # words, not what is between
 
 
 def by_trying(names, words):

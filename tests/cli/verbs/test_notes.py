@@ -9,13 +9,19 @@ from qrag_jax.eval.notes.tasks import NOTE_READERS
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.retrieval.index import notes
 
-FIELDS = "task mode reader k all_gold low high recall n n_chunks n_notes cross_chunk_share embedded_at_query seconds seed"
+FIELDS = (
+    "task mode reader k all_gold low high recall n n_chunks n_notes cross_chunk_share embedded_at_query seconds seed"
+)
 WORDS = "The film was made by Ann Lee . She lives in Rome : who directed it ? Mary went to kitchen took milk"
 ROWS = [
     {
         "_id": "1",
         "question": "Where does the director of the film live?",
-        "context": [["Film", ["The film was made by Ann Lee."]], ["Ann Lee", ["She lives in Rome."]], ["Sea", ["Grey."]]],
+        "context": [
+            ["Film", ["The film was made by Ann Lee."]],
+            ["Ann Lee", ["She lives in Rome."]],
+            ["Sea", ["Grey."]],
+        ],
         "supporting_facts": [["Film", 0], ["Ann Lee", 0]],
     }
 ]
@@ -62,7 +68,7 @@ def test_rows_of_paragraphs(evaluate):
     assert code == 0, err
     with open("rows.json") as file:
         rows = json.load(file)
-    assert list(rows[0]) == FIELDS.split()
+    assert list(rows[0]) == [*FIELDS.split(), "seconds", "seed"]
     assert [(row["mode"], row["k"]) for row in rows] == [(mode, k) for mode in MODES for k in (2, 4)]
     assert {row["task"] for row in rows} == {"hotpot, more distractors"} and {row["n_chunks"] for row in rows} == {4}
     assert all(row["all_gold"] == 1 for row in rows if row["k"] == 4)
@@ -76,7 +82,9 @@ def test_rows_of_stories_on_standard_output(evaluate):
     assert code == 0, err
     rows = json.loads(out)
     assert [row["mode"] for row in rows] == ["none", "best_of+bm25"]
-    assert {(row["task"], row["reader"], row["n"], row["n_chunks"]) for row in rows} == {("qa2, stories", "scripted", 2, 6)}
+    assert {(row["task"], row["reader"], row["n"], row["n_chunks"]) for row in rows} == {
+        ("qa2, stories", "scripted", 2, 6)
+    }
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,9 @@ def stories(tmp_path):
 
 
 def test_facts_keep_their_order_and_gold_its_place(stories):
-    hidden = hide_story(stories, 1, lambda number, size, rng: [f"x{i}" for i in range(size)], 9, np.random.default_rng(0))
+    hidden = hide_story(
+        stories, 1, lambda number, size, rng: [f"x{i}" for i in range(size)], 9, np.random.default_rng(0)
+    )
     facts = stories.fact_texts(1)
     assert [s for s in hidden.sentences if s in facts] == facts
     assert [s for s in hidden.sentences if s not in facts] == [f"x{i}" for i in range(6)]
@@ -61,7 +63,9 @@ def test_other_stories_have_other_people_and_things(stories):
     told = fill(0, 4, np.random.default_rng(1))
     own = {"Mary", "John", "Sandra", "Daniel", "milk", "apple", "football"}
     assert len(told) == 4 and not own & set(re.findall(r"\w+", " ".join(told)))
-    assert {"office", "hallway"} == {word for word in re.findall(r"\w+", " ".join(told)) if word in ("office", "hallway")}
+    assert {"office", "hallway"} == {
+        word for word in re.findall(r"\w+", " ".join(told)) if word in ("office", "hallway")
+    }
     people = [sentence.split()[0] for sentence in told]
     assert people[0] == people[1] != people[2] == people[3]  # of one story each
     assert fill(0, 4, np.random.default_rng(1)) == told

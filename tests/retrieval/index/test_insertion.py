@@ -57,6 +57,8 @@ def test_inserted_notes_stand_between_sentences_and_out_of_each_other(data):
     ends = {end for _, end in split_sentences(text)}
     for place, note in notes:
         before = re.sub(r" \(<\d+>(?: <\d+>)*\)", "", inserted[: inserted.index(note)])
-        stands = len(before.removesuffix(" (")) if before.endswith(" (") else len(re.sub(r" \((?:<\d+> )+$", "", before))
+        stands = (
+            len(before.removesuffix(" (")) if before.endswith(" (") else len(re.sub(r" \((?:<\d+> )+$", "", before))
+        )
         assert stands in ends | {len(text)}
         assert stands > place

@@ -97,7 +97,7 @@ def test_the_inserted_texts_by_hand():
     both = {1: "She lives in Rome. (Rain in Rome.) Lee has a key. (The film was made by Lee.)"}
     assert corpus.texts_with([0, 1], 2.0) == both == corpus.texts_with([1, 0], 2.0)
     assert corpus.texts_with([0, 1], 1.0) == {1: "She lives in Rome. Lee has a key. (The film was made by Lee.)"}
-    assert corpus.texts_with([1, 0], 1.0) == {1: "She lives in Rome. (Rain in Rome.) Lee has a key."}  # 3 of 8, 6 too many
+    assert corpus.texts_with([1, 0], 1.0) == {1: "She lives in Rome. (Rain in Rome.) Lee has a key."}
     assert corpus.texts_with([0, 1], 0.1) == {} == corpus.texts_with([], 1.0)
 
 
