@@ -6,6 +6,7 @@ That sentence, as a note of D's page, is what finds it. HotpotQA and 2WikiMultih
 MuSiQue was not.
 """
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,9 @@ class MentionsConfig:
         min_chars: letters and digits that a name has at least.
         most_owners: a title of more chunks than this tells none of them, and is left out.
         most_naming: a name that more chunks hold than this is a common word here, and is left out.
-        most_introduced: a name that a text introduces must be in no more chunks of its document than this.
+        most_introduced: a name that a text introduces must be in no more chunks of its document than this; 0, the
+            default, leaves such names out: where one chunk answers they cost more than they find
+            (`benchmarks/notes.py --only harm`).
         max_chars: a longer sentence (a table, a list of names) is no note.
     """
 
@@ -43,13 +46,14 @@ class MentionsConfig:
     min_chars: int = 4
     most_owners: int = 3
     most_naming: int = 50
-    most_introduced: int = 5
+    most_introduced: int = 0
     max_chars: int = 600
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value < 1:
-                raise UsageError(f"mentions.{name} {value}: at least 1")
+            least = 0 if name == "most_introduced" else 1
+            if value < least:
+                raise UsageError(f"mentions.{name} {value}: at least {least}")
 
 
 @dataclass(frozen=True)
@@ -78,9 +82,9 @@ def mention_notes(
     """Notes out of names: each is a sentence, word for word, that names what another chunk is about.
 
     A chunk is named by its document's title (`metadata["title"]`, without what stands in brackets at its end) and file
-    name (`metadata["path"]`) if it is the first one, by the headings in it, and by names that its document says in it
-    for the first time. Titles and headings count in all documents; introduced names in their own one, where the order
-    of chunks means something.
+    name (`metadata["path"]`) if it is the first one, by the headings in it, and, where `most_introduced` asks for it, by
+    names that its document says in it for the first time. Titles and headings count in all documents; introduced names
+    in their own one, where the order of chunks means something.
 
     Args:
         documents: with distinct ids.
@@ -127,21 +131,30 @@ def _sentences(documents: Sequence[Document], chunks: Sequence[Chunk]) -> list[_
 
 def _titles(documents: Sequence[Document], chunks: Sequence[Chunk], config: MentionsConfig) -> dict[Name, list[int]]:
     """Names of chunks by titles, file names and headings: to each name its chunks, in order."""
-    places: defaultdict[str, list[int]] = defaultdict(list)
+    spans: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for place, chunk in enumerate(chunks):
-        places[chunk.document_id].append(place)
-    owners: defaultdict[Name, list[int]] = defaultdict(list)
+        spans[chunk.document_id] += [(start, end, place) for start, end in chunk.spans]
+    owners: defaultdict[Name, dict[int, None]] = defaultdict(dict)
     for document in documents:
-        own = places[document.id]
-        named = [(name, own[0]) for name in _document_names(document)] if own else []
-        for title, start in _headings(document.text):
-            chunk = next((place for place in own if any(a <= start < b for a, b in chunks[place].spans)), None)
-            named += [] if chunk is None else [(title, chunk)]
-        for text, chunk in named:
+        own = sorted(spans[document.id])
+        named = [(name, own[0][2]) for name in _document_names(document)] if own else []
+        for title, offset in _headings(document.text):
+            named += [(title, place) for place in _chunk_at(own, offset)]
+        for text, place in named:
             name = normal_name(text, config.min_chars)
-            if name is not None and chunk not in owners[name]:
-                owners[name].append(chunk)
-    return dict(owners)
+            if name is not None:
+                owners[name][place] = None
+    return {name: list(places) for name, places in owners.items()}
+
+
+def _chunk_at(spans: Sequence[tuple[int, int, int]], offset: int) -> list[int]:
+    """The chunk that a character stands in, the last one where they overlap; none where it is in none.
+
+    Args:
+        spans: (start, end, chunk) in order.
+    """
+    last = bisect_right(spans, offset, key=lambda span: span[0]) - 1
+    return [spans[last][2]] if last >= 0 and offset < spans[last][1] else []
 
 
 def _document_names(document: Document) -> Iterator[str]:
@@ -184,6 +197,8 @@ def _of_introduced(
     left_out: Counter[str],
 ) -> Iterator[_Candidate]:
     """Names that a document writes itself: later chunks that hold one make notes of the first chunk that does."""
+    if not config.most_introduced:
+        return
     for _, group in groupby(sentences, key=lambda sentence: chunks[sentence.chunk].document_id):
         own = list(group)
         written = {name for sentence in own for name in written_names(sentence.text, sentence.words)}

@@ -62,9 +62,8 @@ def test_a_page_that_does_not_say_its_name_gets_notes_at_its_first_sentence():
 
 
 def test_headings_and_file_names_are_names():
-    guide = Document(
-        "g", "# Guide\n\nRead the Rain Gauge part.\n\n## Rain gauge\n\nA tube.\n", {"path": "x/key_list.md"}
-    )
+    text = "# Guide\n\nRead the Rain Gauge part.\n\n## Rain gauge\n\nA tube."
+    guide = Document("g", text, {"path": "x/key_list.md"})
     other = Document("o", "The rain gauge leaks. See the key list.")
     second = text.index("## Rain")
     places = [(guide, (0, second - 2)), (guide, (second, len(text))), (other, (0, len(other.text)))]
@@ -77,16 +76,24 @@ def test_headings_and_file_names_are_names():
     ]
 
 
+def test_a_heading_outside_of_all_chunks_names_none():
+    document = Document("g", "# Rain gauge\n\nA tube. The Rain Gauge leaks.")
+    start = document.text.index("A tube")
+    chunks = [make_chunk(document, [(start, start + 7)], 1, words), make_chunk(document, [(start + 8, 43)], 1, words)]
+    assert mention_notes([document], chunks).notes == ()
+
+
 def test_a_name_that_a_text_introduces_belongs_to_where_it_is_said_first():
     one = Document("1", "The keeper is Olga Brandt. It rained. Olga Brandt has the key.")
     other = Document("2", "A letter came to Olga Brandt.")  # of another document: no order between them
-    found, _ = told(*by_sentence(one, other))
+    assert told(*by_sentence(one, other)) == ([], {})  # unless it is asked for
+    found, _ = told(*by_sentence(one, other), most_introduced=5)
     assert found == [(2, 0, "Olga Brandt has the key.")]
 
 
 def test_a_name_of_many_chunks_of_its_document_is_not_introduced():
     text = " ".join(f"Here is Olga Brandt with {n}." for n in ("one", "two", "three"))
-    assert len(told(*by_sentence(Document("1", text)))[0]) == 2
+    assert len(told(*by_sentence(Document("1", text)), most_introduced=3)[0]) == 2
     assert told(*by_sentence(Document("1", text)), most_introduced=2)[0] == []
 
 
@@ -134,6 +141,8 @@ def test_a_chunk_of_no_document_is_refused():
 def test_a_config_below_1_is_refused():
     with pytest.raises(UsageError, match=r"mentions.most_notes 0: at least 1"):
         MentionsConfig(most_notes=0)
+    with pytest.raises(UsageError, match=r"mentions.most_introduced -1: at least 0"):
+        MentionsConfig(most_introduced=-1)
 
 
 def test_a_million_characters_of_names_are_read_in_seconds():
@@ -144,7 +153,7 @@ def test_a_million_characters_of_names_are_read_in_seconds():
         lines.append(" and ".join(next(names) for _ in range(20)) + ".")
     text = "\n\n".join(lines)
     start = time.process_time()
-    read = mention_notes(*by_sentence(Document("1", text)))
+    read = mention_notes(*by_sentence(Document("1", text)), MentionsConfig(most_introduced=5))
     assert read.notes == ()
     assert time.process_time() - start < 120  # quadratic would be hours
 
@@ -161,7 +170,7 @@ def test_every_note_proves_itself(texts):
     documents = [Document(str(i), "".join(parts), {"title": title}) for i, (title, parts) in enumerate(texts)]
     documents, chunks = by_sentence(*documents)
     by_id, of = {chunk.id: chunk for chunk in chunks}, {document.id: document for document in documents}
-    read = mention_notes(documents, chunks, MentionsConfig(most_notes=2))
+    read = mention_notes(documents, chunks, MentionsConfig(most_notes=2, most_introduced=5))
     assert len(set(read.notes)) == len(read.notes)
     for note in read.notes:
         asking, answering = by_id[note.asking], by_id[note.answering]

@@ -16,10 +16,11 @@ from qrag_jax.retrieval.index.notes import MODES, NotedCorpus, NoteMode, NoteSea
 from qrag_jax.types import CountTokens, Embed, Encoder, NoteReader, UsageError
 
 BM25 = "bm25"
+UNCAPPED = "best_of_uncapped"  # `best_of` without `NoteSearch.capped`
 WITH_WORDS = "+bm25"  # behind a mode: fused with BM25 over texts with notes
 WORDS_WEIGHT = 0.5
 # The words of `random` would be those of all notes, and an order has no scores to fuse.
-EVAL_MODES = (*MODES, BM25, *(mode + WITH_WORDS for mode in MODES if mode not in ("random", "walk")))
+EVAL_MODES = (*MODES, UNCAPPED, BM25, *(mode + WITH_WORDS for mode in MODES if mode not in ("random", "walk")))
 ReportProgress = Callable[[int, int], None]  # (questions done, of)
 
 
@@ -220,6 +221,8 @@ def rank_mode(
 
 
 def _search_of(mode: str, search: NoteSearch, seed: int) -> NoteSearch:
+    if mode == UNCAPPED:
+        return replace(search, mode="best_of", capped=False, words_weight=0.0, seed=seed)
     plain = cast(NoteMode, "none" if mode == BM25 else mode.removesuffix(WITH_WORDS))
     weight = WORDS_WEIGHT if mode.endswith(WITH_WORDS) else 0.0
     return replace(search, mode=plain, words_weight=weight, seed=seed)

@@ -6,7 +6,8 @@
 The mode says what notes do:
 
 * `none`: nothing; the leaves by their own vectors.
-* `best_of` (ours): a chunk counts as the best of its own vector and its notes'; embeds nothing but the question.
+* `best_of` (ours): a chunk counts as the best of its own vector and its notes'; a note no more than the chunk that it
+  comes from. Embeds nothing but the question.
 * `insert`: the notes nearest to the question are put into their chunks, which are embedded again (Algorithm 2).
 * `all`: every note is in its chunk, embedded once, before any question ("no RelevantQAs").
 * `random`: a control: as many notes as `insert` would take, drawn from all.
@@ -45,6 +46,8 @@ class NoteSearch:
         num_notes: of `insert` and `random`: notes are taken until there are so many, all answers to one question
             together.
         max_share: notes inserted into a chunk have at most this many times its tokens.
+        capped: of `best_of`: a note counts at most as much as the chunk that it comes from, so that no chunk is found
+            by a note before the one that says so.
         words_weight: of BM25 over the chunks' texts with all their notes (those without, where `mode` is `none`), in
             [0, 1]; the rest is the mode's own score. 0 leaves it out.
         seed: of `random`; a draw also depends on the question.
@@ -53,6 +56,7 @@ class NoteSearch:
     mode: NoteMode = "best_of"
     num_notes: int = 20
     max_share: float = 1.0
+    capped: bool = True
     words_weight: float = 0.0
     seed: int = 0
 
@@ -250,11 +254,26 @@ def rank_noted(
 
 
 def best_of_scores(
-    own: Float[np.ndarray, " chunks"], notes: Float[np.ndarray, " notes"], answering: Int[np.ndarray, " notes"]
+    own: Float[np.ndarray, " chunks"],
+    notes: Float[np.ndarray, " notes"],
+    answering: Int[np.ndarray, " notes"],
+    asking: Int[np.ndarray, " notes"] | None = None,
 ) -> Float[np.ndarray, " chunks"]:
-    """A chunk counts as its best: `score(c) = max(own(c), max_{n of c} note(n))`."""
+    """A chunk counts as its best of its own vector and its notes'.
+
+        score(c) = max(own(c), max_{n of c} min(note(n), own(asking(n))))
+
+    A sentence is nearer to a question than the chunk around it, which says other things besides. Uncapped, a note would
+    so find its chunk before the one that says it, and push that one out where a single chunk answers.
+
+    Args:
+        own: scores of the chunks.
+        notes: scores of the notes.
+        answering: of each note the chunk that it belongs to.
+        asking: of each note the chunk that it comes from; None: notes are not capped.
+    """
     scores = own.copy()
-    np.maximum.at(scores, answering, notes)
+    np.maximum.at(scores, answering, notes if asking is None else np.minimum(notes, own[asking]))
     return scores
 
 
@@ -306,7 +325,8 @@ def _mode_scores(
     if not noted.notes or config.mode in ("none", "walk"):
         return own
     if config.mode == "best_of":
-        return best_of_scores(own, _cosines(noted.vectors, asked), noted.answering)
+        asking = noted.asking if config.capped else None
+        return best_of_scores(own, _cosines(noted.vectors, asked), noted.answering, asking)
     if config.mode == "all":
         return _cosines(noted.vectors_with_all(embed, config.max_share), asked)
     chosen = select_notes(_cosines(noted.keys, asked), noted.groups, config.num_notes)

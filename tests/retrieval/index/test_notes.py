@@ -198,7 +198,13 @@ def test_best_of_is_brute_force(data):
     found = best_of_scores(own, notes, answering)
     for chunk, score in enumerate(own):
         assert found[chunk] == max([score, *(n for n, at in zip(notes, answering, strict=True) if at == chunk)])
-    assert (found >= own).all()
+    asking = np.array([data.draw(st.integers(0, len(own) - 1)) for _ in notes], np.int64)
+    capped = best_of_scores(own, notes, answering, asking)
+    for chunk, score in enumerate(own):
+        own_notes = [min(n, own[a]) for n, at, a in zip(notes, answering, asking, strict=True) if at == chunk]
+        assert capped[chunk] == max([score, *own_notes])
+    assert (own <= capped).all() and (capped <= found).all()
+    assert capped.max() == own.max()  # no note leads where no chunk does
 
 
 @examples(100)
