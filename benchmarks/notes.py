@@ -1,13 +1,15 @@
-"""Do notes bridge chunks? Multi-hop paragraphs with mentions, and hidden bAbI stories with the scripted reader.
+"""Do notes bridge chunks, and do they harm where nothing has to be bridged?
 
-    python benchmarks/notes.py DATA [--smoke] [--only multihop|stories] [--out DIR]
+    python benchmarks/notes.py DATA [--smoke] [--only multihop|harm|stories] [--out DIR]
     python benchmarks/notes.py table [--out DIR]          # the tables of benchmarks/results/notes.md from its rows
 
 DATA holds hotpotqa/, 2wiki/ and musique/ (dev.jsonl.gz each), multihop_corpora/ (further distractors), babi/ (qa2 and
-qa3_valid.txt.gz), novels/dev.jsonl.gz. All dev questions are asked, pooled per set, alone and with the further
-distractors; 500 stories of qa2 and qa3 in both fillers with 3 seeds. Rows and paired differences
-(all gold at 4, bootstrap over questions) go to DIR/rows.json after every set, so that what is done is kept; a set whose
-rows are there is not asked again. Run it with the GLIBC_TUNABLES of the Makefile.
+qa3_valid.txt.gz), novels/dev.jsonl.gz, squad/, chroma/ and scisumm/. Multi-hop: mentions; all dev questions
+are asked, pooled per set, alone and with the further distractors. Stories: the scripted reader; 500 stories of qa2 and
+qa3 in both fillers with 3 seeds. Harm: mentions, with names that texts introduce and without; the share of evidence
+sentences in the first chunks that 1,000 tokens hold, paired to the same search without notes. Rows and paired
+differences (all gold at 4, bootstrap over questions) go to DIR/rows.json after every set, so that what is done is kept;
+a set whose rows are there is not asked again. Run it with the GLIBC_TUNABLES of the Makefile.
 """
 
 import argparse
@@ -21,14 +23,25 @@ from typing import Any
 import numpy as np
 from worlds import machine
 
+from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
+from qrag_jax.chunking.mentions import MentionsConfig, mention_notes
+from qrag_jax.chunking.text.sentences import split_sentences
+from qrag_jax.eval.measures.aggregate import paired_difference
+from qrag_jax.eval.notes.evidence import evidence_recall
 from qrag_jax.eval.notes.scores import EVAL_MODES, NoteScores, score_notes
 from qrag_jax.eval.notes.tasks import NOTE_READERS, NoteTask, babi_note_task, multihop_note_task
+from qrag_jax.eval.study.config import TaskConfig
+from qrag_jax.eval.study.tasks import load_task
 from qrag_jax.eval.tables import align, share
 from qrag_jax.files.whole_file import write_json
-from qrag_jax.models.encoder.embedder import make_embedder
+from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
 from qrag_jax.types import CountTokens
 
+HARM = {"squad": 500, "chroma": None, "scisumm": None}  # questions; None: all
+HARM_PAIRS = {"best_of": "none", "insert": "none", "best_of+bm25": "none+bm25"}
+HARM_READERS = {"titles and headings": MentionsConfig(), "introduced names too": MentionsConfig(most_introduced=5)}
+HARM_TOKENS = 1000
 RESULTS = Path(__file__).parent / "results" / "notes"
 SETS = {
     "hotpot": ("hotpotqa", "hotpotqa_train_corpus.json.gz"),
@@ -84,6 +97,8 @@ def differences(scores: NoteScores) -> list[dict[str, Any]]:
 
 def run(data: Path, out: Path, only: str | None, smoke: bool) -> None:
     embed = make_embedder(load_encoder("minilm"))
+    if only in (None, "harm"):
+        run_harm(data, out, embed, smoke)
     done: dict[str, Any] = read(out / "rows.json")
     tasks = [task for kind, of in (("multihop", multihop_tasks), ("stories", story_tasks)) if only in (None, kind)
              for task in of(data, smoke)]  # fmt: skip
@@ -107,6 +122,50 @@ def run(data: Path, out: Path, only: str | None, smoke: bool) -> None:
         print(key, *(f"{r['mode']} {share(r['all_gold'], 2)}" for r in rows if r["k"] == K), sep="; ", flush=True)
         if not smoke:
             write_json(out / "rows.json", done)
+
+
+def run_harm(data: Path, out: Path, embed: TextEmbedder, smoke: bool) -> None:
+    done = read(out / "harm.json")
+    modes = [mode for pair in HARM_PAIRS.items() for mode in pair]
+    for name, num_questions in HARM.items():
+        small = {"num_documents": 2, "num_questions": 4} if smoke else {"num_questions": num_questions}
+        task = load_task(name, TaskConfig(kind=name, path=name, **small), str(data), 0, split_sentences)
+        for names, config in HARM_READERS.items():
+            key = f"{name}, {names}"
+            if key in done:
+                continue
+            recall = evidence_recall(
+                task,
+                make_chunker(ChunkConfig("headings", max_tokens=200), embed.count_tokens),
+                partial(mention_notes, config=config),
+                embed,
+                embed.count_tokens,
+                modes=list(dict.fromkeys(modes)),
+                num_tokens=HARM_TOKENS,
+            )
+            done[key] = {"n": len(task.questions), "recall": {mode: float(x.mean()) for mode, x in recall.items()}}
+            done[key]["differences"] = [
+                {"mode": mode, "other": other, **asdict(paired_difference(recall[mode], recall[other]))}
+                for mode, other in HARM_PAIRS.items()
+            ]
+            print(
+                key,
+                *(f"{d['mode']} {share(d['mean'], 3, '+')}" for d in done[key]["differences"]),
+                sep="; ",
+                flush=True,
+            )
+            if not smoke:
+                write_json(out / "harm.json", done | {"machine": machine()})
+
+
+def harm_table(found: dict[str, Any]) -> list[str]:
+    cells = [("set and names", "n", *(f"{mode} minus {other}" for mode, other in HARM_PAIRS.items()))]
+    for key, value in found.items():
+        if key != "machine":
+            shown = (f"{share(d['mean'], 3, '+')} [{share(d['low'], 3, '+')}, {share(d['high'], 3, '+')}]"
+                     for d in value["differences"])  # fmt: skip
+            cells.append((key, str(value["n"]), *shown))
+    return align(cells, [False, *[True] * (len(cells[0]) - 1)], markdown=True)
 
 
 def table(found: dict[str, Any]) -> str:
@@ -169,12 +228,14 @@ def read(path: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", help="DATA, or table")
-    parser.add_argument("--only", choices=("multihop", "stories"))
+    parser.add_argument("--only", choices=("multihop", "harm", "stories"))
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--smoke", action="store_true", help="a few questions of each set, printed and not kept")
     args = parser.parse_args()
     if args.data == "table":
         print(table(read(args.out / "rows.json")))
+        if (args.out / "harm.json").exists():
+            print("## Harm", "", *harm_table(read(args.out / "harm.json")), sep="\n")
         return
     run(Path(args.data), args.out, args.only, args.smoke)
 

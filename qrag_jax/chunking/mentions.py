@@ -82,9 +82,9 @@ def mention_notes(
     """Notes out of names: each is a sentence, word for word, that names what another chunk is about.
 
     A chunk is named by its document's title (`metadata["title"]`, without what stands in brackets at its end) and file
-    name (`metadata["path"]`) if it is the first one, by the headings in it, and, where `most_introduced` asks for it, by
-    names that its document says in it for the first time. Titles and headings count in all documents; introduced names
-    in their own one, where the order of chunks means something.
+    name (`metadata["path"]`) if it is the first one, by the headings in it and, where `most_introduced` asks for it,
+    by names that its document says in it for the first time. Titles and headings count in all documents; introduced
+    names in their own one, where the order of chunks means something.
 
     Args:
         documents: with distinct ids.
