@@ -7,13 +7,13 @@ from pathlib import Path
 from qrag_jax.cli.parsers.notes import SETS
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown_lines, write_json
+from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_place
 from qrag_jax.eval.notes.scores import NoteRow, check_modes, score_notes
 from qrag_jax.eval.notes.tasks import NOTE_READERS, STORIES, NoteTask, babi_note_task, multihop_note_task
 from qrag_jax.eval.tables import align, share
 from qrag_jax.retrieval.index.notes import NoteSearch
 from qrag_jax.types import CountTokens, UsageError
 
-_STDOUT = "-"
 _OF_BABI = ("filler", "chunk_sentences", "num_chunks")
 _HEADINGS = ("task", "mode", "k", "all gold", "interval", "recall", "embedded", "ms", "n")
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     rows = scores.rows()
     if args.json:
         write_json([asdict(row) for row in rows], args.json)
-    if args.json != _STDOUT:
+    if args.json != STDOUT:
         print(shown_lines(format_rows(rows)))
     return 0
 
@@ -98,8 +98,8 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise UsageError(f"--{given[0]}: belongs to --babi; leave it out")
     if args.distractors and args.babi:
         raise UsageError("--distractors: stories are hidden in --filler; leave it out")
-    if args.json and args.json != _STDOUT and Path(args.json).is_dir():
-        raise UsageError(f"--json {args.json}: is a folder; name a file")
+    if args.json and args.json != STDOUT:
+        check_place("json", Path(args.json))
     inputs = [value for name in (*SETS, "babi", "distractors", "filler") if (value := getattr(args, name))]
     if args.json and any(Path(args.json).resolve() == Path(value).resolve() for value in inputs):
         raise UsageError(f"--json {args.json}: is what the command reads; name another file")

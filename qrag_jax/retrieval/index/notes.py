@@ -29,12 +29,13 @@ from qrag_jax.retrieval.corpus.corpus import Corpus, check_fingerprint, embed_te
 from qrag_jax.retrieval.index.hybrid import Ranked, check_top_k
 from qrag_jax.retrieval.index.insertion import fitting_notes, insert_notes, offset_in_chunk
 from qrag_jax.retrieval.rank.bm25 import Bm25Index
+from qrag_jax.retrieval.rank.dense import cosine_scores
 from qrag_jax.types import CountTokens, Embed, Encoder, InputError, Note, UsageError
 from qrag_jax.unit_rows import unit_rows
 
 NoteMode = Literal["none", "best_of", "insert", "all", "random", "walk"]
 MODES: tuple[NoteMode, ...] = get_args(NoteMode)
-_DIGITS = 9  # as of `rank.dense`: sums in another order differ in their last bits
+_DIGITS = 9  # sums in another order differ in their last bits: rounded, equal texts tie, and ties go by order
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class NoteSearch:
         num_notes: of `insert` and `random`: notes are taken until there are so many, all answers to one question
             together.
         max_share: notes inserted into a chunk have at most this many times its tokens.
-        capped: of `best_of`: a note counts at most as much as the chunk that it comes from, so that no chunk is found
-            by a note before the one that says so.
+        capped: of `best_of`: a note counts at most as much as the chunk that it comes from: none leads where no chunk
+            does.
         words_weight: of BM25 over the chunks' texts with all their notes (those without, where `mode` is `none`), in
             [0, 1]; the rest is the mode's own score. 0 leaves it out.
         seed: of `random`; a draw also depends on the question.
@@ -209,7 +210,7 @@ def note_corpus(corpus: Corpus, notes: Sequence[Note], embed: Embed, count: Coun
         tuple(notes),
         vectors[np.array([rows[note.text] for note in notes], np.int64)],
         vectors[np.array([rows[note.question or note.text] for note in notes], np.int64)],
-        np.array([count(f"({note.text})") for note in notes], np.int64),
+        np.array([count(readable(f"({note.text})")) for note in notes], np.int64),
     )
 
 
@@ -247,10 +248,11 @@ def rank_noted(
     if config.words_weight:
         words = corpus.words if config.mode == "none" else noted.words
         scores = fused_with_words(scores, words, question, config.words_weight)
-    order = np.argsort(-np.round(scores, _DIGITS), kind="stable")
+    scores = np.round(scores, _DIGITS)
+    order = np.argsort(-scores, kind="stable")
     if config.mode == "walk":
         order = walk_order(order, noted.asking, noted.answering)
-    return Ranked(corpus.leaves[order], np.round(scores, _DIGITS)[order]).first(top_k)
+    return Ranked(corpus.leaves[order], scores[order]).first(top_k)
 
 
 def best_of_scores(
@@ -286,7 +288,7 @@ def select_notes(
     beyond it, as half of the answers to a question would tell half.
     """
     best = np.full(int(groups.max(initial=-1)) + 1, -np.inf)
-    np.maximum.at(best, groups, np.round(scores, _DIGITS))
+    np.maximum.at(best, groups, scores)
     first = np.full(len(best), len(groups))
     np.minimum.at(first, groups, np.arange(len(groups)))
     # By the score of the group, then by where it begins; in a group by the note's own place.
@@ -340,7 +342,7 @@ def _mode_scores(
 
 
 def _cosines(vectors: Float[np.ndarray, "n dim"], asked: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " n"]:
-    return vectors.astype(np.float64) @ asked.astype(np.float64)
+    return cosine_scores(asked[None], vectors)[0]
 
 
 def _check_note(corpus: Corpus, leaf_of: dict[str, int], number: int, note: Note) -> None:
