@@ -19,9 +19,10 @@ answers a question (SqRAG). Nothing is trained and no language model asked.
 
 Readers write the notes: `mentions` makes a sentence that names what another chunk is about a note of that chunk;
 `scripted` asks and answers about the facts of bAbI stories. Modes use them: none; best_of (a chunk counts as the best
-of its own vector and its notes'); insert (those nearest to the question are put into their chunks, which are embedded
-again); all; random (as many as insert, drawn: the control); walk (the second is what the first one names); bm25; and
-MODE+bm25 (fused with BM25 over the texts with their notes).
+of its own vector and its notes', a note no more than the chunk that it comes from; best_of_uncapped: without that);
+insert (those nearest to the question are put into their chunks, which are embedded again); all; random (as many as
+insert, drawn: the control); walk (the second is what the first one names); bm25; and MODE+bm25 (fused with BM25 over
+the texts with their notes).
 
 HotpotQA and 2WikiMultihopQA were made along names that texts share, MuSiQue was not: their rows say nothing of it.
 """
@@ -65,7 +66,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=_names,
         default=MODES,
         metavar="M,M",
-        help=f"of {', '.join(MODES)}, bm25 and MODE+bm25 (default: {','.join(MODES)})",
+        help=f"of {', '.join(MODES)}, best_of_uncapped, bm25 and MODE+bm25 (default: {','.join(MODES)})",
     )
     parser.add_argument("--k", type=flags.integers, default=(2, 4, 5, 10), metavar="K,K", help="(default: 2,4,5,10)")
     parser.add_argument(

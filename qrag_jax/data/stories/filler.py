@@ -26,6 +26,8 @@ _OBJECTS = (
     "needle", "oar", "pencil", "pillow", "plate", "ribbon", "ring", "rope", "saddle", "shovel", "spoon", "violin",
 )  # fmt: skip
 _WORD = re.compile(r"\w+")
+_CAPITAL = re.compile(r"\b[A-Z]\w+")
+_NO_PERSON = frozenset(("The", "It", "There"))
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,14 @@ def hide_story(
 def stories_filler(stories: Stories) -> Filler:
     """Other whole stories of the same file, each with persons and objects of its own, so that no fact contradicts.
 
-    Places keep their names. Where a filler needs more stories than there are names, names are used again.
+    Persons are the words with a capital letter, objects those of bAbI; places keep their names. Where a filler needs
+    more stories than there are names, names are used again.
 
     Raises:
         UsageError: the file has one story only.
     """
     story_of, last = _stories_apart(stories)
+    persons = tuple(sorted({word for text in stories.texts for word in _CAPITAL.findall(text)} - _NO_PERSON))
     if len(last) < 2:
         raise UsageError("filler stories: the file has one story only; give one with more, or a haystack")
 
@@ -84,9 +88,7 @@ def stories_filler(stories: Stories) -> Filler:
         others = [story for story in rng.permutation(len(last)).tolist() if story != story_of[number]]
         turn = 0
         while len(sentences) < size:
-            names = dict(_others(BABI_VOCABULARY.people, people, turn)) | dict(
-                _others(BABI_VOCABULARY.objects, objects, turn)
-            )
+            names = _others(persons, people, turn) | _others(BABI_VOCABULARY.objects, objects, turn)
             told = stories.fact_texts(last[others[turn % len(others)]])
             sentences += [_WORD.sub(lambda word: names.get(word[0], word[0]), sentence) for sentence in told]  # noqa: B023
             turn += 1
@@ -113,9 +115,10 @@ def haystack_filler(haystack: Haystack) -> Filler:
     return fill
 
 
-def _others(words: tuple[str, ...], names: np.ndarray, turn: int) -> list[tuple[str, str]]:
+def _others(words: tuple[str, ...], names: np.ndarray, turn: int) -> dict[str, str]:
+    """Other names of the words, those of each turn behind those of the one before."""
     first = turn * len(words)
-    return [(word, str(names[(first + number) % len(names)])) for number, word in enumerate(words)]
+    return {word: str(names[(first + number) % len(names)]) for number, word in enumerate(words)}
 
 
 def _stories_apart(stories: Stories) -> tuple[list[int], list[int]]:
