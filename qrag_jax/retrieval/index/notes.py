@@ -29,7 +29,7 @@ from qrag_jax.retrieval.corpus.corpus import Corpus, check_fingerprint, embed_te
 from qrag_jax.retrieval.index.hybrid import Ranked, check_top_k
 from qrag_jax.retrieval.index.insertion import fitting_notes, insert_notes, offset_in_chunk
 from qrag_jax.retrieval.rank.bm25 import Bm25Index
-from qrag_jax.retrieval.rank.dense import cosine_scores
+from qrag_jax.retrieval.rank.dense import cosine_scores, top_in_order
 from qrag_jax.types import CountTokens, Embed, Encoder, InputError, Note, UsageError
 from qrag_jax.unit_rows import unit_rows
 
@@ -205,11 +205,13 @@ def note_corpus(corpus: Corpus, notes: Sequence[Note], embed: Embed, count: Coun
         raise InputError(
             f"notes: vectors of {vectors.shape[1]} components, those of the corpus have {dim}: one encoder"
         )
+    told = vectors[np.array([rows[note.text] for note in notes], np.int64)]
+    asks = any(note.question for note in notes)
     return NotedCorpus(
         corpus,
         tuple(notes),
-        vectors[np.array([rows[note.text] for note in notes], np.int64)],
-        vectors[np.array([rows[note.question or note.text] for note in notes], np.int64)],
+        told,
+        vectors[np.array([rows[note.question or note.text] for note in notes], np.int64)] if asks else told,
         np.array([count(readable(f"({note.text})")) for note in notes], np.int64),
     )
 
@@ -244,12 +246,12 @@ def rank_noted(
             f"question: a vector of {len(asked)} components, those of the corpus have {corpus.unit_vectors.shape[1]}: "
             "ask with the encoder that embedded it"
         )
-    scores = _mode_scores(question, asked, noted, embed, config)
+    scores = _mode_scores(question, asked, noted, embed, config, None if config.words_weight else top_k)
     if config.words_weight:
         words = corpus.words if config.mode == "none" else noted.words
         scores = fused_with_words(scores, words, question, config.words_weight)
     scores = np.round(scores, _DIGITS)
-    order = np.argsort(-scores, kind="stable")
+    order = top_in_order(scores, len(scores) if top_k is None or config.mode == "walk" else top_k)
     if config.mode == "walk":
         order = walk_order(order, noted.asking, noted.answering)
     return Ranked(corpus.leaves[order], scores[order]).first(top_k)
@@ -277,6 +279,20 @@ def best_of_scores(
     scores = own.copy()
     np.maximum.at(scores, answering, notes if asking is None else np.minimum(notes, own[asking]))
     return scores
+
+
+def telling_notes(
+    own: Float[np.ndarray, " chunks"], asking: Int[np.ndarray, " notes"], top_k: int | None
+) -> Int[np.ndarray, " _"]:
+    """Places of the notes that can change the first `top_k` of capped `best_of`: those out of the `top_k` best chunks.
+
+    Scores only rise, so the last of the first `top_k` has at least the `top_k`-th own score, and no note lifts a chunk
+    above the one that it comes from. So a search looks at few notes, however many there are.
+    """
+    if top_k is None or top_k >= len(own):
+        return np.arange(len(asking))
+    least = np.partition(own, len(own) - top_k)[len(own) - top_k]
+    return np.flatnonzero(own[asking] >= least)
 
 
 def select_notes(
@@ -321,14 +337,23 @@ def fused_with_words(
 
 
 def _mode_scores(
-    question: str, asked: Float[np.ndarray, " dim"], noted: NotedCorpus, embed: Embed, config: NoteSearch
+    question: str,
+    asked: Float[np.ndarray, " dim"],
+    noted: NotedCorpus,
+    embed: Embed,
+    config: NoteSearch,
+    top_k: int | None,
 ) -> Float[np.ndarray, " leaves"]:
+    """Scores of the leaves; of `best_of` right for the first `top_k`, and the others below them."""
     own = _cosines(noted.corpus.unit_vectors, asked)
     if not noted.notes or config.mode in ("none", "walk"):
         return own
+    if config.mode == "best_of" and config.capped:
+        telling = telling_notes(own, noted.asking, top_k)
+        notes = _cosines(noted.vectors[telling], asked)
+        return best_of_scores(own, notes, noted.answering[telling], noted.asking[telling])
     if config.mode == "best_of":
-        asking = noted.asking if config.capped else None
-        return best_of_scores(own, _cosines(noted.vectors, asked), noted.answering, asking)
+        return best_of_scores(own, _cosines(noted.vectors, asked), noted.answering)
     if config.mode == "all":
         return _cosines(noted.vectors_with_all(embed, config.max_share), asked)
     chosen = select_notes(_cosines(noted.keys, asked), noted.groups, config.num_notes)

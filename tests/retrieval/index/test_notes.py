@@ -16,6 +16,7 @@ from qrag_jax.retrieval.index.notes import (
     note_corpus,
     rank_noted,
     select_notes,
+    telling_notes,
     walk_order,
 )
 from qrag_jax.types import Chunk, Document, InputError, Note, UsageError
@@ -205,6 +206,35 @@ def test_best_of_is_brute_force(data):
         assert capped[chunk] == max([score, *own_notes])
     assert (own <= capped).all() and (capped <= found).all()
     assert capped.max() == own.max()  # no note leads where no chunk does
+
+
+@examples(100)
+@given(st.data())
+def test_notes_that_are_not_looked_at_change_nothing(data):
+    own = np.round(data.draw(arrays.arrays(np.float64, st.integers(1, 6), elements=UNIT)), 1)  # with ties
+    notes = data.draw(arrays.arrays(np.float64, st.integers(0, 8), elements=UNIT))
+    answering, asking = (np.array([data.draw(st.integers(0, len(own) - 1)) for _ in notes], np.int64) for _ in "ab")
+    top_k = data.draw(st.integers(1, 7))
+    telling = telling_notes(own, asking, top_k)
+    few = best_of_scores(own, notes[telling], answering[telling], asking[telling])
+    every = best_of_scores(own, notes, answering, asking)
+    first, wanted = (np.argsort(-scores, kind="stable")[:top_k] for scores in (few, every))
+    assert first.tolist() == wanted.tolist() and few[first].tolist() == every[wanted].tolist()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("words_weight", [0.0, 0.5])
+def test_the_first_are_those_of_all(mode, words_weight):
+    if mode == "walk" and words_weight:
+        return
+    corpus = noted(FILM, RAIN, note(3, 2, "Key and key.", "Rain."), note(1, 0, "Lee has a key.", TEXTS[0]))
+    for question in ("film", "key of rome", "rain"):
+        search = NoteSearch(mode, words_weight=words_weight)
+        every = rank_noted(question, corpus, embed, search)
+        for top_k in (1, 2, 3, 9):
+            found = rank_noted(question, corpus, embed, search, top_k)
+            assert found.ids.tolist() == every.first(top_k).ids.tolist()
+            np.testing.assert_array_equal(found.scores, every.first(top_k).scores)
 
 
 @examples(100)
