@@ -1,19 +1,26 @@
 """Do notes bridge chunks, and do they harm where nothing has to be bridged?
 
-    python benchmarks/notes.py DATA [--smoke] [--only multihop|harm|stories] [--out DIR]
+    python benchmarks/notes.py DATA [--smoke] [--only multihop|harm|stories|speed] [--out DIR]
     python benchmarks/notes.py table [--out DIR]          # the tables of benchmarks/results/notes.md from its rows
 
 DATA holds hotpotqa/, 2wiki/ and musique/ (dev.jsonl.gz each), multihop_corpora/ (further distractors), babi/ (qa2 and
-qa3_valid.txt.gz), novels/dev.jsonl.gz, squad/, chroma/ and scisumm/. Multi-hop: mentions; all dev questions
-are asked, pooled per set, alone and with the further distractors. Stories: the scripted reader; 500 stories of qa2 and
-qa3 in both fillers with 3 seeds. Harm: mentions, with names that texts introduce and without; the share of evidence
-sentences in the first chunks that 1,000 tokens hold, paired to the same search without notes. Rows and paired
-differences (all gold at 4, bootstrap over questions) go to DIR/rows.json after every set, so that what is done is kept;
-a set whose rows are there is not asked again. Run it with the GLIBC_TUNABLES of the Makefile.
+qa3_valid.txt.gz), novels/dev.jsonl.gz, squad/, chroma/ and scisumm/.
+
+* multihop: mentions; all dev questions, pooled per set, alone and with the further distractors.
+* stories: the scripted reader; 500 stories of qa2 and qa3 in both fillers, 3 seeds.
+* harm: mentions, with names that texts introduce and without; the share of evidence sentences in the first chunks that
+  1,000 tokens hold, paired to the same search without notes.
+* speed: milliseconds of a question and bytes of vectors; 8 notes a chunk, random vectors; the question and what is
+  inserted are embedded.
+
+Rows, and paired differences (all gold at 4, bootstrap over questions), go to rows.json in DIR after every set, so that
+what is done is kept: a set whose rows are there is not asked again. harm.json and speed.json likewise. Run it with the
+GLIBC_TUNABLES of the Makefile.
 """
 
 import argparse
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -25,10 +32,11 @@ from worlds import machine
 
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
 from qrag_jax.chunking.mentions import MentionsConfig, mention_notes
+from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.eval.measures.aggregate import paired_difference
 from qrag_jax.eval.notes.evidence import evidence_recall
-from qrag_jax.eval.notes.scores import EVAL_MODES, NoteScores, score_notes
+from qrag_jax.eval.notes.scores import EVAL_MODES, NoteScores, rank_mode, score_notes
 from qrag_jax.eval.notes.tasks import NOTE_READERS, NoteTask, babi_note_task, multihop_note_task
 from qrag_jax.eval.study.config import TaskConfig
 from qrag_jax.eval.study.tasks import load_task
@@ -36,12 +44,18 @@ from qrag_jax.eval.tables import align, share
 from qrag_jax.files.whole_file import write_json
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
-from qrag_jax.types import CountTokens
+from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy
+from qrag_jax.retrieval.index.notes import NotedCorpus, NoteSearch
+from qrag_jax.types import CountTokens, Document, Note
+from qrag_jax.unit_rows import unit_rows
 
 HARM = {"squad": 500, "chroma": None, "scisumm": None}  # questions; None: all
 HARM_PAIRS = {"best_of": "none", "insert": "none", "best_of+bm25": "none+bm25"}
 HARM_READERS = {"titles and headings": MentionsConfig(), "introduced names too": MentionsConfig(most_introduced=5)}
 HARM_TOKENS = 1000
+NUM_NOTES = (1_000, 100_000)
+SPEED_MODES = ("none", "best_of", "best_of_uncapped", "insert")
+SPEED_QUESTIONS, SPEED_TOP_K = 30, 10
 RESULTS = Path(__file__).parent / "results" / "notes"
 SETS = {
     "hotpot": ("hotpotqa", "hotpotqa_train_corpus.json.gz"),
@@ -100,6 +114,8 @@ def run(data: Path, out: Path, only: str | None, smoke: bool) -> None:
     if only in (None, "harm"):
         run_harm(data, out, embed, smoke)
     done: dict[str, Any] = read(out / "rows.json")
+    if only in (None, "speed"):
+        run_speed(out, embed, smoke)
     tasks = [task for kind, of in (("multihop", multihop_tasks), ("stories", story_tasks)) if only in (None, kind)
              for task in of(data, smoke)]  # fmt: skip
     for key, reader, seed, modes, make in tasks:
@@ -168,6 +184,51 @@ def harm_table(found: dict[str, Any]) -> list[str]:
     return align(cells, [False, *[True] * (len(cells[0]) - 1)], markdown=True)
 
 
+def random_notes(num_notes: int, dim: int, embed: TextEmbedder) -> NotedCorpus:
+    """A corpus of a sentence a document, an eighth as many chunks as notes, with random vectors."""
+    rng = np.random.default_rng(0)
+    texts = [f"The keeper of house {number} has the key of the next one." for number in range(num_notes // 8)]
+    documents = tuple(Document(str(number), text) for number, text in enumerate(texts))
+    chunks = tuple(make_chunk(document, [(0, len(document.text))], 1, lambda text: 14) for document in documents)
+    asking, answering = rng.integers(len(texts), size=(2, num_notes))
+    notes = tuple(
+        Note(chunks[a].id, chunks[b].id, texts[a], (0, len(texts[a])), (0, len(texts[b])), texts[b], "mentions")
+        for a, b in zip(asking.tolist(), answering.tolist(), strict=True)
+    )
+    vectors, told = (unit_rows(rng.normal(size=(n, dim)).astype(np.float32)) for n in (len(texts), num_notes))
+    made_by = MadeBy(fingerprint=embed.fingerprint)
+    corpus = Corpus(documents, chunks, vectors, made_by)
+    return NotedCorpus(corpus, notes, told, told, np.full(num_notes, 14))
+
+
+def run_speed(out: Path, embed: TextEmbedder, smoke: bool) -> None:
+    dim = embed(["key"]).shape[1]
+    found = []
+    for num_notes in NUM_NOTES[:1] if smoke else NUM_NOTES:
+        noted = random_notes(num_notes, dim, embed)
+        for mode in SPEED_MODES:
+            seconds = []
+            for number in range(SPEED_QUESTIONS + 3):  # three to compile and to fill what is kept
+                start = time.perf_counter()
+                rank_mode(f"Who has the key of house {number}?", noted, embed, mode, NoteSearch(), 0, SPEED_TOP_K)
+                seconds.append(time.perf_counter() - start)
+            held = noted.corpus.unit_vectors.nbytes + (noted.vectors.nbytes if mode != "none" else 0)
+            row = {"notes": num_notes, "chunks": len(noted.corpus), "mode": mode, "bytes": held}
+            found.append(row | {"ms": 1000 * float(np.median(seconds[3:]))})
+            print(", ".join(f"{name} {value}" for name, value in found[-1].items()), flush=True)
+    if not smoke:
+        write_json(out / "speed.json", {"rows": found, "machine": machine()})
+
+
+def speed_table(found: dict[str, Any]) -> list[str]:
+    cells = [("notes", "chunks", "mode", "ms a question", "MB of vectors")]
+    for row in found["rows"]:
+        cells.append(
+            (f"{row['notes']:,}", f"{row['chunks']:,}", row["mode"], f"{row['ms']:.1f}", f"{row['bytes'] / 1e6:.1f}")
+        )
+    return align(cells, [True, True, False, True, True], markdown=True)
+
+
 def table(found: dict[str, Any]) -> str:
     """All gold at each k, and the paired difference at 4; stories as the mean over their seeds, and its range."""
     lines = []
@@ -228,14 +289,16 @@ def read(path: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", help="DATA, or table")
-    parser.add_argument("--only", choices=("multihop", "harm", "stories"))
+    parser.add_argument("--only", choices=("multihop", "harm", "stories", "speed"))
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--smoke", action="store_true", help="a few questions of each set, printed and not kept")
     args = parser.parse_args()
     if args.data == "table":
         print(table(read(args.out / "rows.json")))
         if (args.out / "harm.json").exists():
-            print("## Harm", "", *harm_table(read(args.out / "harm.json")), sep="\n")
+            print("## Harm", "", *harm_table(read(args.out / "harm.json")), "", sep="\n")
+        if (args.out / "speed.json").exists():
+            print("## Speed", "", *speed_table(read(args.out / "speed.json")), sep="\n")
         return
     run(Path(args.data), args.out, args.only, args.smoke)
 
