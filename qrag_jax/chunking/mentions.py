@@ -206,7 +206,7 @@ def _of_introduced(
         mentions = [(name, sentence) for sentence in own for name in _named(finder, sentence)]
         naming: defaultdict[Name, list[int]] = defaultdict(list)
         for name, sentence in mentions:
-            if sentence.chunk not in naming[name]:
+            if naming[name][-1:] != [sentence.chunk]:
                 naming[name].append(sentence.chunk)
         for order, (name, sentence) in enumerate(mentions):
             if 2 <= len(naming[name]) <= config.most_introduced:
@@ -227,8 +227,8 @@ def _candidate(
     config: MentionsConfig,
     left_out: Counter[str],
 ) -> Iterator[_Candidate]:
-    """The candidate, unless it says something of its own chunk, or too much."""
-    if answering == sentence.chunk:
+    """The candidate, unless it is of its own chunk, says nothing but the name (a heading), or too much."""
+    if answering == sentence.chunk or len(sentence.words) == len(name):
         return
     if len(sentence.text) > config.max_chars:
         left_out[SENTENCE_TOO_LONG] += 1

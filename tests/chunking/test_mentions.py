@@ -128,6 +128,10 @@ def test_a_long_sentence_is_no_note():
     assert told(documents, chunks, max_chars=50) == ([], {SENTENCE_TOO_LONG: 1})
 
 
+def test_a_heading_that_is_nothing_but_the_name_is_no_note():
+    assert told(*pages(("Ann Lee", "She."), ("A", "## Ann Lee\n\nIt rained."))) == ([], {})
+
+
 def test_an_empty_pool_and_one_without_names_have_no_notes():
     assert mention_notes([], []).notes == ()
     assert mention_notes(*pages(("", "it rained"))).notes == ()

@@ -24,6 +24,9 @@ insert (those nearest to the question are put into their chunks, which are embed
 insert, drawn: the control); walk (the second is what the first one names); bm25; and MODE+bm25 (fused with BM25 over
 the texts with their notes).
 
+What comes out: a row a mode and k with all_gold, its 95% interval, recall, and what the search cost: texts embedded and
+milliseconds a question. --json writes the same rows as a list of objects.
+
 HotpotQA and 2WikiMultihopQA were made along names that texts share, MuSiQue was not: their rows say nothing of it.
 """
 EXAMPLES = """\
