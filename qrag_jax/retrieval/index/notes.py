@@ -131,11 +131,6 @@ class NotedCorpus:
             texts[leaf] += f" ({note.text})"
         return Bm25Index([readable(text) for text in texts])
 
-    @cached_property
-    def cross_chunk_share(self) -> float:
-        """Share of the notes that come from another chunk than the one they belong to; 0 of none."""
-        return float(np.mean(self.asking != self.answering)) if self.notes else 0.0
-
     def texts_with(self, chosen: Sequence[int], max_share: float) -> dict[int, str]:
         """The leaves that get a note, and their texts with it.
 
