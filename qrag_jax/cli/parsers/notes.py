@@ -73,7 +73,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--k", type=flags.integers, default=(2, 4, 5, 10), metavar="K,K", help="(default: 2,4,5,10)")
     parser.add_argument(
-        "--num_notes", type=flags.positive, default=20, metavar="N", help="insert, random: a question (default: 20)"
+        "--num_notes", type=flags.positive, default=10, metavar="N", help="insert, random: a question (default: 10)"
     )
     parser.add_argument(
         "--max_share",

@@ -55,7 +55,7 @@ class NoteSearch:
     """
 
     mode: NoteMode = "best_of"
-    num_notes: int = 20
+    num_notes: int = 10
     max_share: float = 1.0
     capped: bool = True
     words_weight: float = 0.0
