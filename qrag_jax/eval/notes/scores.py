@@ -40,7 +40,7 @@ class NoteRow:
         n_notes: likewise.
         cross_chunk_share: share of the notes that come from another chunk than the one they belong to.
         embedded_at_query: texts that were embedded a question, besides the question itself.
-        seconds: a question, with the embedding of the question; without what is embedded before any.
+        seconds: median of a question, with its embedding; the first ones compile. Without what is embedded before any.
         seed: of the questions, the pools and random notes.
     """
 
@@ -118,7 +118,7 @@ class NoteScores:
             n_notes=self.num_notes,
             cross_chunk_share=self.num_cross_chunk / self.num_notes if self.num_notes else 0.0,
             embedded_at_query=float(scores.embedded.mean()),
-            seconds=float(scores.seconds.mean()),
+            seconds=float(np.median(scores.seconds)),
             seed=self.seed,
         )
 
