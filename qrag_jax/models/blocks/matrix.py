@@ -14,8 +14,10 @@ import contextlib
 import importlib.util
 import math
 import mmap
+import pickle  # noqa: TID251 (its error alone)
 from collections.abc import Iterable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -24,7 +26,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from qrag_jax.types import UsageError
+from qrag_jax.types import InputError, UsageError
 
 LANES = 64
 GROUP = 32  # of `quantise`
@@ -254,11 +256,31 @@ def _check_form(matrix: BlockMatrix) -> None:
 
 @cache
 def is_compiled() -> bool:
-    """True if products of a few rows on CPU are compiled: Numba is there. The first call compiles, or loads that."""
+    """True if products of a few rows on CPU are compiled: Numba is there. The first call compiles, or loads that.
+
+    Raises:
+        UsageError: Numba is there, but not for this environment.
+        InputError: what it compiled and kept is damaged.
+    """
     if importlib.util.find_spec("numba") is None:
         return False
-    from qrag_jax.models.blocks import kernels
-
+    kernels = _kernels()
     for name, handler in ((_MULTIPLY, kernels.multiply), (_WRITE_OUT, kernels.write_out)):
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(handler.address), platform="cpu")
     return True
+
+
+def _kernels() -> Any:
+    try:
+        from qrag_jax.models.blocks import kernels
+    except ImportError as error:
+        raise UsageError(
+            f"Numba is installed and cannot be used: {error}; install one that fits, or remove it"
+        ) from error
+    except (EOFError, pickle.UnpicklingError) as error:
+        kept = Path(__file__).parent / "__pycache__"
+        raise InputError(
+            f"what Numba compiled is damaged ({error}): remove {kept}/kernels.*.nb* (where that cannot be written, the "
+            "folder in NUMBA_CACHE_DIR or ~/.cache/numba)"
+        ) from error
+    return kernels

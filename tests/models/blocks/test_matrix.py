@@ -1,3 +1,6 @@
+import importlib.util
+import sys
+import types
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product as combinations
 
@@ -8,6 +11,7 @@ import numpy as np
 import pytest
 from tiny import quick_compilation  # noqa: F401
 
+import qrag_jax.models.blocks
 from qrag_jax.models.blocks import matrix as blocks
 from qrag_jax.models.blocks.matrix import (
     LANES,
@@ -21,7 +25,7 @@ from qrag_jax.models.blocks.matrix import (
     quantise,
     same_form,
 )
-from qrag_jax.types import UsageError
+from qrag_jax.types import InputError, UsageError
 
 # Bits of a code, inputs of a group, whether there are mins.
 FORMS = list(combinations((4, 8), (16, 32), (True, False)))
@@ -240,3 +244,24 @@ def test_kernels_say_which_interface_they_know():
     assert kernels.multiply.ctypes(frame.ctypes.data) == 0
     assert metadata.tolist() == [0, 0, 0, 3 << 32, 0, 0]
     assert kernels.LANES == LANES
+
+
+@pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="needs Numba (extra cpu)")
+def test_numba_that_cannot_be_used_is_named(monkeypatch):
+    """It is not passed over: answers would take many times as long, and nobody knew why."""
+    name = "qrag_jax.models.blocks.kernels"
+    monkeypatch.delattr(qrag_jax.models.blocks, "kernels", raising=False)
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UsageError, match=f"Numba is installed and cannot be used: .*{name}.*; install one that fits"):
+        blocks.is_compiled.__wrapped__()
+
+    class Damaged(types.ModuleType):
+        def __getattr__(self, name):
+            raise EOFError("Ran out of input")
+
+    monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "qrag_jax.models.blocks", Damaged("blocks"))
+    with pytest.raises(
+        InputError, match=r"damaged \(Ran out of input\): remove .*blocks/__pycache__/kernels\.\*\.nb\*"
+    ):
+        blocks.is_compiled.__wrapped__()
