@@ -1,14 +1,15 @@
-"""Tokens per second of SmolLM2-135M: ours beside torch transformers and llama.cpp (xllamacpp), in one run.
+"""Tokens per second of a GGUF model: ours beside torch transformers and llama.cpp (xllamacpp), in one run.
 
     pip install -r benchmarks/rivals.txt                # see there
-    python benchmarks/generate.py                       # about 10 minutes on 2 cores
+    python benchmarks/generate.py                       # SmolLM2; about 10 minutes on 2 cores
+    python benchmarks/generate.py --model q.gguf        # another one: generate_q.md
     python benchmarks/generate.py --smoke               # about 2 minutes: shows that the script runs
 
 What makes the comparison fair:
 
-* one model (the embedded package `smollm2`): ours and torch compute with the same dequantised float32 weights, torch
-  bf16 with these rounded, llama.cpp with the quantised ones (Q4_1) as they are; its package is built without the
-  instructions of newer processors;
+* one file: "ours" keeps its blocks as they are, as llama.cpp does, whose package is built without the instructions of
+  newer processors; "ours float32" and torch compute with the same dequantised float32 weights, torch bf16 with these
+  rounded;
 * the same prompts of token ids, greedy, nothing ends an answer early. fp32 engines must agree in the first tokens, or
   there is no result;
 * each engine lives in a process of its own with as many threads as there are cores. They are measured one after the
@@ -32,10 +33,11 @@ from typing import Any
 
 import numpy as np
 from embed import EngineProcess, about, about_lines, start_python, write
+from generate_engines import MODEL
 
 ENGINES_SCRIPT = Path(__file__).parent / "generate_engines.py"
 RESULTS = Path(__file__).parent / "results"
-ENGINES = ("ours", "torch fp32", "torch bf16", "llama.cpp Q4_1")
+ENGINES = ("ours", "ours float32", "torch fp32", "torch bf16", "llama.cpp")
 BATCHES = (1, 8)
 PROMPT, NEW = 400, 65  # tokens of a prompt; new tokens, of which the first is prefill
 AGREE = 16  # first tokens in which fp32 engines must agree
@@ -46,12 +48,12 @@ def ask(worker: EngineProcess, *command: Any) -> Any:
     return worker.ask(json.dumps(command))
 
 
-def make_prompts() -> dict[str, list[list[int]]]:
+def make_prompts(model: str) -> dict[str, list[list[int]]]:
     """Ids of sentences of speeches, cut to one length; no two alike."""
     from qrag_jax.data.stories.haystack import make_haystack, read_documents
     from qrag_jax.models.decoder.weights import load_decoder
 
-    tokenizer = load_decoder("smollm2").tokenizer
+    tokenizer = load_decoder(model).tokenizer
     sentences = make_haystack(list(read_documents("sotu"))[::10], "sotu").sentences
     rng = np.random.default_rng(SEED)
     rows = []
@@ -79,8 +81,8 @@ def warm(workers: Sequence[EngineProcess], new: int) -> tuple[dict[str, dict[str
         print("warm:", worker.engine, ways[worker.engine], flush=True)
     reference = ids["torch fp32"]
     agreed = {engine: min(same(*pair) for pair in zip(found, reference, strict=True)) for engine, found in ids.items()}
-    if agreed["ours"] < min(AGREE, new):
-        raise SystemExit(f"ours and torch fp32 agree in {agreed['ours']} first tokens only: no result")
+    if agreed["ours float32"] < min(AGREE, new):
+        raise SystemExit(f"ours and torch fp32 agree in {agreed['ours float32']} first tokens only: no result")
     return ways, agreed
 
 
@@ -114,7 +116,7 @@ def measure(folder: Path, rounds: int, new: int) -> dict:
 def summarise(measured: dict, sizes: dict[str, int]) -> dict:
     """Medians and ranges, ratios to ours round by round, and the share of the bandwidth's limit."""
     bandwidth = statistics.median(measured["bandwidths"])
-    weight_bytes = {"torch bf16": 2 * sizes["parameters"], "llama.cpp Q4_1": sizes["gguf_bytes"]}
+    weight_bytes = {"torch bf16": 2 * sizes["parameters"]} | dict.fromkeys(("ours", "llama.cpp"), sizes["gguf_bytes"])
     rows = []
     for engine, jobs in measured["speeds"].items():
         limit = bandwidth / weight_bytes.get(engine, 4 * sizes["parameters"])
@@ -132,8 +134,8 @@ def summarise(measured: dict, sizes: dict[str, int]) -> dict:
 def format_report(result: dict, rounds: int, new: int) -> str:
     lines = ["# Generation speed beside torch transformers and llama.cpp", ""]
     lines += [
-        f"`python benchmarks/generate.py --rounds {rounds}`, SmolLM2-135M-Instruct, medians of interleaved rounds (min "
-        "to max)."
+        f"`python benchmarks/generate.py --model {Path(result['model']).name} --rounds {rounds}`, medians of "
+        "interleaved rounds (min to max)."
     ]
     lines += [f"Prompts of {PROMPT} tokens drawn with seed {SEED}, {new} new tokens, greedy.", ""]
     lines += about_lines(result["about"])
@@ -159,19 +161,22 @@ def format_report(result: dict, rounds: int, new: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2", help="smollm2 or a .gguf file")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--smoke", action="store_true", help="few tokens, one round, into a folder beside the results")
     args = parser.parse_args()
     rounds, new = (1, 17) if args.smoke else (args.rounds, NEW)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        (folder / MODEL).write_text(args.model)
         if start_python(ENGINES_SCRIPT, ["export", name], "tuned").wait():
             raise SystemExit("the export of the weights failed; its error stands above")
-        (folder / "prompts.json").write_text(json.dumps(make_prompts()))
+        (folder / "prompts.json").write_text(json.dumps(make_prompts(args.model)))
         sizes = json.loads((folder / "sizes.json").read_text())
         measured = measure(folder, rounds, new)
-    result = {"about": about("torch", "transformers", "xllamacpp")} | summarise(measured, sizes)
-    write(RESULTS / ("smoke/speed" if args.smoke else "speed"), "generate", result, format_report(result, rounds, new))
+    result = {"about": about("torch", "transformers", "xllamacpp"), "model": args.model} | summarise(measured, sizes)
+    name = "generate" if args.model == "smollm2" else f"generate_{Path(args.model).stem}"
+    write(RESULTS / ("smoke/speed" if args.smoke else "speed"), name, result, format_report(result, rounds, new))
 
 
 if __name__ == "__main__":

@@ -18,25 +18,34 @@ from typing import Any
 
 CORES = len(os.sched_getaffinity(0))
 WEIGHTS = "weights"  # folder of a model that transformers loads
+MODEL = "model.txt"  # its source
 Prompts = Sequence[Sequence[int]]
 # Prompts and a number of tokens -> the new ids of each, exactly so many: nothing ends an answer.
 Generate = Callable[[Prompts, int], list[list[int]]]
 
 
-def make_ours(folder: Path) -> dict[str, Generate]:
-    from qrag_jax.models.decoder.generation import make_decoder
-    from qrag_jax.models.decoder.weights import load_decoder
-    from qrag_jax.types import Sampling
+def make_ours(storage: Any) -> Callable[[Path], dict[str, Generate]]:
+    def make(folder: Path) -> dict[str, Generate]:
+        from qrag_jax.models.decoder.generation import make_decoder
+        from qrag_jax.models.decoder.weights import load_decoder
+        from qrag_jax.types import Sampling
 
-    loaded = load_decoder("smollm2")
-    endless = copy.copy(loaded.tokenizer)
-    endless.eos_ids = frozenset()
-    decoder = make_decoder(replace(loaded, tokenizer=endless), batch_size=8)
+        loaded = load_decoder(model_of(folder), storage=storage)
+        endless = copy.copy(loaded.tokenizer)
+        endless.eos_ids = frozenset()
+        # The same prompts come again and again: what is kept of them would make reading free.
+        decoder = make_decoder(replace(loaded, tokenizer=endless), batch_size=8, prefix_bytes=0)
 
-    def run(prompts: Prompts, count: int) -> list[list[int]]:
-        return [list(answer.ids) for answer in decoder.generate_ids(prompts, Sampling(max_tokens=count))]
+        def run(prompts: Prompts, count: int) -> list[list[int]]:
+            return [list(answer.ids) for answer in decoder.generate_ids(prompts, Sampling(max_tokens=count))]
 
-    return {"as called": run}
+        return {"as called": run}
+
+    return make
+
+
+def model_of(folder: Path) -> str:
+    return (folder / MODEL).read_text()
 
 
 def make_torch(bf16: bool) -> Callable[[Path], dict[str, Generate]]:
@@ -73,25 +82,12 @@ def make_torch(bf16: bool) -> Callable[[Path], dict[str, Generate]]:
 
 def make_llama_cpp(folder: Path) -> dict[str, Generate]:
     """llama.cpp behind its HTTP server, which is what the package offers; a request a prompt, all at once."""
-    import xllamacpp
-
     from qrag_jax.models.decoder.sources import find_decoder
 
-    parameters = xllamacpp.CommonParams()
-    parameters.model.path = str(find_decoder("smollm2"))
-    parameters.n_ctx, parameters.n_parallel, parameters.cache_prompt = 8 * 1024, 8, False
-    parameters.verbosity = 0
-    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = CORES
-    server = xllamacpp.Server(parameters)
+    server = llama_cpp_server(find_decoder(model_of(folder)), rows=8)
 
     def ask(prompt: Sequence[int], count: int) -> list[int]:
-        body = {"prompt": list(prompt), "n_predict": count, "ignore_eos": True, "temperature": 0.0}
-        body |= {"samplers": ["temperature"], "cache_prompt": False, "return_tokens": True}
-        request = urllib.request.Request(
-            f"{server.listening_address}/completion", json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=600) as answer:
-            return json.loads(answer.read())["tokens"]
+        return complete(server, prompt, count, ignore_eos=True)["tokens"]
 
     def run(prompts: Prompts, count: int) -> list[list[int]]:
         with ThreadPoolExecutor(len(prompts)) as pool:
@@ -100,11 +96,35 @@ def make_llama_cpp(folder: Path) -> dict[str, Generate]:
     return {"server": run}
 
 
+def llama_cpp_server(model: Path, rows: int) -> Any:
+    """llama.cpp with a GGUF file, for `rows` prompts at once of up to 1,024 tokens with their answers."""
+    import xllamacpp
+
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = str(model)
+    parameters.n_ctx, parameters.n_parallel, parameters.cache_prompt = rows * 1024, rows, False
+    parameters.verbosity = 0
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = CORES
+    return xllamacpp.Server(parameters)
+
+
+def complete(server: Any, prompt: Sequence[int], count: int, **options: Any) -> dict[str, Any]:
+    """What the server says to a prompt of ids, greedy, read anew each time."""
+    body = {"prompt": list(prompt), "n_predict": count, "temperature": 0.0, "samplers": ["temperature"]}
+    body |= {"cache_prompt": False, "return_tokens": True} | options
+    request = urllib.request.Request(
+        f"{server.listening_address}/completion", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        return json.loads(answer.read())
+
+
 MAKE = {
-    "ours": make_ours,
+    "ours": make_ours("file"),
+    "ours float32": make_ours("float32"),
     "torch fp32": make_torch(bf16=False),
     "torch bf16": make_torch(bf16=True),
-    "llama.cpp Q4_1": make_llama_cpp,
+    "llama.cpp": make_llama_cpp,
 }
 
 
@@ -115,11 +135,11 @@ def export(folder: Path) -> None:
     from qrag_jax.models.decoder.sources import find_decoder
     from qrag_jax.models.decoder.weights import load_decoder, save_decoder
 
-    loaded = load_decoder("smollm2")
+    loaded = load_decoder(model_of(folder))
     (folder / WEIGHTS).mkdir()
     save_decoder(folder / WEIGHTS, loaded.config, loaded.params, loaded.tokenizer)
     sizes = {"parameters": sum(leaf.size for leaf in jax.tree.leaves(loaded.params))}
-    sizes["gguf_bytes"] = find_decoder("smollm2").stat().st_size
+    sizes["gguf_bytes"] = find_decoder(model_of(folder)).stat().st_size
     (folder / "sizes.json").write_text(json.dumps(sizes))
 
 

@@ -6,7 +6,8 @@
 ARTICLES is SQuAD as lines {title, paragraphs: [{context, qas: [{question}]}]}. The passage is the beginning of an
 article that has 40 questions about it, the prompts are chats: what to do, passage, question. In turns: a decoder that
 keeps nothing and one that keeps what it has read, each new for every round and compiled before the first; greedy, 16
-new tokens at most. Wall and CPU time of all 40, their ratio a round, and how many answers are the same tokens.
+new tokens at most; matrices are kept as is best on the machine. Wall and CPU time of all 40, their ratio a round, and
+how many answers are the same tokens.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from embed import about, about_lines, write
 
 from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.models.decoder.generation import Decoded, make_decoder
-from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder
+from qrag_jax.models.decoder.weights import LoadedDecoder, best_storage, load_decoder
 from qrag_jax.types import Message, Sampling
 
 RESULTS = Path(__file__).parent / "results" / "speed"
@@ -105,7 +106,7 @@ def main() -> None:
     result: dict = {"about": about(), "command": command}
     result["models"] = []
     for model in args.models:
-        loaded = load_decoder(model)
+        loaded = load_decoder(model, storage=best_storage(model))
         row = measure(loaded, read_prompts(args.articles, loaded), args.rounds)
         result["models"].append({"model": Path(model).name} | row)
         print(json.dumps(result["models"][-1]), flush=True)

@@ -56,9 +56,11 @@ def requirement_names(requirements: list[str]) -> set[str]:
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
     imported = {DISTRIBUTION.get(name, name) for name in imported_packages()} | FOUND_BY_NAME
-    documents = requirement_names(PROJECT["optional-dependencies"]["documents"])  # imported in a child alone
-    assert imported | IMPORTED_BY_OTHERS == requirement_names(PROJECT["dependencies"]) | documents
-    assert documents <= requirement_names(PROJECT["optional-dependencies"]["dev"])
+    extras = PROJECT["optional-dependencies"]
+    # Imported in a child alone, and where a matrix in blocks is multiplied.
+    optional = requirement_names(extras["documents"]) | requirement_names(extras["cpu"])
+    assert imported | IMPORTED_BY_OTHERS == requirement_names(PROJECT["dependencies"]) | optional
+    assert optional <= requirement_names(extras["dev"])
 
 
 def test_the_extra_of_rouge_is_what_its_module_asks_for_by_name():

@@ -31,6 +31,8 @@ ComputeDtype = Literal["float32", "bfloat16"]
 AnyArray = Any  # an array, or its shape or sharding where JAX puts one in its place
 
 _MASKED_LOGIT = -1e30
+# Caches of twice this and more are attended to block by block, as far as they are written; smaller ones as a whole.
+_SLOTS = 512
 # Projections of the same input, which `join_projections` makes one of.
 QUERY_KEY_VALUE, GATE_UP = ("query", "key", "value"), ("gate", "up")
 
@@ -87,6 +89,48 @@ def attend_grouped(
     weights = jax.nn.softmax(jnp.where(mask[:, None], logits, _MASKED_LOGIT), axis=-1)
     weights = weights.astype(values.dtype).reshape(pairs, -1, num_slots)
     mixed = jnp.einsum("pqs,psc->pqc", weights, values)
+    return jnp.swapaxes(mixed.reshape(kv_heads, batch, -1, size), 0, 1).reshape(query.shape)
+
+
+def attend_written(
+    query: Float[Array, "B heads C c"],
+    keys: Float[Array, "kv_heads_B S c"],
+    values: Float[Array, "kv_heads_B S c"],
+    mask: Bool[Array, "B C S"],
+    end: Int[Array, ""],
+) -> Float[Array, "B heads C c"]:
+    """`attend_grouped` over the first `end` slots, whatever the cache has behind them; `_SLOTS` at a time.
+
+    Softmax over blocks: logits of a block are taken from the largest so far, and what was summed before is scaled to
+    the new largest (Milakov and Gimelshein, 2018). S must be a multiple of `_SLOTS`. Not differentiable in reverse.
+    """
+    batch, heads, length, size = query.shape
+    pairs = keys.shape[0]
+    kv_heads = pairs // batch
+    scaled = query * jnp.asarray(size**-0.5, query.dtype)
+    grouped = _heads_first(scaled.reshape(batch, kv_heads, -1, size))
+
+    def add_block(number: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        largest, total, mixed = state
+        first = number * _SLOTS
+        own_keys, own_values = (
+            jax.lax.dynamic_slice_in_dim(rows, first, _SLOTS, axis=1).astype(query.dtype) for rows in (keys, values)
+        )
+        seen = jax.lax.dynamic_slice_in_dim(mask, first, _SLOTS, axis=2)
+        logits = jnp.einsum("pqc,psc->pqs", grouped, own_keys, preferred_element_type=jnp.float32)
+        logits = logits.reshape(kv_heads, batch, heads // kv_heads, length, _SLOTS)
+        logits = jnp.where(seen[:, None], logits, _MASKED_LOGIT).reshape(pairs, -1, _SLOTS)
+        new_largest = jnp.maximum(largest, logits.max(axis=-1))
+        weights, kept = jnp.exp(logits - new_largest[..., None]), jnp.exp(largest - new_largest)
+        of_block = jnp.einsum(
+            "pqs,psc->pqc", weights.astype(query.dtype), own_values, preferred_element_type=jnp.float32
+        )
+        return new_largest, total * kept + weights.sum(axis=-1), mixed * kept[..., None] + of_block
+
+    rows = grouped.shape[:2]
+    state = jnp.full(rows, -jnp.inf), jnp.zeros(rows), jnp.zeros(grouped.shape, jnp.float32)
+    _, total, mixed = jax.lax.fori_loop(0, -(-end // _SLOTS), add_block, state)
+    mixed = (mixed / total[..., None]).astype(query.dtype)
     return jnp.swapaxes(mixed.reshape(kv_heads, batch, -1, size), 0, 1).reshape(query.shape)
 
 
@@ -166,6 +210,7 @@ class DecoderLayer(nn.Module):
         keys: Float[Array, "kv_heads_B S c"],
         values: Float[Array, "kv_heads_B S c"],
         start: Int[Array, ""],
+        written_only: bool,
     ) -> tuple[Float[Array, "B C d"], Float[Array, "kv_heads_B S c"], Float[Array, "kv_heads_B S c"]]:
         """Maps hidden states and the layer's cache to the new ones; `start` is the first slot that is written."""
         config = self.config
@@ -175,7 +220,10 @@ class DecoderLayer(nn.Module):
             query, key = self._norm("query_norm")(query), self._norm("key_norm")(key)
         query, key = rotate_halves(query, *turns), rotate_halves(key, *turns)
         keys, values = _written(keys, _heads_first(key), start), _written(values, _heads_first(value), start)
-        mixed = attend_grouped(query, keys.astype(query.dtype), values.astype(query.dtype), mask)
+        if written_only and keys.shape[1] >= 2 * _SLOTS and keys.shape[1] % _SLOTS == 0:
+            mixed = attend_written(query, keys, values, mask, start + hidden.shape[1])
+        else:
+            mixed = attend_grouped(query, keys.astype(query.dtype), values.astype(query.dtype), mask)
         mixed = jnp.swapaxes(mixed, 1, 2).reshape(*hidden.shape[:2], -1)
         hidden = hidden + self._dense("output", config.hidden_size, config.output_bias)(mixed)
         inner = self._norm("mlp_norm")(hidden)
@@ -249,6 +297,7 @@ class Decoder(nn.Module):
         cache: KVCache,
         start: Int[Array, ""],
         rope_length: int | None = None,
+        written_only: bool = True,
     ) -> tuple[Float[Array, "B C d"], KVCache]:
         """Hidden states of the last layer before the last norm, and the cache with the tokens' keys and values."""
         own = start + jnp.arange(tokens.shape[1], dtype=jnp.int32)
@@ -258,7 +307,7 @@ class Decoder(nn.Module):
         turns = turns_at(positions, *inverse_frequencies(self.config, rope_length))
         hidden, keys, values = self.embed(tokens), [], []
         for layer, old_keys, old_values in zip(self.layer, cache.keys, cache.values, strict=True):
-            hidden, new_keys, new_values = layer(hidden, turns, mask, old_keys, old_values, start)
+            hidden, new_keys, new_values = layer(hidden, turns, mask, old_keys, old_values, start, written_only)
             keys.append(new_keys)
             values.append(new_values)
         return hidden, KVCache(tuple(keys), tuple(values))
@@ -274,7 +323,8 @@ class Decoder(nn.Module):
         """Logits of every position."""
         batch, length = tokens.shape
         cache = init_cache(self.config, batch, length, self.dtype)
-        return self.logits(self(tokens, pads, cache, jnp.int32(0), rope_length)[0])
+        hidden, _ = self(tokens, pads, cache, jnp.int32(0), rope_length, written_only=False)  # differentiable
+        return self.logits(hidden)
 
 
 def init_decoder(key: PRNGKeyArray | Array, config: DecoderConfig) -> dict[str, Any]:

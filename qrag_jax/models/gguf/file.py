@@ -35,6 +35,7 @@ _TEXT, _ARRAY = 8, 9
 # Scalars by their type number.
 _SCALARS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
 _PLAIN = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2")}
+_READ = "; convert the model to F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, an IQ, a TQ or an FP4 type"
 _NO_WEIGHTS = frozenset({"F64", "I8", "I16", "I32", "I64"})
 
 
@@ -92,7 +93,9 @@ class GGUFFile:
         try:
             return _dequantise(raw, gguf.GGMLQuantizationType[tensor.kind]).reshape(tensor.shape)
         except NotImplementedError as error:  # blocks of sums that llama.cpp computes with, and writes into no file
-            raise InputError(f"{self.path}: tensor {name!r:.200} has type {tensor.kind}, which is not read") from error
+            raise InputError(
+                f"{self.path}: tensor {name!r:.200} has type {tensor.kind}, which is not read{_READ}"
+            ) from error
 
 
 def _dequantise(raw: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
@@ -236,7 +239,7 @@ def _read_tensor(header: _Header, number: int) -> GGUFTensor:
     kind, start = header.number("<u4", what), header.number("<u8", what)
     names = {known.value: known.name for known in gguf.GGMLQuantizationType}
     if kind not in names or names[kind] in _NO_WEIGHTS:
-        raise header.error(f"{what} has type {names.get(kind, kind)}, which is not read as weights")
+        raise header.error(f"{what} has type {names.get(kind, kind)}, which is not read as weights{_READ}")
     per_block, block_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
     if 0 in sizes or sizes[0] % per_block:
         raise header.error(f"{what} has dimensions {sizes}; rows of type {names[kind]} are multiples of {per_block}")
