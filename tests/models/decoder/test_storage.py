@@ -210,6 +210,10 @@ def test_what_blocks_are_not_for(tmp_path):
         make_decoder(loaded, mesh=Mesh(np.array(jax.devices()[:2]), ("model",)))
     with pytest.raises(UsageError, match="parameters in blocks cannot be written: load .* float32 or bfloat16"):
         save_decoder(tmp_path / "y", loaded.config, loaded.params, loaded.tokenizer)
+    numbers = load_decoder(written(tmp_path / "z.gguf", config_of()), storage="file")  # a file without blocks
+    assert not has_blocks(numbers.params)
+    with pytest.raises(UsageError, match="joined projections cannot be written: load .* float32 or bfloat16"):
+        save_decoder(tmp_path / "y", numbers.config, numbers.params, numbers.tokenizer)
     assert not (tmp_path / "y").exists()
 
 
