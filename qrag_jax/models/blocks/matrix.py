@@ -144,9 +144,9 @@ def _tiled(rows: np.ndarray) -> np.ndarray:
 
 
 def quantise(rows: Float[np.ndarray, "n num_in"]) -> Rows:
-    """The nearest rows of 8 bits: in groups of 32 inputs, scale = largest size / 127 (as Q8_0 of llama.cpp).
+    """The nearest rows of 8 bits: in groups of 32 inputs, scale = largest size / 127, as Q8_0 of llama.cpp.
 
-    The inputs must be a multiple of 32.
+    No number is off by more than half a scale. The inputs must be a multiple of 32.
     """
     groups = np.asarray(rows, np.float32).reshape(len(rows), -1, GROUP)
     # Rounded first, upwards: codes are of the scale that is kept, and none is beyond the largest. Near 0, where float16

@@ -112,6 +112,16 @@ def test_axes_before_the_last_stay(compiled):
     assert_near(found, np.asarray(halves, np.float64) @ numbers)
 
 
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_accelerators_get_a_plain_product(platform):
+    """Also where Numba is there for the processor beside them."""
+    matrix, _ = random_matrix()
+    for count in (1, 40):
+        traced = jax.jit(product).trace(jnp.zeros((count, 96)), matrix)
+        lowered = traced.lower(lowering_platforms=(platform,)).as_text()
+        assert "dot_general" in lowered and "qrag_jax_block" not in lowered
+
+
 def test_a_loop_of_products(compiled):
     """As decoding does: each product reads what the one before it wrote."""
     matrix, numbers = random_matrix(num_out=96)
