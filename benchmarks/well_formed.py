@@ -101,15 +101,15 @@ def read_plans(data: Path, count: int) -> tuple[list[str], list[tuple[str, str]]
     """Questions drawn with a fixed seed, as many under each rule, and the right sizes of each."""
     articles = lines_of(data / "squad" / "articles.jsonl.gz")
     questions = [qa["question"].strip() for article in articles for part in article["paragraphs"] for qa in part["qas"]]
+    pools = [
+        sorted({each for each in questions if re.match(rf"(?:{pattern})\b", each, re.IGNORECASE)}) for pattern in RULES
+    ]
+    if count > (most := len(RULES) * min(map(len, pools))):
+        raise SystemExit(f"{data}: too few questions fall under one of the rules: ask for at most {most} plans")
     rng, drawn = np.random.default_rng(SEED), []
-    for number, (pattern, sizes) in enumerate(RULES.items()):
+    for number, (pool, sizes) in enumerate(zip(pools, RULES.values(), strict=True)):
         wanted = len(range(number, count, len(RULES)))
-        fits = sorted({each for each in questions if re.match(rf"(?:{pattern})\b", each, re.IGNORECASE)})
-        if len(fits) < wanted:
-            raise SystemExit(
-                f"{data}: {len(fits)} questions begin with {pattern}: ask for at most {3 * len(fits)} plans"
-            )
-        drawn += [(fits[place], sizes) for place in rng.permutation(len(fits))[:wanted]]
+        drawn += [(pool[place], sizes) for place in rng.permutation(len(pool))[:wanted]]
     order = rng.permutation(len(drawn))
     return [drawn[place][0] for place in order], [drawn[place][1] for place in order]
 

@@ -97,6 +97,52 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class Note:
+    """What one chunk says about another one, so that the other is found by it; `(question answer)` in SqRAG.
+
+    A note never changes the text of a document: it stands beside its chunk, and says where each part comes from.
+
+    Attributes:
+        asking: id of the chunk that it comes from: the one that asks, or that names the other.
+        answering: id of the chunk that it belongs to, and is inserted into.
+        text: what is embedded and inserted.
+        source: where in the asking chunk's document it comes from: what made the reader ask, or the sentence that is
+            `text` itself.
+        evidence: where in the answering chunk's document it belongs.
+        quote: the text of `evidence`, so that the note proves itself.
+        reader: who wrote it: `mentions`, `scripted`, a language model's name.
+        question, answer: of readers that ask; empty where `text` is the sentence at `source`, word for word.
+    """
+
+    asking: str
+    answering: str
+    text: str
+    source: Span
+    evidence: Span
+    quote: str
+    reader: str
+    question: str = ""
+    answer: str = ""
+
+
+@dataclass(frozen=True)
+class ReadNotes:
+    """Notes of a reader, in the order of their answering chunks, and what it left out.
+
+    Attributes:
+        notes: none twice.
+        left_out: how many it did not write or keep, by reason.
+    """
+
+    notes: tuple[Note, ...]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+# Documents and all their chunks, in the order of a corpus -> notes.
+NoteReader = Callable[[Sequence[Document], Sequence[Chunk]], ReadNotes]
+
+
+@dataclass(frozen=True)
 class Example:
     """A question, its candidate chunks in document order, and the indices of the chunks that answer it."""
 

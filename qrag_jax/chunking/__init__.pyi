@@ -3,6 +3,8 @@
 from .chunker import ChunkConfig as ChunkConfig
 from .chunker import make_chunker as make_chunker
 from .chunker import make_tree_builder as make_tree_builder
+from .mentions import MentionsConfig as MentionsConfig
+from .mentions import mention_notes as mention_notes
 from .strategies.headings import heading_tree as heading_tree
 from .text.chunks import (
     Group as Group,

@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from qrag_jax import __version__
-from qrag_jax.cli.parsers import ask, chunk, demo, eval, export, find, index, llm, pull, push, study, train
+from qrag_jax.cli.parsers import ask, chunk, demo, eval, export, find, index, llm, notes, pull, push, study, train
 from qrag_jax.cli.terminal import shown_lines
 
 _DESCRIPTION = """\
@@ -28,6 +28,7 @@ _VERBS: dict[str, ModuleType] = {
     "demo": demo,
     "train": train,
     "eval": eval,
+    "notes": notes,
     "llm": llm,
     "export": export,
     "push": push,

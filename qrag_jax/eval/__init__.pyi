@@ -6,6 +6,8 @@ from .answers.answering import read_answers as read_answers
 from .answers.rows import answer_rows as answer_rows
 from .measures.facts import FactScores as FactScores
 from .measures.facts import score_facts as score_facts
+from .notes.scores import NoteRow as NoteRow
+from .notes.scores import score_notes as score_notes
 from .picks.calibration import calibrate as calibrate
 from .picks.compare import compare as compare
 from .picks.harness import Labels as Labels

@@ -47,6 +47,10 @@ from .index.hybrid import (
 from .index.hybrid import (
     rank_hybrid as rank_hybrid,
 )
+from .index.notes import NotedCorpus as NotedCorpus
+from .index.notes import NoteSearch as NoteSearch
+from .index.notes import note_corpus as note_corpus
+from .index.notes import rank_noted as rank_noted
 from .index.retriever import (
     EncoderSpec as EncoderSpec,
 )

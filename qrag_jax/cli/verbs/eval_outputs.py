@@ -56,7 +56,7 @@ def check_outputs(args: argparse.Namespace) -> None:
         if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
             continue  # a device, such as /dev/stdout
         seen[place] = name
-        _check_place(name, Path(path))
+        check_place(name, Path(path))
 
 
 def _is_of_run(place: Path, run: Path) -> bool:
@@ -67,8 +67,12 @@ def _is_of_run(place: Path, run: Path) -> bool:
     return (run / MANIFEST).exists() or parts[0].startswith("step_") or parts in {(name,) for name in _LOGS}
 
 
-def _check_place(name: str, path: Path) -> None:
-    """Whether a file can be made there, without making one."""
+def check_place(name: str, path: Path) -> None:
+    """Whether the file of flag `name` can be made there, without making one.
+
+    Raises:
+        UsageError: it cannot.
+    """
     if path.is_dir():
         raise UsageError(f"--{name} {path}: is a folder; name a file")
     above = next(folder for folder in path.absolute().parents if folder.exists())

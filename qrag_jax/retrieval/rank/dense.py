@@ -48,7 +48,7 @@ def search_vectors(
     found: list[Ranking] = []
     step = max(1, _BLOCK_ELEMENTS // len(vectors))
     for start in range(0, len(questions), step):
-        for scores in _scores(questions[start : start + step], vectors):
+        for scores in cosine_scores(questions[start : start + step], vectors):
             best = top_in_order(scores, k)
             found.append((best, scores[best]))
     return found
@@ -78,13 +78,16 @@ def _search_some(
             raise InputError(
                 f"question {row}: chunks {chunks.min()} to {chunks.max()} of {len(vectors)}: no such chunk"
             )
-        scores = _scores(questions[row : row + 1], vectors[chunks])[0]
+        scores = cosine_scores(questions[row : row + 1], vectors[chunks])[0]
         best = top_in_order(scores, k)
         found.append((chunks[best].astype(np.int64), scores[best]))
     return found
 
 
-def _scores(questions: Float[np.ndarray, "q dim"], vectors: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "q n"]:
+def cosine_scores(
+    questions: Float[np.ndarray, "q dim"], vectors: Float[np.ndarray, "n dim"]
+) -> Float[np.ndarray, "q n"]:
+    """The score of every question and chunk of `search_vectors`, all held at once; vectors are not looked at."""
     scores = np.empty((len(questions), len(vectors)))
     left = questions.astype(np.float64)
     step = max(1, _BLOCK_ELEMENTS // max(1, vectors.shape[1]))

@@ -1,0 +1,107 @@
+"""Names in texts: their normal form, where a known name stands, and which words a text itself writes as names."""
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from qrag_jax.types import Span
+
+Name = tuple[str, ...]  # the normal form: words in lower case
+
+_WORD = re.compile(r"\w+")
+_WHICH_ONE = re.compile(r"\s*\([^()]*\)\s*$")  # "Mercury (planet)" is named as "Mercury"
+# Small words inside of a name, never at its ends.
+_BETWEEN = frozenset(("of", "the", "de", "la", "le", "von", "van", "der", "di", "du"))
+_TOUCHING = frozenset((" ", "-", "\u2019", "'", ". "))  # what may stand between two words of a name ("J. R. Smith")
+MOST_WORDS = 12  # a title of more words is a sentence, and named by nobody word for word
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a text, normalised, and where it stands."""
+
+    text: str
+    span: Span
+    is_capital: bool
+
+
+def find_words(text: str) -> list[Word]:
+    """Words between blanks and punctuation, in order; a script without blanks gives runs, in which no name is found."""
+    return [
+        Word(_normal(found[0]), found.span(), found[0][0].isupper() or found[0][0].isdigit())
+        for found in _WORD.finditer(text)
+    ]
+
+
+def normal_name(name: str, min_chars: int = 4) -> Name | None:
+    """The normal form of a name: words in lower case (NFKC), without what stands in brackets at its end.
+
+    Returns:
+        None where it has fewer than `min_chars` letters and digits, or more than `MOST_WORDS` words.
+    """
+    words = tuple(_normal(word) for word in _WORD.findall(_WHICH_ONE.sub("", name) or name))
+    return words if sum(map(len, words)) >= min_chars and len(words) <= MOST_WORDS else None
+
+
+class NameFinder:
+    """Finds known names in texts: at each word the longest one, and none inside of another.
+
+    A name of one word counts only where it has a capital letter or a digit in front, as "Heat" but not "heat". Takes
+    time in proportion to the text, whatever the number of names.
+    """
+
+    def __init__(self, names: Iterable[Name]):
+        lengths: defaultdict[str, set[int]] = defaultdict(set)
+        self._names = frozenset(names)
+        for name in self._names:
+            lengths[name[0]].add(len(name))
+        self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
+
+    def find(self, words: Sequence[Word]) -> Iterator[tuple[Name, Span]]:
+        """The names in the words of a text, in order, with their half-open character offsets."""
+        start = 0
+        while start < len(words):
+            name = self._at(words, start)
+            if name:
+                yield name, (words[start].span[0], words[start + len(name) - 1].span[1])
+            start += len(name) if name else 1
+
+    def _at(self, words: Sequence[Word], start: int) -> Name:
+        for length in self._lengths.get(words[start].text, ()):
+            name = tuple(word.text for word in words[start : start + length])
+            if len(name) == length and name in self._names and (length > 1 or words[start].is_capital):
+                return name
+        return ()
+
+
+def written_names(sentence: str, words: Sequence[Word]) -> Iterator[Name]:
+    """Runs of words that a sentence writes as a name: each with a capital letter, small words of names between.
+
+    The first word has its capital for being that, so it is no name alone or with a number; nor are numbers.
+
+    Args:
+        sentence: that the words are of.
+        words: of `find_words`.
+    """
+    runs: list[list[Word]] = []
+    for word in words:
+        if runs and runs[-1] and _continues(sentence, runs[-1][-1], word):
+            runs[-1].append(word)
+        else:
+            runs.append([word] if word.is_capital else [])
+    for run in runs:
+        while run and not run[-1].is_capital:  # "the University of" ends with its last capital letter
+            run.pop()
+        telling = [word for word in run if word is not words[0] and not word.text.isdigit()]
+        if len(run) <= MOST_WORDS and telling:
+            yield tuple(word.text for word in run)
+
+
+def _continues(sentence: str, last: Word, word: Word) -> bool:
+    return sentence[last.span[1] : word.span[0]] in _TOUCHING and (word.is_capital or word.text in _BETWEEN)
+
+
+def _normal(word: str) -> str:
+    return word.lower() if word.isascii() else unicodedata.normalize("NFKC", word).casefold()

@@ -1,0 +1,96 @@
+"""`qrag notes`: its help and flags. Imports nothing heavy: the help answers at once."""
+
+import argparse
+
+from qrag_jax.cli.parsers import flags
+
+ACTIONS = ("eval",)
+SETS = ("hotpot", "2wiki", "musique")
+# As in eval.notes.scores and eval.notes.tasks, whose import takes longer.
+MODES = ("none", "best_of", "insert", "all", "random", "walk")
+READERS = ("mentions", "scripted")
+
+SUMMARY = "do notes that chunks get from other chunks help to find what answers a question?"
+DESCRIPTION = """\
+Measure notes: short texts that a chunk gets from other chunks, so that one search finds evidence which only together
+answers a question (SqRAG). Nothing is trained and no language model asked.
+
+  eval    the share of questions whose gold chunks are all among the first k, for every mode on the same questions
+
+Readers write the notes: `mentions` makes a sentence that names what another chunk is about a note of that chunk;
+`scripted` asks and answers about the facts of bAbI stories. Modes use them: none; best_of (a chunk counts as the best
+of its own vector and its notes', a note no more than the chunk that it comes from; best_of_uncapped: without that);
+insert (those nearest to the question are put into their chunks, which are embedded again); all; random (as many as
+insert, drawn: the control); walk (the second is what the first one names); bm25; and MODE+bm25 (fused with BM25 over
+the texts with their notes).
+
+What comes out: a row a mode and k with all_gold, its 95% interval, recall, and what the search cost: texts embedded and
+milliseconds a question. --json writes the same rows as a list of objects.
+
+HotpotQA and 2WikiMultihopQA were made along names that texts share, MuSiQue was not: their rows say nothing of it.
+"""
+EXAMPLES = """\
+examples:
+  qrag notes eval --2wiki dev.jsonl --num_questions 60
+  qrag notes eval --hotpot dev.jsonl --distractors corpus.json --modes none,best_of,best_of+bm25 --json rows.json
+  qrag notes eval --babi qa2_valid.txt --filler stories --chunk_sentences 4 --num_chunks 15 --json rows.json
+"""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `qrag notes`."""
+    parser.usage = "qrag notes [-h] eval (--hotpot | --2wiki | --musique | --babi) FILE [...]"
+    parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help="what to do, as above")
+    source = parser.add_mutually_exclusive_group(required=True)
+    for name in SETS:
+        source.add_argument(f"--{name}", type=flags.filled, metavar="FILE", help=f"as of `qrag eval --{name}`")
+    source.add_argument("--babi", type=flags.filled, metavar="FILE", help="bAbI stories (qaN_*.txt or .txt.gz)")
+    parser.add_argument(
+        "--distractors", type=flags.filled, metavar="FILE", help="further passages of the pool; not with --babi"
+    )
+    parser.add_argument(
+        "--filler",
+        type=flags.filled,
+        metavar="F",
+        help="with --babi: what stories are hidden in: stories (others of the file, renamed), or a haystack as of "
+        "`qrag eval --haystack` (default: stories)",
+    )
+    parser.add_argument(
+        "--chunk_sentences", type=flags.positive, metavar="N", help="with --babi: sentences of a chunk (default: 4)"
+    )
+    parser.add_argument(
+        "--num_chunks", type=flags.positive, metavar="N", help="with --babi: chunks of a story (default: 15)"
+    )
+    parser.add_argument(
+        "--reader", choices=READERS, help="who writes the notes (default: mentions; with --babi scripted)"
+    )
+    parser.add_argument(
+        "--modes",
+        type=_names,
+        default=MODES,
+        metavar="M,M",
+        help=f"of {', '.join(MODES)}, best_of_uncapped, bm25 and MODE+bm25 (default: {','.join(MODES)})",
+    )
+    parser.add_argument("--k", type=flags.integers, default=(2, 4, 5, 10), metavar="K,K", help="(default: 2,4,5,10)")
+    parser.add_argument(
+        "--num_notes", type=flags.positive, default=10, metavar="N", help="insert, random: a question (default: 10)"
+    )
+    parser.add_argument(
+        "--max_share",
+        type=flags.duration,
+        default=1.0,
+        metavar="X",
+        help="tokens of notes in a chunk, at most so many times its own (default: 1)",
+    )
+    parser.add_argument(
+        "--num_questions", type=flags.positive, metavar="N", help="draw so many by --seed (default: all of the file)"
+    )
+    flags.add_model(parser, "minilm", value="minilm")
+    flags.add_seed(parser)
+    flags.add_reading(parser)
+    flags.add_compile_cache(parser)
+    parser.add_argument("--json", metavar="OUT", help="write the rows as JSON; - prints them in place of the table")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(","))

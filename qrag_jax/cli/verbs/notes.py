@@ -1,0 +1,105 @@
+"""`qrag notes`: what notes find, measured on sets with labels."""
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+
+from qrag_jax.cli.parsers.notes import SETS
+from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.terminal import say, shown_lines, write_json
+from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_place
+from qrag_jax.eval.notes.scores import NoteRow, check_modes, score_notes
+from qrag_jax.eval.notes.tasks import NOTE_READERS, STORIES, NoteTask, babi_note_task, multihop_note_task
+from qrag_jax.eval.tables import align, share
+from qrag_jax.retrieval.index.notes import NoteSearch
+from qrag_jax.types import CountTokens, UsageError
+
+_OF_BABI = ("filler", "chunk_sentences", "num_chunks")
+_HEADINGS = ("task", "mode", "k", "all gold", "interval", "recall", "embedded", "ms", "n")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs `qrag notes`; see `qrag notes --help`."""
+    _check_flags(args)
+    check_modes(args.modes, args.k)
+    from qrag_jax.models.encoder.embedder import make_embedder
+    from qrag_jax.models.encoder.weights import load_encoder
+
+    embed = make_embedder(load_encoder(args.model))
+    task = make_task(args, embed.count_tokens)
+    reader = args.reader or ("scripted" if args.babi else "mentions")
+    if task.num_left_out:
+        say(f"{task.num_left_out:,} questions left out: their story does not fit")
+    with Progress() as progress:
+        scores = score_notes(
+            task.name,
+            task.pools,
+            NOTE_READERS[reader],
+            embed,
+            embed.count_tokens,
+            reader_name=reader,
+            modes=args.modes,
+            ks=args.k,
+            search=NoteSearch(num_notes=args.num_notes, max_share=args.max_share),
+            seed=args.seed,
+            progress=progress.stage("ask"),
+        )
+    rows = scores.rows()
+    if args.json:
+        write_json([asdict(row) for row in rows], args.json)
+    if args.json != STDOUT:
+        print(shown_lines(format_rows(rows)))
+    return 0
+
+
+def make_task(args: argparse.Namespace, count: CountTokens) -> NoteTask:
+    """The set that the flags name.
+
+    Raises:
+        UsageError, InputError: as `multihop_note_task` and `babi_note_task`.
+    """
+    if args.babi:
+        return babi_note_task(
+            args.babi,
+            args.filler or STORIES,
+            count,
+            num_chunks=args.num_chunks or 15,
+            chunk_sentences=args.chunk_sentences or 4,
+            num_questions=args.num_questions,
+            seed=args.seed,
+        )
+    kind = next(name for name in SETS if getattr(args, name))
+    return multihop_note_task(
+        kind,
+        getattr(args, kind),
+        count,
+        distractors=args.distractors,
+        num_questions=args.num_questions,
+        seed=args.seed,
+    )
+
+
+def format_rows(rows: list[NoteRow]) -> str:
+    """The rows as a table, and a line on what was searched."""
+    table: list[tuple[str, ...]] = [_HEADINGS]
+    for row in rows:
+        interval = f"[{share(row.low)}, {share(row.high)}]"
+        values = row.task, row.mode, str(row.k), share(row.all_gold), interval, share(row.recall)
+        table.append((*values, f"{row.embedded_at_query:.1f}", f"{1000 * row.seconds:.0f}", str(row.n)))
+    first = rows[0]
+    about = f"{first.n_notes:,} notes by {first.reader} in {first.n_chunks:,} chunks, "
+    about += f"{first.cross_chunk_share:.0%} from another chunk"
+    return "\n".join([*align(table, [False, False, *[True] * 7]), about])
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    given = [name for name in _OF_BABI if getattr(args, name) is not None]
+    if given and not args.babi:
+        raise UsageError(f"--{given[0]}: belongs to --babi; leave it out")
+    if args.distractors and args.babi:
+        raise UsageError("--distractors: stories are hidden in --filler; leave it out")
+    if args.json and args.json != STDOUT:
+        check_place("json", Path(args.json))
+    inputs = [value for name in (*SETS, "babi", "distractors", "filler") if (value := getattr(args, name))]
+    if args.json and any(Path(args.json).resolve() == Path(value).resolve() for value in inputs):
+        raise UsageError(f"--json {args.json}: is what the command reads; name another file")

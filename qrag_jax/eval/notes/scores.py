@@ -1,0 +1,270 @@
+"""Shares of questions whose gold chunks are all among the first k, every mode on the same questions, with its cost."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+from jaxtyping import Float
+
+from qrag_jax.eval.measures.aggregate import Difference, mean_interval, paired_difference
+from qrag_jax.eval.notes.pools import Pool
+from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy, embed_texts
+from qrag_jax.retrieval.index.hybrid import Ranked, rank_bm25
+from qrag_jax.retrieval.index.notes import MODES, NotedCorpus, NoteMode, NoteSearch, note_corpus, rank_noted
+from qrag_jax.types import CountTokens, Embed, Encoder, NoteReader, UsageError
+
+BM25 = "bm25"
+UNCAPPED = "best_of_uncapped"  # `best_of` without `NoteSearch.capped`
+WITH_WORDS = "+bm25"  # behind a mode: fused with BM25 over texts with notes
+WORDS_WEIGHT = 0.5
+# The words of `random` would be those of all notes, and an order has no scores to fuse.
+EVAL_MODES = (*MODES, UNCAPPED, BM25, *(mode + WITH_WORDS for mode in MODES if mode not in ("random", "walk")))
+ReportProgress = Callable[[int, int], None]  # (questions done, of)
+
+
+@dataclass(frozen=True)
+class NoteRow:
+    """One mode at one k.
+
+    Attributes:
+        task: the set.
+        mode: of `EVAL_MODES`.
+        reader: who wrote the notes.
+        k: chunks that are looked at.
+        all_gold: share of questions whose gold chunks are all among them; low, high: its 95% interval.
+        recall: mean share of the gold chunks among them.
+        n: questions.
+        n_chunks: of all pools together.
+        n_notes: likewise.
+        cross_chunk_share: share of the notes that come from another chunk than the one they belong to.
+        embedded_at_query: texts that were embedded a question, besides the question itself.
+        seconds: median of a question, with its embedding; the first ones compile. Without what is embedded before any.
+        seed: of the questions, the pools and random notes.
+    """
+
+    task: str
+    mode: str
+    reader: str
+    k: int
+    all_gold: float
+    low: float
+    high: float
+    recall: float
+    n: int
+    n_chunks: int
+    n_notes: int
+    cross_chunk_share: float
+    embedded_at_query: float
+    seconds: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class ModeScores:
+    """What a mode found: one row a question, one column a k.
+
+    Attributes:
+        all_gold: 1 where all gold chunks are among the first k, else 0.
+        recall: share of the gold chunks among the first k.
+        embedded: texts that were embedded at each question, besides itself.
+        seconds: of each question.
+    """
+
+    all_gold: Float[np.ndarray, "n ks"]
+    recall: Float[np.ndarray, "n ks"]
+    embedded: Float[np.ndarray, " n"]
+    seconds: Float[np.ndarray, " n"]
+
+
+@dataclass(frozen=True)
+class NoteScores:
+    """All modes on the same questions, and what they searched."""
+
+    task: str
+    reader: str
+    seed: int
+    ks: tuple[int, ...]
+    modes: dict[str, ModeScores]
+    num_chunks: int
+    num_notes: int
+    num_cross_chunk: int
+
+    def rows(self) -> list[NoteRow]:
+        """One of every mode and k."""
+        return [self._row(mode, column) for mode in self.modes for column in range(len(self.ks))]
+
+    def difference(self, mode: str, other: str, k: int) -> Difference:
+        """All gold at `k` of a mode minus that of another one, question by question (`paired_difference`)."""
+        column = self.ks.index(k)
+        first, second = (self.modes[name].all_gold[:, column] for name in (mode, other))
+        return paired_difference(first, second, seed=self.seed)
+
+    def _row(self, mode: str, column: int) -> NoteRow:
+        scores = self.modes[mode]
+        found = mean_interval(scores.all_gold[:, column], seed=self.seed)
+        return NoteRow(
+            task=self.task,
+            mode=mode,
+            reader=self.reader,
+            k=self.ks[column],
+            all_gold=found.mean,
+            low=found.low,
+            high=found.high,
+            recall=float(scores.recall[:, column].mean()),
+            n=found.n,
+            n_chunks=self.num_chunks,
+            n_notes=self.num_notes,
+            cross_chunk_share=self.num_cross_chunk / self.num_notes if self.num_notes else 0.0,
+            embedded_at_query=float(scores.embedded.mean()),
+            seconds=float(np.median(scores.seconds)),
+            seed=self.seed,
+        )
+
+
+def score_notes(
+    task: str,
+    pools: Sequence[Pool],
+    reader: NoteReader,
+    embed: Embed,
+    count: CountTokens,
+    *,
+    reader_name: str,
+    modes: Sequence[str] = MODES,
+    ks: Sequence[int] = (2, 4, 5, 10),
+    search: NoteSearch | None = None,
+    seed: int = 0,
+    progress: ReportProgress | None = None,
+) -> NoteScores:
+    """Asks every question of every pool in every mode.
+
+    Args:
+        task: name of the set.
+        pools: searched one by one.
+        reader: writes the notes of a pool.
+        embed: texts -> vectors; what the pools have in common is embedded once.
+        count: tokens of a text.
+        reader_name: of the rows.
+        modes: of `EVAL_MODES`, none twice.
+        ks: chunks that are looked at.
+        search: what modes have in common; its `mode` and `words_weight` are those of each mode.
+        seed: of random notes and intervals.
+        progress: called with (questions done, of).
+
+    Raises:
+        UsageError: an unknown mode, no k, or one below 1.
+        InputError: as the reader, `Corpus` and `note_corpus`.
+    """
+    check_modes(modes, ks)
+    search = search or NoteSearch()
+    known = _known_vectors(embed)
+    num_questions, done = sum(len(pool.asked) for pool in pools), 0
+    found: dict[str, list[tuple[np.ndarray, np.ndarray, int, float]]] = {mode: [] for mode in modes}
+    num_notes = num_cross = 0
+    for pool in pools:
+        noted = noted_pool(pool, reader, known, count)
+        num_notes += len(noted.notes)
+        num_cross += int(np.count_nonzero(noted.asking != noted.answering))
+        if noted.notes and any(_search_of(mode, search, seed).mode == "all" for mode in modes):
+            noted.vectors_with_all(known, search.max_share)  # before any question, and in no question's time
+        for asked in pool.asked:
+            for mode in modes:
+                found[mode].append(_ask(noted, asked.question, asked.gold, embed, mode, search, seed, ks))
+            done += 1
+            if progress is not None:
+                progress(done, num_questions)
+    scores = {mode: _stacked(rows) for mode, rows in found.items()}
+    num_chunks = sum(len(pool.chunks) for pool in pools)
+    return NoteScores(task, reader_name, seed, tuple(ks), scores, num_chunks, num_notes, num_cross)
+
+
+def check_modes(modes: Sequence[str], ks: Sequence[int]) -> None:
+    """Refuses modes that there are not, and numbers of chunks that are none.
+
+    Raises:
+        UsageError: says which.
+    """
+    unknown = [mode for mode in modes if mode not in EVAL_MODES]
+    if unknown:
+        raise UsageError(f"mode {unknown[0]!r}: choose of {', '.join(EVAL_MODES)}")
+    if not modes or len(set(modes)) < len(modes):
+        raise UsageError(f"modes {','.join(modes)}: give at least one, and none twice")
+    if not ks or min(ks) < 1 or len(set(ks)) < len(ks):
+        raise UsageError(f"k {','.join(map(str, ks))}: give at least one, from 1 on, and none twice")
+
+
+def noted_pool(pool: Pool, reader: NoteReader, embed: Embed, count: CountTokens) -> NotedCorpus:
+    """A pool as a corpus with vectors, and its notes.
+
+    Raises:
+        InputError: as the reader, `Corpus` and `note_corpus`.
+    """
+    fingerprint = embed.fingerprint if isinstance(embed, Encoder) else ""
+    bare = Corpus(pool.documents, pool.chunks)
+    corpus = replace(bare, vectors=embed_texts(embed, bare.texts), made_by=MadeBy(fingerprint=fingerprint))
+    return note_corpus(corpus, reader(pool.documents, pool.chunks).notes, embed, count)
+
+
+def rank_mode(
+    question: str, noted: NotedCorpus, embed: Embed, mode: str, search: NoteSearch, seed: int, top_k: int | None = None
+) -> Ranked:
+    """The chunks in the order of a mode of `EVAL_MODES`.
+
+    Raises:
+        UsageError: `top_k` is below 1.
+        InputError: as `rank_noted`.
+    """
+    if mode == BM25:
+        return rank_bm25(question, noted.corpus, top_k)
+    return rank_noted(question, noted, embed, _search_of(mode, search, seed), top_k)
+
+
+def _search_of(mode: str, search: NoteSearch, seed: int) -> NoteSearch:
+    if mode == UNCAPPED:
+        return replace(search, mode="best_of", capped=False, words_weight=0.0, seed=seed)
+    plain = cast(NoteMode, "none" if mode == BM25 else mode.removesuffix(WITH_WORDS))
+    weight = WORDS_WEIGHT if mode.endswith(WITH_WORDS) else 0.0
+    return replace(search, mode=plain, words_weight=weight, seed=seed)
+
+
+def _ask(
+    noted: NotedCorpus,
+    question: str,
+    gold: frozenset[int],
+    embed: Embed,
+    mode: str,
+    search: NoteSearch,
+    seed: int,
+    ks: Sequence[int],
+) -> tuple[np.ndarray, np.ndarray, int, float]:
+    """All gold and recall at every k, texts embedded and seconds."""
+    embedded = [0]
+
+    def counted(texts: Sequence[str]) -> np.ndarray:
+        embedded[0] += len(texts)
+        return embed(texts)
+
+    start = time.perf_counter()
+    ids = rank_mode(question, noted, counted, mode, search, seed, max(ks)).ids.tolist()
+    seconds = time.perf_counter() - start
+    recall = np.array([len(gold.intersection(ids[:k])) / len(gold) for k in ks])
+    return (recall == 1).astype(np.float64), recall, max(embedded[0] - 1, 0), seconds
+
+
+def _stacked(rows: Sequence[tuple[np.ndarray, np.ndarray, int, float]]) -> ModeScores:
+    all_gold, recall, embedded, seconds = zip(*rows, strict=True)
+    return ModeScores(np.stack(all_gold), np.stack(recall), np.array(embedded, np.float64), np.array(seconds))
+
+
+def _known_vectors(embed: Embed) -> Embed:
+    """The embedder, with the vectors of texts that it was given before: stories say the same sentences again."""
+    known: dict[str, np.ndarray] = {}
+
+    def look_up(texts: Sequence[str]) -> np.ndarray:
+        new = list(dict.fromkeys(text for text in texts if text not in known))
+        if new:
+            known.update(zip(new, embed(new), strict=True))
+        return np.stack([known[text] for text in texts])
+
+    return look_up

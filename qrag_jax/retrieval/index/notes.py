@@ -1,0 +1,389 @@
+"""Search in one step over a corpus whose chunks have notes (SqRAG's query phase).
+
+    noted = note_corpus(corpus, mention_notes(corpus.documents, corpus.nodes).notes, embed, count)
+    ranked = rank_noted("Who wrote it?", noted, embed, NoteSearch("best_of"), top_k=5)
+
+The mode says what notes do:
+
+* `none`: nothing; the leaves by their own vectors.
+* `best_of` (ours): a chunk counts as the best of its own vector and its notes'; a note no more than the chunk that it
+  comes from. Embeds nothing but the question.
+* `insert`: the notes nearest to the question are put into their chunks, which are embedded again (Algorithm 2).
+* `all`: every note is in its chunk, embedded once, before any question ("no RelevantQAs").
+* `random`: a control: as many notes as `insert` would take, drawn from all.
+* `walk`: the nearest chunk, then the nearest one of those that it names, then the others: a link without its words.
+"""
+
+import zlib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from qrag_jax.chunking.text.spans import readable
+from qrag_jax.retrieval.corpus.corpus import Corpus, check_fingerprint, embed_texts
+from qrag_jax.retrieval.index.hybrid import Ranked, check_top_k
+from qrag_jax.retrieval.index.insertion import fitting_notes, insert_notes, offset_in_chunk
+from qrag_jax.retrieval.rank.bm25 import Bm25Index
+from qrag_jax.retrieval.rank.dense import cosine_scores, top_in_order
+from qrag_jax.types import CountTokens, Embed, Encoder, InputError, Note, UsageError
+from qrag_jax.unit_rows import unit_rows
+
+NoteMode = Literal["none", "best_of", "insert", "all", "random", "walk"]
+MODES: tuple[NoteMode, ...] = get_args(NoteMode)
+_DIGITS = 9  # sums in another order differ in their last bits: rounded, equal texts tie, and ties go by order
+
+
+@dataclass(frozen=True)
+class NoteSearch:
+    """How notes are used.
+
+    Attributes:
+        mode: see the module.
+        num_notes: of `insert` and `random`: notes are taken until there are so many, all answers to one question
+            together.
+        max_share: notes inserted into a chunk have at most this many times its tokens.
+        capped: of `best_of`: a note counts at most as much as the chunk that it comes from: none leads where no chunk
+            does.
+        words_weight: of BM25 over the chunks' texts with all their notes (those without, where `mode` is `none`), in
+            [0, 1]; the rest is the mode's own score. 0 leaves it out.
+        seed: of `random`; a draw also depends on the question.
+    """
+
+    mode: NoteMode = "best_of"
+    num_notes: int = 10
+    max_share: float = 1.0
+    capped: bool = True
+    words_weight: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise UsageError(f"mode {self.mode!r}: choose one of {', '.join(MODES)}")
+        if self.num_notes < 1:
+            raise UsageError(f"num_notes {self.num_notes}: at least 1, or mode none")
+        if not 0 < self.max_share < np.inf:
+            raise UsageError(f"max_share {self.max_share}: a number above 0, of a chunk's own tokens")
+        if not 0 <= self.words_weight <= 1:
+            raise UsageError(f"words_weight {self.words_weight}: the share of the words, from 0 to 1")
+        if self.words_weight and self.mode == "walk":
+            raise UsageError("words_weight: walk is an order without scores, and cannot be fused; leave it 0")
+
+
+@dataclass(frozen=True, eq=False)
+class NotedCorpus:
+    """A corpus and the notes of its leaves. What is derived is computed when first asked for, and kept.
+
+    Attributes:
+        corpus: with vectors.
+        notes: in any order.
+        vectors: float32 [notes, dim] of their texts, of length 1 or 0.
+        keys: float32 [notes, dim] of what a question is compared with to select notes: their questions, or their texts
+            where they have none.
+        num_tokens: int64 [notes] of each text in its brackets.
+
+    Raises:
+        InputError: a note of a chunk that is no leaf of the corpus, or that does not prove itself: its source, evidence
+            or quote is not where it says; or arrays of another size.
+    """
+
+    corpus: Corpus
+    notes: tuple[Note, ...]
+    vectors: Float[np.ndarray, "notes dim"]
+    keys: Float[np.ndarray, "notes dim"]
+    num_tokens: Int[np.ndarray, " notes"]
+
+    def __post_init__(self) -> None:
+        sizes = {len(self.notes), len(self.vectors), len(self.keys), len(self.num_tokens)}
+        if len(sizes) > 1:
+            raise InputError(f"notes: {len(self.notes)} notes with {sorted(sizes)} vectors and counts: one of each")
+        for number, note in enumerate(self.notes):
+            _check_note(self.corpus, self._leaf_of, number, note)
+
+    @cached_property
+    def answering(self) -> Int[np.ndarray, " notes"]:
+        """Of each note the leaf that it belongs to, a place in `corpus.leaves`."""
+        return np.array([self._leaf_of[note.answering] for note in self.notes], np.int64)
+
+    @cached_property
+    def asking(self) -> Int[np.ndarray, " notes"]:
+        """Of each note the leaf that it comes from, likewise."""
+        return np.array([self._leaf_of[note.asking] for note in self.notes], np.int64)
+
+    @cached_property
+    def groups(self) -> Int[np.ndarray, " notes"]:
+        """Number of each note's question: answers of one question are selected together, a note without one alone."""
+        numbers: dict[object, int] = {}
+        return np.array(
+            [numbers.setdefault(note.question or place, len(numbers)) for place, note in enumerate(self.notes)],
+            np.int64,
+        )
+
+    @cached_property
+    def words(self) -> Bm25Index:
+        """Words of the leaves with all their notes, counted once; ids are places in `corpus.leaves`."""
+        texts = [self.corpus.texts[node] for node in self.corpus.leaves.tolist()]
+        for leaf, note in zip(self.answering.tolist(), self.notes, strict=True):
+            texts[leaf] += f" ({note.text})"
+        return Bm25Index([readable(text) for text in texts])
+
+    def texts_with(self, chosen: Sequence[int], max_share: float) -> dict[int, str]:
+        """The leaves that get a note, and their texts with it.
+
+        Args:
+            chosen: places of notes, those that matter most first: they get room first.
+            max_share: as of `NoteSearch`.
+        """
+        found: dict[int, list[Note]] = {}
+        for leaf, places in self._by_leaf(chosen).items():
+            room = max_share * self.corpus.nodes[self.corpus.leaves[leaf]].num_tokens
+            fitting = fitting_notes([int(self.num_tokens[place]) for place in places], room)
+            if fitting:
+                found[leaf] = [self.notes[places[number]] for number in fitting]
+        return {leaf: self._with_notes(leaf, notes) for leaf, notes in found.items()}
+
+    def vectors_with_all(self, embed: Embed, max_share: float) -> Float[np.ndarray, "leaves dim"]:
+        """Unit vectors of the leaves with all notes that they have room for; embedded at the first call and kept."""
+        if max_share not in self._kept_vectors:
+            changed = self.texts_with(range(len(self.notes)), max_share)
+            vectors = self.corpus.unit_vectors.copy()
+            if changed:
+                vectors[list(changed)] = unit_rows(embed_texts(embed, list(changed.values())))
+            self._kept_vectors[max_share] = vectors
+        return self._kept_vectors[max_share]
+
+    @cached_property
+    def _kept_vectors(self) -> dict[float, np.ndarray]:
+        return {}
+
+    @cached_property
+    def _leaf_of(self) -> dict[str, int]:
+        return {self.corpus.nodes[node].id: leaf for leaf, node in enumerate(self.corpus.leaves.tolist())}
+
+    def _by_leaf(self, chosen: Sequence[int]) -> dict[int, list[int]]:
+        """Notes of each leaf, in their order; no text twice in one."""
+        found: defaultdict[int, dict[str, int]] = defaultdict(dict)
+        for place in chosen:
+            found[int(self.answering[place])].setdefault(self.notes[place].text, place)
+        return {leaf: list(places.values()) for leaf, places in found.items()}
+
+    def _with_notes(self, leaf: int, notes: Sequence[Note]) -> str:
+        node = int(self.corpus.leaves[leaf])
+        spans = self.corpus.nodes[node].spans
+        placed = [(offset_in_chunk(spans, note.evidence[1] - 1), note.text) for note in notes]
+        return insert_notes(self.corpus.texts[node], placed)
+
+
+def note_corpus(corpus: Corpus, notes: Sequence[Note], embed: Embed, count: CountTokens) -> NotedCorpus:
+    """Notes of a corpus, embedded: each text and each question once, however often it is there.
+
+    Args:
+        corpus: with vectors of the same encoder.
+        notes: of its leaves (`mention_notes`), none among them.
+        embed: texts -> vectors.
+        count: tokens of a text, as of the chunks.
+
+    Raises:
+        InputError: as `NotedCorpus`, `embed_texts`, or vectors of two encoders.
+    """
+    if isinstance(embed, Encoder):
+        check_fingerprint(corpus, embed.fingerprint, "that of the notes")
+    texts = list(dict.fromkeys(text for note in notes for text in (note.text, note.question or note.text)))
+    rows = {text: row for row, text in enumerate(texts)}
+    dim = corpus.unit_vectors.shape[1]
+    vectors = unit_rows(embed_texts(embed, texts)) if texts else np.zeros((0, dim), np.float32)
+    if vectors.shape[1] != dim:
+        raise InputError(
+            f"notes: vectors of {vectors.shape[1]} components, those of the corpus have {dim}: one encoder"
+        )
+    told = vectors[np.array([rows[note.text] for note in notes], np.int64)]
+    asks = any(note.question for note in notes)
+    return NotedCorpus(
+        corpus,
+        tuple(notes),
+        told,
+        vectors[np.array([rows[note.question or note.text] for note in notes], np.int64)] if asks else told,
+        np.array([count(readable(f"({note.text})")) for note in notes], np.int64),
+    )
+
+
+def rank_noted(
+    question: str, noted: NotedCorpus, embed: Embed, config: NoteSearch | None = None, top_k: int | None = None
+) -> Ranked:
+    """The leaves by what they and their notes say; equal ones in the order of the corpus.
+
+    Args:
+        question: what is asked.
+        noted: corpus and notes, with vectors of the same encoder.
+        embed: of the question, and in `insert` and `random` of the chunks that got a note.
+        config: None takes the defaults.
+        top_k: most nodes; None ranks all.
+
+    Returns:
+        Node ids, best first. Scores of `walk` are those of the own vectors, and may rise once.
+
+    Raises:
+        InputError: the corpus has no vectors, or those of another encoder, or as `embed_texts`.
+        UsageError: `top_k` is below 1.
+    """
+    check_top_k(top_k)
+    config = config or NoteSearch()
+    corpus = noted.corpus
+    if isinstance(embed, Encoder):
+        check_fingerprint(corpus, embed.fingerprint, "the question's")
+    asked = unit_rows(embed_texts(embed, [question]))[0]
+    if len(asked) != corpus.unit_vectors.shape[1]:
+        raise InputError(
+            f"question: a vector of {len(asked)} components, those of the corpus have {corpus.unit_vectors.shape[1]}: "
+            "ask with the encoder that embedded it"
+        )
+    scores = _mode_scores(question, asked, noted, embed, config, None if config.words_weight else top_k)
+    if config.words_weight:
+        words = corpus.words if config.mode == "none" else noted.words
+        scores = fused_with_words(scores, words, question, config.words_weight)
+    scores = np.round(scores, _DIGITS)
+    order = top_in_order(scores, len(scores) if top_k is None or config.mode == "walk" else top_k)
+    if config.mode == "walk":
+        order = walk_order(order, noted.asking, noted.answering)
+    return Ranked(corpus.leaves[order], scores[order]).first(top_k)
+
+
+def best_of_scores(
+    own: Float[np.ndarray, " chunks"],
+    notes: Float[np.ndarray, " notes"],
+    answering: Int[np.ndarray, " notes"],
+    asking: Int[np.ndarray, " notes"] | None = None,
+) -> Float[np.ndarray, " chunks"]:
+    """A chunk counts as its best of its own vector and its notes'.
+
+        score(c) = max(own(c), max_{n of c} min(note(n), own(asking(n))))
+
+    A sentence is nearer to a question than the chunk around it, which says other things besides. Uncapped, a note would
+    so find its chunk before the one that says it, and push that one out where a single chunk answers.
+
+    Args:
+        own: scores of the chunks.
+        notes: scores of the notes.
+        answering: of each note the chunk that it belongs to.
+        asking: of each note the chunk that it comes from; None: notes are not capped.
+    """
+    scores = own.copy()
+    np.maximum.at(scores, answering, notes if asking is None else np.minimum(notes, own[asking]))
+    return scores
+
+
+def telling_notes(
+    own: Float[np.ndarray, " chunks"], asking: Int[np.ndarray, " notes"], top_k: int | None
+) -> Int[np.ndarray, " _"]:
+    """Places of the notes that can change the first `top_k` of capped `best_of`: those out of the `top_k` best chunks.
+
+    Scores only rise, so the last of the first `top_k` has at least the `top_k`-th own score, and no note lifts a chunk
+    above the one that it comes from. So a search looks at few notes, however many there are.
+    """
+    if top_k is None or top_k >= len(own):
+        return np.arange(len(asking))
+    least = np.partition(own, len(own) - top_k)[len(own) - top_k]
+    return np.flatnonzero(own[asking] >= least)
+
+
+def select_notes(
+    scores: Float[np.ndarray, " notes"], groups: Int[np.ndarray, " notes"], most: int
+) -> Int[np.ndarray, " _"]:
+    """Places of the notes nearest to a question, best first; all answers of a question together (Algorithm 2).
+
+    Groups are taken whole, by the best score of each, until there are at least `most` notes: the last group may go
+    beyond it, as half of the answers to a question would tell half.
+    """
+    best = np.full(int(groups.max(initial=-1)) + 1, -np.inf)
+    np.maximum.at(best, groups, scores)
+    first = np.full(len(best), len(groups))
+    np.minimum.at(first, groups, np.arange(len(groups)))
+    # By the score of the group, then by where it begins; in a group by the note's own place.
+    order = np.lexsort((np.arange(len(groups)), first[groups], -best[groups]))
+    if len(order) <= most:
+        return order
+    end = most
+    while end < len(order) and groups[order[end]] == groups[order[end - 1]]:
+        end += 1
+    return order[:end]
+
+
+def walk_order(
+    order: Int[np.ndarray, " chunks"], asking: Int[np.ndarray, " notes"], answering: Int[np.ndarray, " notes"]
+) -> Int[np.ndarray, " chunks"]:
+    """The first chunk, then the best of those that it has notes for, then the others in their order."""
+    named = set(answering[(asking == order[:1]) & (answering != order[:1])].tolist()) if len(order) else set()
+    second = [chunk for chunk in order.tolist() if chunk in named][:1]
+    return np.array([*order[:1], *second, *(chunk for chunk in order[1:].tolist() if chunk not in second)], np.int64)
+
+
+def fused_with_words(
+    scores: Float[np.ndarray, " chunks"], words: Bm25Index, question: str, weight: float
+) -> Float[np.ndarray, " chunks"]:
+    """`(1 - weight) * score(c) + weight * bm25(q, c) / bound(q)`, as in `hybrid.rank_hybrid`."""
+    asked = readable(question)
+    bound = words.bound(asked)
+    fused = (1 - weight) * scores
+    return fused + weight * words.scores(asked) / bound if bound else fused
+
+
+def _mode_scores(
+    question: str,
+    asked: Float[np.ndarray, " dim"],
+    noted: NotedCorpus,
+    embed: Embed,
+    config: NoteSearch,
+    top_k: int | None,
+) -> Float[np.ndarray, " leaves"]:
+    """Scores of the leaves; of `best_of` right for the first `top_k`, and the others below them."""
+    own = _cosines(noted.corpus.unit_vectors, asked)
+    if not noted.notes or config.mode in ("none", "walk"):
+        return own
+    if config.mode == "best_of" and config.capped:
+        telling = telling_notes(own, noted.asking, top_k)
+        notes = _cosines(noted.vectors[telling], asked)
+        return best_of_scores(own, notes, noted.answering[telling], noted.asking[telling])
+    if config.mode == "best_of":
+        return best_of_scores(own, _cosines(noted.vectors, asked), noted.answering)
+    if config.mode == "all":
+        return _cosines(noted.vectors_with_all(embed, config.max_share), asked)
+    chosen = select_notes(_cosines(noted.keys, asked), noted.groups, config.num_notes)
+    if config.mode == "random":
+        rng = np.random.default_rng([config.seed, zlib.crc32(readable(question).encode())])
+        chosen = rng.permutation(len(noted.notes))[: len(chosen)]
+    changed = noted.texts_with(chosen.tolist(), config.max_share)
+    if changed:
+        own[list(changed)] = _cosines(unit_rows(embed_texts(embed, list(changed.values()))), asked)
+    return own
+
+
+def _cosines(vectors: Float[np.ndarray, "n dim"], asked: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " n"]:
+    return cosine_scores(asked[None], vectors)[0]
+
+
+def _check_note(corpus: Corpus, leaf_of: dict[str, int], number: int, note: Note) -> None:
+    """A note proves itself: what it says stands where it says, in chunks that are searched."""
+    where = f"note {number} ({note.text[:40]!r})"
+    for name, chunk, (start, end) in (
+        ("asking", note.asking, note.source),
+        ("answering", note.answering, note.evidence),
+    ):
+        if chunk not in leaf_of:
+            raise InputError(f"{where}: its {name} chunk {chunk!r} is no leaf of the corpus; read the notes again")
+        node = corpus.nodes[int(corpus.leaves[leaf_of[chunk]])]
+        if not any(a <= start < end <= b for a, b in node.spans):
+            raise InputError(
+                f"{where}: [{start}, {end}) is not in its {name} chunk at {list(node.spans)} of {node.document_id!r}; "
+                "read the notes again"
+            )
+        text = corpus.by_id[node.document_id].text[start:end]
+        wanted = note.quote if name == "answering" else note.text if not note.question else text
+        if text != wanted:
+            raise InputError(
+                f"{where}: {node.document_id!r} has {text[:60]!r} at [{start}, {end}), not {wanted[:60]!r}; the "
+                "document has changed: read the notes again"
+            )

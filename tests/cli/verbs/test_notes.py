@@ -1,0 +1,103 @@
+import json
+
+import pytest
+from tiny_encoders import random_encoder
+
+from qrag_jax.cli.main import main
+from qrag_jax.cli.parsers.notes import MODES, READERS
+from qrag_jax.eval.notes.tasks import NOTE_READERS
+from qrag_jax.models.encoder.weights import save_encoder
+from qrag_jax.retrieval.index import notes
+
+FIELDS = (
+    "task mode reader k all_gold low high recall n n_chunks n_notes cross_chunk_share embedded_at_query seconds seed"
+)
+WORDS = "The film was made by Ann Lee . She lives in Rome : who directed it ? Mary went to kitchen took milk"
+ROWS = [
+    {
+        "_id": "1",
+        "question": "Where does the director of the film live?",
+        "context": [
+            ["Film", ["The film was made by Ann Lee."]],
+            ["Ann Lee", ["She lives in Rome."]],
+            ["Sea", ["Grey."]],
+        ],
+        "supporting_facts": [["Film", 0], ["Ann Lee", 0]],
+    }
+]
+BABI = """\
+1 Mary went to the kitchen.
+2 Mary took the milk there.
+3 Where is the milk?\tkitchen\t2 1
+1 John got the apple there.
+2 John moved to the office.
+3 Where is the apple?\toffice\t1 2
+"""
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder")
+    loaded = random_encoder("bert", [WORDS])
+    save_encoder(folder, loaded.config, loaded.params, loaded.tokenizer)
+    return str(folder)
+
+
+@pytest.fixture
+def evaluate(tmp_path, monkeypatch, capsys, encoder):
+    """(flags) -> exit code, standard output, standard error of `qrag notes eval`, beside its files."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dev.json").write_text(json.dumps(ROWS))
+    (tmp_path / "more.json").write_text(json.dumps({"Far": ["away."]}))
+    (tmp_path / "qa2.txt").write_text(BABI)
+
+    def call(*argv):
+        code = main(["notes", "eval", *argv, "--model", encoder])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_names_of_the_parser_are_those_of_the_library():
+    assert MODES == notes.MODES and set(READERS) == set(NOTE_READERS)
+
+
+def test_rows_of_paragraphs(evaluate):
+    code, out, err = evaluate("--hotpot", "dev.json", "--distractors", "more.json", "--k", "2,4", "--json", "rows.json")
+    assert code == 0, err
+    with open("rows.json") as file:
+        rows = json.load(file)
+    assert list(rows[0]) == FIELDS.split()
+    assert [(row["mode"], row["k"]) for row in rows] == [(mode, k) for mode in MODES for k in (2, 4)]
+    assert {row["task"] for row in rows} == {"hotpot, more distractors"} and {row["n_chunks"] for row in rows} == {4}
+    assert all(row["all_gold"] == 1 for row in rows if row["k"] == 4)
+    assert len(out.splitlines()) == 1 + len(rows) + 1
+    assert out.splitlines()[-1] == "1 notes by mentions in 4 chunks, 100% from another chunk"
+
+
+def test_rows_of_stories_on_standard_output(evaluate):
+    flags = ("--filler", "stories", "--chunk_sentences", "1", "--num_chunks", "3", "--reader", "scripted")
+    code, out, err = evaluate("--babi", "qa2.txt", *flags, "--modes", "none,best_of+bm25", "--k", "1", "--json", "-")
+    assert code == 0, err
+    rows = json.loads(out)
+    assert [row["mode"] for row in rows] == ["none", "best_of+bm25"]
+    assert {(row["task"], row["reader"], row["n"], row["n_chunks"]) for row in rows} == {
+        ("qa2, stories", "scripted", 2, 6)
+    }
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--hotpot", "dev.json", "--filler", "stories"], "--filler: belongs to --babi"),
+        (["--babi", "qa2.txt", "--distractors", "more.json"], "--distractors: stories are hidden in --filler"),
+        (["--hotpot", "dev.json", "--modes", "best"], "mode 'best': choose of"),
+        (["--hotpot", "dev.json", "--json", "."], "--json .: is a folder"),
+        (["--hotpot", "dev.json", "--json", "./dev.json"], "--json ./dev.json: is what the command reads"),
+        (["--hotpot", "none.json"], "none.json: no such file"),
+    ],
+)
+def test_wrong_flags(evaluate, flags, message):
+    code, _, err = evaluate(*flags)
+    assert code == 2 and message in err
