@@ -15,6 +15,7 @@ import importlib.util
 import math
 import mmap
 import pickle  # noqa: TID251 (its error alone)
+import platform
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -256,7 +257,8 @@ def _check_form(matrix: BlockMatrix) -> None:
 
 @cache
 def is_compiled() -> bool:
-    """True if products of a few rows on CPU are compiled: Numba is there. The first call compiles, or loads that.
+    """True if products of a few rows on CPU are compiled: Numba is there, and the processor converts float16 itself (as
+    all but x86 without F16C). The first call compiles, or loads that.
 
     Raises:
         UsageError: Numba is there, but not for this environment.
@@ -265,6 +267,8 @@ def is_compiled() -> bool:
     if importlib.util.find_spec("numba") is None:
         return False
     kernels = _kernels()
+    if kernels is None:
+        return False
     for name, handler in ((_MULTIPLY, kernels.multiply), (_WRITE_OUT, kernels.write_out)):
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(handler.address), platform="cpu")
     return True
@@ -272,6 +276,8 @@ def is_compiled() -> bool:
 
 def _kernels() -> Any:
     try:
+        if not _converts_halves():
+            return None
         from qrag_jax.models.blocks import kernels
     except ImportError as error:
         raise UsageError(
@@ -284,3 +290,13 @@ def _kernels() -> Any:
             "folder in NUMBA_CACHE_DIR or ~/.cache/numba)"
         ) from error
     return kernels
+
+
+def _converts_halves() -> bool:
+    """False where LLVM would call a function for it that nobody brings: that ends the process."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return True
+    from numba.core.registry import cpu_target
+
+    _, _, features = cpu_target.target_context.codegen().magic_tuple()
+    return "+f16c" in features

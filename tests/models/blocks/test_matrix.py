@@ -275,3 +275,16 @@ def test_numba_that_cannot_be_used_is_named(monkeypatch):
         InputError, match=r"damaged \(Ran out of input\): remove .*blocks/__pycache__/kernels\.\*\.nb\*"
     ):
         blocks.is_compiled.__wrapped__()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="needs Numba (extra cpu)")
+def test_a_processor_that_converts_no_float16_gets_plain_products(monkeypatch):
+    from numba.core.registry import cpu_target
+
+    codegen = types.SimpleNamespace(magic_tuple=lambda: ("x86_64-unknown-linux-gnu", "generic", "+avx,-f16c"))
+    context = types.SimpleNamespace(codegen=lambda: codegen)
+    monkeypatch.setattr(type(cpu_target), "target_context", context)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    assert not blocks.is_compiled.__wrapped__()
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert blocks._converts_halves()
