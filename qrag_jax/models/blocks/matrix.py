@@ -298,5 +298,6 @@ def _converts_halves() -> bool:
         return True
     from numba.core.registry import cpu_target
 
-    _, _, features = cpu_target.target_context.codegen().magic_tuple()
+    context: Any = cpu_target.target_context
+    _, _, features = context.codegen().magic_tuple()
     return "+f16c" in features
