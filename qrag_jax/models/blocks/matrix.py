@@ -14,8 +14,11 @@ import contextlib
 import importlib.util
 import math
 import mmap
+import pickle  # noqa: TID251 (its error alone)
+import platform
 from collections.abc import Iterable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -24,7 +27,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from qrag_jax.types import UsageError
+from qrag_jax.types import InputError, UsageError
 
 LANES = 64
 GROUP = 32  # of `quantise`
@@ -142,9 +145,9 @@ def _tiled(rows: np.ndarray) -> np.ndarray:
 
 
 def quantise(rows: Float[np.ndarray, "n num_in"]) -> Rows:
-    """The nearest rows of 8 bits: in groups of 32 inputs, scale = largest size / 127 (as Q8_0 of llama.cpp).
+    """The nearest rows of 8 bits: in groups of 32 inputs, scale = largest size / 127, as Q8_0 of llama.cpp.
 
-    The inputs must be a multiple of 32.
+    No number is off by more than half a scale. The inputs must be a multiple of 32.
     """
     groups = np.asarray(rows, np.float32).reshape(len(rows), -1, GROUP)
     # Rounded first, upwards: codes are of the scale that is kept, and none is beyond the largest. Near 0, where float16
@@ -254,11 +257,47 @@ def _check_form(matrix: BlockMatrix) -> None:
 
 @cache
 def is_compiled() -> bool:
-    """True if products of a few rows on CPU are compiled: Numba is there. The first call compiles, or loads that."""
+    """True if products of a few rows on CPU are compiled: Numba is there, and the processor converts float16 itself (as
+    all but x86 without F16C). The first call compiles, or loads that.
+
+    Raises:
+        UsageError: Numba is there, but not for this environment.
+        InputError: what it compiled and kept is damaged.
+    """
     if importlib.util.find_spec("numba") is None:
         return False
-    from qrag_jax.models.blocks import kernels
-
+    kernels = _kernels()
+    if kernels is None:
+        return False
     for name, handler in ((_MULTIPLY, kernels.multiply), (_WRITE_OUT, kernels.write_out)):
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(handler.address), platform="cpu")
     return True
+
+
+def _kernels() -> Any:
+    try:
+        if not _converts_halves():
+            return None
+        from qrag_jax.models.blocks import kernels
+    except ImportError as error:
+        raise UsageError(
+            f"Numba is installed and cannot be used: {error}; install one that fits, or remove it"
+        ) from error
+    except (EOFError, pickle.UnpicklingError) as error:
+        kept = Path(__file__).parent / "__pycache__"
+        raise InputError(
+            f"what Numba compiled is damaged ({error}): remove {kept}/kernels.*.nb* (where that cannot be written, the "
+            "folder in NUMBA_CACHE_DIR or ~/.cache/numba)"
+        ) from error
+    return kernels
+
+
+def _converts_halves() -> bool:
+    """False where LLVM would call a function for it that nobody brings: that ends the process."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return True
+    from numba.core.registry import cpu_target
+
+    context: Any = cpu_target.target_context
+    _, _, features = context.codegen().magic_tuple()
+    return "+f16c" in features

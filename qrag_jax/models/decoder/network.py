@@ -345,6 +345,12 @@ def join_projections(params: Params) -> dict[str, Any]:
     return {name: _join_layer(value) if name.startswith("layer_") else value for name, value in params.items()}
 
 
+def is_joined(params: Params) -> bool:
+    """True if any projections are joined: such parameters are those of no file."""
+    joined = {"_".join(QUERY_KEY_VALUE), "_".join(GATE_UP)}
+    return any(joined.intersection(value) for name, value in params.items() if name.startswith("layer_"))
+
+
 def _join_layer(layer: Mapping[str, Any]) -> dict[str, Any]:
     for names in (QUERY_KEY_VALUE, GATE_UP):
         if names[0] in layer and _can_join([layer[name]["kernel"] for name in names]):

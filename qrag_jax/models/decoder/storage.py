@@ -14,7 +14,7 @@ from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.gguf_weights import GGUFTensors
 from qrag_jax.models.encoder.table import TensorRow, read_row, tensor_problem
 from qrag_jax.models.gguf.rows import FileRows
-from qrag_jax.models.gguf.unpack import CODE_BITS, unpack_blocks
+from qrag_jax.models.gguf.unpack import CODE_BITS, block_numbers, unpack_blocks
 from qrag_jax.types import Storage, UsageError
 
 STORAGES: tuple[Storage, ...] = get_args(Storage)
@@ -82,7 +82,7 @@ def maker(config: DecoderConfig, tensors: Mapping[str, np.ndarray], storage: Sto
     if storage == "file" and not isinstance(tensors, GGUFTensors):
         raise UsageError("storage 'file' is of .gguf files: choose float32, bfloat16 or int8 for a folder")
 
-    kinds = tensors.kinds if storage == "file" and isinstance(tensors, GGUFTensors) else {}
+    kinds = tensors.kinds if isinstance(tensors, GGUFTensors) else {}
 
     def make(row: TensorRow) -> tuple[Any, str | None] | None:
         if len(row.shape) != 2:
@@ -93,10 +93,10 @@ def maker(config: DecoderConfig, tensors: Mapping[str, np.ndarray], storage: Sto
             and kind in CODE_BITS
             and row.shape[1] % gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][0] == 0
         ):
-            made = _of_file(row, tensors, kind, _is_looked_up(config, row))
+            made = _of_file(config, row, tensors, kind, storage)
             tensors.let_go(row.name)
             return made
-        if kind in _PLAIN:
+        if storage == "file" and kind in _PLAIN:
             return read_row(row, tensors[row.name], _PLAIN[kind])
         if row.shape[1] % GROUP:
             return None
@@ -111,13 +111,19 @@ def _of_numbers(row: TensorRow, tensor: np.ndarray) -> tuple[Any, str | None]:
     return _checked(row, block_matrix(map(quantise, _parts(tensor)), len(tensor)))
 
 
-def _of_file(row: TensorRow, tensors: GGUFTensors, kind: str, is_looked_up: bool) -> tuple[Any, str | None]:
+def _of_file(
+    config: DecoderConfig, row: TensorRow, tensors: GGUFTensors, kind: str, storage: Storage
+) -> tuple[Any, str | None]:
+    """Never all numbers of a tensor at once: those of a table of tokens are a large part of a model."""
     per_block, block_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
     raw = tensors.raw_rows(row.name)
     shape = len(raw), raw.shape[1] // block_bytes * per_block
     if shape != row.shape:
         return None, f"{row.name}: shape {shape}, needed {row.shape}"
-    if is_looked_up:
+    if storage == "int8":
+        numbers = (block_numbers(kind, part.reshape(-1, block_bytes)).reshape(len(part), -1) for part in _parts(raw))
+        return _checked(row, block_matrix(map(quantise, numbers), len(raw)))
+    if _is_looked_up(config, row):
         scales = (unpack_blocks(kind, part.reshape(-1, block_bytes)) for part in _parts(raw))
         finite = all(np.isfinite(each.scales).all() and _is_finite(each.mins) for each in scales)
         return FileRows(raw.reshape(len(raw), -1, block_bytes).copy(), kind), None if finite else _not_finite(row)

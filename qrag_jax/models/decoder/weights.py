@@ -21,7 +21,7 @@ from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.gguf_weights import GGUFTensors, gguf_decoder_config
 from qrag_jax.models.decoder.hf_config import hf_decoder_config, read_decoder_config
 from qrag_jax.models.decoder.memory import check_memory, give_back
-from qrag_jax.models.decoder.network import join_projections
+from qrag_jax.models.decoder.network import is_joined, join_projections
 from qrag_jax.models.decoder.sources import SMOLLM2, SMOLLM2_SHA256, find_decoder
 from qrag_jax.models.decoder.storage import float_dtype, has_blocks, maker
 from qrag_jax.models.decoder.table import decoder_params_from_tensors, tensors_from_decoder_params
@@ -184,14 +184,15 @@ def save_decoder(
         max_shard_bytes: weights that take more are split over several files with an index; a tensor is never split.
 
     Raises:
-        UsageError: max_shard_bytes is below 1, or the parameters are in blocks.
+        UsageError: max_shard_bytes is below 1, or the parameters are in blocks or joined.
         InputError: parameters do not fit the config, or transformers has no such model.
     """
     folder = Path(folder)
     if max_shard_bytes < 1:
         raise UsageError(f"max_shard_bytes {max_shard_bytes}: at least 1")
-    if has_blocks(params):
-        raise UsageError("parameters in blocks cannot be written: load the decoder with storage float32 or bfloat16")
+    if has_blocks(params) or is_joined(params):
+        what = "parameters in blocks" if has_blocks(params) else "joined projections"
+        raise UsageError(f"{what} cannot be written: load the decoder with storage float32 or bfloat16")
     tensors = tensors_from_decoder_params(config, params, jnp.dtype(dtype))
     ends = sorted(tokenizer.eos_ids)
     ids = {"bos_token_id": tokenizer.bos_id, "eos_token_id": ends[0] if len(ends) == 1 else ends or None}

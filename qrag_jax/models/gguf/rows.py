@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from qrag_jax.models.gguf.unpack import unpack_blocks
+from qrag_jax.models.gguf.unpack import block_numbers
 
 
 @struct.dataclass
@@ -24,8 +24,4 @@ class FileRows:
     def rows(self, ids: Int[Array, "*ids"]) -> Float[Array, "*ids num_in"]:
         """The numbers of some rows, float32."""
         blocks = self.raw[ids].reshape(-1, self.raw.shape[-1])
-        codes, scales, mins = unpack_blocks(self.kind, blocks, jnp)
-        numbers = codes.reshape(*scales.shape, -1).astype(jnp.float32) * scales[..., None]
-        if mins is not None:
-            numbers += mins[..., None]
-        return numbers.reshape(*ids.shape, -1)
+        return block_numbers(self.kind, blocks, jnp).reshape(*ids.shape, -1)

@@ -38,6 +38,13 @@ def unpack_blocks(kind: str, blocks: AnyArray, xp: Any = np) -> Unpacked:
     return _UNPACK[kind](blocks, xp)
 
 
+def block_numbers(kind: str, blocks: AnyArray, xp: Any = np) -> AnyArray:
+    """The numbers of blocks, float32 [blocks, numbers of a block]; see `unpack_blocks`."""
+    codes, scales, mins = unpack_blocks(kind, blocks, xp)
+    numbers = codes.reshape(*scales.shape, -1).astype(xp.float32) * scales[..., None]
+    return (numbers if mins is None else numbers + mins[..., None]).reshape(len(blocks), -1)
+
+
 def _halves(blocks: AnyArray, first: int, xp: Any) -> AnyArray:
     """The float16 number at byte `first` of each block, float32 [blocks, 1]."""
     pair = blocks[:, first : first + 2]

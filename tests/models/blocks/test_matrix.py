@@ -1,3 +1,6 @@
+import importlib.util
+import sys
+import types
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product as combinations
 
@@ -8,6 +11,7 @@ import numpy as np
 import pytest
 from tiny import quick_compilation  # noqa: F401
 
+import qrag_jax.models.blocks
 from qrag_jax.models.blocks import matrix as blocks
 from qrag_jax.models.blocks.matrix import (
     LANES,
@@ -21,7 +25,7 @@ from qrag_jax.models.blocks.matrix import (
     quantise,
     same_form,
 )
-from qrag_jax.types import UsageError
+from qrag_jax.types import InputError, UsageError
 
 # Bits of a code, inputs of a group, whether there are mins.
 FORMS = list(combinations((4, 8), (16, 32), (True, False)))
@@ -106,6 +110,16 @@ def test_axes_before_the_last_stay(compiled):
     found = product(halves, matrix)
     assert found.dtype == jnp.float32
     assert_near(found, np.asarray(halves, np.float64) @ numbers)
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_accelerators_get_a_plain_product(platform):
+    """Also where Numba is there for the processor beside them."""
+    matrix, _ = random_matrix()
+    for count in (1, 40):
+        traced = jax.jit(product).trace(jnp.zeros((count, 96)), matrix)
+        lowered = traced.lower(lowering_platforms=(platform,)).as_text()
+        assert "dot_general" in lowered and "qrag_jax_block" not in lowered
 
 
 def test_a_loop_of_products(compiled):
@@ -240,3 +254,37 @@ def test_kernels_say_which_interface_they_know():
     assert kernels.multiply.ctypes(frame.ctypes.data) == 0
     assert metadata.tolist() == [0, 0, 0, 3 << 32, 0, 0]
     assert kernels.LANES == LANES
+
+
+@pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="needs Numba (extra cpu)")
+def test_numba_that_cannot_be_used_is_named(monkeypatch):
+    """It is not passed over: answers would take many times as long, and nobody knew why."""
+    name = "qrag_jax.models.blocks.kernels"
+    monkeypatch.delattr(qrag_jax.models.blocks, "kernels", raising=False)
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UsageError, match=f"Numba is installed and cannot be used: .*{name}.*; install one that fits"):
+        blocks.is_compiled.__wrapped__()
+
+    class Damaged(types.ModuleType):
+        def __getattr__(self, name):
+            raise EOFError("Ran out of input")
+
+    monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "qrag_jax.models.blocks", Damaged("blocks"))
+    with pytest.raises(
+        InputError, match=r"damaged \(Ran out of input\): remove .*blocks/__pycache__/kernels\.\*\.nb\*"
+    ):
+        blocks.is_compiled.__wrapped__()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="needs Numba (extra cpu)")
+def test_a_processor_that_converts_no_float16_gets_plain_products(monkeypatch):
+    from numba.core.registry import cpu_target
+
+    codegen = types.SimpleNamespace(magic_tuple=lambda: ("x86_64-unknown-linux-gnu", "generic", "+avx,-f16c"))
+    context = types.SimpleNamespace(codegen=lambda: codegen)
+    monkeypatch.setattr(type(cpu_target), "target_context", context)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    assert not blocks.is_compiled.__wrapped__()
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert blocks._converts_halves()

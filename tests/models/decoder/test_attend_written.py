@@ -28,9 +28,7 @@ def drawn(batch, heads, kv_heads, length, slots, size=4):
 
 def causal(pads, start, length, slots):
     own = start + np.arange(length)
-    return jnp.asarray(
-        (np.arange(slots) <= own[:, None])[None] & (np.arange(slots) >= np.asarray(pads)[:, None, None])
-    )
+    return jnp.asarray((np.arange(slots) <= own[:, None])[None] & (np.arange(slots) >= np.asarray(pads)[:, None, None]))
 
 
 def test_by_hand(small_blocks):

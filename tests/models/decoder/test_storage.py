@@ -210,6 +210,10 @@ def test_what_blocks_are_not_for(tmp_path):
         make_decoder(loaded, mesh=Mesh(np.array(jax.devices()[:2]), ("model",)))
     with pytest.raises(UsageError, match="parameters in blocks cannot be written: load .* float32 or bfloat16"):
         save_decoder(tmp_path / "y", loaded.config, loaded.params, loaded.tokenizer)
+    numbers = load_decoder(written(tmp_path / "z.gguf", config_of()), storage="file")  # a file without blocks
+    assert not has_blocks(numbers.params)
+    with pytest.raises(UsageError, match="joined projections cannot be written: load .* float32 or bfloat16"):
+        save_decoder(tmp_path / "y", numbers.config, numbers.params, numbers.tokenizer)
     assert not (tmp_path / "y").exists()
 
 
@@ -223,15 +227,26 @@ def test_damaged_blocks_are_named(tmp_path):
         blocks[name][-1, -34:-32] = np.array([scale], np.float16).view(np.uint8)
     blocks[names[3]] = blocks[names[3]][:5]
     path = written(tmp_path / "x.gguf", config, dict.fromkeys(names, "Q8_0"), blocks)
-    with pytest.raises(InputError) as error:
-        load_decoder(path, storage="file")
-    for part in (
-        "model.layers.0.self_attn.v_proj.weight: holds NaN or infinity",
-        "model.layers.1.mlp.up_proj.weight: holds NaN or infinity",
-        "model.embed_tokens.weight: holds NaN or infinity",
-        "model.layers.0.mlp.down_proj.weight: shape (5, 128), needed (64, 128)",
-    ):
-        assert part in str(error.value)
+    for storage in ("file", "int8"):
+        with pytest.raises(InputError) as error:
+            load_decoder(path, storage=storage)
+        for part in (
+            "model.layers.0.self_attn.v_proj.weight: holds NaN or infinity",
+            "model.layers.1.mlp.up_proj.weight: holds NaN or infinity",
+            "model.embed_tokens.weight: holds NaN or infinity",
+            "model.layers.0.mlp.down_proj.weight: shape (5, 128), needed (64, 128)",
+        ):
+            assert part in str(error.value)
+
+
+def test_a_file_in_blocks_of_8_bits_is_that_of_its_numbers(tmp_path):
+    """As the folder with the numbers of the file would be kept, of every format of a layer."""
+    config = config_of("qwen2", num_layers=1)
+    path = written(tmp_path / "x.gguf", config, MIXED["qwen2"][0] | kinds_of(v="F16", up="Q4_1"))
+    exact = load_decoder(path)
+    folder = save_decoder(tmp_path / "y", config, exact.params, exact.tokenizer)
+    found, expected = (load_decoder(source, storage="int8").params for source in (path, folder))
+    chex.assert_trees_all_equal(found, expected)
 
 
 def test_what_does_not_fit_as_numbers_may_in_blocks(monkeypatch):

@@ -7,15 +7,14 @@ from tiny import quick_compilation  # noqa: F401
 from tiny_gguf import random_blocks
 
 from qrag_jax.models.gguf.rows import FileRows
-from qrag_jax.models.gguf.unpack import CODE_BITS, unpack_blocks
+from qrag_jax.models.gguf.unpack import CODE_BITS, block_numbers, unpack_blocks
 
 
-def numbers_of(kind, blocks, xp=np):
-    codes, scales, mins = unpack_blocks(kind, blocks, xp)
+def numbers_of(kind, blocks):
+    codes = unpack_blocks(kind, blocks).codes
     assert codes.dtype == (np.uint8 if CODE_BITS[kind] == 4 else np.int8)
     assert CODE_BITS[kind] == 8 or int(codes.max()) < 16
-    numbers = codes.reshape(*scales.shape, -1).astype(np.float32) * scales[..., None]
-    return (numbers if mins is None else numbers + mins[..., None]).reshape(len(blocks), -1)
+    return block_numbers(kind, blocks)
 
 
 def halves(*numbers):
