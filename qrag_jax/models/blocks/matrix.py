@@ -213,7 +213,7 @@ def product(rows: Float[Array, "*rows num_in"], matrix: BlockMatrix) -> Float[Ar
         UsageError: the arrays of the matrix have other dtypes or shapes than `block_matrix` gives them.
     """
     flat = rows.reshape(-1, matrix.num_in).astype(jnp.float32)
-    if is_compiled():
+    if jax.default_backend() == "cpu" and is_compiled():
         made = jax.lax.platform_dependent(flat, matrix, cpu=_product_on_cpu, default=_plain_product)
     else:
         made = _plain_product(flat, matrix)
