@@ -132,6 +132,25 @@ def test_a_heading_that_is_nothing_but_the_name_is_no_note():
     assert told(*pages(("Ann Lee", "She."), ("A", "## Ann Lee\n\nIt rained."))) == ([], {})
 
 
+def test_a_sentence_that_two_chunks_hold_is_a_note_of_neither():
+    text = "# Rome\n\nIt is old. See New York too.\n\n# New York\n\nIt is loud."
+    document, shared = Document("0", text), text.index("See")
+    chunks = [make_chunk(document, [span], 1, words) for span in ((0, text.index("\n\n# New")), (shared, len(text)))]
+    assert told([document], chunks) == ([], {})
+    assert told([document], [chunks[0], make_chunk(document, [(text.index("# New"), len(text))], 1, words)]) == (
+        [(0, 1, "See New York too.")],
+        {},
+    )
+
+
+def test_a_chunk_of_blanks_alone_has_no_name():
+    documents = [Document("0", "  \n\nShe is here.", {"title": "Ann Lee"}), Document("1", "We met Ann Lee.")]
+    chunks = [
+        make_chunk(documents[number], [span], 1, words) for number, span in ((0, (0, 2)), (0, (4, 16)), (1, (0, 15)))
+    ]
+    assert told(documents, chunks) == ([(2, 1, "We met Ann Lee.")], {})
+
+
 def test_an_empty_pool_and_one_without_names_have_no_notes():
     assert mention_notes([], []).notes == ()
     assert mention_notes(*pages(("", "it rained"))).notes == ()
