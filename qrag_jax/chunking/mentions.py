@@ -103,11 +103,11 @@ def mention_notes(
     sentences = _sentences(documents, chunks)
     own = {chunk: list(group) for chunk, group in groupby(sentences, key=lambda sentence: sentence.chunk)}
     titles = _titles(documents, chunks, config, own)
-    left_out[NAME_AMBIGUOUS] = sum(len(owners) > config.most_owners for owners in titles.values())
-    titles = {name: owners for name, owners in titles.items() if len(owners) <= config.most_owners}
+    telling = {name: owners for name, owners in titles.items() if len(owners) <= config.most_owners}
+    left_out[NAME_AMBIGUOUS] = len(titles) - len(telling)
     candidates = [
         *_of_titles(sentences, titles, config, left_out),
-        *_of_introduced(sentences, chunks, titles, config, left_out),
+        *_of_introduced(sentences, chunks, telling, config, left_out),
     ]
     candidates = [candidate for candidate in candidates if not _is_its_own(candidate, own, chunks)]
     kept = _most_specific(candidates, config.most_notes, left_out)
@@ -182,8 +182,14 @@ def _headings(text: str) -> Iterator[tuple[str, int]]:
 def _of_titles(
     sentences: Sequence[_Sentence], owners: Mapping[Name, Sequence[int]], config: MentionsConfig, left_out: Counter[str]
 ) -> Iterator[_Candidate]:
+    # Ambiguous names are found too, or "New York" would name York.
     finder = NameFinder(owners)
-    mentions = [(name, sentence) for sentence in sentences for name in _named(finder, sentence)]
+    mentions = [
+        (name, sentence)
+        for sentence in sentences
+        for name in _named(finder, sentence)
+        if len(owners[name]) <= config.most_owners
+    ]
     naming: defaultdict[Name, set[int]] = defaultdict(set)
     for name, sentence in mentions:
         naming[name].add(sentence.chunk)

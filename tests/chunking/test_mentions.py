@@ -112,6 +112,12 @@ def test_documents_of_one_title_share_notes_up_to_a_number():
     assert told(documents, chunks, most_owners=1) == ([], {NAME_AMBIGUOUS: 1})
 
 
+def test_an_ambiguous_name_hides_the_shorter_one_inside_of_it():
+    texts = [("York", "It has walls."), *[("New York", f"It has {i} bridges.") for i in range(4)]]
+    found, left_out = told(*pages(*texts, ("", "She left New York."), ("", "She left York.")))
+    assert found == [(6, 0, "She left York.")] and left_out == {NAME_AMBIGUOUS: 1}
+
+
 def test_a_chunk_keeps_the_notes_of_its_most_specific_names():
     documents, chunks = pages(
         ("Ann Lee", "# Ann Lee\n\n## Rain Gauge\n\nA tube."),
