@@ -70,6 +70,8 @@ class NoteSearch:
             raise UsageError(f"max_share {self.max_share}: a number above 0, of a chunk's own tokens")
         if not 0 <= self.words_weight <= 1:
             raise UsageError(f"words_weight {self.words_weight}: the share of the words, from 0 to 1")
+        if self.seed < 0:
+            raise UsageError(f"seed {self.seed}: at least 0")
         if self.words_weight and self.mode == "walk":
             raise UsageError("words_weight: walk is an order without scores, and cannot be fused; leave it 0")
 
