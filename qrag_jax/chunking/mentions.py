@@ -88,7 +88,7 @@ def mention_notes(
 
     Args:
         documents: with distinct ids.
-        chunks: all of them, in the order of the documents, as in a `Corpus`.
+        chunks: all that are searched, in the order of the documents: the nodes of a `Corpus`, of trees the leaves.
         config: None takes the defaults.
 
     Returns:

@@ -127,10 +127,10 @@ class NotedCorpus:
 
     @cached_property
     def words(self) -> Bm25Index:
-        """Words of the leaves with all their notes, counted once; ids are places in `corpus.leaves`."""
+        """Words of the leaves with all their notes, counted once, no note twice; ids are places in `corpus.leaves`."""
         texts = [self.corpus.texts[node] for node in self.corpus.leaves.tolist()]
-        for leaf, note in zip(self.answering.tolist(), self.notes, strict=True):
-            texts[leaf] += f" ({note.text})"
+        for leaf, places in self._by_leaf(range(len(self.notes))).items():
+            texts[leaf] += "".join(f" ({self.notes[place].text})" for place in places)
         return Bm25Index([readable(text) for text in texts])
 
     def texts_with(self, chosen: Sequence[int], max_share: float) -> dict[int, str]:

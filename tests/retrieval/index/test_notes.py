@@ -109,6 +109,11 @@ def test_a_text_comes_into_a_chunk_once():
     }
 
 
+def test_words_of_a_text_that_a_chunk_gets_twice_count_once():
+    again = replace(FILM, evidence=RAIN.evidence, quote=RAIN.quote)
+    np.testing.assert_array_equal(noted(FILM, again).words.scores("film"), noted(FILM).words.scores("film"))
+
+
 def test_only_chunks_that_got_a_note_are_embedded():
     corpus = noted(FILM, RAIN)
     spent = {}
