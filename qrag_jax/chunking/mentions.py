@@ -88,7 +88,7 @@ def mention_notes(
 
     Args:
         documents: with distinct ids.
-        chunks: all of them, in the order of the documents, as in a `Corpus`.
+        chunks: all that are searched, in the order of the documents: the nodes of a `Corpus`, of trees the leaves.
         config: None takes the defaults.
 
     Returns:
@@ -101,15 +101,16 @@ def mention_notes(
     config = config or MentionsConfig()
     left_out: Counter[str] = Counter()
     sentences = _sentences(documents, chunks)
-    titles = _titles(documents, chunks, config)
-    left_out[NAME_AMBIGUOUS] = sum(len(owners) > config.most_owners for owners in titles.values())
-    titles = {name: owners for name, owners in titles.items() if len(owners) <= config.most_owners}
+    own = {chunk: list(group) for chunk, group in groupby(sentences, key=lambda sentence: sentence.chunk)}
+    titles = _titles(documents, chunks, config, own)
+    telling = {name: owners for name, owners in titles.items() if len(owners) <= config.most_owners}
+    left_out[NAME_AMBIGUOUS] = len(titles) - len(telling)
     candidates = [
         *_of_titles(sentences, titles, config, left_out),
-        *_of_introduced(sentences, chunks, titles, config, left_out),
+        *_of_introduced(sentences, chunks, telling, config, left_out),
     ]
+    candidates = [candidate for candidate in candidates if not _is_its_own(candidate, own, chunks)]
     kept = _most_specific(candidates, config.most_notes, left_out)
-    own = {chunk: list(group) for chunk, group in groupby(sentences, key=lambda sentence: sentence.chunk)}
     notes = tuple(_note(candidate, own[candidate.answering], chunks) for candidate in kept)
     return ReadNotes(notes, {reason: number for reason, number in left_out.items() if number})
 
@@ -129,17 +130,22 @@ def _sentences(documents: Sequence[Document], chunks: Sequence[Chunk]) -> list[_
     return found
 
 
-def _titles(documents: Sequence[Document], chunks: Sequence[Chunk], config: MentionsConfig) -> dict[Name, list[int]]:
-    """Names of chunks by titles, file names and headings: to each name its chunks, in order."""
+def _titles(
+    documents: Sequence[Document],
+    chunks: Sequence[Chunk],
+    config: MentionsConfig,
+    own: Mapping[int, Sequence[_Sentence]],
+) -> dict[Name, list[int]]:
+    """Names of chunks by titles, file names and headings: to each name its chunks that say anything, in order."""
     spans: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
-    for place, chunk in enumerate(chunks):
-        spans[chunk.document_id] += [(start, end, place) for start, end in chunk.spans]
+    for place in own:
+        spans[chunks[place].document_id] += [(start, end, place) for start, end in chunks[place].spans]
     owners: defaultdict[Name, dict[int, None]] = defaultdict(dict)
     for document in documents:
-        own = sorted(spans[document.id])
-        named = [(name, own[0][2]) for name in _document_names(document)] if own else []
+        places = sorted(spans[document.id])
+        named = [(name, places[0][2]) for name in _document_names(document)] if places else []
         for title, offset in _headings(document.text):
-            named += [(title, place) for place in _chunk_at(own, offset)]
+            named += [(title, place) for place in _chunk_at(places, offset)]
         for text, place in named:
             name = normal_name(text, config.min_chars)
             if name is not None:
@@ -176,8 +182,14 @@ def _headings(text: str) -> Iterator[tuple[str, int]]:
 def _of_titles(
     sentences: Sequence[_Sentence], owners: Mapping[Name, Sequence[int]], config: MentionsConfig, left_out: Counter[str]
 ) -> Iterator[_Candidate]:
+    # Ambiguous names are found too, or "New York" would name York.
     finder = NameFinder(owners)
-    mentions = [(name, sentence) for sentence in sentences for name in _named(finder, sentence)]
+    mentions = [
+        (name, sentence)
+        for sentence in sentences
+        for name in _named(finder, sentence)
+        if len(owners[name]) <= config.most_owners
+    ]
     naming: defaultdict[Name, set[int]] = defaultdict(set)
     for name, sentence in mentions:
         naming[name].add(sentence.chunk)
@@ -234,6 +246,14 @@ def _candidate(
         left_out[SENTENCE_TOO_LONG] += 1
         return
     yield _Candidate(rank, answering, name, sentence)
+
+
+def _is_its_own(candidate: _Candidate, own: Mapping[int, Sequence[_Sentence]], chunks: Sequence[Chunk]) -> bool:
+    """Whether the sentence stands in its answering chunk too, as where chunks overlap: it would tell it nothing."""
+    sentence, answering = candidate.sentence, candidate.answering
+    return chunks[sentence.chunk].document_id == chunks[answering].document_id and any(
+        sentence.span == one.span for one in own[answering]
+    )
 
 
 def _most_specific(candidates: Sequence[_Candidate], most: int, left_out: Counter[str]) -> list[_Candidate]:

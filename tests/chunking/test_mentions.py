@@ -112,6 +112,12 @@ def test_documents_of_one_title_share_notes_up_to_a_number():
     assert told(documents, chunks, most_owners=1) == ([], {NAME_AMBIGUOUS: 1})
 
 
+def test_an_ambiguous_name_hides_the_shorter_one_inside_of_it():
+    texts = [("York", "It has walls."), *[("New York", f"It has {i} bridges.") for i in range(4)]]
+    found, left_out = told(*pages(*texts, ("", "She left New York."), ("", "She left York.")))
+    assert found == [(6, 0, "She left York.")] and left_out == {NAME_AMBIGUOUS: 1}
+
+
 def test_a_chunk_keeps_the_notes_of_its_most_specific_names():
     documents, chunks = pages(
         ("Ann Lee", "# Ann Lee\n\n## Rain Gauge\n\nA tube."),
@@ -130,6 +136,25 @@ def test_a_long_sentence_is_no_note():
 
 def test_a_heading_that_is_nothing_but_the_name_is_no_note():
     assert told(*pages(("Ann Lee", "She."), ("A", "## Ann Lee\n\nIt rained."))) == ([], {})
+
+
+def test_a_sentence_that_two_chunks_hold_is_a_note_of_neither():
+    text = "# Rome\n\nIt is old. See New York too.\n\n# New York\n\nIt is loud."
+    document, shared = Document("0", text), text.index("See")
+    chunks = [make_chunk(document, [span], 1, words) for span in ((0, text.index("\n\n# New")), (shared, len(text)))]
+    assert told([document], chunks) == ([], {})
+    assert told([document], [chunks[0], make_chunk(document, [(text.index("# New"), len(text))], 1, words)]) == (
+        [(0, 1, "See New York too.")],
+        {},
+    )
+
+
+def test_a_chunk_of_blanks_alone_has_no_name():
+    documents = [Document("0", "  \n\nShe is here.", {"title": "Ann Lee"}), Document("1", "We met Ann Lee.")]
+    chunks = [
+        make_chunk(documents[number], [span], 1, words) for number, span in ((0, (0, 2)), (0, (4, 16)), (1, (0, 15)))
+    ]
+    assert told(documents, chunks) == ([(2, 1, "We met Ann Lee.")], {})
 
 
 def test_an_empty_pool_and_one_without_names_have_no_notes():

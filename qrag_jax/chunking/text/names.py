@@ -10,8 +10,9 @@ from qrag_jax.types import Span
 
 Name = tuple[str, ...]  # the normal form: words in lower case
 
-_WORD = re.compile(r"\w+")
-_WHICH_ONE = re.compile(r"\s*\([^()]*\)\s*$")  # "Mercury (planet)" is named as "Mercury"
+_WORD = re.compile(r"\w[\w\u0300-\u036f]*")  # accents may be characters of their own, as in file names of macOS
+# "Mercury (planet)" is named as "Mercury". Begins at the first of many blanks: from each one takes the square of them.
+_WHICH_ONE = re.compile(r"(?<!\s)\s*\([^()]*\)\s*$")
 # Small words inside of a name, never at its ends.
 _BETWEEN = frozenset(("of", "the", "de", "la", "le", "von", "van", "der", "di", "du"))
 _TOUCHING = frozenset((" ", "-", "\u2019", "'", ". "))  # what may stand between two words of a name ("J. R. Smith")
@@ -35,13 +36,18 @@ def find_words(text: str) -> list[Word]:
     ]
 
 
+def without_bracket(name: str) -> str:
+    """A name without what stands in brackets at its end, which tells it from others of its kind."""
+    return _WHICH_ONE.sub("", name)
+
+
 def normal_name(name: str, min_chars: int = 4) -> Name | None:
     """The normal form of a name: words in lower case (NFKC), without what stands in brackets at its end.
 
     Returns:
         None where it has fewer than `min_chars` letters and digits, or more than `MOST_WORDS` words.
     """
-    words = tuple(_normal(word) for word in _WORD.findall(_WHICH_ONE.sub("", name) or name))
+    words = tuple(_normal(word) for word in _WORD.findall(without_bracket(name) or name))
     return words if sum(map(len, words)) >= min_chars and len(words) <= MOST_WORDS else None
 
 

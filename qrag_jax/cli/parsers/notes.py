@@ -62,7 +62,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--num_chunks", type=flags.positive, metavar="N", help="with --babi: chunks of a story (default: 15)"
     )
     parser.add_argument(
-        "--reader", choices=READERS, help="who writes the notes (default: mentions; with --babi scripted)"
+        "--reader",
+        choices=READERS,
+        help="who writes the notes (default: mentions; with --babi scripted, which reads nothing else)",
     )
     parser.add_argument(
         "--modes",
@@ -77,10 +79,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max_share",
-        type=flags.duration,
+        type=flags.amount,
         default=1.0,
         metavar="X",
-        help="tokens of notes in a chunk, at most so many times its own (default: 1)",
+        help="tokens of notes in a chunk, at most so many times its own, above 0 (default: 1)",
     )
     parser.add_argument(
         "--num_questions", type=flags.positive, metavar="N", help="draw so many by --seed (default: all of the file)"

@@ -9,7 +9,15 @@ from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown_lines, write_json
 from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_place
 from qrag_jax.eval.notes.scores import NoteRow, check_modes, score_notes
-from qrag_jax.eval.notes.tasks import NOTE_READERS, STORIES, NoteTask, babi_note_task, multihop_note_task
+from qrag_jax.eval.notes.tasks import (
+    MENTIONS,
+    NOTE_READERS,
+    SCRIPTED,
+    STORIES,
+    NoteTask,
+    babi_note_task,
+    multihop_note_task,
+)
 from qrag_jax.eval.tables import align, share
 from qrag_jax.retrieval.index.notes import NoteSearch
 from qrag_jax.types import CountTokens, UsageError
@@ -22,12 +30,13 @@ def run(args: argparse.Namespace) -> int:
     """Runs `qrag notes`; see `qrag notes --help`."""
     _check_flags(args)
     check_modes(args.modes, args.k)
+    search = NoteSearch(num_notes=args.num_notes, max_share=args.max_share)
     from qrag_jax.models.encoder.embedder import make_embedder
     from qrag_jax.models.encoder.weights import load_encoder
 
     embed = make_embedder(load_encoder(args.model))
     task = make_task(args, embed.count_tokens)
-    reader = args.reader or ("scripted" if args.babi else "mentions")
+    reader = args.reader or (SCRIPTED if args.babi else MENTIONS)
     if task.num_left_out:
         say(f"{task.num_left_out:,} questions left out: their story does not fit")
     with Progress() as progress:
@@ -40,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
             reader_name=reader,
             modes=args.modes,
             ks=args.k,
-            search=NoteSearch(num_notes=args.num_notes, max_share=args.max_share),
+            search=search,
             seed=args.seed,
             progress=progress.stage("ask"),
         )
@@ -96,6 +105,8 @@ def _check_flags(args: argparse.Namespace) -> None:
     given = [name for name in _OF_BABI if getattr(args, name) is not None]
     if given and not args.babi:
         raise UsageError(f"--{given[0]}: belongs to --babi; leave it out")
+    if args.reader == SCRIPTED and not args.babi:
+        raise UsageError(f"--reader {SCRIPTED}: reads bAbI stories alone (--babi); leave it out")
     if args.distractors and args.babi:
         raise UsageError("--distractors: stories are hidden in --filler; leave it out")
     if args.json and args.json != STDOUT:

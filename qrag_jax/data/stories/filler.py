@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qrag_jax.data.stories.haystack import Haystack
-from qrag_jax.data.stories.stories import Stories
+from qrag_jax.data.stories.stories import Stories, story_numbers
 from qrag_jax.data.stories.vocabulary import BABI_VOCABULARY
 from qrag_jax.types import UsageError
 
@@ -77,7 +77,9 @@ def stories_filler(stories: Stories) -> Filler:
     Raises:
         UsageError: the file has one story only.
     """
-    story_of, last = _stories_apart(stories)
+    story_of = story_numbers(stories)
+    # The last question of a story sees all of its facts.
+    last = np.flatnonzero(np.diff(story_of, append=len(stories))).tolist()
     persons = tuple(sorted({word for text in stories.texts for word in _CAPITAL.findall(text)} - _NO_PERSON))
     if len(last) < 2:
         raise UsageError("filler stories: the file has one story only; give one with more, or a haystack")
@@ -119,18 +121,3 @@ def _others(words: tuple[str, ...], names: np.ndarray, turn: int) -> dict[str, s
     """Other names of the words, those of each turn behind those of the one before."""
     first = turn * len(words)
     return {word: str(names[(first + number) % len(names)]) for number, word in enumerate(words)}
-
-
-def _stories_apart(stories: Stories) -> tuple[list[int], list[int]]:
-    """Of each question the number of its story, and of each story its last question, which sees all of its facts."""
-    story_of: list[int] = []
-    last: list[int] = []
-    for number, facts in enumerate(stories.facts):
-        before = stories.facts[number - 1] if number else None
-        goes_on = before is not None and len(facts) >= len(before) and np.array_equal(facts[: len(before)], before)
-        if goes_on:
-            last[-1] = number
-        else:
-            last.append(number)
-        story_of.append(len(last) - 1)
-    return story_of, last

@@ -151,7 +151,7 @@ def hold_out(stories: Stories, share: float, seed: int) -> tuple[Stories, Storie
     Raises:
         InputError: fewer than two stories, or none that is held out is new, so that nothing could be held out.
     """
-    story = _story_numbers(stories)
+    story = story_numbers(stories)
     num_stories = int(story[-1]) + 1 if len(stories) else 0
     if num_stories < 2:
         raise InputError(f"{num_stories} story cannot be split into a part to train on and a part to hold out")
@@ -174,7 +174,7 @@ def without(stories: Stories, others: Stories) -> Stories:
     return select(stories, np.array(fresh, bool))
 
 
-def _story_numbers(stories: Stories) -> np.ndarray:
+def story_numbers(stories: Stories) -> np.ndarray:
     """int64 [n]: a question goes on with the story before it if its facts start with all facts of that question."""
     starts = np.ones(len(stories), bool)
     for i in range(1, len(stories)):

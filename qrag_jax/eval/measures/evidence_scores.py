@@ -6,8 +6,9 @@ holds the row of a table which answers has found something.
 """
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,6 +21,7 @@ from qrag_jax.types import InputError, Span
 _MOST_CHARACTERS = 300  # of a unit: a chunk of 64 tokens has about as many, of dense text half
 _BLANK = re.compile(r"\s")
 Sentence = tuple[str, int]  # document id, number of the sentence in it
+FindSentences = Callable[[str, tuple[Span, ...]], frozenset[Sentence]]  # (document id, spans of it) -> sentences
 
 
 def cut_long(text: str, sentences: Sequence[Span]) -> list[Span]:
@@ -91,6 +93,29 @@ def touched(spans: Sequence[Span], index: SentenceIndex) -> list[int]:
         first, held = _held([span], index)
         numbers.update((first + np.flatnonzero(held > 0)).tolist())
     return sorted(numbers)
+
+
+def make_sentence_finders(
+    texts: Mapping[str, str], sentences: Mapping[str, Sequence[Span]]
+) -> tuple[FindSentences, FindSentences]:
+    """What finds the sentences that a chunk holds (`belonging`), and what finds those of evidence (`touched`).
+
+    A document is prepared when it is first asked for; what a chunk holds is kept.
+
+    Args:
+        texts: of the documents, by their ids.
+        sentences: of each, as its splitter gives them; long ones are cut (`cut_long`).
+    """
+    index_of = cache(lambda name: index_sentences(texts[name], cut_long(texts[name], sentences[name])))
+
+    @cache
+    def held(name: str, spans: tuple[Span, ...]) -> frozenset[Sentence]:
+        return frozenset((name, number) for number in belonging(spans, index_of(name)))
+
+    def evident(name: str, spans: tuple[Span, ...]) -> frozenset[Sentence]:
+        return frozenset((name, number) for number in touched(spans, index_of(name)))
+
+    return held, evident
 
 
 def evidence_scores(retrieved: Sequence[Set[Sentence]], gold: Set[Sentence], k: int) -> FoundScore:

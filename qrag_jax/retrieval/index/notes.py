@@ -70,6 +70,8 @@ class NoteSearch:
             raise UsageError(f"max_share {self.max_share}: a number above 0, of a chunk's own tokens")
         if not 0 <= self.words_weight <= 1:
             raise UsageError(f"words_weight {self.words_weight}: the share of the words, from 0 to 1")
+        if self.seed < 0:
+            raise UsageError(f"seed {self.seed}: at least 0")
         if self.words_weight and self.mode == "walk":
             raise UsageError("words_weight: walk is an order without scores, and cannot be fused; leave it 0")
 
@@ -125,10 +127,10 @@ class NotedCorpus:
 
     @cached_property
     def words(self) -> Bm25Index:
-        """Words of the leaves with all their notes, counted once; ids are places in `corpus.leaves`."""
+        """Words of the leaves with all their notes, counted once, no note twice; ids are places in `corpus.leaves`."""
         texts = [self.corpus.texts[node] for node in self.corpus.leaves.tolist()]
-        for leaf, note in zip(self.answering.tolist(), self.notes, strict=True):
-            texts[leaf] += f" ({note.text})"
+        for leaf, places in self._by_leaf(range(len(self.notes))).items():
+            texts[leaf] += "".join(f" ({self.notes[place].text})" for place in places)
         return Bm25Index([readable(text) for text in texts])
 
     def texts_with(self, chosen: Sequence[int], max_share: float) -> dict[int, str]:
@@ -373,7 +375,7 @@ def _check_note(corpus: Corpus, leaf_of: dict[str, int], number: int, note: Note
         ("answering", note.answering, note.evidence),
     ):
         if chunk not in leaf_of:
-            raise InputError(f"{where}: its {name} chunk {chunk!r} is no leaf of the corpus; read the notes again")
+            raise InputError(f"{where}: its {name} chunk {chunk!r} is no leaf of the corpus; read the notes of its leaves")
         node = corpus.nodes[int(corpus.leaves[leaf_of[chunk]])]
         if not any(a <= start < end <= b for a, b in node.spans):
             raise InputError(

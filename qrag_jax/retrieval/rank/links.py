@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
+from qrag_jax.chunking.text.names import without_bracket
 from qrag_jax.retrieval.rank.bm25 import bm25_tokens
 
 COVERAGE = ("covered", "adds", "elsewhere")  # made of `shared_words` by `mdp.heads.coverage_inputs`
@@ -22,13 +23,12 @@ LINKS = ("shared", "names", "named", "title", "names_it", "own_title", "same_tit
 
 _WORD = re.compile(r"\w+")
 _LONGEST_TITLE = 100  # characters: more before a colon is a sentence
-_WHICH_ONE = re.compile(r"\s*\([^()]*\)\s*$")  # "Mercury (planet)" is named as "Mercury"
 
 
 def title_of(text: str) -> str:
     """The title of a chunk `TITLE: PARAGRAPH`, without a bracket at its end; empty where there is none."""
     title, colon, _ = text.partition(": ")
-    return _WHICH_ONE.sub("", title) if colon and len(title) <= _LONGEST_TITLE else ""
+    return without_bracket(title) if colon and len(title) <= _LONGEST_TITLE else ""
 
 
 def names_in(text: str) -> list[str]:

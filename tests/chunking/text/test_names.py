@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ WORDS = ["New", "York", "Times", "new", "Heat", "heat", "the", "of", "42", "."]
         ("The", None),  # three letters
         ("Ur, A", None),
         ("2001", ("2001",)),
+        ("Cafe\u0301 Noir", ("caf\u00e9", "noir")),  # an accent of its own, as file names of macOS have it
         ("(brackets)", ("brackets",)),  # what would leave nothing stays
         ("", None),
         ("?!", None),
@@ -25,6 +28,18 @@ WORDS = ["New", "York", "Times", "new", "Heat", "heat", "the", "of", "42", "."]
 )
 def test_normal_names(name, normal):
     assert normal_name(name) == normal
+
+
+def test_a_name_of_blanks_takes_no_square():
+    start = time.process_time()
+    assert normal_name(f"Ann{' ' * 200_000}Lee") == ("ann", "lee")
+    assert time.process_time() - start < 5  # quadratic: most of a minute
+
+
+def test_an_accent_of_its_own_is_part_of_its_letter():
+    text = "We met Zoe\u0301 Lee."
+    assert found(["Zo\u00e9 Lee"], text) == [text[7:-1]]
+    assert found(["Zoe Lee"], text) == []
 
 
 def found(names, text):

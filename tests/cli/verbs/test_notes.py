@@ -95,6 +95,8 @@ def test_rows_of_stories_on_standard_output(evaluate):
         (["--hotpot", "dev.json", "--modes", "best"], "mode 'best': choose of"),
         (["--hotpot", "dev.json", "--json", "."], "--json .: is a folder"),
         (["--hotpot", "dev.json", "--json", "./dev.json"], "--json ./dev.json: is what the command reads"),
+        (["--hotpot", "dev.json", "--reader", "scripted"], "--reader scripted: reads bAbI stories alone"),
+        (["--hotpot", "dev.json", "--max_share", "0"], "max_share 0.0: a number above 0, of a chunk's own tokens"),
         (["--hotpot", "none.json"], "none.json: no such file"),
     ],
 )

@@ -3,7 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qrag_jax.eval.measures.document_scores import FoundScore
-from qrag_jax.eval.measures.evidence_scores import belonging, cut_long, evidence_scores, index_sentences, touched
+from qrag_jax.eval.measures.evidence_scores import (
+    belonging,
+    cut_long,
+    evidence_scores,
+    index_sentences,
+    make_sentence_finders,
+    touched,
+)
 from qrag_jax.types import InputError
 
 TEXT = "One two. Three four five. Six."
@@ -29,6 +36,12 @@ def test_more_than_half_of_the_characters_by_hand():
     assert belonging([(9, 12), (26, 30)], index) == [2]
     assert belonging([(8, 9)], index) == []
     assert index.sizes.tolist() == [7, 14, 4]
+
+
+def test_finders_tell_the_sentences_of_each_document():
+    held, evident = make_sentence_finders({"d": TEXT, "e": "x" * 400}, {"d": SENTENCES, "e": ((0, 400),)})
+    assert held("d", ((4, 17),)) == of(0) and evident("d", ((4, 17),)) == of(0, 1)
+    assert held("e", ((0, 400),)) == of(0, 1, document="e")  # a long one is cut
 
 
 def test_blank_space_does_not_count():

@@ -109,6 +109,11 @@ def test_a_text_comes_into_a_chunk_once():
     }
 
 
+def test_words_of_a_text_that_a_chunk_gets_twice_count_once():
+    again = replace(FILM, evidence=RAIN.evidence, quote=RAIN.quote)
+    np.testing.assert_array_equal(noted(FILM, again).words.scores("film"), noted(FILM).words.scores("film"))
+
+
 def test_only_chunks_that_got_a_note_are_embedded():
     corpus = noted(FILM, RAIN)
     spent = {}
@@ -280,6 +285,7 @@ def test_a_note_that_does_not_prove_itself_is_refused(change, message):
         ({"num_notes": 0}, "num_notes 0: at least 1"),
         ({"max_share": 0}, "max_share 0: a number above 0"),
         ({"max_share": float("nan")}, "max_share nan"),
+        ({"seed": -1}, "seed -1: at least 0"),
         ({"words_weight": 1.5}, "words_weight 1.5"),
         ({"mode": "walk", "words_weight": 0.5}, "walk is an order without scores"),
     ],

@@ -7,18 +7,11 @@ import numpy as np
 
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
 from qrag_jax.eval.measures.document_scores import document_scores, harmonic_mean
-from qrag_jax.eval.measures.evidence_scores import (
-    Sentence,
-    belonging,
-    cut_long,
-    evidence_scores,
-    index_sentences,
-    touched,
-)
+from qrag_jax.eval.measures.evidence_scores import Sentence, evidence_scores, make_sentence_finders
 from qrag_jax.eval.measures.span_scores import span_scores
 from qrag_jax.eval.measures.text_measure import measure_tokens
 from qrag_jax.eval.study.records import Found
-from qrag_jax.types import CountTokens, InputError, Span
+from qrag_jax.types import CountTokens, InputError
 
 Values = Iterator[tuple[str, float]]  # measure@k, value
 Score = Callable[[StudyQuestion, Found], Values]
@@ -103,17 +96,13 @@ def _evidence_scorer(task: StudyTask, ks: Sequence[int], count: CountTokens) -> 
     texts = {document.id: document.text for document in task.documents}
     count_word = cache(count)
     measure_of = cache(lambda name: measure_tokens(texts[name], count_word))
-    index_of = cache(lambda name: index_sentences(texts[name], cut_long(texts[name], task.sentences[name])))
-
-    @cache
-    def sentences_of(name: str, spans: tuple[Span, ...]) -> frozenset[Sentence]:
-        return frozenset((name, number) for number in belonging(spans, index_of(name)))
+    held_by, evident_in = make_sentence_finders(texts, task.sentences)
 
     def score(question: StudyQuestion, found: Found) -> Values:
         evidence = [(part.document_id, ((part.start, part.end),)) for part in question.evidence]
-        gold = frozenset((name, number) for name, spans in evidence for number in touched(spans, index_of(name)))
+        gold = frozenset[Sentence]().union(*(evident_in(*place) for place in evidence))
         retrieved = [(hit.document_id, hit.spans) for hit in found.hits[: max(ks)]]
-        held = [sentences_of(*place) for place in retrieved]
+        held = [held_by(*place) for place in retrieved]
         for k, tokens in zip(ks, span_scores(retrieved, evidence, ks, measure_of), strict=True):
             of_k = evidence_scores(held, gold, k)
             yield from ((f"recall@{k}", of_k.recall), (f"precision@{k}", of_k.precision), (f"f1@{k}", of_k.f1))
