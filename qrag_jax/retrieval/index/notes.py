@@ -375,7 +375,9 @@ def _check_note(corpus: Corpus, leaf_of: dict[str, int], number: int, note: Note
         ("answering", note.answering, note.evidence),
     ):
         if chunk not in leaf_of:
-            raise InputError(f"{where}: its {name} chunk {chunk!r} is no leaf of the corpus; read the notes of its leaves")
+            raise InputError(
+                f"{where}: its {name} chunk {chunk!r} is no leaf of the corpus; read the notes of its leaves"
+            )
         node = corpus.nodes[int(corpus.leaves[leaf_of[chunk]])]
         if not any(a <= start < end <= b for a, b in node.spans):
             raise InputError(
