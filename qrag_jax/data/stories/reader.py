@@ -1,4 +1,4 @@
-"""A reader of notes that needs no model and makes no mistake: it asks and answers about the facts of bAbI stories.
+"""A reader of notes that needs no model and says nothing wrong: it asks and answers about the facts of bAbI stories.
 
 It works as SqRAG's index phase does, and sees one chunk at a time: a chunk that tells who took or dropped a thing asks
 where that person went, and every chunk that tells it answers, with the sentence as evidence. So a note joins what
