@@ -18,7 +18,7 @@ from qrag_jax.files.whole_file import write_whole
 from qrag_jax.llm.watched import WatchedGenerator
 from qrag_jax.models.decoder.sources import find_decoder
 from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder
-from qrag_jax.types import Generation, TextGenerator
+from qrag_jax.types import Generation, Storage, TextGenerator
 
 ROOT = Path(__file__).parent.parent
 STORAGES = ("float32", "bfloat16", "int8", "file")  # of weights, the one that others are held against first
@@ -64,9 +64,9 @@ def model_name(model: str) -> str:
     return Path(model).name
 
 
-def load_stored(model: str, storage: str) -> LoadedDecoder:
+def load_stored(model: str, storage: Storage) -> LoadedDecoder:
     """A decoder whose weights are kept as `storage` says."""
-    return load_decoder(model, storage=storage)  # type: ignore[arg-type]
+    return load_decoder(model, storage=storage)
 
 
 @contextmanager
