@@ -1,7 +1,7 @@
 """Retrieval in one step over a corpus: by meaning, by words, or by both together."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import numpy as np
@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.retrieval.corpus.corpus import Corpus, check_fingerprint, embed_texts
 from qrag_jax.retrieval.rank.dense import search_vectors
-from qrag_jax.types import Embed, Encoder, InputError, UsageError
+from qrag_jax.types import Embed, Encoder, InputError, Note, UsageError
 from qrag_jax.unit_rows import unit_rows
 
 RetrieverName = Literal["hybrid", "dense", "bm25", "single_step"]  # the last is another name of `dense`
@@ -29,17 +29,19 @@ class Ranked:
         ids: of the nodes, none twice; not all nodes need be there.
         scores: of each, on the method's own scale. Those of this module never increase; the Q values of picks that
             were made step by step may.
+        notes: of nodes that were found by notes, those that told most first.
     """
 
     ids: Int[np.ndarray, " k"]
     scores: Float[np.ndarray, " k"]
+    notes: Mapping[int, tuple[Note, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def first(self, number: int | None) -> "Ranked":
         """The best of them; None is all."""
-        return Ranked(self.ids[:number], self.scores[:number])
+        return Ranked(self.ids[:number], self.scores[:number], self.notes)
 
 
 # (question, corpus, top_k) -> the best leaves, at most `top_k` of them; None: as many as the method ranks.
