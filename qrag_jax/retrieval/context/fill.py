@@ -121,7 +121,7 @@ def fill_context(corpus: Corpus, ranked: Ranked, budget: Budget) -> Context:
         if used > budget.max_tokens:
             break
         taken.append(passage)
-        notes[node] = _fitting(corpus, ranked.notes.get(node, ()), taken, budget, budget.max_tokens - used)
+        notes[node] = _fitting(corpus, ranked.notes_of(node), taken, budget, budget.max_tokens - used)
         used += sum(one.num_tokens + budget.overhead for one in notes[node])
     if candidates and not taken:
         raise InputError(

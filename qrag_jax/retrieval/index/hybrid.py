@@ -1,7 +1,7 @@
 """Retrieval in one step over a corpus: by meaning, by words, or by both together."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -29,19 +29,21 @@ class Ranked:
         ids: of the nodes, none twice; not all nodes need be there.
         scores: of each, on the method's own scale. Those of this module never increase; the Q values of picks that
             were made step by step may.
-        notes: of nodes that were found by notes, those that told most first.
     """
 
     ids: Int[np.ndarray, " k"]
     scores: Float[np.ndarray, " k"]
-    notes: Mapping[int, tuple[Note, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def first(self, number: int | None) -> "Ranked":
         """The best of them; None is all."""
-        return Ranked(self.ids[:number], self.scores[:number], self.notes)
+        return Ranked(self.ids[:number], self.scores[:number])
+
+    def notes_of(self, node: int) -> tuple[Note, ...]:
+        """The notes by which a node was found, best first: none where nobody looked at notes."""
+        return ()
 
 
 # (question, corpus, top_k) -> the best leaves, at most `top_k` of them; None: as many as the method ranks.

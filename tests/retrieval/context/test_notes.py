@@ -1,6 +1,6 @@
 """Notes behind passages: chosen, fenced, cited."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,7 @@ from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.pipeline import answer_question, make_fill, make_prompt
 from qrag_jax.retrieval.context.citations import cite, render
 from qrag_jax.retrieval.context.fill import Budget, fill_context
+from qrag_jax.retrieval.index.hybrid import Ranked
 from qrag_jax.types import Document, InputError, Note, UsageError
 
 TWO = documents("Ann made Up.\nIt was long and wide and blue.\n", "Ann was born in the town of Ash.\n")
@@ -33,8 +34,17 @@ ASKED = Note(
 )
 
 
+@dataclass(frozen=True)
+class Found(Ranked):
+    notes: tuple[Note, ...] = ()
+    at: int = 2
+
+    def notes_of(self, node):
+        return self.notes if node == self.at else ()
+
+
 def found(*ids, notes=(), at=2):
-    return replace(ranked(*ids), notes={at: tuple(notes)})
+    return Found(ranked(*ids).ids, ranked(*ids).scores, tuple(notes), at)
 
 
 def test_a_note_stands_behind_its_passage_with_its_place():
