@@ -6,6 +6,7 @@ answer = answer_question("Who has the key?", corpus, method.retrieve, LocalGener
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ from dataclasses import dataclass
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.llm.calls import ask_all
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt, passages_prompt
-from qrag_jax.retrieval.context.citations import Citation, Cited, cite, make_citation
+from qrag_jax.retrieval.context.citations import Citation, Cited, cite, cite_note, make_citation
 from qrag_jax.retrieval.context.fill import Budget, Context, fill_context
+from qrag_jax.retrieval.context.notes import GivenNote
 from qrag_jax.retrieval.context.widen import widen_context
 from qrag_jax.retrieval.corpus.corpus import Corpus
 from qrag_jax.retrieval.index.hybrid import Ranked, Retrieve
@@ -41,6 +43,7 @@ class FoundPassages:
         question: as asked.
         context: the passages, in document order.
         given: the same as citations, checked, in their order.
+        given_notes: the notes behind them, likewise.
         num_chunks: that were searched, the leaves of the corpus.
         seconds: by stage: retrieve, context.
     """
@@ -48,6 +51,7 @@ class FoundPassages:
     question: str
     context: Context
     given: tuple[Citation, ...]
+    given_notes: tuple[Citation, ...]
     num_chunks: int
     seconds: Mapping[str, float]
 
@@ -61,6 +65,7 @@ class Answer:
         generation: text, why it ended, tokens; or the error, and then nothing is cited.
         context: passages in the prompt.
         given: the same as citations, checked, in their order.
+        given_notes: the notes behind them, likewise.
         cited: what the answer cites.
         num_chunks: that were searched, the leaves of the corpus.
         model: that was asked.
@@ -73,6 +78,7 @@ class Answer:
     generation: Generation
     context: Context
     given: tuple[Citation, ...]
+    given_notes: tuple[Citation, ...]
     cited: Cited
     num_chunks: int
     model: str
@@ -109,7 +115,8 @@ def answer_question(
     """
     template = template or load_prompt(PROMPT)
     found = find_passages(question, corpus, retrieve, fill=fill)
-    messages = make_prompt(template, question, [passage.text for passage in found.context.passages])
+    context = found.context
+    messages = make_prompt(template, question, [passage.text for passage in context.passages], context.notes)
     seconds = dict(found.seconds)
     with _timed("generate", seconds):
         (generation,) = ask_all(generator, [messages], sampling=sampling or Sampling())
@@ -122,6 +129,7 @@ def answer_question(
         generation,
         found.context,
         found.given,
+        found.given_notes,
         cited,
         found.num_chunks,
         generator.model,
@@ -157,7 +165,8 @@ def find_passages(
     with _timed("context", seconds):
         context = fill(corpus, ranked)
         given = tuple(make_citation(passage, corpus.by_id.get(passage.document_id)) for passage in context.passages)
-    return FoundPassages(question, context, given, len(corpus.leaves), seconds)
+        given_notes = tuple(cite_note(one, corpus.by_id) for one in context.notes)
+    return FoundPassages(question, context, given, given_notes, len(corpus.leaves), seconds)
 
 
 def check_question(question: str) -> None:
@@ -170,13 +179,28 @@ def check_question(question: str) -> None:
         raise InputError("question: nothing to ask; write a question")
 
 
-def make_prompt(template: PromptTemplate, question: str, passages: Sequence[str]) -> tuple[Message, ...]:
+def make_prompt(
+    template: PromptTemplate, question: str, passages: Sequence[str], notes: Sequence[GivenNote] = ()
+) -> tuple[Message, ...]:
     """The conversation that asks a question about numbered passages, which stand as data between marks.
 
     The same question and passages give the same prompt. Lone surrogates, which no model reads, become U+FFFD.
+
+    Args:
+        template: of the prompt.
+        question: what is asked.
+        passages: their texts, in the order wanted.
+        notes: each stands behind its passage, between marks of its own, and the line above says what it is.
     """
-    texts, question = [readable(text) for text in passages], readable(question)
-    return passages_prompt(template, question, texts, question, numbered=True)
+    behind: defaultdict[int, list[GivenNote]] = defaultdict(list)
+    for one in notes:
+        behind[one.passage].append(one)
+    heads, texts = [], []
+    for number, text in enumerate(passages, start=1):
+        heads += [f"[{number}]", *(one.head for one in behind[number])]
+        texts += [readable(text), *(readable(one.note.text) for one in behind[number])]
+    question = readable(question)
+    return passages_prompt(template, question, texts, question, heads=heads)
 
 
 def prompt_size(template: PromptTemplate, question: str, count: CountTokens) -> tuple[int, int]:

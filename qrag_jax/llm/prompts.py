@@ -107,7 +107,7 @@ def prompts_sha256(templates: Iterable[PromptTemplate]) -> str:
     return sha256("".join(lines).encode()).hexdigest()
 
 
-def fence(texts: Sequence[str], name: str, *, beside: Sequence[str] = (), numbered: bool = False) -> tuple[str, str]:
+def fence(texts: Sequence[str], name: str, *, beside: Sequence[str] = (), heads: Sequence[str] = ()) -> tuple[str, str]:
     """Texts between marks that occur in none of them, so that no text can end itself and speak as the prompt does.
 
     A model may still believe what a text claims: marks tell data from orders, no more.
@@ -117,14 +117,14 @@ def fence(texts: Sequence[str], name: str, *, beside: Sequence[str] = (), number
         name: what the mark is drawn from, such as the id of a question: the same mark whatever the texts are, unless
             one of them holds it.
         beside: other texts of the prompt that must not hold the mark, such as the question.
-        numbered: write `[1]`, `[2]`, ... above the texts, outside of their marks.
+        heads: a line above each text, outside of its marks, such as `[1]`; none writes none.
 
     Returns:
         The mark (a text stands between a line `<mark>` and a line `</mark>`) and all texts, blank lines between them.
     """
-    mark = _mark(name, [*texts, *beside])
-    heads = (f"[{number}]\n" if numbered else "" for number in count(1))
-    return mark, "\n\n".join(f"{head}<{mark}>\n{text}\n</{mark}>" for head, text in zip(heads, texts, strict=False))
+    mark = _mark(name, [*texts, *beside, *heads])
+    above = [f"{head}\n" for head in heads] or [""] * len(texts)
+    return mark, "\n\n".join(f"{head}<{mark}>\n{text}\n</{mark}>" for head, text in zip(above, texts, strict=True))
 
 
 def passages_prompt(
@@ -133,7 +133,7 @@ def passages_prompt(
     passages: Sequence[str],
     name: str,
     *,
-    numbered: bool = False,
+    heads: Sequence[str] = (),
     nothing: str = "",
 ) -> tuple[Message, ...]:
     """The conversation that asks a question about passages, which stand as data between marks.
@@ -142,10 +142,10 @@ def passages_prompt(
         template: with the places $mark, $passages and $question.
         question: what is asked.
         passages: whole, in the order wanted; none is allowed.
-        name: what the mark is drawn from; numbered: as of `fence`.
+        name: what the mark is drawn from; heads: as of `fence`.
         nothing: stands where there are no passages.
     """
-    mark, fenced = fence(passages, name, beside=[question], numbered=numbered)
+    mark, fenced = fence(passages, name, beside=[question], heads=heads)
     return template.fill(mark=mark, passages=fenced or nothing, question=question)
 
 

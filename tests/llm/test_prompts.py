@@ -143,22 +143,22 @@ def test_fenced_by_hand():
     mark, fenced = fence(["Ann built it.", "In 1900.\nOr 1901."], "q1")
     assert re.fullmatch("passage-[0-9a-f]{8}", mark)
     assert fenced == f"<{mark}>\nAnn built it.\n</{mark}>\n\n<{mark}>\nIn 1900.\nOr 1901.\n</{mark}>"
-    assert fence(["a", "b"], "q1", numbered=True) == (
+    assert fence(["a", "b"], "q1", heads=["[1]", "[2]"]) == (
         mark,
         f"[1]\n<{mark}>\na\n</{mark}>\n\n[2]\n<{mark}>\nb\n</{mark}>",
     )
-    assert fence([], "q1") == fence([], "q1", numbered=True) == (mark, "")
+    assert fence([], "q1") == (mark, "")
 
 
 @given(st.lists(TEXTS, max_size=4), TEXTS, st.text(max_size=5), st.booleans())
 def test_texts_are_whole_in_order_and_fenced(texts, beside, name, numbered):
-    mark, fenced = fence(texts, name, beside=[beside], numbered=numbered)
+    heads = [f"[{number}]" for number in range(1, len(texts) + 1)] if numbered else []
+    mark, fenced = fence(texts, name, beside=[beside], heads=heads)
     assert not any(mark in text for text in (beside, *texts))
     # Cutting at the marks gives back what was put in, whatever it holds.
     parts = re.split(f"<{mark}>\n|\n</{mark}>", fenced)
     assert parts[1::2] == texts
-    heads = [f"[{number}]" if numbered else "" for number in range(1, len(texts) + 1)]
-    assert [part.strip() for part in parts[::2]] == [*heads, ""]
+    assert [part.strip() for part in parts[::2]] == [*(heads or [""] * len(texts)), ""]
 
 
 def test_a_text_that_knows_the_mark_gets_another_one():
@@ -196,8 +196,8 @@ def test_a_text_that_holds_the_mark_in_disguise_gets_another_one(disguise):
 
 def test_a_prompt_of_passages():
     template = PromptTemplate("t", "Between $mark.", "$passages | $question")
-    mark, fenced = fence(["a", "b"], "n", beside=["q"], numbered=True)
-    assert passages_prompt(template, "q", ["a", "b"], "n", numbered=True) == (
+    mark, fenced = fence(["a", "b"], "n", beside=["q"], heads=["[1]", "[2]"])
+    assert passages_prompt(template, "q", ["a", "b"], "n", heads=["[1]", "[2]"]) == (
         Message("system", f"Between {mark}."),
         Message("user", f"{fenced} | q"),
     )

@@ -35,6 +35,10 @@ def to_json(
         "unknown_citations": [] if answer is None else list(answer.cited.unknown),
         "context": {
             "passages": passages,
+            "notes": [
+                _citation_to_json(citation) | {"passage": one.passage, "reader": one.note.reader}
+                for citation, one in zip(found.given_notes, context.notes, strict=True)
+            ],
             "num_tokens": context.num_tokens,
             "max_tokens": context.max_tokens,
             "num_left_out": context.num_left_out,
@@ -59,7 +63,8 @@ def format_answer(answer: Answer | FoundPassages, *, with_context: bool = False)
     if not answer.given:
         return ["no passage was found"]
     if not isinstance(answer, Answer):
-        return [_listed("passages that were found:", answer.given, whole=with_context)]
+        notes = answer.given_notes if with_context else ()
+        return [_listed("passages that were found:", (*answer.given, *notes), whole=with_context)]
     failed = answer.generation.error is not None
     parts = []
     if not failed:
@@ -76,7 +81,8 @@ def format_answer(answer: Answer | FoundPassages, *, with_context: bool = False)
         numbers = ", ".join(f"[{number}]" for number in answer.cited.unknown)
         parts.append(f"numbers that the model made up, no such passage: {numbers}")
     if with_context:
-        parts.append(_listed("passages that were found:" if failed else "passages given:", answer.given, whole=True))
+        given = (*answer.given, *answer.given_notes)
+        parts.append(_listed("passages that were found:" if failed else "passages given:", given, whole=True))
     return parts
 
 
@@ -99,6 +105,7 @@ def _citation_to_json(citation: Citation) -> dict[str, object]:
         "line": citation.line,
         **({} if citation.page is None else {"page": citation.page}),
         "text": citation.text,
+        **({} if citation.note is None else {"note": citation.note}),
     }
 
 
@@ -108,7 +115,8 @@ def _listed(head: str, citations: Sequence[Citation], *, whole: bool = False) ->
     for citation in citations:
         where = f":{citation.line}" if citation.page is None else f"#page={citation.page}"
         lines.append(f"  [{citation.number}] {shown(citation.document_id + where)}  ({shown(citation.place)})")
-        text = _printable(citation.text) if whole else excerpt(citation.text, _MOST_SHOWN)
+        said = citation.text if citation.note is None else f"note: {citation.note}"
+        text = _printable(said) if whole else excerpt(said, _MOST_SHOWN)
         lines += [f"      {part}" for part in text.split("\n")]
     return "\n".join(lines)
 

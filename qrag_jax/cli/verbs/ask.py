@@ -134,7 +134,7 @@ class _Desk:
     def _nothing(self, question: str) -> FoundPassages:
         budget = make_answer_budget(self.args, question, self.method, self.generator, self.template)
         seconds = {"retrieve": 0.0, "context": 0.0}
-        return FoundPassages(question, Context((), 0, budget.max_tokens, 0), (), len(self.corpus.leaves), seconds)
+        return FoundPassages(question, Context((), 0, budget.max_tokens, 0), (), (), len(self.corpus.leaves), seconds)
 
     def _num_around(self) -> int:
         if not self.method.is_sentences:

@@ -1,4 +1,4 @@
-"""Citations `[1]` in an answer: which passages they name, checked to stand where they are said to stand.
+"""Citations `[1]` in an answer: which passages or notes they name, checked to stand where they are said to stand.
 
 That a passage is cited says that it exists, not that it holds what the answer says of it.
 
@@ -7,12 +7,13 @@ be meant as a passage's: from 1 on, and up to 99 or ten times as many as there a
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from qrag_jax.chunking.text.chunks import chunk_text
 from qrag_jax.data.files.documents import page_of
 from qrag_jax.retrieval.context.fill import Context, Passage, line_of
+from qrag_jax.retrieval.context.notes import GivenNote, check_given
 from qrag_jax.retrieval.corpus.corpus import check_place
 from qrag_jax.types import Document, InputError, Span
 
@@ -27,15 +28,16 @@ _MOST_MEANT, _TIMES_MEANT = 99, 10
 
 @dataclass(frozen=True)
 class Citation:
-    """A passage that an answer cites.
+    """A passage that an answer cites; or a note, by the place that proves it.
 
     Attributes:
         number: as the answer cites it.
         document_id: of its document.
         spans: half-open character offsets into the document's text, checked.
         line: the 1-based line on which it begins.
-        text: of the passage.
+        text: of the passage, or of the note's place.
         page: the 1-based page on which it begins; None where the document has none.
+        note: what the note says; None of a passage.
     """
 
     number: int
@@ -44,6 +46,7 @@ class Citation:
     line: int
     text: str
     page: int | None = None
+    note: str | None = None
 
     @property
     def place(self) -> str:
@@ -56,9 +59,8 @@ class Cited:
     """What an answer cites.
 
     Attributes:
-        citations: passages that exist, in the order in which the answer first names them.
-        unknown: numbers that may be meant as a passage's (see above) and that none has, likewise; the model made them
-            up.
+        citations: passages and notes that exist, in the order in which the answer first names them.
+        unknown: numbers that may be meant as a passage's (see above) and that nothing has, likewise; made up.
     """
 
     citations: tuple[Citation, ...]
@@ -74,15 +76,16 @@ def cite(answer: str, context: Context, documents: Sequence[Document]) -> Cited:
         documents: of its passages.
 
     Raises:
-        InputError: a passage does not stand in its document where it is said to stand.
+        InputError: a passage or note does not stand in its document where it is said to stand.
     """
-    known = {passage.number: passage for passage in context.passages}
+    known: dict[int, Passage | GivenNote] = {one.number: one for one in (*context.passages, *context.notes)}
     by_id = {document.id: document for document in documents}
     highest = max(_MOST_MEANT, _TIMES_MEANT * len(known))
     cites = (numbers for _, numbers in _mentions(answer) if all(1 <= number <= highest for number in numbers))
     numbers = list(dict.fromkeys(number for some in cites for number in some))
     found = (
-        make_citation(known[number], by_id.get(known[number].document_id)) for number in numbers if number in known
+        cite_note(one, by_id) if isinstance(one, GivenNote) else make_citation(one, by_id.get(one.document_id))
+        for one in (known[number] for number in numbers if number in known)
     )
     return Cited(tuple(found), tuple(number for number in numbers if number not in known))
 
@@ -100,6 +103,19 @@ def make_citation(passage: Passage, document: Document | None) -> Citation:
     start = passage.spans[0][0]
     line, page = line_of(document.text, start), page_of(document, start)
     return Citation(passage.number, passage.document_id, passage.spans, line, passage.text, page)
+
+
+def cite_note(given: GivenNote, documents: Mapping[str, Document]) -> Citation:
+    """The citation of a note: the sentence that it is, or what its answer was read from.
+
+    Raises:
+        InputError: it does not stand there.
+    """
+    text = check_given(given, documents)
+    document_id, span = given.place
+    document = documents[document_id]
+    line, page = line_of(document.text, span[0]), page_of(document, span[0])
+    return Citation(given.number, document_id, (span,), line, text, page, given.note.text)
 
 
 def render(answer: str, cited: Cited, name: Callable[[Citation], str] = lambda citation: citation.place) -> str:

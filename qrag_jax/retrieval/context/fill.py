@@ -1,12 +1,16 @@
-"""What a language model is given to read: the best chunks that a budget of tokens holds, in document order."""
+"""What a language model is given to read: the best chunks that a budget of tokens holds, in document order.
 
-from collections.abc import Iterable
+Notes by which a chunk was found stand behind it, apart from the text of its document.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qrag_jax.chunking.text.spans import readable
+from qrag_jax.retrieval.context.notes import GivenNote, is_said_in, note_head
 from qrag_jax.retrieval.corpus.corpus import Corpus
 from qrag_jax.retrieval.index.hybrid import Ranked
-from qrag_jax.types import CountTokens, InputError, Span, UsageError
+from qrag_jax.types import CountTokens, InputError, Note, Span, UsageError
 
 
 @dataclass(frozen=True)
@@ -40,15 +44,17 @@ class Context:
 
     Attributes:
         passages: in document order, numbered from 1.
-        num_tokens: of all of them, with what the prompt writes around each.
+        num_tokens: of all of them and their notes, with what the prompt writes around each.
         max_tokens: the budget.
         num_left_out: nodes that were ranked and did not fit.
+        notes: behind passages, in the order of these.
     """
 
     passages: tuple[Passage, ...]
     num_tokens: int
     max_tokens: int
     num_left_out: int
+    notes: tuple[GivenNote, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,18 +66,22 @@ class Budget:
         count: tokens of a text, as the model counts or near it; None goes by what the nodes were counted with.
         overhead: tokens that the prompt writes around a passage.
         max_passages: most nodes that are taken; None is no limit.
+        max_notes: most notes behind a passage, whose texts together have no more tokens than it; 0 is none.
     """
 
     max_tokens: int
     count: CountTokens | None = None
     overhead: int = 0
     max_passages: int | None = None
+    max_notes: int = 3
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1 or self.overhead < 0:
             raise UsageError(f"budget of {self.max_tokens} tokens, {self.overhead} a passage: at least 1 and 0")
         if self.max_passages is not None and self.max_passages < 1:
             raise UsageError(f"max_passages {self.max_passages}: at least 1")
+        if self.max_notes < 0:
+            raise UsageError(f"max_notes {self.max_notes}: 0 or more")
 
     def tokens(self, text: str) -> int:
         """Tokens of a text; lone surrogates count as U+FFFD.
@@ -87,11 +97,12 @@ class Budget:
 def fill_context(corpus: Corpus, ranked: Ranked, budget: Budget) -> Context:
     """Takes the best nodes until one does not fit, and puts them in document order.
 
-    Nothing is cut: a node is in as a whole, or left out with all that are ranked below it.
+    Nothing is cut: a node is in as a whole, or left out with all that are ranked below it. Its notes come with it where
+    there is room for them; a sentence that stands in another passage is no note.
 
     Args:
         corpus: that was searched.
-        ranked: its nodes, best first.
+        ranked: its nodes, best first, with the notes that they were found by.
         budget: how much may be taken.
 
     Returns:
@@ -102,6 +113,7 @@ def fill_context(corpus: Corpus, ranked: Ranked, budget: Budget) -> Context:
     """
     candidates = ranked.ids.tolist()[: budget.max_passages]
     taken: list[Passage] = []
+    notes: dict[int, list[_Taken]] = {}
     used = 0
     for rank, node in enumerate(candidates, start=1):
         passage = _passage(corpus, node, rank, float(ranked.scores[rank - 1]), budget)
@@ -109,12 +121,15 @@ def fill_context(corpus: Corpus, ranked: Ranked, budget: Budget) -> Context:
         if used > budget.max_tokens:
             break
         taken.append(passage)
+        notes[node] = _fitting(corpus, ranked.notes_of(node), taken, budget, budget.max_tokens - used)
+        used += sum(one.num_tokens + budget.overhead for one in notes[node])
     if candidates and not taken:
         raise InputError(
             f"the best passage has {used} tokens with its fence, the context takes {budget.max_tokens}: allow more "
             "(--max_context_tokens), or cut smaller (--max_tokens)"
         )
-    return make_context(corpus, taken, budget, num_left_out=len(candidates) - len(taken))
+    context = make_context(corpus, taken, budget, num_left_out=len(candidates) - len(taken))
+    return _with_notes(context, notes, budget)
 
 
 def make_context(corpus: Corpus, passages: Iterable[Passage], budget: Budget, num_left_out: int = 0) -> Context:
@@ -131,6 +146,52 @@ def line_of(text: str, start: int) -> int:
     before = text[:start]
     inside_end = text[start - 1 : start + 1] == "\r\n" and start > 0
     return 1 + before.count("\n") + before.count("\r") - before.count("\r\n") - inside_end
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A note that has a place in the context: itself, the document that it comes from, and its tokens."""
+
+    note: Note
+    asking: str
+    num_tokens: int
+
+
+def _fitting(
+    corpus: Corpus, notes: Sequence[Note], taken: Sequence[Passage], budget: Budget, room: int
+) -> list[_Taken]:
+    """The notes of the passage taken last that it, the budget and what is left of it hold; those before it first."""
+    places = [(passage.document_id, passage.spans) for passage in taken]
+    own, found = taken[-1].num_tokens, []
+    for note in notes:
+        asking = corpus.nodes[corpus.by_chunk[note.asking]].document_id
+        if len(found) == budget.max_notes:
+            break
+        if is_said_in(note, asking, places):
+            continue
+        told = budget.tokens(note.text)
+        num_tokens = told + budget.tokens(note_head("[10] note on [10]", note, asking))
+        if told <= own and num_tokens + budget.overhead <= room:
+            found.append(_Taken(note, asking, num_tokens))
+            own, room = own - told, room - num_tokens - budget.overhead
+    return found
+
+
+def _with_notes(context: Context, notes: Mapping[int, Sequence[_Taken]], budget: Budget) -> Context:
+    """The context with the notes that no passage says, numbered behind the passages."""
+    places = [(passage.document_id, passage.spans) for passage in context.passages]
+    behind = [
+        (passage, one)
+        for passage in context.passages
+        for one in notes[passage.node]
+        if not is_said_in(one.note, one.asking, places)  # by one that was ranked below
+    ]
+    given = tuple(
+        GivenNote(number, passage.number, one.note, one.asking, passage.document_id, one.num_tokens)
+        for number, (passage, one) in enumerate(behind, start=len(context.passages) + 1)
+    )
+    num_tokens = sum(one.num_tokens + budget.overhead for one in given)
+    return replace(context, notes=given, num_tokens=context.num_tokens + num_tokens)
 
 
 def _passage(corpus: Corpus, node: int, rank: int, score: float, budget: Budget) -> Passage:

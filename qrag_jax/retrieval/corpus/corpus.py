@@ -115,6 +115,11 @@ class Corpus:
         vectors = self.vectors[self.leaves] if self.trees else self.vectors
         return vectors if are_unit(vectors, _UNIT_SLACK).all() else unit_rows(vectors)
 
+    @cached_property
+    def by_chunk(self) -> dict[str, int]:
+        """The nodes by the ids of their chunks."""
+        return {node.id: number for number, node in enumerate(self.nodes)}
+
     def nodes_of(self, document_id: str) -> range:
         """Ids of the nodes of a document; none where there is no such document."""
         number = self._numbers.get(document_id)
