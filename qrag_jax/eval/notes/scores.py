@@ -164,7 +164,7 @@ def score_notes(
     """
     check_modes(modes, ks)
     search = search or NoteSearch()
-    known = _known_vectors(embed)
+    known = known_vectors(embed)
     num_questions, done = sum(len(pool.asked) for pool in pools), 0
     found: dict[str, list[tuple[np.ndarray, np.ndarray, int, float]]] = {mode: [] for mode in modes}
     num_notes = num_cross = 0
@@ -266,8 +266,8 @@ def _stacked(rows: Sequence[tuple[np.ndarray, np.ndarray, int, float]]) -> ModeS
     return ModeScores(np.stack(all_gold), np.stack(recall), np.array(embedded, np.float64), np.array(seconds))
 
 
-def _known_vectors(embed: Embed) -> Embed:
-    """The embedder, with the vectors of texts that it was given before: stories say the same sentences again."""
+def known_vectors(embed: Embed) -> Embed:
+    """The embedder, with the vectors of texts that it was given before, kept: stories say the same sentences again."""
     known: dict[str, np.ndarray] = {}
 
     def look_up(texts: Sequence[str]) -> np.ndarray:
