@@ -1,33 +1,40 @@
 """Do notes bridge chunks, and do they harm where nothing has to be bridged?
 
-    python benchmarks/notes.py DATA [--smoke] [--only multihop|harm|stories|speed] [--out DIR]
-    python benchmarks/notes.py table [--out DIR]          # the tables of benchmarks/results/notes.md from its rows
+    python benchmarks/notes.py DATA [--smoke] [--only multihop|harm|stories|speed|runs] [--stories N] [--out DIR]
+    python benchmarks/notes.py DATA --only runs --qrag_run NAME=RUN ...    # runs of `qrag train` on the same pools
+    python benchmarks/notes.py table [--out DIR] > benchmarks/results/notes.md
 
 DATA holds hotpotqa/, 2wiki/ and musique/ (dev.jsonl.gz each), multihop_corpora/ (further distractors), babi/ (qa2 and
 qa3_valid.txt.gz), novels/dev.jsonl.gz, squad/, chroma/ and scisumm/.
 
 * multihop: mentions; all dev questions, pooled per set, alone and with the further distractors.
-* stories: the scripted reader; 500 stories of qa2 and qa3 in both fillers, 3 seeds.
+* stories: the scripted reader; --stories (500) stories of qa2 and qa3 in both fillers, 3 seeds; with other stories as
+  filler also a reader that is wrong in a fifth of its answers, on the same stories.
 * harm: mentions, with names that texts introduce and without; the share of evidence sentences in the first chunks that
   1,000 tokens hold, paired to the same search without notes.
+* runs: Q-RAG runs beside none and best_of, on the same pools. They are trained on the three train sets mixed:
+      qrag train --config_path configs/qrag/multihop_latent.yaml --out RUN env.links=false 'data.paths=[hotpot:F, ...]'
+      qrag train --config_path configs/qrag/multihop_text.yaml --out RUN 'data.paths=[hotpot:FILE, ...]'
+  A run with links compares all chunks that it picks from with each other: it picks from the 64 nearest.
 * speed: milliseconds of a question and bytes of vectors; 8 notes a chunk, random vectors; the question and what is
   inserted are embedded.
 
 Rows, and paired differences (all gold at 4, bootstrap over questions), go to rows.json in DIR after every set, so that
-what is done is kept: a set whose rows are there is not asked again. harm.json and speed.json likewise. Run it with the
-GLIBC_TUNABLES of the Makefile.
+what is done is kept: a set whose rows are there is not asked again. harm.json, runs.json and speed.json likewise. Run
+it with the GLIBC_TUNABLES of the Makefile.
 """
 
 import argparse
-import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import notes_table
 import numpy as np
+from notes_table import HARM_PAIRS, KS, K, read
 from worlds import machine
 
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
@@ -36,21 +43,23 @@ from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.eval.measures.aggregate import paired_difference
 from qrag_jax.eval.notes.evidence import evidence_recall
-from qrag_jax.eval.notes.scores import EVAL_MODES, NoteScores, rank_mode, score_notes
-from qrag_jax.eval.notes.tasks import NOTE_READERS, NoteTask, babi_note_task, multihop_note_task
+from qrag_jax.eval.notes.runs import nearest_chunks, score_run
+from qrag_jax.eval.notes.scores import NoteScores, known_vectors, rank_mode, score_notes
+from qrag_jax.eval.notes.tasks import NOTE_READERS, MakeNoteTask, read_babi_task, read_multihop_task, read_stories
 from qrag_jax.eval.study.config import TaskConfig
 from qrag_jax.eval.study.tasks import load_task
-from qrag_jax.eval.tables import align, share
+from qrag_jax.eval.tables import share
 from qrag_jax.files.whole_file import write_json
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
 from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy
 from qrag_jax.retrieval.index.notes import NotedCorpus, NoteSearch
-from qrag_jax.types import CountTokens, Document, Note
+from qrag_jax.retrieval.index.retriever import load_retriever
+from qrag_jax.retrieval.mdp.linking import MOST_LINKED
+from qrag_jax.types import Document, Note
 from qrag_jax.unit_rows import unit_rows
 
 HARM = {"squad": 500, "chroma": None, "scisumm": None}  # questions; None: all
-HARM_PAIRS = {"best_of": "none", "insert": "none", "best_of+bm25": "none+bm25"}
 HARM_READERS = {"titles and headings": MentionsConfig(), "introduced names too": MentionsConfig(most_introduced=5)}
 HARM_TOKENS = 1000
 NUM_NOTES = (1_000, 100_000)
@@ -62,40 +71,55 @@ SETS = {
     "2wiki": ("2wiki", "2wikimultihopqa_corpus.json.gz"),
     "musique": ("musique", "musique_train_corpus.json.gz"),
 }
-KS = (2, 4, 5, 10)
-K = 4  # of the paired differences
+# What is embedded at the question takes all the time: once without words, and in the larger pools not at all.
+PASSAGE_MODES = (
+    "none", "best_of", "best_of_uncapped", "insert", "all", "random", "walk", "bm25", "none+bm25", "best_of+bm25"
+)  # fmt: skip
+MORE_MODES = tuple(mode for mode in PASSAGE_MODES if mode not in ("insert", "all", "random"))
 STORY_MODES = ("none", "best_of", "insert", "all", "random", "walk", "bm25", "best_of+bm25")
 SEEDS = (0, 1, 2)
 NUM_STORIES = 500
 SMOKE_QUESTIONS, SMOKE_STORIES = 6, 3
 # Beside `none`: what a mode must beat.
 AGAINST = {"insert": ("none", "random"), "best_of": ("none", "random")}
+WRONG = 0.2  # share of the answers of a reader that lies
+WRONG_MODES = ("none", "best_of", "insert", "random")
+RUN_PICKS = {"latent": max(KS), "text": 5}  # the states of text towers have 512 positions
 
-Make = Callable[[CountTokens], NoteTask]
+
+class Part(NamedTuple):
+    """A table: its key, what reads its files, who writes the notes, and how they are used."""
+
+    key: str
+    read: Callable[[], MakeNoteTask]
+    modes: Sequence[str]
+    reader: str = "mentions"
+    seed: int = 0
+    wrong_share: float = 0.0
 
 
-def multihop_tasks(data: Path, smoke: bool) -> Iterator[tuple[str, str, int, Sequence[str], Make]]:
-    """(key, reader, seed, modes, maker) of each pool of paragraphs, alone and with further distractors."""
+def passage_parts(data: Path, smoke: bool) -> Iterator[Part]:
+    """Each pool of paragraphs, alone and with further distractors."""
     few = SMOKE_QUESTIONS if smoke else None
-    for kind, (folder, corpus) in SETS.items():
-        for more in (None, data / "multihop_corpora" / corpus):
-            if smoke and more:
-                continue
-            source = data / folder / "dev.jsonl.gz"
-            make = partial(multihop_note_task, kind, source, distractors=more, num_questions=few)
-            yield f"{kind}{' more' if more else ''}", "mentions", 0, EVAL_MODES, make
+    for more in (False,) if smoke else (False, True):
+        for kind, (folder, corpus) in SETS.items():
+            source, distractors = data / folder / "dev.jsonl.gz", data / "multihop_corpora" / corpus
+            read = partial(
+                read_multihop_task, kind, source, distractors=distractors if more else None, num_questions=few
+            )
+            yield Part(f"{kind}{' more' if more else ''}", read, MORE_MODES if more else PASSAGE_MODES)
 
 
-def story_tasks(data: Path, smoke: bool) -> Iterator[tuple[str, str, int, Sequence[str], Make]]:
-    """The same of hidden stories, by set, filler and seed."""
-    few, seeds = (SMOKE_STORIES, SEEDS[:1]) if smoke else (NUM_STORIES, SEEDS)
-    for name in ("qa2_valid", "qa3_valid"):
-        for filler in ("stories", str(data / "novels" / "dev.jsonl.gz")):
-            for seed in seeds:
+def story_parts(data: Path, num_stories: int, smoke: bool) -> Iterator[Part]:
+    """Hidden stories by seed, set, filler and reader; seeds first, so that what is cut short is whole for some."""
+    for seed in SEEDS[:1] if smoke else SEEDS:
+        for name in ("qa2_valid", "qa3_valid"):
+            for kind, filler in (("stories", "stories"), ("novels", str(data / "novels" / "dev.jsonl.gz"))):
                 source = data / "babi" / f"{name}.txt.gz"
-                make = partial(babi_note_task, source, filler, num_questions=few, seed=seed)
-                kind = filler if filler == "stories" else "novels"
-                yield f"{name} {kind} {seed}", "scripted", seed, STORY_MODES, make
+                read = partial(read_babi_task, source, filler, num_questions=num_stories, seed=seed)
+                yield Part(f"{name} {kind} {seed}", read, STORY_MODES, "scripted", seed)
+                if kind == "stories":
+                    yield Part(f"{name} {kind}, wrong {WRONG} {seed}", read, WRONG_MODES, "scripted", seed, WRONG)
 
 
 def differences(scores: NoteScores) -> list[dict[str, Any]]:
@@ -109,40 +133,67 @@ def differences(scores: NoteScores) -> list[dict[str, Any]]:
     return found
 
 
-def run(data: Path, out: Path, only: str | None, smoke: bool) -> None:
+def run(data: Path, out: Path, only: str | None, num_stories: int, runs: Mapping[str, Path], smoke: bool) -> None:
     embed = make_embedder(load_encoder("minilm"))
+    parts: list[Part] = []
+    if only in (None, "multihop"):
+        parts += passage_parts(data, smoke)
+    if only in (None, "stories"):
+        parts += story_parts(data, SMOKE_STORIES if smoke else num_stories, smoke)
+    done: dict[str, Any] = read(out / "rows.json")
+    for part in parts:
+        if part.key not in done:
+            done[part.key] = score_part(part, embed)
+            if not smoke:
+                write_json(out / "rows.json", done)
     if only in (None, "harm"):
         run_harm(data, out, embed, smoke)
-    done: dict[str, Any] = read(out / "rows.json")
     if only in (None, "speed"):
         run_speed(out, embed, smoke)
-    tasks = [task for kind, of in (("multihop", multihop_tasks), ("stories", story_tasks)) if only in (None, kind)
-             for task in of(data, smoke)]  # fmt: skip
-    for key, reader, seed, modes, make in tasks:
-        if key in done:
-            continue
-        task = make(embed.count_tokens)
-        scores = score_notes(
-            task.name,
-            task.pools,
-            NOTE_READERS[reader],
-            embed,
-            embed.count_tokens,
-            reader_name=reader,
-            modes=modes,
-            ks=KS,
-            seed=seed,
-        )
-        rows = [asdict(row) for row in scores.rows()]
-        done[key] = {"rows": rows, "differences": differences(scores), "left_out": task.num_left_out, **machine()}
-        print(key, *(f"{r['mode']} {share(r['all_gold'], 2)}" for r in rows if r["k"] == K), sep="; ", flush=True)
-        if not smoke:
-            write_json(out / "rows.json", done)
+    if runs:
+        run_runs(data, out, embed, runs, smoke)
+
+
+def score_part(part: Part, embed: TextEmbedder, runs: Mapping[str, Path] | None = None) -> dict[str, Any]:
+    """The rows of a table, those of Q-RAG runs among them, and what was left out."""
+    task = part.read()(embed.count_tokens)
+    lying = partial(read_stories, wrong_share=part.wrong_share, seed=part.seed)
+    scores = score_notes(
+        task.name,
+        task.pools,
+        lying if part.wrong_share else NOTE_READERS[part.reader],
+        embed,
+        embed.count_tokens,
+        reader_name=f"{part.reader}, wrong {part.wrong_share}" if part.wrong_share else part.reader,
+        modes=part.modes,
+        ks=KS,
+        seed=part.seed,
+    )
+    for name, folder in (runs or {}).items():
+        (pool,) = task.pools
+        retriever = load_retriever(folder)
+        among = nearest_chunks(pool, known_vectors(embed), MOST_LINKED) if retriever.env.links else None
+        found = score_run(pool, retriever, KS, RUN_PICKS[retriever.model.mode], among)
+        scores = replace(scores, modes={**scores.modes, f"run {name}": found})
+    rows = [asdict(row) for row in scores.rows()]
+    print(part.key, *(f"{r['mode']} {share(r['all_gold'], 2)}" for r in rows if r["k"] == K), sep="; ", flush=True)
+    left_out = {"questions": task.num_left_out, "notes": dict(scores.left_out)}
+    return {"rows": rows, "differences": differences(scores), "left_out": left_out, **machine()}
+
+
+def run_runs(data: Path, out: Path, embed: TextEmbedder, runs: Mapping[str, Path], smoke: bool) -> None:
+    done = read(out / "runs.json")
+    for part in passage_parts(data, smoke):
+        key = ", ".join([part.key, *runs])
+        if key not in done:
+            done[key] = score_part(part._replace(modes=("none", "best_of")), embed, runs)
+            if not smoke:
+                write_json(out / "runs.json", done)
 
 
 def run_harm(data: Path, out: Path, embed: TextEmbedder, smoke: bool) -> None:
     done = read(out / "harm.json")
-    modes = [mode for pair in HARM_PAIRS.items() for mode in pair]
+    known = known_vectors(embed)  # both readers read the same chunks
     for name, num_questions in HARM.items():
         small = {"num_documents": 2, "num_questions": 4} if smoke else {"num_questions": num_questions}
         task = load_task(name, TaskConfig(kind=name, path=name, **small), str(data), 0, split_sentences)
@@ -150,19 +201,23 @@ def run_harm(data: Path, out: Path, embed: TextEmbedder, smoke: bool) -> None:
             key = f"{name}, {names}"
             if key in done:
                 continue
+            # What is inserted is embedded at every question: with the default reader alone.
+            pairs = {
+                mode: other for mode, other in HARM_PAIRS.items() if mode != "insert" or config == MentionsConfig()
+            }
             recall = evidence_recall(
                 task,
                 make_chunker(ChunkConfig("headings", max_tokens=200), embed.count_tokens),
                 partial(mention_notes, config=config),
-                embed,
+                known,
                 embed.count_tokens,
-                modes=list(dict.fromkeys(modes)),
+                modes=list(dict.fromkeys([*pairs, *pairs.values()])),
                 num_tokens=HARM_TOKENS,
             )
             done[key] = {"n": len(task.questions), "recall": {mode: float(x.mean()) for mode, x in recall.items()}}
             done[key]["differences"] = [
                 {"mode": mode, "other": other, **asdict(paired_difference(recall[mode], recall[other]))}
-                for mode, other in HARM_PAIRS.items()
+                for mode, other in pairs.items()
             ]
             print(
                 key,
@@ -172,16 +227,6 @@ def run_harm(data: Path, out: Path, embed: TextEmbedder, smoke: bool) -> None:
             )
             if not smoke:
                 write_json(out / "harm.json", done | {"machine": machine()})
-
-
-def harm_table(found: dict[str, Any]) -> list[str]:
-    cells = [("set and names", "n", *(f"{mode} minus {other}" for mode, other in HARM_PAIRS.items()))]
-    for key, value in found.items():
-        if key != "machine":
-            shown = (f"{share(d['mean'], 3, '+')} [{share(d['low'], 3, '+')}, {share(d['high'], 3, '+')}]"
-                     for d in value["differences"])  # fmt: skip
-            cells.append((key, str(value["n"]), *shown))
-    return align(cells, [False, *[True] * (len(cells[0]) - 1)], markdown=True)
 
 
 def random_notes(num_notes: int, dim: int, embed: TextEmbedder) -> NotedCorpus:
@@ -220,87 +265,22 @@ def run_speed(out: Path, embed: TextEmbedder, smoke: bool) -> None:
         write_json(out / "speed.json", {"rows": found, "machine": machine()})
 
 
-def speed_table(found: dict[str, Any]) -> list[str]:
-    cells = [("notes", "chunks", "mode", "ms a question", "MB of vectors")]
-    for row in found["rows"]:
-        cells.append(
-            (f"{row['notes']:,}", f"{row['chunks']:,}", row["mode"], f"{row['ms']:.1f}", f"{row['bytes'] / 1e6:.1f}")
-        )
-    return align(cells, [True, True, False, True, True], markdown=True)
-
-
-def table(found: dict[str, Any]) -> str:
-    """All gold at each k, and the paired difference at 4; stories as the mean over their seeds, and its range."""
-    lines = []
-    for title, keys in (("Paragraphs", of_paragraphs(found)), ("Stories", of_stories(found))):
-        if not keys:
-            continue
-        lines += [f"## {title}", ""]
-        for name, runs in keys.items():
-            lines += [f"### {name}", "", *one_table(runs), ""]
-    return "\n".join(lines)
-
-
-def of_paragraphs(found: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    return {key: [value] for key, value in found.items() if not key.startswith("qa")}
-
-
-def of_stories(found: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    grouped: dict[str, list[dict[str, Any]]] = {}
-    for key, value in found.items():
-        if key.startswith("qa"):
-            grouped.setdefault(key.rsplit(" ", 1)[0], []).append(value)
-    return grouped
-
-
-def one_table(runs: Sequence[dict[str, Any]]) -> list[str]:
-    first = runs[0]["rows"]
-    cells = [("mode", *(f"all gold at {k}" for k in KS), "recall at 4", f"minus none at {K}", "embedded", "ms")]
-    for mode in dict.fromkeys(row["mode"] for row in first):
-        own = [[row for row in one["rows"] if row["mode"] == mode] for one in runs]
-        values = [spread([rows[column]["all_gold"] for rows in own]) for column in range(len(KS))]
-        recall = spread([rows[KS.index(K)]["recall"] for rows in own])
-        cost = [f"{np.mean([r[0][name] for r in own]) * scale:.1f}" for name, scale in COSTS]
-        cells.append((mode, *values, recall, paired(runs, mode, "none"), *cost))
-    facts = first[0]
-    about = f"n {facts['n']}, {facts['n_chunks']:,} chunks, {facts['n_notes']:,} notes"
-    random = [f"{mode} minus random at {K}: {paired(runs, mode, 'random')}" for mode in ("insert", "best_of")]
-    return [*align(cells, [False, *[True] * (len(cells[0]) - 1)], markdown=True), "", "; ".join([about, *random])]
-
-
-COSTS = (("embedded_at_query", 1.0), ("seconds", 1000.0))
-
-
-def paired(runs: Sequence[dict[str, Any]], mode: str, other: str) -> str:
-    """The difference and its interval, of every seed."""
-    own = [d for one in runs for d in one["differences"] if (d["mode"], d["other"]) == (mode, other)]
-    return "; ".join(f"{share(d['mean'], 2, '+')} [{share(d['low'], 2, '+')}, {share(d['high'], 2, '+')}]" for d in own)
-
-
-def spread(values: Sequence[float]) -> str:
-    shown = share(float(np.mean(values)), 2)
-    return shown if len(values) == 1 else f"{shown} [{share(min(values), 2)}, {share(max(values), 2)}]"
-
-
-def read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", help="DATA, or table")
-    parser.add_argument("--only", choices=("multihop", "harm", "stories", "speed"))
+    parser.add_argument("--only", choices=("multihop", "harm", "stories", "speed", "runs"))
+    parser.add_argument("--stories", type=int, default=NUM_STORIES, metavar="N", help="of each set, filler and seed")
+    parser.add_argument("--qrag_run", nargs="*", default=[], metavar="NAME=RUN", help="runs of `qrag train`")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--smoke", action="store_true", help="a few questions of each set, printed and not kept")
     args = parser.parse_args()
     if args.data == "table":
-        print(table(read(args.out / "rows.json")))
-        if (args.out / "harm.json").exists():
-            print("## Harm", "", *harm_table(read(args.out / "harm.json")), "", sep="\n")
-        if (args.out / "speed.json").exists():
-            print("## Speed", "", *speed_table(read(args.out / "speed.json")), sep="\n")
+        print(notes_table.page(*(read(args.out / f"{name}.json") for name in ("rows", "runs", "harm", "speed"))))
         return
-    run(Path(args.data), args.out, args.only, args.smoke)
+    if (args.only == "runs") != bool(args.qrag_run):
+        parser.error("--only runs and --qrag_run NAME=RUN go together")
+    runs = {name: Path(folder) for name, _, folder in (given.partition("=") for given in args.qrag_run)}
+    run(Path(args.data), args.out, args.only, args.stories, runs, args.smoke)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ MuSiQue was not.
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import PurePath
 
 from qrag_jax.chunking.strategies.headings import find_sections
-from qrag_jax.chunking.text.names import Name, NameFinder, Word, find_words, normal_name, written_names
+from qrag_jax.chunking.text.names import Name, NameFinder, Word, find_words, is_term, normal_name, written_names
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.types import Chunk, Document, InputError, Note, ReadNotes, Span, UsageError
 
@@ -102,11 +102,11 @@ def mention_notes(
     left_out: Counter[str] = Counter()
     sentences = _sentences(documents, chunks)
     own = {chunk: list(group) for chunk, group in groupby(sentences, key=lambda sentence: sentence.chunk)}
-    titles = _titles(documents, chunks, config, own)
+    titles, terms = _titles(documents, chunks, config, own)
     telling = {name: owners for name, owners in titles.items() if len(owners) <= config.most_owners}
     left_out[NAME_AMBIGUOUS] = len(titles) - len(telling)
     candidates = [
-        *_of_titles(sentences, titles, config, left_out),
+        *_of_titles(sentences, titles, terms, config, left_out),
         *_of_introduced(sentences, chunks, telling, config, left_out),
     ]
     candidates = [candidate for candidate in candidates if not _is_its_own(candidate, own, chunks)]
@@ -135,12 +135,13 @@ def _titles(
     chunks: Sequence[Chunk],
     config: MentionsConfig,
     own: Mapping[int, Sequence[_Sentence]],
-) -> dict[Name, list[int]]:
-    """Names of chunks by titles, file names and headings: to each name its chunks that say anything, in order."""
+) -> tuple[dict[Name, list[int]], set[Name]]:
+    """Names of chunks by titles, file names and headings: to each its chunks that say anything, and which are terms."""
     spans: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for place in own:
         spans[chunks[place].document_id] += [(start, end, place) for start, end in chunks[place].spans]
     owners: defaultdict[Name, dict[int, None]] = defaultdict(dict)
+    terms: set[Name] = set()
     for document in documents:
         places = sorted(spans[document.id])
         named = [(name, places[0][2]) for name in _document_names(document)] if places else []
@@ -150,7 +151,8 @@ def _titles(
             name = normal_name(text, config.min_chars)
             if name is not None:
                 owners[name][place] = None
-    return {name: list(places) for name, places in owners.items()}
+                terms |= {name} if is_term(text) else set()
+    return {name: list(places) for name, places in owners.items()}, terms
 
 
 def _chunk_at(spans: Sequence[tuple[int, int, int]], offset: int) -> list[int]:
@@ -180,10 +182,14 @@ def _headings(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _of_titles(
-    sentences: Sequence[_Sentence], owners: Mapping[Name, Sequence[int]], config: MentionsConfig, left_out: Counter[str]
+    sentences: Sequence[_Sentence],
+    owners: Mapping[Name, Sequence[int]],
+    terms: Collection[Name],
+    config: MentionsConfig,
+    left_out: Counter[str],
 ) -> Iterator[_Candidate]:
     # Ambiguous names are found too, or "New York" would name York.
-    finder = NameFinder(owners)
+    finder = NameFinder(owners, terms)
     mentions = [
         (name, sentence)
         for sentence in sentences
@@ -271,7 +277,7 @@ def _most_specific(candidates: Sequence[_Candidate], most: int, left_out: Counte
 
 def _note(candidate: _Candidate, own: Sequence[_Sentence], chunks: Sequence[Chunk]) -> Note:
     """The note of a candidate; it belongs to the sentence of its chunk that has the name, or to the first one."""
-    finder = NameFinder([candidate.name])
+    finder = NameFinder([candidate.name], [candidate.name])
     anchor = next((sentence for sentence in own if _named(finder, sentence)), own[0])
     return Note(
         asking=chunks[candidate.sentence.chunk].id,

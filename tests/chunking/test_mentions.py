@@ -112,6 +112,12 @@ def test_documents_of_one_title_share_notes_up_to_a_number():
     assert told(documents, chunks, most_owners=1) == ([], {NAME_AMBIGUOUS: 1})
 
 
+def test_a_title_is_named_as_it_is_written():
+    texts = [("The Family", "A film."), ("Rain gauge", "A tube."), ("", "She left the family with a rain gauge.")]
+    assert told(*pages(*texts)) == ([(2, 1, "She left the family with a rain gauge.")], {})
+    assert told(*pages(*texts, ("", "She saw the Family.")))[0][0] == (3, 0, "She saw the Family.")
+
+
 def test_an_ambiguous_name_hides_the_shorter_one_inside_of_it():
     texts = [("York", "It has walls."), *[("New York", f"It has {i} bridges.") for i in range(4)]]
     found, left_out = told(*pages(*texts, ("", "She left New York."), ("", "She left York.")))

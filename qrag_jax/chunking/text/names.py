@@ -51,16 +51,27 @@ def normal_name(name: str, min_chars: int = 4) -> Name | None:
     return words if sum(map(len, words)) >= min_chars and len(words) <= MOST_WORDS else None
 
 
+def is_term(name: str) -> bool:
+    """Whether a name has a word in lower case, as "Rain gauge" or "place of birth"; small words of names are none."""
+    return any(not word.is_capital and word.text not in _BETWEEN for word in find_words(without_bracket(name) or name))
+
+
 class NameFinder:
     """Finds known names in texts: at each word the longest one, and none inside of another.
 
-    A name of one word counts only where it has a capital letter or a digit in front, as "Heat" but not "heat". Takes
-    time in proportion to the text, whatever the number of names.
+    A name of one word counts only where it has a capital letter or a digit in front, as "Heat" but not "heat"; one of
+    several where one of them has, or is of a script without capitals: "the Family" but not "the family". Terms of
+    several words count in lower case too, as "rain gauge". Takes time in proportion to the text, whatever the number of
+    names.
+
+    Args:
+        names: that are looked for.
+        terms: of these, those that are terms (`is_term`).
     """
 
-    def __init__(self, names: Iterable[Name]):
+    def __init__(self, names: Iterable[Name], terms: Iterable[Name] = ()):
         lengths: defaultdict[str, set[int]] = defaultdict(set)
-        self._names = frozenset(names)
+        self._names, self._terms = frozenset(names), frozenset(terms)
         for name in self._names:
             lengths[name[0]].add(len(name))
         self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
@@ -77,9 +88,14 @@ class NameFinder:
     def _at(self, words: Sequence[Word], start: int) -> Name:
         for length in self._lengths.get(words[start].text, ()):
             name = tuple(word.text for word in words[start : start + length])
-            if len(name) == length and name in self._names and (length > 1 or words[start].is_capital):
+            if len(name) == length and name in self._names and self._counts(name, words[start : start + length]):
                 return name
         return ()
+
+    def _counts(self, name: Name, written: Sequence[Word]) -> bool:
+        if len(name) == 1:
+            return written[0].is_capital
+        return name in self._terms or any(word.is_capital or not word.text[0].islower() for word in written)
 
 
 def written_names(sentence: str, words: Sequence[Word]) -> Iterator[Name]:

@@ -67,6 +67,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="who writes the notes (default: mentions; with --babi scripted, which reads nothing else)",
     )
     parser.add_argument(
+        "--wrong_share",
+        type=flags.amount,
+        metavar="X",
+        help="with --reader scripted: this share of the answers, drawn by --seed, names another place (default: 0)",
+    )
+    parser.add_argument(
         "--modes",
         type=_names,
         default=MODES,

@@ -1,7 +1,9 @@
 """`qrag notes`: what notes find, measured on sets with labels."""
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from qrag_jax.cli.parsers.notes import SETS
@@ -14,15 +16,16 @@ from qrag_jax.eval.notes.tasks import (
     NOTE_READERS,
     SCRIPTED,
     STORIES,
-    NoteTask,
-    babi_note_task,
-    multihop_note_task,
+    MakeNoteTask,
+    read_babi_task,
+    read_multihop_task,
+    read_stories,
 )
 from qrag_jax.eval.tables import align, share
 from qrag_jax.retrieval.index.notes import NoteSearch
-from qrag_jax.types import CountTokens, UsageError
+from qrag_jax.types import NoteReader, UsageError
 
-_OF_BABI = ("filler", "chunk_sentences", "num_chunks")
+_OF_BABI = ("filler", "chunk_sentences", "num_chunks", "wrong_share")
 _HEADINGS = ("task", "mode", "k", "all gold", "interval", "recall", "embedded", "ms", "n")
 
 
@@ -31,28 +34,31 @@ def run(args: argparse.Namespace) -> int:
     _check_flags(args)
     check_modes(args.modes, args.k)
     search = NoteSearch(num_notes=args.num_notes, max_share=args.max_share)
+    name, reader = choose_reader(args)
+    make_task = read_task(args)  # before a model is loaded: a bad file is told at once
     from qrag_jax.models.encoder.embedder import make_embedder
     from qrag_jax.models.encoder.weights import load_encoder
 
     embed = make_embedder(load_encoder(args.model))
-    task = make_task(args, embed.count_tokens)
-    reader = args.reader or (SCRIPTED if args.babi else MENTIONS)
+    task = make_task(embed.count_tokens)
     if task.num_left_out:
         say(f"{task.num_left_out:,} questions left out: their story does not fit")
     with Progress() as progress:
         scores = score_notes(
             task.name,
             task.pools,
-            NOTE_READERS[reader],
+            reader,
             embed,
             embed.count_tokens,
-            reader_name=reader,
+            reader_name=name,
             modes=args.modes,
             ks=args.k,
             search=search,
             seed=args.seed,
             progress=progress.stage("ask"),
         )
+    if scores.left_out:
+        say(f"notes left out: {counts(scores.left_out)}")
     rows = scores.rows()
     if args.json:
         write_json([asdict(row) for row in rows], args.json)
@@ -61,27 +67,39 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def make_task(args: argparse.Namespace, count: CountTokens) -> NoteTask:
+def choose_reader(args: argparse.Namespace) -> tuple[str, NoteReader]:
+    """Who writes the notes, and the name of its rows."""
+    name = args.reader or (SCRIPTED if args.babi else MENTIONS)
+    if not args.wrong_share:
+        return name, NOTE_READERS[name]
+    return f"{name}, wrong {args.wrong_share:g}", partial(read_stories, wrong_share=args.wrong_share, seed=args.seed)
+
+
+def counts(left_out: Mapping[str, int]) -> str:
+    """How many notes were left out, by reason, the most frequent first."""
+    ordered = sorted(left_out.items(), key=lambda item: -item[1])
+    return ", ".join(f"{number:,} ({reason})" for reason, number in ordered)
+
+
+def read_task(args: argparse.Namespace) -> MakeNoteTask:
     """The set that the flags name.
 
     Raises:
-        UsageError, InputError: as `multihop_note_task` and `babi_note_task`.
+        UsageError, InputError: as `read_multihop_task` and `read_babi_task`.
     """
     if args.babi:
-        return babi_note_task(
+        return read_babi_task(
             args.babi,
             args.filler or STORIES,
-            count,
             num_chunks=args.num_chunks or 15,
             chunk_sentences=args.chunk_sentences or 4,
             num_questions=args.num_questions,
             seed=args.seed,
         )
     kind = next(name for name in SETS if getattr(args, name))
-    return multihop_note_task(
+    return read_multihop_task(
         kind,
         getattr(args, kind),
-        count,
         distractors=args.distractors,
         num_questions=args.num_questions,
         seed=args.seed,
@@ -107,6 +125,10 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise UsageError(f"--{given[0]}: belongs to --babi; leave it out")
     if args.reader == SCRIPTED and not args.babi:
         raise UsageError(f"--reader {SCRIPTED}: reads bAbI stories alone (--babi); leave it out")
+    if args.wrong_share and args.reader not in (None, SCRIPTED):
+        raise UsageError(f"--wrong_share: belongs to --reader {SCRIPTED}, {args.reader} says what the text says")
+    if args.wrong_share and args.wrong_share > 1:
+        raise UsageError(f"--wrong_share {args.wrong_share:g}: a share of the answers, from 0 to 1")
     if args.distractors and args.babi:
         raise UsageError("--distractors: stories are hidden in --filler; leave it out")
     if args.json and args.json != STDOUT:

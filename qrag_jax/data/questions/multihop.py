@@ -54,12 +54,15 @@ class MultihopSet:
         odd: reason -> questions that are kept although their labels are broken in part; a question may have several.
         answers: of every example all answers that count as right: its `answer`, which may be a list, then its
             `answer_aliases` (MuSiQue); empty where the data names none.
+        titles: of the text of every chunk its title, empty where it has none. A title may hold ": ", so it cannot be
+            read out of the text. Where two titles and paragraphs give one text, the first title.
     """
 
     examples: list[Example]
     left_out: Mapping[str, int]
     odd: Mapping[str, int]
     answers: list[tuple[str, ...]] = field(default_factory=list)
+    titles: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_hotpot(source: str | Path) -> MultihopSet:
@@ -122,9 +125,10 @@ def _counts(reasons: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True)
 class _Posed:
-    """All paragraphs of a question as chunk texts, whether each is labelled gold, and what is odd about the labels."""
+    """All paragraphs of a question as chunk texts, their titles, which are gold, and what is odd about the labels."""
 
     paragraphs: list[str]
+    titles: list[str]
     is_gold: list[bool]
     odd: list[str]
 
@@ -133,6 +137,7 @@ def _read(source: str | Path, what: str, pose: Callable[[Mapping, str], _Posed |
     """Examples of all rows; `pose` gives the paragraphs of a row, or the reason why it is left out."""
     examples: list[Example] = []
     answers: list[tuple[str, ...]] = []
+    titles: dict[str, str] = {}
     left_out: Counter[str] = Counter()
     odd: Counter[str] = Counter()
     seen: dict[str, str] = {}
@@ -152,13 +157,15 @@ def _read(source: str | Path, what: str, pose: Callable[[Mapping, str], _Posed |
         seen[example.query_id] = where
         examples.append(example)
         answers.append(right)
+        for text, title in zip(posed.paragraphs, posed.titles, strict=True):
+            titles.setdefault(text, title)
         odd.update(posed.odd + [GOLD_REPEATED] * repeated)
     if not examples:
         raise InputError(
             f"{source}: no question can be posed: {_counts(left_out)}; is it a test file without labels? Training and "
             "evaluation need gold paragraphs"
         )
-    return MultihopSet(examples, dict(left_out), dict(odd), answers)
+    return MultihopSet(examples, dict(left_out), dict(odd), answers, titles)
 
 
 def _example(row: Mapping, where: str, default_id: str, posed: _Posed) -> tuple[Example, bool] | str:
@@ -230,7 +237,7 @@ def _pose_titled(row: Mapping, where: str) -> _Posed | str:
         odd.append(_SENTENCE_OUT_OF_RANGE)
     if len({text for text, gold in zip(paragraphs, is_gold, strict=True) if gold}) > len(gold_titles):
         odd.append(TITLE_SHARED)
-    return _Posed(paragraphs, is_gold, odd)
+    return _Posed(paragraphs, titles, is_gold, odd)
 
 
 def _supporting_facts(row: Mapping, where: str) -> list[tuple[str, int]]:
@@ -254,6 +261,7 @@ def _pose_musique(row: Mapping, where: str) -> _Posed | str:
     if answerable is False:
         return NOT_ANSWERABLE
     paragraphs: list[str] = []
+    titles: list[str] = []
     is_gold: list[bool] = []
     gold_numbers = set()
     for index, entry in enumerate(entries(row, "paragraphs", (), where)):
@@ -266,6 +274,7 @@ def _pose_musique(row: Mapping, where: str) -> _Posed | str:
         if not isinstance(marked, bool):
             raise InputError(f"{where}: {place} is_supporting must be true or false, got {short(marked)}")
         paragraphs.append(_chunk(title, text))
+        titles.append(title)
         is_gold.append(marked)
         if marked:
             gold_numbers.add(_number(entry.get("idx", index), f"{place} idx", where))
@@ -273,7 +282,8 @@ def _pose_musique(row: Mapping, where: str) -> _Posed | str:
         return _NO_GOLD
     hops = [] if row.get("question_decomposition") is None else entries(row, "question_decomposition", (), where)
     named = {_number(hop.get("paragraph_support_idx"), "paragraph_support_idx", where) for hop in hops}
-    return _Posed(paragraphs, is_gold, [_DECOMPOSITION_DISAGREES] if named and named != gold_numbers else [])
+    odd = [_DECOMPOSITION_DISAGREES] if named and named != gold_numbers else []
+    return _Posed(paragraphs, titles, is_gold, odd)
 
 
 def _number(value: object, field: str, where: str) -> int | None:

@@ -1,19 +1,24 @@
-"""A reader of notes that needs no model and says nothing wrong: it asks and answers about the facts of bAbI stories.
+"""A reader of notes that needs no model: it asks and answers about the facts of bAbI stories.
 
 It works as SqRAG's index phase does, and sees one chunk at a time: a chunk that tells who took or dropped a thing asks
 where that person went, and every chunk that tells it answers, with the sentence as evidence. So a note joins what
-stands apart.
+stands apart. It says nothing wrong, unless it is asked to lie.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.stories.semantics import Told, parse_fact
-from qrag_jax.types import Chunk, Document, InputError, Note, ReadNotes, Span
+from qrag_jax.types import Chunk, Document, InputError, Note, ReadNotes, Span, UsageError
 
 READER = "scripted"
+# Why an answer is right, though the draw has it wrong.
+NO_OTHER_PLACE = "no other place to lie about"
 _ASKED = {"get": "took", "drop": "dropped"}  # the kinds of facts that ask, and how
 
 
@@ -24,15 +29,27 @@ class _Fact:
     span: Span
 
 
-def read_stories(documents: Sequence[Document], chunks: Sequence[Chunk]) -> ReadNotes:
+def read_stories(
+    documents: Sequence[Document], chunks: Sequence[Chunk], wrong_share: float = 0.0, seed: int = 0
+) -> ReadNotes:
     """Notes of stories: `Where did P, who took the O, go?` of each chunk that tells so, answered by each move of P.
 
     Questions go to the chunks of their own document, their own one among them. Sentences that are no facts of these
     worlds are passed over: they neither ask nor answer.
 
+    Args:
+        documents: with distinct ids.
+        chunks: of these documents.
+        wrong_share: of the answers that name another place of the document than the move goes to, drawn one by one;
+            their evidence stays the sentence that they answer from. So a reader errs that misreads what it quotes.
+        seed: of the draw, which depends on the document too.
+
     Raises:
+        UsageError: `wrong_share` out of [0, 1], or a negative seed.
         InputError: a chunk of a document that is not there.
     """
+    if not 0 <= wrong_share <= 1 or seed < 0:
+        raise UsageError(f"wrong_share {wrong_share}, seed {seed}: a share from 0 to 1, and a seed from 0 on")
     by_id = {document.id: document for document in documents}
     of_document: defaultdict[str, list[tuple[Chunk, list[_Fact]]]] = defaultdict(list)
     for chunk in chunks:
@@ -40,17 +57,38 @@ def read_stories(documents: Sequence[Document], chunks: Sequence[Chunk]) -> Read
             raise InputError(f"chunk of {chunk.document_id!r}: which is not among the documents; give it too")
         of_document[chunk.document_id].append((chunk, _facts(by_id[chunk.document_id].text, chunk.spans)))
     notes: list[Note] = []
-    for read in of_document.values():
+    left_out: Counter[str] = Counter()
+    for name, read in of_document.items():
+        lie = _liar(name, [fact for _, facts in read for fact in facts], wrong_share, seed, left_out)
         for answering, facts in read:
             for fact in facts:
                 if fact.told.kind == "move":
                     notes += [
-                        _note(asking, asked, answering, fact)
+                        _note(asking, asked, answering, fact, lie(fact.told.noun))
                         for asking, others in read
                         for asked in others
                         if asked.told.kind in _ASKED and asked.told.person == fact.told.person
                     ]
-    return ReadNotes(tuple(dict.fromkeys(notes)))
+    return ReadNotes(tuple(dict.fromkeys(notes)), dict(left_out))
+
+
+def _liar(
+    name: str, facts: Sequence[_Fact], wrong_share: float, seed: int, left_out: Counter[str]
+) -> Callable[[str], str]:
+    """Place -> the place that is told: itself, or by the draw another one of the facts."""
+    places = list(dict.fromkeys(fact.told.noun for fact in facts if fact.told.kind == "move"))
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode("utf-8", "surrogatepass"))])
+
+    def told(place: str) -> str:
+        if not wrong_share or rng.random() >= wrong_share:
+            return place
+        others = [other for other in places if other != place]
+        if not others:
+            left_out[NO_OTHER_PLACE] += 1
+            return place
+        return others[int(rng.integers(len(others)))]
+
+    return told
 
 
 def _facts(text: str, spans: Sequence[Span]) -> list[_Fact]:
@@ -65,9 +103,9 @@ def _facts(text: str, spans: Sequence[Span]) -> list[_Fact]:
     return found
 
 
-def _note(asking: Chunk, asked: _Fact, answering: Chunk, fact: _Fact) -> Note:
+def _note(asking: Chunk, asked: _Fact, answering: Chunk, fact: _Fact, place: str) -> Note:
     question = f"Where did {asked.told.person}, who {_ASKED[asked.told.kind]} the {asked.told.noun}, go?"
-    answer = f"To the {fact.told.noun}."
+    answer = f"To the {place}."
     return Note(
         asking=asking.id,
         answering=answering.id,

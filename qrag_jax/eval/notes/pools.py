@@ -1,6 +1,6 @@
 """What notes are measured on: pools of chunks, the questions that are put to each, and which chunks answer them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,6 @@ import numpy as np
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.data.stories.filler import Filler, hide_story
 from qrag_jax.data.stories.stories import Stories
-from qrag_jax.retrieval.rank.links import title_of
 from qrag_jax.types import Chunk, CountTokens, Document, Example, InputError, UsageError
 
 
@@ -35,11 +34,17 @@ class Pool:
     asked: tuple[Asked, ...]
 
 
-def passage_pool(examples: Sequence[Example], count: CountTokens, distractors: Sequence[tuple[str, str]] = ()) -> Pool:
+def passage_pool(
+    examples: Sequence[Example],
+    titles: Mapping[str, str],
+    count: CountTokens,
+    distractors: Sequence[tuple[str, str]] = (),
+) -> Pool:
     """All paragraphs of multi-hop questions in one pool, each a document of one chunk; a text is there once.
 
     Args:
         examples: of `data.questions.multihop`, whose chunks are `TITLE: PARAGRAPH`.
+        titles: of the text of each chunk, as of `MultihopSet`.
         count: tokens of a text.
         distractors: (title, text) of further passages.
 
@@ -48,7 +53,7 @@ def passage_pool(examples: Sequence[Example], count: CountTokens, distractors: S
     """
     if not examples:
         raise InputError("notes: no question to ask; give a file with at least one")
-    titled = {text: title_of(text) for example in examples for text in example.chunks}
+    titled = {text: titles[text] for example in examples for text in example.chunks}
     for title, text in distractors:
         titled.setdefault(f"{title}: {text}" if title else text, title)
     place = {text: number for number, text in enumerate(titled)}

@@ -1,8 +1,9 @@
 """Shares of questions whose gold chunks are all among the first k, every mode on the same questions, with its cost."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import numpy as np
@@ -13,7 +14,7 @@ from qrag_jax.eval.notes.pools import Pool
 from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy, embed_texts
 from qrag_jax.retrieval.index.hybrid import Ranked, rank_bm25
 from qrag_jax.retrieval.index.notes import MODES, NotedCorpus, NoteMode, NoteSearch, note_corpus, rank_noted
-from qrag_jax.types import CountTokens, Embed, Encoder, NoteReader, UsageError
+from qrag_jax.types import CountTokens, Embed, Encoder, Note, NoteReader, UsageError
 
 BM25 = "bm25"
 UNCAPPED = "best_of_uncapped"  # `best_of` without `NoteSearch.capped`
@@ -80,7 +81,11 @@ class ModeScores:
 
 @dataclass(frozen=True)
 class NoteScores:
-    """All modes on the same questions, and what they searched."""
+    """All modes on the same questions, and what they searched.
+
+    Attributes:
+        left_out: how many notes the reader did not write or keep, by reason (`ReadNotes`), of all pools together.
+    """
 
     task: str
     reader: str
@@ -90,6 +95,7 @@ class NoteScores:
     num_chunks: int
     num_notes: int
     num_cross_chunk: int
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def rows(self) -> list[NoteRow]:
         """One of every mode and k."""
@@ -158,12 +164,15 @@ def score_notes(
     """
     check_modes(modes, ks)
     search = search or NoteSearch()
-    known = _known_vectors(embed)
+    known = known_vectors(embed)
     num_questions, done = sum(len(pool.asked) for pool in pools), 0
     found: dict[str, list[tuple[np.ndarray, np.ndarray, int, float]]] = {mode: [] for mode in modes}
     num_notes = num_cross = 0
+    left_out: Counter[str] = Counter()
     for pool in pools:
-        noted = noted_pool(pool, reader, known, count)
+        read = reader(pool.documents, pool.chunks)
+        left_out.update(read.left_out)
+        noted = noted_pool(pool, read.notes, known, count)
         num_notes += len(noted.notes)
         num_cross += int(np.count_nonzero(noted.asking != noted.answering))
         if noted.notes and any(_search_of(mode, search, seed).mode == "all" for mode in modes):
@@ -176,7 +185,7 @@ def score_notes(
                 progress(done, num_questions)
     scores = {mode: _stacked(rows) for mode, rows in found.items()}
     num_chunks = sum(len(pool.chunks) for pool in pools)
-    return NoteScores(task, reader_name, seed, tuple(ks), scores, num_chunks, num_notes, num_cross)
+    return NoteScores(task, reader_name, seed, tuple(ks), scores, num_chunks, num_notes, num_cross, dict(left_out))
 
 
 def check_modes(modes: Sequence[str], ks: Sequence[int]) -> None:
@@ -194,16 +203,16 @@ def check_modes(modes: Sequence[str], ks: Sequence[int]) -> None:
         raise UsageError(f"k {','.join(map(str, ks))}: give at least one, from 1 on, and none twice")
 
 
-def noted_pool(pool: Pool, reader: NoteReader, embed: Embed, count: CountTokens) -> NotedCorpus:
+def noted_pool(pool: Pool, notes: Sequence[Note], embed: Embed, count: CountTokens) -> NotedCorpus:
     """A pool as a corpus with vectors, and its notes.
 
     Raises:
-        InputError: as the reader, `Corpus` and `note_corpus`.
+        InputError: as `Corpus` and `note_corpus`.
     """
     fingerprint = embed.fingerprint if isinstance(embed, Encoder) else ""
     bare = Corpus(pool.documents, pool.chunks)
     corpus = replace(bare, vectors=embed_texts(embed, bare.texts), made_by=MadeBy(fingerprint=fingerprint))
-    return note_corpus(corpus, reader(pool.documents, pool.chunks).notes, embed, count)
+    return note_corpus(corpus, notes, embed, count)
 
 
 def rank_mode(
@@ -257,8 +266,8 @@ def _stacked(rows: Sequence[tuple[np.ndarray, np.ndarray, int, float]]) -> ModeS
     return ModeScores(np.stack(all_gold), np.stack(recall), np.array(embedded, np.float64), np.array(seconds))
 
 
-def _known_vectors(embed: Embed) -> Embed:
-    """The embedder, with the vectors of texts that it was given before: stories say the same sentences again."""
+def known_vectors(embed: Embed) -> Embed:
+    """The embedder, with the vectors of texts that it was given before, kept: stories say the same sentences again."""
     known: dict[str, np.ndarray] = {}
 
     def look_up(texts: Sequence[str]) -> np.ndarray:

@@ -1,6 +1,9 @@
-"""The sets that notes are measured on, from their files: pools of multi-hop paragraphs, and hidden bAbI stories."""
+"""The sets that notes are measured on, from their files: pools of multi-hop paragraphs, and hidden bAbI stories.
 
-from collections.abc import Sequence
+Files are read at once, and cut into pools when a tokenizer is at hand: a bad file is told before a model is loaded.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,21 +36,23 @@ class NoteTask:
     num_left_out: int = 0
 
 
-def multihop_note_task(
+# What was read, by the tokens of its texts -> its pools.
+MakeNoteTask = Callable[[CountTokens], NoteTask]
+
+
+def read_multihop_task(
     kind: str,
     source: str | Path,
-    count: CountTokens,
     *,
     distractors: str | Path | None = None,
     num_questions: int | None = None,
     seed: int = 0,
-) -> NoteTask:
+) -> MakeNoteTask:
     """All paragraphs of the questions of a file in one pool.
 
     Args:
         kind: hotpot, 2wiki or musique.
         source: as of `data.questions.multihop`.
-        count: tokens of a text.
         distractors: file of further passages (`read_passages`); None: none.
         num_questions: drawn from the file by `seed`, with their paragraphs alone; None takes all.
         seed: of the draw.
@@ -55,29 +60,27 @@ def multihop_note_task(
     Raises:
         UsageError, InputError: as the readers.
     """
-    examples = MULTIHOP[kind](source).examples
-    chosen = _drawn(len(examples), num_questions, seed)
+    read = MULTIHOP[kind](source)
+    chosen = [read.examples[i] for i in _drawn(len(read.examples), num_questions, seed)]
     more = read_passages(distractors) if distractors is not None else []
     name = kind if distractors is None else f"{kind}, more distractors"
-    return NoteTask(name, (passage_pool([examples[i] for i in chosen], count, more),))
+    return lambda count: NoteTask(name, (passage_pool(chosen, read.titles, count, more),))
 
 
-def babi_note_task(
+def read_babi_task(
     source: str | Path,
     filler: str,
-    count: CountTokens,
     *,
     num_chunks: int = 15,
     chunk_sentences: int = 4,
     num_questions: int | None = None,
     seed: int = 0,
-) -> NoteTask:
+) -> MakeNoteTask:
     """Stories of a bAbI file, each hidden in filler and cut into a pool of its own.
 
     Args:
         source: a bAbI file.
         filler: `stories`, other stories of the file with other names; or a haystack (`load_haystack`).
-        count: tokens of a text.
         num_chunks, chunk_sentences: of a pool.
         num_questions: drawn from those that fit by `seed`; None takes all that fit.
         seed: of the draw, the places and the filler.
@@ -100,21 +103,26 @@ def babi_note_task(
     else:
         haystack = limit_haystack(load_haystack(filler), _MOST_HAYSTACK, seed)
         fill = haystack_filler(haystack.without(stories.texts))
-    pools = [
-        story_pool(
-            stories,
-            number,
-            fill,
-            count,
-            np.random.default_rng([seed, number]),  # so that a story is hidden alike, whatever others are asked
-            num_chunks=num_chunks,
-            chunk_sentences=chunk_sentences,
-        )
-        for number in fitting[_drawn(len(fitting), num_questions, seed)].tolist()
-    ]
+    chosen = fitting[_drawn(len(fitting), num_questions, seed)].tolist()
     name = Path(source).name.partition(".")[0]
     told = STORIES if filler == STORIES else Path(filler).name.partition(".")[0]
-    return NoteTask(f"{name}, {told}", tuple(pools), len(stories) - len(fitting))
+
+    def cut(count: CountTokens) -> NoteTask:
+        pools = [
+            story_pool(
+                stories,
+                number,
+                fill,
+                count,
+                np.random.default_rng([seed, number]),  # so that a story is hidden alike, whatever others are asked
+                num_chunks=num_chunks,
+                chunk_sentences=chunk_sentences,
+            )
+            for number in chosen
+        ]
+        return NoteTask(f"{name}, {told}", tuple(pools), len(stories) - len(fitting))
+
+    return cut
 
 
 def _drawn(of: int, number: int | None, seed: int) -> Sequence[int]:

@@ -9,7 +9,8 @@ from jaxtyping import Float, Int
 
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.retrieval.corpus.corpus import Corpus, check_fingerprint, embed_texts
-from qrag_jax.retrieval.rank.dense import search_vectors
+from qrag_jax.retrieval.rank.bm25 import Bm25Index
+from qrag_jax.retrieval.rank.dense import rounded, search_vectors
 from qrag_jax.types import Embed, Encoder, InputError, Note, UsageError
 from qrag_jax.unit_rows import unit_rows
 
@@ -17,7 +18,6 @@ RetrieverName = Literal["hybrid", "dense", "bm25", "single_step"]  # the last is
 RETRIEVERS: tuple[RetrieverName, ...] = get_args(RetrieverName)
 _RANK_CONSTANT = 60.0
 _WORDS_WEIGHT = 0.5  # chosen on 48 questions about documentation: benchmarks/results/own_documents
-_DIGITS = 9  # sums in another order differ in their last bits: rounded, equal texts tie, and ties go by order
 _FUSED_DIGITS = 15  # ranks a thousand places down differ by 1e-6, a hundred thousand down by 1e-10
 
 
@@ -96,7 +96,7 @@ def rank_bm25(question: str, corpus: Corpus, top_k: int | None = None) -> Ranked
         UsageError: `top_k` is below 1.
     """
     check_top_k(top_k)
-    ranked = _by_score(np.round(corpus.words.scores(readable(question)), _DIGITS))
+    ranked = _by_score(rounded(corpus.words.scores(readable(question))))
     matching = ranked.scores > 0
     return Ranked(corpus.leaves[ranked.ids[matching]], ranked.scores[matching]).first(top_k)
 
@@ -129,14 +129,28 @@ def rank_hybrid(
     check_top_k(top_k)
     if not 0 <= weight <= 1:
         raise UsageError(f"weight {weight}: the share of the words, from 0 to 1")
-    near, asked = rank_dense(question, corpus, embed), readable(question)
+    near = rank_dense(question, corpus, embed)
     scores = np.zeros(len(corpus))
-    scores[near.ids] = (1 - weight) * near.scores
-    bound = corpus.words.bound(asked)
-    if bound:
-        scores[corpus.leaves] += weight * corpus.words.scores(asked) / bound
-    found = _by_score(np.round(scores[corpus.leaves], _DIGITS))
+    scores[near.ids] = near.scores
+    found = _by_score(fused_with_words(scores[corpus.leaves], corpus.words, question, weight))
     return Ranked(corpus.leaves[found.ids], found.scores).first(top_k)
+
+
+def fused_with_words(
+    scores: Float[np.ndarray, " chunks"], words: Bm25Index, question: str, weight: float
+) -> Float[np.ndarray, " chunks"]:
+    """`(1 - weight) * score(c) + weight * bm25(q, c) / bound(q)` of every chunk; words that are nowhere add nothing.
+
+    Args:
+        scores: by meaning.
+        words: of the chunks, in the same order.
+        question: what is asked.
+        weight: of the words, in [0, 1].
+    """
+    asked = readable(question)
+    bound = words.bound(asked)
+    fused = (1 - weight) * scores
+    return rounded(fused + weight * words.scores(asked) / bound if bound else fused)
 
 
 def fuse(rankings: Sequence[Ranked], constant: float = _RANK_CONSTANT) -> Ranked:

@@ -26,7 +26,7 @@ from jaxtyping import Float, Int
 
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.retrieval.corpus.corpus import Corpus, check_fingerprint, embed_texts
-from qrag_jax.retrieval.index.hybrid import Ranked, check_top_k
+from qrag_jax.retrieval.index.hybrid import Ranked, check_top_k, fused_with_words
 from qrag_jax.retrieval.index.insertion import fitting_notes, insert_notes, offset_in_chunk
 from qrag_jax.retrieval.rank.bm25 import Bm25Index
 from qrag_jax.retrieval.rank.dense import cosine_scores, top_in_order
@@ -35,7 +35,6 @@ from qrag_jax.unit_rows import unit_rows
 
 NoteMode = Literal["none", "best_of", "insert", "all", "random", "walk"]
 MODES: tuple[NoteMode, ...] = get_args(NoteMode)
-_DIGITS = 9  # sums in another order differ in their last bits: rounded, equal texts tie, and ties go by order
 
 
 @dataclass(frozen=True)
@@ -247,7 +246,6 @@ def rank_noted(
     if config.words_weight:
         words = corpus.words if config.mode == "none" else noted.words
         scores = fused_with_words(scores, words, question, config.words_weight)
-    scores = np.round(scores, _DIGITS)
     order = top_in_order(scores, len(scores) if top_k is None or config.mode == "walk" else top_k)
     if config.mode == "walk":
         order = walk_order(order, noted.asking, noted.answering)
@@ -321,16 +319,6 @@ def walk_order(
     named = set(answering[(asking == order[:1]) & (answering != order[:1])].tolist()) if len(order) else set()
     second = [chunk for chunk in order.tolist() if chunk in named][:1]
     return np.array([*order[:1], *second, *(chunk for chunk in order[1:].tolist() if chunk not in second)], np.int64)
-
-
-def fused_with_words(
-    scores: Float[np.ndarray, " chunks"], words: Bm25Index, question: str, weight: float
-) -> Float[np.ndarray, " chunks"]:
-    """`(1 - weight) * score(c) + weight * bm25(q, c) / bound(q)`, as in `hybrid.rank_hybrid`."""
-    asked = readable(question)
-    bound = words.bound(asked)
-    fused = (1 - weight) * scores
-    return fused + weight * words.scores(asked) / bound if bound else fused
 
 
 def _mode_scores(

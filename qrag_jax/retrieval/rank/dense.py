@@ -9,7 +9,7 @@ from qrag_jax.types import InputError
 from qrag_jax.unit_rows import are_unit
 
 _BLOCK_ELEMENTS = 4_000_000  # scores and copies of vectors that are held at once: 32 MB each
-_DIGITS = 9  # sums in another order differ in their last bits: rounded, equal texts tie, and ties go by order
+_DIGITS = 9
 _UNIT_SLACK = 1e-3
 Ranking = tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]
 
@@ -84,6 +84,11 @@ def _search_some(
     return found
 
 
+def rounded(scores: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """To 9 digits: sums in another order differ in their last bits; so equal texts tie, and ties go by order."""
+    return np.round(scores, _DIGITS)
+
+
 def cosine_scores(
     questions: Float[np.ndarray, "q dim"], vectors: Float[np.ndarray, "n dim"]
 ) -> Float[np.ndarray, "q n"]:
@@ -93,7 +98,7 @@ def cosine_scores(
     step = max(1, _BLOCK_ELEMENTS // max(1, vectors.shape[1]))
     for start in range(0, len(vectors), step):
         scores[:, start : start + step] = left @ vectors[start : start + step].astype(np.float64).T
-    return np.round(scores, _DIGITS)
+    return rounded(scores)
 
 
 def _check_unit(what: str, vectors: Float[np.ndarray, "n dim"]) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import examples
 
-from qrag_jax.chunking.text.names import MOST_WORDS, NameFinder, find_words, normal_name, written_names
+from qrag_jax.chunking.text.names import MOST_WORDS, NameFinder, find_words, is_term, normal_name, written_names
 
 WORDS = ["New", "York", "Times", "new", "Heat", "heat", "the", "of", "42", "."]
 
@@ -43,15 +43,16 @@ def test_an_accent_of_its_own_is_part_of_its_letter():
 
 
 def found(names, text):
-    finder = NameFinder(normal_name(name, 1) for name in names)
+    normal = {name: normal_name(name, 1) for name in names}
+    finder = NameFinder(normal.values(), [normal[name] for name in names if is_term(name)])
     return [text[start:end] for _, (start, end) in finder.find(find_words(text))]
 
 
 def test_the_longest_name_counts_and_none_inside_of_another():
     names = ["New York", "York", "New York Times"]
-    assert found(names, "York, new york and the New York Times, in New York's streets.") == [
+    assert found(names, "York, new York and the New York Times, in New York's streets.") == [
         "York",
-        "new york",
+        "new York",
         "New York Times",
         "New York",
     ]
@@ -61,22 +62,55 @@ def test_a_name_of_one_word_needs_its_capital_letter():
     assert found(["Heat", "42nd"], "The heat of Heat, on 42nd street.") == ["Heat", "42nd"]
 
 
+def test_a_name_in_lower_case_is_words_of_the_language():
+    text = "The family of the new york, and the Family, of Catch 22 and catch 22."
+    assert found(["The Family", "New York", "Catch 22"], text) == ["The family", "the Family", "Catch 22", "catch 22"]
+
+
+def test_a_term_is_named_in_lower_case_too():
+    assert found(["Rain gauge", "Rain Gauge Road", "Gauge"], "A rain gauge, the gauge, a rain gauge road.") == [
+        "rain gauge",
+        "rain gauge",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name, term",
+    [
+        ("Rain gauge", True),
+        ("place of birth", True),
+        ("New York", False),
+        ("University of the West", False),
+        ("The Family (film of 2013)", False),
+        ("Catch 22", False),
+        ("(the rain)", True),
+    ],
+)
+def test_terms(name, term):
+    assert is_term(name) == term
+
+
+def test_a_script_without_capitals_has_names_of_several_words():
+    name = "\u05ea\u05dc \u05d0\u05d1\u05d9\u05d1"
+    assert found([name], f"\u05e2\u05dc {name}.") == [name]
+
+
 def test_no_name_is_found_by_half():
     assert found(["New York"], "In New Yorkshire, a new, York-like place.") == [
         "new, York"
     ]  # words, not what is between
 
 
-def by_trying(names, words):
+def by_trying(names, terms, words):
     """All names at each word, the longest taken."""
     start, taken = 0, []
     while start < len(words):
-        fitting = [
-            name
-            for name in names
-            if tuple(word.text for word in words[start : start + len(name)]) == name
-            and (len(name) > 1 or words[start].is_capital)
-        ]
+        fitting = []
+        for name in names:
+            there = words[start : start + len(name)]
+            capital = any(word.is_capital for word in there)
+            if tuple(word.text for word in there) == name and (capital or (name in terms and len(name) > 1)):
+                fitting.append(name)
         best = max(fitting, key=len, default=())
         if best:
             taken.append((best, (words[start].span[0], words[start + len(best) - 1].span[1])))
@@ -84,14 +118,14 @@ def by_trying(names, words):
     return taken
 
 
+NAMES = st.sets(st.lists(st.sampled_from(WORDS[:9]), min_size=1, max_size=3).map(lambda n: tuple(w.lower() for w in n)))
+
+
 @examples(100)
-@given(
-    st.lists(st.sampled_from(WORDS), max_size=15),
-    st.sets(st.lists(st.sampled_from(WORDS[:9]), min_size=1, max_size=3).map(lambda n: tuple(w.lower() for w in n))),
-)
-def test_names_are_found_as_by_trying_each(words, names):
+@given(st.lists(st.sampled_from(WORDS), max_size=15), NAMES, NAMES)
+def test_names_are_found_as_by_trying_each(words, names, terms):
     text = find_words(" ".join(words))
-    assert list(NameFinder(names).find(text)) == by_trying(names, text)
+    assert list(NameFinder(names | terms, terms).find(text)) == by_trying(names | terms, terms, text)
 
 
 @pytest.mark.parametrize(

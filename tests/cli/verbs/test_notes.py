@@ -87,6 +87,33 @@ def test_rows_of_stories_on_standard_output(evaluate):
     }
 
 
+def test_a_reader_that_lies_is_named_in_its_rows(evaluate):
+    flags = ("--chunk_sentences", "1", "--num_chunks", "3", "--modes", "insert", "--k", "1", "--json", "-")
+    code, out, _ = evaluate("--babi", "qa2.txt", *flags, "--wrong_share", ".2")
+    assert code == 0 and [row["reader"] for row in json.loads(out)] == ["scripted, wrong 0.2"]
+
+
+def test_notes_that_are_left_out_are_told_beside_the_rows(evaluate):
+    same = [{"title": "Ann Lee", "text": f"Page {number}."} for number in range(3)]  # four pages of one title
+    with open("more.json", "w") as file:
+        json.dump(same, file)
+    code, out, err = evaluate("--hotpot", "dev.json", "--distractors", "more.json", "--modes", "none", "--json", "-")
+    assert code == 0 and "notes left out: 1 (name of too many chunks)" in err.splitlines()
+    assert list(json.loads(out)[0]) == FIELDS.split()
+
+
+def test_a_bad_file_is_told_before_a_model_is_loaded(evaluate, monkeypatch):
+    monkeypatch.setattr("qrag_jax.models.encoder.weights.load_encoder", None)  # a call would fail
+    with open("dev.json", "w") as file:
+        file.write("[{}]")
+    code, _, err = evaluate("--hotpot", "dev.json")
+    assert code == 1 and "dev.json" in err
+    code, _, err = evaluate("--babi", "qa2.txt", "--num_chunks", "1", "--chunk_sentences", "1")
+    assert code == 1 and "none of 2 stories fits" in err
+    code, _, err = evaluate("--babi", "qa2.txt", "--filler", "no-such-folder")
+    assert code == 2 and "no-such-folder" in err
+
+
 @pytest.mark.parametrize(
     "flags, message",
     [
@@ -98,6 +125,12 @@ def test_rows_of_stories_on_standard_output(evaluate):
         (["--hotpot", "dev.json", "--reader", "scripted"], "--reader scripted: reads bAbI stories alone"),
         (["--hotpot", "dev.json", "--max_share", "0"], "max_share 0.0: a number above 0, of a chunk's own tokens"),
         (["--hotpot", "none.json"], "none.json: no such file"),
+        (["--hotpot", "dev.json", "--wrong_share", ".2"], "--wrong_share: belongs to --babi"),
+        (["--babi", "qa2.txt", "--wrong_share", "1.2"], "--wrong_share 1.2: a share of the answers, from 0 to 1"),
+        (
+            ["--babi", "qa2.txt", "--reader", "mentions", "--wrong_share", ".2"],
+            "--wrong_share: belongs to --reader scri",
+        ),
     ],
 )
 def test_wrong_flags(evaluate, flags, message):

@@ -92,6 +92,11 @@ def write(tmp_path: Path, *rows: object) -> Path:
     return path
 
 
+def titles(read: list[Example]) -> dict[str, str]:
+    """Of chunks whose titles hold no colon."""
+    return {chunk: chunk.partition(": ")[0] for example in read for chunk in example.chunks}
+
+
 def hub_columns(row: dict) -> dict:
     """A row of HotpotQA as the hub has it: columns of lists, `id` in the place of `_id`."""
     titles, sentences = zip(*row["context"], strict=True)
@@ -132,19 +137,25 @@ def save(tmp_path: Path, kind: str, rows: list[dict]) -> Path:
 @pytest.mark.parametrize("layout", [dict, hub_columns, json_strings])
 def test_titled_rows_in_json(tmp_path, read, kind, layout):
     path = save(tmp_path, kind, [layout(row) for row in HOTPOT])
-    assert read(path) == MultihopSet(HOTPOT_EXAMPLES, {}, {}, HOTPOT_ANSWERS)
+    assert read(path) == MultihopSet(HOTPOT_EXAMPLES, {}, {}, HOTPOT_ANSWERS, titles(HOTPOT_EXAMPLES))
 
 
 @pytest.mark.parametrize("kind", [".parquet", "-saved"])
 @pytest.mark.parametrize("layout", [hub_columns, json_strings])
 def test_titled_rows_in_tables(tmp_path, kind, layout):
     path = save(tmp_path, kind, [layout(row) for row in HOTPOT])
-    assert read_hotpot(path) == read_2wiki(path) == MultihopSet(HOTPOT_EXAMPLES, {}, {}, HOTPOT_ANSWERS)
+    assert (
+        read_hotpot(path)
+        == read_2wiki(path)
+        == MultihopSet(HOTPOT_EXAMPLES, {}, {}, HOTPOT_ANSWERS, titles(HOTPOT_EXAMPLES))
+    )
 
 
 @pytest.mark.parametrize("kind", [".json", ".json.gz", ".jsonl", ".jsonl.gz", ".parquet", "-saved"])
 def test_musique_rows(tmp_path, kind):
-    assert read_musique(save(tmp_path, kind, MUSIQUE)) == MultihopSet(MUSIQUE_EXAMPLES, {}, {}, MUSIQUE_ANSWERS)
+    assert read_musique(save(tmp_path, kind, MUSIQUE)) == MultihopSet(
+        MUSIQUE_EXAMPLES, {}, {}, MUSIQUE_ANSWERS, titles(MUSIQUE_EXAMPLES)
+    )
 
 
 def test_from_the_hub(monkeypatch):
@@ -280,7 +291,7 @@ def test_musique_leaves_out_what_cannot_be_answered(tmp_path):
     rows = [row | {"answerable": False}, row, row | {"id": "none", "paragraphs": unmarked}, row | {"answerable": False}]
     read = read_musique(write(tmp_path, *rows))
     left_out = {"not answerable": 2, "no gold paragraph": 1}
-    assert read == MultihopSet(MUSIQUE_EXAMPLES, left_out, {}, MUSIQUE_ANSWERS)
+    assert read == MultihopSet(MUSIQUE_EXAMPLES, left_out, {}, MUSIQUE_ANSWERS, titles(MUSIQUE_EXAMPLES))
 
 
 def test_a_copy_of_a_supporting_paragraph_that_is_not_marked_is_the_same_chunk(tmp_path):
@@ -391,6 +402,29 @@ def test_a_paragraph_without_title_is_its_text(tmp_path):
     context = [*HOTPOT[0]["context"], [None, ["Alone."]]]
     (example,) = read_hotpot(write(tmp_path, HOTPOT[0] | {"context": context})).examples
     assert example.chunks[-1] == "Alone."
+
+
+@pytest.mark.parametrize("read, row", [(read_hotpot, HOTPOT[0]), (read_musique, MUSIQUE[0])])
+def test_titles_are_handed_on_as_they_are(tmp_path, read, row):
+    given = [
+        ("Oru: A River (film)", "It flows."),
+        ("", "No title."),
+        ("Bare", ""),
+        ("Oru", "A River (film): It flows."),
+    ]
+    if read is read_musique:
+        row = row | {
+            "paragraphs": [paragraph(title, text, True) for title, text in given],
+            "question_decomposition": [],
+        }
+    else:
+        context = [[title, [text]] for title, text in given]
+        row = row | {"context": context, "supporting_facts": [["Bare", 0]]}
+    assert read(write(tmp_path, row)).titles == {
+        "Oru: A River (film): It flows.": "Oru: A River (film)",  # the first of two that give one text
+        "No title.": "",
+        "Bare": "Bare",
+    }
 
 
 def test_a_list_in_a_file_of_lines_is_read(tmp_path):

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.filler import haystack_filler, hide_story, stories_filler
 from qrag_jax.data.stories.haystack import Haystack
-from qrag_jax.data.stories.reader import read_stories
+from qrag_jax.data.stories.reader import NO_OTHER_PLACE, read_stories
 from qrag_jax.data.stories.semantics import parse_fact
 from qrag_jax.data.stories.vocabulary import WorldVocabulary
 from qrag_jax.types import Chunk, Document, InputError, UsageError
@@ -105,6 +106,38 @@ def test_a_chunk_answers_its_own_question_too():
     documents, chunks = chunked("Mary took the milk. Mary went to the kitchen.", 2)
     (note,) = read_stories(documents, chunks).notes
     assert note.asking == note.answering == chunks[0].id
+
+
+def test_a_lie_names_another_place_and_quotes_the_sentence_that_it_misreads():
+    documents, chunks = chunked("Mary took the milk. Mary went to the kitchen. John moved to the garden.", 1)
+    (note,) = read_stories(documents, chunks, wrong_share=1.0).notes
+    assert (note.answer, note.quote) == ("To the garden.", "Mary went to the kitchen.")
+    assert note.text == "Where did Mary, who took the milk, go? To the garden."
+    assert documents[0].text[slice(*note.evidence)] == note.quote
+    documents, chunks = chunked("Mary took the milk. Mary went to the kitchen.", 1)
+    read = read_stories(documents, chunks, wrong_share=1.0)
+    assert read.notes[0].answer == "To the kitchen." and read.left_out == {NO_OTHER_PLACE: 1}
+
+
+def test_lies_are_a_share_of_the_answers_and_all_else_stays():
+    people, places = ("Mary", "John", "Sandra", "Daniel"), ("kitchen", "garden", "office", "hallway")
+    facts = [f"{person} took the {thing}." for person in people for thing in ("milk", "apple", "football")]
+    facts += [f"{person} went to the {place}." for person in people for place in places]
+    documents, chunks = chunked(" ".join(facts), 1)
+    honest, lying = (read_stories(documents, chunks, share, seed=1).notes for share in (0.0, 0.2))
+    wrong = [(a, b) for a, b in zip(honest, lying, strict=True) if a != b]
+    assert read_stories(documents, chunks, 0.2, seed=1).notes == lying
+    assert read_stories(documents, chunks, 0.2, seed=2).notes != lying
+    assert len(honest) == 48 and 1 <= len(wrong) <= 22  # 9.6 are expected, with a deviation of 2.8
+    for right, lie in wrong:
+        assert right == replace(lie, answer=right.answer, text=right.text)
+        assert lie.answer[7:-1] in places and lie.answer != right.answer
+
+
+@pytest.mark.parametrize("share, seed", [(-0.1, 0), (1.1, 0), (0.5, -1), (float("nan"), 0)])
+def test_shares_that_are_none_are_refused(share, seed):
+    with pytest.raises(UsageError, match="a share from 0 to 1, and a seed from 0 on"):
+        read_stories([], [], share, seed)
 
 
 def test_every_get_and_drop_meets_every_move_of_its_person(stories):

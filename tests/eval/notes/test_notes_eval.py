@@ -15,12 +15,13 @@ from qrag_jax.eval.measures.aggregate import mean_interval
 from qrag_jax.eval.notes.evidence import evidence_recall
 from qrag_jax.eval.notes.pools import passage_pool, story_pool
 from qrag_jax.eval.notes.scores import EVAL_MODES, check_modes, score_notes
-from qrag_jax.eval.notes.tasks import NOTE_READERS, babi_note_task, multihop_note_task
+from qrag_jax.eval.notes.tasks import NOTE_READERS, read_babi_task, read_multihop_task
 from qrag_jax.retrieval.index.notes import NoteSearch
-from qrag_jax.types import Document, Example, InputError, UsageError
+from qrag_jax.types import Document, Example, InputError, ReadNotes, UsageError
 
 WORDS = ["film", "lee", "rome", "rain", "key", "born", "made"]
 FILM, LEE, RAIN = "Up: The film was made by Lee Brown.", "Lee Brown: She was born in Rome.", "Rain: It is wet."
+TITLES = {FILM: "Up", LEE: "Lee Brown", RAIN: "Rain"}
 EXAMPLES = [
     Example("1", "Where was the one who made the film born?", (RAIN, FILM, LEE), (1, 2)),
     Example("2", "Is rain wet?", (RAIN, LEE), (0,)),
@@ -71,16 +72,23 @@ def scores_of(pool, **changes):
 
 
 def test_a_pool_holds_each_paragraph_once():
-    pool = passage_pool(EXAMPLES, count, [("Rain", "It is wet."), ("", "More.")])
+    pool = passage_pool(EXAMPLES, TITLES, count, [("Rain", "It is wet."), ("", "More.")])
     assert [document.text for document in pool.documents] == [RAIN, FILM, LEE, "More."]
     assert [document.metadata["title"] for document in pool.documents] == ["Rain", "Up", "Lee Brown", ""]
     assert [asked.gold for asked in pool.asked] == [{1, 2}, {0}]
     with pytest.raises(InputError, match="no question to ask"):
-        passage_pool([], count)
+        passage_pool([], {}, count)
+
+
+def test_what_a_reader_leaves_out_is_counted_over_all_pools():
+    pool = passage_pool(EXAMPLES, TITLES, count)
+    reader = lambda documents, chunks: ReadNotes((), {"too long": 2, "no name": 1})  # noqa: E731
+    scores = score_notes("tiny", [pool, pool], reader, Words(), count, reader_name="none", ks=(1,))
+    assert scores.left_out == {"too long": 4, "no name": 2}
 
 
 def test_scores_by_hand():
-    scores = scores_of(passage_pool(EXAMPLES, count, [("Key", "Born in Rome and made in rain.")]))
+    scores = scores_of(passage_pool(EXAMPLES, TITLES, count, [("Key", "Born in Rome and made in rain.")]))
     assert scores.num_notes == 1 == scores.num_cross_chunk
     none, best = scores.modes["none"], scores.modes["best_of"]
     np.testing.assert_array_equal(none.all_gold, [[0, 0], [1, 1]])  # the distractor has two words of the question
@@ -95,7 +103,7 @@ def test_scores_by_hand():
 
 
 def test_rows_say_what_was_searched():
-    scores = scores_of(passage_pool(EXAMPLES, count), modes=("best_of",), seed=3)
+    scores = scores_of(passage_pool(EXAMPLES, TITLES, count), modes=("best_of",), seed=3)
     first, second = scores.rows()
     assert (first.task, first.mode, first.reader, first.k, second.k) == ("tiny", "best_of", "mentions", 1, 2)
     assert (first.n, first.n_chunks, first.n_notes, first.cross_chunk_share, first.seed) == (2, 3, 1, 1.0, 3)
@@ -105,7 +113,8 @@ def test_rows_say_what_was_searched():
 
 
 def test_without_notes_all_modes_agree():
-    pool = passage_pool([Example("1", "Is rain wet?", ("it is wet", "a film"), (0,))], count)
+    example = Example("1", "Is rain wet?", ("it is wet", "a film"), (0,))
+    pool = passage_pool([example], dict.fromkeys(example.chunks, ""), count)
     scores = scores_of(pool)
     assert scores.num_notes == 0 and scores.rows()[0].cross_chunk_share == 0
     for found in scores.modes.values():
@@ -181,22 +190,22 @@ def test_a_story_is_cut_where_its_sentences_end(babi):
 
 
 def test_stories_that_do_not_fit_are_left_out_and_a_story_is_hidden_alike_among_any(babi):
-    task = babi_note_task(babi, "stories", count, num_chunks=2, chunk_sentences=2)
+    task = read_babi_task(babi, "stories", num_chunks=2, chunk_sentences=2)(count)
     assert (task.name, len(task.pools), task.num_left_out) == ("qa2_tiny, stories", 2, 1)
-    fewer = babi_note_task(babi, "stories", count, num_chunks=2, chunk_sentences=2, num_questions=1)
+    fewer = read_babi_task(babi, "stories", num_chunks=2, chunk_sentences=2, num_questions=1)(count)
     assert fewer.pools[0] in task.pools
-    other = babi_note_task(babi, "stories", count, num_chunks=2, chunk_sentences=2, seed=1)
+    other = read_babi_task(babi, "stories", num_chunks=2, chunk_sentences=2, seed=1)(count)
     assert other.pools != task.pools
     with pytest.raises(InputError, match="none of 3 stories fits into 1 chunks .*the shortest has 2 facts"):
-        babi_note_task(babi, "stories", count, num_chunks=1, chunk_sentences=1)
+        read_babi_task(babi, "stories", num_chunks=1, chunk_sentences=1)(count)
     with pytest.raises(UsageError, match="num_chunks 0"):
-        babi_note_task(babi, "stories", count, num_chunks=0)
+        read_babi_task(babi, "stories", num_chunks=0)(count)
 
 
 def test_a_book_is_filler(babi, tmp_path):
     book = tmp_path / "book.txt"
     book.write_text("The ship was old. The sea was grey. A storm came up. They went below.")
-    task = babi_note_task(babi, str(book), count, num_chunks=2, chunk_sentences=3)
+    task = read_babi_task(babi, str(book), num_chunks=2, chunk_sentences=3)(count)
     assert task.name == "qa2_tiny, book"
     assert {"ship", "sea", "storm", "below"} & set(task.pools[0].documents[0].text.replace(".", "").split())
     scores = score_notes("b", task.pools, NOTE_READERS["scripted"], Words(), count, reader_name="scripted", ks=(1,))
@@ -211,7 +220,7 @@ def test_questions_are_drawn_with_their_paragraphs(tmp_path):
     source, more = tmp_path / "dev.json", tmp_path / "more.json"
     source.write_text(json.dumps(rows))
     more.write_text(json.dumps([{"title": "M", "text": "b."}]))
-    task = multihop_note_task("hotpot", source, count, num_questions=2, distractors=more)
+    task = read_multihop_task("hotpot", source, num_questions=2, distractors=more)(count)
     (pool,) = task.pools
     assert task.name == "hotpot, more distractors" and len(pool.asked) == 2 and len(pool.chunks) == 3
-    assert multihop_note_task("hotpot", source, count, num_questions=9).pools[0].asked[0].question == "Q 0?"
+    assert read_multihop_task("hotpot", source, num_questions=9)(count).pools[0].asked[0].question == "Q 0?"

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tiers import examples
 
+from qrag_jax.data.stories.reader import read_stories
 from qrag_jax.retrieval.corpus.corpus import Corpus, embed_corpus
 from qrag_jax.retrieval.index.hybrid import rank_dense, rank_hybrid
 from qrag_jax.retrieval.index.notes import (
@@ -211,6 +212,39 @@ def test_best_of_is_brute_force(data):
         assert capped[chunk] == max([score, *own_notes])
     assert (own <= capped).all() and (capped <= found).all()
     assert capped.max() == own.max()  # no note leads where no chunk does
+
+
+PEOPLE, PLACES = ("Mary", "John", "Sandra"), ("kitchen", "garden", "office")
+FACTS = [f"{person} took the milk." for person in PEOPLE]
+FACTS += [f"{person} went to the {place}." for person in PEOPLE for place in PLACES]
+
+
+@pytest.mark.parametrize("question", ["Where is the milk?", "Who went to the office?", *FACTS])
+def test_a_note_that_lies_does_not_beat_the_text(question):
+    words = sorted({word.strip(".,?") for text in FACTS for word in text.split()})
+
+    def by_words(texts):
+        split = [text.replace(".", " ").replace(",", " ").replace("?", " ").split() for text in texts]
+        return np.array([[row.count(word) for word in words] for row in split], np.float32) + 1e-3
+
+    documents = (Document("story", " ".join(FACTS)),)
+    ends = np.cumsum([len(text) + 1 for text in FACTS]) - 1
+    spans = zip([0, *(ends[:-1] + 1).tolist()], ends.tolist(), strict=True)
+    nodes = tuple(Chunk(f"c{i}", "story", (span,), 1, 4) for i, span in enumerate(spans))
+    corpus = embed_corpus(Corpus(documents, nodes), by_words)
+    lies = note_corpus(corpus, read_stories(documents, nodes, wrong_share=1.0).notes, by_words, count)
+    assert len(lies.notes) == 9 and not any(note.answer[7:-1] in note.quote for note in lies.notes)
+
+    own = rank_noted(question, lies, by_words, NoteSearch("none"))
+    found = rank_noted(question, lies, by_words, NoteSearch("best_of"))
+    by_text, by_notes = (dict(zip(one.ids.tolist(), one.scores, strict=True)) for one in (own, found))
+    for chunk, score in by_notes.items():  # no chunk above the text that a note of it comes from
+        told = [by_text[asking] for asking, at in zip(lies.asking, lies.answering, strict=True) if at == chunk]
+        assert score <= max([by_text[chunk], *told])
+    assert by_notes[own.ids[0]] == found.scores[0] == own.scores[0]  # what the text puts first stays there
+    for mode in MODES:
+        rank_noted(question, lies, by_words, NoteSearch(mode))
+    assert corpus.texts == tuple(FACTS)  # and what is read of it is its own
 
 
 @examples(100)

@@ -1,0 +1,88 @@
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from tiny import quick_compilation  # noqa: F401
+
+from qrag_jax.chunking.text.chunks import make_chunk
+from qrag_jax.eval.notes.pools import Asked, Pool
+from qrag_jax.eval.notes.runs import nearest_chunks, score_run
+from qrag_jax.models.towers.latent import LatentConfig
+from qrag_jax.retrieval.index.retriever import EncoderSpec, ModelConfig, new_retriever
+from qrag_jax.retrieval.index.search import make_index, retrieve, search
+from qrag_jax.retrieval.mdp.env import EnvConfig
+from qrag_jax.types import Document, UsageError
+
+TEXTS = ["mary went to the kitchen", "john took the milk", "it rained", "john went to the garden", "mary took the cup"]
+QUESTIONS = {"where is the milk": (1, 3), "where is mary": (0,), "did it rain": (2,)}
+KS = (1, 2, 3, 4)
+
+
+def count(text):
+    return len(text.split())
+
+
+def embed(texts):
+    """One component a letter."""
+    return np.array([[text.count(letter) for letter in "abcdeghikmnortwy"] for text in texts], np.float32) + 1e-3
+
+
+@pytest.fixture(scope="module")
+def pool():
+    documents = tuple(Document(str(i), text) for i, text in enumerate(TEXTS))
+    chunks = tuple(make_chunk(document, [(0, len(document.text))], 1, count) for document in documents)
+    return Pool(documents, chunks, tuple(Asked(question, frozenset(gold)) for question, gold in QUESTIONS.items()))
+
+
+@pytest.fixture(scope="module")
+def retriever():
+    spec = EncoderSpec("scratch", num_layers=1, hidden_size=8, num_heads=2, window=8, question_window=8)
+    latent = LatentConfig(width=8, num_layers=1, num_heads=2, action_hidden=8, dim=8)
+    made, _, _ = new_retriever(
+        ModelConfig(encoder=spec, latent=latent), EnvConfig(num_steps=3, positions="none"), TEXTS, jax.random.key(1)
+    )
+    # as drawn, the towers are nearly blind to their input
+    noisy = lambda leaf: leaf + 0.3 * np.random.default_rng(leaf.size).normal(size=leaf.shape).astype(np.float32)  # noqa: E731
+    return replace(made, params=jax.tree.map(noisy, made.params))
+
+
+def recall_of(picks, gold):
+    return [len(set(picks[:k]) & set(gold)) / len(gold) for k in KS]
+
+
+def test_picks_are_those_of_a_search(pool, retriever):
+    found = score_run(pool, retriever, KS, num_steps=3)
+    index = make_index(retriever, TEXTS)
+    picks = [[step.chunk for step in search(index, question, 3).steps] for question in QUESTIONS]
+    expected = [recall_of(row, gold) for row, gold in zip(picks, QUESTIONS.values(), strict=True)]
+    np.testing.assert_array_equal(found.recall, expected)
+    np.testing.assert_array_equal(found.all_gold, np.equal(expected, 1))
+    np.testing.assert_array_equal(found.recall[:, 3], found.recall[:, 2])  # no fourth pick
+    assert found.embedded.tolist() == [0, 0, 0] and (found.seconds > 0).all()
+
+
+def test_all_chunks_are_found_at_last_and_too_many_picks_are_as_many_as_there_are(pool, retriever):
+    found = score_run(pool, retriever, (5,), num_steps=9)
+    assert found.all_gold.tolist() == [[1], [1], [1]]
+
+
+def test_a_run_picks_of_its_candidates(pool, retriever):
+    among = nearest_chunks(pool, embed, 3)
+    assert among.shape == (3, 3) and (np.diff(among) > 0).all()
+    found = score_run(pool, retriever, KS, num_steps=2, among=among)
+    for row, candidates, (question, gold) in zip(found.recall, among, QUESTIONS.items(), strict=True):
+        steps = retrieve(retriever, question, [TEXTS[i] for i in candidates], 2).steps
+        assert row.tolist() == recall_of([candidates[step.chunk] for step in steps], gold)
+
+
+def test_the_candidates_are_the_nearest(pool):
+    vectors, asked = embed(TEXTS), embed(list(QUESTIONS))
+    unit = lambda x: x / np.linalg.norm(x, axis=1, keepdims=True)  # noqa: E731
+    expected = np.sort(np.argsort(-unit(asked) @ unit(vectors).T, axis=1, kind="stable")[:, :2], axis=1)
+    np.testing.assert_array_equal(nearest_chunks(pool, embed, 2), expected)
+
+
+def test_no_pick_is_refused(pool, retriever):
+    with pytest.raises(UsageError, match="num_steps 0: pick at least one chunk"):
+        score_run(pool, retriever, KS, num_steps=0)
