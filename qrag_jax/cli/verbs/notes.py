@@ -4,7 +4,10 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
+from qrag_jax.cli.generators import prices_of
+from qrag_jax.cli.note_readers import check_reader_flags, format_estimate, format_readings, make_note_reader
 from qrag_jax.cli.parsers.notes import SETS
+from qrag_jax.cli.parsers.reader_flags import LLM_READERS
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown_lines, write_json
 from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_place
@@ -20,6 +23,7 @@ from qrag_jax.eval.notes.tasks import (
 )
 from qrag_jax.eval.tables import align, share
 from qrag_jax.retrieval.index.notes import NoteSearch
+from qrag_jax.structure.estimate import Estimate
 from qrag_jax.types import CountTokens, UsageError
 
 _OF_BABI = ("filler", "chunk_sentences", "num_chunks")
@@ -36,14 +40,23 @@ def run(args: argparse.Namespace) -> int:
 
     embed = make_embedder(load_encoder(args.model))
     task = make_task(args, embed.count_tokens)
-    reader = args.reader or (SCRIPTED if args.babi else MENTIONS)
+    reader = _reader_name(args)
     if task.num_left_out:
         say(f"{task.num_left_out:,} questions left out: their story does not fit")
     with Progress() as progress:
+        llm = None
+        if reader in LLM_READERS:
+            llm = make_note_reader(args, reader, embed, embed.count_tokens, progress.answered)
+            estimates = (llm.estimate(pool.documents, pool.chunks) for pool in task.pools)
+            expected = format_estimate(sum(estimates, Estimate()), args)
+            if args.estimate:
+                print(expected)
+                return 0
+            say(expected)
         scores = score_notes(
             task.name,
             task.pools,
-            NOTE_READERS[reader],
+            NOTE_READERS[reader] if llm is None else llm.read,
             embed,
             embed.count_tokens,
             reader_name=reader,
@@ -53,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
             seed=args.seed,
             progress=progress.stage("ask"),
         )
+    if llm is not None:
+        say(format_readings(llm.readings, prices_of(args)))
     rows = scores.rows()
     if args.json:
         write_json([asdict(row) for row in rows], args.json)
@@ -101,12 +116,17 @@ def format_rows(rows: list[NoteRow]) -> str:
     return "\n".join([*align(table, [False, False, *[True] * 7]), about])
 
 
+def _reader_name(args: argparse.Namespace) -> str:
+    return args.reader or (SCRIPTED if args.babi else MENTIONS)
+
+
 def _check_flags(args: argparse.Namespace) -> None:
     given = [name for name in _OF_BABI if getattr(args, name) is not None]
     if given and not args.babi:
         raise UsageError(f"--{given[0]}: belongs to --babi; leave it out")
     if args.reader == SCRIPTED and not args.babi:
         raise UsageError(f"--reader {SCRIPTED}: reads bAbI stories alone (--babi); leave it out")
+    check_reader_flags(args, _reader_name(args), LLM_READERS)
     if args.distractors and args.babi:
         raise UsageError("--distractors: stories are hidden in --filler; leave it out")
     if args.json and args.json != STDOUT:
