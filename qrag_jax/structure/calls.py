@@ -59,6 +59,19 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Form:
+    """The form of an answer.
+
+    Attributes:
+        wanted: what a model is held to that takes grammars.
+        readable: what is read from one that does not: nothing that can be used has to be paid for twice.
+    """
+
+    wanted: Schema
+    readable: Schema
+
+
+@dataclass(frozen=True)
 class ChunkText:
     """A chunk, the text of its document, and what it says."""
 
@@ -94,7 +107,7 @@ class Desk:
         stage: str,
         prompts: Iterable[Sequence[Message]],
         num_prompts: int,
-        schema: Schema,
+        form: Form,
         max_tokens: int,
     ) -> Iterator[Any]:
         """The JSON value of every answer, in order; None where there is none, which is counted in `left_out`.
@@ -103,7 +116,7 @@ class Desk:
             stage: what `progress` is told.
             prompts: conversations; made as they are needed, and asked `_AT_ONCE` at a time.
             num_prompts: how many there are.
-            schema: of the values.
+            form: of the values.
             max_tokens: of an answer.
 
         Raises:
@@ -118,7 +131,7 @@ class Desk:
                 self.left_out[CALL_FAILED] += len(part)
                 self.reading += Reading(num_failed=len(part))
             else:
-                outcomes = self._ask(part, schema, max_tokens, partial(self._hear, stage, done, num_prompts))
+                outcomes = self._ask(part, form, max_tokens, partial(self._hear, stage, done, num_prompts))
                 stopped = not_asked(outcome.generations[-1] for outcome in outcomes) is not None
             done += len(part)
             if done == num_prompts == self.reading.num_failed - failed_before:
@@ -131,7 +144,7 @@ class Desk:
     def _ask(
         self,
         prompts: Sequence[Sequence[Message]],
-        schema: Schema,
+        form: Form,
         max_tokens: int,
         hear: Callable[[int, Structured[Any]], None],
     ) -> list[Structured[Any]]:
@@ -139,12 +152,12 @@ class Desk:
         return ask_structured(
             self.generator,
             prompts,
-            partial(parse_json, schema=schema),
+            partial(parse_json, schema=form.readable),
             sampling=replace(self.sampling, max_tokens=max_tokens),
             max_asks=self.max_asks,
             finished=lambda _, outcome: hear(next(settled), outcome),
             again=self.again,
-            grammar=schema_grammar(schema),
+            grammar=schema_grammar(form.wanted),
         )
 
     def _hear(self, stage: str, done: int, of: int, number: int, outcome: Structured[Any]) -> None:

@@ -54,6 +54,8 @@ def near_places(quote: str, text: str, least: float = LEAST_SIMILARITY) -> list[
 
     Takes time in proportion to the lengths of quote times text.
     """
+    if 2 * len(text) < least * (len(quote) + len(text)):  # not even all of the text would be similar enough
+        return []
     letters = np.array([ord(letter) for letter in _BLANK.sub(" ", text)], np.int64)
     size = len(letters)
     # Distance and start of the best part in one number, (distance, later starts first), so that one minimum does both.

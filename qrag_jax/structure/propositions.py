@@ -1,7 +1,7 @@
 """Notes that say a chunk's facts one by one: propositions (Dense X Retrieval), as a baseline of notes that join chunks.
 
-Each is a note of the chunk that it was taken from, so that a chunk is found by the best of its facts (`best_of`). None
-says anything of another chunk.
+Each is a note of the chunk that it was taken from, so that a chunk is found by the best of its facts. None says anything
+of another chunk, so `best_of` must not be capped: a note would count at most as much as its own chunk.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from qrag_jax.llm.json_answers import ListOf, Record, Text
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
-from qrag_jax.structure.calls import ChunkText, Desk, Progressed, Reading, chunk_prompt, chunk_texts
+from qrag_jax.structure.calls import ChunkText, Desk, Form, Progressed, Reading, chunk_prompt, chunk_texts
 from qrag_jax.structure.estimate import Estimate, prompt_tokens
 from qrag_jax.structure.evidence import most_like
 from qrag_jax.types import (
@@ -31,8 +31,7 @@ SAID_BEFORE = "statement made before"
 NOT_IN_CHUNK = "statement shares no word with its chunk"
 TOO_LONG = "note longer than its chunk"
 _PROMPT = "propositions"
-_MOST_STATEMENTS, _STATEMENT_CHARS = 40, 400
-_STATEMENTS = Record({"statements": ListOf(Text(1, _STATEMENT_CHARS), 0, _MOST_STATEMENTS)})
+_STATEMENTS = Form(Record({"statements": ListOf(Text(1, 400), 0, 40)}), Record({"statements": ListOf(Text(0), 0)}))
 
 
 @dataclass(frozen=True)

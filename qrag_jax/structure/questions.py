@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.llm.json_answers import ListOf, Record, Text
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt, prompts_sha256
-from qrag_jax.structure.calls import ChunkText, Desk, Progressed, Reading, chunk_prompt, chunk_texts
+from qrag_jax.structure.calls import ChunkText, Desk, Form, Progressed, Reading, chunk_prompt, chunk_texts
 from qrag_jax.structure.estimate import Estimate, prompt_tokens
 from qrag_jax.structure.evidence import most_like, quote_places, whole_sentences
 from qrag_jax.types import (
@@ -41,6 +41,8 @@ from qrag_jax.unit_rows import unit_rows
 READER = "llm"
 # Why something is no note.
 ASKED_BEFORE = "question asked before"
+BAD_QUESTION = "question empty or too long"
+BEYOND_MOST = "question beyond the most of a chunk"
 NOT_ANSWERED = "no answer in the chunk"
 NO_EVIDENCE = "answer without evidence"
 NOT_IN_CHUNK = "evidence not in the chunk"
@@ -48,8 +50,10 @@ TWO_PLACES = "evidence in two places"
 TOO_LONG = "note longer than its chunk"
 _ASK, _ANSWER = "chunk_questions", "chunk_answer"  # prompts
 _TOKENS_A_QUESTION, _MOST_TOKENS_A_QUESTION, _TOKENS_OF_LIST = 30, 40, 20  # for the estimate; for answers
-_QUESTION_CHARS, _ANSWER_CHARS, _QUOTE_CHARS = 240, 300, 600
-_ANSWERED = Record({"answer": Text(0, _ANSWER_CHARS), "evidence": Text(0, _QUOTE_CHARS)})
+_QUESTION_CHARS, _MOST_QUESTIONS = 240, 100
+_ANSWERED = Form(
+    Record({"answer": Text(0, 300), "evidence": Text(0, 600)}), Record({"answer": Text(0), "evidence": Text(0)})
+)
 _BLOCK = 4_000_000  # scores that are held at once
 _DIGITS = 9  # sums in another order differ in their last bits: rounded, equal ones tie, and ties go by order
 
@@ -209,12 +213,18 @@ def _ask_questions(
     desk: Desk, texts: Sequence[ChunkText], template: PromptTemplate, config: QuestionsConfig
 ) -> list[_Asked]:
     """The questions of all chunks, each once."""
-    schema = Record({"questions": ListOf(Text(1, _QUESTION_CHARS), 1, config.num_questions)})
+    form = Form(
+        Record({"questions": ListOf(Text(1, _QUESTION_CHARS), 1, config.num_questions)}),
+        Record({"questions": ListOf(Text(0), 0, _MOST_QUESTIONS)}),
+    )
     prompts = (_question_prompt(template, one, config) for one in texts)
     found: dict[str, _Asked] = {}
-    for place, value in enumerate(desk.ask("questions", prompts, len(texts), schema, _questions_tokens(config))):
-        for question in value["questions"] if value is not None else ():
-            plain = " ".join(question.split())
+    for place, value in enumerate(desk.ask("questions", prompts, len(texts), form, _questions_tokens(config))):
+        written = [" ".join(question.split()) for question in value["questions"]] if value is not None else []
+        usable = [question for question in written if 0 < len(question) <= _QUESTION_CHARS]
+        desk.left_out[BAD_QUESTION] += len(written) - len(usable)
+        desk.left_out[BEYOND_MOST] += len(usable[config.num_questions :])
+        for plain in usable[: config.num_questions]:
             before = found.setdefault(plain.casefold(), _Asked(plain, place))
             desk.left_out[ASKED_BEFORE] += before.asking != place or before.text != plain
     return list(found.values())

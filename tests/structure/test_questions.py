@@ -129,6 +129,30 @@ def test_a_question_counts_once_as_that_of_the_first_chunk_that_asks_it():
     assert found.left_out == {questions.ASKED_BEFORE: 2, questions.NOT_ANSWERED: 1} and len(generator.asked) == 4
 
 
+def test_questions_beyond_what_was_asked_for_are_left_out():
+    generator = scripted({}, asked=["", "Why? " * 50, "Who?", "When?", "How?"])
+    found = read(generator, config=QuestionsConfig(num_questions=2))
+    assert [question_of(prompt) for prompt in generator.asked[2:5]] == ["Who?", "When?", "Does it rain?"]
+    assert found.left_out == {
+        questions.BAD_QUESTION: 2,
+        questions.BEYOND_MOST: 1,
+        questions.NOT_ANSWERED: 6,
+    }
+
+
+def test_a_model_that_takes_grammars_is_held_to_the_form():
+    class Held(ScriptedGenerator):
+        def takes_grammar(self, grammar):
+            return True
+
+    documents, chunks = story()
+    found = make_llm_reader(Held(tell_story), embed)(documents, chunks)
+    assert len(found.notes) == 6
+    many = Held(lambda prompt: json.dumps({"questions": ["Who?", "When?"]}))
+    with pytest.raises(InputError, match="questions: all 4 calls .* breaks the grammar"):
+        make_llm_reader(many, embed, QuestionsConfig(num_questions=1))(documents, chunks)
+
+
 def test_relevant_questions_by_hand():
     chunks = np.array([[1, 0], [0, 1]], np.float32)
     asked = np.array([[0.6, 0.8], [1, 0], [0.6, 0.8], [0, 1]], np.float32)
