@@ -1,8 +1,10 @@
 """Quotes and where they stand: word for word, nearly so, at several places; and the sentence most like a text."""
 
+import re
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tiers import examples
 
@@ -100,6 +102,26 @@ def test_evidence_is_whole_sentences():
 
     assert sentence("all day") == "It rained all day long."
     assert sentence("the milk. It") == "Mary took\nthe milk. It rained all day long."
+
+
+@examples(60)
+@given(st.data())
+def test_words_of_a_chunk_are_found_where_they_stand(data):
+    """A quote of whole words is found at its place among others, and its sentences hold it and lie in the chunk."""
+    words = st.lists(st.sampled_from(["Ann", "saw", "it.", "No", "way!", "\n\n", "b"]), min_size=3, max_size=30)
+    text = " ".join(data.draw(words))
+    border = data.draw(st.integers(1, len(text) - 1))
+    spans = ((0, border), (border, len(text)))
+    a, b = data.draw(st.sampled_from(spans))
+    tokens = [found.span() for found in re.finditer(r"\S+", text) if a <= found.start() and found.end() <= b]
+    assume(tokens)
+    first = data.draw(st.integers(0, len(tokens) - 1))
+    last = data.draw(st.integers(first, len(tokens) - 1))
+    place = tokens[first][0], tokens[last][1]
+    found = quote_places(text[slice(*place)].replace("\n", " "), text, spans)
+    assert place in found
+    start, end = whole_sentences(place, text, spans)
+    assert a <= start <= place[0] < place[1] <= end <= b and text[start:end] == text[start:end].strip()
 
 
 def test_the_sentence_most_like_a_text():

@@ -387,6 +387,19 @@ def test_a_chunk_that_ends_its_fence_stays_within_it():
     assert passage_of(generator.asked[1]) == FILM and mark in generator.asked[1][0].content
 
 
+def test_a_chunk_of_several_spans_answers_from_each_and_never_across():
+    text = f"{LEE} Nothing of this is in the chunk. It rains in Paris, and has done so for a week."
+    document, last = Document("1", text), text.index("It rains")
+    split = make_chunk(document, [(0, len(LEE)), (last, len(text))], 1, count)
+    documents, chunks = pool((FILM,))
+    said = f"{LEE}\n{text[last:]}"
+    for evidence, quote in (("rains in Paris", text[last:]), ("about them. It rains", None)):
+        reader = make_llm_reader(scripted({said: answer("Paris", evidence)}), embed)
+        found = reader([*documents, document], [*chunks, split]).notes
+        assert [note.quote for note in found] == ([quote] if quote else [])
+        assert all(text[slice(*note.evidence)] == quote for note in found)
+
+
 def test_half_characters_are_read_as_one_and_offsets_stay():
     text = "\ud800 Ann Lee lives in Rome. She has a dog and two cats, and writes about them."
     found = read(scripted({text.replace("\ud800", "\ufffd"): answer("Rome", "Ann Lee lives in Rome.")}), (FILM, text))
