@@ -111,7 +111,8 @@ class Note:
         evidence: where in the answering chunk's document it belongs.
         quote: the text of `evidence`, so that the note proves itself.
         reader: who wrote it: `mentions`, `scripted`, a language model's name.
-        question, answer: of readers that ask; empty where `text` is the sentence at `source`, word for word.
+        question, answer: of readers that ask; both empty where `text` is the sentence at `source`, word for word. An
+            answer alone is a statement in the reader's own words, which is `text` too.
     """
 
     asking: str

@@ -2,18 +2,18 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags
+from qrag_jax.cli.parsers import flags, llm_flags, reader_flags
 
 ACTIONS = ("eval",)
 SETS = ("hotpot", "2wiki", "musique")
 # As in eval.notes.scores and eval.notes.tasks, whose import takes longer.
 MODES = ("none", "best_of", "insert", "all", "random", "walk")
-READERS = ("mentions", "scripted")
+READERS = ("mentions", "scripted", *reader_flags.LLM_READERS)
 
 SUMMARY = "do notes that chunks get from other chunks help to find what answers a question?"
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 Measure notes: short texts that a chunk gets from other chunks, so that one search finds evidence which only together
-answers a question (SqRAG). Nothing is trained and no language model asked.
+answers a question (SqRAG). Nothing is trained, and a language model asked only by the readers that say so.
 
   eval    the share of questions whose gold chunks are all among the first k, for every mode on the same questions
 
@@ -24,6 +24,8 @@ insert (those nearest to the question are put into their chunks, which are embed
 insert, drawn: the control); walk (the second is what the first one names); bm25; and MODE+bm25 (fused with BM25 over
 the texts with their notes).
 
+{reader_flags.HELP}
+{llm_flags.HELP}
 What comes out: a row a mode and k with all_gold, its 95% interval, recall, and what the search cost: texts embedded and
 milliseconds a question. --json writes the same rows as a list of objects.
 
@@ -34,6 +36,7 @@ examples:
   qrag notes eval --2wiki dev.jsonl --num_questions 60
   qrag notes eval --hotpot dev.jsonl --distractors corpus.json --modes none,best_of,best_of+bm25 --json rows.json
   qrag notes eval --babi qa2_valid.txt --filler stories --chunk_sentences 4 --num_chunks 15 --json rows.json
+  qrag notes eval --hotpot dev.jsonl --num_questions 2 --reader llm --llm_model model.gguf --estimate
 """
 
 
@@ -97,6 +100,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_seed(parser)
     flags.add_reading(parser)
     flags.add_compile_cache(parser)
+    reader_flags.add_reader_flags(parser)
     parser.add_argument("--json", metavar="OUT", help="write the rows as JSON; - prints them in place of the table")
 
 

@@ -6,7 +6,10 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+from qrag_jax.cli.generators import prices_of
+from qrag_jax.cli.note_readers import check_reader_flags, format_estimate, format_readings, make_note_reader
 from qrag_jax.cli.parsers.notes import SETS
+from qrag_jax.cli.parsers.reader_flags import LLM_READERS
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown_lines, write_json
 from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_place
@@ -23,6 +26,7 @@ from qrag_jax.eval.notes.tasks import (
 )
 from qrag_jax.eval.tables import align, share
 from qrag_jax.retrieval.index.notes import NoteSearch
+from qrag_jax.structure.estimate import Estimate
 from qrag_jax.types import NoteReader, UsageError
 
 _OF_BABI = ("filler", "chunk_sentences", "num_chunks", "wrong_share")
@@ -34,7 +38,6 @@ def run(args: argparse.Namespace) -> int:
     _check_flags(args)
     check_modes(args.modes, args.k)
     search = NoteSearch(num_notes=args.num_notes, max_share=args.max_share)
-    name, reader = choose_reader(args)
     make_task = read_task(args)  # before a model is loaded: a bad file is told at once
     from qrag_jax.models.encoder.embedder import make_embedder
     from qrag_jax.models.encoder.weights import load_encoder
@@ -44,13 +47,23 @@ def run(args: argparse.Namespace) -> int:
     if task.num_left_out:
         say(f"{task.num_left_out:,} questions left out: their story does not fit")
     with Progress() as progress:
+        llm = None
+        name = _reader_name(args)
+        if name in LLM_READERS:
+            llm = make_note_reader(args, name, embed, embed.count_tokens, progress.answered)
+            estimates = (llm.estimate(pool.documents, pool.chunks) for pool in task.pools)
+            expected = format_estimate(sum(estimates, Estimate()), args)
+            if args.estimate:
+                print(expected)
+                return 0
+            say(expected)
         scores = score_notes(
             task.name,
             task.pools,
-            reader,
+            _own_reader(args, name) if llm is None else llm.read,
             embed,
             embed.count_tokens,
-            reader_name=name,
+            reader_name=f"{name}, wrong {args.wrong_share:g}" if args.wrong_share else name,
             modes=args.modes,
             ks=args.k,
             search=search,
@@ -59,20 +72,14 @@ def run(args: argparse.Namespace) -> int:
         )
     if scores.left_out:
         say(f"notes left out: {counts(scores.left_out)}")
+    if llm is not None:
+        say(format_readings(llm.readings, prices_of(args)))
     rows = scores.rows()
     if args.json:
         write_json([asdict(row) for row in rows], args.json)
     if args.json != STDOUT:
         print(shown_lines(format_rows(rows)))
     return 0
-
-
-def choose_reader(args: argparse.Namespace) -> tuple[str, NoteReader]:
-    """Who writes the notes, and the name of its rows."""
-    name = args.reader or (SCRIPTED if args.babi else MENTIONS)
-    if not args.wrong_share:
-        return name, NOTE_READERS[name]
-    return f"{name}, wrong {args.wrong_share:g}", partial(read_stories, wrong_share=args.wrong_share, seed=args.seed)
 
 
 def counts(left_out: Mapping[str, int]) -> str:
@@ -119,12 +126,24 @@ def format_rows(rows: list[NoteRow]) -> str:
     return "\n".join([*align(table, [False, False, *[True] * 7]), about])
 
 
+def _reader_name(args: argparse.Namespace) -> str:
+    return args.reader or (SCRIPTED if args.babi else MENTIONS)
+
+
+def _own_reader(args: argparse.Namespace, name: str) -> NoteReader:
+    """The reader of a name that asks no language model."""
+    if not args.wrong_share:
+        return NOTE_READERS[name]
+    return partial(read_stories, wrong_share=args.wrong_share, seed=args.seed)
+
+
 def _check_flags(args: argparse.Namespace) -> None:
     given = [name for name in _OF_BABI if getattr(args, name) is not None]
     if given and not args.babi:
         raise UsageError(f"--{given[0]}: belongs to --babi; leave it out")
     if args.reader == SCRIPTED and not args.babi:
         raise UsageError(f"--reader {SCRIPTED}: reads bAbI stories alone (--babi); leave it out")
+    check_reader_flags(args, _reader_name(args), LLM_READERS)
     if args.wrong_share and args.reader not in (None, SCRIPTED):
         raise UsageError(f"--wrong_share: belongs to --reader {SCRIPTED}, {args.reader} says what the text says")
     if args.wrong_share and args.wrong_share > 1:

@@ -373,7 +373,8 @@ def _check_note(corpus: Corpus, leaf_of: dict[str, int], number: int, note: Note
                 "read the notes again"
             )
         text = corpus.by_id[node.document_id].text[start:end]
-        wanted = note.quote if name == "answering" else note.text if not note.question else text
+        is_verbatim = not (note.question or note.answer)
+        wanted = note.quote if name == "answering" else note.text if is_verbatim else text
         if text != wanted:
             raise InputError(
                 f"{where}: {node.document_id!r} has {text[:60]!r} at [{start}, {end}), not {wanted[:60]!r}; the "

@@ -5,9 +5,11 @@ from tiny_encoders import random_encoder
 
 from qrag_jax.cli.main import main
 from qrag_jax.cli.parsers.notes import MODES, READERS
+from qrag_jax.cli.parsers.reader_flags import ANSWER_TOKENS, LLM_READERS, MOST_RELEVANT, NUM_QUESTIONS
 from qrag_jax.eval.notes.tasks import NOTE_READERS
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.retrieval.index import notes
+from qrag_jax.structure import propositions, questions
 
 FIELDS = (
     "task mode reader k all_gold low high recall n n_chunks n_notes cross_chunk_share embedded_at_query seconds seed"
@@ -60,7 +62,11 @@ def evaluate(tmp_path, monkeypatch, capsys, encoder):
 
 
 def test_names_of_the_parser_are_those_of_the_library():
-    assert MODES == notes.MODES and set(READERS) == set(NOTE_READERS)
+    assert MODES == notes.MODES and set(READERS) == {*NOTE_READERS, *LLM_READERS}
+    assert LLM_READERS == (questions.READER, propositions.READER)
+    config = questions.QuestionsConfig()
+    assert (config.num_questions, config.most_relevant) == (NUM_QUESTIONS, MOST_RELEVANT)
+    assert config.max_answer_tokens == ANSWER_TOKENS
 
 
 def test_rows_of_paragraphs(evaluate):
@@ -114,6 +120,47 @@ def test_a_bad_file_is_told_before_a_model_is_loaded(evaluate, monkeypatch):
     assert code == 2 and "no-such-folder" in err
 
 
+SCRIPT = [
+    {"match": "Write each fact", "answer": '{"statements": ["The film was made by Ann Lee."]}'},
+    {"match": "Write 2 questions", "answer": '{"questions": ["Who made it?"]}'},
+    {"match": "Film: The film", "answer": '{"answer": "Ann Lee", "evidence": "made by Ann Lee"}'},
+    {"answer": '{"answer": "", "evidence": ""}'},
+]
+
+
+@pytest.fixture
+def script(tmp_path):
+    (tmp_path / "script.jsonl").write_text("\n".join(map(json.dumps, SCRIPT)))
+    (tmp_path / "prices.yaml").write_text("prompt_per_million_tokens: 10\ncompletion_per_million_tokens: 100\n")
+    return ["--hotpot", "dev.json", "--llm", "scripted", "--llm_model", "script.jsonl", "--journal", "j.sqlite"]
+
+
+def test_notes_by_a_language_model(evaluate, script):
+    flags = ["--reader", "llm", "--num_questions_a_chunk", "2", "--modes", "none,best_of", "--k", "2", "--json", "-"]
+    for paid in ("6 calls now and 0 of the journal", "0 calls now and 6 of the journal"):
+        code, out, err = evaluate(*script, *flags)
+        assert code == 0, err
+        assert {(row["reader"], row["n_notes"], row["cross_chunk_share"]) for row in json.loads(out)} == {("llm", 1, 0)}
+        assert "at most 21 calls of the language model" in err  # 3 chunks, 2 questions each
+        assert f"3 chunks, 1 questions, 3 pairs of chunk and question, 1 notes, {paid}" in err
+
+
+def test_an_estimate_asks_nothing(evaluate, script):
+    flags = ["--reader", "llm", "--estimate", "--prices", "prices.yaml", "--tokens_per_second", "100,10"]
+    code, out, err = evaluate(*script, *flags)
+    assert code == 0, err
+    # 3 chunks, 30 questions to each; an answer has 200 tokens at most, the questions of a chunk 420.
+    assert out.startswith("at most 93 calls of the language model, ")
+    assert f"{3 * 420 + 90 * 200:,} written, $" in out and out.endswith(" hours\n")
+
+
+def test_statements_by_a_language_model(evaluate, script):
+    code, out, err = evaluate(*script, "--reader", "propositions", "--modes", "best_of", "--k", "2", "--json", "-")
+    assert code == 0, err
+    (row,) = json.loads(out)
+    assert (row["reader"], row["n_notes"], row["cross_chunk_share"]) == ("propositions", 1, 0)
+
+
 @pytest.mark.parametrize(
     "flags, message",
     [
@@ -130,6 +177,19 @@ def test_a_bad_file_is_told_before_a_model_is_loaded(evaluate, monkeypatch):
         (
             ["--babi", "qa2.txt", "--reader", "mentions", "--wrong_share", ".2"],
             "--wrong_share: belongs to --reader scri",
+        ),
+        (["--hotpot", "dev.json", "--most_relevant", "3"], "--most_relevant: belongs to --reader llm, not to mentions"),
+        (
+            ["--hotpot", "dev.json", "--reader", "propositions", "--num_questions_a_chunk", "3"],
+            "--num_questions_a_chunk: belongs to --reader llm, not to propositions",
+        ),
+        (
+            ["--babi", "qa2.txt", "--llm_model", "x.gguf"],
+            "--llm_model: belongs to --reader llm or propositions, not to scripted",
+        ),
+        (
+            ["--hotpot", "dev.json", "--reader", "llm", "--tokens_per_second", "3"],
+            "--tokens_per_second: two numbers above 0",
         ),
     ],
 )

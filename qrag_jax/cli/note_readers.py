@@ -1,0 +1,123 @@
+"""The readers of notes that ask a language model, as the flags describe them, and what they take."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from qrag_jax.cli.generators import make_generator, prices_of, prompts_folder, sampling_of
+from qrag_jax.cli.parsers.reader_flags import MOST_RELEVANT, NUM_QUESTIONS
+from qrag_jax.llm.prices import Prices, dollars
+from qrag_jax.structure.calls import Progressed, Reading
+from qrag_jax.structure.estimate import Estimate
+from qrag_jax.structure.propositions import PropositionsConfig, estimate_propositions_reader, make_propositions_reader
+from qrag_jax.structure.questions import READER as QUESTIONS
+from qrag_jax.structure.questions import QuestionsConfig, estimate_llm_reader, make_llm_reader
+from qrag_jax.types import Chunk, Cost, CountTokens, Document, Embed, NoteReader, UsageError
+
+_STATEMENTS = 4  # times the tokens of an answer: all statements of a chunk are one
+_OF_QUESTIONS = ("num_questions_a_chunk", "most_relevant")
+_OF_READERS = (*_OF_QUESTIONS, "estimate", "tokens_per_second")
+_OF_MODELS = ("llm_model", "storage", "base_url", "journal", "no_journal", "max_llm_tokens", "max_dollars", "prices",
+              "prompts")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LlmReader:
+    """A reader that asks a language model.
+
+    Attributes:
+        read: the notes of documents and chunks.
+        estimate: what reading them takes at most.
+        readings: what was read so far, one a call of `read`.
+    """
+
+    read: NoteReader
+    estimate: Callable[[Sequence[Document], Sequence[Chunk]], Estimate]
+    readings: list[Reading] = field(default_factory=list)
+
+
+def make_note_reader(
+    args: argparse.Namespace, name: str, embed: Embed, count: CountTokens, progress: Progressed | None = None
+) -> LlmReader:
+    """The reader of a name of `LLM_READERS`, as the flags of `add_reader_flags` describe it; its model is loaded.
+
+    Args:
+        args: of the command line.
+        name: of the reader.
+        embed: of the chunks, such as of an index.
+        count: tokens of a text, where the model does not count.
+        progress: as of `make_llm_reader`.
+
+    Raises:
+        UsageError, InputError: as `make_generator` and `load_prompt`.
+    """
+    generator = make_generator(args)
+    count = generator.count or count
+    sampling, prompts, readings = sampling_of(args), prompts_folder(args), []
+    tell = {"progress": progress, "finished": readings.append}
+    if name == QUESTIONS:
+        asking = QuestionsConfig(
+            num_questions=args.num_questions_a_chunk or NUM_QUESTIONS,
+            most_relevant=args.most_relevant or MOST_RELEVANT,
+            max_answer_tokens=args.max_answer_tokens,
+            sampling=sampling,
+            prompts=prompts,
+        )
+        return LlmReader(
+            make_llm_reader(generator, embed, asking, **tell),
+            lambda documents, chunks: estimate_llm_reader(documents, chunks, count, asking),
+            readings,
+        )
+    stating = PropositionsConfig(max_tokens=_STATEMENTS * args.max_answer_tokens, sampling=sampling, prompts=prompts)
+    return LlmReader(
+        make_propositions_reader(generator, stating, **tell),
+        lambda documents, chunks: estimate_propositions_reader(documents, chunks, count, stating),
+        readings,
+    )
+
+
+def check_reader_flags(args: argparse.Namespace, name: str, llm_readers: Sequence[str]) -> None:
+    """Refuses flags of a language model where none is asked, and those of questions where none are.
+
+    Raises:
+        UsageError: names the flag.
+    """
+    wrong = () if name == QUESTIONS else _OF_QUESTIONS if name in llm_readers else (*_OF_READERS, *_OF_MODELS)
+    given = [flag for flag in wrong if getattr(args, flag) not in (None, False)]
+    given += ["llm"] * (args.llm != "local" and name not in llm_readers)
+    if given:
+        belongs = QUESTIONS if given[0] in _OF_QUESTIONS else " or ".join(llm_readers)
+        raise UsageError(f"--{given[0]}: belongs to --reader {belongs}, not to {name}; leave it out")
+    if args.tokens_per_second is not None and (len(args.tokens_per_second) != 2 or min(args.tokens_per_second) < 1):
+        raise UsageError("--tokens_per_second: two numbers above 0, read and written, as 100,10")
+
+
+def format_estimate(estimate: Estimate, args: argparse.Namespace) -> str:
+    """One line: calls, tokens, dollars with `--prices`, hours with `--tokens_per_second`."""
+    prices = prices_of(args)
+    facts = [
+        f"at most {estimate.num_calls:,} calls of the language model",
+        f"{estimate.prompt_tokens:,} tokens read ({estimate.new_prompt_tokens:,} without common beginnings)",
+        f"{estimate.completion_tokens:,} written",
+    ]
+    if prices is not None:
+        facts.append(f"${estimate.dollars(prices):.4f}")
+    if args.tokens_per_second is not None:
+        read, write = map(float, args.tokens_per_second)
+        facts.append(f"{estimate.seconds(read, write) / 3600:.2f} hours")
+    return ", ".join(facts)
+
+
+def format_readings(readings: Sequence[Reading], prices: Prices | None) -> str:
+    """One line: what was asked, what came of it and what it took; a further one for each of the first errors."""
+    read = sum(readings, Reading())
+    facts = [f"{read.num_chunks:,} chunks"]
+    if read.num_pairs:
+        facts += [f"{read.num_questions:,} questions", f"{read.num_pairs:,} pairs of chunk and question"]
+    facts += [f"{read.num_notes:,} notes", f"{read.num_calls:,} calls now and {read.num_from_journal:,} of the journal"]
+    facts.append(f"{read.prompt_tokens:,} tokens read, {read.completion_tokens:,} written")
+    if prices is not None:
+        cost = Cost(prompt_tokens=read.prompt_tokens, completion_tokens=read.completion_tokens)
+        facts.append(f"${dollars(cost, prices):.4f}")
+    failed = [f"{read.num_failed:,} calls failed"] if read.num_failed else []
+    return "\n".join([", ".join([*facts, *failed]), *(f"  no answer: {error}" for error in read.errors)])
