@@ -48,7 +48,9 @@ from .index.hybrid import (
     rank_hybrid as rank_hybrid,
 )
 from .index.notes import NotedCorpus as NotedCorpus
+from .index.notes import NotedRanked as NotedRanked
 from .index.notes import NoteSearch as NoteSearch
+from .index.notes import make_noted_retrieve as make_noted_retrieve
 from .index.notes import note_corpus as note_corpus
 from .index.notes import rank_noted as rank_noted
 from .index.retriever import (
