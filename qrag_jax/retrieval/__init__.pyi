@@ -87,6 +87,8 @@ from .indexing import add_to_index as add_to_index
 from .indexing import build_index as build_index
 from .indexing import index_method as index_method
 from .indexing import index_settings as index_settings
+from .indexing import load_noted_index as load_noted_index
+from .indexing import remove_from_index as remove_from_index
 from .mdp.batching import Contexts as Contexts
 from .mdp.batching import Packer as Packer
 from .mdp.batching import Sample as Sample

@@ -87,6 +87,11 @@ class Corpus:
         return {document.id: document for document in self.documents}
 
     @cached_property
+    def by_chunk(self) -> dict[str, Chunk]:
+        """The nodes by the ids of their chunks."""
+        return {node.id: node for node in self.nodes}
+
+    @cached_property
     def texts(self) -> tuple[str, ...]:
         """The text of every node."""
         return tuple(chunk_text(self.by_id[node.document_id].text, node.spans) for node in self.nodes)

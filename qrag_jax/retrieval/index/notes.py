@@ -27,6 +27,7 @@ from jaxtyping import Float, Int
 
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.retrieval.corpus.corpus import Corpus, check_fingerprint, embed_texts
+from qrag_jax.retrieval.corpus.notes import check_note
 from qrag_jax.retrieval.index.hybrid import (
     WORDS_WEIGHT,
     Ranked,
@@ -111,8 +112,9 @@ class NotedCorpus:
         sizes = {len(self.notes), len(self.vectors), len(self.keys), len(self.num_tokens)}
         if len(sizes) > 1:
             raise InputError(f"notes: {len(self.notes)} notes with {sorted(sizes)} vectors and counts: one of each")
+        leaves = {node.id: node for node in map(self.corpus.nodes.__getitem__, self.corpus.leaves.tolist())}
         for number, note in enumerate(self.notes):
-            _check_note(self.corpus, self._leaf_of, number, note)
+            check_note(note, number, leaves, self.corpus.by_id)
 
     @cached_property
     def answering(self) -> Int[np.ndarray, " notes"]:
@@ -478,29 +480,3 @@ def _joined(fitting: Mapping[int, Sequence[int]]) -> Int[np.ndarray, " _"]:
 
 def _cosines(vectors: Float[np.ndarray, "n dim"], asked: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " n"]:
     return cosine_scores(asked[None], vectors)[0]
-
-
-def _check_note(corpus: Corpus, leaf_of: dict[str, int], number: int, note: Note) -> None:
-    """A note proves itself: what it says stands where it says, in chunks that are searched."""
-    where = f"note {number} ({note.text[:40]!r})"
-    for name, chunk, (start, end) in (
-        ("asking", note.asking, note.source),
-        ("answering", note.answering, note.evidence),
-    ):
-        if chunk not in leaf_of:
-            raise InputError(
-                f"{where}: its {name} chunk {chunk!r} is no leaf of the corpus; read the notes of its leaves"
-            )
-        node = corpus.nodes[int(corpus.leaves[leaf_of[chunk]])]
-        if not any(a <= start < end <= b for a, b in node.spans):
-            raise InputError(
-                f"{where}: [{start}, {end}) is not in its {name} chunk at {list(node.spans)} of {node.document_id!r}; "
-                "read the notes again"
-            )
-        text = corpus.by_id[node.document_id].text[start:end]
-        wanted = note.quote if name == "answering" else note.text if not note.question else text
-        if text != wanted:
-            raise InputError(
-                f"{where}: {node.document_id!r} has {text[:60]!r} at [{start}, {end}), not {wanted[:60]!r}; the "
-                "document has changed: read the notes again"
-            )
