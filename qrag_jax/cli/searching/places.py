@@ -1,5 +1,6 @@
 """How a passage is shown: where it stands, and how it reads on one line."""
 
+from qrag_jax.chunking.text.chunks import chunk_text
 from qrag_jax.cli.terminal import shown
 from qrag_jax.data.files.documents import page_of
 from qrag_jax.retrieval.context.fill import line_of
@@ -38,6 +39,21 @@ def note_to_json(note: Note, corpus: Corpus) -> dict[str, object]:
         "evidence": fields_of(answering, note.evidence[0])
         | {"start": note.evidence[0], "end": note.evidence[1], "text": note.quote},
     }
+
+
+def pair_to_json(note: Note, corpus: Corpus) -> dict[str, object]:
+    """A note with the whole chunks that it joins, as a row of a data set; `question` is null where none was asked."""
+    chunks = {name: corpus.by_chunk[key] for name, key in (("asking", note.asking), ("answering", note.answering))}
+    return (
+        {"question": None, "answer": None}
+        | note_to_json(note, corpus)
+        | {
+            name: fields_of(corpus.by_id[chunk.document_id], chunk.spans[0][0])
+            | {"spans": [list(span) for span in chunk.spans]}
+            | {"text": chunk_text(corpus.by_id[chunk.document_id].text, chunk.spans)}
+            for name, chunk in chunks.items()
+        }
+    )
 
 
 def source_place(note: Note, corpus: Corpus) -> str:

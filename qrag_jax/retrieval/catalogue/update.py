@@ -216,6 +216,7 @@ class _Update:
         if self.plan.mirror:
             removed, kept = gone(self.known, paths, found, self.unseen)
         for name in removed:
+            self.note_texts.keep(name)  # it may be there under another name now
             remove(self.connection, self.folder, name)
         notes = self._update_notes()
         removed = tuple(name for name in removed if self.known[name].number is not None)  # no mere failures
@@ -297,8 +298,8 @@ class _Update:
         if isinstance(result, Failure):
             self._fail(result)
             return
-        if self.settings.has_notes and result.document.id in self.known:
-            self.note_texts.keep(result.document.id)  # what is written anew takes its notes along
+        if result.document.id in self.known:
+            self.note_texts.keep(result.document.id)  # its notes go with what is written in its place
         number = put(self.connection, self.folder, result)
         self.vectors.add(number, result)
         if (part := read_in_part(result.document)) is not None:
