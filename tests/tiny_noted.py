@@ -50,15 +50,17 @@ def add_and_die_before_notes(folder, notes):
     note(folder, notes, read_notes=killed_reader)
 
 
-def note_slowly(folder, notes, pause):
+def note_slowly(folder, notes, pause, log=None):
     """Brings an index with notes up to date, with a pause for each text that is embedded."""
-    note(folder, notes, make=maker(pause=pause), mirror=False)
+    note(folder, notes, make=maker(log=log, pause=pause), mirror=False)
 
 
-def write_people(folder, number, version=0):
-    """A page a person, which names the next two: one chunk each; some have a line of the version in it."""
+def write_people(folder, number):
+    """A page of ten chunks a person, each of which names another one."""
     Path(folder).mkdir(exist_ok=True)
     for one in range(number):
-        texts = [f"Person{(one + step) % number:04} knows what person {one} said in {version}." for step in (1, 2)]
-        Path(folder, f"person{one:04}.md").write_text(" ".join(texts) + "\n")
+        lines = [
+            f"Person{(one + line + 1) % number:04} knows what person {one} said on day {line}." for line in range(10)
+        ]
+        Path(folder, f"person{one:04}.md").write_text("\n".join(lines) + "\n")
     return str(folder)

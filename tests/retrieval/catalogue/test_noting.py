@@ -348,20 +348,24 @@ def test_chosen_documents_have_the_notes_between_them(notes):
 
 
 @pytest.mark.slow
-def test_a_build_that_is_killed_comes_to_the_same_notes(tmp_path, monkeypatch):
+def test_a_build_that_is_killed_at_any_moment_comes_to_the_same_notes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    notes = write_people("notes", 2000)
-    note("fresh", notes)
-    rng = random.Random(5)
+    notes, rng = write_people("notes", 200), random.Random(5)
+    note("fresh", notes, make=maker(log="log"))
+    of = len(log_lines("log"))
+    assert len(load_noted_index("fresh").notes) == 1600 and len(load_index("fresh")) == 2000
+    stopped = []
     for number in range(5):
-        process = start(note_slowly, "i", notes, 0.0005)
-        time.sleep(rng.uniform(0.3, 3.0))
+        folder, log = f"i{number}", f"log{number}"
+        process = start(note_slowly, folder, notes, 0.0005, log)
+        texts = rng.uniform(number, number + 1) / 5 * of  # to be embedded before it is killed
+        while len(log_lines(log)) < texts and process.is_alive():
+            time.sleep(0.002)
         process.kill()
-        process.join()
-        if number == 2:
-            write_people("notes", 2000, version=1)
-            shutil.rmtree("fresh")
-            note("fresh", notes)
-    note("i", notes)
-    assert note_rows("i") == note_rows("fresh") and len(note_rows("i")[0]) > 3000
-    assert index_info("i", verify=True).is_whole
+        assert ended(process) == -9
+        info = index_info(folder, verify=True)
+        assert info.is_whole and not info.are_notes_current
+        stopped.append((len(info.documents), info.notes.num_notes))
+        note(folder, notes)
+        assert note_rows(folder) == note_rows("fresh") and index_info(folder, verify=True).is_whole
+    assert len(set(stopped)) == 5 and len({num_notes for _, num_notes in stopped}) > 1  # among documents and notes
