@@ -19,7 +19,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -239,9 +239,10 @@ class NotedRanked(Ranked):
     def _with_new_words(self, node: int, places: Sequence[int]) -> list[int]:
         """Those of the places whose notes have words of the question that the chunk has not, most words first."""
         words = self.noted.words
-        wanted = words.telling_words(readable(self.question))
-        wanted -= words.telling_words(readable(self.noted.corpus.texts[node]))
-        held = {place: len(wanted & words.telling_words(readable(self.noted.notes[place].text))) for place in places}
+        # What more than half of the texts hold tells nothing; a note repeats another text, so one of them is no other.
+        few = partial(words.words_of, most=words.num_texts // 2 + 1)
+        wanted = few(readable(self.question)) - few(readable(self.noted.corpus.texts[node]))
+        held = {place: len(wanted & few(readable(self.noted.notes[place].text))) for place in places}
         return sorted((place for place in places if held[place]), key=lambda place: -held[place])
 
 

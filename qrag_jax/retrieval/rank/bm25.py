@@ -146,9 +146,9 @@ class Bm25Index:
         asked = Counter(self._tokenize(question)).items()
         return float(sum(repeats * _rarity(self.num_texts, self._num_with(word)) for word, repeats in asked))
 
-    def telling_words(self, text: str) -> set[str]:
-        """Words of any text that at most half of the pool's texts hold: those of others have a negative classic IDF."""
-        return {word for word in self._tokenize(text) if 2 * self._num_with(word) <= self.num_texts}
+    def words_of(self, text: str, most: int) -> set[str]:
+        """The words of any text that at most so many texts of the pool hold."""
+        return {word for word in self._tokenize(text) if self._num_with(word) <= most}
 
     def top_k(
         self, question: str, k: int, among: Int[np.ndarray, " M"] | None = None
