@@ -100,6 +100,7 @@ def _update(args: argparse.Namespace, folder: Path) -> int:
             num_workers=args.workers,
             waits=say,
             progress=bars.stage("documents"),
+            note_progress=bars.stage("notes"),
         )
         if args.num_shards is None:
             changes = update_index(folder, args.paths, found, settings, make, plan)

@@ -9,7 +9,7 @@ all there are is written last. So a writer that is killed before that loses noth
 import json
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -129,6 +129,7 @@ def update_notes(
     make: MakeMaker,
     known: KnownTexts,
     read: NoteReader | None = None,
+    progress: Callable[[int, int], object] = lambda done, of: None,
 ) -> NotesMade:
     """Makes the notes of an index those of its documents as they are.
 
@@ -139,6 +140,7 @@ def update_notes(
         make: loads what embeds; not called where no text is new.
         known: texts whose vectors are known, more than the rows have.
         read: writes the notes; None takes the reader of the setting.
+        progress: called with (rows written, rows to write).
 
     Raises:
         UsageError: the setting needs a reader to be handed in.
@@ -157,7 +159,7 @@ def update_notes(
     stored = read_pairs(connection, folder)
     changed = {pair: content for pair, content in wanted.items() if stored.get(pair) != content}
     known.look_up({text for content in changed.values() for text in texts_of(_notes(content))}, stored)
-    num_embedded = _write(connection, folder, changed, _Embedder(settings, make, known))
+    num_embedded = _write(connection, folder, changed, _Embedder(settings, make, known), progress)
     made = NotesMade(len(found.notes), num_embedded, dict(sorted(found.left_out.items())))
     with transaction(connection, folder / CATALOGUE):
         for pair in stored.keys() - wanted.keys():
@@ -215,7 +217,13 @@ class _Embedder:
         return self._maker
 
 
-def _write(connection: sqlite3.Connection, folder: Path, changed: Mapping[Pair, bytes], embed: _Embedder) -> int:
+def _write(
+    connection: sqlite3.Connection,
+    folder: Path,
+    changed: Mapping[Pair, bytes],
+    embed: _Embedder,
+    progress: Callable[[int, int], object],
+) -> int:
     """Writes rows, some at a time; gives how many texts were embedded."""
     pairs = sorted(changed)
     for start in range(0, len(pairs), _MOST_ROWS):
@@ -226,4 +234,5 @@ def _write(connection: sqlite3.Connection, folder: Path, changed: Mapping[Pair, 
                 num_tokens = [embed.known.num_tokens[note.text] for note in notes]
                 vectors = [embed.known.vectors[text] for text in texts_of(notes)]
                 put_note_row(connection, NoteRow(pair, changed[pair], *pack_vectors(num_tokens, vectors)))
+        progress(start + len(group), len(pairs))
     return embed.num_embedded

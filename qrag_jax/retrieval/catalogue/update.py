@@ -97,6 +97,7 @@ class Plan:
         progress: called with (files done, files in all).
         makes_notes: notes are brought up to date at the end; a shard leaves them to the merge.
         read_notes: writes them; None takes the reader of the setting.
+        note_progress: called with (rows of notes written, rows to write).
     """
 
     mirror: bool = False
@@ -108,6 +109,7 @@ class Plan:
     progress: Callable[[int, int], object] = field(default=lambda done, of: None)
     makes_notes: bool = True
     read_notes: NoteReader | None = None
+    note_progress: Callable[[int, int], object] = field(default=lambda done, of: None)
 
     def __post_init__(self) -> None:
         if self.encoding is not None:
@@ -233,6 +235,7 @@ class _Update:
             lambda: self.maker or self.make(),
             self.note_texts,
             self.plan.read_notes,
+            self.plan.note_progress,
         )
 
     def _groups(self, files: Sequence[DocumentFile]) -> Iterator[Group]:
