@@ -113,7 +113,7 @@ def remove_from_index(
 def load_noted_index(index: str | os.PathLike, choose: ChooseNames | None = None) -> NotedCorpus:
     """An index as it is searched with its notes; none where it has none.
 
-    Warns where notes are missing, as an update was stopped: what is there holds.
+    Warns where notes are missing, as an update was not finished: what is there holds.
 
     Args:
         index: its folder.
@@ -125,8 +125,8 @@ def load_noted_index(index: str | os.PathLike, choose: ChooseNames | None = None
     corpus, found = load_with_notes(index, choose)
     if not found.is_current:
         warnings.warn(
-            f"{index}: its notes are of an older state of its documents, as an update was stopped: those that still "
-            f"hold are used; `qrag index add {index} PATHS...` makes the others",
+            f"{index}: its notes are of an older state of its documents, as an update was not finished: those that "
+            f"still hold are used; `qrag index add {index} PATHS...` makes the others",
             stacklevel=2,
         )
     return NotedCorpus(corpus, found.notes, found.vectors, found.keys, found.num_tokens)

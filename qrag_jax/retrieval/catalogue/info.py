@@ -11,9 +11,9 @@ from qrag_jax.data.files.documents import Skipped
 from qrag_jax.retrieval.catalogue.database import advice, looked_through, named, reading_from
 from qrag_jax.retrieval.catalogue.entries import Origin, Row, to_bytes, to_text, unpack_nodes
 from qrag_jax.retrieval.catalogue.note_rows import count_notes, read_mark
-from qrag_jax.retrieval.catalogue.noting import NotesMade, is_current
+from qrag_jax.retrieval.catalogue.noting import NotesMade, current_mark
 from qrag_jax.retrieval.catalogue.place import CATALOGUE, index_folder
-from qrag_jax.retrieval.catalogue.rows import split_error, survey
+from qrag_jax.retrieval.catalogue.rows import Survey, split_error, survey
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings
 from qrag_jax.types import InputError
 
@@ -100,7 +100,7 @@ def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
         names = None if found is None or found.is_whole else list(found.known)
         with named(folder / CATALOGUE):
             rows = list(_rows(connection, names))
-            notes, current = _notes(connection, settings)
+            notes, current = _notes(connection, folder, settings, found)
     try:
         documents = tuple(_document_info(*row) for row in rows if row[0] is not None)
         failed = tuple(_failure(number, key, error) for number, key, *_, error in rows if error)
@@ -113,13 +113,17 @@ def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
     return IndexInfo(folder, settings, documents, failed, dim, num_bytes, damaged, fault, notes, current, damaged_notes)
 
 
-def _notes(connection: sqlite3.Connection, settings: IndexSettings) -> tuple[NotesMade, bool]:
+def _notes(
+    connection: sqlite3.Connection, folder: Path, settings: IndexSettings, found: Survey | None
+) -> tuple[NotesMade, bool]:
     """What there is of notes, and whether that is all."""
     if not settings.has_notes:
         return NotesMade(), True
+    if found is not None and not found.is_whole:
+        return NotesMade(count_notes(connection, found.pairs)), False
     mark = read_mark(connection)
     left_out = {} if mark is None else mark.left_out
-    return NotesMade(count_notes(connection), 0, left_out), is_current(connection, settings.notes)
+    return NotesMade(count_notes(connection), 0, left_out), current_mark(connection, folder, settings.notes) is not None
 
 
 def _rows(connection: sqlite3.Connection, names: Sequence[str] | None) -> Iterator[tuple]:

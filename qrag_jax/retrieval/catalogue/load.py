@@ -11,9 +11,8 @@ from jaxtyping import Float, Int
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.retrieval.catalogue.database import Damaged, advice, identity, reading_from
 from qrag_jax.retrieval.catalogue.entries import unpack_document, unpack_nodes, unpack_tree, unpack_vectors
-from qrag_jax.retrieval.catalogue.note_rows import NoteRow, read_note_rows, texts_of, unpack_notes
-from qrag_jax.retrieval.catalogue.note_rows import unpack_vectors as unpack_note_vectors
-from qrag_jax.retrieval.catalogue.noting import is_current
+from qrag_jax.retrieval.catalogue.note_rows import NoteRow, read_note_rows
+from qrag_jax.retrieval.catalogue.noting import current_mark
 from qrag_jax.retrieval.catalogue.place import index_folder
 from qrag_jax.retrieval.catalogue.rows import Known, read_all
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings
@@ -85,7 +84,7 @@ def _load(folder: Path, choose: ChooseNames | None, *, with_notes: bool) -> tupl
                 known = [one for one in read_all(connection, folder) if one.row is not None]
                 if with_notes and settings.has_notes:
                     rows = list(read_note_rows(connection, folder))
-                    current = is_current(connection, settings.notes)
+                    current = current_mark(connection, folder, settings.notes) is not None
         except Damaged:
             if left == 1 or identity(folder) == before:
                 raise
@@ -140,10 +139,9 @@ def _notes(rows: Sequence[NoteRow], corpus: Corpus, current: bool) -> IndexNotes
     for row in rows:
         if not all(name in corpus.by_id for name in row.pair):
             continue
-        notes = unpack_notes(row.notes)
-        tokens, vectors = unpack_note_vectors(row, len(texts_of([note for _, note in notes])))
-        questions = iter(vectors[len(notes) :])
-        for (number, note), size, vector in zip(notes, tokens.tolist(), vectors, strict=False):
+        tokens, vectors = row.unpack_vectors()
+        questions = iter(vectors[len(row.placed) :])
+        for (number, note), size, vector in zip(row.placed, tokens.tolist(), vectors, strict=False):
             found.append(((place[note.answering], number), note))
             told.append(vector)
             asked.append(next(questions) if note.question else vector)

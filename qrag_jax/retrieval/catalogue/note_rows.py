@@ -13,7 +13,9 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -25,6 +27,7 @@ from qrag_jax.types import Note
 
 _INTEGER, _FLOAT = np.dtype("<i8"), np.dtype("<f4")
 _COLUMNS = "answering, asking, notes, num_tokens, vectors"
+_TEXTS = ("asking", "answering", "text", "quote", "reader", "question", "answer")
 _PLACE = "place"  # of a note among those of its chunk
 Pair = tuple[str, str]  # ids of the answering and of the asking document
 
@@ -35,13 +38,39 @@ class NoteRow:
 
     Attributes:
         pair: whose they are, and where they come from.
-        notes, num_tokens, vectors: as the module says.
+        content, num_tokens, vectors: as the module says.
     """
 
     pair: Pair
-    notes: bytes
-    num_tokens: bytes = b""
-    vectors: bytes = b""
+    content: bytes
+    num_tokens: bytes
+    vectors: bytes
+
+    @cached_property
+    def placed(self) -> tuple[tuple[int, Note], ...]:
+        """The notes, each with its place among those of its chunk.
+
+        Raises:
+            ValueError, TypeError, KeyError, RecursionError: it is no row of ours.
+        """
+        return unpack_notes(self.content)
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """What is embedded of the notes, in the order of the vectors; raises as `placed`."""
+        return texts_of([note for _, note in self.placed])
+
+    def unpack_vectors(self) -> tuple[Int[np.ndarray, " notes"], Float[np.ndarray, "texts dim"]]:
+        """Tokens of the notes and vectors of the texts, read-only.
+
+        Raises:
+            ValueError: it is no row of ours; or as `placed`.
+        """
+        num_tokens = np.frombuffer(self.num_tokens, _INTEGER)
+        vectors = np.frombuffer(self.vectors, _FLOAT).reshape(len(self.texts), -1)
+        if len(num_tokens) != len(self.placed) or not vectors.size or not np.isfinite(vectors).all():
+            raise ValueError(f"{len(self.placed)} notes with {len(num_tokens)} counts and {vectors.shape} vectors")
+        return num_tokens, vectors
 
 
 @dataclass(frozen=True)
@@ -66,32 +95,18 @@ def pack_notes(notes: Sequence[tuple[int, Note]]) -> bytes:
     return json.dumps([asdict(note) | {_PLACE: place} for place, note in notes]).encode()
 
 
-def unpack_notes(content: bytes) -> list[tuple[int, Note]]:
+def unpack_notes(content: bytes) -> tuple[tuple[int, Note], ...]:
     """What `pack_notes` packed.
 
     Raises:
-        ValueError, TypeError, KeyError, AttributeError: it did not.
+        ValueError, TypeError, KeyError, RecursionError: it did not.
     """
-    found = []
-    for fields in json.loads(content):
-        place = fields.pop(_PLACE)
-        spans = {name: (fields[name][0], fields[name][1]) for name in ("source", "evidence")}
-        found.append((int(place), Note(**fields | spans)))
-    return found
+    return tuple(_unpack_note(fields) for fields in json.loads(content))
 
 
-def texts_of(notes: Sequence[Note]) -> list[str]:
+def texts_of(notes: Sequence[Note]) -> tuple[str, ...]:
     """What is embedded of the notes of a row, in the order of its vectors."""
-    return [note.text for note in notes] + [note.question for note in notes if note.question]
-
-
-def unpack_vectors(row: NoteRow, num_texts: int) -> tuple[Int[np.ndarray, " notes"], Float[np.ndarray, "texts dim"]]:
-    """Tokens and vectors of a row, read-only.
-
-    Raises:
-        ValueError: it is no row of ours.
-    """
-    return np.frombuffer(row.num_tokens, _INTEGER), np.frombuffer(row.vectors, _FLOAT).reshape(num_texts, -1)
+    return (*(note.text for note in notes), *(note.question for note in notes if note.question))
 
 
 def pack_vectors(num_tokens: Sequence[int], vectors: Sequence[np.ndarray]) -> tuple[bytes, bytes]:
@@ -146,7 +161,7 @@ def rows_of(connection: sqlite3.Connection, document_id: str) -> list[NoteRow]:
 
 def put_note_row(connection: sqlite3.Connection, row: NoteRow) -> None:
     """Writes a row in place of what was there of its documents; in a transaction of the caller's."""
-    values = (*map(to_bytes, row.pair), row.notes, row.num_tokens, row.vectors)
+    values = (*map(to_bytes, row.pair), row.content, row.num_tokens, row.vectors)
     connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?, ?, ?, ?)", (*values, parts_sha256(*values)))
 
 
@@ -162,30 +177,43 @@ def delete_notes_of(connection: sqlite3.Connection, document_id: str) -> None:
 
 
 def survey_notes(connection: sqlite3.Connection) -> tuple[list[Pair], list[str], str]:
-    """Pairs of whole rows, names of those that are not what was written, and what is wrong with their table."""
+    """Pairs of whole rows, names of those that are not what was written, and what is wrong with their tables.
+
+    Row by row, by the index of their names: a scan of the table would end at the first page that cannot be read.
+    """
     whole: list[Pair] = []
     damaged: list[str] = []
+    fault = ""
     try:
         if not has_notes(connection):
             return [], [], ""
-        for values in connection.execute(f"SELECT {_COLUMNS}, sha256 FROM notes ORDER BY answering, asking"):
-            row, name = _checked(values)
-            if row is None:
-                damaged.append(name)
-            else:
-                whole.append(row.pair)
         read_mark(connection)
+        keys = connection.execute("SELECT answering, asking FROM notes ORDER BY answering, asking").fetchall()
     except SQLITE_ERRORS as error:
-        return whole, damaged, str(error)
-    return whole, damaged, ""
+        return [], [], str(error)
+    for key in keys:
+        query = f"SELECT {_COLUMNS}, sha256 FROM notes WHERE answering = ? AND asking = ?"
+        try:
+            values = connection.execute(query, key).fetchone()
+        except SQLITE_ERRORS as error:
+            values, fault = None, str(error)
+        row, name = _checked(values) if values is not None else (None, _name(*key))
+        if row is None:
+            damaged.append(name)
+        else:
+            whole.append(row.pair)
+    return whole, damaged, fault
 
 
-def count_notes(connection: sqlite3.Connection) -> int:
-    """How many notes there are."""
-    if not has_notes(connection):
+def count_notes(connection: sqlite3.Connection, pairs: Sequence[Pair] | None = None) -> int:
+    """How many notes there are, in the rows of these pairs; None is all."""
+    if pairs is None and not has_notes(connection):
         return 0
-    (number,) = connection.execute("SELECT coalesce(sum(length(num_tokens)), 0) FROM notes").fetchone()
-    return number // _INTEGER.itemsize
+    query = "SELECT coalesce(sum(length(num_tokens)), 0) FROM notes"
+    if pairs is None:
+        return connection.execute(query).fetchone()[0] // _INTEGER.itemsize
+    one = f"{query} WHERE answering = ? AND asking = ?"
+    return sum(connection.execute(one, tuple(map(to_bytes, pair))).fetchone()[0] for pair in pairs) // _INTEGER.itemsize
 
 
 def documents_sha256(connection: sqlite3.Connection) -> bytes:
@@ -205,7 +233,12 @@ def read_mark(connection: sqlite3.Connection) -> Mark | None:
     if found is None or not all(type(value) is bytes for value in found) or parts_sha256(*found[:3]) != found[3]:
         return None
     documents, setting, result, _ = found
-    return Mark(documents, setting.decode(), **json.loads(result))
+    try:
+        made = json.loads(result)
+        left_out = {str(reason): int(number) for reason, number in made["left_out"].items()}
+        return Mark(documents, setting.decode(), int(made["num_notes"]), left_out)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # with the right hash, and none of ours
+        return None
 
 
 def write_mark(connection: sqlite3.Connection, mark: Mark) -> None:
@@ -231,13 +264,30 @@ def clear_notes(connection: sqlite3.Connection, folder: Path) -> None:
             connection.execute("DELETE FROM noted")
 
 
+def _unpack_note(fields: dict[str, Any]) -> tuple[int, Note]:
+    place, (start, end), (first, last) = (fields[name] for name in (_PLACE, "source", "evidence"))
+    texts = {name: fields[name] for name in _TEXTS}
+    if not all(type(text) is str for text in texts.values()):
+        raise TypeError("a text of a note is none")
+    if not all(type(number) is int for number in (place, start, end, first, last)):
+        raise TypeError("a place of a note is none")
+    return place, Note(**texts, source=(start, end), evidence=(first, last))
+
+
 def _checked(values: tuple) -> tuple[NoteRow | None, str]:
     """A row if it is what was written, else None; and the name that it goes by."""
     answering, asking, *row, sha256 = values
-    name = " from ".join(
-        key.decode("utf-8", "replace") if isinstance(key, bytes) else repr(key) for key in (answering, asking)
-    )
-    name = f"notes of {name}"
+    name = _name(answering, asking)
     if not all(type(value) is bytes for value in values) or parts_sha256(*values[:-1]) != sha256:
         return None, name
-    return NoteRow((to_text(answering), to_text(asking)), *row), name
+    try:
+        found = NoteRow((to_text(answering), to_text(asking)), *row)
+        found.unpack_vectors()
+    except (ValueError, TypeError, KeyError, RecursionError):  # with the right hash, and none of ours
+        return None, name
+    return found, name
+
+
+def _name(*pair: object) -> str:
+    names = (key.decode("utf-8", "replace") if isinstance(key, bytes) else repr(key) for key in pair)
+    return f"notes of {' from '.join(names)}"

@@ -17,7 +17,7 @@ import numpy as np
 
 from qrag_jax.chunking.mentions import mention_notes
 from qrag_jax.chunking.text.spans import readable
-from qrag_jax.retrieval.catalogue.database import transaction
+from qrag_jax.retrieval.catalogue.database import named, transaction
 from qrag_jax.retrieval.catalogue.note_rows import (
     Mark,
     NoteRow,
@@ -34,7 +34,6 @@ from qrag_jax.retrieval.catalogue.note_rows import (
     rows_of,
     texts_of,
     unpack_notes,
-    unpack_vectors,
     write_mark,
 )
 from qrag_jax.retrieval.catalogue.place import CATALOGUE
@@ -82,13 +81,17 @@ def setting_key(setting: NotesSetting) -> str:
     return json.dumps({**asdict(setting), "version": VERSION}, sort_keys=True)
 
 
-def is_current(connection: sqlite3.Connection, setting: NotesSetting) -> bool:
-    """Whether the notes are those of the documents as they are."""
-    mark = read_mark(connection)
-    return mark is not None and (mark.documents, mark.setting) == (
-        documents_sha256(connection),
-        setting_key(setting),
-    )
+def current_mark(connection: sqlite3.Connection, folder: Path, setting: NotesSetting) -> Mark | None:
+    """What the notes were made of, if that is the documents as they are, and the setting; else None.
+
+    Raises:
+        Damaged: the file is.
+    """
+    with named(folder / CATALOGUE):
+        mark = read_mark(connection)
+        if mark is None or mark.setting != setting_key(setting) or mark.documents != documents_sha256(connection):
+            return None
+    return mark
 
 
 @dataclass
@@ -115,11 +118,9 @@ class KnownTexts:
                 wanted -= self.vectors.keys()
 
     def _enter(self, row: NoteRow) -> None:
-        notes = _notes(row.notes)
-        texts = texts_of(notes)
-        num_tokens, vectors = unpack_vectors(row, len(texts))
-        self.vectors |= zip(texts, vectors, strict=True)
-        self.num_tokens |= zip((note.text for note in notes), num_tokens.tolist(), strict=True)
+        num_tokens, vectors = row.unpack_vectors()
+        self.vectors |= zip(row.texts, vectors, strict=True)
+        self.num_tokens |= zip((note.text for _, note in row.placed), num_tokens.tolist(), strict=True)
 
 
 def update_notes(
@@ -149,9 +150,8 @@ def update_notes(
     if not settings.has_notes:
         clear_notes(connection, folder)
         return NotesMade()
-    if is_current(connection, settings.notes):
-        mark = read_mark(connection)
-        assert mark is not None
+    mark = current_mark(connection, folder, settings.notes)
+    if mark is not None:
         return NotesMade(mark.num_notes, 0, mark.left_out)
     documents, leaves = read_leaves(connection, folder)
     found = (read or note_reader(settings.notes))(documents, leaves)

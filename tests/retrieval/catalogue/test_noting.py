@@ -161,7 +161,7 @@ def test_a_writer_that_is_killed_before_the_notes_is_finished_by_the_next(notes,
     assert ended(start(add_and_die_before_notes, "i", notes)) == -9
     info = index_info("i", verify=True)
     assert info.is_whole and not info.are_notes_current and info.notes.num_notes == 1
-    with pytest.warns(UserWarning, match="i: its notes are of an older state of its documents, as an update was stop"):
+    with pytest.warns(UserWarning, match="i: its notes are of an older state of its documents, as an update was not"):
         kept = load_noted_index("i")
     assert [one.text for one in kept.notes] == [FILM]  # of documents that are what they were
     if next_one == "remove":
@@ -218,6 +218,24 @@ def test_damaged_notes_are_named_and_mended_alone(notes, name):
     assert len(load_index("i").documents) == 3  # the documents are whole
     changes = note("i", notes, make=maker(log="log"))
     assert changes.mended == (said,) and changes.num_same == 3 and log_lines("log") == [repr(FILM)]
+    assert note_rows("i") == before and index_info("i", verify=True).is_whole
+
+
+def test_a_torn_page_of_notes_costs_what_stands_on_it(notes):
+    write_notes(notes, **{f"n{number}": f"Ann Lee said on day {number} " + "x" * 550 + "." for number in range(8)})
+    note("i", notes)
+    before, path = note_rows("i"), Path("i/catalogue.sqlite")
+    content = bytearray(path.read_bytes())
+    place = content.index(b'"text": "Ann Lee said on day 3 ') // 4096 * 4096
+    content[place : place + 8] = b"\xff" * 8
+    path.write_bytes(content)
+    info = index_info("i", verify=True)
+    assert "notes of notes/ann_lee.md from notes/n3.md" in info.damaged_notes and info.damaged == ()
+    assert 0 < info.notes.num_notes < 8
+    with pytest.raises(InputError, match="i/catalogue.sqlite: damaged"):
+        load_noted_index("i")
+    changes = note("i", notes)
+    assert changes.mended == info.damaged_notes and changes.num_same == 11
     assert note_rows("i") == before and index_info("i", verify=True).is_whole
 
 
