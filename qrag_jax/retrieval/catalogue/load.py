@@ -147,7 +147,8 @@ def _notes(rows: Sequence[NoteRow], corpus: Corpus, current: bool) -> IndexNotes
             asked.append(next(questions) if note.question else vector)
             num_tokens.append(size)
     order = sorted(range(len(found)), key=lambda number: found[number][0])
-    dim = corpus.unit_vectors.shape[1]
+    assert corpus.vectors is not None  # an index has them
+    dim = corpus.vectors.shape[1]
     told, asked = (np.array([vectors[number] for number in order], np.float32) for vectors in (told, asked))
     return IndexNotes(
         tuple(found[number][1] for number in order),

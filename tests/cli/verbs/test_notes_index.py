@@ -102,6 +102,19 @@ def test_an_answer_has_the_passages_that_notes_bring_in(qrag):
     assert [one["text"] for one in json.loads(out)["context"]["passages"]] == [FILM]
 
 
+def test_of_trees_the_smallest_parts_have_notes(qrag, encoder):
+    write_notes("notes", ann_lee=f"# Ann Lee\n\n{LEE}\n\n## Her House\n\n{RAIN}\n", mill="The mill is Her House.")
+    flags = ("--strategy", "tree", "--max_tokens", "16")
+    code, out, err = qrag("index", "build", "j", "notes", "--model", encoder, *flags)
+    assert code == 0 and "2 notes, 2 embedded" in out, err
+    told = json.loads(qrag("notes", "list", "j", "--json")[1])["notes"]
+    assert {one["evidence"]["text"]: one["text"] for one in told} == {
+        "# Ann Lee": FILM,
+        "## Her House": "The mill is Her House.",
+    }
+    assert qrag("find", "j", QUESTION, "--retriever", "bm25")[1].splitlines()[-1].endswith(FILM)
+
+
 def test_chosen_documents_have_no_notes_of_others(qrag):
     told = found(qrag, "--only", "notes/ann_lee.md")
     assert [(one["text"], one["notes"]) for one in told["passages"]] == [(LEE, [])]
