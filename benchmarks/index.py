@@ -63,7 +63,7 @@ def drawn_index(folder: Path, num_documents: int) -> None:
     words = np.array([f"word{number}" for number in range(5_000)])
     folder.mkdir()
     create(folder)
-    settings = index_settings()
+    settings = index_settings(notes="none")
     with writing_to(folder) as connection:
         for number in range(num_documents):
             lines = [" ".join(rng.choice(words, WORDS_PER_CHUNK)) for _ in range(CHUNKS_PER_DOCUMENT)]
@@ -130,13 +130,14 @@ def write_speeches(num_files: int) -> list[str]:
 def files(num_files: int, num_questions: int) -> None:
     """Files and their index: equal picks, a build again, a sentence that is edited."""
     sentences = write_speeches(num_files)
+    plain = index_settings(notes="none")
     print("\n| speeches | wall, s | CPU, s | |\n| --- | ---: | ---: | --- |")
     done = []
-    row(f"build, {num_files} files", timed(lambda: done.append(build_index("index", "speeches"))), told(done))
-    row("build again", timed(lambda: done.append(build_index("index", "speeches"))), told(done))
+    row(f"build, {num_files} files", timed(lambda: done.append(build_index("index", "speeches", plain))), told(done))
+    row("build again", timed(lambda: done.append(build_index("index", "speeches", plain))), told(done))
     path = Path("speeches/007.txt")
     path.write_text(path.read_text().replace(sentences[750], "One sentence was edited here.", 1))
-    row("build, one sentence edited", timed(lambda: done.append(build_index("index", "speeches"))), told(done))
+    row("build, one sentence edited", timed(lambda: done.append(build_index("index", "speeches", plain))), told(done))
     row("load_index", median([timed(lambda: load_index("index")) for _ in range(ROUNDS)]))
     kept = load_index("index")
     fresh = []

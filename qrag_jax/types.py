@@ -125,6 +125,11 @@ class Note:
     question: str = ""
     answer: str = ""
 
+    @property
+    def is_verbatim(self) -> bool:
+        """True if it is the document's own sentence, at `source`; else `evidence` is what it was read from."""
+        return not self.answer
+
 
 @dataclass(frozen=True)
 class ReadNotes:

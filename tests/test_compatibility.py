@@ -2,6 +2,7 @@
 
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,10 @@ from qrag_jax.models.encoder.weights import load_encoder
 from qrag_jax.retrieval.catalogue.info import index_info
 from qrag_jax.retrieval.catalogue.load import load_index
 from qrag_jax.retrieval.catalogue.remove import remove_documents
+from qrag_jax.retrieval.catalogue.settings import NotesSetting, read_settings
+from qrag_jax.retrieval.catalogue.update import Plan
 from qrag_jax.retrieval.index.hybrid import rank_bm25, rank_dense
+from qrag_jax.retrieval.indexing import build_index, load_noted_index
 from qrag_jax.train.log import read_lines
 from qrag_jax.types import Document, Generation, Message, Sampling
 
@@ -169,8 +173,15 @@ def test_an_index_is_searched_as_it_was_and_written_to(name, written_index):
     assert info.is_whole and info.failed and {one.id: one.reason for one in info.failed} == expected["failed"]
     assert list(info.kept) == ["notes/emptied.md"]
     assert {one.id: one.origin.reader for one in info.documents} == expected["readers"]
+    assert not info.settings.has_notes and load_noted_index(name).notes == ()  # of the first format
     removed = remove_documents(Path(name), ["notes/emptied.md"])
     assert removed == ("notes/emptied.md",) and index_info(name, verify=True).is_whole
+    Path("notes", "new_lamp.md").write_text("New Lamp stands there.\n")
+    Path("notes", "hall.md").write_text("The hall has the New Lamp now.\n")
+    settings = replace(read_settings(name), model="encoder", notes=NotesSetting("mentions"))
+    assert build_index(name, "notes", settings, Plan(mirror=False)).notes.num_notes == 1
+    assert [note.text for note in load_noted_index(name).notes] == ["The hall has the New Lamp now."]
+    assert index_info(name, verify=True).are_notes_current
 
 
 def read_json_line(path):

@@ -55,8 +55,12 @@ def chunk_lines(document):
     return split_lines(document)
 
 
+def count_words(text):
+    return len(text.split())
+
+
 def load_maker(fingerprint="hashes", log=None, pause=0.0):
-    return Maker(chunk_lines, HashEncoder(fingerprint, log, pause))
+    return Maker(chunk_lines, HashEncoder(fingerprint, log, pause), count_words)
 
 
 def load_once_killed(folder):

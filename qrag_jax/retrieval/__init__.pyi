@@ -48,7 +48,9 @@ from .index.hybrid import (
     rank_hybrid as rank_hybrid,
 )
 from .index.notes import NotedCorpus as NotedCorpus
+from .index.notes import NotedRanked as NotedRanked
 from .index.notes import NoteSearch as NoteSearch
+from .index.notes import make_noted_retrieve as make_noted_retrieve
 from .index.notes import note_corpus as note_corpus
 from .index.notes import rank_noted as rank_noted
 from .index.retriever import (
@@ -85,6 +87,8 @@ from .indexing import add_to_index as add_to_index
 from .indexing import build_index as build_index
 from .indexing import index_method as index_method
 from .indexing import index_settings as index_settings
+from .indexing import load_noted_index as load_noted_index
+from .indexing import remove_from_index as remove_from_index
 from .mdp.batching import Contexts as Contexts
 from .mdp.batching import Packer as Packer
 from .mdp.batching import Sample as Sample

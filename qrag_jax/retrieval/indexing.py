@@ -3,9 +3,12 @@
 build_index("notes.index", ["notes/"])                          # the next time only what has changed is read
 corpus, method = load_index("notes.index"), index_method(read_settings("notes.index"))
 ranked = method.retrieve("Who has the key?", corpus, 5)
+noted = load_noted_index("notes.index")                         # and the notes of its chunks
+ranked = make_noted_retrieve("hybrid", noted, method.embed, "best_of")("Who has the key?", noted.corpus, 5)
 """
 
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,12 +18,21 @@ from typing import cast
 from qrag_jax.chunking.chunker import ChunkConfig, make_tree_builder
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.data.files.documents import find_files
+from qrag_jax.retrieval.catalogue.load import ChooseNames, load_with_notes
 from qrag_jax.retrieval.catalogue.place import index_folder, is_index
 from qrag_jax.retrieval.catalogue.prepare import Maker
+from qrag_jax.retrieval.catalogue.remove import remove_documents
 from qrag_jax.retrieval.catalogue.scope import outside
-from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, read_settings
+from qrag_jax.retrieval.catalogue.settings import (
+    IndexSettings,
+    NoteReaderName,
+    NotesSetting,
+    check_encoder,
+    read_settings,
+)
 from qrag_jax.retrieval.catalogue.update import Changes, Plan, update_index
 from qrag_jax.retrieval.index.hybrid import RETRIEVERS, RetrieverName, make_single_step
+from qrag_jax.retrieval.index.notes import NotedCorpus
 from qrag_jax.retrieval.methods import DEFAULT_CHUNKING, Method, Show, multi_step_method, single_step_method
 from qrag_jax.types import Chunk, Document, Encoder, UsageError
 
@@ -33,18 +45,21 @@ def index_settings(
     chunking: ChunkConfig = DEFAULT_CHUNKING,
     *,
     tree: bool = False,
+    notes: NoteReaderName | None = None,
 ) -> IndexSettings:
     """How an index is to be made.
 
     Args:
-        run: folder of a run whose sentences and encoder it has; the other arguments then count for nothing.
+        run: folder of a run whose sentences and encoder it has; model, chunking and tree then count for nothing.
         model: encoder: minilm, a folder or a hub id.
         chunking: how documents are cut.
         tree: keep the trees of documents (`make_tree_builder`), of which `chunking` then has the sizes.
+        notes: who writes notes; None is mentions, and none for a run, which does not look at them.
     """
     if run is not None:
-        return IndexSettings(None, os.path.abspath(run), is_run=True)
-    return IndexSettings(chunking, os.path.abspath(model) if os.path.isdir(model) else model, is_tree=tree)
+        return IndexSettings(None, os.path.abspath(run), is_run=True, notes=NotesSetting(notes or "none"))
+    model = os.path.abspath(model) if os.path.isdir(model) else model
+    return IndexSettings(chunking, model, is_tree=tree, notes=NotesSetting(notes or "mentions"))
 
 
 def build_index(
@@ -80,6 +95,41 @@ def add_to_index(index: str | os.PathLike, paths: str | os.PathLike | Iterable[s
         UsageError, InputError: as `build_index`, or there is no index.
     """
     return build_index(index_folder(index), paths, plan=Plan(mirror=False))
+
+
+def remove_from_index(
+    index: str | os.PathLike, paths: str | os.PathLike | Iterable[str | os.PathLike]
+) -> tuple[str, ...]:
+    """Takes documents of files and folders out of an index, with their notes; gives their ids.
+
+    Raises:
+        UsageError, InputError: as `remove_documents`.
+    """
+    names = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    folder = index_folder(index)
+    return remove_documents(folder, names, make=make_maker(read_settings(folder)))
+
+
+def load_noted_index(index: str | os.PathLike, choose: ChooseNames | None = None) -> NotedCorpus:
+    """An index as it is searched with its notes; none where it has none.
+
+    Warns where notes are missing, as an update was not finished: what is there holds.
+
+    Args:
+        index: its folder.
+        choose: as of `load_index`.
+
+    Raises:
+        UsageError, InputError: as `load_index`; notes are damaged.
+    """
+    corpus, found = load_with_notes(index, choose)
+    if not found.is_current:
+        warnings.warn(
+            f"{index}: its notes are of an older state of its documents, as an update was not finished: those that "
+            f"still hold are used; `qrag index add {index} PATHS...` makes the others",
+            stacklevel=2,
+        )
+    return NotedCorpus(corpus, found.notes, found.vectors, found.keys, found.num_tokens)
 
 
 def index_method(
@@ -132,7 +182,7 @@ def _load_maker(settings: IndexSettings) -> Maker:
     method = index_method(settings)
     assert isinstance(method.embed, Encoder)  # hybrid and runs have one
     if not settings.is_tree:
-        return Maker(method.chunk, method.embed)
+        return Maker(method.chunk, method.embed, method.count)
     assert settings.chunking is not None  # of all that is no run's
     build = make_tree_builder(settings.chunking, method.count)
 
@@ -140,4 +190,4 @@ def _load_maker(settings: IndexSettings) -> Maker:
         made = build(document)
         return made, made.node_chunks(document, method.count)
 
-    return Maker(method.chunk, method.embed, tree)
+    return Maker(method.chunk, method.embed, method.count, tree)

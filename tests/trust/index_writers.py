@@ -73,7 +73,7 @@ def load_mortal(deaths, number):
             os.kill(os.getpid(), signal.SIGKILL)
         return made.chunk(document)
 
-    return Maker(chunk, made.embed)
+    return Maker(chunk, made.embed, made.count)
 
 
 def wait_for(log, size, process, patience):

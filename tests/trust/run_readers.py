@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -36,13 +37,15 @@ from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.llm.scripted import load_script
 from qrag_jax.llm.server.answers import read_answer
 from qrag_jax.retrieval.catalogue.database import SQLITE_ERRORS, create, writing_to
-from qrag_jax.retrieval.catalogue.entries import Entry, Failure, Origin, row_sha256
-from qrag_jax.retrieval.catalogue.load import load_index
+from qrag_jax.retrieval.catalogue.entries import Entry, Failure, Origin, parts_sha256, row_sha256
+from qrag_jax.retrieval.catalogue.noting import KnownTexts, update_notes
+from qrag_jax.retrieval.catalogue.prepare import Maker
 from qrag_jax.retrieval.catalogue.rows import put, put_beside, put_failure
-from qrag_jax.retrieval.catalogue.settings import IndexSettings, with_sha256, write_settings
+from qrag_jax.retrieval.catalogue.settings import IndexSettings, NotesSetting, with_sha256, write_settings
+from qrag_jax.retrieval.indexing import load_noted_index
 from qrag_jax.train.log import read_lines
 from qrag_jax.train.q.run import RunConfig
-from qrag_jax.types import Cost, Document, Generation, InputError
+from qrag_jax.types import Chunk, Cost, Document, Generation, InputError, Note, ReadNotes
 
 # Configs, what a run and a study write, language models.
 
@@ -121,7 +124,26 @@ def _index(folder: Path) -> None:
             put(connection, folder, Entry(document, nodes, vectors, np.zeros(len(nodes), bool), Origin(KEY, "1")))
         put_failure(connection, folder, Failure("c.md", "not UTF-8", Origin(KEY, "1")))
         put_beside(connection, folder, "b.md", Failure("b.md", "empty document", Origin(KEY, "2")))
-    write_settings(folder, IndexSettings(ChunkConfig(), "minilm", fingerprint=KEY))
+        settings = IndexSettings(ChunkConfig(), "minilm", fingerprint=KEY, notes=NotesSetting("mentions"))
+        update_notes(connection, folder, settings, lambda: NOTE_MAKER, KnownTexts(connection), _read_note)
+    write_settings(folder, settings)
+
+
+class _Same:
+    """An encoder that gives every text one vector."""
+
+    fingerprint = KEY
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        return VECTORS[:1].repeat(len(texts), 0).astype(np.float32)
+
+
+NOTE_MAKER = Maker(split_lines, _Same(), len)
+
+
+def _read_note(documents: Sequence[Document], chunks: Sequence[Chunk]) -> ReadNotes:
+    asking, answering = chunks[0].id, chunks[-1].id
+    return ReadNotes((Note(asking, answering, "One line.", (0, 9), (0, 7), "Vienna.", "mentions"),), {"too long": 2})
 
 
 def _reseal_index(folder: Path) -> None:
@@ -136,6 +158,11 @@ def _reseal_index(folder: Path) -> None:
             if all(type(value) is bytes for value in (key, bytes_sha256, reader, error, *content)):
                 sha256 = row_sha256(key, (bytes_sha256, reader), error, content)
                 connection.execute("UPDATE ledger SET sha256 = ? WHERE id = ?", (sha256, key))
+        for table in ("notes", "noted"):
+            for number, *values, _ in connection.execute(f"SELECT rowid, * FROM {table}").fetchall():
+                if all(type(value) is bytes for value in values):
+                    sealed = (parts_sha256(*values), number)
+                    connection.execute(f"UPDATE {table} SET sha256 = ? WHERE rowid = ?", sealed)
         connection.commit()
 
 
@@ -214,7 +241,7 @@ OTHERS = [
         lambda folder: read_answer((folder / "a.json").read_bytes(), model="m", check_model=True),
     ),
     Reader("journal", _journal, _read_journal, cases=2_000, leaves=True),
-    Reader("index", _index, load_index, seal=_reseal_index, cases=2_000, leaves=True),
+    Reader("index", _index, load_noted_index, seal=_reseal_index, cases=2_000, leaves=True),
     Reader(
         "log of a run", _log, lambda folder: (read_lines(folder / "metrics.jsonl"), read_lines(folder / "times.jsonl"))
     ),

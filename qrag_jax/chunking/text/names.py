@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from qrag_jax.types import Span
 
@@ -19,9 +19,8 @@ _TOUCHING = frozenset((" ", "-", "\u2019", "'", ". "))  # what may stand between
 MOST_WORDS = 12  # a title of more words is a sentence, and named by nobody word for word
 
 
-@dataclass(frozen=True)
-class Word:
-    """A word of a text, normalised, and where it stands."""
+class Word(NamedTuple):
+    """A word of a text, normalised, and where it stands; a tuple, as there are as many as words in all documents."""
 
     text: str
     span: Span
@@ -80,13 +79,13 @@ class NameFinder:
         """The names in the words of a text, in order, with their half-open character offsets."""
         start = 0
         while start < len(words):
-            name = self._at(words, start)
+            name = self._at(words, start) if words[start].text in self._lengths else ()
             if name:
                 yield name, (words[start].span[0], words[start + len(name) - 1].span[1])
-            start += len(name) if name else 1
+            start += len(name) or 1
 
     def _at(self, words: Sequence[Word], start: int) -> Name:
-        for length in self._lengths.get(words[start].text, ()):
+        for length in self._lengths[words[start].text]:
             name = tuple(word.text for word in words[start : start + length])
             if len(name) == length and name in self._names and self._counts(name, words[start : start + length]):
                 return name

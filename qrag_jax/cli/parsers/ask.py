@@ -54,6 +54,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="with a run: most sentences to add on either side of a pick (default: 2)",
     )
     search_flags.add_cutting(parser)
+    search_flags.add_notes_mode(parser)
     search_flags.add_choice(parser)
     flags.add_compile_cache(parser)
     parser.add_argument("--show_context", action="store_true", help="also print the passages that the model was given")

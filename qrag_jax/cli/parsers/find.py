@@ -41,6 +41,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="of a run: only the picks before its own stop, its threshold from held-out questions or its learned STOP",
     )
+    search_flags.add_notes_mode(parser)
     search_flags.add_choice(parser)
     flags.add_compile_cache(parser)
     flags.add_json(parser, "one JSON object")

@@ -6,6 +6,7 @@ from qrag_jax.cli.parsers import flags
 from qrag_jax.cli.parsers.chunk import STRATEGIES, TREE
 
 ACTIONS = ("build", "add", "remove", "merge", "info")
+NOTES = ("mentions", "llm", "none")  # as in retrieval.catalogue.settings, whose import takes longer
 
 SUMMARY = "keep your files cut and embedded, to be asked many times"
 DESCRIPTION = """\
@@ -23,6 +24,9 @@ whose text is known keeps its vector. Each document is written at once with its 
 one goes on there. An empty folder, or one that cannot be read, removes nothing. What cannot be read is recorded, named,
 and tried again when its bytes change. A file that has become empty or unreadable takes nothing away: its document stays
 as it was, is named with the reason here and by `info`, and the exit code is 1; `remove` takes it out.
+
+Chunks get notes from other chunks (docs/notes.md): sentences that name what they are about, by which `qrag find` and
+`qrag ask` find them too. They are made of all documents together, whenever those have changed.
 """
 EXAMPLES = """\
 examples:
@@ -50,6 +54,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_model(parser, "minilm; not with a run")
     flags.add_strategy(parser, (*STRATEGIES, TREE), "how to cut, as in `qrag chunk`", "recursive; not with a run")
     flags.add_max_tokens(parser, "chunk", "200; not with a run")
+    parser.add_argument(
+        "--notes",
+        choices=NOTES,
+        help="build, add: who writes the notes of chunks; another one writes them anew (default: that of the index; of "
+        "a new one mentions, and none of a run)",
+    )
     parser.add_argument(
         "--workers",
         type=flags.natural,

@@ -4,18 +4,21 @@ import argparse
 
 from qrag_jax.cli.parsers import flags, llm_flags, reader_flags
 
-ACTIONS = ("eval",)
+ACTIONS = ("list", "export", "eval")
 SETS = ("hotpot", "2wiki", "musique")
 # As in eval.notes.scores and eval.notes.tasks, whose import takes longer.
 MODES = ("none", "best_of", "insert", "all", "random", "walk")
 READERS = ("mentions", "scripted", *reader_flags.LLM_READERS)
 
-SUMMARY = "do notes that chunks get from other chunks help to find what answers a question?"
+SUMMARY = "the notes that chunks get from other chunks: what an index has, and what they find"
 DESCRIPTION = f"""\
-Measure notes: short texts that a chunk gets from other chunks, so that one search finds evidence which only together
-answers a question (SqRAG). Nothing is trained, and a language model asked only by the readers that say so.
+Show and measure notes: short texts that a chunk gets from other chunks, so that one search finds evidence which only
+together answers a question (SqRAG). Nothing is trained, and a language model asked only by the readers that say so.
 
-  eval    the share of questions whose gold chunks are all among the first k, for every mode on the same questions
+  list INDEX      the notes of an index (`qrag index`): where each belongs, where it comes from, and what it says
+  export INDEX    the same as JSON Lines; --pairs: those that join two chunks, with the whole text and place of both
+  eval            the share of questions whose gold chunks are all among the first k, for every mode on the same
+                  questions
 
 Readers write the notes: `mentions` makes a sentence that names what another chunk is about a note of that chunk;
 `scripted` asks and answers about the facts of bAbI stories. Modes use them: none; best_of (a chunk counts as the best
@@ -26,13 +29,15 @@ the texts with their notes).
 
 {reader_flags.HELP}
 {llm_flags.HELP}
-What comes out: a row a mode and k with all_gold, its 95% interval, recall, and what the search cost: texts embedded and
-milliseconds a question. --json writes the same rows as a list of objects.
+What comes out of eval: a row a mode and k with all_gold, its 95% interval, recall, and what the search cost: texts
+embedded and milliseconds a question. --json writes the same rows as a list of objects.
 
 HotpotQA and 2WikiMultihopQA were made along names that texts share, MuSiQue was not: their rows say nothing of it.
 """
 EXAMPLES = """\
 examples:
+  qrag notes list notes.index
+  qrag notes export notes.index --pairs > pairs.jsonl
   qrag notes eval --2wiki dev.jsonl --num_questions 60
   qrag notes eval --hotpot dev.jsonl --distractors corpus.json --modes none,best_of,best_of+bm25 --json rows.json
   qrag notes eval --babi qa2_valid.txt --filler stories --chunk_sentences 4 --num_chunks 15 --json rows.json
@@ -42,9 +47,18 @@ examples:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `qrag notes`."""
-    parser.usage = "qrag notes [-h] eval (--hotpot | --2wiki | --musique | --babi) FILE [...]"
+    parser.usage = (
+        "qrag notes [-h] {list,export} INDEX [...]\n"
+        "       qrag notes [-h] eval (--hotpot | --2wiki | --musique | --babi) FILE [...]"
+    )
     parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help="what to do, as above")
-    source = parser.add_mutually_exclusive_group(required=True)
+    parser.add_argument(
+        "index", nargs="?", type=flags.filled, metavar="INDEX", help="list, export: folder of the index"
+    )
+    parser.add_argument(
+        "--pairs", action="store_true", help="export: notes from another chunk alone, with both chunks as they are"
+    )
+    source = parser.add_mutually_exclusive_group()
     for name in SETS:
         source.add_argument(f"--{name}", type=flags.filled, metavar="FILE", help=f"as of `qrag eval --{name}`")
     source.add_argument("--babi", type=flags.filled, metavar="FILE", help="bAbI stories (qaN_*.txt or .txt.gz)")
@@ -101,7 +115,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_reading(parser)
     flags.add_compile_cache(parser)
     reader_flags.add_reader_flags(parser)
-    parser.add_argument("--json", metavar="OUT", help="write the rows as JSON; - prints them in place of the table")
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const="-",
+        metavar="OUT",
+        help="list, eval: write it as JSON to OUT; without OUT, or for -, print that in place of the table",
+    )
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from qrag_jax.cli.parsers.chunk import STRATEGIES
 
 RETRIEVERS = ("hybrid", "dense", "bm25", "single_step")  # as in retrieval.index.hybrid, whose import takes longer
 SHOWN_RETRIEVERS = "hybrid, dense, bm25"  # the last of them is another name of dense
+NOTE_MODES = ("best_of", "insert", "all", "random", "none")  # as in retrieval.index.notes, likewise
 WAYS = """\
   hybrid   what is near in meaning and what shares words, by the scores of both: the default, and right for most texts
   dense    the chunks whose vectors are nearest to the question's (also called single_step)
@@ -44,6 +45,18 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
     flags.add_encoding(parser)
     flags.add_strict(parser)
     flags.add_reading(parser)
+
+
+def add_notes_mode(parser: argparse.ArgumentParser) -> None:
+    """Adds `--notes_mode`, None where it is not given."""
+    parser.add_argument(
+        "--notes_mode",
+        choices=NOTE_MODES,
+        metavar="M",
+        help="of an index, what its notes do: best_of (a chunk counts as the best of itself and its notes), insert "
+        "(those nearest to the question are put into their chunks), all, random (a control), none (default: best_of "
+        "where there are notes)",
+    )
 
 
 def add_questions(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.eval.tables import align
 from qrag_jax.retrieval.corpus.corpus import Corpus, build_corpus, embed_corpus
+from qrag_jax.retrieval.index.notes import NotedCorpus
 from qrag_jax.retrieval.index.retriever import Retriever
 from qrag_jax.retrieval.index.search import Index, check_questions, index_corpus, num_tokens_asked, search
 from qrag_jax.types import Cost, Document, InputError, Step, Trajectory, UsageError
@@ -38,6 +39,7 @@ def find_in_steps(args: argparse.Namespace, source: Source, asked: Iterable[Aske
     asked = checked(asked, lambda question: check_questions(retriever, [question]))
     with timed("read", spent):
         found = read_source(args, source)
+    assert not isinstance(found, NotedCorpus)  # a run does not look at notes
     index = open_index(retriever, found, args.num_steps, spent)
     many = args.questions is not None
     for one in asked:

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,6 +24,7 @@ from qrag_jax.retrieval.catalogue.place import CATALOGUE, SHARDS, finished_shard
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, read_settings
 from qrag_jax.retrieval.corpus.corpus import Corpus
 from qrag_jax.retrieval.index.hybrid import RetrieverName
+from qrag_jax.retrieval.index.notes import NotedCorpus, NoteMode, make_noted_retrieve
 from qrag_jax.retrieval.methods import (
     DEFAULT_CHUNKING,
     Method,
@@ -52,12 +53,14 @@ class Source:
         retriever: name of a method, or the folder of a run.
         is_run: it is a run's.
         index: settings of the index; None where files are searched.
+        notes_mode: what notes do; none where the index has none.
     """
 
     paths: tuple[str, ...]
     retriever: str
     is_run: bool
     index: IndexSettings | None = None
+    notes_mode: NoteMode = "none"
 
 
 def find_source(args: argparse.Namespace, of_runs: Sequence[str], *, run_first: bool = False) -> Source:
@@ -83,7 +86,9 @@ def find_source(args: argparse.Namespace, of_runs: Sequence[str], *, run_first: 
     index = _index_of(paths)
     if retriever is None:
         retriever = index.model if index is not None and index.is_run else "hybrid"
-    source = Source(paths, retriever, retriever not in RETRIEVERS, index)
+    searches_in_steps = retriever not in RETRIEVERS
+    has_notes = index is not None and index.has_notes and not searches_in_steps
+    source = Source(paths, retriever, searches_in_steps, index, args.notes_mode or ("best_of" if has_notes else "none"))
     if source.is_run and not os.path.isdir(retriever):
         raise UsageError(
             f"--retriever {retriever}: one of {SHOWN_RETRIEVERS}, or the folder of a run, and no such folder is there"
@@ -135,6 +140,11 @@ def _check_flags(args: argparse.Namespace, source: Source, of_runs: Sequence[str
             raise UsageError(
                 f"--{given[0]}: belongs to files; {source.paths[0]} is an index, made with {source.index.cutting}"
             )
+    if args.notes_mode not in (None, "none") and (source.index is None or source.is_run or not source.index.has_notes):
+        what = "a run does not look at notes" if source.is_run else "only an index has notes"
+        if source.index is not None and not source.is_run:
+            what = f"{source.paths[0]} has no notes: `qrag index add {source.paths[0]} PATHS... --notes mentions`"
+        raise UsageError(f"--notes_mode {args.notes_mode}: {what}; or leave it out")
     for name, reason in _OF_METHODS.items():
         if source.is_run and getattr(args, name, None) is not None:
             raise UsageError(f"--{name}: belongs to {SHOWN_RETRIEVERS}; {reason}")
@@ -155,15 +165,28 @@ def is_run(path: str) -> bool:
         return False
 
 
-def read_source(args: argparse.Namespace, source: Source) -> list[Document] | Corpus:
-    """The documents of a source, in its order; of an index all that was made of them.
+def read_source(args: argparse.Namespace, source: Source) -> list[Document] | Corpus | NotedCorpus:
+    """The documents of a source, in its order; of an index all that was made of them, with notes where they are used.
 
     Raises:
         UsageError, InputError: as `read_files` and `load_index`; `--only` fits no document.
     """
     if source.index is None:
         return read_files(source.paths, args.encoding, strict=args.strict, only=args.only)
-    return load_index(source.paths[0], Only(args.only).of_names if args.only else None)
+    choose = Only(args.only).of_names if args.only else None
+    if source.notes_mode == "none":
+        return load_index(source.paths[0], choose)
+    from qrag_jax.retrieval.indexing import load_noted_index  # imports what builds one
+
+    return load_noted_index(source.paths[0], choose)
+
+
+def searched(found: list[Document] | Corpus | NotedCorpus, method: Method, source: Source) -> tuple[Corpus, Method]:
+    """The corpus of what was read, and the method that searches it, with its notes where they are used."""
+    if isinstance(found, NotedCorpus):
+        retrieve = make_noted_retrieve(cast(RetrieverName, source.retriever), found, method.embed, source.notes_mode)
+        return found.corpus, replace(method, retrieve=retrieve)
+    return (found if isinstance(found, Corpus) else method.build(found)), method
 
 
 def read_questions(args: argparse.Namespace) -> list[Asked] | Iterator[Asked]:

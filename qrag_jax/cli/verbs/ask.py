@@ -15,6 +15,7 @@ from qrag_jax.cli.searching.sources import (
     make_method,
     read_questions,
     read_source,
+    searched,
     timed,
 )
 from qrag_jax.cli.terminal import say, write_json
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         method = make_method(args, source)
         asked = checked(asked, method.check)
         generator = None if args.no_llm else make_generator(args)
-    corpus = found if isinstance(found, Corpus) else method.build(found)
+    corpus, method = searched(found, method, source)
     desk = _Desk(args, method, generator, template, prices, corpus, source, num_questions)
     failed = False
     for one in asked:

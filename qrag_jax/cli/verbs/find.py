@@ -3,8 +3,17 @@
 import argparse
 from collections.abc import Mapping
 
-from qrag_jax.cli.searching.places import excerpt, fields_of, place_of
-from qrag_jax.cli.searching.sources import checked, find_source, make_method, read_questions, read_source, timed
+from qrag_jax.cli.searching.places import excerpt, fields_of, note_to_json, place_of, source_place
+from qrag_jax.cli.searching.sources import (
+    Source,
+    checked,
+    find_source,
+    make_method,
+    read_questions,
+    read_source,
+    searched,
+    timed,
+)
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.retrieval.corpus.corpus import Corpus
@@ -12,6 +21,7 @@ from qrag_jax.retrieval.index.hybrid import Ranked
 from qrag_jax.types import InputError
 
 _TOP_K = 5
+_MOST_NOTES = 2  # of a passage; likewise
 _MOST_SHOWN = 300  # characters of a passage; `--json` has all of it
 _OF_RUNS = ("num_steps", "stop")
 
@@ -30,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     with timed("load", spent):
         method = make_method(args, source)
     asked = checked(asked, method.check)
-    corpus = found if isinstance(found, Corpus) else method.build(found)
+    corpus, method = searched(found, method, source)
     spent |= {stage: round(seconds, 3) for stage, seconds in corpus.cost.seconds.items()}
     if corpus.num_beyond_window:
         say(
@@ -46,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         num_tokens, _ = method.spent()
         if args.json:
             cost = {"seconds": spent, "embedder_tokens": num_tokens - before}
-            found = to_json(one, ranked, corpus, source.retriever, cost)
+            found = to_json(one, ranked, corpus, source, cost)
             write_json(found, on_one_line=args.questions is not None)
         else:
             head = "" if args.questions is None else f"{excerpt(one.question, _MOST_SHOWN)}\n"
@@ -56,17 +66,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def format_ranked(ranked: Ranked, corpus: Corpus) -> str:
-    """Two lines a passage, best first: its rank and where it stands, and how it reads."""
+    """Two lines a passage, best first: its rank and where it stands, and how it reads; one a note that told it."""
     lines = []
     for rank, node in enumerate(ranked.ids.tolist(), start=1):
         chunk = corpus.nodes[node]
         lines.append(f"{rank:>2}  {place_of(corpus.by_id[chunk.document_id], chunk.spans[0][0])}")
         lines.append(f"    {excerpt(corpus.texts[node], _MOST_SHOWN)}")
+        for note in ranked.notes_of(node)[:_MOST_NOTES]:
+            lines.append(f"    note from {source_place(note, corpus)}: {excerpt(note.text, _MOST_SHOWN)}")
     return "\n".join(lines)
 
 
 def to_json(
-    asked: Asked, ranked: Ranked, corpus: Corpus, retriever: str, cost: Mapping[str, object]
+    asked: Asked, ranked: Ranked, corpus: Corpus, source: Source, cost: Mapping[str, object]
 ) -> dict[str, object]:
     """What `--json` prints: passages, best first; `text` is that of `spans`, characters of the file.
 
@@ -74,7 +86,7 @@ def to_json(
         asked: the question.
         ranked: its passages.
         corpus: that was searched.
-        retriever: name of the method; scores are on its own scale.
+        source: what was searched, and by which method; scores are on its own scale.
         cost: seconds by stage and tokens; those of reading and embedding stand with the first question.
     """
     passages = []
@@ -89,12 +101,14 @@ def to_json(
                 "spans": [list(span) for span in chunk.spans],
                 "text": corpus.texts[node],
                 "score": score,
+                "notes": [note_to_json(note, corpus) for note in ranked.notes_of(node)],
             }
         )
     return {
         "question": asked.question,
         **({} if asked.id is None else {"id": asked.id}),
-        "retriever": retriever,
+        "retriever": source.retriever,
+        "notes_mode": source.notes_mode,
         "num_chunks": len(corpus.leaves),
         "num_chunks_cut": corpus.num_beyond_window,
         "passages": passages,

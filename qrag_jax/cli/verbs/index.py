@@ -13,10 +13,11 @@ from qrag_jax.config import to_dict
 from qrag_jax.data.files.documents import Found, Skipped, find_files
 from qrag_jax.data.files.found import warn_of_found
 from qrag_jax.retrieval.catalogue.info import IndexInfo, index_info
+from qrag_jax.retrieval.catalogue.noting import NotesMade
 from qrag_jax.retrieval.catalogue.place import index_folder, is_index
 from qrag_jax.retrieval.catalogue.remove import remove_documents
 from qrag_jax.retrieval.catalogue.scope import outside
-from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings
+from qrag_jax.retrieval.catalogue.settings import IndexSettings, NotesSetting, read_settings
 from qrag_jax.retrieval.catalogue.shards import build_shard, merge_shards
 from qrag_jax.retrieval.catalogue.update import Changes, Plan, update_index
 from qrag_jax.retrieval.indexing import index_settings, make_maker
@@ -31,6 +32,7 @@ _OF_ACTIONS = {
     "encoding": ("build", "add"),
     "strict": ("build", "add"),
     "verify": ("info",),
+    "notes": ("build", "add"),
     **dict.fromkeys(_MAKING, ("build", "add")),
 }
 _MOST_NAMED = 20
@@ -43,17 +45,18 @@ def run(args: argparse.Namespace) -> int:
     if args.action in ("build", "add"):
         return _update(args, folder)
     if args.action == "remove":
-        removed = remove_documents(folder, args.paths, waits=say)
+        index_folder(folder)
+        removed = remove_documents(folder, args.paths, make=make_maker(read_settings(folder)), waits=say)
         return _print(args, {"removed": list(removed)}, f"removed {_several(len(removed), 'document')}")
     if args.action == "merge":
-        number = merge_shards(folder, waits=say)
+        number = merge_shards(folder, make=make_maker, waits=say)
         return _print(args, {"num_documents": number}, f"{folder}: {_several(number, 'document')}")
     info = index_info(folder, verify=args.verify)
     _print(args, to_json(info), format_info(info, args.verify))
     if not info.is_whole:
         raise InputError(
-            f"{folder}: damaged: {', '.join(info.damaged) or info.fault}; `qrag index add {folder} PATHS...` reads "
-            "that again and keeps the rest; if it cannot, remove the folder and build it again"
+            f"{folder}: damaged: {', '.join((*info.damaged, *info.damaged_notes)) or info.fault}; `qrag index add "
+            f"{folder} PATHS...` reads that again and keeps the rest; if not, remove the folder and build it again"
         )
     return 0
 
@@ -65,13 +68,20 @@ def make_settings(args: argparse.Namespace, folder: Path) -> IndexSettings:
         UsageError: flags that do not belong together, or a value is out of range.
     """
     given = [name for name in _MAKING if getattr(args, name) is not None]
-    if not given and is_index(folder):
-        return read_settings(folder)
+    there = read_settings(folder) if is_index(folder) else None
+    if not given and there is not None:
+        return there if args.notes in (None, there.notes.reader) else replace(there, notes=NotesSetting(args.notes))
     if args.retriever is not None and len(given) > 1:
         raise UsageError(f"--{given[1]}: not with --retriever: a run reads sentences, with its own encoder")
     strategy = "headings" if args.strategy == TREE else args.strategy or DEFAULT_CHUNKING.strategy
     chunking = ChunkConfig(strategy=strategy, max_tokens=args.max_tokens or DEFAULT_CHUNKING.max_tokens)
-    return index_settings(args.retriever, args.model or "minilm", chunking, tree=args.strategy == TREE)
+    return index_settings(
+        args.retriever,
+        args.model or "minilm",
+        chunking,
+        tree=args.strategy == TREE,
+        notes=args.notes or (there and there.notes.reader),
+    )
 
 
 def _update(args: argparse.Namespace, folder: Path) -> int:
@@ -90,6 +100,7 @@ def _update(args: argparse.Namespace, folder: Path) -> int:
             num_workers=args.workers,
             waits=say,
             progress=bars.stage("documents"),
+            note_progress=bars.stage("notes"),
         )
         if args.num_shards is None:
             changes = update_index(folder, args.paths, found, settings, make, plan)
@@ -142,7 +153,14 @@ def format_changes(changes: Changes) -> str:
     return (
         f"{_several(changes.num_read, 'document')} read, {changes.num_same:,} as they were, {len(changes.removed):,} "
         f"removed, {len(changes.failed):,} failed{kept}; {changes.num_embedded:,} of {_several(of, 'chunk')} embedded"
+        f"{_of_notes(changes.notes)}"
     )
+
+
+def _of_notes(made: NotesMade) -> str:
+    if not made.num_notes and not made.num_embedded:
+        return ""
+    return f"; {_several(made.num_notes, 'note')}, {made.num_embedded:,} embedded"
 
 
 def changes_to_json(changes: Changes) -> dict[str, object]:
@@ -160,13 +178,26 @@ def format_info(info: IndexInfo, is_verified: bool) -> str:
         f"{info.num_bytes / 1e6:,.1f} MB",
         f"encoder   {settings.model} ({settings.fingerprint[:12]}), vectors of {info.dim}",
         f"chunks    {settings.cutting}; {num_cut:,} longer than the encoder reads",
+        f"notes     {format_notes(info)}",
     ]
     kept = set(info.kept)
     lines += [f"failed    {one.id}: {_as_before(one.id in kept)}{one.reason}" for one in info.failed]
     if is_verified:
         lines.append("verified  every document is what was written" if info.is_whole else f"fault     {info.fault}")
-        lines += [f"damaged   {name}" for name in info.damaged]
+        lines += [f"damaged   {name}" for name in (*info.damaged, *info.damaged_notes)]
     return "\n".join(map(shown, lines))
+
+
+def format_notes(info: IndexInfo) -> str:
+    """Who writes the notes, how many there are, and what was left out."""
+    setting = info.settings.notes
+    if not info.settings.has_notes:
+        return "none (--notes)"
+    left_out = ", ".join(f"{reason} {number:,}" for reason, number in info.notes.left_out.items())
+    text = f"{info.notes.num_notes:,} by {setting.model or setting.reader}; left out: {left_out or 'none'}"
+    if info.are_notes_current:
+        return text
+    return f"{text}; of an older state of the documents: `qrag index add {info.folder} PATHS...` makes the others"
 
 
 def to_json(info: IndexInfo) -> dict[str, object]:
@@ -185,6 +216,12 @@ def to_json(info: IndexInfo) -> dict[str, object]:
         ],
         "failed": _failed_to_json(info.failed),
         "kept": list(info.kept),
+        "notes": {
+            "num_notes": info.notes.num_notes,
+            "left_out": dict(info.notes.left_out),
+            "is_current": info.are_notes_current,
+            "damaged": list(info.damaged_notes),
+        },
         "damaged": list(info.damaged),
         "fault": info.fault,
     }

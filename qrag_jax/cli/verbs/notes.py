@@ -1,4 +1,4 @@
-"""`qrag notes`: what notes find, measured on sets with labels."""
+"""`qrag notes`: the notes of an index, and what notes find, measured on sets with labels."""
 
 import argparse
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ from qrag_jax.cli.parsers.reader_flags import LLM_READERS
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown_lines, write_json
 from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_place
+from qrag_jax.cli.verbs.notes_index import export_notes, list_notes
 from qrag_jax.eval.notes.scores import NoteRow, check_modes, score_notes
 from qrag_jax.eval.notes.tasks import (
     MENTIONS,
@@ -30,11 +31,15 @@ from qrag_jax.structure.estimate import Estimate
 from qrag_jax.types import NoteReader, UsageError
 
 _OF_BABI = ("filler", "chunk_sentences", "num_chunks", "wrong_share")
+_OF_EVAL = ("distractors", *_OF_BABI, "reader", "num_questions")
 _HEADINGS = ("task", "mode", "k", "all gold", "interval", "recall", "embedded", "ms", "n")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag notes`; see `qrag notes --help`."""
+    _check_action(args)
+    if args.action != "eval":
+        return list_notes(args) if args.action == "list" else export_notes(args)
     _check_flags(args)
     check_modes(args.modes, args.k)
     search = NoteSearch(num_notes=args.num_notes, max_share=args.max_share)
@@ -135,6 +140,25 @@ def _own_reader(args: argparse.Namespace, name: str) -> NoteReader:
     if not args.wrong_share:
         return NOTE_READERS[name]
     return partial(read_stories, wrong_share=args.wrong_share, seed=args.seed)
+
+
+def _check_action(args: argparse.Namespace) -> None:
+    sources = [name for name in (*SETS, "babi") if getattr(args, name)]
+    if args.action == "eval":
+        if args.index or args.pairs:
+            raise UsageError(
+                f"{args.index or '--pairs'}: belongs to list and export; eval reads a set, as --hotpot FILE"
+            )
+        if not sources:
+            raise UsageError(f"qrag notes eval: give one of {', '.join(f'--{name} FILE' for name in (*SETS, 'babi'))}")
+        return
+    given = [*sources, *(name for name in _OF_EVAL if getattr(args, name) is not None)]
+    if given:
+        raise UsageError(f"--{given[0]}: belongs to eval, not to {args.action}; leave it out")
+    if not args.index:
+        raise UsageError(f"qrag notes {args.action}: give the folder of an index behind it, and flags after that")
+    if args.pairs and args.action == "list" or args.json and args.action == "export":
+        raise UsageError(f"--{'pairs' if args.pairs else 'json'}: not of {args.action}; export prints JSON Lines")
 
 
 def _check_flags(args: argparse.Namespace) -> None:

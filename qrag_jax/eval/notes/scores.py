@@ -176,7 +176,7 @@ def score_notes(
         num_notes += len(noted.notes)
         num_cross += int(np.count_nonzero(noted.asking != noted.answering))
         if noted.notes and any(_search_of(mode, search, seed).mode == "all" for mode in modes):
-            noted.vectors_with_all(known, search.max_share)  # before any question, and in no question's time
+            noted.with_all(known, search.max_share)  # before any question, and in no question's time
         for asked in pool.asked:
             for mode in modes:
                 found[mode].append(_ask(noted, asked.question, asked.gold, embed, mode, search, seed, ks))

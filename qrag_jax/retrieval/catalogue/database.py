@@ -2,6 +2,8 @@
 
     ledger      a row a document: id, hash of its bytes, what read it, why it could not be read, hash of all of its row
     documents   a row a document that could be read: text, metadata, chunks, vectors, tree
+    notes       a row two documents of which one has notes from the other (`note_rows`)
+    noted       at most one row: which documents the notes were made of
 
 As the journal of calls it is in WAL mode with `synchronous=FULL`: what is told is on the disk. `secure_delete` leaves
 nothing of what was removed. Values are bytes: a flipped bit then makes a wrong value and no error of decoding.
@@ -19,7 +21,16 @@ from qrag_jax.retrieval.catalogue.place import CATALOGUE
 from qrag_jax.types import InputError, UsageError
 
 _APPLICATION_ID = 0x71726978  # "qrix", tells our files from other databases
-_FORMAT = 1
+_FORMAT = 2
+_FORMATS = (1, 2)  # the first had no notes; a writer adds their tables
+_NOTES_SCHEMA = """
+CREATE TABLE notes (
+    answering BLOB NOT NULL, asking BLOB NOT NULL, notes BLOB NOT NULL, num_tokens BLOB NOT NULL, vectors BLOB NOT NULL,
+    sha256 BLOB NOT NULL, PRIMARY KEY (answering, asking)
+);
+CREATE INDEX notes_by_asking ON notes (asking);
+CREATE TABLE noted (documents BLOB NOT NULL, setting BLOB NOT NULL, result BLOB NOT NULL, sha256 BLOB NOT NULL);
+"""
 _SCHEMA = f"""
 CREATE TABLE ledger (
     id BLOB PRIMARY KEY, number INTEGER, bytes_sha256 BLOB NOT NULL, reader BLOB NOT NULL, error BLOB NOT NULL,
@@ -29,6 +40,7 @@ CREATE TABLE documents (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB NOT NULL, text BLOB NOT NULL, metadata BLOB NOT NULL,
     ids BLOB NOT NULL, nodes BLOB NOT NULL, vectors BLOB NOT NULL, tree BLOB NOT NULL
 );
+{_NOTES_SCHEMA}
 PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {_FORMAT};
 """
@@ -185,6 +197,17 @@ def new_file(folder: Path) -> Iterator[sqlite3.Connection]:
             beside.with_name(f"{beside.name}{end}").unlink(missing_ok=True)
 
 
+def bring_up_to_format(folder: Path) -> None:
+    """Adds what an older format had not, at once; from then on older versions refuse the file.
+
+    Raises:
+        InputError: as `reading_from`, or the disk is full.
+    """
+    with writing_to(folder) as connection, named(folder / CATALOGUE):
+        if connection.execute("PRAGMA user_version").fetchone()[0] != _FORMAT:
+            connection.executescript(f"BEGIN IMMEDIATE; {_NOTES_SCHEMA} PRAGMA user_version = {_FORMAT}; COMMIT;")
+
+
 def remove_catalogue(folder: Path) -> None:
     """Removes a catalogue with all that SQLite has put beside it."""
     for end in ("", "-wal", "-shm", "-journal"):
@@ -240,8 +263,8 @@ def _check_kind(connection: sqlite3.Connection, path: Path) -> None:
     marks = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
     if marks[0] != _APPLICATION_ID:
         raise Damaged(f"{path}: damaged, or no catalogue of an index; {advice(path.parent)}")
-    if marks[1] != _FORMAT:
+    if marks[1] not in _FORMATS:
         raise InputError(
-            f"{path}: has format {marks[1]}, this version of qrag_jax reads {_FORMAT}: update qrag_jax, or build the "
-            "index again into another folder"
+            f"{path}: has format {marks[1]}, this version of qrag_jax reads {' and '.join(map(str, _FORMATS))}: update "
+            "qrag_jax, or build the index again into another folder"
         )

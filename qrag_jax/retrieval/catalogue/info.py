@@ -4,14 +4,16 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from qrag_jax.data.files.documents import Skipped
 from qrag_jax.retrieval.catalogue.database import advice, looked_through, named, reading_from
 from qrag_jax.retrieval.catalogue.entries import Origin, Row, to_bytes, to_text, unpack_nodes
+from qrag_jax.retrieval.catalogue.note_rows import count_notes, read_mark
+from qrag_jax.retrieval.catalogue.noting import NotesMade, current_mark
 from qrag_jax.retrieval.catalogue.place import CATALOGUE, index_folder
-from qrag_jax.retrieval.catalogue.rows import split_error, survey
+from qrag_jax.retrieval.catalogue.rows import Survey, split_error, survey
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings
 from qrag_jax.types import InputError
 
@@ -50,6 +52,9 @@ class IndexInfo:
         num_bytes: of all of its files.
         damaged: ids of documents that are not what was written; only where this was looked for.
         fault: what is wrong with the file itself, likewise.
+        notes: how many there are, and what was left out by reason; nothing where it has none.
+        are_notes_current: they are all that its documents have; else an update was stopped.
+        damaged_notes: names of those that are not what was written; only where this was looked for.
     """
 
     folder: Path
@@ -60,6 +65,9 @@ class IndexInfo:
     num_bytes: int
     damaged: tuple[str, ...] = ()
     fault: str = ""
+    notes: NotesMade = field(default_factory=NotesMade)
+    are_notes_current: bool = True
+    damaged_notes: tuple[str, ...] = ()
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -70,7 +78,7 @@ class IndexInfo:
     @property
     def is_whole(self) -> bool:
         """No damage was found."""
-        return not self.damaged and not self.fault
+        return not self.damaged and not self.fault and not self.damaged_notes
 
 
 def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
@@ -92,6 +100,7 @@ def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
         names = None if found is None or found.is_whole else list(found.known)
         with named(folder / CATALOGUE):
             rows = list(_rows(connection, names))
+            notes, current = _notes(connection, folder, settings, found)
     try:
         documents = tuple(_document_info(*row) for row in rows if row[0] is not None)
         failed = tuple(_failure(number, key, error) for number, key, *_, error in rows if error)
@@ -100,8 +109,21 @@ def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
         raise InputError(f"{folder}: its rows are none of an index ({error}); {advice(folder)}") from error
     num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     fault = "" if found is None else found.fault
-    damaged = () if found is None else found.damaged
-    return IndexInfo(folder, settings, documents, failed, dim, num_bytes, damaged, fault)
+    damaged, damaged_notes = ((), ()) if found is None else (found.damaged, found.damaged_notes)
+    return IndexInfo(folder, settings, documents, failed, dim, num_bytes, damaged, fault, notes, current, damaged_notes)
+
+
+def _notes(
+    connection: sqlite3.Connection, folder: Path, settings: IndexSettings, found: Survey | None
+) -> tuple[NotesMade, bool]:
+    """What there is of notes, and whether that is all."""
+    if not settings.has_notes:
+        return NotesMade(), True
+    if found is not None and not found.is_whole:
+        return NotesMade(count_notes(connection, found.pairs)), False
+    mark = read_mark(connection)
+    left_out = {} if mark is None else mark.left_out
+    return NotesMade(count_notes(connection), 0, left_out), current_mark(connection, folder, settings.notes) is not None
 
 
 def _rows(connection: sqlite3.Connection, names: Sequence[str] | None) -> Iterator[tuple]:

@@ -23,7 +23,7 @@ from qrag_jax.retrieval.catalogue.entries import (
 )
 from qrag_jax.retrieval.catalogue.rows import read_row
 from qrag_jax.retrieval.corpus.corpus import ChunkDocument, embed_texts
-from qrag_jax.types import Chunk, Document, Encoder, InputError
+from qrag_jax.types import Chunk, CountTokens, Document, Encoder, InputError
 
 MakeTree = Callable[[Document], tuple[ChunkTree, Sequence[Chunk]]]
 # Keys of texts -> of those that are known, the vector and whether the text is cut.
@@ -37,11 +37,13 @@ class Maker:
     Attributes:
         chunk: cuts one.
         embed: texts of chunks -> vectors.
+        count: tokens of a text, by the encoder's tokenizer.
         tree: makes the tree of one and its nodes, where that is kept in place of chunks.
     """
 
     chunk: ChunkDocument
     embed: Encoder
+    count: CountTokens
     tree: MakeTree | None = None
 
 

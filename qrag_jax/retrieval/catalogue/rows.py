@@ -20,9 +20,13 @@ from qrag_jax.retrieval.catalogue.entries import (
     to_bytes,
     to_text,
     unpack,
+    unpack_document,
+    unpack_nodes,
+    unpack_tree,
 )
+from qrag_jax.retrieval.catalogue.note_rows import Pair, delete_notes_of, has_notes, survey_notes
 from qrag_jax.retrieval.catalogue.place import CATALOGUE
-from qrag_jax.types import InputError
+from qrag_jax.types import Chunk, Document, InputError
 
 _LEDGER = "ledger.id, ledger.number, bytes_sha256, reader, error, sha256"
 _ROW = "documents.id, text, metadata, ids, nodes, vectors, tree"
@@ -59,16 +63,22 @@ class Survey:
         known: whole documents and recorded failures by their ids, without their rows.
         damaged: ids of those that are not what was written, or are gone.
         fault: what is wrong with the file itself; empty where nothing is.
+        pairs: of whole rows of notes.
+        damaged_notes: names of those that are not what was written.
+        has_notes: the file has a place for notes; the first format had none.
     """
 
     known: dict[str, Known]
     damaged: tuple[str, ...]
     fault: str = ""
+    pairs: tuple[Pair, ...] = ()
+    damaged_notes: tuple[str, ...] = ()
+    has_notes: bool = True
 
     @property
     def is_whole(self) -> bool:
         """Nothing is damaged."""
-        return not self.damaged and not self.fault
+        return not self.damaged and not self.fault and not self.damaged_notes
 
 
 def read_all(connection: sqlite3.Connection, folder: Path) -> Iterator[Known]:
@@ -96,6 +106,24 @@ def read_row(connection: sqlite3.Connection, number: int) -> Row | None:
     return None if found is None else Row(*found[1:])
 
 
+def read_leaves(connection: sqlite3.Connection, folder: Path) -> tuple[list[Document], list[Chunk]]:
+    """The documents in the order of their ids, and what is searched of them; without vectors, and not checked.
+
+    Raises:
+        Damaged: a row is none of ours.
+    """
+    documents, leaves = [], []
+    query = f"SELECT ledger.id, text, metadata, ids, nodes, tree {_FROM} WHERE number IS NOT NULL ORDER BY ledger.id"
+    with named(folder / CATALOGUE):
+        for key, text, metadata, ids, nodes, tree in connection.execute(query):
+            row, name = Row(text, metadata, ids, nodes, b"", tree), to_text(key)
+            found, _ = unpack_nodes(name, row)
+            whole = unpack_tree(name, row, found)
+            documents.append(unpack_document(name, row))
+            leaves += found if whole is None else [found[number] for number in whole.leaves.tolist()]
+    return documents, leaves
+
+
 def survey(connection: sqlite3.Connection, folder: Path) -> Survey:
     """Looks at every row, and goes on where one cannot be read.
 
@@ -119,8 +147,10 @@ def survey(connection: sqlite3.Connection, folder: Path) -> Survey:
         else:
             known[found.id] = replace(found, row=None)
     orphans, more = _orphans(connection, numbers)
-    fault = fault or more or _structure(connection)
-    return Survey(known, tuple(sorted((damaged | orphans) - known.keys())), fault)
+    pairs, damaged_notes, of_notes = survey_notes(connection)
+    fault = fault or more or of_notes or _structure(connection)
+    gone = tuple(sorted((damaged | orphans) - known.keys()))
+    return Survey(known, gone, fault, tuple(pairs), tuple(damaged_notes), has_notes(connection))
 
 
 def put(connection: sqlite3.Connection, folder: Path, entry: Entry) -> int:
@@ -208,6 +238,7 @@ def entry_of(known: Known, folder: Path) -> Entry:
 
 def _delete(connection: sqlite3.Connection, document_id: str) -> None:
     key = (to_bytes(document_id),)
+    delete_notes_of(connection, document_id)
     connection.execute("DELETE FROM documents WHERE number = (SELECT number FROM ledger WHERE id = ?)", key)
     connection.execute("DELETE FROM ledger WHERE id = ?", key)
 

@@ -2,9 +2,9 @@
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.config import config_from_dict, to_dict
@@ -13,13 +13,33 @@ from qrag_jax.files.whole_file import read_json, write_whole
 from qrag_jax.retrieval.catalogue.place import ABOUT, index_folder, is_filled, is_index
 from qrag_jax.types import InputError, UsageError
 
-FORMAT = 1
+FORMAT = 2
+FORMATS = (1, 2)  # the first said nothing of notes: it has none
 _LATE = "late"  # its chunks have vectors of their surroundings
+
+
+NoteReaderName = Literal["none", "mentions", "llm"]
+NOTE_READERS: tuple[NoteReaderName, ...] = get_args(NoteReaderName)
+
+
+@dataclass(frozen=True)
+class NotesSetting:
+    """Who writes the notes of an index: of equal documents, equal settings make equal notes.
+
+    Attributes:
+        reader: `mentions`, which needs no language model, `llm`, or `none`.
+        model: name of the language model; empty of other readers.
+        prompts_sha256: of the prompts that it is asked by; likewise.
+    """
+
+    reader: NoteReaderName = "none"
+    model: str = ""
+    prompts_sha256: str = ""
 
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """What cuts and embeds the documents of an index.
+    """What cuts and embeds the documents of an index, and who writes their notes.
 
     Attributes:
         chunking: how documents are cut; None cuts them into sentences, as a run reads them.
@@ -27,6 +47,7 @@ class IndexSettings:
         is_run: the encoder is that of a run.
         is_tree: documents are kept as trees of their sections and paragraphs; `chunking` then has the size of a leaf.
         fingerprint: of the encoder (`types.Encoder`): vectors of another one are never compared with these.
+        notes: who writes the notes of its chunks.
     """
 
     chunking: ChunkConfig | None
@@ -34,6 +55,12 @@ class IndexSettings:
     is_run: bool = False
     is_tree: bool = False
     fingerprint: str = ""
+    notes: NotesSetting = NotesSetting()
+
+    @property
+    def has_notes(self) -> bool:
+        """Whether its chunks get notes."""
+        return self.notes.reader != "none"
 
     @property
     def reuses_vectors(self) -> bool:
@@ -66,10 +93,10 @@ def read_settings(path: str | os.PathLike) -> IndexSettings:
         raise UsageError(f"{about.parent}: is no index, its {ABOUT} is of something else; give another folder")
     if type(value.get("format")) is int and value["format"] > FORMAT:
         raise InputError(
-            f"{about}: format {value['format']}, this version of qrag_jax reads {FORMAT}: update qrag_jax, or build "
-            "the index again into another folder"
+            f"{about}: format {value['format']}, this version of qrag_jax reads {' and '.join(map(str, FORMATS))}: "
+            "update qrag_jax, or build the index again into another folder"
         )
-    if value.get("format") != FORMAT or value.get("sha256") != _sha256(value.get("settings")):
+    if value.get("format") not in FORMATS or value.get("sha256") != _sha256(value.get("settings")):
         raise InputError(
             f"{about}: altered since it was written (its sha256 differs): copy the index again, or remove its folder "
             "and build it again"
@@ -88,7 +115,7 @@ def with_sha256(settings: Any) -> dict[str, Any]:
 
 
 def settings_of(folder: Path, asked: IndexSettings) -> IndexSettings | None:
-    """The settings of an index, if it is there.
+    """The settings of an index, if it is there; notes are as asked for: they are made anew of what is there.
 
     Raises:
         UsageError: documents are cut otherwise than is asked for; or as `read_settings`.
@@ -101,7 +128,7 @@ def settings_of(folder: Path, asked: IndexSettings) -> IndexSettings | None:
             f"{folder}: was made with {known.cutting}, and {asked.cutting} is asked for: leave such flags out, or "
             "build another index"
         )
-    return known
+    return replace(known, notes=asked.notes)
 
 
 def check_encoder(settings: IndexSettings, fingerprint: str, name: str) -> None:

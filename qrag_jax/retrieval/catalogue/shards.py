@@ -17,6 +17,7 @@ from qrag_jax.files.manifest import sync_folder
 from qrag_jax.retrieval.catalogue.database import create, named, reading_from, writing_to
 from qrag_jax.retrieval.catalogue.entries import to_bytes
 from qrag_jax.retrieval.catalogue.mend import mend
+from qrag_jax.retrieval.catalogue.noting import KnownTexts, note_reader, update_notes
 from qrag_jax.retrieval.catalogue.place import (
     CATALOGUE,
     JOINED,
@@ -31,9 +32,10 @@ from qrag_jax.retrieval.catalogue.prepare import MakeMaker
 from qrag_jax.retrieval.catalogue.rows import copy, read_all
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, read_settings, write_settings
 from qrag_jax.retrieval.catalogue.update import Changes, Plan, update_index
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError, NoteReader, UsageError
 
 _BUILDING = ".building"
+MakeOf = Callable[[IndexSettings], MakeMaker]
 
 
 def build_shard(
@@ -75,7 +77,7 @@ def build_shard(
         if done.exists():
             return None
         if own.files:
-            changes = update_index(building, paths, own, settings, make, replace(plan, mirror=True))
+            changes = update_index(building, paths, own, settings, make, replace(plan, mirror=True, makes_notes=False))
         else:
             changes = Changes()
             building.mkdir(parents=True, exist_ok=True)
@@ -90,14 +92,25 @@ def shard_of(document_id: str, num_shards: int) -> int:
 
 
 def merge_shards(
-    folder: Path, *, patience: float = PATIENCE, waits: Callable[[str], object] = lambda message: None
+    folder: Path,
+    *,
+    make: MakeOf | None = None,
+    read_notes: NoteReader | None = None,
+    patience: float = PATIENCE,
+    waits: Callable[[str], object] = lambda message: None,
 ) -> int:
     """Joins finished shards into the index, and removes them; gives the number of documents.
 
-    One that was stopped is begun again and comes to the same.
+    One that was stopped is begun again and comes to the same. The notes of all documents are made last.
+
+    Args:
+        folder: of the index.
+        make: settings -> what loads what embeds; needed where chunks get notes.
+        read_notes: as of `Plan`.
+        patience, waits: as of `place.one_writer`.
 
     Raises:
-        UsageError: there is no shard, one is missing, or the index is there and was made with other settings.
+        UsageError: there is no shard, one is missing, or `make` is; or the index is there, made with other settings.
         InputError: shards of different settings, a damaged one, or a full disk.
     """
     with one_writer(folder, "qrag index merge", patience, waits):
@@ -121,6 +134,10 @@ def merge_shards(
                 f"{folder}: is an index already, made with {there.cutting} or another encoder than its shards "
                 f"({settings.cutting}): remove {SHARDS}/ to keep it, or move {SHARDS}/ into a new folder and merge that"
             )
+        if settings.has_notes and make is None:
+            raise UsageError(f"{folder}: its chunks get notes, which are made of all shards: give `make`, which embeds")
+        if settings.has_notes and read_notes is None:
+            note_reader(settings.notes)  # refused before anything is joined
         create(folder)
         known = mend(folder).known
         with writing_to(folder) as connection:
@@ -130,7 +147,10 @@ def merge_shards(
                         if one.id not in known or known[one.id].origin != one.origin:
                             copy(connection, folder, one)
                             known[one.id] = one
-        write_settings(folder, settings)
+            write_settings(folder, settings)
+            if settings.has_notes:
+                assert make is not None
+                update_notes(connection, folder, settings, make(settings), KnownTexts(connection), read_notes)
         os.rename(folder / SHARDS, folder / JOINED)  # at once: half of them would look like shards that are not made
         sync_folder(folder)
         finish_merge(folder)

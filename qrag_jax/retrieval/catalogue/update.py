@@ -26,6 +26,7 @@ from qrag_jax.data.files.found import named
 from qrag_jax.retrieval.catalogue.database import create, remove_catalogue, writing_to
 from qrag_jax.retrieval.catalogue.entries import Entry, Failure, Origin
 from qrag_jax.retrieval.catalogue.mend import LOST_REASON, mend
+from qrag_jax.retrieval.catalogue.noting import KnownTexts, NotesMade, note_reader, update_notes
 from qrag_jax.retrieval.catalogue.place import (
     PATIENCE,
     SHARDS,
@@ -37,9 +38,15 @@ from qrag_jax.retrieval.catalogue.place import (
 from qrag_jax.retrieval.catalogue.prepare import KnownVectors, Made, MakeMaker, Maker, Task, prepare
 from qrag_jax.retrieval.catalogue.rows import LOST, Known, put, put_beside, put_failure, remove
 from qrag_jax.retrieval.catalogue.scope import check_place, gone
-from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, settings_of, write_settings
+from qrag_jax.retrieval.catalogue.settings import (
+    IndexSettings,
+    check_encoder,
+    read_settings,
+    settings_of,
+    write_settings,
+)
 from qrag_jax.retrieval.catalogue.workers import Group, Workers
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError, NoteReader, UsageError
 
 READER = 1  # of what turns texts into chunks: another one cuts all files again
 _UTF8 = "utf-8"
@@ -58,9 +65,10 @@ class Changes:
         lossy: what was read now, but not all of it.
         kept: ids of documents that stay as they were, though their file cannot be read (`failed` says why), or was
             not seen: their folder is empty or cannot be read.
-        mended: ids of documents whose rows were damaged, and which were read again.
+        mended: ids of documents whose rows were damaged, and which were read again; names of notes that were, too.
         num_embedded: chunks whose vectors were computed.
         num_reused: chunks of documents that were read whose vectors were known by their text.
+        notes: that the index has now, and what they took; those of a shard are made by the merge.
     """
 
     num_read: int = 0
@@ -72,6 +80,7 @@ class Changes:
     mended: tuple[str, ...] = ()
     num_embedded: int = 0
     num_reused: int = 0
+    notes: NotesMade = field(default_factory=NotesMade)
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,9 @@ class Plan:
         patience: seconds to wait for another writer.
         waits: told whom it waits for.
         progress: called with (files done, files in all).
+        makes_notes: notes are brought up to date at the end; a shard leaves them to the merge.
+        read_notes: writes them; None takes the reader of the setting.
+        note_progress: called with (rows of notes written, rows to write).
     """
 
     mirror: bool = False
@@ -95,6 +107,9 @@ class Plan:
     patience: float = PATIENCE
     waits: Callable[[str], object] = field(default=lambda message: None)
     progress: Callable[[int, int], object] = field(default=lambda done, of: None)
+    makes_notes: bool = True
+    read_notes: NoteReader | None = None
+    note_progress: Callable[[int, int], object] = field(default=lambda done, of: None)
 
     def __post_init__(self) -> None:
         if self.encoding is not None:
@@ -131,6 +146,8 @@ def update_index(
                 f"{folder}: has shards that are not joined: `qrag index merge {folder}` first, or remove "
                 f"{folder / SHARDS}"
             )
+        if settings.has_notes and plan.makes_notes and plan.read_notes is None:
+            note_reader(settings.notes)  # refused before anything is read
         known_settings = settings_of(folder, settings)
         if known_settings is not None and known_settings.model != settings.model:  # even where nothing is to be read
             check_encoder(known_settings, make().embed.fingerprint, settings.model)
@@ -140,6 +157,8 @@ def update_index(
             before = mend(folder)
             with writing_to(folder) as connection:
                 known = list(before.known.values())
+                if known_settings is not None and known_settings != read_settings(folder):
+                    write_settings(folder, known_settings)  # from here on its notes are those of others, and say so
                 changes = _Update(folder, connection, known_settings or settings, make, plan, known).run(paths, found)
         finally:
             if not is_index(folder):  # nothing was written: no encoder, or no file
@@ -154,7 +173,7 @@ def update_index(
     return replace(
         changes,
         failed=(*changes.failed, *(Skipped(name, LOST_REASON) for name in lost)),
-        mended=tuple(name for name in before.damaged if name in seen),
+        mended=(*(name for name in before.damaged if name in seen), *before.damaged_notes),
     )
 
 
@@ -179,6 +198,8 @@ class _Update:
         self.failed: list[Skipped] = []
         self.kept: list[str] = []
         self.counts = Changes()
+        self.maker: Maker | None = None
+        self.note_texts = KnownTexts(connection)
 
     def run(self, paths: Sequence[str], found: Found) -> Changes:
         of = len(found.files)
@@ -197,10 +218,25 @@ class _Update:
         if self.plan.mirror:
             removed, kept = gone(self.known, paths, found, self.unseen)
         for name in removed:
+            self.note_texts.keep(name)  # it may be there under another name now
             remove(self.connection, self.folder, name)
+        notes = self._update_notes()
         removed = tuple(name for name in removed if self.known[name].number is not None)  # no mere failures
         failed = (*found.skipped, *self.failed)
-        return replace(self.counts, removed=removed, kept=(*self.kept, *kept), failed=failed)
+        return replace(self.counts, removed=removed, kept=(*self.kept, *kept), failed=failed, notes=notes)
+
+    def _update_notes(self) -> NotesMade:
+        if not self.plan.makes_notes or not is_index(self.folder):  # or nothing could be read
+            return NotesMade()
+        return update_notes(
+            self.connection,
+            self.folder,
+            self.settings,
+            lambda: self.maker or self.make(),
+            self.note_texts,
+            self.plan.read_notes,
+            self.plan.note_progress,
+        )
 
     def _groups(self, files: Sequence[DocumentFile]) -> Iterator[Group]:
         """The files that have changed, some at a time."""
@@ -248,12 +284,11 @@ class _Update:
             with Workers(self.plan.num_workers, self.make, self._check_encoder, self.ask) as workers:
                 yield from workers.run(groups)
             return
-        maker: Maker | None = None
         for group in groups:
-            if maker is None:
-                maker = self.make()
-                self._check_encoder(maker.embed.fingerprint)
-            yield prepare(maker, group, self.ask)
+            if self.maker is None:
+                self.maker = self.make()
+                self._check_encoder(self.maker.embed.fingerprint)
+            yield prepare(self.maker, group, self.ask)
 
     def _check_encoder(self, fingerprint: str) -> None:
         """Refuses another encoder than that of the index; one that is new is an index from now on."""
@@ -266,6 +301,8 @@ class _Update:
         if isinstance(result, Failure):
             self._fail(result)
             return
+        if result.document.id in self.known:
+            self.note_texts.keep(result.document.id)  # its notes go with what is written in its place
         number = put(self.connection, self.folder, result)
         self.vectors.add(number, result)
         if (part := read_in_part(result.document)) is not None:

@@ -33,9 +33,9 @@ class GivenNote:
 
     @property
     def place(self) -> tuple[str, Span]:
-        """Document and span that prove it: of a sentence where it stands, of an answer what it was read from."""
+        """Document and span that prove it: of a sentence where it stands, of other notes what they were read from."""
         note = self.note
-        return (self.answering, note.evidence) if note.question else (self.asking, note.source)
+        return (self.asking, note.source) if note.is_verbatim else (self.answering, note.evidence)
 
     @property
     def head(self) -> str:
@@ -44,10 +44,10 @@ class GivenNote:
 
 
 def note_head(begins: str, note: Note, asking: str) -> str:
-    """`BEGINS, "asking.txt" says at 10-42:`; of a reader that asks, `asked at`. A name cannot leave its line."""
+    """`BEGINS, "asking.txt" says at 10-42:`; of what a reader has written itself, `read in`. A name cannot leave its line."""
     start, end = note.source
     name = json.dumps(readable(asking[:_MOST_NAME]), ensure_ascii=not asking.isprintable())
-    return f"{begins}, {'asked' if note.question else 'said'} in {name} at {start}-{end}:"
+    return f"{begins}, {'said' if note.is_verbatim else 'read'} in {name} at {start}-{end}:"
 
 
 def check_given(given: GivenNote, documents: Mapping[str, Document]) -> str:
@@ -64,7 +64,7 @@ def check_given(given: GivenNote, documents: Mapping[str, Document]) -> str:
     check_place(document, document_id, [(start, end)])
     assert document is not None
     text = document.text[start:end]
-    if text != (given.note.quote if given.note.question else given.note.text):
+    if text != (given.note.text if given.note.is_verbatim else given.note.quote):
         raise InputError(f"{document_id}: note at {start}-{end}: the document says something else there")
     return text
 
@@ -77,6 +77,6 @@ def is_said_in(note: Note, asking: str, spans: Sequence[tuple[str, Sequence[Span
         spans: (document, spans) of passages.
     """
     start, end = note.source
-    return not note.question and any(
+    return note.is_verbatim and any(
         name == asking and any(begin <= start and end <= stop for begin, stop in some) for name, some in spans
     )

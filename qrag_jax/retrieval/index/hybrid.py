@@ -17,7 +17,7 @@ from qrag_jax.unit_rows import unit_rows
 RetrieverName = Literal["hybrid", "dense", "bm25", "single_step"]  # the last is another name of `dense`
 RETRIEVERS: tuple[RetrieverName, ...] = get_args(RetrieverName)
 _RANK_CONSTANT = 60.0
-_WORDS_WEIGHT = 0.5  # chosen on 48 questions about documentation: benchmarks/results/own_documents
+WORDS_WEIGHT = 0.5  # chosen on 48 questions about documentation: benchmarks/results/own_documents
 _FUSED_DIGITS = 15  # ranks a thousand places down differ by 1e-6, a hundred thousand down by 1e-10
 
 
@@ -95,14 +95,29 @@ def rank_bm25(question: str, corpus: Corpus, top_k: int | None = None) -> Ranked
     Raises:
         UsageError: `top_k` is below 1.
     """
+    return rank_words(question, corpus, corpus.words, top_k)
+
+
+def rank_words(question: str, corpus: Corpus, words: Bm25Index, top_k: int | None = None) -> Ranked:
+    """`rank_bm25` by other words of the leaves than their own, such as those of notes too.
+
+    Args:
+        question: what is asked.
+        corpus: what is searched.
+        words: of its leaves; ids are places in `corpus.leaves`.
+        top_k: most nodes; None: all that share a word with the question.
+
+    Raises:
+        UsageError: `top_k` is below 1.
+    """
     check_top_k(top_k)
-    ranked = _by_score(rounded(corpus.words.scores(readable(question))))
+    ranked = _by_score(rounded(words.scores(readable(question))))
     matching = ranked.scores > 0
     return Ranked(corpus.leaves[ranked.ids[matching]], ranked.scores[matching]).first(top_k)
 
 
 def rank_hybrid(
-    question: str, corpus: Corpus, embed: Embed, top_k: int | None = None, weight: float = _WORDS_WEIGHT
+    question: str, corpus: Corpus, embed: Embed, top_k: int | None = None, weight: float = WORDS_WEIGHT
 ) -> Ranked:
     """The leaves by meaning and words together; equal ones in the order of the corpus.
 

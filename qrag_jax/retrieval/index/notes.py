@@ -2,6 +2,7 @@
 
     noted = note_corpus(corpus, mention_notes(corpus.documents, corpus.nodes).notes, embed, count)
     ranked = rank_noted("Who wrote it?", noted, embed, NoteSearch("best_of"), top_k=5)
+    ranked.notes_of(int(ranked.ids[0]))      # the notes that count for this question, best first
 
 The mode says what notes do:
 
@@ -16,9 +17,9 @@ The mode says what notes do:
 
 import zlib
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -26,7 +27,16 @@ from jaxtyping import Float, Int
 
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.retrieval.corpus.corpus import Corpus, check_fingerprint, embed_texts
-from qrag_jax.retrieval.index.hybrid import Ranked, check_top_k, fused_with_words
+from qrag_jax.retrieval.corpus.notes import check_note
+from qrag_jax.retrieval.index.hybrid import (
+    WORDS_WEIGHT,
+    Ranked,
+    Retrieve,
+    RetrieverName,
+    check_top_k,
+    fused_with_words,
+    rank_words,
+)
 from qrag_jax.retrieval.index.insertion import fitting_notes, insert_notes, offset_in_chunk
 from qrag_jax.retrieval.rank.bm25 import Bm25Index
 from qrag_jax.retrieval.rank.dense import cosine_scores, top_in_order
@@ -102,8 +112,9 @@ class NotedCorpus:
         sizes = {len(self.notes), len(self.vectors), len(self.keys), len(self.num_tokens)}
         if len(sizes) > 1:
             raise InputError(f"notes: {len(self.notes)} notes with {sorted(sizes)} vectors and counts: one of each")
+        leaves = {node.id: node for node in map(self.corpus.nodes.__getitem__, self.corpus.leaves.tolist())}
         for number, note in enumerate(self.notes):
-            _check_note(self.corpus, self._leaf_of, number, note)
+            check_note(note, number, leaves, self.corpus.by_id)
 
     @cached_property
     def answering(self) -> Int[np.ndarray, " notes"]:
@@ -133,32 +144,40 @@ class NotedCorpus:
         return Bm25Index([readable(text) for text in texts])
 
     def texts_with(self, chosen: Sequence[int], max_share: float) -> dict[int, str]:
-        """The leaves that get a note, and their texts with it.
+        """The leaves that get a note, and their texts with it; arguments as of `fitting`."""
+        return {leaf: self.text_with(leaf, places) for leaf, places in self.fitting(chosen, max_share).items()}
+
+    def fitting(self, chosen: Sequence[int], max_share: float) -> dict[int, list[int]]:
+        """The leaves that get a note, and the places of those that they have room for.
 
         Args:
             chosen: places of notes, those that matter most first: they get room first.
             max_share: as of `NoteSearch`.
         """
-        found: dict[int, list[Note]] = {}
+        found: dict[int, list[int]] = {}
         for leaf, places in self._by_leaf(chosen).items():
             room = max_share * self.corpus.nodes[self.corpus.leaves[leaf]].num_tokens
-            fitting = fitting_notes([int(self.num_tokens[place]) for place in places], room)
-            if fitting:
-                found[leaf] = [self.notes[places[number]] for number in fitting]
-        return {leaf: self._with_notes(leaf, notes) for leaf, notes in found.items()}
+            numbers = fitting_notes([int(self.num_tokens[place]) for place in places], room)
+            if numbers:
+                found[leaf] = [places[number] for number in numbers]
+        return found
 
-    def vectors_with_all(self, embed: Embed, max_share: float) -> Float[np.ndarray, "leaves dim"]:
-        """Unit vectors of the leaves with all notes that they have room for; embedded at the first call and kept."""
-        if max_share not in self._kept_vectors:
-            changed = self.texts_with(range(len(self.notes)), max_share)
+    def with_all(self, embed: Embed, max_share: float) -> tuple[Float[np.ndarray, "leaves dim"], Int[np.ndarray, " _"]]:
+        """Unit vectors of the leaves with all notes that they have room for, and the places of those notes.
+
+        Embedded at the first call, and kept.
+        """
+        if max_share not in self._kept:
+            fitting = self.fitting(range(len(self.notes)), max_share)
             vectors = self.corpus.unit_vectors.copy()
-            if changed:
-                vectors[list(changed)] = unit_rows(embed_texts(embed, list(changed.values())))
-            self._kept_vectors[max_share] = vectors
-        return self._kept_vectors[max_share]
+            if fitting:
+                texts = [self.text_with(leaf, places) for leaf, places in fitting.items()]
+                vectors[list(fitting)] = unit_rows(embed_texts(embed, texts))
+            self._kept[max_share] = vectors, _joined(fitting)
+        return self._kept[max_share]
 
     @cached_property
-    def _kept_vectors(self) -> dict[float, np.ndarray]:
+    def _kept(self) -> dict[float, tuple[np.ndarray, np.ndarray]]:
         return {}
 
     @cached_property
@@ -172,11 +191,59 @@ class NotedCorpus:
             found[int(self.answering[place])].setdefault(self.notes[place].text, place)
         return {leaf: list(places.values()) for leaf, places in found.items()}
 
-    def _with_notes(self, leaf: int, notes: Sequence[Note]) -> str:
+    def text_with(self, leaf: int, places: Sequence[int]) -> str:
+        """The text of a leaf with these notes, which are its own."""
         node = int(self.corpus.leaves[leaf])
         spans = self.corpus.nodes[node].spans
+        notes = [self.notes[place] for place in places]
         placed = [(offset_in_chunk(spans, note.evidence[1] - 1), note.text) for note in notes]
         return insert_notes(self.corpus.texts[node], placed)
+
+
+@dataclass(frozen=True, eq=False)
+class NotedRanked(Ranked):
+    """A ranking that says which notes have brought a node in.
+
+    Attributes:
+        question: that was asked.
+        noted: what was searched.
+        telling: places of the notes that moved a chunk, best first: in `best_of` those that count more than the chunk's
+            own vector, in the others those that stood in it.
+        by_words: notes counted by their words too.
+    """
+
+    question: str
+    noted: NotedCorpus
+    telling: Int[np.ndarray, " _"]
+    by_words: bool = False
+
+    def first(self, number: int | None) -> "NotedRanked":
+        """The best of them; None is all."""
+        return replace(self, ids=self.ids[:number], scores=self.scores[:number])
+
+    def notes_of(self, node: int) -> tuple[Note, ...]:
+        """The notes of a node that count for the question, best first, no text twice; none where the text alone did.
+
+        After those that moved it come, where words count, those with a word of the question that the chunk itself does
+        not have; a word that more than half of all texts hold is none.
+        """
+        of_node = self.noted.corpus.leaves[self.noted.answering] == node
+        places = self.telling[of_node[self.telling]].tolist()
+        if self.by_words:
+            places += self._with_new_words(node, np.flatnonzero(of_node).tolist())
+        found: dict[str, Note] = {}
+        for place in places:
+            found.setdefault(self.noted.notes[place].text, self.noted.notes[place])
+        return tuple(found.values())
+
+    def _with_new_words(self, node: int, places: Sequence[int]) -> list[int]:
+        """Those of the places whose notes have words of the question that the chunk has not, most words first."""
+        words = self.noted.words
+        # What more than half of the texts hold tells nothing; a note repeats another text, so one of them is no other.
+        few = partial(words.words_of, most=words.num_texts // 2 + 1)
+        wanted = few(readable(self.question)) - few(readable(self.noted.corpus.texts[node]))
+        held = {place: len(wanted & few(readable(self.noted.notes[place].text))) for place in places}
+        return sorted((place for place in places if held[place]), key=lambda place: -held[place])
 
 
 def note_corpus(corpus: Corpus, notes: Sequence[Note], embed: Embed, count: CountTokens) -> NotedCorpus:
@@ -214,7 +281,7 @@ def note_corpus(corpus: Corpus, notes: Sequence[Note], embed: Embed, count: Coun
 
 def rank_noted(
     question: str, noted: NotedCorpus, embed: Embed, config: NoteSearch | None = None, top_k: int | None = None
-) -> Ranked:
+) -> NotedRanked:
     """The leaves by what they and their notes say; equal ones in the order of the corpus.
 
     Args:
@@ -225,7 +292,8 @@ def rank_noted(
         top_k: most nodes; None ranks all.
 
     Returns:
-        Node ids, best first. Scores of `walk` are those of the own vectors, and may rise once.
+        Node ids, best first, and the notes that brought them in. Scores of `walk` are those of the own vectors, and
+        may rise once.
 
     Raises:
         InputError: the corpus has no vectors, or those of another encoder, or as `embed_texts`.
@@ -242,14 +310,52 @@ def rank_noted(
             f"question: a vector of {len(asked)} components, those of the corpus have {corpus.unit_vectors.shape[1]}: "
             "ask with the encoder that embedded it"
         )
-    scores = _mode_scores(question, asked, noted, embed, config, None if config.words_weight else top_k)
+    scores, telling = _mode_scores(question, asked, noted, embed, config, None if config.words_weight else top_k)
+    by_words = bool(config.words_weight) and config.mode != "none"
     if config.words_weight:
-        words = corpus.words if config.mode == "none" else noted.words
-        scores = fused_with_words(scores, words, question, config.words_weight)
+        scores = fused_with_words(scores, noted.words if by_words else corpus.words, question, config.words_weight)
     order = top_in_order(scores, len(scores) if top_k is None or config.mode == "walk" else top_k)
     if config.mode == "walk":
         order = walk_order(order, noted.asking, noted.answering)
-    return Ranked(corpus.leaves[order], scores[order]).first(top_k)
+    return NotedRanked(corpus.leaves[order], scores[order], question, noted, telling, by_words).first(top_k)
+
+
+def rank_noted_words(question: str, noted: NotedCorpus, top_k: int | None = None) -> NotedRanked:
+    """The leaves that share a word with the question, themselves or in a note: `rank_bm25` over texts with notes.
+
+    Raises:
+        UsageError: `top_k` is below 1.
+    """
+    ranked = rank_words(question, noted.corpus, noted.words, top_k)
+    return NotedRanked(ranked.ids, ranked.scores, question, noted, np.zeros(0, np.int64), True)
+
+
+def make_noted_retrieve(name: RetrieverName, noted: NotedCorpus, embed: Embed | None, mode: NoteMode) -> Retrieve:
+    """A retriever of one step that also looks at notes: where there is none, that of `make_single_step`.
+
+    Args:
+        name: `hybrid` counts words, those of notes with them, as much as `rank_hybrid`; `dense` (`single_step`) counts
+            none, `bm25` nothing else (all modes that use notes are then one).
+        noted: what is searched.
+        embed: of the questions, and of chunks that get notes; needed by all but `bm25`.
+        mode: what notes do.
+
+    Raises:
+        UsageError: an embedder is missing; when called, another corpus is asked for, or as `rank_noted`.
+    """
+    config = NoteSearch(mode, words_weight=WORDS_WEIGHT if name == "hybrid" else 0.0)
+    if embed is None and name != "bm25":
+        raise UsageError(f"retriever {name}: needs an embedder")
+
+    def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
+        if corpus is not noted.corpus:
+            raise UsageError("notes: of another corpus than the one to be searched; make a retriever for that one")
+        if name == "bm25":
+            return rank_noted_words(question, noted, top_k)
+        assert embed is not None
+        return rank_noted(question, noted, embed, config, top_k)
+
+    return retrieve
 
 
 def best_of_scores(
@@ -328,55 +434,39 @@ def _mode_scores(
     embed: Embed,
     config: NoteSearch,
     top_k: int | None,
-) -> Float[np.ndarray, " leaves"]:
-    """Scores of the leaves; of `best_of` right for the first `top_k`, and the others below them."""
+) -> tuple[Float[np.ndarray, " leaves"], Int[np.ndarray, " _"]]:
+    """Scores of the leaves, and the places of the notes that moved one, best first.
+
+    Scores of `best_of` are right for the first `top_k`, and the others below them.
+    """
     own = _cosines(noted.corpus.unit_vectors, asked)
     if not noted.notes or config.mode in ("none", "walk"):
-        return own
-    if config.mode == "best_of" and config.capped:
-        telling = telling_notes(own, noted.asking, top_k)
-        notes = _cosines(noted.vectors[telling], asked)
-        return best_of_scores(own, notes, noted.answering[telling], noted.asking[telling])
+        return own, np.zeros(0, np.int64)
     if config.mode == "best_of":
-        return best_of_scores(own, _cosines(noted.vectors, asked), noted.answering)
+        looked_at = telling_notes(own, noted.asking, top_k) if config.capped else np.arange(len(noted.notes))
+        scores = _cosines(noted.vectors[looked_at], asked)
+        if config.capped:
+            scores = np.minimum(scores, own[noted.asking[looked_at]])
+        moving = np.flatnonzero(scores > own[noted.answering[looked_at]])
+        best_first = moving[np.argsort(-scores[moving], kind="stable")]
+        return best_of_scores(own, scores, noted.answering[looked_at]), looked_at[best_first]
     if config.mode == "all":
-        return _cosines(noted.vectors_with_all(embed, config.max_share), asked)
+        vectors, places = noted.with_all(embed, config.max_share)
+        return _cosines(vectors, asked), places
     chosen = select_notes(_cosines(noted.keys, asked), noted.groups, config.num_notes)
     if config.mode == "random":
         rng = np.random.default_rng([config.seed, zlib.crc32(readable(question).encode())])
         chosen = rng.permutation(len(noted.notes))[: len(chosen)]
-    changed = noted.texts_with(chosen.tolist(), config.max_share)
+    changed = noted.fitting(chosen.tolist(), config.max_share)
     if changed:
-        own[list(changed)] = _cosines(unit_rows(embed_texts(embed, list(changed.values()))), asked)
-    return own
+        texts = [noted.text_with(leaf, places) for leaf, places in changed.items()]
+        own[list(changed)] = _cosines(unit_rows(embed_texts(embed, texts)), asked)
+    return own, _joined(changed)
+
+
+def _joined(fitting: Mapping[int, Sequence[int]]) -> Int[np.ndarray, " _"]:
+    return np.array([place for places in fitting.values() for place in places], np.int64)
 
 
 def _cosines(vectors: Float[np.ndarray, "n dim"], asked: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " n"]:
     return cosine_scores(asked[None], vectors)[0]
-
-
-def _check_note(corpus: Corpus, leaf_of: dict[str, int], number: int, note: Note) -> None:
-    """A note proves itself: what it says stands where it says, in chunks that are searched."""
-    where = f"note {number} ({note.text[:40]!r})"
-    for name, chunk, (start, end) in (
-        ("asking", note.asking, note.source),
-        ("answering", note.answering, note.evidence),
-    ):
-        if chunk not in leaf_of:
-            raise InputError(
-                f"{where}: its {name} chunk {chunk!r} is no leaf of the corpus; read the notes of its leaves"
-            )
-        node = corpus.nodes[int(corpus.leaves[leaf_of[chunk]])]
-        if not any(a <= start < end <= b for a, b in node.spans):
-            raise InputError(
-                f"{where}: [{start}, {end}) is not in its {name} chunk at {list(node.spans)} of {node.document_id!r}; "
-                "read the notes again"
-            )
-        text = corpus.by_id[node.document_id].text[start:end]
-        is_verbatim = not (note.question or note.answer)
-        wanted = note.quote if name == "answering" else note.text if is_verbatim else text
-        if text != wanted:
-            raise InputError(
-                f"{where}: {node.document_id!r} has {text[:60]!r} at [{start}, {end}), not {wanted[:60]!r}; the "
-                "document has changed: read the notes again"
-            )

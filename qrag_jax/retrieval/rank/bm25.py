@@ -146,6 +146,10 @@ class Bm25Index:
         asked = Counter(self._tokenize(question)).items()
         return float(sum(repeats * _rarity(self.num_texts, self._num_with(word)) for word, repeats in asked))
 
+    def words_of(self, text: str, most: int) -> set[str]:
+        """The words of any text that at most so many texts of the pool hold."""
+        return {word for word in self._tokenize(text) if self._num_with(word) <= most}
+
     def top_k(
         self, question: str, k: int, among: Int[np.ndarray, " M"] | None = None
     ) -> tuple[Int[np.ndarray, " k"], Float[np.ndarray, " k"]]:

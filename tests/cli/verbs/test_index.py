@@ -58,6 +58,7 @@ def test_build_info_add_remove(index, encoder):
     assert lines[1].startswith(f"encoder   {encoder} (")
     assert lines[2:] == [
         "chunks    --strategy fixed --max_tokens 200; 0 longer than the encoder reads",
+        "notes     0 by mentions; left out: none",
         "verified  every document is what was written",
     ]
     assert index("remove", "i", "more/c.md", "notes/b.md")[1] == "removed 2 documents\n"

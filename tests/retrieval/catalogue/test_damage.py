@@ -176,11 +176,13 @@ def test_what_is_no_index_is_said(notes, tmp_path):
 def test_a_newer_format_is_said(notes):
     with closing(sqlite3.connect("i/catalogue.sqlite")) as connection:
         connection.execute("PRAGMA user_version = 9")
-    with pytest.raises(InputError, match="catalogue.sqlite: has format 9, this version of qrag_jax reads 1: update"):
+    with pytest.raises(
+        InputError, match="catalogue.sqlite: has format 9, this version of qrag_jax reads 1 and 2: update"
+    ):
         load_index("i")
     about = json.loads(Path("i/index.json").read_text())
-    Path("i/index.json").write_text(json.dumps(about | {"format": 2}))
-    with pytest.raises(InputError, match="index.json: format 2, this version of qrag_jax reads 1: update"):
+    Path("i/index.json").write_text(json.dumps(about | {"format": 3}))
+    with pytest.raises(InputError, match="index.json: format 3, this version of qrag_jax reads 1 and 2: update"):
         load_index("i")
 
 

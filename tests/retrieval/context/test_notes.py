@@ -52,7 +52,7 @@ def test_a_note_stands_behind_its_passage_with_its_place():
     assert [(one.number, one.passage, one.note) for one in context.notes] == [(3, 2, NAMED), (4, 2, ASKED)]
     assert [one.head for one in context.notes] == [
         '[3] note on [2], said in "a.txt" at 0-12:',
-        '[4] note on [2], asked in "a.txt" at 13-43:',
+        '[4] note on [2], read in "a.txt" at 13-43:',
     ]
     assert [one.place for one in context.notes] == [("a.txt", (0, 12)), ("b.txt", (0, 3))]
     (first,) = fill_context(CORPUS, found(2, 1, notes=[NAMED, ASKED]), Budget(99, count, max_notes=1)).notes
@@ -115,7 +115,7 @@ def test_the_prompt_shows_a_note_apart_from_its_passage():
     plain = make_prompt(template, "Who?", [passage.text for passage in context.passages])
     noted = make_prompt(template, "Who?", [passage.text for passage in context.passages], context.notes)
     mark = noted[-1].content.split("<", 1)[1].split(">", 1)[0]
-    added = f'[3] note on [2], asked in "a.txt" at 13-43:\n<{mark}>\nWho made it? Ann.\n</{mark}>\n\n'
+    added = f'[3] note on [2], read in "a.txt" at 13-43:\n<{mark}>\nWho made it? Ann.\n</{mark}>\n\n'
     assert noted[0] == plain[0]
     assert noted[-1].content.replace(added, "") == plain[-1].content
 

@@ -9,13 +9,15 @@ from tiers import examples
 
 from qrag_jax.data.stories.reader import read_stories
 from qrag_jax.retrieval.corpus.corpus import Corpus, embed_corpus
-from qrag_jax.retrieval.index.hybrid import rank_dense, rank_hybrid
+from qrag_jax.retrieval.index.hybrid import make_single_step, rank_dense, rank_hybrid
 from qrag_jax.retrieval.index.notes import (
     MODES,
     NoteSearch,
     best_of_scores,
+    make_noted_retrieve,
     note_corpus,
     rank_noted,
+    rank_noted_words,
     select_notes,
     telling_notes,
     walk_order,
@@ -339,3 +341,63 @@ def test_vectors_of_another_encoder_are_refused():
         note_corpus(corpus_of(), [FILM], wider, count)
     with pytest.raises(InputError, match="1 notes with"):
         replace(noted(FILM), num_tokens=np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("name", ["hybrid", "dense", "bm25"])
+@pytest.mark.parametrize("mode", ["best_of", "insert", "all", "random"])
+def test_a_retriever_without_notes_gives_what_it_gives_alone(name, mode):
+    empty = noted()
+    retrieve, alone = make_noted_retrieve(name, empty, embed, mode), make_single_step(name, embed)
+    for question in ("film", QUESTION, "nothing of it"):
+        for top_k in (1, 2, None):
+            found, expected = (search(question, empty.corpus, top_k) for search in (retrieve, alone))
+            np.testing.assert_array_equal(found.ids, expected.ids)
+            np.testing.assert_array_equal(found.scores, expected.scores)
+            assert all(found.notes_of(node) == () for node in found.ids.tolist())
+
+
+def test_a_retriever_is_that_of_its_corpus():
+    with pytest.raises(UsageError, match="notes: of another corpus than the one to be searched"):
+        make_noted_retrieve("dense", noted(FILM), embed, "best_of")("film", corpus_of(), 1)
+    with pytest.raises(UsageError, match="retriever hybrid: needs an embedder"):
+        make_noted_retrieve("hybrid", noted(FILM), None, "best_of")
+
+
+def test_a_ranking_says_which_notes_brought_a_chunk_in():
+    corpus = noted(RAIN, FILM)
+    found = rank_noted("film", corpus, embed)
+    assert {node: found.notes_of(node) for node in found.ids.tolist()} == {0: (), 1: (FILM,), 2: (), 3: ()}
+    assert found.first(2).notes_of(1) == (FILM,) and found.notes_of(9) == ()
+    assert rank_noted("film", corpus, embed, NoteSearch("insert", num_notes=1)).notes_of(1) == (FILM,)
+    assert rank_noted("film", corpus, embed, NoteSearch("all", max_share=2.0)).notes_of(1) == (RAIN, FILM)
+    assert rank_noted("film", corpus, embed, NoteSearch("none")).notes_of(1) == ()
+    assert rank_noted("key", corpus, embed).notes_of(1) == ()  # the text alone is nearer
+
+
+def test_a_note_tells_by_words_that_its_chunk_has_not():
+    corpus = noted(RAIN, FILM)
+    assert rank_noted_words("film", corpus).ids.tolist() == [0, 1]
+    assert rank_noted_words("film", corpus).notes_of(1) == (FILM,)
+    assert rank_noted_words("Rain on a film made in Rome", corpus).notes_of(1) == (FILM, RAIN)  # two words and one
+    assert rank_noted_words("Lee lives in Rome", corpus).notes_of(1) == ()  # it says all of that itself
+    assert rank_noted("film", corpus, embed, NoteSearch("none", words_weight=1.0)).notes_of(1) == ()
+
+
+@examples(100)
+@given(st.data())
+def test_notes_that_tell_are_those_that_lift_their_chunk(data):
+    corpus = noted(FILM, RAIN, note(3, 2, "Key and key.", "Rain."), note(1, 0, "Lee has a key.", TEXTS[0]))
+    question = " ".join(data.draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4)))
+    (asked,) = embed([question])
+    near = [round(float(asked @ v / np.linalg.norm(asked) / np.linalg.norm(v)), 6) for v in embed(TEXTS)]
+    found = rank_noted(question, corpus, embed)
+    for node, score in zip(found.ids.tolist(), found.scores.tolist(), strict=True):
+        capped = {}
+        for one in corpus.notes:
+            (vector,) = embed([one.text])
+            told = float(asked @ vector / np.linalg.norm(asked) / np.linalg.norm(vector))
+            if one.answering == f"c{node}":
+                capped[one] = min(round(told, 6), near[int(one.asking[1])])
+        expected = {one for one, value in capped.items() if value > near[node]}
+        assert set(found.notes_of(node)) == expected
+        assert score == pytest.approx(max([near[node], *capped.values()]), abs=1e-5)

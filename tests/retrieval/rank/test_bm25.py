@@ -234,3 +234,9 @@ def test_refusals():
         index.scores("milk", np.array([-1, 2], np.int32))
     with pytest.raises(InputError, match="2 questions need as many contexts, got 1"):
         index.top_k_each(["a", "b"], 1, np.zeros((1, 3), np.int32))
+
+
+def test_words_that_few_texts_hold():
+    index = Bm25Index(["the key", "the lamp", "the key and the lamp"])
+    assert index.words_of("The key of the garden", 2) == {"key", "of", "garden"}
+    assert index.words_of("The key", 3) == {"the", "key"} and index.words_of("The key", 1) == set()

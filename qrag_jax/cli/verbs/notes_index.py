@@ -1,0 +1,57 @@
+"""`qrag notes list` and `export`: the notes of an index, for people and as rows."""
+
+import argparse
+
+from qrag_jax.cli.searching.places import excerpt, note_to_json, pair_to_json, place_of, source_place
+from qrag_jax.cli.terminal import say, write_json
+from qrag_jax.retrieval.catalogue.info import index_info
+from qrag_jax.retrieval.catalogue.settings import read_settings
+from qrag_jax.retrieval.index.notes import NotedCorpus
+from qrag_jax.retrieval.indexing import load_noted_index
+from qrag_jax.types import Note, UsageError
+
+_MOST_SHOWN = 120  # characters of a note; `--json` has all of it
+
+
+def list_notes(args: argparse.Namespace) -> int:
+    """Prints the notes of an index in the order of their chunks: where each belongs, where it comes from, its text."""
+    noted = _open(args.index)
+    if args.json is not None:
+        info = index_info(args.index)
+        about = {"index": args.index, "reader": info.settings.notes.reader, "num_notes": len(noted.notes)}
+        state = {"left_out": dict(info.notes.left_out), "is_current": info.are_notes_current}
+        write_json(about | state | {"notes": [note_to_json(note, noted.corpus) for note in noted.notes]}, args.json)
+        return 0
+    for note in noted.notes:
+        print(
+            f"{evidence_place(note, noted)}  from {source_place(note, noted.corpus)}: {excerpt(note.text, _MOST_SHOWN)}"
+        )
+    if not noted.notes:
+        say(f"{args.index}: has no note")
+    return 0
+
+
+def export_notes(args: argparse.Namespace) -> int:
+    """Prints a line of JSON a note; with `--pairs` those between two chunks, with both of them."""
+    noted = _open(args.index)
+    notes = [note for note in noted.notes if not args.pairs or note.asking != note.answering]
+    make_row = pair_to_json if args.pairs else note_to_json
+    for note in notes:
+        write_json(make_row(note, noted.corpus), on_one_line=True)
+    asked = sum(bool(note.question) for note in notes)
+    of = "join two chunks" if args.pairs else "notes"
+    say(f"{len(notes):,} of {len(noted.notes):,} {of}; {asked:,} ask a question")
+    return 0
+
+
+def evidence_place(note: Note, noted: NotedCorpus) -> str:
+    """`file:line` of the sentence that a note belongs to."""
+    chunk = noted.corpus.by_chunk[note.answering]
+    return place_of(noted.corpus.by_id[chunk.document_id], note.evidence[0])
+
+
+def _open(index: str) -> NotedCorpus:
+    settings = read_settings(index)
+    if not settings.has_notes:
+        raise UsageError(f"{index}: has no notes: `qrag index add {index} PATHS... --notes mentions` has them written")
+    return load_noted_index(index)

@@ -1,0 +1,214 @@
+"""The notes of an index at the command line: made, shown, searched with."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tiny_encoders import random_encoder
+from tiny_index import write_notes
+
+from qrag_jax.cli.main import main
+from qrag_jax.cli.parsers import index as index_parser
+from qrag_jax.cli.parsers import search_flags
+from qrag_jax.models.encoder.weights import save_encoder
+from qrag_jax.retrieval.catalogue.settings import NOTE_READERS, NotesSetting, read_settings, write_settings
+from qrag_jax.retrieval.index.notes import MODES
+
+FILM, LEE, RAIN = (
+    "Up Down is a film by Ann Lee.",
+    "She was born in Graz and has lived there ever since.",
+    "It rained all day.",
+)
+QUESTION = "Who made the film?"
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder")
+    loaded = random_encoder("bert", [FILM, LEE, RAIN, QUESTION])
+    save_encoder(folder, loaded.config, loaded.params, loaded.tokenizer)
+    return str(folder)
+
+
+@pytest.fixture
+def qrag(tmp_path, monkeypatch, capsys, encoder):
+    """(arguments) -> (exit code, standard output, standard error), beside an index `i` of the folder `notes`."""
+    monkeypatch.chdir(tmp_path)
+    write_notes("notes", up_down=FILM, ann_lee=LEE, weather=RAIN)
+
+    def run(*argv):
+        code = main(list(argv))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    code, out, err = run("index", "build", "i", "notes", "--model", encoder)
+    assert (code, err) == (0, "") and out.endswith("3 of 3 chunks embedded; 1 note, 1 embedded\n")
+    return run
+
+
+def found(qrag, *flags):
+    code, out, err = qrag("find", "i", QUESTION, "--json", *flags)
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_names_of_readers_and_modes_are_those_of_the_library():
+    assert set(index_parser.NOTES) == set(NOTE_READERS)
+    assert set(search_flags.NOTE_MODES) == set(MODES) - {"walk"}
+
+
+def test_a_passage_says_which_note_brought_it_in(qrag):
+    told = found(qrag, "--retriever", "bm25")
+    assert (told["notes_mode"], told["retriever"]) == ("best_of", "bm25")
+    own, named = told["passages"]
+    assert (own["file"], own["notes"]) == ("notes/up_down.md", [])
+    assert (named["file"], named["text"]) == ("notes/ann_lee.md", LEE)  # the document's own text
+    (note,) = named["notes"]
+    assert note["text"] == FILM and note["reader"] == "mentions"
+    assert note["source"] == {"file": "notes/up_down.md", "line": 1, "start": 0, "end": len(FILM)}
+    evidence = {"file": "notes/ann_lee.md", "line": 1, "start": 0, "end": len(LEE), "text": LEE}
+    assert note["evidence"] == evidence
+    lines = qrag("find", "i", QUESTION, "--retriever", "bm25")[1].splitlines()
+    assert lines[2:] == [" 2  notes/ann_lee.md:1", f"    {LEE}", f"    note from notes/up_down.md:1: {FILM}"]
+    assert len(found(qrag, "--retriever", "bm25", "--notes_mode", "none")["passages"]) == 1
+
+
+@pytest.mark.parametrize("mode", search_flags.NOTE_MODES)
+@pytest.mark.parametrize("retriever", ["hybrid", "dense"])
+def test_every_mode_ranks_every_chunk_and_shows_what_stood_in_it(qrag, mode, retriever):
+    told = found(qrag, "--notes_mode", mode, "--retriever", retriever)
+    assert told["notes_mode"] == mode and {one["text"] for one in told["passages"]} == {FILM, LEE, RAIN}
+    notes = {one["file"]: [note["text"] for note in one["notes"]] for one in told["passages"]}
+    assert notes["notes/weather.md"] == notes["notes/up_down.md"] == []
+    stood_in_it = mode in ("insert", "all", "random") or (mode == "best_of" and retriever == "hybrid")
+    if mode == "none" or stood_in_it:
+        assert notes["notes/ann_lee.md"] == [FILM] * stood_in_it
+
+
+def test_an_index_whose_notes_are_none_is_searched_as_one_without(qrag):
+    write_notes("notes", up_down="Nothing.")
+    assert qrag("index", "build", "i", "notes")[1].endswith("1 of 1 chunk embedded\n")
+    for retriever in ("hybrid", "dense"):
+        with_notes, without = (found(qrag, "--retriever", retriever, *mode) for mode in ([], ["--notes_mode", "none"]))
+        assert with_notes["notes_mode"] == "best_of" and with_notes["passages"] == without["passages"]
+
+
+def test_an_answer_has_the_passages_that_notes_bring_in(qrag):
+    code, out, err = qrag("ask", "i", QUESTION, "--no_llm", "--retriever", "bm25", "--json")
+    assert code == 0, err
+    texts = [one["text"] for one in json.loads(out)["context"]["passages"]]
+    assert set(texts) == {FILM, LEE}
+    code, out, _ = qrag("ask", "i", QUESTION, "--no_llm", "--retriever", "bm25", "--json", "--notes_mode", "none")
+    assert [one["text"] for one in json.loads(out)["context"]["passages"]] == [FILM]
+
+
+def test_of_trees_the_smallest_parts_have_notes(qrag, encoder):
+    write_notes("notes", ann_lee=f"# Ann Lee\n\n{LEE}\n\n## Her House\n\n{RAIN}\n", mill="The mill is Her House.")
+    flags = ("--strategy", "tree", "--max_tokens", "16")
+    code, out, err = qrag("index", "build", "j", "notes", "--model", encoder, *flags)
+    assert code == 0 and "2 notes, 2 embedded" in out, err
+    told = json.loads(qrag("notes", "list", "j", "--json")[1])["notes"]
+    assert {one["evidence"]["text"]: one["text"] for one in told} == {
+        "# Ann Lee": FILM,
+        "## Her House": "The mill is Her House.",
+    }
+    assert qrag("find", "j", QUESTION, "--retriever", "bm25")[1].splitlines()[-1].endswith(FILM)
+
+
+def test_chosen_documents_have_no_notes_of_others(qrag):
+    told = found(qrag, "--only", "notes/ann_lee.md")
+    assert [(one["text"], one["notes"]) for one in told["passages"]] == [(LEE, [])]
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        (
+            ("notes", "Where?", "--notes_mode", "best_of"),
+            "--notes_mode best_of: only an index has notes; or leave it out",
+        ),
+        (
+            ("plain", "Where?", "--notes_mode", "all"),
+            "plain has no notes: `qrag index add plain PATHS... --notes mentions`",
+        ),
+    ],
+)
+def test_notes_are_refused_where_there_are_none(qrag, encoder, argv, message):
+    qrag("index", "build", "plain", "notes", "--notes", "none", "--model", encoder)
+    for verb in ("find", "ask"):
+        code, _, err = qrag(verb, *argv)
+        assert code == 2 and message in err
+    assert "none (--notes)" in qrag("index", "info", "plain")[1]
+    assert found(qrag)["notes_mode"] == "best_of" and "notes_mode" in found(qrag, "--notes_mode", "none")
+
+
+def test_the_reader_is_chosen_with_the_index_and_changed_later(qrag):
+    assert read_settings("i").notes == NotesSetting("mentions")
+    assert qrag("index", "add", "i", "notes", "--notes", "none")[0] == 0
+    assert not read_settings("i").has_notes and found(qrag)["notes_mode"] == "none"
+    assert qrag("index", "add", "i", "notes")[0] == 0 and not read_settings("i").has_notes  # stays
+    code, out, _ = qrag("index", "add", "i", "notes", "--notes", "mentions", "--json")
+    told = json.loads(out)
+    assert code == 0 and told["num_same"] == 3 and told["notes"] == {"num_notes": 1, "num_embedded": 1, "left_out": {}}
+    code, _, err = qrag("index", "add", "i", "notes", "--notes", "llm")
+    assert code == 2 and "notes llm: the reader that asks a language model is not there yet" in err
+    assert read_settings("i").notes == NotesSetting("mentions")
+    assert qrag("index", "info", "i", "--notes", "none")[0] == 2
+
+
+def test_removing_a_document_takes_its_sentences_out_of_the_notes(qrag):
+    assert qrag("index", "remove", "i", "notes/up_down.md")[:2] == (0, "removed 1 document\n")
+    assert qrag("notes", "list", "i")[1:] == ("", "i: has no note\n")
+
+
+def test_info_says_what_was_left_out_and_whether_notes_are_of_the_documents(qrag):
+    write_notes("notes", **{f"n{number}": f"Ann Lee said {number}." for number in range(12)})
+    qrag("index", "build", "i", "notes")
+    lines = qrag("index", "info", "i")[1].splitlines()
+    assert "notes     8 by mentions; left out: beyond the most notes of a chunk 5" in lines
+    write_settings(
+        Path("i"), read_settings("i").__class__(**{**vars(read_settings("i")), "notes": NotesSetting("llm")})
+    )
+    told = json.loads(qrag("index", "info", "i", "--json")[1])["notes"]
+    assert told["is_current"] is False and told["num_notes"] == 8
+    with pytest.warns(UserWarning, match="i: its notes are of an older state"):
+        found(qrag)
+
+
+def test_list_shows_every_note_and_where_it_comes_from(qrag):
+    assert qrag("notes", "list", "i")[:2] == (0, f"notes/ann_lee.md:1  from notes/up_down.md:1: {FILM}\n")
+    told = json.loads(qrag("notes", "list", "i", "--json")[1])
+    assert (told["index"], told["reader"], told["num_notes"], told["is_current"]) == ("i", "mentions", 1, True)
+    assert told["notes"][0]["text"] == FILM and told["left_out"] == {}
+    assert qrag("notes", "list", "i", "--json", "out.json")[1] == ""
+    assert json.loads(Path("out.json").read_text()) == told
+
+
+def test_export_has_a_line_a_note_and_pairs_have_both_chunks(qrag):
+    code, out, err = qrag("notes", "export", "i")
+    assert (code, err) == (0, "1 of 1 notes; 0 ask a question\n") and json.loads(out)["text"] == FILM
+    row = json.loads(qrag("notes", "export", "i", "--pairs")[1])
+    assert row["question"] is None
+    assert row["asking"] == {"file": "notes/up_down.md", "line": 1, "spans": [[0, len(FILM)]], "text": FILM}
+    assert row["answering"] == {"file": "notes/ann_lee.md", "line": 1, "spans": [[0, len(LEE)]], "text": LEE}
+    assert row["evidence"]["text"] == LEE
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        (("list",), "qrag notes list: give the folder of an index behind it"),
+        (("list", "notes"), "notes: not an index"),
+        (("list", "i", "--pairs"), "--pairs: not of list; export prints JSON Lines"),
+        (("export", "i", "--json"), "--json: not of export"),
+        (("export", "i", "--reader", "mentions"), "--reader: belongs to eval, not to export"),
+        (("list", "i", "--hotpot", "x"), "--hotpot: belongs to eval, not to list"),
+        (("eval", "i", "--hotpot", "x"), "i: belongs to list and export; eval reads a set"),
+        (("eval",), "qrag notes eval: give one of --hotpot FILE"),
+        (("list", "plain"), "plain: has no notes: `qrag index add plain PATHS... --notes mentions` has them written"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused(qrag, encoder, argv, message):
+    qrag("index", "build", "plain", "notes", "--notes", "none", "--model", encoder)
+    code, _, err = qrag("notes", *argv)
+    assert code == 2 and message in err
