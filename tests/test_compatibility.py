@@ -2,6 +2,7 @@
 
 import json
 import tarfile
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,6 +45,12 @@ def written(request, tmp_path, monkeypatch):
 @pytest.fixture(params=["8b276a4"])
 def written_index(request, tmp_path, monkeypatch):
     """The same with indices."""
+    return unpack(request.param, tmp_path, monkeypatch)
+
+
+@pytest.fixture(params=["6e18b87"])
+def written_notes(request, tmp_path, monkeypatch):
+    """The same with indices whose chunks have notes."""
     return unpack(request.param, tmp_path, monkeypatch)
 
 
@@ -182,6 +189,24 @@ def test_an_index_is_searched_as_it_was_and_written_to(name, written_index):
     assert build_index(name, "notes", settings, Plan(mirror=False)).notes.num_notes == 1
     assert [note.text for note in load_noted_index(name).notes] == ["The hall has the New Lamp now."]
     assert index_info(name, verify=True).are_notes_current
+
+
+def test_notes_of_an_index_are_what_they_were_and_are_finished(written_notes):
+    build_index("fresh.index", "notes", replace(read_settings("noted.index"), model="encoder", fingerprint=""))
+    for name in ("noted.index", "stopped.index"):
+        expected, is_stopped = read_json(f"{name}.json"), name == "stopped.index"
+        told = pytest.warns(UserWarning, match="notes are of an older state") if is_stopped else nullcontext()
+        with told:
+            noted = load_noted_index(name)
+        assert json.loads(json.dumps([vars(note) for note in noted.notes])) == expected["notes"]
+        np.testing.assert_array_equal(noted.vectors, np.array(expected["vectors"], np.float32))
+        assert noted.num_tokens.tolist() == expected["num_tokens"]
+        info = index_info(name, verify=True)
+        assert info.is_whole and info.are_notes_current != is_stopped
+        build_index(name, "notes", replace(read_settings(name), model="encoder"))
+        found, fresh = load_noted_index(name), load_noted_index("fresh.index")
+        assert found.notes == fresh.notes and len(fresh.notes) == 4
+        np.testing.assert_allclose(found.vectors, fresh.vectors, atol=1e-6)
 
 
 def read_json_line(path):

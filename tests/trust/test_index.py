@@ -7,6 +7,7 @@ import re
 import shutil
 import sqlite3
 import time
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from forked import CONTEXT, ended, start
 from tiers import PATIENCE, of_tier
 from tiny_index import POISON, SETTINGS, HashEncoder, check_equal, fresh_corpus, log_lines, maker, update, write_notes
+from tiny_noted import note, note_rows, write_people
 from trust.index_writers import (
     REFUSED,
     build_slowly,
@@ -34,6 +36,7 @@ from qrag_jax.retrieval.catalogue.place import is_index
 from qrag_jax.retrieval.catalogue.remove import remove_documents
 from qrag_jax.retrieval.catalogue.shards import build_shard, merge_shards
 from qrag_jax.retrieval.catalogue.update import Plan
+from qrag_jax.retrieval.indexing import load_noted_index
 from qrag_jax.types import InputError
 
 TEST = 14
@@ -120,6 +123,38 @@ def test_every_flipped_bit_is_named_and_mended_alone(figures):
         mended += 1
     told = f"{mended} named and mended alone, {harmless} in no document, {unreadable} in the head of the file and said"
     figures(TEST, "flipped bits", num_flips, f"0 unseen: {told}")
+
+
+def test_flipped_bits_of_notes_are_named_or_harmless_and_mended(figures):
+    """Of an index most of which is notes; what is not said to be damaged has the same notes."""
+    num_flips, rng = of_tier(4, 300), random.Random(SEED)
+    notes = write_people("notes", 12)
+    note("whole", notes)
+    right, rows = load_noted_index("whole"), note_rows("whole")
+    path = Path("whole/catalogue.sqlite")
+    size, outcomes = path.stat().st_size, Counter()
+    for _ in range(num_flips):
+        shutil.rmtree("i", ignore_errors=True)
+        shutil.copytree("whole", "i")
+        flip(Path("i/catalogue.sqlite"), rng.randrange(8 * size))
+        try:
+            info = index_info("i", verify=True)
+        except InputError:  # its head: nothing can be read, and that is said
+            outcomes["unreadable"] += 1
+            continue
+        outcomes["whole" if info.is_whole and info.are_notes_current else "said"] += 1
+        if info.is_whole and info.are_notes_current:
+            found = load_noted_index("i")
+            assert found.notes == right.notes and (found.vectors == right.vectors).all()
+        elif info.damaged_notes:
+            with pytest.raises(InputError):
+                load_noted_index("i")
+        note("i", notes, mirror=False)
+        assert note_rows("i") == rows and index_info("i", verify=True).is_whole
+    told = f"{outcomes['said']} said and mended, {outcomes['whole']} in nothing that is read, "
+    figures(
+        TEST, "flipped bits of notes", num_flips, f"0 unseen: {told}{outcomes['unreadable']} in the head of the file"
+    )
 
 
 def raw_rows(folder):

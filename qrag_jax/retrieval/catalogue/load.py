@@ -21,6 +21,7 @@ from qrag_jax.types import Chunk, Cost, Document, InputError, Note
 from qrag_jax.unit_rows import unit_rows
 
 ChooseNames = Callable[[Sequence[str]], Sequence[str]]
+_TRIES = 3  # where a catalogue is replaced while it is read
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +41,6 @@ class IndexNotes:
     keys: Float[np.ndarray, "notes dim"]
     num_tokens: Int[np.ndarray, " notes"]
     is_current: bool = True
-
-
-_TRIES = 3  # where a catalogue is replaced while it is read
 
 
 def load_index(path: str | os.PathLike, choose: ChooseNames | None = None) -> Corpus:

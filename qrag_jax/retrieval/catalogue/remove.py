@@ -41,12 +41,14 @@ def remove_documents(
         InputError: the disk is full, or the index cannot be mended.
     """
     index_folder(folder)
-    settings = read_settings(folder)
-    if settings.has_notes and make is None:
-        raise UsageError(f"{folder}: has notes, which are made anew of what is left: give `make`, which may embed some")
-    if settings.has_notes and read_notes is None:
-        note_reader(settings.notes)  # refused before anything is removed
     with one_writer(folder, "qrag index remove", patience, waits):
+        settings = read_settings(folder)
+        if settings.has_notes and make is None:
+            raise UsageError(
+                f"{folder}: has notes, which are made anew of what is left: give `make`, to embed new ones"
+            )
+        if settings.has_notes and read_notes is None:
+            note_reader(settings.notes)  # refused before anything is removed
         known = mend(folder).known
         gone: dict[str, None] = {}
         for path in paths:
