@@ -3,22 +3,30 @@
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from qrag_jax.cli.generators import make_generator, prices_of, prompts_folder, sampling_of
 from qrag_jax.cli.parsers.reader_flags import MOST_RELEVANT, NUM_QUESTIONS
+from qrag_jax.cli.terminal import say
 from qrag_jax.llm.prices import Prices, dollars
+from qrag_jax.retrieval.catalogue.prepare import MakeMaker
+from qrag_jax.retrieval.catalogue.settings import NotesSetting
 from qrag_jax.structure.calls import Progressed, Reading
 from qrag_jax.structure.estimate import Estimate
 from qrag_jax.structure.propositions import PropositionsConfig, estimate_propositions_reader, make_propositions_reader
 from qrag_jax.structure.questions import READER as QUESTIONS
-from qrag_jax.structure.questions import QuestionsConfig, estimate_llm_reader, make_llm_reader
-from qrag_jax.types import Chunk, Cost, CountTokens, Document, Embed, NoteReader, UsageError
+from qrag_jax.structure.questions import QuestionsConfig, estimate_llm_reader, llm_prompts_sha256, make_llm_reader
+from qrag_jax.types import Chunk, Cost, CountTokens, Document, Embed, NoteReader, ReadNotes, UsageError
 
 _STATEMENTS = 4  # times the tokens of an answer: all statements of a chunk are one
 _OF_QUESTIONS = ("num_questions_a_chunk", "most_relevant")
 _OF_READERS = (*_OF_QUESTIONS, "estimate", "tokens_per_second")
 _OF_MODELS = ("llm_model", "storage", "base_url", "journal", "no_journal", "max_llm_tokens", "max_dollars", "prices",
               "prompts")  # fmt: skip
+
+
+class Estimated(Exception):
+    """What notes will take was said, and `--estimate` asks for no more."""
 
 
 @dataclass(frozen=True)
@@ -53,27 +61,79 @@ def make_note_reader(
     """
     generator = make_generator(args)
     count = generator.count or count
-    sampling, prompts, readings = sampling_of(args), prompts_folder(args), []
-    tell = {"progress": progress, "finished": readings.append}
+    readings: list[Reading] = []
+    tell: dict[str, Any] = {"progress": progress, "finished": readings.append}
     if name == QUESTIONS:
-        asking = QuestionsConfig(
-            num_questions=args.num_questions_a_chunk or NUM_QUESTIONS,
-            most_relevant=args.most_relevant or MOST_RELEVANT,
-            max_answer_tokens=args.max_answer_tokens,
-            sampling=sampling,
-            prompts=prompts,
-        )
+        asking = _asking(args)
         return LlmReader(
             make_llm_reader(generator, embed, asking, **tell),
             lambda documents, chunks: estimate_llm_reader(documents, chunks, count, asking),
             readings,
         )
-    stating = PropositionsConfig(max_tokens=_STATEMENTS * args.max_answer_tokens, sampling=sampling, prompts=prompts)
+    stating = PropositionsConfig(
+        max_tokens=_STATEMENTS * args.max_answer_tokens, sampling=sampling_of(args), prompts=prompts_folder(args)
+    )
     return LlmReader(
         make_propositions_reader(generator, stating, **tell),
         lambda documents, chunks: estimate_propositions_reader(documents, chunks, count, stating),
         readings,
     )
+
+
+def notes_setting(args: argparse.Namespace) -> NotesSetting:
+    """What an index says of notes that a language model writes, as the flags describe it.
+
+    Raises:
+        UsageError: as `load_prompt`.
+    """
+    asking = _asking(args)
+    sampling = asking.sampling
+    options = f"{asking.num_questions} questions a chunk, {asking.most_relevant} to each, answers of at most "
+    options += f"{asking.max_answer_tokens} tokens, temperature {sampling.temperature:g}"
+    model = f"{args.llm} {args.llm_model or ''}".strip()
+    return NotesSetting(QUESTIONS, model, options, llm_prompts_sha256(asking))
+
+
+def index_note_reader(args: argparse.Namespace, make: MakeMaker, progress: Progressed) -> NoteReader:
+    """The reader `llm` of an index; its model is loaded when notes are to be written, and what that takes is said.
+
+    Args:
+        args: of the command line.
+        make: loads the index's encoder.
+        progress: as of `make_llm_reader`.
+
+    Returns:
+        A reader that raises `Estimated` where `--estimate` asks for nothing else, or as `make_note_reader`.
+    """
+
+    def read(documents: Sequence[Document], chunks: Sequence[Chunk]) -> ReadNotes:
+        maker = make()
+        llm = make_note_reader(args, QUESTIONS, maker.embed, maker.count, progress)
+        expected = format_estimate(llm.estimate(documents, chunks), args)
+        if args.estimate:
+            raise Estimated(expected)
+        say(expected)
+        found = llm.read(documents, chunks)
+        say(format_readings(llm.readings, prices_of(args)))
+        return found
+
+    return read
+
+
+def _asking(args: argparse.Namespace) -> QuestionsConfig:
+    return QuestionsConfig(
+        num_questions=args.num_questions_a_chunk or NUM_QUESTIONS,
+        most_relevant=args.most_relevant or MOST_RELEVANT,
+        max_answer_tokens=args.max_answer_tokens,
+        sampling=sampling_of(args),
+        prompts=prompts_folder(args),
+    )
+
+
+def given_reader_flags(args: argparse.Namespace) -> list[str]:
+    """Which flags of language models and their readers were given."""
+    given = [flag for flag in (*_OF_READERS, *_OF_MODELS) if getattr(args, flag) not in (None, False)]
+    return given + ["llm"] * (args.llm != "local")
 
 
 def check_reader_flags(args: argparse.Namespace, name: str, llm_readers: Sequence[str]) -> None:
@@ -82,9 +142,8 @@ def check_reader_flags(args: argparse.Namespace, name: str, llm_readers: Sequenc
     Raises:
         UsageError: names the flag.
     """
-    wrong = () if name == QUESTIONS else _OF_QUESTIONS if name in llm_readers else (*_OF_READERS, *_OF_MODELS)
-    given = [flag for flag in wrong if getattr(args, flag) not in (None, False)]
-    given += ["llm"] * (args.llm != "local" and name not in llm_readers)
+    given = [] if name == QUESTIONS else given_reader_flags(args)
+    given = [flag for flag in given if flag in _OF_QUESTIONS or name not in llm_readers]
     if given:
         belongs = QUESTIONS if given[0] in _OF_QUESTIONS else " or ".join(llm_readers)
         raise UsageError(f"--{given[0]}: belongs to --reader {belongs}, not to {name}; leave it out")

@@ -45,7 +45,7 @@ def index_settings(
     chunking: ChunkConfig = DEFAULT_CHUNKING,
     *,
     tree: bool = False,
-    notes: NoteReaderName | None = None,
+    notes: NoteReaderName | NotesSetting | None = None,
 ) -> IndexSettings:
     """How an index is to be made.
 
@@ -56,10 +56,12 @@ def index_settings(
         tree: keep the trees of documents (`make_tree_builder`), of which `chunking` then has the sizes.
         notes: who writes notes; None is mentions, and none for a run, which does not look at them.
     """
+    notes = notes or ("mentions" if run is None else "none")
+    setting = NotesSetting(notes) if isinstance(notes, str) else notes
     if run is not None:
-        return IndexSettings(None, os.path.abspath(run), is_run=True, notes=NotesSetting(notes or "none"))
+        return IndexSettings(None, os.path.abspath(run), is_run=True, notes=setting)
     model = os.path.abspath(model) if os.path.isdir(model) else model
-    return IndexSettings(chunking, model, is_tree=tree, notes=NotesSetting(notes or "mentions"))
+    return IndexSettings(chunking, model, is_tree=tree, notes=setting)
 
 
 def build_index(

@@ -2,14 +2,14 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags
+from qrag_jax.cli.parsers import flags, llm_flags, reader_flags
 from qrag_jax.cli.parsers.chunk import STRATEGIES, TREE
 
 ACTIONS = ("build", "add", "remove", "merge", "info")
 NOTES = ("mentions", "llm", "none")  # as in retrieval.catalogue.settings, whose import takes longer
 
 SUMMARY = "keep your files cut and embedded, to be asked many times"
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 Keep documents, their chunks and vectors in a folder, INDEX, that `qrag find` and `qrag ask` search at once.
 
   build INDEX PATHS...    make it, or bring it up to date: what has changed is read again, what is gone is removed
@@ -26,8 +26,12 @@ and tried again when its bytes change. A file that has become empty or unreadabl
 as it was, is named with the reason here and by `info`, and the exit code is 1; `remove` takes it out.
 
 Chunks get notes from other chunks (docs/notes.md): sentences that name what they are about, by which `qrag find` and
-`qrag ask` find them too. They are made of all documents together, whenever those have changed.
-"""
+`qrag ask` find them too. They are made of all documents together, whenever those have changed. With --notes llm a
+language model asks and answers (SqRAG): name it each time that documents change; what it has answered is in the
+journal, so only what is new is asked. --estimate reads and embeds the documents, says what their notes will take at most, and
+stops; without it, the same command goes on from there.
+
+{llm_flags.HELP}"""
 EXAMPLES = """\
 examples:
   qrag index build notes.index notes/
@@ -73,4 +77,5 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_encoding(parser, None, "a document's own, as it was read before; of new ones utf-8")
     parser.add_argument("--strict", action="store_true", help="build, add: a file that cannot be read ends the command")
     flags.add_reading(parser)
+    reader_flags.add_reader_flags(parser)
     flags.add_json(parser, "one JSON object")

@@ -6,6 +6,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.cli.note_readers import (
+    QUESTIONS as LLM,
+)
+from qrag_jax.cli.note_readers import (
+    Estimated,
+    given_reader_flags,
+    index_note_reader,
+    notes_setting,
+)
 from qrag_jax.cli.parsers.chunk import TREE
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown, write_json
@@ -15,6 +24,7 @@ from qrag_jax.data.files.found import warn_of_found
 from qrag_jax.retrieval.catalogue.info import IndexInfo, index_info
 from qrag_jax.retrieval.catalogue.noting import NotesMade
 from qrag_jax.retrieval.catalogue.place import index_folder, is_index
+from qrag_jax.retrieval.catalogue.prepare import MakeMaker
 from qrag_jax.retrieval.catalogue.remove import remove_documents
 from qrag_jax.retrieval.catalogue.scope import outside
 from qrag_jax.retrieval.catalogue.settings import IndexSettings, NotesSetting, read_settings
@@ -22,7 +32,7 @@ from qrag_jax.retrieval.catalogue.shards import build_shard, merge_shards
 from qrag_jax.retrieval.catalogue.update import Changes, Plan, update_index
 from qrag_jax.retrieval.indexing import index_settings, make_maker
 from qrag_jax.retrieval.methods import DEFAULT_CHUNKING
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError, NoteReader, UsageError
 
 _MAKING = ("retriever", "model", "strategy", "max_tokens")
 _OF_ACTIONS = {
@@ -45,9 +55,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action in ("build", "add"):
         return _update(args, folder)
     if args.action == "remove":
-        index_folder(folder)
-        removed = remove_documents(folder, args.paths, make=make_maker(read_settings(folder)), waits=say)
-        return _print(args, {"removed": list(removed)}, f"removed {_several(len(removed), 'document')}")
+        return _remove(args, folder)
     if args.action == "merge":
         number = merge_shards(folder, make=make_maker, waits=say)
         return _print(args, {"num_documents": number}, f"{folder}: {_several(number, 'document')}")
@@ -69,8 +77,9 @@ def make_settings(args: argparse.Namespace, folder: Path) -> IndexSettings:
     """
     given = [name for name in _MAKING if getattr(args, name) is not None]
     there = read_settings(folder) if is_index(folder) else None
+    notes = _notes_setting(args, None if there is None else there.notes)
     if not given and there is not None:
-        return there if args.notes in (None, there.notes.reader) else replace(there, notes=NotesSetting(args.notes))
+        return replace(there, notes=notes or there.notes)
     if args.retriever is not None and len(given) > 1:
         raise UsageError(f"--{given[1]}: not with --retriever: a run reads sentences, with its own encoder")
     strategy = "headings" if args.strategy == TREE else args.strategy or DEFAULT_CHUNKING.strategy
@@ -80,8 +89,42 @@ def make_settings(args: argparse.Namespace, folder: Path) -> IndexSettings:
         args.model or "minilm",
         chunking,
         tree=args.strategy == TREE,
-        notes=args.notes or (there and there.notes.reader),
+        notes=notes or (there and there.notes),
     )
+
+
+def _notes_setting(args: argparse.Namespace, there: NotesSetting | None) -> NotesSetting | None:
+    """Who is to write the notes; None is whoever does, or the default of a new index."""
+    name = args.notes or (there.reader if there is not None else "")
+    if name != LLM:
+        return NotesSetting(args.notes) if args.notes else None
+    asked = notes_setting(args)
+    if args.notes is None and asked != there:
+        assert there is not None
+        raise UsageError(
+            f"{args.index}: its notes were asked of {there.model} ({there.options}), the flags name {asked.model} "
+            f"({asked.options}): name the same one with its flags and prompts, or say --notes llm to have them "
+            "written anew, or --notes mentions or none"
+        )
+    return asked
+
+
+def _remove(args: argparse.Namespace, folder: Path) -> int:
+    settings = read_settings(index_folder(folder))
+    settings = replace(settings, notes=_notes_setting(args, settings.notes) or settings.notes)
+    make = make_maker(settings)
+    with Progress(transient=True) as bars:
+        removed = remove_documents(
+            folder, args.paths, make=make, read_notes=_note_reader(args, settings, make, bars), waits=say
+        )
+    return _print(args, {"removed": list(removed)}, f"removed {_several(len(removed), 'document')}")
+
+
+def _note_reader(
+    args: argparse.Namespace, settings: IndexSettings, make: MakeMaker, bars: Progress
+) -> NoteReader | None:
+    """The reader that is to be handed in; None where the setting says all of it."""
+    return index_note_reader(args, make, bars.answered) if settings.notes.reader == LLM else None
 
 
 def _update(args: argparse.Namespace, folder: Path) -> int:
@@ -101,9 +144,13 @@ def _update(args: argparse.Namespace, folder: Path) -> int:
             waits=say,
             progress=bars.stage("documents"),
             note_progress=bars.stage("notes"),
+            read_notes=_note_reader(args, settings, make, bars),
         )
         if args.num_shards is None:
-            changes = update_index(folder, args.paths, found, settings, make, plan)
+            try:
+                changes = update_index(folder, args.paths, found, settings, make, plan)
+            except Estimated as estimate:
+                return _print(args, {"estimate": str(estimate)}, f"{estimate}; nothing is asked (--estimate)")
         else:
             changes = build_shard(folder, args.paths, found, settings, make, plan, args.shard, args.num_shards)
     if changes is None:
@@ -125,6 +172,16 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise UsageError(f"{args.paths[0]}: qrag index {args.action} takes INDEX and no path")
     if (args.shard is None) != (args.num_shards is None):
         raise UsageError("--num_shards, --shard: give both, or none")
+    given = given_reader_flags(args)
+    if given and args.action in ("merge", "info"):
+        raise UsageError(f"--{given[0]}: belongs to build, add and remove, not to {args.action}; leave it out")
+    if args.notes == LLM and args.num_shards is not None:
+        raise UsageError(
+            "--notes llm: not of shards, as chunks of all of them ask each other: build shards without, merge them, and "
+            f"have the notes written by `qrag index add {args.index} PATHS... --notes llm`"
+        )
+    if given and args.notes not in (None, LLM):
+        raise UsageError(f"--{given[0]}: belongs to --notes llm, not to {args.notes}; leave it out")
 
 
 def _say_what_failed(changes: Changes) -> None:

@@ -72,7 +72,8 @@ def note_reader(setting: NotesSetting) -> NoteReader:
     if setting.reader == "mentions":
         return mention_notes
     raise UsageError(
-        f"notes {setting.reader}: the reader that asks a language model is not there yet: take mentions, or none"
+        f"notes by {setting.model or setting.reader}: a language model writes them, which is to be handed in: give "
+        "`read_notes` (`structure.make_llm_reader`), or take mentions, or none"
     )
 
 

@@ -29,11 +29,13 @@ class NotesSetting:
     Attributes:
         reader: `mentions`, which needs no language model, `llm`, or `none`.
         model: name of the language model; empty of other readers.
+        options: what else it is asked by; likewise.
         prompts_sha256: of the prompts that it is asked by; likewise.
     """
 
     reader: NoteReaderName = "none"
     model: str = ""
+    options: str = ""
     prompts_sha256: str = ""
 
 
