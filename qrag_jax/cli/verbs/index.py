@@ -177,7 +177,7 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise UsageError(f"--{given[0]}: belongs to build, add and remove, not to {args.action}; leave it out")
     if args.notes == LLM and args.num_shards is not None:
         raise UsageError(
-            "--notes llm: not of shards, as chunks of all of them ask each other: build shards without, merge them, and "
+            "--notes llm: not of shards, as chunks of all of them ask each other: build these without, merge them, and "
             f"have the notes written by `qrag index add {args.index} PATHS... --notes llm`"
         )
     if given and args.notes not in (None, LLM):
