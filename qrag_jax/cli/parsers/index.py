@@ -28,8 +28,8 @@ as it was, is named with the reason here and by `info`, and the exit code is 1; 
 Chunks get notes from other chunks (docs/notes.md): sentences that name what they are about, by which `qrag find` and
 `qrag ask` find them too. They are made of all documents together, whenever those have changed. With --notes llm a
 language model asks and answers (SqRAG): name it each time that documents change; what it has answered is in the
-journal, so only what is new is asked. --estimate reads and embeds the documents, says what their notes will take at most, and
-stops; without it, the same command goes on from there.
+journal, so only what is new is asked. --estimate reads and embeds the documents, says what their notes will take at
+most, and stops; without it, the same command goes on from there.
 
 {llm_flags.HELP}"""
 EXAMPLES = """\

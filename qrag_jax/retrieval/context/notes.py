@@ -44,7 +44,7 @@ class GivenNote:
 
 
 def note_head(begins: str, note: Note, asking: str) -> str:
-    """`BEGINS, said in "asking.txt" at 10-42:`; `read in` of what a reader wrote itself. A name cannot leave its line."""
+    """`BEGINS, said in "asking.txt" at 10-42:`; `read in` of what a reader wrote. No name leaves its line."""
     start, end = note.source
     name = json.dumps(readable(asking[:_MOST_NAME]), ensure_ascii=not asking.isprintable())
     return f"{begins}, {'said' if note.is_verbatim else 'read'} in {name} at {start}-{end}:"

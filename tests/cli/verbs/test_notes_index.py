@@ -150,9 +150,6 @@ def test_the_reader_is_chosen_with_the_index_and_changed_later(qrag):
     code, out, _ = qrag("index", "add", "i", "notes", "--notes", "mentions", "--json")
     told = json.loads(out)
     assert code == 0 and told["num_same"] == 3 and told["notes"] == {"num_notes": 1, "num_embedded": 1, "left_out": {}}
-    code, _, err = qrag("index", "add", "i", "notes", "--notes", "llm")
-    assert code == 2 and "notes llm: the reader that asks a language model is not there yet" in err
-    assert read_settings("i").notes == NotesSetting("mentions")
     assert qrag("index", "info", "i", "--notes", "none")[0] == 2
 
 
@@ -211,4 +208,65 @@ def test_export_has_a_line_a_note_and_pairs_have_both_chunks(qrag):
 def test_what_does_not_belong_together_is_refused(qrag, encoder, argv, message):
     qrag("index", "build", "plain", "notes", "--notes", "none", "--model", encoder)
     code, _, err = qrag("notes", *argv)
+    assert code == 2 and message in err
+
+
+SCRIPT = [
+    {"match": "Write 2 questions", "answer": '{"questions": ["Where was Ann Lee born?"]}'},
+    {"match": "born in Graz", "answer": '{"answer": "In Graz", "evidence": "She was born in Graz"}'},
+    {"answer": '{"answer": "", "evidence": ""}'},
+]
+
+
+@pytest.fixture
+def model(qrag):
+    """Flags of a language model by a script."""
+    Path("script.jsonl").write_text("\n".join(map(json.dumps, SCRIPT)))
+    return ("--llm", "scripted", "--llm_model", "script.jsonl", "--num_questions_a_chunk", "2", "--journal", "j.sqlite")
+
+
+def test_a_language_model_writes_the_notes_and_is_paid_once(qrag, model):
+    code, out, err = qrag("index", "add", "i", "notes", "--notes", "llm", *model, "--estimate")
+    assert code == 0 and out.startswith("at most 21 calls of the language model, ") and "nothing is asked" in out
+    assert not json.loads(qrag("index", "info", "i", "--json")[1])["notes"]["is_current"]
+    code, out, err = qrag("index", "add", "i", "notes", "--notes", "llm", *model)
+    assert code == 0 and "6 calls now and 0 of the journal" in err
+    assert out.endswith("0 of 0 chunks embedded; 1 note, 2 embedded\n")
+    (note,) = json.loads(qrag("notes", "list", "i", "--json")[1])["notes"]
+    assert note["question"] == "Where was Ann Lee born?" and note["evidence"]["text"] == LEE
+    # A document more: its own question is asked, and what it may answer; of the others nothing.
+    write_notes("notes", more="Nobody was there.")
+    code, out, err = qrag("index", "add", "i", "notes", *model)
+    assert code == 0 and "2 calls now and 6 of the journal" in err
+    Path("notes/more.md").unlink()
+    code, out, err = qrag("index", "remove", "i", "notes/more.md", *model)
+    assert code == 0 and "0 calls now and 6 of the journal" in err
+    # The note is found, shown apart from the passage, and cited by what it was read from.
+    reply = json.dumps({"answer": "In Graz [4]."})
+    Path("reply.jsonl").write_text(reply)
+    argv = ("ask", "i", "Where was Ann Lee born?", "--llm", "scripted", "--llm_model", "reply.jsonl", "--no_journal")
+    answer = json.loads(qrag(*argv, "--json", "--max_context_tokens", "900")[1])
+    (given,) = answer["context"]["notes"]
+    assert (given["number"], given["note"], given["text"]) == (4, "Where was Ann Lee born? In Graz", LEE)
+    assert [(one["number"], one["file"]) for one in answer["citations"]] == [(4, "notes/ann_lee.md")]
+
+
+def test_another_language_model_is_not_taken_unasked(qrag, model):
+    assert qrag("index", "add", "i", "notes", "--notes", "llm", *model)[0] == 0
+    for argv in (("add", "i", "notes"), ("remove", "i", "notes/up_down.md"), ("add", "i", "notes", *model[:4])):
+        code, _, err = qrag("index", *argv)
+        assert code == 2 and "its notes were asked of scripted script.jsonl (2 questions a chunk, 40 to each" in err
+    assert len(json.loads(qrag("index", "info", "i", "--json")[1])["documents"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("build", "k", "notes", "--notes", "llm", "--num_shards", "2", "--shard", "0"), "--notes llm: not of shards"),
+        (("info", "i", "--llm_model", "x"), "--llm_model: belongs to build, add and remove, not to info"),
+        (("add", "i", "notes", "--notes", "none", "--estimate"), "--estimate: belongs to --notes llm, not to none"),
+    ],
+)
+def test_flags_of_language_models_stay_with_their_notes(qrag, argv, message):
+    code, _, err = qrag("index", *argv)
     assert code == 2 and message in err
