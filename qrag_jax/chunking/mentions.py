@@ -58,12 +58,16 @@ class MentionsConfig:
 
 @dataclass(frozen=True)
 class _Sentence:
-    """A sentence: its chunk (a place among all), its span in the document, and its words, with offsets into it."""
+    """A sentence: its chunk (a place among all), and its span in the document."""
 
     chunk: int
     span: Span
     text: str
-    words: tuple[Word, ...]
+
+    @property
+    def words(self) -> list[Word]:
+        """Its words, with offsets into it; not kept, as those of all documents would fill memory."""
+        return find_words(self.text)
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ def _sentences(documents: Sequence[Document], chunks: Sequence[Chunk]) -> list[_
         for begin, stop in chunk.spans:
             for start, end in split_sentences(document.text[begin:stop]):
                 text = document.text[begin + start : begin + end]
-                found.append(_Sentence(place, (begin + start, begin + end), text, tuple(find_words(text))))
+                found.append(_Sentence(place, (begin + start, begin + end), text))
     return found
 
 

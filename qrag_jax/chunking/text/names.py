@@ -69,31 +69,31 @@ class NameFinder:
     """
 
     def __init__(self, names: Iterable[Name], terms: Iterable[Name] = ()):
-        lengths: defaultdict[str, set[int]] = defaultdict(set)
+        lengths: defaultdict[Name, set[int]] = defaultdict(set)
         self._names, self._terms = frozenset(names), frozenset(terms)
         for name in self._names:
-            lengths[name[0]].add(len(name))
-        self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
+            lengths[name[:2]].add(len(name))  # by two words: so many names begin with "the"
+        self._lengths = {begin: sorted(found, reverse=True) for begin, found in lengths.items()}
+        self._firsts = frozenset(name[0] for name in self._names)
 
     def find(self, words: Sequence[Word]) -> Iterator[tuple[Name, Span]]:
         """The names in the words of a text, in order, with their half-open character offsets."""
         start = 0
         while start < len(words):
-            name = self._at(words, start) if words[start].text in self._lengths else ()
+            name = self._at(words, start) if words[start].text in self._firsts else ()
             if name:
                 yield name, (words[start].span[0], words[start + len(name) - 1].span[1])
             start += len(name) or 1
 
     def _at(self, words: Sequence[Word], start: int) -> Name:
-        for length in self._lengths[words[start].text]:
+        begin = tuple(word.text for word in words[start : start + 2])
+        for length in self._lengths.get(begin, ()):
             name = tuple(word.text for word in words[start : start + length])
-            if len(name) == length and name in self._names and self._counts(name, words[start : start + length]):
+            if name in self._names and len(name) > 1 and self._counts(name, words[start : start + length]):
                 return name
-        return ()
+        return begin[:1] if words[start].is_capital and begin[:1] in self._names else ()
 
     def _counts(self, name: Name, written: Sequence[Word]) -> bool:
-        if len(name) == 1:
-            return written[0].is_capital
         return name in self._terms or any(word.is_capital or not word.text[0].islower() for word in written)
 
 
