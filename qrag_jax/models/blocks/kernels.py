@@ -11,17 +11,20 @@ Everything compiled stands in this file: Numba keeps compiled code by the file's
 
 # Numba gives intrinsics their context, and its package exports less than it documents.
 # pyright: reportCallIssue=false, reportPrivateImportUsage=false
+from functools import reduce
+from itertools import product
 from typing import Any
 
 import numpy as np
 from llvmlite import binding, ir
 from numba import carray, cfunc, njit, types
 from numba.core import cgutils
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 LANES = 64  # outputs of a tile
-MOST_GROUP = 32  # inputs that share a scale
 ROWS_AT_ONCE = 4
+_ROWS_OF_UNIT = 64
 
 
 def _can_be_kept() -> bool:
@@ -45,9 +48,9 @@ _INT64 = ir.IntType(64)
 
 # A job: int64 words. The first three are counted by all threads.
 _NEXT, _DONE, _USERS = 0, 1, 2
-# Of addresses and sizes. Units are tiles, or where no rows are multiplied groups; height is that of a tile of codes.
-_UNITS, _CODES, _SCALES, _MINS, _ROWS, _OUT, _TILES, _HEIGHT, _GROUPS, _NUM_ROWS, _NUM_IN, _NUM_OUT = range(3, 15)
-_WORDS = 15
+# Of addresses and sizes. Units are some rows with one tile; height is that of a tile of codes.
+_UNITS, _CODES, _SCALES, _MINS, _ROWS, _OUT, _TILES, _HEIGHT, _GROUPS, _NUM_ROWS, _NUM_IN = range(3, 14)
+_WORDS = 14
 # Words of XLA's structs (xla/ffi/api/c_api.h).
 _FRAME_EXTENSION, _FRAME_API, _FRAME_CONTEXT, _FRAME_NUM_ARGS, _FRAME_ARGS, _FRAME_RESULTS = 1, 2, 3, 7, 9, 14
 _BUFFER_DATA, _BUFFER_DIMS = 3, 5
@@ -87,16 +90,6 @@ def _load(_: Any, address: Any) -> Any:
         return builder.load_atomic(builder.inttoptr(values[0], _INT64.as_pointer()), "seq_cst", 8)
 
     return types.int64(types.int64), code
-
-
-@intrinsic
-def _float(_: Any, half: Any) -> Any:
-    """The bits of a float16 as float32."""
-
-    def code(_: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.fpext(builder.bitcast(values[0], ir.HalfType()), ir.FloatType())
-
-    return types.float32(types.uint16), code
 
 
 @intrinsic
@@ -145,132 +138,175 @@ def _task_address(_: Any) -> Any:
 # --- Arithmetic of a tile ---------------------------------------------------------------------------------------------
 
 
+def _vector_form(features: str) -> tuple[int, dict[int, int]]:
+    """(numbers of a vector, rows that are multiplied together -> vectors of outputs that they meet at once).
+
+    As many as there are registers for sums: AVX-512 has 32 of 16 numbers, AVX 16 of 8, others 32 of 4.
+    """
+    if "+avx512f" in features:
+        return 16, {1: 4, 4: 4, 8: 2}
+    if "+avx" in features:
+        return 8, {1: 4, 4: 2, 8: 1}
+    return 4, {1: 4, 4: 4, 8: 2}
+
+
+_CONTEXT: Any = cpu_target.target_context
+_WIDTH, _VECTORS = _vector_form(_CONTEXT.codegen().magic_tuple()[2])
+_FLOAT, _HALF, _BYTE = ir.FloatType(), ir.HalfType(), ir.IntType(8)
+_FLOATS, _HALVES, _BYTES, _INTS = (ir.VectorType(each, _WIDTH) for each in (_FLOAT, _HALF, _BYTE, ir.IntType(32)))
+
+
+def _vector(builder: Any, pointer: Any, kind: Any, offset: Any) -> Any:
+    """A place in memory as one of a vector."""
+    return builder.bitcast(builder.gep(pointer, [offset]), kind.as_pointer())
+
+
+def _splat(builder: Any, number: Any) -> Any:
+    """A vector of one number."""
+    nothing = ir.Constant(_FLOATS, ir.Undefined)
+    first = builder.insert_element(nothing, number, ir.IntType(32)(0))
+    return builder.shuffle_vector(first, nothing, ir.Constant(_INTS, [0] * _WIDTH))
+
+
+def _multiply_add(builder: Any, one: Any, other: Any, more: Any) -> Any:
+    kind = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
+    return builder.call(
+        cgutils.get_or_insert_function(builder.module, kind, f"llvm.fmuladd.v{_WIDTH}f32"), [one, other, more]
+    )
+
+
+def _group_product(num_rows: int, packed: bool) -> Any:
+    """An intrinsic: out[num_rows, LANES] += rows[:, inputs of a group] @ that group of a tile.
+
+    Codes are multiplied as they are, and what a group sums to is scaled once; so a code is converted once for all rows,
+    and stored nowhere. Numba has no way to say that sums stay in registers: this is written in LLVM's language.
+
+    Args:
+        num_rows: that are multiplied together.
+        packed: two codes a byte.
+    """
+    vectors = _VECTORS[num_rows]
+    chains = 2 if num_rows == 1 else 1  # of sums: an addition waits for the one before, and one row has few
+    keys = list(product(range(chains), range(num_rows), range(vectors)))
+
+    def codes_of(builder: Any, codes: Any, place: Any, height: Any, lane: Any) -> list[tuple[Any, list[Any]]]:
+        """(input, its codes in all lanes) of one byte each, or of two bytes if a byte is one code."""
+        found = []
+        for at in (place,) if packed else (place, builder.add(place, _INT64(1))):
+            start = builder.add(builder.mul(at, _INT64(LANES)), lane)
+            starts = [builder.add(start, _INT64(_WIDTH * vector)) for vector in range(vectors)]
+            found.append((at, [builder.load(_vector(builder, codes, _BYTES, each), align=1) for each in starts]))
+        if not packed:
+            return [(at, [builder.sitofp(builder.sext(each, _INTS), _FLOATS) for each in some]) for at, some in found]
+        ((at, some),) = found
+        wide = [builder.zext(each, _INTS) for each in some]
+        low, high = ir.Constant(_INTS, [15] * _WIDTH), ir.Constant(_INTS, [4] * _WIDTH)
+        return [
+            (at, [builder.sitofp(builder.and_(each, low), _FLOATS) for each in wide]),
+            (builder.add(at, height), [builder.sitofp(builder.lshr(each, high), _FLOATS) for each in wide]),
+        ]
+
+    def add_products(builder: Any, codes: Any, row_starts: list[Any], height: Any, lane: Any) -> dict[Any, Any]:
+        """The loop over the bytes of the group; its sums."""
+        entry, loop, end = builder.block, builder.append_basic_block(), builder.append_basic_block()
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        place = builder.phi(_INT64)
+        sums = {key: builder.phi(_FLOATS) for key in keys}
+        made = dict(sums)
+        for number, (at, found) in enumerate(codes_of(builder, codes, place, height, lane)):
+            for row, start in enumerate(row_starts):
+                factor = _splat(builder, builder.load(builder.gep(start, [at])))
+                for vector, own in enumerate(found):
+                    key = number % chains, row, vector
+                    made[key] = _multiply_add(builder, factor, own, made[key])
+        following = builder.add(place, _INT64(1 if packed else 2))
+        zero = ir.Constant(_FLOATS, [0.0] * _WIDTH)
+        for phi, first, last in [(place, _INT64(0), following), *((sums[key], zero, made[key]) for key in keys)]:
+            phi.add_incoming(first, entry)
+            phi.add_incoming(last, loop)
+        builder.cbranch(builder.icmp_signed("<", following, height), loop, end)
+        builder.position_at_end(end)
+        return made
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        *addresses, stride, groups, height = values
+        kinds = (_BYTE, _HALF, _HALF, _FLOAT, _FLOAT, _FLOAT)
+        codes, scales, mins, rows, totals, out = (
+            builder.inttoptr(address, kind.as_pointer()) for address, kind in zip(addresses, kinds, strict=True)
+        )
+        row_starts = [builder.gep(rows, [builder.mul(stride, _INT64(row))]) for row in range(num_rows)]
+        width = _INT64(_WIDTH * vectors)
+        with cgutils.for_range_slice(builder, _INT64(0), _INT64(LANES), width, _INT64) as (lane, _):
+            made = add_products(builder, codes, row_starts, height, lane)
+            for vector in range(vectors):
+                here = builder.add(lane, _INT64(_WIDTH * vector))
+
+                def add_scaled(halves: Any, factors: list[Any], here: Any = here) -> None:
+                    scale = builder.fpext(builder.load(_vector(builder, halves, _HALVES, here), align=2), _FLOATS)
+                    for row, factor in enumerate(factors):
+                        own = _vector(builder, out, _FLOATS, builder.add(here, _INT64(row * LANES)))
+                        builder.store(_multiply_add(builder, factor, scale, builder.load(own, align=4)), own, align=4)
+
+                sums = [[made[chain, row, vector] for chain in range(chains)] for row in range(num_rows)]
+                add_scaled(scales, [reduce(builder.fadd, each) for each in sums])
+                with builder.if_then(builder.icmp_signed("!=", addresses[2], _INT64(0))):
+                    at = [builder.mul(groups, _INT64(row)) for row in range(num_rows)]
+                    add_scaled(mins, [_splat(builder, builder.load(builder.gep(totals, [each]))) for each in at])
+        return context.get_constant(types.int64, 0)
+
+    @intrinsic
+    def group_product(_, codes, scales, mins, rows, totals, out, stride, groups, height):  # noqa: ANN001, ANN202
+        return types.int64(*[types.int64] * 9), code
+
+    return group_product
+
+
+_ONE, _ONE_PACKED = _group_product(1, False), _group_product(1, True)
+_FOUR, _FOUR_PACKED = _group_product(4, False), _group_product(4, True)
+_EIGHT, _EIGHT_PACKED = _group_product(8, False), _group_product(8, True)
+
+
 @njit(**_OPTIONS)
-def _one_row(packed, codes, scales, mins, has_mins, row, out, part):  # noqa: ANN001, ANN202
-    """out = row @ tile. Codes are multiplied as they are, and what a group sums to is scaled once."""
-    groups = scales.shape[0]
-    height = codes.shape[0] // groups  # rows of codes that a group takes
-    size = 2 * height if packed else height
-    for lane in range(LANES):
-        out[lane] = np.float32(0)
+def _multiply_tile(packed, codes, scales, mins, rows, totals, out):  # noqa: ANN001, ANN202
+    """out = rows @ tile; 1 row, or a multiple of `ROWS_AT_ONCE`. `totals` are the sums of groups of inputs."""
+    groups, count = scales.shape[0], rows.shape[0]
+    height, size = codes.shape[0] // groups, rows.shape[1] // groups
+    out[:count] = np.float32(0)
     for group in range(groups):
-        for lane in range(LANES):
-            part[lane] = np.float32(0)
-        x = row[group * size : group * size + size]
-        own = codes[group * height : group * height + height]
-        if packed:
-            for i in range(0, height, 4):
-                x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
-                x4, x5, x6, x7 = x[i + height], x[i + height + 1], x[i + height + 2], x[i + height + 3]
-                for lane in range(LANES):
-                    c0, c1 = np.uint8(own[i, lane]), np.uint8(own[i + 1, lane])
-                    c2, c3 = np.uint8(own[i + 2, lane]), np.uint8(own[i + 3, lane])
-                    part[lane] += (
-                        x0 * np.float32(np.int32(c0 & 15))
-                        + x1 * np.float32(np.int32(c1 & 15))
-                        + x2 * np.float32(np.int32(c2 & 15))
-                        + x3 * np.float32(np.int32(c3 & 15))
-                        + x4 * np.float32(np.int32(c0 >> 4))
-                        + x5 * np.float32(np.int32(c1 >> 4))
-                        + x6 * np.float32(np.int32(c2 >> 4))
-                        + x7 * np.float32(np.int32(c3 >> 4))
-                    )
-        else:
-            for i in range(0, height, 8):
-                x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
-                x4, x5, x6, x7 = x[i + 4], x[i + 5], x[i + 6], x[i + 7]
-                for lane in range(LANES):
-                    part[lane] += (
-                        x0 * np.float32(own[i, lane])
-                        + x1 * np.float32(own[i + 1, lane])
-                        + x2 * np.float32(own[i + 2, lane])
-                        + x3 * np.float32(own[i + 3, lane])
-                        + x4 * np.float32(own[i + 4, lane])
-                        + x5 * np.float32(own[i + 5, lane])
-                        + x6 * np.float32(own[i + 6, lane])
-                        + x7 * np.float32(own[i + 7, lane])
-                    )
-        if has_mins:
+        code, scale = codes[group * height :].ctypes.data, scales[group:].ctypes.data
+        least = mins[group:].ctypes.data if len(mins) else 0
+        row = 0
+        while row < count:
+            x, total, made = (
+                rows[row:, group * size :].ctypes.data,
+                totals[row:, group:].ctypes.data,
+                out[row:].ctypes.data,
+            )
+            given = code, scale, least, x, total, made, rows.shape[1], groups, height
+            if count - row >= 8:
+                _EIGHT_PACKED(*given) if packed else _EIGHT(*given)
+                row += 8
+            elif count > 1:
+                _FOUR_PACKED(*given) if packed else _FOUR(*given)
+                row += ROWS_AT_ONCE
+            else:
+                _ONE_PACKED(*given) if packed else _ONE(*given)
+                row += 1
+
+
+@njit(**_OPTIONS)
+def _totals(rows, groups):  # noqa: ANN001, ANN202
+    """The sum of each group of inputs."""
+    size = rows.shape[1] // groups
+    found = np.empty((len(rows), groups), np.float32)
+    for row in range(len(rows)):
+        for group in range(groups):
             total = np.float32(0)
             for i in range(size):
-                total += x[i]
-            for lane in range(LANES):
-                out[lane] += part[lane] * _float(scales[group, lane]) + total * _float(mins[group, lane])
-        else:
-            for lane in range(LANES):
-                out[lane] += part[lane] * _float(scales[group, lane])
-
-
-@njit(**_OPTIONS)
-def _numbers(packed, codes, scales, mins, has_mins, group, height, numbers):  # noqa: ANN001, ANN202
-    """Writes the numbers of one group of a tile, [size, LANES]."""
-    for lane in range(LANES):
-        numbers[MOST_GROUP, lane] = _float(scales[group, lane])
-        numbers[MOST_GROUP + 1, lane] = _float(mins[group, lane]) if has_mins else np.float32(0)
-    scale, least = numbers[MOST_GROUP], numbers[MOST_GROUP + 1]
-    for i in range(height):
-        own = codes[group * height + i]
-        if packed:
-            for lane in range(LANES):
-                code = np.uint8(own[lane])
-                numbers[i, lane] = np.float32(np.int32(code & 15)) * scale[lane] + least[lane]
-                numbers[i + height, lane] = np.float32(np.int32(code >> 4)) * scale[lane] + least[lane]
-        else:
-            for lane in range(LANES):
-                numbers[i, lane] = np.float32(own[lane]) * scale[lane] + least[lane]
-
-
-@njit(**_OPTIONS)
-def _few_rows(packed, codes, scales, mins, has_mins, rows, out, numbers):  # noqa: ANN001, ANN202
-    """out = rows @ tile; a multiple of `ROWS_AT_ONCE` rows. A group's numbers are made once for all of them."""
-    groups, count = scales.shape[0], rows.shape[0]
-    height = codes.shape[0] // groups
-    size = 2 * height if packed else height
-    for row in range(count):
-        for lane in range(LANES):
-            out[row, lane] = np.float32(0)
-    for group in range(groups):
-        _numbers(packed, codes, scales, mins, has_mins, group, height, numbers)
-        for row in range(0, count, ROWS_AT_ONCE):
-            out_a, out_b, out_c, out_d = out[row], out[row + 1], out[row + 2], out[row + 3]
-            for i in range(0, size, 4):
-                k = group * size + i
-                a, b, c, d = rows[row, k:], rows[row + 1, k:], rows[row + 2, k:], rows[row + 3, k:]
-                a0, a1, a2, a3 = a[0], a[1], a[2], a[3]
-                b0, b1, b2, b3 = b[0], b[1], b[2], b[3]
-                c0, c1, c2, c3 = c[0], c[1], c[2], c[3]
-                d0, d1, d2, d3 = d[0], d[1], d[2], d[3]
-                for lane in range(LANES):
-                    w0, w1 = numbers[i, lane], numbers[i + 1, lane]
-                    w2, w3 = numbers[i + 2, lane], numbers[i + 3, lane]
-                    out_a[lane] += a0 * w0 + a1 * w1 + a2 * w2 + a3 * w3
-                    out_b[lane] += b0 * w0 + b1 * w1 + b2 * w2 + b3 * w3
-                    out_c[lane] += c0 * w0 + c1 * w1 + c2 * w2 + c3 * w3
-                    out_d[lane] += d0 * w0 + d1 * w1 + d2 * w2 + d3 * w3
-
-
-@njit(**_OPTIONS)
-def _multiply_tile(packed, codes, scales, mins, has_mins, rows, out, first, numbers, made):  # noqa: ANN001, ANN202
-    """out[:, first : first + LANES] = rows @ tile."""
-    if len(rows) == 1:
-        _one_row(packed, codes, scales, mins, has_mins, rows[0], made[0], numbers[0])
-    else:
-        _few_rows(packed, codes, scales, mins, has_mins, rows, made, numbers)
-    for row in range(len(rows)):
-        for lane in range(LANES):
-            out[row, first + lane] = made[row, lane]
-
-
-@njit(**_OPTIONS)
-def _write_group(packed, codes, scales, mins, has_mins, group, out, numbers):  # noqa: ANN001, ANN202
-    """The numbers of one group of all tiles: whole rows of `out`, as writing is slow where it jumps."""
-    height = codes.shape[1] // scales.shape[1]
-    size = 2 * height if packed else height
-    for tile in range(len(codes)):
-        _numbers(packed, codes[tile], scales[tile], mins[tile], has_mins, group, height, numbers)
-        for i in range(size):
-            for lane in range(LANES):
-                out[group * size + i, tile * LANES + lane] = numbers[i, lane]
+                total += rows[row, group * size + i]
+            found[row, group] = total
+    return found
 
 
 # --- Jobs -------------------------------------------------------------------------------------------------------------
@@ -279,25 +315,26 @@ def _write_group(packed, codes, scales, mins, has_mins, group, out, numbers):  #
 @njit(**_OPTIONS)
 def _work(job):  # noqa: ANN001, ANN202
     """Takes units until none is left."""
-    tiles, num_in, groups, num_out, count = job[_TILES], job[_NUM_IN], job[_GROUPS], job[_NUM_OUT], job[_NUM_ROWS]
-    height, has_mins = job[_HEIGHT], job[_MINS] != 0
-    packed = height < num_in
+    tiles, num_in, groups, count, height = job[_TILES], job[_NUM_IN], job[_GROUPS], job[_NUM_ROWS], job[_HEIGHT]
+    has_mins = job[_MINS] != 0
     codes = carray(_pointer(job[_CODES]), (tiles, height, LANES), np.int8)
     scales = carray(_pointer(job[_SCALES]), (tiles, groups, LANES), np.uint16)
-    mins = carray(_pointer(job[_MINS] if has_mins else job[_SCALES]), (tiles, groups, LANES), np.uint16)
+    mins = carray(
+        _pointer(job[_MINS] if has_mins else job[_SCALES]), (tiles, groups if has_mins else 0, LANES), np.uint16
+    )
     rows = carray(_pointer(job[_ROWS]), (count, num_in), np.float32)
-    out = carray(_pointer(job[_OUT]), (count if count else num_in, num_out), np.float32)
-    numbers = np.empty((MOST_GROUP + 2, LANES), np.float32)
-    made = np.empty((max(count, 1), LANES), np.float32)
+    out = carray(_pointer(job[_OUT]), (count, tiles * LANES), np.float32)
+    made = np.empty((min(count, _ROWS_OF_UNIT), LANES), np.float32)
+    totals = _totals(rows, groups) if has_mins else np.empty((count, groups), np.float32)
     counters, units = job.ctypes.data, job[_UNITS]
     unit = _fetch_add(counters, 1)
     while unit < units:
-        if count == 0:
-            _write_group(packed, codes, scales, mins, has_mins, unit, out, numbers)
-        else:
-            _multiply_tile(
-                packed, codes[unit], scales[unit], mins[unit], has_mins, rows, out, LANES * unit, numbers, made
-            )
+        tile, first = unit % tiles, unit // tiles * _ROWS_OF_UNIT
+        some = rows[first : first + _ROWS_OF_UNIT]
+        _multiply_tile(height < num_in, codes[tile], scales[tile], mins[tile], some, totals[first:], made)
+        for row in range(len(some)):
+            for lane in range(LANES):
+                out[first + row, LANES * tile + lane] = made[row, lane]
         _fetch_add(counters + 8 * _DONE, 1)
         unit = _fetch_add(counters, 1)
 
@@ -330,36 +367,10 @@ def _buffer(listed, place):  # noqa: ANN001, ANN202
 
 
 @njit(**_OPTIONS)
-def _handle(frame, multiplies):  # noqa: ANN001, ANN202
-    """Operands codes, scales, rows and, if there are any, mins; one result."""
-    if frame[_FRAME_EXTENSION] != 0:  # asked at registration for the version of the interface
-        metadata = _words(_words(frame[_FRAME_EXTENSION], 4)[_EXTENSION_METADATA], 4)
-        # Two numbers of 32 bits. Minor ones only add to the structs: the caller's. Major ones change them: 0, which a
-        # caller of another one refuses.
-        metadata[_METADATA_VERSION] = (_words(frame[_FRAME_API], 5)[_API_VERSION] >> 32) << 32
-        return 0
-    args, api = frame[_FRAME_ARGS], _words(frame[_FRAME_API], _API_NUM_THREADS + 1)
-    codes, scales, out = _buffer(args, 0), _buffer(args, 1), _buffer(frame[_FRAME_RESULTS], 0)
-    shape = _words(codes[_BUFFER_DIMS], 3)
-    address = _malloc(8 * _WORDS)
-    job = _words(address, _WORDS)
-    job[_NEXT], job[_DONE] = 0, 0
-    job[_TILES], job[_HEIGHT] = shape[0], shape[1]
-    job[_CODES], job[_SCALES], job[_OUT] = codes[_BUFFER_DATA], scales[_BUFFER_DATA], out[_BUFFER_DATA]
-    job[_MINS] = _buffer(args, 3)[_BUFFER_DATA] if frame[_FRAME_NUM_ARGS] > 3 else 0
-    job[_GROUPS] = _words(scales[_BUFFER_DIMS], 3)[1]
-    out_shape = _words(out[_BUFFER_DIMS], 2)
-    job[_NUM_OUT] = out_shape[1]
-    if multiplies:
-        rows = _buffer(args, 2)
-        row_shape = _words(rows[_BUFFER_DIMS], 2)
-        job[_ROWS], job[_NUM_ROWS], job[_NUM_IN] = rows[_BUFFER_DATA], row_shape[0], row_shape[1]
-        job[_UNITS] = job[_TILES]
-    else:
-        job[_ROWS], job[_NUM_ROWS], job[_NUM_IN] = out[_BUFFER_DATA], 0, out_shape[0]
-        job[_UNITS] = job[_GROUPS]
-    threads, asked = np.ones(1, np.int64), np.zeros(5, np.int64)
-    asked[0], asked[2], asked[3] = 32, frame[_FRAME_CONTEXT], threads.ctypes.data
+def _run(job, api, context):  # noqa: ANN001, ANN202
+    """Does a job, with the threads of the pool that come."""
+    address, threads, asked = job.ctypes.data, np.ones(1, np.int64), np.zeros(5, np.int64)
+    asked[0], asked[2], asked[3] = 32, context, threads.ctypes.data
     helpers = 0 if _call(api[_API_NUM_THREADS], asked.ctypes.data) else min(threads[0], job[_UNITS]) - 1
     helpers = max(helpers, 0)
     job[_USERS] = helpers + 1
@@ -371,16 +382,28 @@ def _handle(frame, multiplies):  # noqa: ANN001, ANN202
     while _load(address + 8 * _DONE) < job[_UNITS]:
         pass
     _leave(address)
-    return 0
 
 
 @cfunc(types.intp(types.voidptr), **_OPTIONS)
-def multiply(frame):  # noqa: ANN001, ANN201
+def multiply(address):  # noqa: ANN001, ANN201
     """Codes, scales, rows [n, num_in] (1 or a multiple of `ROWS_AT_ONCE`), mins -> rows @ matrix [n, tiles * LANES]."""
-    return _handle(carray(frame, (_FRAME_RESULTS + 1,), np.int64), True)
-
-
-@cfunc(types.intp(types.voidptr), **_OPTIONS)
-def write_out(frame):  # noqa: ANN001, ANN201
-    """Codes, scales, rows (not read), mins -> the numbers of the matrix [num_in, tiles * LANES]."""
-    return _handle(carray(frame, (_FRAME_RESULTS + 1,), np.int64), False)
+    frame = carray(address, (_FRAME_RESULTS + 1,), np.int64)
+    if frame[_FRAME_EXTENSION] != 0:  # asked at registration for the version of the interface
+        metadata = _words(_words(frame[_FRAME_EXTENSION], 4)[_EXTENSION_METADATA], 4)
+        # Two numbers of 32 bits. Minor ones only add to the structs: the caller's. Major ones change them: 0, which a
+        # caller of another one refuses.
+        metadata[_METADATA_VERSION] = (_words(frame[_FRAME_API], 5)[_API_VERSION] >> 32) << 32
+        return 0
+    args, api = frame[_FRAME_ARGS], _words(frame[_FRAME_API], _API_NUM_THREADS + 1)
+    codes, scales, rows = _buffer(args, 0), _buffer(args, 1), _buffer(args, 2)
+    shape, row_shape = _words(codes[_BUFFER_DIMS], 3), _words(rows[_BUFFER_DIMS], 2)
+    job = _words(_malloc(8 * _WORDS), _WORDS)
+    job[_NEXT], job[_DONE] = 0, 0
+    job[_TILES], job[_HEIGHT], job[_GROUPS] = shape[0], shape[1], _words(scales[_BUFFER_DIMS], 3)[1]
+    job[_NUM_ROWS], job[_NUM_IN] = row_shape[0], row_shape[1]
+    job[_CODES], job[_SCALES], job[_ROWS] = codes[_BUFFER_DATA], scales[_BUFFER_DATA], rows[_BUFFER_DATA]
+    job[_OUT] = _buffer(frame[_FRAME_RESULTS], 0)[_BUFFER_DATA]
+    job[_MINS] = _buffer(args, 3)[_BUFFER_DATA] if frame[_FRAME_NUM_ARGS] > 3 else 0
+    job[_UNITS] = job[_TILES] * -(-job[_NUM_ROWS] // _ROWS_OF_UNIT)
+    _run(job, api, frame[_FRAME_CONTEXT])
+    return 0

@@ -6,8 +6,8 @@ They lie in tiles of `LANES` outputs, so that neighbouring outputs, which a proc
 side: codes [tiles, num_in, LANES] int8, or two a byte: in a group of 2h inputs, byte i holds input i in its low half
 and input i + h in its high one. Scales and mins are float16 [tiles, num_in / group, LANES].
 
-On CPU the products of a few rows come from `kernels.py`, if Numba is there (extra `cpu`). Everywhere else, and for many
-rows, the numbers are written out and multiplied as any matrix.
+On CPU the products come from `kernels.py`, if Numba is there (extra `cpu`). Everywhere else the numbers are written out
+and multiplied as any matrix.
 """
 
 import contextlib
@@ -31,10 +31,8 @@ from qrag_jax.types import InputError, UsageError
 
 LANES = 64
 GROUP = 32  # of `quantise`
-# Up to so many rows codes are multiplied as they are; more make it worth while to write the numbers out.
-MOST_ROWS = 24
 _ROWS_AT_ONCE = 4
-_MULTIPLY, _WRITE_OUT = "qrag_jax_block_multiply", "qrag_jax_block_write_out"
+_MULTIPLY = "qrag_jax_block_multiply"
 _LARGEST_CODE = 127
 _GROUPS = (16, 32)  # that the kernels know
 
@@ -229,11 +227,8 @@ def _product_on_cpu(rows: Float[Array, "n num_in"], matrix: BlockMatrix) -> Floa
     _check_form(matrix)
     mins = () if matrix.mins is None else (matrix.mins,)
     num_out = matrix.codes.shape[0] * LANES
-    if not 1 <= len(rows) <= MOST_ROWS:
-        shape = jax.ShapeDtypeStruct((matrix.num_in, num_out), jnp.float32)
-        # The rows are an operand so that it waits for them: else XLA may write all matrices of a network out at once.
-        numbers = jax.ffi.ffi_call(_WRITE_OUT, shape)(matrix.codes, matrix.scales, rows, *mins)
-        return (rows @ numbers)[:, : matrix.num_out]
+    if not len(rows):
+        return jnp.zeros((0, matrix.num_out), jnp.float32)
     padded = rows if len(rows) == 1 else jnp.pad(rows, ((0, -len(rows) % _ROWS_AT_ONCE), (0, 0)))
     shape = jax.ShapeDtypeStruct((len(padded), num_out), jnp.float32)
     made = jax.ffi.ffi_call(_MULTIPLY, shape)(matrix.codes, matrix.scales, padded, *mins)
@@ -257,7 +252,7 @@ def _check_form(matrix: BlockMatrix) -> None:
 
 @cache
 def is_compiled() -> bool:
-    """True if products of a few rows on CPU are compiled: Numba is there, and the processor converts float16 itself (as
+    """True if products on CPU are compiled: Numba is there, and the processor converts float16 itself (as
     all but x86 without F16C). The first call compiles, or loads that.
 
     Raises:
@@ -269,8 +264,7 @@ def is_compiled() -> bool:
     kernels = _kernels()
     if kernels is None:
         return False
-    for name, handler in ((_MULTIPLY, kernels.multiply), (_WRITE_OUT, kernels.write_out)):
-        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(handler.address), platform="cpu")
+    jax.ffi.register_ffi_target(_MULTIPLY, jax.ffi.pycapsule(kernels.multiply.address), platform="cpu")
     return True
 
 
