@@ -1,11 +1,11 @@
 """What a language model makes of SqRAG's index phase: answers that can be read, what is no note, seconds a chunk.
 
-    python benchmarks/note_readers.py DATA smollm2 MODEL.gguf [--chunks 12] [--most_relevant 10] [--no_grammar] [--show]
+    python benchmarks/note_readers.py DATA smollm2 MODEL.gguf [--chunks 12] [--most_relevant 10] [--sharing]
 
 DATA holds hotpotqa/dev.jsonl.gz; the chunks are the first paragraphs of the pool of its dev questions. Every model asks
-and answers (`structure.make_llm_reader`), greedily, without a journal. Then the first 40 prompts of the answers are put
-once more to two fresh decoders with the same weights, one that keeps what it has read and one that does not, both
-compiled before. Says nothing of how good the notes are.
+and answers (`structure.make_llm_reader`), greedily, without a journal. With --sharing the first 40 prompts of the
+answers are then put once more to two fresh decoders with the same weights, one that keeps what it has read and one that
+does not, both compiled before. Says nothing of how good the notes are.
 """
 
 import argparse
@@ -82,6 +82,8 @@ def measure(source: str, loaded: LoadedDecoder, args: argparse.Namespace) -> dic
         "question_seconds_a_chunk": ends["questions"] / len(chunks),
         "answer_seconds_a_chunk": (ends["answers"] - ends["questions"]) / len(chunks),
     }
+    if not args.sharing:
+        return row
     answering = [one for one in generator.asked if len(one[0]) == 2 and "Question: " in one[0][1].content]
     return row | shared_seconds(loaded, [one[0] for one in answering], answering[0][1])
 
@@ -105,6 +107,7 @@ def main() -> None:
     parser.add_argument("--num_questions", type=int, default=10)
     parser.add_argument("--most_relevant", type=int, default=10)
     parser.add_argument("--no_grammar", action="store_true", help="parse what the model writes freely")
+    parser.add_argument("--sharing", action="store_true", help="measure what common beginnings save, too")
     parser.add_argument("--show", action="store_true", help="print all answers")
     args = parser.parse_args()
     for model in args.models:

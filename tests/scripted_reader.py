@@ -24,11 +24,11 @@ def question_of(prompt):
 
 
 def no_answer():
-    return json.dumps({"answer": "", "evidence": ""})
+    return json.dumps({"evidence": "", "answer": ""})
 
 
 def answer(text, evidence):
-    return json.dumps({"answer": text, "evidence": evidence})
+    return json.dumps({"evidence": evidence, "answer": text})
 
 
 def tell_story(prompt):

@@ -52,7 +52,7 @@ _ASK, _ANSWER = "chunk_questions", "chunk_answer"  # prompts
 _TOKENS_A_QUESTION, _MOST_TOKENS_A_QUESTION, _TOKENS_OF_LIST = 30, 40, 20  # for the estimate; for answers
 _QUESTION_CHARS, _MOST_QUESTIONS = 240, 100
 _ANSWERED = Form(
-    Record({"answer": Text(0, 300), "evidence": Text(0, 600)}), Record({"answer": Text(0), "evidence": Text(0)})
+    Record({"evidence": Text(0, 600), "answer": Text(0, 300)}), Record({"evidence": Text(0), "answer": Text(0)})
 )
 _BLOCK = 4_000_000  # scores that are held at once
 _DIGITS = 9  # sums in another order differ in their last bits: rounded, equal ones tie, and ties go by order
