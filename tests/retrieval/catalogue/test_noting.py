@@ -326,8 +326,8 @@ def test_another_encoder_is_refused_before_a_note_is_embedded(notes):
 
 
 def test_a_reader_that_is_not_there_is_refused_before_anything_is_read(notes):
-    asks = replace(SETTINGS, notes=NotesSetting("llm", "qwen", "00"))
-    with pytest.raises(UsageError, match="notes llm: the reader that asks a language model is not there yet: take m"):
+    asks = replace(SETTINGS, notes=NotesSetting("llm", "qwen"))
+    with pytest.raises(UsageError, match="notes by qwen: a language model writes them, which is to be handed in"):
         update("i", notes, settings=asks, make=never)
     assert not Path("i/index.json").exists()
     note("i", notes)
