@@ -5,8 +5,6 @@ from qrag_jax.cli.terminal import shown
 from qrag_jax.data.files.documents import page_of
 from qrag_jax.retrieval.context.fill import line_of
 from qrag_jax.retrieval.corpus.corpus import Corpus
-from qrag_jax.retrieval.index.hybrid import Ranked
-from qrag_jax.retrieval.index.notes import NotedRanked
 from qrag_jax.types import Document, Note
 
 
@@ -21,11 +19,6 @@ def fields_of(document: Document, start: int) -> dict[str, object]:
     page = page_of(document, start)
     found: dict[str, object] = {"file": document.id, "line": line_of(document.text, start)}
     return found if page is None else found | {"page": page}
-
-
-def notes_of(ranked: Ranked, node: int) -> tuple[Note, ...]:
-    """The notes that brought a passage in, best first; none of a ranking without notes."""
-    return ranked.notes_of(node) if isinstance(ranked, NotedRanked) else ()
 
 
 def note_to_json(note: Note, corpus: Corpus) -> dict[str, object]:
@@ -43,7 +36,10 @@ def note_to_json(note: Note, corpus: Corpus) -> dict[str, object]:
 
 def pair_to_json(note: Note, corpus: Corpus) -> dict[str, object]:
     """A note with the whole chunks that it joins, as a row of a data set; `question` is null where none was asked."""
-    chunks = {name: corpus.by_chunk[key] for name, key in (("asking", note.asking), ("answering", note.answering))}
+    chunks = {
+        name: corpus.nodes[corpus.by_chunk[key]]
+        for name, key in (("asking", note.asking), ("answering", note.answering))
+    }
     return (
         {"question": None, "answer": None}
         | note_to_json(note, corpus)
@@ -68,4 +64,4 @@ def excerpt(text: str, most: int) -> str:
 
 
 def _document_of(chunk: str, corpus: Corpus) -> Document:
-    return corpus.by_id[corpus.by_chunk[chunk].document_id]
+    return corpus.by_id[corpus.nodes[corpus.by_chunk[chunk]].document_id]

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Mapping
 
-from qrag_jax.cli.searching.places import excerpt, fields_of, note_to_json, notes_of, place_of, source_place
+from qrag_jax.cli.searching.places import excerpt, fields_of, note_to_json, place_of, source_place
 from qrag_jax.cli.searching.sources import (
     Source,
     checked,
@@ -72,7 +72,7 @@ def format_ranked(ranked: Ranked, corpus: Corpus) -> str:
         chunk = corpus.nodes[node]
         lines.append(f"{rank:>2}  {place_of(corpus.by_id[chunk.document_id], chunk.spans[0][0])}")
         lines.append(f"    {excerpt(corpus.texts[node], _MOST_SHOWN)}")
-        for note in notes_of(ranked, node)[:_MOST_NOTES]:
+        for note in ranked.notes_of(node)[:_MOST_NOTES]:
             lines.append(f"    note from {source_place(note, corpus)}: {excerpt(note.text, _MOST_SHOWN)}")
     return "\n".join(lines)
 
@@ -101,7 +101,7 @@ def to_json(
                 "spans": [list(span) for span in chunk.spans],
                 "text": corpus.texts[node],
                 "score": score,
-                "notes": [note_to_json(note, corpus) for note in notes_of(ranked, node)],
+                "notes": [note_to_json(note, corpus) for note in ranked.notes_of(node)],
             }
         )
     return {

@@ -30,7 +30,8 @@ def check_note(note: Note, number: int, chunks: Mapping[str, Chunk], documents: 
                 f"{chunk.document_id!r}; read the notes again"
             )
         text = documents[chunk.document_id].text[start:end]
-        wanted = note.quote if name == "answering" else note.text if not note.question else text
+        is_verbatim = not (note.question or note.answer)
+        wanted = note.quote if name == "answering" else note.text if is_verbatim else text
         if text != wanted:
             raise InputError(
                 f"{where}: {chunk.document_id!r} has {text[:60]!r} at [{start}, {end}), not {wanted[:60]!r}; the "

@@ -11,7 +11,7 @@ from qrag_jax.chunking.text.spans import readable
 from qrag_jax.retrieval.corpus.corpus import Corpus, check_fingerprint, embed_texts
 from qrag_jax.retrieval.rank.bm25 import Bm25Index
 from qrag_jax.retrieval.rank.dense import search_vectors
-from qrag_jax.types import Embed, Encoder, InputError, UsageError
+from qrag_jax.types import Embed, Encoder, InputError, Note, UsageError
 from qrag_jax.unit_rows import unit_rows
 
 RetrieverName = Literal["hybrid", "dense", "bm25", "single_step"]  # the last is another name of `dense`
@@ -41,6 +41,10 @@ class Ranked:
     def first(self, number: int | None) -> "Ranked":
         """The best of them; None is all."""
         return Ranked(self.ids[:number], self.scores[:number])
+
+    def notes_of(self, node: int) -> tuple[Note, ...]:
+        """The notes by which a node was found, best first: none where nobody looked at notes."""
+        return ()
 
 
 # (question, corpus, top_k) -> the best leaves, at most `top_k` of them; None: as many as the method ranks.
