@@ -77,6 +77,16 @@ def test_an_index_has_the_notes_of_its_documents(notes):
     assert info.is_whole and info.are_notes_current and info.notes.num_notes == 2
 
 
+@pytest.mark.parametrize("turn", [1, -1])
+def test_notes_of_a_chunk_stay_in_the_order_of_their_reader(notes, turn):
+    def read(documents, chunks):
+        found = mention_notes(documents, chunks)
+        return ReadNotes(found.notes[::turn], found.left_out)
+
+    note("i", notes, read_notes=read)
+    assert [one.text for one in load_noted_index("i").notes] == [FILM, "Ann Lee is here."][::turn]
+
+
 def test_an_index_without_notes_has_none(notes):
     update("i", notes)
     assert note_rows("i") == [[], []] and load_noted_index("i").notes == ()
