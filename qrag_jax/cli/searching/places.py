@@ -36,7 +36,10 @@ def note_to_json(note: Note, corpus: Corpus) -> dict[str, object]:
 
 def pair_to_json(note: Note, corpus: Corpus) -> dict[str, object]:
     """A note with the whole chunks that it joins, as a row of a data set; `question` is null where none was asked."""
-    chunks = {name: corpus.by_chunk[key] for name, key in (("asking", note.asking), ("answering", note.answering))}
+    chunks = {
+        name: corpus.nodes[corpus.by_chunk[key]]
+        for name, key in (("asking", note.asking), ("answering", note.answering))
+    }
     return (
         {"question": None, "answer": None}
         | note_to_json(note, corpus)
@@ -61,4 +64,4 @@ def excerpt(text: str, most: int) -> str:
 
 
 def _document_of(chunk: str, corpus: Corpus) -> Document:
-    return corpus.by_id[corpus.by_chunk[chunk].document_id]
+    return corpus.by_id[corpus.nodes[corpus.by_chunk[chunk]].document_id]

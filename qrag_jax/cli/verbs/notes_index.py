@@ -46,7 +46,7 @@ def export_notes(args: argparse.Namespace) -> int:
 
 def evidence_place(note: Note, noted: NotedCorpus) -> str:
     """`file:line` of the sentence that a note belongs to."""
-    chunk = noted.corpus.by_chunk[note.answering]
+    chunk = noted.corpus.nodes[noted.corpus.by_chunk[note.answering]]
     return place_of(noted.corpus.by_id[chunk.document_id], note.evidence[0])
 
 

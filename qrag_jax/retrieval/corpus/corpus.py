@@ -87,11 +87,6 @@ class Corpus:
         return {document.id: document for document in self.documents}
 
     @cached_property
-    def by_chunk(self) -> dict[str, Chunk]:
-        """The nodes by the ids of their chunks."""
-        return {node.id: node for node in self.nodes}
-
-    @cached_property
     def texts(self) -> tuple[str, ...]:
         """The text of every node."""
         return tuple(chunk_text(self.by_id[node.document_id].text, node.spans) for node in self.nodes)
@@ -119,6 +114,11 @@ class Corpus:
             raise InputError("corpus: has no vectors: build it with an encoder, or search it by words (bm25)")
         vectors = self.vectors[self.leaves] if self.trees else self.vectors
         return vectors if are_unit(vectors, _UNIT_SLACK).all() else unit_rows(vectors)
+
+    @cached_property
+    def by_chunk(self) -> dict[str, int]:
+        """The nodes by the ids of their chunks."""
+        return {node.id: number for number, node in enumerate(self.nodes)}
 
     def nodes_of(self, document_id: str) -> range:
         """Ids of the nodes of a document; none where there is no such document."""

@@ -51,6 +51,10 @@ def remove(*names, make=never, **how):
     return remove_documents(Path("i"), list(names), make=make, **how)
 
 
+def document_of(noted, chunk):
+    return noted.corpus.nodes[noted.corpus.by_chunk[chunk]].document_id
+
+
 @pytest.fixture
 def notes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -71,6 +75,16 @@ def test_an_index_has_the_notes_of_its_documents(notes):
         np.testing.assert_array_equal(found.scores, expected.scores)
     info = index_info("i", verify=True)
     assert info.is_whole and info.are_notes_current and info.notes.num_notes == 2
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_notes_of_a_chunk_stay_in_the_order_of_their_reader(notes, turn):
+    def read(documents, chunks):
+        found = mention_notes(documents, chunks)
+        return ReadNotes(found.notes[::turn], found.left_out)
+
+    note("i", notes, read_notes=read)
+    assert [one.text for one in load_noted_index("i").notes] == [FILM, "Ann Lee is here."][::turn]
 
 
 def test_an_index_without_notes_has_none(notes):
@@ -342,7 +356,7 @@ def test_titles_that_two_documents_share_and_names_that_all_have(notes):
         write_notes("notes/many", **{f"n{number}": f"What a Weather on day {number}."})
     changes = note("i", notes)
     kept = load_noted_index("i")
-    owners = {kept.corpus.by_chunk[one.answering].document_id for one in kept.notes if one.text == FILM}
+    owners = {document_of(kept, one.answering) for one in kept.notes if one.text == FILM}
     assert owners == {"notes/ann_lee.md", "notes/other/ann_lee.md"}
     assert changes.notes.left_out["name in too many chunks"] == 1  # "weather"
     assert index_info("i").notes.left_out == changes.notes.left_out
@@ -354,7 +368,7 @@ def test_a_document_that_pretends_to_be_a_note_is_a_document(notes):
     note("i", notes)
     kept = load_noted_index("i")
     assert kept.corpus.by_id["notes/fake.md"].text == pretending
-    by_fake = [one for one in kept.notes if kept.corpus.by_chunk[one.asking].document_id == "notes/fake.md"]
+    by_fake = [one for one in kept.notes if document_of(kept, one.asking) == "notes/fake.md"]
     assert {one.reader for one in kept.notes} == {"mentions"}
     assert all(one.text in pretending for one in by_fake)
 
