@@ -71,11 +71,9 @@ SETS = {
     "2wiki": ("2wiki", "2wikimultihopqa_corpus.json.gz"),
     "musique": ("musique", "musique_train_corpus.json.gz"),
 }
-# What is embedded at the question takes all the time: once without words, and in the larger pools not at all.
-PASSAGE_MODES = (
-    "none", "best_of", "best_of_uncapped", "insert", "all", "random", "walk", "bm25", "none+bm25", "best_of+bm25"
-)  # fmt: skip
-MORE_MODES = tuple(mode for mode in PASSAGE_MODES if mode not in ("insert", "all", "random"))
+PASSAGE_MODES = ("none", "best_of", "best_of_uncapped", "walk", "bm25", "none+bm25", "best_of+bm25")
+# What is embedded takes nearly all the time: of the sets alone, in tables of their own.
+INSERTED_MODES = ("none", "best_of", "insert", "all", "random")
 STORY_MODES = ("none", "best_of", "insert", "all", "random", "walk", "bm25", "best_of+bm25")
 SEEDS = (0, 1, 2)
 NUM_STORIES = 500
@@ -99,15 +97,15 @@ class Part(NamedTuple):
 
 
 def passage_parts(data: Path, smoke: bool) -> Iterator[Part]:
-    """Each pool of paragraphs, alone and with further distractors."""
+    """Each pool of paragraphs, alone and with further distractors, and what is inserted into the former."""
     few = SMOKE_QUESTIONS if smoke else None
-    for more in (False,) if smoke else (False, True):
+    for what, modes in (("", PASSAGE_MODES), (" more", PASSAGE_MODES), (" inserted", INSERTED_MODES)):
         for kind, (folder, corpus) in SETS.items():
-            source, distractors = data / folder / "dev.jsonl.gz", data / "multihop_corpora" / corpus
-            read = partial(
-                read_multihop_task, kind, source, distractors=distractors if more else None, num_questions=few
-            )
-            yield Part(f"{kind}{' more' if more else ''}", read, MORE_MODES if more else PASSAGE_MODES)
+            source = data / folder / "dev.jsonl.gz"
+            more = data / "multihop_corpora" / corpus if what == " more" else None
+            if not (smoke and more):
+                read = partial(read_multihop_task, kind, source, distractors=more, num_questions=few)
+                yield Part(kind + what, read, modes)
 
 
 def story_parts(data: Path, num_stories: int, smoke: bool) -> Iterator[Part]:
@@ -184,6 +182,8 @@ def score_part(part: Part, embed: TextEmbedder, runs: Mapping[str, Path] | None 
 def run_runs(data: Path, out: Path, embed: TextEmbedder, runs: Mapping[str, Path], smoke: bool) -> None:
     done = read(out / "runs.json")
     for part in passage_parts(data, smoke):
+        if part.modes == INSERTED_MODES:
+            continue
         key = ", ".join([part.key, *runs])
         if key not in done:
             done[key] = score_part(part._replace(modes=("none", "best_of")), embed, runs)
