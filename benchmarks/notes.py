@@ -1,7 +1,7 @@
 """Do notes bridge chunks, and do they harm where nothing has to be bridged?
 
     python benchmarks/notes.py DATA [--smoke] [--only multihop|harm|stories|speed|runs] [--stories N] [--out DIR]
-    python benchmarks/notes.py DATA --only runs --qrag_run NAME=RUN ...    # runs of `qrag train` on the same pools
+    python benchmarks/notes.py DATA --only runs --qrag_run NAME=RUN ... [--sets hotpot ...] [--questions N]
     python benchmarks/notes.py table [--out DIR] > benchmarks/results/notes.md
 
 DATA holds hotpotqa/, 2wiki/ and musique/ (dev.jsonl.gz each), multihop_corpora/ (further distractors), babi/ (qa2 and
@@ -96,9 +96,9 @@ class Part(NamedTuple):
     wrong_share: float = 0.0
 
 
-def passage_parts(data: Path, smoke: bool) -> Iterator[Part]:
+def passage_parts(data: Path, smoke: bool, num_questions: int | None = None) -> Iterator[Part]:
     """Each pool of paragraphs, alone and with further distractors, and what is inserted into the former."""
-    few = SMOKE_QUESTIONS if smoke else None
+    few = SMOKE_QUESTIONS if smoke else num_questions
     for what, modes in (("", PASSAGE_MODES), (" more", PASSAGE_MODES), (" inserted", INSERTED_MODES)):
         for kind, (folder, corpus) in SETS.items():
             source = data / folder / "dev.jsonl.gz"
@@ -131,8 +131,7 @@ def differences(scores: NoteScores) -> list[dict[str, Any]]:
     return found
 
 
-def run(data: Path, out: Path, only: str | None, num_stories: int, runs: Mapping[str, Path], smoke: bool) -> None:
-    embed = make_embedder(load_encoder("minilm"))
+def run(data: Path, out: Path, embed: TextEmbedder, only: str | None, num_stories: int, smoke: bool) -> None:
     parts: list[Part] = []
     if only in (None, "multihop"):
         parts += passage_parts(data, smoke)
@@ -148,8 +147,6 @@ def run(data: Path, out: Path, only: str | None, num_stories: int, runs: Mapping
         run_harm(data, out, embed, smoke)
     if only in (None, "speed"):
         run_speed(out, embed, smoke)
-    if runs:
-        run_runs(data, out, embed, runs, smoke)
 
 
 def score_part(part: Part, embed: TextEmbedder, runs: Mapping[str, Path] | None = None) -> dict[str, Any]:
@@ -179,13 +176,19 @@ def score_part(part: Part, embed: TextEmbedder, runs: Mapping[str, Path] | None 
     return {"rows": rows, "differences": differences(scores), "left_out": left_out, **machine()}
 
 
-def run_runs(data: Path, out: Path, embed: TextEmbedder, runs: Mapping[str, Path], smoke: bool) -> None:
+def run_runs(
+    data: Path,
+    out: Path,
+    embed: TextEmbedder,
+    runs: Mapping[str, Path],
+    only: Sequence[str],
+    few: int | None,
+    smoke: bool,
+) -> None:
     done = read(out / "runs.json")
-    for part in passage_parts(data, smoke):
-        if part.modes == INSERTED_MODES:
-            continue
-        key = ", ".join([part.key, *runs])
-        if key not in done:
+    for part in passage_parts(data, smoke, few):
+        key = ", ".join([part.key, *runs, *([f"{few} questions"] if few else [])])
+        if part.key in only and key not in done:
             done[key] = score_part(part._replace(modes=("none", "best_of")), embed, runs)
             if not smoke:
                 write_json(out / "runs.json", done)
@@ -270,6 +273,8 @@ def main() -> None:
     parser.add_argument("data", help="DATA, or table")
     parser.add_argument("--only", choices=("multihop", "harm", "stories", "speed", "runs"))
     parser.add_argument("--stories", type=int, default=NUM_STORIES, metavar="N", help="of each set, filler and seed")
+    parser.add_argument("--sets", nargs="*", default=[*SETS], help="of runs: hotpot, `hotpot more`, ...")
+    parser.add_argument("--questions", type=int, metavar="N", help="of runs: draw so many, with their paragraphs alone")
     parser.add_argument("--qrag_run", nargs="*", default=[], metavar="NAME=RUN", help="runs of `qrag train`")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--smoke", action="store_true", help="a few questions of each set, printed and not kept")
@@ -280,7 +285,11 @@ def main() -> None:
     if (args.only == "runs") != bool(args.qrag_run):
         parser.error("--only runs and --qrag_run NAME=RUN go together")
     runs = {name: Path(folder) for name, _, folder in (given.partition("=") for given in args.qrag_run)}
-    run(Path(args.data), args.out, args.only, args.stories, runs, args.smoke)
+    embed = make_embedder(load_encoder("minilm"))
+    if runs:
+        run_runs(Path(args.data), args.out, embed, runs, args.sets, args.questions, args.smoke)
+    else:
+        run(Path(args.data), args.out, embed, args.only, args.stories, args.smoke)
 
 
 if __name__ == "__main__":
