@@ -125,7 +125,7 @@ def differences(scores: NoteScores) -> list[dict[str, Any]]:
     found = []
     for mode in scores.modes:
         for other in AGAINST.get(mode, ("none",)):
-            if mode != other and K in scores.ks:
+            if mode != other and other in scores.modes and K in scores.ks:
                 one = scores.difference(mode, other, K)
                 found.append({"mode": mode, "other": other, "k": K, **asdict(one)})
     return found
