@@ -1,7 +1,7 @@
 """Do notes bridge chunks, and do they harm where nothing has to be bridged?
 
     python benchmarks/notes.py DATA [--smoke] [--only multihop|harm|stories|speed|runs] [--stories N] [--out DIR]
-    python benchmarks/notes.py DATA --only runs --qrag_run NAME=RUN ...    # runs of `qrag train` on the same pools
+    python benchmarks/notes.py DATA --only runs --qrag_run NAME=RUN ... [--sets hotpot ...] [--questions N]
     python benchmarks/notes.py table [--out DIR] > benchmarks/results/notes.md
 
 DATA holds hotpotqa/, 2wiki/ and musique/ (dev.jsonl.gz each), multihop_corpora/ (further distractors), babi/ (qa2 and
@@ -71,11 +71,9 @@ SETS = {
     "2wiki": ("2wiki", "2wikimultihopqa_corpus.json.gz"),
     "musique": ("musique", "musique_train_corpus.json.gz"),
 }
-# What is embedded at the question takes all the time: once without words, and in the larger pools not at all.
-PASSAGE_MODES = (
-    "none", "best_of", "best_of_uncapped", "insert", "all", "random", "walk", "bm25", "none+bm25", "best_of+bm25"
-)  # fmt: skip
-MORE_MODES = tuple(mode for mode in PASSAGE_MODES if mode not in ("insert", "all", "random"))
+PASSAGE_MODES = ("none", "best_of", "best_of_uncapped", "walk", "bm25", "none+bm25", "best_of+bm25")
+# What is embedded takes nearly all the time: of the sets alone, in tables of their own.
+INSERTED_MODES = ("none", "best_of", "insert", "all", "random")
 STORY_MODES = ("none", "best_of", "insert", "all", "random", "walk", "bm25", "best_of+bm25")
 SEEDS = (0, 1, 2)
 NUM_STORIES = 500
@@ -98,16 +96,16 @@ class Part(NamedTuple):
     wrong_share: float = 0.0
 
 
-def passage_parts(data: Path, smoke: bool) -> Iterator[Part]:
-    """Each pool of paragraphs, alone and with further distractors."""
-    few = SMOKE_QUESTIONS if smoke else None
-    for more in (False,) if smoke else (False, True):
+def passage_parts(data: Path, smoke: bool, num_questions: int | None = None) -> Iterator[Part]:
+    """Each pool of paragraphs, alone and with further distractors, and what is inserted into the former."""
+    few = SMOKE_QUESTIONS if smoke else num_questions
+    for what, modes in (("", PASSAGE_MODES), (" more", PASSAGE_MODES), (" inserted", INSERTED_MODES)):
         for kind, (folder, corpus) in SETS.items():
-            source, distractors = data / folder / "dev.jsonl.gz", data / "multihop_corpora" / corpus
-            read = partial(
-                read_multihop_task, kind, source, distractors=distractors if more else None, num_questions=few
-            )
-            yield Part(f"{kind}{' more' if more else ''}", read, MORE_MODES if more else PASSAGE_MODES)
+            source = data / folder / "dev.jsonl.gz"
+            more = data / "multihop_corpora" / corpus if what == " more" else None
+            if not (smoke and more):
+                read = partial(read_multihop_task, kind, source, distractors=more, num_questions=few)
+                yield Part(kind + what, read, modes)
 
 
 def story_parts(data: Path, num_stories: int, smoke: bool) -> Iterator[Part]:
@@ -127,14 +125,13 @@ def differences(scores: NoteScores) -> list[dict[str, Any]]:
     found = []
     for mode in scores.modes:
         for other in AGAINST.get(mode, ("none",)):
-            if mode != other and K in scores.ks:
+            if mode != other and other in scores.modes and K in scores.ks:
                 one = scores.difference(mode, other, K)
                 found.append({"mode": mode, "other": other, "k": K, **asdict(one)})
     return found
 
 
-def run(data: Path, out: Path, only: str | None, num_stories: int, runs: Mapping[str, Path], smoke: bool) -> None:
-    embed = make_embedder(load_encoder("minilm"))
+def run(data: Path, out: Path, embed: TextEmbedder, only: str | None, num_stories: int, smoke: bool) -> None:
     parts: list[Part] = []
     if only in (None, "multihop"):
         parts += passage_parts(data, smoke)
@@ -150,8 +147,6 @@ def run(data: Path, out: Path, only: str | None, num_stories: int, runs: Mapping
         run_harm(data, out, embed, smoke)
     if only in (None, "speed"):
         run_speed(out, embed, smoke)
-    if runs:
-        run_runs(data, out, embed, runs, smoke)
 
 
 def score_part(part: Part, embed: TextEmbedder, runs: Mapping[str, Path] | None = None) -> dict[str, Any]:
@@ -181,11 +176,19 @@ def score_part(part: Part, embed: TextEmbedder, runs: Mapping[str, Path] | None 
     return {"rows": rows, "differences": differences(scores), "left_out": left_out, **machine()}
 
 
-def run_runs(data: Path, out: Path, embed: TextEmbedder, runs: Mapping[str, Path], smoke: bool) -> None:
+def run_runs(
+    data: Path,
+    out: Path,
+    embed: TextEmbedder,
+    runs: Mapping[str, Path],
+    only: Sequence[str],
+    few: int | None,
+    smoke: bool,
+) -> None:
     done = read(out / "runs.json")
-    for part in passage_parts(data, smoke):
-        key = ", ".join([part.key, *runs])
-        if key not in done:
+    for part in passage_parts(data, smoke, few):
+        key = ", ".join([part.key, *runs, *([f"{few} questions"] if few else [])])
+        if part.key in only and key not in done:
             done[key] = score_part(part._replace(modes=("none", "best_of")), embed, runs)
             if not smoke:
                 write_json(out / "runs.json", done)
@@ -270,6 +273,8 @@ def main() -> None:
     parser.add_argument("data", help="DATA, or table")
     parser.add_argument("--only", choices=("multihop", "harm", "stories", "speed", "runs"))
     parser.add_argument("--stories", type=int, default=NUM_STORIES, metavar="N", help="of each set, filler and seed")
+    parser.add_argument("--sets", nargs="*", default=[*SETS], help="of runs: hotpot, `hotpot more`, ...")
+    parser.add_argument("--questions", type=int, metavar="N", help="of runs: draw so many, with their paragraphs alone")
     parser.add_argument("--qrag_run", nargs="*", default=[], metavar="NAME=RUN", help="runs of `qrag train`")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--smoke", action="store_true", help="a few questions of each set, printed and not kept")
@@ -280,7 +285,11 @@ def main() -> None:
     if (args.only == "runs") != bool(args.qrag_run):
         parser.error("--only runs and --qrag_run NAME=RUN go together")
     runs = {name: Path(folder) for name, _, folder in (given.partition("=") for given in args.qrag_run)}
-    run(Path(args.data), args.out, args.only, args.stories, runs, args.smoke)
+    embed = make_embedder(load_encoder("minilm"))
+    if runs:
+        run_runs(Path(args.data), args.out, embed, runs, args.sets, args.questions, args.smoke)
+    else:
+        run(Path(args.data), args.out, embed, args.only, args.stories, args.smoke)
 
 
 if __name__ == "__main__":
