@@ -1,7 +1,7 @@
 """Notes that say a chunk's facts one by one: propositions (Dense X Retrieval), as a baseline of notes that join chunks.
 
-Each is a note of the chunk that it was taken from, so that a chunk is found by the best of its facts. None says anything
-of another chunk, so `best_of` must not be capped: a note would count at most as much as its own chunk.
+Each is a note of the chunk that it was taken from, so that a chunk is found by the best of its facts. None says
+anything of another chunk, so `best_of` must not be capped: a note would count at most as much as its own chunk.
 """
 
 from collections.abc import Callable, Iterator, Sequence
