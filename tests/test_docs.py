@@ -46,6 +46,7 @@ PYTHON_SHRUNK = {
     "data.num_questions=2000": "data.num_questions=64",
     "data.max_haystack_sentences=500": "data.max_haystack_sentences=40",
     "max_tokens=100": "max_tokens=4",
+    "QuestionsConfig(num_questions=2)": "QuestionsConfig(num_questions=1, most_relevant=1, max_answer_tokens=8)",
     'load_study_encoder("minilm")': 'load_study_encoder("minilm", 64)',
 }
 # Lines that another test runs in full, or that need what no test has; each with who does.
