@@ -138,10 +138,12 @@ class ReadNotes:
     Attributes:
         notes: none twice.
         left_out: how many it did not write or keep, by reason.
+        is_complete: it could read all; else another reading may give more, as where calls of a language model failed.
     """
 
     notes: tuple[Note, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
+    is_complete: bool = True
 
 
 # Documents and all their chunks, in the order of a corpus -> notes.

@@ -89,7 +89,8 @@ def make_propositions_reader(
         notes = tuple(_notes(desk, texts, template, config))
         if finished is not None:
             finished(desk.reading + Reading(len(texts), num_notes=len(notes)))
-        return ReadNotes(notes, {reason: number for reason, number in desk.left_out.items() if number})
+        left_out = {reason: number for reason, number in desk.left_out.items() if number}
+        return ReadNotes(notes, left_out, is_complete=not desk.reading.num_failed)
 
     return read
 

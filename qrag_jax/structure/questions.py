@@ -145,7 +145,8 @@ def make_llm_reader(
         if finished is not None:
             counts = Reading(len(texts), len(asked), sum(map(len, chosen)), len(notes))
             finished(desk.reading + counts)
-        return ReadNotes(notes, {reason: number for reason, number in desk.left_out.items() if number})
+        left_out = {reason: number for reason, number in desk.left_out.items() if number}
+        return ReadNotes(notes, left_out, is_complete=not desk.reading.num_failed)
 
     return read
 

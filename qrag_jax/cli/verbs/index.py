@@ -43,6 +43,7 @@ _OF_ACTIONS = {
     "strict": ("build", "add"),
     "verify": ("info",),
     "notes": ("build", "add"),
+    "estimate": ("build", "add"),
     **dict.fromkeys(_MAKING, ("build", "add")),
 }
 _MOST_NAMED = 20
@@ -97,6 +98,11 @@ def _notes_setting(args: argparse.Namespace, there: NotesSetting | None) -> Note
     """Who is to write the notes; None is whoever does, or the default of a new index."""
     name = args.notes or (there.reader if there is not None else "")
     if name != LLM:
+        if given := given_reader_flags(args):
+            raise UsageError(
+                f"--{given[0]}: belongs to --notes llm, and notes of {args.index} are by {name or 'mentions'}; say "
+                "--notes llm too, or leave it out"
+            )
         return NotesSetting(args.notes) if args.notes else None
     asked = notes_setting(args)
     if args.notes is None and asked != there:

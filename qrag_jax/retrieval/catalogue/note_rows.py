@@ -82,12 +82,14 @@ class Mark:
         setting: who wrote them, and how.
         num_notes: that were written.
         left_out: how many were not written or kept, by reason.
+        is_complete: as of `ReadNotes`: else the next update has them read again.
     """
 
     documents: bytes
     setting: str
     num_notes: int = 0
     left_out: Mapping[str, int] = field(default_factory=dict)
+    is_complete: bool = True
 
 
 def pack_notes(notes: Sequence[tuple[int, Note]]) -> bytes:
@@ -238,7 +240,7 @@ def read_mark(connection: sqlite3.Connection) -> Mark | None:
     try:
         made = json.loads(result)
         left_out = {str(reason): int(number) for reason, number in made["left_out"].items()}
-        return Mark(documents, setting.decode(), int(made["num_notes"]), left_out)
+        return Mark(documents, setting.decode(), int(made["num_notes"]), left_out, "is_complete" not in made)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # with the right hash, and none of ours
         return None
 
@@ -246,6 +248,8 @@ def read_mark(connection: sqlite3.Connection) -> Mark | None:
 def write_mark(connection: sqlite3.Connection, mark: Mark) -> None:
     """Writes what the notes were made of; in a transaction of the caller's."""
     result = {"num_notes": mark.num_notes, "left_out": dict(mark.left_out)}
+    if not mark.is_complete:
+        result["is_complete"] = False
     values = (mark.documents, mark.setting.encode(), json.dumps(result, sort_keys=True).encode())
     connection.execute("DELETE FROM noted")
     connection.execute("INSERT INTO noted VALUES (?, ?, ?, ?)", (*values, parts_sha256(*values)))

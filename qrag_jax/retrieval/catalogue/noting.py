@@ -39,12 +39,19 @@ from qrag_jax.retrieval.catalogue.note_rows import (
 from qrag_jax.retrieval.catalogue.place import CATALOGUE
 from qrag_jax.retrieval.catalogue.prepare import MakeMaker, Maker
 from qrag_jax.retrieval.catalogue.rows import read_leaves
-from qrag_jax.retrieval.catalogue.settings import IndexSettings, NotesSetting, check_encoder
+from qrag_jax.retrieval.catalogue.settings import (
+    IndexSettings,
+    NotesSetting,
+    check_encoder,
+    read_settings,
+    write_settings,
+)
 from qrag_jax.retrieval.corpus.corpus import embed_texts
 from qrag_jax.retrieval.corpus.notes import check_note
 from qrag_jax.types import Chunk, Document, Note, NoteReader, UsageError
 
 VERSION = 1  # of what makes notes: another one makes them anew
+_FIRST_FIELDS = ("reader", "model", "prompts_sha256")  # of a setting, when indices first had notes
 _MOST_ROWS = 256  # of a transaction: their new texts are embedded together, and are what a killed writer loses
 
 
@@ -79,7 +86,9 @@ def note_reader(setting: NotesSetting) -> NoteReader:
 
 def setting_key(setting: NotesSetting) -> str:
     """What notes were made by, as the catalogue says it: other notes come of another one."""
-    return json.dumps({**asdict(setting), "version": VERSION}, sort_keys=True)
+    # A field that came later is left out where it says nothing: indices that were written before have it so.
+    said = {name: value for name, value in asdict(setting).items() if value or name in _FIRST_FIELDS}
+    return json.dumps({**said, "version": VERSION}, sort_keys=True)
 
 
 def current_mark(connection: sqlite3.Connection, folder: Path, setting: NotesSetting) -> Mark | None:
@@ -149,13 +158,16 @@ def update_notes(
         InputError: a note that does not prove itself, another encoder, or a full disk. What was finished stays.
     """
     if not settings.has_notes:
+        take_up(folder, settings)
         clear_notes(connection, folder)
         return NotesMade()
     mark = current_mark(connection, folder, settings.notes)
-    if mark is not None:
+    if mark is not None and mark.is_complete:
+        take_up(folder, settings)
         return NotesMade(mark.num_notes, 0, mark.left_out)
     documents, leaves = read_leaves(connection, folder)
     found = (read or note_reader(settings.notes))(documents, leaves)
+    take_up(folder, settings)  # not before: a reader that was stopped leaves an index whose notes are what they were
     wanted = {pair: pack_notes(notes) for pair, notes in _by_pair(found.notes, documents, leaves).items()}
     stored = read_pairs(connection, folder)
     changed = {pair: content for pair, content in wanted.items() if stored.get(pair) != content}
@@ -165,12 +177,15 @@ def update_notes(
     with transaction(connection, folder / CATALOGUE):
         for pair in stored.keys() - wanted.keys():
             delete_pair(connection, pair)
-        write_mark(connection, _mark(connection, settings.notes, made))
+        of = documents_sha256(connection), setting_key(settings.notes)
+        write_mark(connection, Mark(*of, made.num_notes, made.left_out, found.is_complete))
     return made
 
 
-def _mark(connection: sqlite3.Connection, setting: NotesSetting, made: NotesMade) -> Mark:
-    return Mark(documents_sha256(connection), setting_key(setting), made.num_notes, made.left_out)
+def take_up(folder: Path, settings: IndexSettings) -> None:
+    """Writes who the notes are by where that changes; from here on those of others are not current, and say so."""
+    if settings != read_settings(folder):
+        write_settings(folder, settings)
 
 
 def _by_pair(

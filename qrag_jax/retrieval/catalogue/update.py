@@ -26,7 +26,7 @@ from qrag_jax.data.files.found import named
 from qrag_jax.retrieval.catalogue.database import create, remove_catalogue, writing_to
 from qrag_jax.retrieval.catalogue.entries import Entry, Failure, Origin
 from qrag_jax.retrieval.catalogue.mend import LOST_REASON, mend
-from qrag_jax.retrieval.catalogue.noting import KnownTexts, NotesMade, note_reader, update_notes
+from qrag_jax.retrieval.catalogue.noting import KnownTexts, NotesMade, note_reader, take_up, update_notes
 from qrag_jax.retrieval.catalogue.place import (
     PATIENCE,
     SHARDS,
@@ -41,7 +41,6 @@ from qrag_jax.retrieval.catalogue.scope import check_place, gone
 from qrag_jax.retrieval.catalogue.settings import (
     IndexSettings,
     check_encoder,
-    read_settings,
     settings_of,
     write_settings,
 )
@@ -157,8 +156,6 @@ def update_index(
             before = mend(folder)
             with writing_to(folder) as connection:
                 known = list(before.known.values())
-                if known_settings is not None and known_settings != read_settings(folder):
-                    write_settings(folder, known_settings)  # from here on its notes are those of others, and say so
                 changes = _Update(folder, connection, known_settings or settings, make, plan, known).run(paths, found)
         finally:
             if not is_index(folder):  # nothing was written: no encoder, or no file
@@ -226,7 +223,10 @@ class _Update:
         return replace(self.counts, removed=removed, kept=(*self.kept, *kept), failed=failed, notes=notes)
 
     def _update_notes(self) -> NotesMade:
-        if not self.plan.makes_notes or not is_index(self.folder):  # or nothing could be read
+        if not is_index(self.folder):  # nothing could be read
+            return NotesMade()
+        if not self.plan.makes_notes:
+            take_up(self.folder, self.settings)
             return NotesMade()
         return update_notes(
             self.connection,

@@ -212,10 +212,11 @@ def test_what_does_not_belong_together_is_refused(qrag, encoder, argv, message):
 
 
 SCRIPT = [
-    {"match": "Write 2 questions", "answer": '{"questions": ["Where was Ann Lee born?"]}'},
+    {"match": "Write 2 different questions", "answer": '{"questions": ["Where was Ann Lee born?"]}'},
     {"match": "born in Graz", "answer": '{"answer": "In Graz", "evidence": "She was born in Graz"}'},
     {"answer": '{"answer": "", "evidence": ""}'},
 ]
+FAILS = {"match": "born in Graz", "error": "the server is down"}
 
 
 @pytest.fixture
@@ -228,7 +229,7 @@ def model(qrag):
 def test_a_language_model_writes_the_notes_and_is_paid_once(qrag, model):
     code, out, err = qrag("index", "add", "i", "notes", "--notes", "llm", *model, "--estimate")
     assert code == 0 and out.startswith("at most 21 calls of the language model, ") and "nothing is asked" in out
-    assert not json.loads(qrag("index", "info", "i", "--json")[1])["notes"]["is_current"]
+    assert "1 by mentions" in qrag("index", "info", "i")[1] and found(qrag)  # whose notes are what they were
     code, out, err = qrag("index", "add", "i", "notes", "--notes", "llm", *model)
     assert code == 0 and "6 calls now and 0 of the journal" in err
     assert out.endswith("0 of 0 chunks embedded; 1 note, 2 embedded\n")
@@ -259,12 +260,27 @@ def test_another_language_model_is_not_taken_unasked(qrag, model):
     assert len(json.loads(qrag("index", "info", "i", "--json")[1])["documents"]) == 3
 
 
+def test_what_failed_is_asked_for_again_and_nothing_else(qrag, model):
+    Path("script.jsonl").write_text("\n".join(map(json.dumps, [SCRIPT[0], FAILS, SCRIPT[2]])))
+    code, out, err = qrag("index", "add", "i", "notes", "--notes", "llm", *model)
+    assert code == 0 and "0 notes, 6 calls now" in err and "1 calls failed" in err
+    told = json.loads(qrag("index", "info", "i", "--json")[1])["notes"]
+    assert told["is_current"] and told["left_out"]["call failed"] == 1
+    Path("script.jsonl").write_text("\n".join(map(json.dumps, SCRIPT)))
+    code, out, err = qrag("index", "add", "i", "notes", *model)
+    assert code == 0 and "1 notes, 6 calls now" in err and "failed" not in err
+    assert qrag("index", "add", "i", "notes", *model)[2] == ""  # no call failed: nothing is to be done
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
         (("build", "k", "notes", "--notes", "llm", "--num_shards", "2", "--shard", "0"), "--notes llm: not of shards"),
         (("info", "i", "--llm_model", "x"), "--llm_model: belongs to build, add and remove, not to info"),
         (("add", "i", "notes", "--notes", "none", "--estimate"), "--estimate: belongs to --notes llm, not to none"),
+        (("add", "i", "notes", "--llm", "scripted"), "--llm: belongs to --notes llm, and notes of i are by mentions"),
+        (("build", "k", "notes", "--estimate"), "--estimate: belongs to --notes llm, and notes of k are by mentions"),
+        (("remove", "i", "notes/weather.md", "--estimate"), "--estimate: belongs to build and add, not to remove"),
     ],
 )
 def test_flags_of_language_models_stay_with_their_notes(qrag, argv, message):

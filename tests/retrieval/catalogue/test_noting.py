@@ -315,6 +315,28 @@ def test_a_reader_that_lies_is_refused_and_the_documents_stay(notes):
     assert note_rows("i") == note_rows("fresh")
 
 
+def test_a_reader_that_is_stopped_leaves_the_notes_of_the_one_before(notes):
+    def stop(documents, chunks):
+        raise InputError("the server is down")
+
+    note("i", notes)
+    before = note_rows("i"), read_settings("i")
+    with pytest.raises(InputError, match="the server is down"):
+        note("i", notes, settings=replace(SETTINGS, notes=NotesSetting("llm", "qwen")), read_notes=stop)
+    assert (note_rows("i"), read_settings("i")) == before and index_info("i").are_notes_current
+
+
+def test_notes_of_a_reader_that_could_not_read_all_are_read_again(notes):
+    def read_half(documents, chunks):
+        return ReadNotes((), {"call failed": 3}, is_complete=False)
+
+    note("i", notes, read_notes=read_half)
+    assert index_info("i").notes.left_out == {"call failed": 3} and index_info("i").are_notes_current
+    assert note("i", notes).notes.num_notes == 2
+    note("fresh", notes)
+    assert note_rows("i") == note_rows("fresh")
+
+
 def test_questions_of_a_reader_have_vectors_of_their_own(notes):
     def ask(documents, chunks):
         asking, answering = chunks[2], chunks[0]
