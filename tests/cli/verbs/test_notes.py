@@ -94,7 +94,7 @@ def test_rows_of_stories_on_standard_output(evaluate):
 
 
 SCRIPT = [
-    {"match": "Write each fact", "answer": '{"statements": ["The film was made by Ann Lee."]}'},
+    {"match": "Write each fact of this passage", "answer": '{"statements": ["The film was made by Ann Lee."]}'},
     {"match": "Write 2 different questions", "answer": '{"questions": ["Who made it?"]}'},
     {"match": "Film: The film", "answer": '{"evidence": "made by Ann Lee", "answer": "Ann Lee"}'},
     {"answer": '{"evidence": "", "answer": ""}'},
