@@ -67,8 +67,8 @@ def make_propositions_reader(
     """A reader whose notes are the statements of a chunk about itself, in the model's words.
 
     The place of a statement, `source` and `evidence`, is the sentence of the chunk that has the most of its words. A
-    statement is left out if its chunk has fewer than two thirds of them, as in a script without blanks. Its text is also
-    its `answer`, as it is nowhere word for word.
+    statement is left out if its chunk has fewer than two thirds of them, as in a script without blanks. Its text is
+    also its `answer`, as it is nowhere word for word.
 
     Args:
         generator: of the statements.
