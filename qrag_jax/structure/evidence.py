@@ -98,6 +98,12 @@ def most_like(told: str, text: str, spans: Sequence[Span]) -> Span | None:
     return sentences[shared.index(most)] if most else None
 
 
+def share_of_words(told: str, text: str) -> float:
+    """The share of the different words of `told` that stand in a text too; 0 where it has none."""
+    wanted, there = ({word.text for word in find_words(one)} for one in (told, text))
+    return len(wanted & there) / len(wanted) if wanted else 0.0
+
+
 def chunk_sentences(text: str, spans: Sequence[Span]) -> list[Span]:
     """The sentences of a chunk, as half-open offsets into the text of its document."""
     return [(begin + a, begin + b) for begin, stop in spans for a, b in split_sentences(text[begin:stop])]

@@ -12,7 +12,7 @@ from qrag_jax.llm.json_answers import ListOf, Record, Text
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
 from qrag_jax.structure.calls import ChunkText, Desk, Form, Progressed, Reading, chunk_prompt, chunk_texts
 from qrag_jax.structure.estimate import Estimate, prompt_tokens
-from qrag_jax.structure.evidence import most_like
+from qrag_jax.structure.evidence import most_like, share_of_words
 from qrag_jax.types import (
     Chunk,
     CountTokens,
@@ -28,9 +28,10 @@ from qrag_jax.types import (
 READER = "propositions"
 # Why something is no note.
 SAID_BEFORE = "statement made before"
-NOT_IN_CHUNK = "statement shares no word with its chunk"
+NOT_OF_CHUNK = "statement in other words than its chunk's"
 TOO_LONG = "note longer than its chunk"
 _PROMPT = "propositions"
+_LEAST_SHARE = 2 / 3  # of a statement's words that its chunk has: small models state what the prompt has as its example
 _STATEMENTS = Form(Record({"statements": ListOf(Text(1, 400), 0, 40)}), Record({"statements": ListOf(Text(0), 0)}))
 
 
@@ -65,8 +66,9 @@ def make_propositions_reader(
 ) -> NoteReader:
     """A reader whose notes are the statements of a chunk about itself, in the model's words.
 
-    The place of a statement, `source` and `evidence`, is the sentence of the chunk that has the most of its words; one
-    that has none of the chunk's words is left out. Its text is also its `answer`, as it is nowhere word for word.
+    The place of a statement, `source` and `evidence`, is the sentence of the chunk that has the most of its words. A
+    statement is left out if its chunk has fewer than two thirds of them, as in a script without blanks. Its text is
+    also its `answer`, as it is nowhere word for word.
 
     Args:
         generator: of the statements.
@@ -132,8 +134,8 @@ def _note(one: ChunkText, statement: str, reader: str) -> Note | str:
     if len(statement) > len(one.text):
         return TOO_LONG
     place = most_like(statement, one.document, one.chunk.spans)
-    if place is None:
-        return NOT_IN_CHUNK
+    if place is None or share_of_words(statement, one.text) < _LEAST_SHARE:
+        return NOT_OF_CHUNK
     return Note(
         asking=one.chunk.id,
         answering=one.chunk.id,

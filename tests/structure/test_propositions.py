@@ -68,11 +68,13 @@ def test_a_chunk_is_found_by_the_best_of_its_facts():
 
 
 def test_what_is_left_out_and_what_fails():
-    statements = {FILM: ["Nobody knows.", "Lee. " * 30, "Ann."], RAIN: failed("down")}
+    # Of "Ada Lee made the bridge" the chunk has 3 of 5 words, of "Ann wrote a film" 3 of 4.
+    said = ["Nobody knows.", "Ada Lee made the bridge.", "Lee. " * 30, "Ann wrote a film."]
+    statements = {FILM: said, RAIN: failed("down")}
     told = []
     found = read(statements, FILM, RAIN, finished=told.append)[2]
-    assert [note.text for note in found.notes] == ["Ann."]
-    assert found.left_out == {propositions.NOT_IN_CHUNK: 1, propositions.TOO_LONG: 1, calls.CALL_FAILED: 1}
+    assert [note.text for note in found.notes] == ["Ann wrote a film."]
+    assert found.left_out == {propositions.NOT_OF_CHUNK: 2, propositions.TOO_LONG: 1, calls.CALL_FAILED: 1}
     assert (told[0].num_chunks, told[0].num_notes, told[0].num_failed, told[0].errors) == (2, 1, 1, ("down",))
     with pytest.raises(InputError, match="statements: all 1 calls of the language model failed; the first one: down"):
         read(statements, RAIN)

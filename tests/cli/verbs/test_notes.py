@@ -121,7 +121,7 @@ def test_a_bad_file_is_told_before_a_model_is_loaded(evaluate, monkeypatch):
 
 
 SCRIPT = [
-    {"match": "Write each fact", "answer": '{"statements": ["The film was made by Ann Lee."]}'},
+    {"match": "Write each fact of this passage", "answer": '{"statements": ["The film was made by Ann Lee."]}'},
     {"match": "Write 2 different questions", "answer": '{"questions": ["Who made it?"]}'},
     {"match": "Film: The film", "answer": '{"evidence": "made by Ann Lee", "answer": "Ann Lee"}'},
     {"answer": '{"evidence": "", "answer": ""}'},
