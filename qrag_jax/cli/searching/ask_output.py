@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from qrag_jax.cli.searching.places import excerpt
+from qrag_jax.cli.searching.sources import Source
 from qrag_jax.cli.terminal import shown
 from qrag_jax.pipeline import Answer, FoundPassages
 from qrag_jax.retrieval.context.citations import Citation, render
@@ -12,7 +13,7 @@ _MOST_SHOWN = 160  # characters of a cited passage in the list
 
 
 def to_json(
-    found: Answer | FoundPassages, cost: Cost, retriever: str, question_id: str | None = None
+    found: Answer | FoundPassages, cost: Cost, source: Source, question_id: str | None = None
 ) -> dict[str, object]:
     """What `--json` prints. `text` is characters `start` to `end` of the file; of several spans, those of `spans`.
 
@@ -44,7 +45,8 @@ def to_json(
             "num_left_out": context.num_left_out,
         },
         "num_chunks": found.num_chunks,
-        "retriever": retriever,
+        "retriever": source.retriever,
+        "notes_mode": source.notes_mode,
         "model": answer and answer.model,
         "prompt_sha256": answer and answer.prompt_sha256,
         "cost": {

@@ -154,7 +154,7 @@ class _Desk:
     def _print(self, asked: Asked, found: Answer | FoundPassages, cost: Cost) -> None:
         many = self.args.questions is not None
         if self.args.json:
-            write_json(to_json(found, cost, self.source.retriever, asked.id), on_one_line=many)
+            write_json(to_json(found, cost, self.source, asked.id), on_one_line=many)
             return
         parts = format_answer(found, with_context=self.args.show_context)
         print("\n\n".join([excerpt(asked.question, _MOST_SHOWN), *parts, ""] if many else parts), flush=True)

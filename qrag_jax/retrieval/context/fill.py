@@ -164,7 +164,7 @@ def _fitting(
     places = [(passage.document_id, passage.spans) for passage in taken]
     own, found = taken[-1].num_tokens, []
     for note in notes:
-        asking = corpus.by_chunk[note.asking].document_id
+        asking = corpus.nodes[corpus.by_chunk[note.asking]].document_id
         if len(found) == budget.max_notes:
             break
         if is_said_in(note, asking, places):

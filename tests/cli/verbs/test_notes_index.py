@@ -247,6 +247,7 @@ def test_a_language_model_writes_the_notes_and_is_paid_once(qrag, model):
     Path("reply.jsonl").write_text(reply)
     argv = ("ask", "i", "Where was Ann Lee born?", "--llm", "scripted", "--llm_model", "reply.jsonl", "--no_journal")
     answer = json.loads(qrag(*argv, "--json", "--max_context_tokens", "900")[1])
+    assert answer["notes_mode"] == "best_of"
     (given,) = answer["context"]["notes"]
     assert (given["number"], given["note"], given["text"]) == (4, "Where was Ann Lee born? In Graz", LEE)
     assert [(one["number"], one["file"]) for one in answer["citations"]] == [(4, "notes/ann_lee.md")]
