@@ -280,6 +280,10 @@ def test_what_failed_is_asked_for_again_and_nothing_else(qrag, model):
         (("add", "i", "notes", "--notes", "none", "--estimate"), "--estimate: belongs to --notes llm, not to none"),
         (("add", "i", "notes", "--llm", "scripted"), "--llm: belongs to --notes llm, and notes of i are by mentions"),
         (("build", "k", "notes", "--estimate"), "--estimate: belongs to --notes llm, and notes of k are by mentions"),
+        (
+            ("add", "i", "notes", "--notes", "llm", "--tokens_per_second", "5"),
+            "--tokens_per_second: two numbers above 0",
+        ),
         (("remove", "i", "notes/weather.md", "--estimate"), "--estimate: belongs to build and add, not to remove"),
     ],
 )
