@@ -200,6 +200,8 @@ def test_export_has_a_line_a_note_and_pairs_have_both_chunks(qrag):
         (("export", "i", "--json"), "--json: not of export"),
         (("export", "i", "--reader", "mentions"), "--reader: belongs to eval, not to export"),
         (("list", "i", "--hotpot", "x"), "--hotpot: belongs to eval, not to list"),
+        (("list", "i", "--estimate"), "--estimate: belongs to eval, not to list"),
+        (("export", "i", "--llm", "scripted"), "--llm: belongs to eval, not to export"),
         (("eval", "i", "--hotpot", "x"), "i: belongs to list and export; eval reads a set"),
         (("eval",), "qrag notes eval: give one of --hotpot FILE"),
         (("list", "plain"), "plain: has no notes: `qrag index add plain PATHS... --notes mentions` has them written"),
