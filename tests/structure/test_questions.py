@@ -405,6 +405,9 @@ def test_half_characters_are_read_as_one_and_offsets_stay():
     found = read(scripted({text.replace("\ud800", "\ufffd"): answer("Rome", "Ann Lee lives in Rome.")}), (FILM, text))
     (note,) = found.notes
     assert note.quote == text[slice(*note.evidence)]
+    shown = text.replace("\ud800", "\ufffd")
+    (note,) = read(scripted({shown: answer("Rome", "\ufffd Ann Lee lives")}), (FILM, text)).notes
+    assert note.quote == "\ud800 Ann Lee lives in Rome."
 
 
 def test_wrong_use_is_refused(tmp_path):
