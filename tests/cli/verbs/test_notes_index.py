@@ -7,12 +7,15 @@ import pytest
 from tiny_encoders import random_encoder
 from tiny_index import write_notes
 
+from qrag_jax.chunking.mentions import mention_notes
 from qrag_jax.cli.main import main
 from qrag_jax.cli.parsers import index as index_parser
 from qrag_jax.cli.parsers import search_flags
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.retrieval.catalogue.settings import NOTE_READERS, NotesSetting, read_settings, write_settings
 from qrag_jax.retrieval.index.notes import MODES
+from qrag_jax.retrieval.indexing import add_to_index, load_noted_index, remove_from_index
+from qrag_jax.types import UsageError
 
 FILM, LEE, RAIN = (
     "Up Down is a film by Ann Lee.",
@@ -252,6 +255,15 @@ def test_a_language_model_writes_the_notes_and_is_paid_once(qrag, model):
     (given,) = answer["context"]["notes"]
     assert (given["number"], given["note"], given["text"]) == (4, "Where was Ann Lee born? In Graz", LEE)
     assert [(one["number"], one["file"]) for one in answer["citations"]] == [(4, "notes/ann_lee.md")]
+
+
+def test_an_index_of_a_language_model_is_kept_up_from_python_too(qrag, model):
+    assert qrag("index", "add", "i", "notes", "--notes", "llm", *model)[0] == 0
+    with pytest.raises(UsageError, match="which is to be handed in: give `read_notes`"):
+        remove_from_index("i", "notes/weather.md")
+    assert remove_from_index("i", "notes/weather.md", mention_notes) == ("notes/weather.md",)
+    assert add_to_index("i", "notes", mention_notes).num_read == 1
+    assert [one.text for one in load_noted_index("i").notes] == [FILM]
 
 
 def test_another_language_model_is_not_taken_unasked(qrag, model):
