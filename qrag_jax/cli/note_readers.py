@@ -147,6 +147,15 @@ def check_reader_flags(args: argparse.Namespace, name: str, llm_readers: Sequenc
     if given:
         belongs = QUESTIONS if given[0] in _OF_QUESTIONS else " or ".join(llm_readers)
         raise UsageError(f"--{given[0]}: belongs to --reader {belongs}, not to {name}; leave it out")
+    check_speed(args)
+
+
+def check_speed(args: argparse.Namespace) -> None:
+    """Refuses a speed of a model that is not of two numbers.
+
+    Raises:
+        UsageError: says what is wanted.
+    """
     if args.tokens_per_second is not None and (len(args.tokens_per_second) != 2 or min(args.tokens_per_second) < 1):
         raise UsageError("--tokens_per_second: two numbers above 0, read and written, as 100,10")
 

@@ -34,7 +34,7 @@ from qrag_jax.retrieval.catalogue.update import Changes, Plan, update_index
 from qrag_jax.retrieval.index.hybrid import RETRIEVERS, RetrieverName, make_single_step
 from qrag_jax.retrieval.index.notes import NotedCorpus
 from qrag_jax.retrieval.methods import DEFAULT_CHUNKING, Method, Show, multi_step_method, single_step_method
-from qrag_jax.types import Chunk, Document, Encoder, UsageError
+from qrag_jax.types import Chunk, Document, Encoder, NoteReader, UsageError
 
 _MODEL = "minilm"
 
@@ -90,26 +90,42 @@ def build_index(
     return update_index(folder, names, found, settings, make_maker(settings), plan or Plan(mirror=True))
 
 
-def add_to_index(index: str | os.PathLike, paths: str | os.PathLike | Iterable[str | os.PathLike]) -> Changes:
+def add_to_index(
+    index: str | os.PathLike,
+    paths: str | os.PathLike | Iterable[str | os.PathLike],
+    read_notes: NoteReader | None = None,
+) -> Changes:
     """Brings documents of files and folders into an index that is there; removes nothing.
+
+    Args:
+        index: its folder.
+        paths: as of `read_files`.
+        read_notes: writes the notes, where a language model does (`structure.make_llm_reader`).
 
     Raises:
         UsageError, InputError: as `build_index`, or there is no index.
     """
-    return build_index(index_folder(index), paths, plan=Plan(mirror=False))
+    return build_index(index_folder(index), paths, plan=Plan(mirror=False, read_notes=read_notes))
 
 
 def remove_from_index(
-    index: str | os.PathLike, paths: str | os.PathLike | Iterable[str | os.PathLike]
+    index: str | os.PathLike,
+    paths: str | os.PathLike | Iterable[str | os.PathLike],
+    read_notes: NoteReader | None = None,
 ) -> tuple[str, ...]:
     """Takes documents of files and folders out of an index, with their notes; gives their ids.
+
+    Args:
+        index: its folder.
+        paths: as they are named in it.
+        read_notes: as of `add_to_index`.
 
     Raises:
         UsageError, InputError: as `remove_documents`.
     """
     names = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     folder = index_folder(index)
-    return remove_documents(folder, names, make=make_maker(read_settings(folder)))
+    return remove_documents(folder, names, make=make_maker(read_settings(folder)), read_notes=read_notes)
 
 
 def load_noted_index(index: str | os.PathLike, choose: ChooseNames | None = None) -> NotedCorpus:

@@ -11,6 +11,7 @@ import numpy as np
 
 from qrag_jax.chunking.text.names import find_words
 from qrag_jax.chunking.text.sentences import split_sentences
+from qrag_jax.chunking.text.spans import readable
 from qrag_jax.types import Span
 
 LEAST_SIMILARITY = 0.9  # of a quote that is not word for word
@@ -36,10 +37,11 @@ def quote_places(quote: str, text: str, spans: Sequence[Span]) -> list[Span]:
     words = quote.split()
     if not words:
         return []
-    found = [(start + a, start + b) for start, end in spans for a, b in _exact_places(words, text[start:end])]
+    parts = [(start, readable(text[start:end])) for start, end in spans]  # as a model is shown them
+    found = [(start + a, start + b) for start, part in parts for a, b in _exact_places(words, part)]
     if found or len(words) < LEAST_WORDS:
         return found
-    return [(start + a, start + b) for start, end in spans for a, b in near_places(" ".join(words), text[start:end])]
+    return [(start + a, start + b) for start, part in parts for a, b in near_places(" ".join(words), part)]
 
 
 def near_places(quote: str, text: str, least: float = LEAST_SIMILARITY) -> list[Span]:

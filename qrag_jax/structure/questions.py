@@ -49,7 +49,7 @@ NOT_IN_CHUNK = "evidence not in the chunk"
 TWO_PLACES = "evidence in two places"
 TOO_LONG = "note longer than its chunk"
 _ASK, _ANSWER = "chunk_questions", "chunk_answer"  # prompts
-_TOKENS_A_QUESTION, _MOST_TOKENS_A_QUESTION, _TOKENS_OF_LIST = 30, 40, 20  # for the estimate; for answers
+_TOKENS_A_QUESTION, _TOKENS_OF_LIST = 40, 20  # at most, in the list of a chunk
 _QUESTION_CHARS, _MOST_QUESTIONS = 240, 100
 _ANSWERED = Form(
     Record({"evidence": Text(0, 600), "answer": Text(0, 300)}), Record({"evidence": Text(0), "answer": Text(0)})
@@ -154,7 +154,7 @@ def make_llm_reader(
 def estimate_llm_reader(
     documents: Sequence[Document], chunks: Sequence[Chunk], count: CountTokens, config: QuestionsConfig | None = None
 ) -> Estimate:
-    """What the reader will take at most: no question comes twice, and each is taken for 30 tokens.
+    """What the reader will take at most: no question comes twice, and each has the 40 tokens that it has room for.
 
     Args:
         documents, chunks: that it will read.
@@ -302,7 +302,7 @@ def _question_prompt(template: PromptTemplate, one: ChunkText, config: Questions
 
 
 def _questions_tokens(config: QuestionsConfig) -> int:
-    return _TOKENS_OF_LIST + _MOST_TOKENS_A_QUESTION * config.num_questions
+    return _TOKENS_OF_LIST + _TOKENS_A_QUESTION * config.num_questions
 
 
 def _load_prompts(config: QuestionsConfig) -> _Prompts:

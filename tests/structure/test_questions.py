@@ -356,13 +356,31 @@ def test_an_estimate_is_never_below_what_it_takes():
     assert estimate.new_prompt_tokens < estimate.prompt_tokens / 2
 
 
+def test_an_estimate_holds_for_questions_and_answers_as_long_as_they_may_be():
+    documents, chunks = pool()
+    config = QuestionsConfig(num_questions=2, most_relevant=4, max_answer_tokens=20)
+    asked = iter(range(9))
+
+    def say_much(prompt):
+        if question_of(prompt) is None:
+            return json.dumps({"questions": [f"{next(asked)} " + "a " * 39 for _ in range(2)]})
+        return answer("b " * 3, "c " * 3)
+
+    told = []
+    make_llm_reader(ScriptedGenerator(say_much), embed, config, finished=told.append)(documents, chunks)
+    (reading,), estimate = told, estimate_llm_reader(documents, chunks, count, config)
+    assert (reading.num_calls, reading.num_questions) == (estimate.num_calls, 4)
+    assert reading.prompt_tokens + 2 * 8 * reading.num_calls <= estimate.prompt_tokens  # with the chat template
+    assert reading.completion_tokens <= estimate.completion_tokens
+
+
 def test_an_estimate_by_hand():
     documents, chunks = pool()
     config = QuestionsConfig(num_questions=3, most_relevant=5, max_answer_tokens=7)
     estimate = estimate_llm_reader(documents, chunks, lambda text: 10, config)
-    # A prompt is two messages of 10 + 8 tokens; 5 questions of 30 tokens are put to each of 2 chunks.
-    assert (estimate.num_calls, estimate.prompt_tokens) == (2 + 10, 2 * 36 + 10 * (36 + 30))
-    assert estimate.new_prompt_tokens == 2 * 36 + 2 * 36 + 10 * 30
+    # A prompt is two messages of 10 + 8 tokens; 5 questions of 40 tokens are put to each of 2 chunks.
+    assert (estimate.num_calls, estimate.prompt_tokens) == (2 + 10, 2 * 36 + 10 * (36 + 40))
+    assert estimate.new_prompt_tokens == 2 * 36 + 2 * 36 + 10 * 40
     assert estimate.completion_tokens == 2 * (20 + 3 * 40) + 10 * 7
     assert estimate.seconds(4.0, 10.0) == estimate.new_prompt_tokens / 4 + estimate.completion_tokens / 10
     assert (estimate + estimate).num_calls == 2 * estimate.num_calls
@@ -405,6 +423,9 @@ def test_half_characters_are_read_as_one_and_offsets_stay():
     found = read(scripted({text.replace("\ud800", "\ufffd"): answer("Rome", "Ann Lee lives in Rome.")}), (FILM, text))
     (note,) = found.notes
     assert note.quote == text[slice(*note.evidence)]
+    shown = text.replace("\ud800", "\ufffd")
+    (note,) = read(scripted({shown: answer("Rome", "\ufffd Ann Lee lives")}), (FILM, text)).notes
+    assert note.quote == "\ud800 Ann Lee lives in Rome."
 
 
 def test_wrong_use_is_refused(tmp_path):

@@ -11,6 +11,7 @@ from qrag_jax.cli.note_readers import (
 )
 from qrag_jax.cli.note_readers import (
     Estimated,
+    check_speed,
     given_reader_flags,
     index_note_reader,
     notes_setting,
@@ -178,6 +179,7 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise UsageError(f"{args.paths[0]}: qrag index {args.action} takes INDEX and no path")
     if (args.shard is None) != (args.num_shards is None):
         raise UsageError("--num_shards, --shard: give both, or none")
+    check_speed(args)
     given = given_reader_flags(args)
     if given and args.action in ("merge", "info"):
         raise UsageError(f"--{given[0]}: belongs to build, add and remove, not to {args.action}; leave it out")

@@ -7,7 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from qrag_jax.cli.generators import prices_of
-from qrag_jax.cli.note_readers import check_reader_flags, format_estimate, format_readings, make_note_reader
+from qrag_jax.cli.note_readers import (
+    check_reader_flags,
+    format_estimate,
+    format_readings,
+    given_reader_flags,
+    make_note_reader,
+)
 from qrag_jax.cli.parsers.notes import SETS
 from qrag_jax.cli.parsers.reader_flags import LLM_READERS
 from qrag_jax.cli.progress import Progress
@@ -152,7 +158,7 @@ def _check_action(args: argparse.Namespace) -> None:
         if not sources:
             raise UsageError(f"qrag notes eval: give one of {', '.join(f'--{name} FILE' for name in (*SETS, 'babi'))}")
         return
-    given = [*sources, *(name for name in _OF_EVAL if getattr(args, name) is not None)]
+    given = [*sources, *(name for name in _OF_EVAL if getattr(args, name) is not None), *given_reader_flags(args)]
     if given:
         raise UsageError(f"--{given[0]}: belongs to eval, not to {args.action}; leave it out")
     if not args.index:

@@ -7,12 +7,15 @@ import pytest
 from tiny_encoders import random_encoder
 from tiny_index import write_notes
 
+from qrag_jax.chunking.mentions import mention_notes
 from qrag_jax.cli.main import main
 from qrag_jax.cli.parsers import index as index_parser
 from qrag_jax.cli.parsers import search_flags
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.retrieval.catalogue.settings import NOTE_READERS, NotesSetting, read_settings, write_settings
 from qrag_jax.retrieval.index.notes import MODES
+from qrag_jax.retrieval.indexing import add_to_index, load_noted_index, remove_from_index
+from qrag_jax.types import UsageError
 
 FILM, LEE, RAIN = (
     "Up Down is a film by Ann Lee.",
@@ -200,6 +203,8 @@ def test_export_has_a_line_a_note_and_pairs_have_both_chunks(qrag):
         (("export", "i", "--json"), "--json: not of export"),
         (("export", "i", "--reader", "mentions"), "--reader: belongs to eval, not to export"),
         (("list", "i", "--hotpot", "x"), "--hotpot: belongs to eval, not to list"),
+        (("list", "i", "--estimate"), "--estimate: belongs to eval, not to list"),
+        (("export", "i", "--llm", "scripted"), "--llm: belongs to eval, not to export"),
         (("eval", "i", "--hotpot", "x"), "i: belongs to list and export; eval reads a set"),
         (("eval",), "qrag notes eval: give one of --hotpot FILE"),
         (("list", "plain"), "plain: has no notes: `qrag index add plain PATHS... --notes mentions` has them written"),
@@ -253,6 +258,15 @@ def test_a_language_model_writes_the_notes_and_is_paid_once(qrag, model):
     assert [(one["number"], one["file"]) for one in answer["citations"]] == [(4, "notes/ann_lee.md")]
 
 
+def test_an_index_of_a_language_model_is_kept_up_from_python_too(qrag, model):
+    assert qrag("index", "add", "i", "notes", "--notes", "llm", *model)[0] == 0
+    with pytest.raises(UsageError, match="which is to be handed in: give `read_notes`"):
+        remove_from_index("i", "notes/weather.md")
+    assert remove_from_index("i", "notes/weather.md", mention_notes) == ("notes/weather.md",)
+    assert add_to_index("i", "notes", mention_notes).num_read == 1
+    assert [one.text for one in load_noted_index("i").notes] == [FILM]
+
+
 def test_another_language_model_is_not_taken_unasked(qrag, model):
     assert qrag("index", "add", "i", "notes", "--notes", "llm", *model)[0] == 0
     for argv in (("add", "i", "notes"), ("remove", "i", "notes/up_down.md"), ("add", "i", "notes", *model[:4])):
@@ -281,6 +295,10 @@ def test_what_failed_is_asked_for_again_and_nothing_else(qrag, model):
         (("add", "i", "notes", "--notes", "none", "--estimate"), "--estimate: belongs to --notes llm, not to none"),
         (("add", "i", "notes", "--llm", "scripted"), "--llm: belongs to --notes llm, and notes of i are by mentions"),
         (("build", "k", "notes", "--estimate"), "--estimate: belongs to --notes llm, and notes of k are by mentions"),
+        (
+            ("add", "i", "notes", "--notes", "llm", "--tokens_per_second", "5"),
+            "--tokens_per_second: two numbers above 0",
+        ),
         (("remove", "i", "notes/weather.md", "--estimate"), "--estimate: belongs to build and add, not to remove"),
     ],
 )
