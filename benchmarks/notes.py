@@ -37,6 +37,7 @@ import numpy as np
 from notes_table import HARM_PAIRS, KS, K, read
 from worlds import machine
 
+from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
 from qrag_jax.chunking.mentions import MentionsConfig, mention_notes
 from qrag_jax.chunking.text.chunks import make_chunk
@@ -190,8 +191,18 @@ def run_runs(
         key = ", ".join([part.key, *runs, *([f"{few} questions"] if few else [])])
         if part.key in only and key not in done:
             done[key] = score_part(part._replace(modes=("none", "best_of")), embed, runs)
+            done[key]["trained"] = {name: trained(folder) for name, folder in runs.items()}
             if not smoke:
                 write_json(out / "runs.json", done)
+
+
+def trained(folder: Path) -> str:
+    """What a run is, in a line."""
+    saved = load_checkpoint(folder, groups=())
+    env, sets = saved.config["env"], [Path(str(path)).parent.name for path in saved.config["data"]["paths"]]
+    of = f"of the {MOST_LINKED} nearest, with links" if env["links"] else "of all chunks, without links"
+    updates = f"{saved.config['num_updates']} updates of {saved.config['data']['batch_size']} questions"
+    return f"{saved.config['model']['mode']} towers, {updates}, train questions of {', '.join(sets)}; picks {of}"
 
 
 def run_harm(data: Path, out: Path, embed: TextEmbedder, smoke: bool) -> None:
