@@ -203,7 +203,7 @@ def trained(folder: Path) -> str:
     saved = load_checkpoint(folder, groups=())
     env, sets = saved.config["env"], [Path(str(path)).parent.name for path in saved.config["data"]["paths"]]
     of = f"of the {MOST_LINKED} nearest, with links" if env["links"] else "of all chunks, without links"
-    updates = f"{saved.config['num_updates']} updates of {saved.config['data']['batch_size']} questions"
+    updates = f"{saved.step} updates of {saved.config['data']['batch_size']} questions"
     return f"{saved.config['model']['mode']} towers, {updates}, train questions of {', '.join(sets)}; picks {of}"
 
 
