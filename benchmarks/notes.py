@@ -20,8 +20,8 @@ qa3_valid.txt.gz), novels/dev.jsonl.gz, squad/, chroma/ and scisumm/.
   inserted are embedded.
 
 Rows, and paired differences (all gold at 4, bootstrap over questions), go to rows.json in DIR after every set, so that
-what is done is kept: a set whose rows are there is not asked again. harm.json, runs.json and speed.json likewise. Run
-it with the GLIBC_TUNABLES of the Makefile.
+what is done is kept: a set whose rows are there is not asked again, unless of fewer stories. harm.json, runs.json and
+speed.json likewise. Run it with the GLIBC_TUNABLES of the Makefile.
 """
 
 import argparse
@@ -37,6 +37,7 @@ import numpy as np
 from notes_table import HARM_PAIRS, KS, K, read
 from worlds import machine
 
+from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
 from qrag_jax.chunking.mentions import MentionsConfig, mention_notes
 from qrag_jax.chunking.text.chunks import make_chunk
@@ -94,6 +95,7 @@ class Part(NamedTuple):
     reader: str = "mentions"
     seed: int = 0
     wrong_share: float = 0.0
+    num_stories: int = 0  # that are asked for; rows of fewer are asked again
 
 
 def passage_parts(data: Path, smoke: bool, num_questions: int | None = None) -> Iterator[Part]:
@@ -115,9 +117,10 @@ def story_parts(data: Path, num_stories: int, smoke: bool) -> Iterator[Part]:
             for kind, filler in (("stories", "stories"), ("novels", str(data / "novels" / "dev.jsonl.gz"))):
                 source = data / "babi" / f"{name}.txt.gz"
                 read = partial(read_babi_task, source, filler, num_questions=num_stories, seed=seed)
-                yield Part(f"{name} {kind} {seed}", read, STORY_MODES, "scripted", seed)
+                yield Part(f"{name} {kind} {seed}", read, STORY_MODES, "scripted", seed, 0.0, num_stories)
                 if kind == "stories":
-                    yield Part(f"{name} {kind}, wrong {WRONG} {seed}", read, WRONG_MODES, "scripted", seed, WRONG)
+                    key = f"{name} {kind}, wrong {WRONG} {seed}"
+                    yield Part(key, read, WRONG_MODES, "scripted", seed, WRONG, num_stories)
 
 
 def differences(scores: NoteScores) -> list[dict[str, Any]]:
@@ -139,8 +142,8 @@ def run(data: Path, out: Path, embed: TextEmbedder, only: str | None, num_storie
         parts += story_parts(data, SMOKE_STORIES if smoke else num_stories, smoke)
     done: dict[str, Any] = read(out / "rows.json")
     for part in parts:
-        if part.key not in done:
-            done[part.key] = score_part(part, embed)
+        if done.get(part.key, {}).get("num_stories", -1) < part.num_stories:
+            done[part.key] = score_part(part, embed) | {"num_stories": part.num_stories}
             if not smoke:
                 write_json(out / "rows.json", done)
     if only in (None, "harm"):
@@ -190,8 +193,18 @@ def run_runs(
         key = ", ".join([part.key, *runs, *([f"{few} questions"] if few else [])])
         if part.key in only and key not in done:
             done[key] = score_part(part._replace(modes=("none", "best_of")), embed, runs)
+            done[key]["trained"] = {name: trained(folder) for name, folder in runs.items()}
             if not smoke:
                 write_json(out / "runs.json", done)
+
+
+def trained(folder: Path) -> str:
+    """What a run is, in a line."""
+    saved = load_checkpoint(folder, groups=())
+    env, sets = saved.config["env"], [Path(str(path)).parent.name for path in saved.config["data"]["paths"]]
+    of = f"of the {MOST_LINKED} nearest, with links" if env["links"] else "of all chunks, without links"
+    updates = f"{saved.step} updates of {saved.config['data']['batch_size']} questions"
+    return f"{saved.config['model']['mode']} towers, {updates}, train questions of {', '.join(sets)}; picks {of}"
 
 
 def run_harm(data: Path, out: Path, embed: TextEmbedder, smoke: bool) -> None:
