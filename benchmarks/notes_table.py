@@ -25,9 +25,9 @@ Commands (docstring of `benchmarks/notes.py`; with the GLIBC_TUNABLES of the Mak
     python benchmarks/notes.py DATA --only stories --stories {stories}
     python benchmarks/notes.py DATA --only speed
     python benchmarks/notes.py DATA --only runs --sets hotpot --questions 60 --qrag_run NAME=RUN ...
-    qrag train --config_path configs/qrag/multihop_latent.yaml --out RUN 'data.paths=[hotpot:TRAIN]' num_updates=60 \
+    qrag train --config_path configs/qrag/multihop_latent.yaml --out RUN 'data.paths=[hotpot:TRAIN]' num_updates=60 \\
         data.batch_size=32                       # "latent with links"; "latent": and env.links=false
-    qrag train --config_path configs/qrag/multihop_text.yaml --out RUN 'data.paths=[hotpot:TRAIN]' num_updates=30 \
+    qrag train --config_path configs/qrag/multihop_text.yaml --out RUN 'data.paths=[hotpot:TRAIN]' num_updates=30 \\
         data.batch_size=8 dev.every=15 dev.num_questions=15     # "text", stopped after 16 updates
     python benchmarks/notes.py table > benchmarks/results/notes.md
 
@@ -36,8 +36,9 @@ written, 8 notes a chunk) were **chosen on these dev sets**: no row is of held-o
 2WikiMultihopQA were made along names that lead from page to page, which `mentions` reads; MuSiQue was not.
 
 Intervals are 95%, by bootstrap over questions; several seeds: mean [smallest, largest], and a paired difference of
-each. Milliseconds are of a machine that did other work beside, and of each question with its own embedding; those
-of a run are the mean of all, with what is compiled. A reader that is `wrong` names another place and quotes the right sentence: its notes still belong to the chunk that answers."""
+each. Milliseconds are of a machine that did other work beside, and of each question with its own embedding; those of a
+run are the mean of all, with what is compiled. A reader that is `wrong` names another place and quotes the right
+sentence: its notes still belong to the chunk that answers."""
 
 
 def page(rows: Found, runs: Found, harm: Found, speed: Found) -> str:
