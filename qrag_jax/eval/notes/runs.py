@@ -39,8 +39,8 @@ def score_run(
         among: for each question the chunks that it picks from (`nearest_chunks`); None: all.
 
     Returns:
-        `seconds`: the mean of a question, asked in batches; without the index. `embedded`: states that text towers read
-        behind the first one.
+        `seconds`: the mean of a question, asked in batches, with the compilation of the search and without the index.
+        `embedded`: states that text towers read behind the first one.
 
     Raises:
         UsageError: `num_steps` is below 1, or a state has no room for so many picks.
