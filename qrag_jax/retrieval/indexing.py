@@ -84,10 +84,12 @@ def build_index(
     """
     folder = Path(index)
     names = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    plan = plan or Plan(mirror=True)
     if settings is None:
         settings = read_settings(folder) if is_index(folder) else index_settings()
+        plan = replace(plan, keeps_notes=True)
     found, _ = outside(find_files(names), names, folder)
-    return update_index(folder, names, found, settings, make_maker(settings), plan or Plan(mirror=True))
+    return update_index(folder, names, found, settings, make_maker(settings), plan)
 
 
 def add_to_index(

@@ -152,6 +152,7 @@ def _update(args: argparse.Namespace, folder: Path) -> int:
             progress=bars.stage("documents"),
             note_progress=bars.stage("notes"),
             read_notes=_note_reader(args, settings, make, bars),
+            keeps_notes=args.notes is None,
         )
         if args.num_shards is None:
             try:

@@ -41,6 +41,7 @@ from qrag_jax.retrieval.catalogue.scope import check_place, gone
 from qrag_jax.retrieval.catalogue.settings import (
     IndexSettings,
     check_encoder,
+    read_settings,
     settings_of,
     write_settings,
 )
@@ -96,6 +97,8 @@ class Plan:
         progress: called with (files done, files in all).
         makes_notes: notes are brought up to date at the end; a shard leaves them to the merge.
         read_notes: writes them; None takes the reader of the setting.
+        keeps_notes: nobody asks for another one to write the notes of an index that is there: the settings say who did,
+            and where another command has changed that meanwhile, this one is refused.
         note_progress: called with (rows of notes written, rows to write).
     """
 
@@ -108,6 +111,7 @@ class Plan:
     progress: Callable[[int, int], object] = field(default=lambda done, of: None)
     makes_notes: bool = True
     read_notes: NoteReader | None = None
+    keeps_notes: bool = False
     note_progress: Callable[[int, int], object] = field(default=lambda done, of: None)
 
     def __post_init__(self) -> None:
@@ -148,6 +152,11 @@ def update_index(
         if settings.has_notes and plan.makes_notes and plan.read_notes is None:
             note_reader(settings.notes)  # refused before anything is read
         known_settings = settings_of(folder, settings)
+        if known_settings is not None and plan.keeps_notes and read_settings(folder) != known_settings:
+            raise UsageError(
+                f"{folder}: another command has changed who writes its notes, which was {settings.notes.reader} when "
+                "this one began: run it again"
+            )
         if known_settings is not None and known_settings.model != settings.model:  # even where nothing is to be read
             check_encoder(known_settings, make().embed.fingerprint, settings.model)
         try:

@@ -326,6 +326,16 @@ def test_a_reader_that_is_stopped_leaves_the_notes_of_the_one_before(notes):
     assert (note_rows("i"), read_settings("i")) == before and index_info("i").are_notes_current
 
 
+def test_who_writes_the_notes_is_not_changed_back_by_a_command_that_waited(notes):
+    note("i", notes)
+    assert note("i", notes, keeps_notes=True).num_same == 3
+    update("i", notes)  # by another command, without notes, while the next one waits
+    with pytest.raises(UsageError, match="i: another command has changed who writes its notes, which was mentions"):
+        note("i", notes, keeps_notes=True)
+    assert not read_settings("i").has_notes
+    assert note("new", notes, keeps_notes=True).notes.num_notes == 2
+
+
 def test_notes_of_a_reader_that_could_not_read_all_are_read_again(notes):
     def read_half(documents, chunks):
         return ReadNotes((), {"call failed": 3}, is_complete=False)
