@@ -282,7 +282,7 @@ def note_corpus(corpus: Corpus, notes: Sequence[Note], embed: Embed, count: Coun
 def rank_noted(
     question: str, noted: NotedCorpus, embed: Embed, config: NoteSearch | None = None, top_k: int | None = None
 ) -> NotedRanked:
-    """The leaves by what they and their notes say; equal ones in the order of the corpus.
+    """The leaves by what they and their notes say; equal ones by what they say themselves, then in corpus order.
 
     Args:
         question: what is asked.
@@ -310,11 +310,14 @@ def rank_noted(
             f"question: a vector of {len(asked)} components, those of the corpus have {corpus.unit_vectors.shape[1]}: "
             "ask with the encoder that embedded it"
         )
-    scores, telling = _mode_scores(question, asked, noted, embed, config, None if config.words_weight else top_k)
+    own = _cosines(corpus.unit_vectors, asked)
+    top = None if config.words_weight else top_k
+    scores, telling = _mode_scores(question, asked, own, noted, embed, config, top)
     by_words = bool(config.words_weight) and config.mode != "none"
     if config.words_weight:
         scores = fused_with_words(scores, noted.words if by_words else corpus.words, question, config.words_weight)
-    order = top_in_order(scores, len(scores) if top_k is None or config.mode == "walk" else top_k)
+    # A capped note lifts a chunk as high as the one that it comes from: which stands first, as it says so itself.
+    order = top_in_order(scores, len(scores) if top_k is None or config.mode == "walk" else top_k, then=own)
     if config.mode == "walk":
         order = walk_order(order, noted.asking, noted.answering)
     return NotedRanked(corpus.leaves[order], scores[order], question, noted, telling, by_words).first(top_k)
@@ -430,6 +433,7 @@ def walk_order(
 def _mode_scores(
     question: str,
     asked: Float[np.ndarray, " dim"],
+    own: Float[np.ndarray, " leaves"],
     noted: NotedCorpus,
     embed: Embed,
     config: NoteSearch,
@@ -439,7 +443,6 @@ def _mode_scores(
 
     Scores of `best_of` are right for the first `top_k`, and the others below them.
     """
-    own = _cosines(noted.corpus.unit_vectors, asked)
     if not noted.notes or config.mode in ("none", "walk"):
         return own, np.zeros(0, np.int64)
     if config.mode == "best_of":
@@ -459,6 +462,7 @@ def _mode_scores(
         chosen = rng.permutation(len(noted.notes))[: len(chosen)]
     changed = noted.fitting(chosen.tolist(), config.max_share)
     if changed:
+        own = own.copy()
         texts = [noted.text_with(leaf, places) for leaf, places in changed.items()]
         own[list(changed)] = _cosines(unit_rows(embed_texts(embed, texts)), asked)
     return own, _joined(changed)

@@ -54,14 +54,25 @@ def search_vectors(
     return found
 
 
-def top_in_order(scores: Float[np.ndarray, " n"], k: int) -> Int[np.ndarray, " _"]:
-    """Indices (int64) of the `k` largest scores, or of all, best first, ties by index; linear in n but for k."""
-    if len(scores) <= k:
-        return np.argsort(-scores, kind="stable")
-    worst = np.partition(scores, len(scores) - k)[len(scores) - k]
-    above, ties = np.flatnonzero(scores > worst), np.flatnonzero(scores == worst)
-    kept = np.sort(np.concatenate([above, ties[: k - len(above)]]))
-    return kept[np.argsort(-scores[kept], kind="stable")]
+def top_in_order(
+    scores: Float[np.ndarray, " n"], k: int, then: Float[np.ndarray, " n"] | None = None
+) -> Int[np.ndarray, " _"]:
+    """Indices (int64) of the `k` largest scores, or of all, best first; linear in n but for k.
+
+    Args:
+        scores: to order by.
+        k: most of them.
+        then: orders equal scores, the largest first; what is equal in this too goes by index.
+    """
+    kept = np.arange(len(scores))
+    if len(scores) > k:
+        worst = np.partition(scores, len(scores) - k)[len(scores) - k]
+        above, ties = np.flatnonzero(scores > worst), np.flatnonzero(scores == worst)
+        if then is not None:
+            ties = ties[np.argsort(-then[ties], kind="stable")]
+        kept = np.sort(np.concatenate([above, ties[: k - len(above)]]))
+    keys = (-scores[kept],) if then is None else (-then[kept], -scores[kept])
+    return kept[np.lexsort(keys)]
 
 
 def _search_some(

@@ -221,6 +221,25 @@ FACTS = [f"{person} took the milk." for person in PEOPLE]
 FACTS += [f"{person} went to the {place}." for person in PEOPLE for place in PLACES]
 
 
+def test_a_note_that_counts_as_much_as_its_chunk_leaves_that_in_front():
+    """The chunk that the note lifts stands before it in the corpus, and as high as it."""
+    told = note(1, 0, "Lee has a key.", "The film was made by Lee.")
+    ranked = rank_noted("Lee key", noted(told), embed)
+    assert ranked.ids.tolist()[:2] == [1, 0] and ranked.scores[0] == ranked.scores[1]
+    assert rank_noted("Lee key", noted(told), embed, top_k=1).ids.tolist() == [1]
+
+
+@examples(50)
+@given(st.data())
+def test_the_first_of_best_of_is_the_first_without_notes(data):
+    chosen = data.draw(
+        st.lists(st.sampled_from([FILM, RAIN, note(1, 0, "Lee has a key.", "The film was made by Lee.")]))
+    )
+    question = " ".join(data.draw(st.lists(st.sampled_from(WORDS), min_size=1)))
+    first, alone = (rank_noted(question, noted(*chosen), embed, NoteSearch(mode), 1) for mode in ("best_of", "none"))
+    assert first.ids.tolist() == alone.ids.tolist() and first.scores.tolist() == alone.scores.tolist()
+
+
 @pytest.mark.parametrize("question", ["Where is the milk?", "Who went to the office?", *FACTS])
 def test_a_note_that_lies_does_not_beat_the_text(question):
     words = sorted({word.strip(".,?") for text in FACTS for word in text.split()})

@@ -71,6 +71,9 @@ def test_only_the_named_chunks_compete():
 
 def test_top_in_order():
     assert top_in_order(np.array([0.1, 0.5, 0.5, 0.9, 0.5]), 3).tolist() == [3, 1, 2]
+    then = np.array([9.0, 0, 1, 0, 1])
+    assert top_in_order(np.array([0.1, 0.5, 0.5, 0.9, 0.5]), 3, then).tolist() == [3, 2, 4]
+    assert top_in_order(np.array([0.1, 0.5, 0.5, 0.9, 0.5]), 9, then).tolist() == [3, 2, 4, 1, 0]
 
 
 @pytest.mark.parametrize(
