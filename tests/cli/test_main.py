@@ -288,7 +288,7 @@ def test_the_examples_of_the_help_parse():
     lines = [line for text in whole for line in text.splitlines() if line.startswith("  qrag ")]
     assert len(lines) >= 2 * len(VERBS)
     for line in lines:
-        command, *_ = line.strip().split("   ")  # a comment stands after blanks
+        command, *_ = re.split(r"   | > ", line.strip())  # a comment stands after blanks
         assert parse(shlex.split(command)[1:]).verb in VERBS
 
 
