@@ -125,8 +125,8 @@ def _index(folder: Path) -> None:
         put_failure(connection, folder, Failure("c.md", "not UTF-8", Origin(KEY, "1")))
         put_beside(connection, folder, "b.md", Failure("b.md", "empty document", Origin(KEY, "2")))
         settings = IndexSettings(ChunkConfig(), "minilm", fingerprint=KEY, notes=NotesSetting("mentions"))
+        write_settings(folder, settings)
         update_notes(connection, folder, settings, lambda: NOTE_MAKER, KnownTexts(connection), _read_note)
-    write_settings(folder, settings)
 
 
 class _Same:
