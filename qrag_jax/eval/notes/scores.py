@@ -12,14 +12,13 @@ from jaxtyping import Float
 from qrag_jax.eval.measures.aggregate import Difference, mean_interval, paired_difference
 from qrag_jax.eval.notes.pools import Pool
 from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy, embed_texts
-from qrag_jax.retrieval.index.hybrid import Ranked, rank_bm25
+from qrag_jax.retrieval.index.hybrid import WORDS_WEIGHT, Ranked, rank_bm25
 from qrag_jax.retrieval.index.notes import MODES, NotedCorpus, NoteMode, NoteSearch, note_corpus, rank_noted
 from qrag_jax.types import CountTokens, Embed, Encoder, Note, NoteReader, UsageError
 
 BM25 = "bm25"
 UNCAPPED = "best_of_uncapped"  # `best_of` without `NoteSearch.capped`
 WITH_WORDS = "+bm25"  # behind a mode: fused with BM25 over texts with notes
-WORDS_WEIGHT = 0.5
 # The words of `random` would be those of all notes, and an order has no scores to fuse.
 EVAL_MODES = (*MODES, UNCAPPED, BM25, *(mode + WITH_WORDS for mode in MODES if mode not in ("random", "walk")))
 ReportProgress = Callable[[int, int], None]  # (questions done, of)
