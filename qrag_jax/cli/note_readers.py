@@ -164,7 +164,7 @@ def format_estimate(estimate: Estimate, args: argparse.Namespace) -> str:
     """One line: calls, tokens, dollars with `--prices`, hours with `--tokens_per_second`."""
     prices = prices_of(args)
     facts = [
-        f"at most {estimate.num_calls:,} calls of the language model",
+        f"at most {estimate.num_calls:,} calls of the language model, and those that ask again for what cannot be read",
         f"{estimate.prompt_tokens:,} tokens read ({estimate.new_prompt_tokens:,} without common beginnings)",
         f"{estimate.completion_tokens:,} written",
     ]

@@ -1,0 +1,351 @@
+"""Are answers better with notes? Language models read notes, answer questions with them, and judge the answers.
+
+    python benchmarks/note_answers.py DATA --reader MODEL --answerer MODEL --judges MODEL MODEL [--journal FILE]
+    python benchmarks/note_answers.py DATA --reader smollm2 --answerer smollm2 --smoke      # shows that it runs
+
+DATA holds hotpotqa/, musique/ and squality/ (dev.jsonl.gz each) and babi/ (qa2_valid.txt.gz). The models are any that
+`load_decoder` reads, and all answer greedily.
+
+* hotpot, musique: all paragraphs of --questions dev questions in one pool (a fixed draw); short answers. EM, F1, and
+  claim F1 (`eval/answers/claims.py`) by the judges.
+* squality: the first two stories, each a pool of its chunks of 200 tokens, with their questions; answers of a few
+  sentences, held against the first reference alone. Token F1 and claim F1.
+* qa2: hidden stories (`data/stories`), the same for each reader; what notes find, no answers.
+
+Rows of the first three: notes by none, by `mentions`, by the reader, by both, each searched in mode `best_of`; those of
+the reader in mode `insert`, which is the paper's way; and FLARE (`eval/notes/active.py`) without notes. The model is
+given the first 5 chunks as `qrag ask` gives them, the notes that they were found by in their own fences. Differences
+are paired to `none` by question, with 95% bootstrap intervals. A reader that keeps fewer than 20 notes of a set has
+**failed** there: its rows say nothing about notes.
+
+What a reading took is of the calls that are made now; a journal makes none twice, and then the seconds are of the first
+run. A set that is done is kept in DIR/answers.json, under the names of its models, and is not asked again.
+"""
+
+import argparse
+import gzip
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from notes import K, differences
+from notes_table import KS, read
+from worlds import machine
+
+from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
+from qrag_jax.chunking.mentions import mention_notes
+from qrag_jax.cli.progress import Progress
+from qrag_jax.data.questions.multihop import READERS
+from qrag_jax.data.stories.reader import read_stories
+from qrag_jax.eval.answers.measures import MeasureOptions, measure_answers
+from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.eval.measures.answer_scores import GivenAnswer
+from qrag_jax.eval.notes.active import retrieve_actively
+from qrag_jax.eval.notes.pools import Asked, Pool, passage_pool
+from qrag_jax.eval.notes.scores import known_vectors, noted_pool, score_notes
+from qrag_jax.eval.notes.tasks import read_babi_task
+from qrag_jax.eval.tables import share
+from qrag_jax.files.whole_file import write_json
+from qrag_jax.llm.calls import ask_all
+from qrag_jax.llm.defaults import SHORT_ANSWER_TOKENS
+from qrag_jax.llm.journal.file import Journal
+from qrag_jax.llm.journal.journal import JournaledGenerator
+from qrag_jax.llm.local import LocalGenerator
+from qrag_jax.llm.prompts import load_prompt
+from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
+from qrag_jax.models.encoder.weights import load_encoder
+from qrag_jax.pipeline import make_prompt
+from qrag_jax.retrieval.context.fill import Budget, Context, fill_context
+from qrag_jax.retrieval.index.notes import NotedCorpus, NoteMode, make_noted_retrieve
+from qrag_jax.structure.calls import Reading
+from qrag_jax.structure.questions import QuestionsConfig, make_llm_reader
+from qrag_jax.types import Document, Embed, Message, Note, NoteReader, ReadNotes, Sampling, TextGenerator
+
+RESULTS = Path(__file__).parent / "results" / "notes" / "answers.json"
+SETS = {"hotpot": "hotpotqa", "musique": "musique"}
+NUM_PASSAGES, NUM_STORIES, STORY_TOKENS = 5, 2, 200
+FEWEST_NOTES = 20
+SEED = 0
+STORY_MODES = ("none", "best_of", "insert", "random")
+LONG_ANSWER = Sampling(max_tokens=160)
+
+
+@dataclass(frozen=True)
+class Questions:
+    """A set: pools with their questions, the right answers of each, and how it is answered and scored."""
+
+    name: str
+    pools: tuple[Pool, ...]
+    answers: tuple[tuple[str, ...], ...]
+    template: str
+    sampling: Sampling
+    measures: MeasureOptions
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Who writes notes, and how they are used."""
+
+    reader: str
+    mode: NoteMode
+
+    @property
+    def name(self) -> str:
+        return self.reader if self.mode in ("none", "best_of") else f"{self.reader}, {self.mode}"
+
+
+Told = tuple[tuple[Message, ...], bool]  # a prompt, and whether all gold chunks are in it
+FLARE = "none, FLARE"
+CONDITIONS = (
+    Condition("none", "none"),
+    Condition("mentions", "best_of"),
+    Condition("llm", "best_of"),
+    Condition("llm", "insert"),
+    Condition("both", "best_of"),
+)
+
+
+def read_paragraphs(data: Path, kind: str, num_questions: int, embed: TextEmbedder) -> Questions:
+    found = READERS[kind](data / SETS[kind] / "dev.jsonl.gz")
+    drawn = np.sort(np.random.default_rng(SEED).permutation(len(found.examples))[:num_questions]).tolist()
+    pool = passage_pool([found.examples[i] for i in drawn], found.titles, embed.count_tokens)
+    convention = "hotpot" if kind == "hotpot" else "squad"
+    measures = MeasureOptions(("em", "f1", "claims"), convention)
+    short = Sampling(max_tokens=SHORT_ANSWER_TOKENS)
+    return Questions(kind, (pool,), tuple(found.answers[i] for i in drawn), "short_answer", short, measures)
+
+
+def read_stories_of(data: Path, num_stories: int, embed: TextEmbedder) -> Questions:
+    """Questions about whole stories: no chunk is gold."""
+    cut = make_chunker(ChunkConfig("recursive", max_tokens=STORY_TOKENS), embed.count_tokens)
+    pools, answers = [], []
+    with gzip.open(data / "squality" / "dev.jsonl.gz", "rt", encoding="utf-8") as file:
+        for number, line in zip(range(num_stories), file, strict=False):
+            row = json.loads(line)
+            document = Document(f"story {number + 1}", row["document"])
+            asked = tuple(Asked(question["question_text"], frozenset()) for question in row["questions"])
+            pools.append(Pool((document,), tuple(cut(document)), asked))
+            answers += [(question["responses"][0]["response_text"],) for question in row["questions"]]
+    measures = MeasureOptions(("f1", "claims"))
+    return Questions("squality", tuple(pools), tuple(answers), "study_answer", LONG_ANSWER, measures)
+
+
+class Models:
+    """Generators by source, each loaded once, with a journal around it where one is named."""
+
+    def __init__(self, journal: Path | None) -> None:
+        self._journal = Journal(journal) if journal else None
+        self._loaded: dict[str, TextGenerator] = {}
+
+    def __call__(self, source: str) -> TextGenerator:
+        if source not in self._loaded:
+            generator: TextGenerator = LocalGenerator(source)
+            self._loaded[source] = JournaledGenerator(generator, self._journal) if self._journal else generator
+        return self._loaded[source]
+
+
+def make_reader(
+    generator: TextGenerator, embed: TextEmbedder, config: QuestionsConfig, progress: Progress, taken: list[Reading]
+) -> NoteReader:
+    return make_llm_reader(generator, embed, config, progress=progress.answered, finished=taken.append)
+
+
+def notes_by(reader: str, mentions: ReadNotes, llm: ReadNotes) -> tuple[Note, ...]:
+    return {"none": (), "mentions": mentions.notes, "llm": llm.notes, "both": (*mentions.notes, *llm.notes)}[reader]
+
+
+def make_search(noted: NotedCorpus, mode: NoteMode, embed: TextEmbedder) -> Callable[[str], Context]:
+    """A query -> the first chunks, with the notes that they were found by."""
+    retrieve = make_noted_retrieve("dense", noted, embed, mode)
+    budget = Budget(1_000_000, embed.count_tokens, max_passages=NUM_PASSAGES)
+    return lambda query: fill_context(noted.corpus, retrieve(query, noted.corpus, None), budget)
+
+
+def told_by(questions: Questions, pool: Pool, contexts: Sequence[Context]) -> Iterator[Told]:
+    """For each question of a pool its prompt, and whether all gold chunks are among its passages."""
+    template = load_prompt(questions.template)
+    for asked, context in zip(pool.asked, contexts, strict=True):
+        texts = [passage.text for passage in context.passages]
+        prompt = make_prompt(template, asked.question, texts, context.notes)
+        yield prompt, asked.gold <= {passage.node for passage in context.passages}
+
+
+def answer_set(
+    questions: Questions,
+    reader: NoteReader,
+    taken: list[Reading],
+    answerer: TextGenerator,
+    judges: Sequence[TextGenerator],
+    embed: TextEmbedder,
+) -> dict[str, Any]:
+    """Rows of a set: every condition on the same questions, and what the reading took."""
+    known = known_vectors(embed)
+    start = time.perf_counter()
+    llm = [reader(pool.documents, pool.chunks) for pool in questions.pools]
+    seconds = time.perf_counter() - start
+    mentions = [mention_notes(pool.documents, pool.chunks) for pool in questions.pools]
+    told: dict[str, list[Told]] = {}
+    counts: dict[str, Mapping[str, float]] = {}
+    for condition in CONDITIONS:
+        found, num_notes, num_cross = [], 0, 0
+        for pool, first, second in zip(questions.pools, mentions, llm, strict=True):
+            noted = noted_pool(pool, notes_by(condition.reader, first, second), known, embed.count_tokens)
+            search = make_search(noted, condition.mode, embed)
+            found += told_by(questions, pool, [search(asked.question) for asked in pool.asked])
+            num_notes += len(noted.notes)
+            num_cross += int(np.count_nonzero(noted.asking != noted.answering))
+        told[condition.name] = found
+        counts[condition.name] = {"n_notes": num_notes, "n_cross_chunk": num_cross}
+    told[FLARE], counts[FLARE] = read_actively(questions, answerer, known, embed)
+    scores, agreement = score_conditions(questions, told, answerer, judges)
+    rows = [{"condition": name, **counts[name], **summary(scores[name], told[name], questions)} for name in told]
+    paired = [
+        {"condition": name, "measure": measure, **asdict(paired_difference(*both))}
+        for name in told
+        if name != "none"
+        for measure in scores["none"]
+        if len((both := common(scores[name][measure], scores["none"][measure]))[0])
+    ]
+    took = asdict(sum(taken, Reading())) | {"seconds": seconds}
+    left_out = {reason: sum(one.left_out.get(reason, 0) for one in llm) for one in llm for reason in one.left_out}
+    return {"rows": rows, "differences": paired, "reading": took, "left_out": left_out, "agreement": agreement}
+
+
+def read_actively(
+    questions: Questions, answerer: TextGenerator, known: Embed, embed: TextEmbedder
+) -> tuple[list[Told], Mapping[str, float]]:
+    told: list[Told] = []
+    num_searches = 0
+    for pool in questions.pools:
+        search = make_search(noted_pool(pool, (), known, embed.count_tokens), "none", embed)
+        found = retrieve_actively([asked.question for asked in pool.asked], search, answerer)
+        told += told_by(questions, pool, [one.context for one in found])
+        num_searches += sum(one.num_searches for one in found)
+    return told, {"n_notes": 0, "n_cross_chunk": 0, "searches": num_searches / len(told)}
+
+
+def score_conditions(
+    questions: Questions,
+    told: Mapping[str, Sequence[Told]],
+    answerer: TextGenerator,
+    judges: Sequence[TextGenerator],
+) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, Any]]:
+    """By condition and measure a score a question, NaN where there is none; all answers are judged in one batch."""
+    prompts = list(dict.fromkeys(prompt for found in told.values() for prompt, _ in found))
+    generations = dict(zip(prompts, ask_all(answerer, prompts, sampling=questions.sampling), strict=True))
+    failed = sum(one.error is not None for one in generations.values())
+    if failed:
+        raise SystemExit(f"{questions.name}: {failed} of {len(prompts)} answers failed; nothing is kept")
+    asked = [one for pool in questions.pools for one in pool.asked]
+    given = [
+        GivenAnswer(str(number), asked[number].question, generations[prompt].text.strip(), questions.answers[number])
+        for found in told.values()
+        for number, (prompt, _) in enumerate(found)
+    ]
+    measured = measure_answers(given, judges, questions.measures)
+    names = list(dict.fromkeys(name for one in measured.scores for name in one))
+    values = np.array([[one.get(name, np.nan) for name in names] for one in measured.scores])
+    by_condition = values.reshape(len(told), len(asked), len(names))
+    scores = {condition: dict(zip(names, by_condition[place].T, strict=True)) for place, condition in enumerate(told)}
+    return scores, {name: asdict(one) for name, one in measured.agreement.items()}
+
+
+def common(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of the questions that both have a score of."""
+    both = np.isfinite(one) & np.isfinite(other)
+    return one[both], other[both]
+
+
+def summary(scores: Mapping[str, np.ndarray], found: Sequence[Told], questions: Questions) -> dict[str, Any]:
+    has_gold = any(asked.gold for pool in questions.pools for asked in pool.asked)
+    told = {"n": len(found), "all_gold": float(np.mean([held for _, held in found])) if has_gold else None}
+    for name, values in scores.items():
+        one = mean_interval(values[np.isfinite(values)])
+        told[name] = {"mean": one.mean, "low": one.low, "high": one.high, "n": one.n}
+    return told
+
+
+def score_hidden(
+    data: Path, num_stories: int, readers: Mapping[str, NoteReader], embed: TextEmbedder
+) -> dict[str, Any]:
+    """What the notes of several readers find in the same hidden stories of qa2."""
+    task = read_babi_task(data / "babi" / "qa2_valid.txt.gz", "stories", num_questions=num_stories, seed=SEED)
+    pools = task(embed.count_tokens).pools
+    rows, paired, left_out = [], [], {}
+    for name, reader in readers.items():
+        found = score_notes(
+            "qa2", pools, reader, embed, embed.count_tokens, reader_name=name, modes=STORY_MODES, ks=KS, seed=SEED
+        )
+        rows += [asdict(row) for row in found.rows()]
+        paired += [{"reader": name, **one} for one in differences(found)]
+        left_out[name] = dict(found.left_out)
+    return {"rows": rows, "differences": paired, "left_out": left_out}
+
+
+def run(args: argparse.Namespace) -> None:
+    embed, models = make_embedder(load_encoder("minilm")), Models(args.journal)
+    config = QuestionsConfig(num_questions=args.num_questions, most_relevant=args.most_relevant)
+    names = [Path(name).stem for name in (args.reader, args.answerer, *args.judges)]
+    sets: dict[str, Callable[[], Questions]] = {
+        kind: partial(read_paragraphs, args.data, kind, args.questions, embed) for kind in SETS
+    }
+    sets["squality"] = partial(read_stories_of, args.data, args.squality_stories, embed)
+    done: dict[str, Any] = read(args.out)
+    for name in args.only:
+        key = ", ".join([name, *names] if name != "qa2" else [name, names[0]])
+        if key in done:
+            continue
+        with Progress() as progress:
+            taken: list[Reading] = []
+            reader = make_reader(models(args.reader), embed, config, progress, taken)
+            if name == "qa2":
+                done[key] = score_hidden(
+                    args.data, args.stories, {"scripted": read_stories, names[0]: reader}, embed
+                ) | {"reading": asdict(sum(taken, Reading()))}
+            else:
+                judges = [models(judge) for judge in args.judges]
+                done[key] = answer_set(sets[name](), reader, taken, models(args.answerer), judges, embed)
+        done[key] |= {"questions_config": asdict(config) | {"sampling": None}, **machine()}
+        print(key, *lines(done[key]), sep="\n  ", flush=True)
+        if not args.smoke:
+            write_json(args.out, done)
+
+
+def lines(found: Mapping[str, Any]) -> Iterator[str]:
+    for row in found["rows"]:
+        if "condition" in row:
+            scores = [f"{name} {share(v['mean'], 2)}" for name, v in row.items() if isinstance(v, dict)]
+            yield f"{row['condition']}: {row['n_notes']} notes, all gold {row['all_gold']}, {', '.join(scores)}"
+        elif row["k"] == K:
+            yield f"{row['reader']}, {row['mode']}: {row['n_notes']} notes, all gold {share(row['all_gold'], 2)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--reader", required=True, metavar="MODEL", help="writes notes")
+    parser.add_argument("--answerer", required=True, metavar="MODEL", help="answers")
+    parser.add_argument("--judges", nargs="+", metavar="MODEL", help="judge claims; the answerer by default")
+    parser.add_argument("--only", nargs="+", default=[*SETS, "squality", "qa2"], metavar="SET")
+    parser.add_argument("--questions", type=int, default=60, metavar="N", help="of hotpot and musique each")
+    parser.add_argument("--squality_stories", type=int, default=NUM_STORIES, metavar="N")
+    parser.add_argument("--stories", type=int, default=10, metavar="N", help="of qa2")
+    parser.add_argument("--num_questions", type=int, default=3, metavar="N", help="of a chunk, at most")
+    parser.add_argument("--most_relevant", type=int, default=8, metavar="N", help="questions that are put to a chunk")
+    parser.add_argument("--journal", type=Path, metavar="FILE", help="keeps all answers of models")
+    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE")
+    parser.add_argument("--smoke", action="store_true", help="very few questions, printed and not kept")
+    args = parser.parse_args()
+    args.judges = args.judges or [args.answerer]
+    if args.smoke:
+        args.questions, args.squality_stories, args.stories, args.num_questions, args.most_relevant = 1, 1, 1, 2, 1
+    run(args)
+
+
+if __name__ == "__main__":
+    main()
