@@ -15,18 +15,7 @@ from qrag_jax.eval.points import Judged, score_points
 from qrag_jax.eval.tables import align, share
 
 _REMOVED: View = "removed"
-_COLUMNS: tuple[str, ...] = (
-    "method",
-    "view",
-    "f1_l1",
-    "f1_l2",
-    "f1_any",
-    "low",
-    "high",
-    "pk",
-    "window_diff",
-    "seconds",
-)
+_SHARES = ("f1_l1", "f1_l2", "f1_any", "low", "high", "pk", "window_diff")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -85,10 +74,10 @@ def points_row(
 
 def format_rows(rows: Sequence[dict[str, object]]) -> str:
     """Rows as a table, and below it what they are of."""
-    table = [list(_COLUMNS)]
+    table = [["method", "view", *_SHARES, "seconds"]]
     for row in rows:
-        numbers = [share(cast(float, row[name])) for name in _COLUMNS[2:-1]]
+        numbers = [share(cast(float, row[name])) for name in _SHARES]
         table.append([str(row["method"]), str(row["view"]), *numbers, f"{row['seconds']:.1f}"])
-    right = (False, False, *(True for _ in _COLUMNS[2:]))
+    right = (False, False, *(True for _ in _SHARES), True)
     counts = [f"{row['view']}: {row['n_documents']:,} documents, {row['n_points']:,} points" for row in rows]
     return "\n".join([*align(table, right), "", *dict.fromkeys(counts)])
