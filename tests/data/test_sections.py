@@ -43,7 +43,7 @@ def test_blocks_of_markdown():
 
 
 def test_rules_anchors_and_headings_without_words_are_marks():
-    text = '# T\n\nText.\n\n---\n\n<a name="s"></a>\n\n## A\n\n#\n\n<p>Words.</p>\n'
+    text = '# T\n\nText.\n\n---\n\n<a name="s"></a>\n\n## A\n\n#\n\n<p>Words</p>\n'
     assert parts_of(text) == [
         (0, "T"),
         ["Text."],
@@ -51,7 +51,7 @@ def test_rules_anchors_and_headings_without_words_are_marks():
         [['<a name="s"></a>']],
         (1, "A"),
         [["#"]],
-        ["<p>Words.</p>"],
+        ["<p>Words</p>"],
     ]
 
 
