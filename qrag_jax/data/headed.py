@@ -59,7 +59,8 @@ def read_headed(source: str, view: View = "removed", *, strict: bool = False) ->
     read = _SOURCES[kind](path) if colon and kind in _SOURCES else read_markdown(source)
     documents, bare = [], []
     for sectioned in read:
-        document = view_of(sectioned, view)
+        found = view_of(sectioned, "removed")  # what it has then decides, so that all views are of the same documents
+        document = found if view == "removed" or found is None or not found.points else view_of(sectioned, view)
         if document is not None and document.points:
             documents.append(document)
         elif strict:
