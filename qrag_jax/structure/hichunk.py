@@ -12,20 +12,20 @@ All documents are read together, one window of each in a round.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 
 from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.tree.points import Point, PredictPoints
 from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt
-from qrag_jax.llm.structured import Structured
-from qrag_jax.structure.calls import Desk, Progressed, Reading
+from qrag_jax.structure.calls import Desk, Progressed
 from qrag_jax.structure.estimate import Estimate, prompt_tokens
 from qrag_jax.structure.lines import Lines, number_lines
 from qrag_jax.structure.rows import Answer, RowsForm, good_rows
-from qrag_jax.types import CountTokens, InputError, Message, Sampling, TextGenerator, UsageError
+from qrag_jax.structure.windows import PointsReading, read_windows
+from qrag_jax.types import CountTokens, Message, Sampling, TextGenerator, UsageError
 
 _PROMPT = "hichunk"
 _RESIDUAL_SHARE = 8  # of a window, that residual lines may take: one part in so many
@@ -86,27 +86,6 @@ class HiChunkConfig:
 
 
 @dataclass(frozen=True)
-class PointsReading:
-    """What finding the points of some texts took.
-
-    Attributes:
-        num_texts: that were read.
-        num_windows: that the model was asked about.
-        num_rows: of its answers that count; those of lines that a later window read again are among them.
-        num_points: that were found.
-        dropped: rows that do not count, answers that cannot be read and calls that failed, by reason.
-        calls: what they cost.
-    """
-
-    num_texts: int = 0
-    num_windows: int = 0
-    num_rows: int = 0
-    num_points: int = 0
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    calls: Reading = field(default_factory=Reading)
-
-
-@dataclass(frozen=True)
 class Walk:
     """A document on its way through its windows.
 
@@ -155,29 +134,17 @@ def make_hichunk(
     """
     config = config or HiChunkConfig()
     template, again = load_prompt(_PROMPT, config.prompts), load_prompt("again", config.prompts)
-    form = RowsForm(config.window_lines)
 
     def predict(texts: Sequence[SentenceText]) -> list[list[Point]]:
-        desk = Desk(generator, config.sampling, config.max_asks, again, progress)
-        walks = [Walk(_lines(text, count, config)) for text in texts]
-        told, failed = PointsReading(len(texts)), dict[int, str]()
-        while going := [place for place, walk in enumerate(walks) if not walk.is_done and place not in failed]:
-            prompts = (_window_prompt(template, walks[place], config) for place in going)
-            outcomes = desk.outcomes("windows", prompts, len(going), form, config.max_answer_tokens)
-            for place, outcome in zip(going, outcomes, strict=True):
-                if (error := outcome.generations[-1].error) is not None:
-                    failed[place] = error
-                    continue
-                walks[place], num_rows, dropped = advance(walks[place], _answer(outcome), config)
-                told = replace(told, num_rows=told.num_rows + num_rows)
-                desk.left_out += dropped
-            told = replace(told, num_windows=told.num_windows + len(going))
-        if finished is not None:
-            num_points = sum(len(walk.points) for walk in walks)
-            dropped = {reason: number for reason, number in desk.left_out.items() if number}
-            finished(replace(told, num_points=num_points, dropped=dropped, calls=desk.reading))
-        check_failed(failed, len(texts))
-        return [list(walk.points) for walk in walks]
+        return read_windows(
+            Desk(generator, config.sampling, config.max_asks, again, progress),
+            [Walk(_lines(text, count, config)) for text in texts],
+            RowsForm(config.window_lines),
+            config.max_answer_tokens,
+            prompt=lambda walk: _window_prompt(template, walk, config),
+            advance=lambda walk, answer: advance(walk, answer or Answer(()), config),
+            finished=finished,
+        )
 
     return predict
 
@@ -268,28 +235,6 @@ def estimate_hichunk(
         fresh = tokens - num_calls * shared
         total += Estimate(num_calls, tokens, fresh, num_calls * config.max_answer_tokens)
     return replace(total, new_prompt_tokens=total.new_prompt_tokens + shared) if total.num_calls else total
-
-
-def check_failed(failed: Mapping[int, str], num_texts: int) -> None:
-    """Refuses points of texts whose reading was broken off.
-
-    Args:
-        failed: why, by the number of the text.
-        num_texts: all of them.
-
-    Raises:
-        InputError: there are some.
-    """
-    if failed:
-        place, error = min(failed.items())
-        raise InputError(
-            f"points: a call of the language model failed for {len(failed):,} of {num_texts:,} texts, which have no "
-            f"points; the first one, texts[{place}]: {error} (with a journal, asking again asks for these only)"
-        )
-
-
-def _answer(outcome: Structured[Answer]) -> Answer:
-    return outcome.value or Answer(())
 
 
 def _lines(text: SentenceText, count: CountTokens, config: HiChunkConfig) -> Lines:

@@ -1,0 +1,104 @@
+"""Documents that a language model reads window by window: one window of each in a round, until all are read."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from qrag_jax.chunking.tree.points import Point
+from qrag_jax.structure.calls import AnswerForm, Desk, Reading
+from qrag_jax.types import InputError, Message
+
+
+@dataclass(frozen=True)
+class PointsReading:
+    """What finding the points of some texts took.
+
+    Attributes:
+        num_texts: that were read.
+        num_windows: that the model was asked about.
+        num_rows: statements of its answers that count, those among them that a later window took back.
+        num_points: that were found.
+        dropped: statements that do not count, answers that cannot be read and calls that failed, by reason.
+        calls: what they cost.
+    """
+
+    num_texts: int = 0
+    num_windows: int = 0
+    num_rows: int = 0
+    num_points: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    calls: Reading = field(default_factory=Reading)
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """A document on its way through its windows."""
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """That were found so far."""
+        ...
+
+    @property
+    def is_done(self) -> bool:
+        """There is no further window."""
+        ...
+
+
+W = TypeVar("W", bound=Reader)
+# (document, the value of the answer or None) -> (document, statements that count, those that do not by reason).
+Advance = Callable[[W, Any], tuple[W, int, Counter[str]]]
+
+
+def read_windows(
+    desk: Desk,
+    documents: Sequence[W],
+    form: AnswerForm,
+    max_tokens: int,
+    *,
+    prompt: Callable[[W], tuple[Message, ...]],
+    advance: Advance[W],
+    finished: Callable[[PointsReading], None] | None = None,
+) -> list[list[Point]]:
+    """The points of all documents, read to their ends.
+
+    Args:
+        desk: where the model is asked, in the stage `windows`, which begins anew in every round.
+        documents: at their beginnings.
+        form: of the answers.
+        max_tokens: of an answer.
+        prompt: of a document's next window.
+        advance: a document behind it; every window must bring it on.
+        finished: told what was read, also where a call has failed.
+
+    Raises:
+        InputError: calls have failed. Documents that they belong to are read no further, all others to their ends.
+    """
+    now, failed = list(documents), dict[int, str]()
+    num_windows = num_rows = 0
+    while going := [place for place, one in enumerate(now) if not one.is_done and place not in failed]:
+        outcomes = desk.outcomes("windows", (prompt(now[place]) for place in going), len(going), form, max_tokens)
+        for place, outcome in zip(going, outcomes, strict=True):
+            if (error := outcome.generations[-1].error) is not None:
+                failed[place] = error
+                continue
+            now[place], rows, dropped = advance(now[place], outcome.value)
+            desk.left_out += dropped
+            num_rows += rows
+        num_windows += len(going)
+    if finished is not None:
+        num_points = sum(len(one.points) for one in now)
+        dropped = {reason: number for reason, number in desk.left_out.items() if number}
+        finished(PointsReading(len(now), num_windows, num_rows, num_points, dropped, desk.reading))
+    _check_failed(failed, len(now))
+    return [list(one.points) for one in now]
+
+
+def _check_failed(failed: Mapping[int, str], num_texts: int) -> None:
+    if failed:
+        place, error = min(failed.items())
+        raise InputError(
+            f"points: a call of the language model failed for {len(failed):,} of {num_texts:,} texts, which have no "
+            f"points; the first one, texts[{place}]: {error} (with a journal, asking again asks for these only)"
+        )
