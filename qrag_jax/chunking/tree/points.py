@@ -75,6 +75,16 @@ def predict_checked(predict: PredictPoints, texts: Sequence[SentenceText], names
     return [checked_points(points, len(text), name) for points, text, name in rows]
 
 
+def predict_at_once(predict: PredictPoints, texts: Sequence[SentenceText], names: Sequence[str]) -> PredictPoints:
+    """A source that has read all of these texts together, and gives the points of any of them again.
+
+    Raises:
+        InputError: as `predict_checked`.
+    """
+    known = dict(zip(texts, predict_checked(predict, texts, names), strict=True))
+    return lambda wanted: [known[text] for text in wanted]
+
+
 def starts_paragraph(text: SentenceText) -> Bool[np.ndarray, " sentences"]:
     """Which sentences begin a paragraph: the first one, and those behind a blank line.
 
