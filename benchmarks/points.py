@@ -243,7 +243,7 @@ def main() -> None:
     from qrag_jax.models.encoder.embedder import make_embedder
     from qrag_jax.models.encoder.weights import load_encoder
 
-    start = time.perf_counter()
+    start, machine = time.perf_counter(), about()
     views = {view: read_domains(args.data, view) for view in VIEWS}
     dealt = [one for domains in views.values() for documents, _ in domains.values() for one in documents]
     texts = {text for one in dealt for text in one.text.texts()}
@@ -257,7 +257,7 @@ def main() -> None:
             found.setdefault(domain, {})[view] = rows
             print("\n".join([f"{domain}, {view}", *format_rows(rows)]), flush=True)
     command = "python benchmarks/points.py DATA"
-    result = {"command": command, "seconds": time.perf_counter() - start, "about": about(), "domains": found}
+    result = {"command": command, "seconds": time.perf_counter() - start, "about": machine, "domains": found}
     write(RESULTS, "points", result, format_report(result))
 
 

@@ -114,9 +114,7 @@ def ratio_interval(
         InputError: other lengths, no values, a part that is no part of its whole, or a setting out of range.
     """
     if len(parts) != len(wholes) or not len(parts):
-        raise InputError(
-            f"a share of sums needs parts and wholes of the same documents, got {len(parts)}, {len(wholes)}"
-        )
+        raise InputError(f"a share of sums needs as many parts as wholes, got {len(parts)} and {len(wholes)}")
     wrong = np.flatnonzero(~((parts >= 0) & (parts <= wholes)))
     if wrong.size:
         raise InputError(f"parts[{wrong[0]}] = {parts[wrong[0]]} is no part of wholes[{wrong[0]}] = {wholes[wrong[0]]}")
@@ -141,7 +139,7 @@ def ratio_interval(
     return Summary(mean=share, low=min(low, share), high=max(high, share), n=len(parts))
 
 
-def _share_of_sums(parts: np.ndarray, wholes: np.ndarray, axis: int = -1) -> np.ndarray:
+def _share_of_sums(parts: np.ndarray, wholes: np.ndarray, axis: int = -1) -> np.ndarray | np.floating:
     whole = np.sum(wholes, axis=axis)
     return np.sum(parts, axis=axis) / np.where(whole, whole, 1)
 
