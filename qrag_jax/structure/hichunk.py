@@ -102,6 +102,16 @@ class Walk:
     points: tuple[Point, ...] = ()
 
     @property
+    def num_read(self) -> int:
+        """Lines before the next window."""
+        return self.first
+
+    @property
+    def num_lines(self) -> int:
+        """All lines."""
+        return len(self.lines)
+
+    @property
     def is_done(self) -> bool:
         """Every line was read; a single one has nothing to ask."""
         return self.first >= len(self.lines) or len(self.lines) == 1
@@ -121,7 +131,7 @@ def make_hichunk(
         generator: of the rows; with a journal around it no finished call is made again.
         count: tokens of a text, as of the model.
         config: None takes the defaults.
-        progress: told of every answer, in the stage `windows`, which begins anew in every round.
+        progress: told of every answer, in the stage `lines`: how many were read in the rounds before.
         finished: told what was read, also where a call has failed.
 
     Returns:
@@ -225,8 +235,8 @@ def estimate_hichunk(
     """
     config = config or HiChunkConfig()
     template = load_prompt(_PROMPT, config.prompts)
-    around = prompt_tokens(_prompt(template, "", 0, 0), count)
-    shared = prompt_tokens(_prompt(template, "", 0, 0)[:-1], count)
+    around = prompt_tokens(lines_prompt(template, "", 0, 0), count)
+    shared = prompt_tokens(lines_prompt(template, "", 0, 0)[:-1], count)
     total = Estimate()
     for text in texts:
         lines = _lines(text, count, config)
@@ -264,9 +274,16 @@ def _most_windows(lines: Lines, config: HiChunkConfig) -> int:
 
 def _window_prompt(template: PromptTemplate, walk: Walk, config: HiChunkConfig) -> tuple[Message, ...]:
     shown, _ = window(walk, config)
-    return _prompt(template, walk.lines.written(shown), len(walk.residual), len(shown) - 1)
+    return lines_prompt(template, walk.lines.written(shown), len(walk.residual), len(shown) - 1)
 
 
-def _prompt(template: PromptTemplate, lines: str, first: int, last: int) -> tuple[Message, ...]:
+def lines_prompt(template: PromptTemplate, lines: str, first: int, last: int) -> tuple[Message, ...]:
+    """The conversation about a window.
+
+    Args:
+        template: `hichunk`, ours or the user's.
+        lines: as `Lines.written` gives them.
+        first, last: numbers of the new ones.
+    """
     mark, fenced = fence([lines], "lines")
     return template.fill(mark=mark, lines=fenced, first=str(first), last=str(last))

@@ -95,6 +95,16 @@ class Walk:
     points: tuple[Point, ...] = ()
 
     @property
+    def num_read(self) -> int:
+        """Lines before the next window."""
+        return self.first
+
+    @property
+    def num_lines(self) -> int:
+        """All lines."""
+        return len(self.lines)
+
+    @property
     def is_done(self) -> bool:
         """At most one paragraph is left, within which nothing begins."""
         return self.first >= len(self.lines) - 1
@@ -116,7 +126,7 @@ def make_lumber(
         generator: of the numbers; with a journal around it no finished call is made again.
         count: tokens of a text, as of the model.
         config: None takes the defaults.
-        progress: told of every answer, in the stage `windows`, which begins anew in every round.
+        progress: told of every answer, in the stage `lines`: how many were read in the rounds before.
         finished: told what was read, also where a call has failed.
 
     Returns:

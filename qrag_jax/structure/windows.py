@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from qrag_jax.chunking.tree.points import Point
-from qrag_jax.structure.calls import AnswerForm, Desk, Reading
+from qrag_jax.structure.calls import AnswerForm, Desk, Progressed, Reading
 from qrag_jax.types import InputError, Message
 
 
@@ -41,6 +41,16 @@ class Reader(Protocol):
         ...
 
     @property
+    def num_read(self) -> int:
+        """Its lines that lie before the next window; never fewer than before."""
+        ...
+
+    @property
+    def num_lines(self) -> int:
+        """All of its lines."""
+        ...
+
+    @property
     def is_done(self) -> bool:
         """There is no further window."""
         ...
@@ -64,7 +74,8 @@ def read_windows(
     """The points of all documents, read to their ends.
 
     Args:
-        desk: where the model is asked, in the stage `windows`, which begins anew in every round.
+        desk: where the model is asked; its `progress` is told how many lines were read in the rounds before, in the
+            stage `lines`.
         documents: at their beginnings.
         form: of the answers.
         max_tokens: of an answer.
@@ -76,6 +87,7 @@ def read_windows(
         InputError: calls have failed. Documents that they belong to are read no further, all others to their ends.
     """
     now, failed = list(documents), dict[int, str]()
+    desk = replace(desk, progress=_progress_by_lines(now, desk.progress))
     num_windows = num_rows = 0
     while going := [place for place, one in enumerate(now) if not one.is_done and place not in failed]:
         outcomes = desk.outcomes("windows", (prompt(now[place]) for place in going), len(going), form, max_tokens)
@@ -87,12 +99,22 @@ def read_windows(
             desk.left_out += dropped
             num_rows += rows
         num_windows += len(going)
+    if desk.progress is not None and num_windows:
+        desk.progress("windows", 0, 0, None)
     if finished is not None:
         num_points = sum(len(one.points) for one in now)
         dropped = {reason: number for reason, number in desk.left_out.items() if number}
         finished(PointsReading(len(now), num_windows, num_rows, num_points, dropped, desk.reading))
     _check_failed(failed, len(now))
     return [list(one.points) for one in now]
+
+
+def _progress_by_lines(now: Sequence[Reader], progress: Progressed | None) -> Progressed | None:
+    """What a desk tells of every answer, as lines of all documents: how many windows there will be is not known."""
+    if progress is None:
+        return None
+    of = sum(one.num_lines for one in now)
+    return lambda stage, done, total, generation: progress("lines", sum(one.num_read for one in now), of, generation)
 
 
 def _check_failed(failed: Mapping[int, str], num_texts: int) -> None:

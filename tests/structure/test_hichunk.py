@@ -194,6 +194,14 @@ def test_documents_are_read_together_a_window_of_each_a_round():
     assert predict(rows_by_marks, []) == []
 
 
+def test_progress_counts_lines():
+    texts, told = [outline(LEVELS)[0], outline([1, 0])[0]], []
+    predict(rows_by_marks, texts, progress=lambda *said: told.append(said[:3]))
+    of = len(LEVELS) + 2
+    assert [said[0] for said in told] == ["lines"] * 5 and {said[2] for said in told} == {of}
+    assert [said[1] for said in told] == [0, 0, 21 + 2, 40 + 2, of]
+
+
 @pytest.mark.parametrize(
     "answer, points, dropped",
     [
