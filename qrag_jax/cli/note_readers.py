@@ -173,16 +173,24 @@ def format_estimate(estimate: Estimate, args: argparse.Namespace) -> str:
     return ", ".join(facts)
 
 
+def spent_by(reading: Reading, prices: Prices | None) -> list[str]:
+    """What calls took: how many, tokens, dollars with prices."""
+    facts = [
+        f"{reading.num_calls:,} calls now and {reading.num_from_journal:,} of the journal",
+        f"{reading.prompt_tokens:,} tokens read, {reading.completion_tokens:,} written",
+    ]
+    if prices is not None:
+        cost = Cost(prompt_tokens=reading.prompt_tokens, completion_tokens=reading.completion_tokens)
+        facts.append(f"${dollars(cost, prices):.4f}")
+    return facts
+
+
 def format_readings(readings: Sequence[Reading], prices: Prices | None) -> str:
     """One line: what was asked, what came of it and what it took; a further one for each of the first errors."""
     read = sum(readings, Reading())
     facts = [f"{read.num_chunks:,} chunks"]
     if read.num_pairs:
         facts += [f"{read.num_questions:,} questions", f"{read.num_pairs:,} pairs of chunk and question"]
-    facts += [f"{read.num_notes:,} notes", f"{read.num_calls:,} calls now and {read.num_from_journal:,} of the journal"]
-    facts.append(f"{read.prompt_tokens:,} tokens read, {read.completion_tokens:,} written")
-    if prices is not None:
-        cost = Cost(prompt_tokens=read.prompt_tokens, completion_tokens=read.completion_tokens)
-        facts.append(f"${dollars(cost, prices):.4f}")
+    facts += [f"{read.num_notes:,} notes", *spent_by(read, prices)]
     failed = [f"{read.num_failed:,} calls failed"] if read.num_failed else []
     return "\n".join([", ".join([*facts, *failed]), *(f"  no answer: {error}" for error in read.errors)])

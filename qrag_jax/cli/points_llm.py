@@ -12,11 +12,11 @@ from qrag_jax.cli.generators import (
     prompts_folder,
     sampling_of,
 )
-from qrag_jax.cli.note_readers import Estimated, check_speed, format_estimate
+from qrag_jax.cli.note_readers import Estimated, check_speed, format_estimate, spent_by
 from qrag_jax.cli.parsers.points_llm_flags import LLM_SOURCES
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say
-from qrag_jax.llm.prices import Prices, dollars
+from qrag_jax.llm.prices import Prices
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.structure.calls import Progressed
@@ -24,7 +24,7 @@ from qrag_jax.structure.estimate import Estimate
 from qrag_jax.structure.hichunk import HiChunkConfig, estimate_hichunk, make_hichunk
 from qrag_jax.structure.lumber import LumberConfig, estimate_lumber, make_lumber
 from qrag_jax.structure.windows import PointsReading
-from qrag_jax.types import Cost, CountTokens, UsageError
+from qrag_jax.types import CountTokens, UsageError
 
 _OF_WINDOWS = ("window_tokens", "window_lines", "estimate", "tokens_per_second")
 _PROMPT_TOKENS = 1_000  # about as many as our prompts have around a window, and a chat template around them
@@ -85,19 +85,14 @@ def check_points_llm_flags(args: argparse.Namespace, names: Collection[str]) -> 
 
 def format_reading(reading: PointsReading, prices: Prices | None) -> str:
     """One line: what was read, what counts of the answers and what not by reason, and what it took."""
-    calls = reading.calls
     dropped = ", ".join(f"{number:,} {reason}" for reason, number in sorted(reading.dropped.items()))
     facts = [
         f"{reading.num_texts:,} texts in {reading.num_windows:,} windows",
         f"{reading.num_points:,} points",
         f"{reading.num_rows:,} rows kept",
         f"dropped: {dropped or 'none'}",
-        f"{calls.num_calls:,} calls now and {calls.num_from_journal:,} of the journal",
-        f"{calls.prompt_tokens:,} tokens read, {calls.completion_tokens:,} written",
+        *spent_by(reading.calls, prices),
     ]
-    if prices is not None:
-        cost = Cost(prompt_tokens=calls.prompt_tokens, completion_tokens=calls.completion_tokens)
-        facts.append(f"${dollars(cost, prices):.4f}")
     return ", ".join(facts)
 
 
