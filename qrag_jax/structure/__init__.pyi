@@ -2,6 +2,10 @@
 
 from .calls import Reading as Reading
 from .estimate import Estimate as Estimate
+from .hicbench import Built as Built
+from .hicbench import HiCBenchConfig as HiCBenchConfig
+from .hicbench import build_hicbench as build_hicbench
+from .hicbench import write_hicbench as write_hicbench
 from .hichunk import HiChunkConfig as HiChunkConfig
 from .hichunk import estimate_hichunk as estimate_hichunk
 from .hichunk import make_hichunk as make_hichunk
