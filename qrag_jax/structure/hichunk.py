@@ -19,15 +19,17 @@ from pathlib import Path
 
 from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.tree.points import Point, PredictPoints
+from qrag_jax.llm.calls import takes_grammar
 from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt
 from qrag_jax.structure.calls import Desk, Progressed
 from qrag_jax.structure.estimate import Estimate, prompt_tokens
 from qrag_jax.structure.lines import Lines, number_lines
-from qrag_jax.structure.rows import Answer, RowsForm, good_rows
+from qrag_jax.structure.rows import MOST_RISING, Answer, RowsForm, good_rows
 from qrag_jax.structure.windows import PointsReading, read_windows
 from qrag_jax.types import CountTokens, Message, Sampling, TextGenerator, UsageError
 
 _PROMPT = "hichunk"
+_FORM_LINES = (8, 16, 32, 64, 128, MOST_RISING)  # of grammars that know the order of lines; an automaton each
 _RESIDUAL_SHARE = 8  # of a window, that residual lines may take: one part in so many
 
 
@@ -53,7 +55,8 @@ class HiChunkConfig:
     Attributes:
         window_tokens: of the lines of a window, residual ones among them; the prompt around them and the answer come on
             top.
-        window_lines: at most, likewise; None is any number. Up to 200 the grammar admits rising rows only.
+        window_lines: at most, likewise; None is any number. Of windows with up to 200 the grammar admits rising rows of
+            their lines only (their number rounded up), of larger ones rows in any order.
         max_chars: of a sentence, as the model is shown it.
         residuals: what is tried in turn until it has at most 1/8 of the window; after the last one there are none.
         least_advance: of a window's new lines, the share that must lie before its last point of level 1 for the next
@@ -144,12 +147,13 @@ def make_hichunk(
     """
     config = config or HiChunkConfig()
     template, again = load_prompt(_PROMPT, config.prompts), load_prompt("again", config.prompts)
+    is_held = takes_grammar(generator, RowsForm().grammar)
 
     def predict(texts: Sequence[SentenceText]) -> list[list[Point]]:
         return read_windows(
             Desk(generator, config.sampling, config.max_asks, again, progress),
             [Walk(_lines(text, count, config)) for text in texts],
-            RowsForm(config.window_lines),
+            lambda walk: _form(walk, config) if is_held else RowsForm(),
             config.max_answer_tokens,
             prompt=lambda walk: _window_prompt(template, walk, config),
             advance=lambda walk, answer: advance(walk, answer or Answer(()), config),
@@ -245,6 +249,12 @@ def estimate_hichunk(
         fresh = tokens - num_calls * shared
         total += Estimate(num_calls, tokens, fresh, num_calls * config.max_answer_tokens)
     return replace(total, new_prompt_tokens=total.new_prompt_tokens + shared) if total.num_calls else total
+
+
+def _form(walk: Walk, config: HiChunkConfig) -> RowsForm:
+    """That of the next window, by its lines rounded up: windows of one form are asked together."""
+    size = next((size for size in _FORM_LINES if size >= len(window(walk, config)[0])), None)
+    return RowsForm(size if config.window_lines is None or size is None else min(size, config.window_lines))
 
 
 def _lines(text: SentenceText, count: CountTokens, config: HiChunkConfig) -> Lines:

@@ -142,7 +142,7 @@ def make_lumber(
         return read_windows(
             Desk(generator, config.sampling, config.max_asks, again, progress),
             [_begin(text, count, config) for text in texts],
-            NumberForm(),
+            lambda _: NumberForm(),
             config.max_answer_tokens,
             prompt=lambda walk: _window_prompt(template, walk, config),
             advance=lambda walk, number: advance(walk, number, config),

@@ -64,7 +64,7 @@ Advance = Callable[[W, Any], tuple[W, int, Counter[str]]]
 def read_windows(
     desk: Desk,
     documents: Sequence[W],
-    form: AnswerForm,
+    form: Callable[[W], AnswerForm],
     max_tokens: int,
     *,
     prompt: Callable[[W], tuple[Message, ...]],
@@ -77,7 +77,7 @@ def read_windows(
         desk: where the model is asked; its `progress` is told how many lines were read in the rounds before, in the
             stage `lines`.
         documents: at their beginnings.
-        form: of the answers.
+        form: of the answer to a document's next window; those of one form are asked in one batch.
         max_tokens: of an answer.
         prompt: of a document's next window.
         advance: a document behind it; every window must bring it on.
@@ -90,14 +90,19 @@ def read_windows(
     desk = replace(desk, progress=_progress_by_lines(now, desk.progress))
     num_windows = num_rows = 0
     while going := [place for place, one in enumerate(now) if not one.is_done and place not in failed]:
-        outcomes = desk.outcomes("windows", (prompt(now[place]) for place in going), len(going), form, max_tokens)
-        for place, outcome in zip(going, outcomes, strict=True):
-            if (error := outcome.generations[-1].error) is not None:
-                failed[place] = error
-                continue
-            now[place], rows, dropped = advance(now[place], outcome.value)
-            desk.left_out += dropped
-            num_rows += rows
+        batches: dict[AnswerForm, list[int]] = {}
+        for place in going:
+            batches.setdefault(form(now[place]), []).append(place)
+        for kind, places in batches.items():
+            prompts = (prompt(now[place]) for place in places)
+            outcomes = desk.outcomes("windows", prompts, len(places), kind, max_tokens)
+            for place, outcome in zip(places, outcomes, strict=True):
+                if (error := outcome.generations[-1].error) is not None:
+                    failed[place] = error
+                    continue
+                now[place], rows, dropped = advance(now[place], outcome.value)
+                desk.left_out += dropped
+                num_rows += rows
         num_windows += len(going)
     if desk.progress is not None and num_windows:
         desk.progress("windows", 0, 0, None)

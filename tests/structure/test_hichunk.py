@@ -26,7 +26,7 @@ from qrag_jax.structure.hichunk import (
     window,
 )
 from qrag_jax.structure.lines import Lines, number_lines
-from qrag_jax.structure.rows import Answer, Row, format_rows
+from qrag_jax.structure.rows import Answer, Row, RowsForm, format_rows
 from qrag_jax.types import InputError, UsageError
 
 SMALL = HiChunkConfig(window_tokens=64, max_answer_tokens=1000)
@@ -236,6 +236,26 @@ def test_a_model_that_takes_grammars_is_held_to_rows():
     assert predict(Held(lambda prompt: rows_by_marks(prompt) + "\n"), [text], config) == [gold]
     with pytest.raises(InputError, match="breaks the grammar"):
         predict(Held(lambda prompt: "2, Level One, true\n0, Level One, true\n"), [text], config)
+
+
+def test_the_grammar_knows_about_how_many_lines_a_window_has():
+    class Held(ScriptedGenerator):
+        def takes_grammar(self, grammar):
+            return True
+
+        def generate(self, prompts, *, sampling, finished=None):
+            grammars.append((len(prompts), sampling.grammar))
+            return super().generate(prompts, sampling=sampling, finished=finished)
+
+    texts = [text_of(["w"] * num) for num in (6, 8, 9, 40, 230)]
+    for window_lines, forms in [
+        (None, [(2, 8), (1, 16), (1, 64), (1, None)]),
+        (20, [(2, 8), (1, 16), (2, 20), (2, 20)]),
+    ]:
+        grammars: list = []
+        config = HiChunkConfig(window_lines=window_lines)
+        predict(Held(lambda prompt: "none"), texts, config)
+        assert [(size, RowsForm(lines).grammar) for size, lines in forms] == grammars[: len(forms)]
 
 
 def test_a_document_in_chinese():

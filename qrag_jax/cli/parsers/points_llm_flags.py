@@ -29,7 +29,7 @@ def add_points_llm_flags(parser: argparse.ArgumentParser) -> None:
         "--window_lines",
         type=flags.positive,
         metavar="N",
-        help="llm: most sentences shown at a time; up to 200 a model that takes grammars names each once, in order "
+        help="llm: most sentences shown at a time; of up to 200 a model that takes grammars can name each only once "
         "(default: no limit)",
     )
     group.add_argument("--estimate", action="store_true", help="say what the points take at most, and stop")
