@@ -24,6 +24,8 @@ from qrag_jax.types import (
     UsageError,
 )
 
+_MODEL_FLAGS = ("llm_model", "storage", "base_url", "journal", "no_journal", "max_llm_tokens", "max_dollars", "prices",
+                "prompts")  # fmt: skip
 _OPENAI_FLAGS = ("base_url", "key_name", "concurrency", "deadline", "any_model", "grammar_field")
 # Calls that a journal claims at a time, per call at once. A round waits for its slowest call: the fewer rounds there
 # are, the less the others of the pool stand idle meanwhile. But what is claimed is closed to other processes.
@@ -70,6 +72,11 @@ def make_generator(args: argparse.Namespace) -> ReadyGenerator:
         claim_size = max(_CLAIMS, _CLAIMS_A_WORKER * (args.concurrency or CONCURRENCY))
         generator = JournaledGenerator(generator, _journal(args), claim_size=claim_size)
     return ReadyGenerator(generator, ready.window, ready.count)
+
+
+def given_model_flags(args: argparse.Namespace) -> list[str]:
+    """Which flags were given of those that say which model answers, where its answers are kept and what it may cost."""
+    return [flag for flag in _MODEL_FLAGS if getattr(args, flag) not in (None, False)] + ["llm"] * (args.llm != "local")
 
 
 def sampling_of(args: argparse.Namespace) -> Sampling:

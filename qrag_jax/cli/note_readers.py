@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qrag_jax.cli.generators import make_generator, prices_of, prompts_folder, sampling_of
+from qrag_jax.cli.generators import given_model_flags, make_generator, prices_of, prompts_folder, sampling_of
 from qrag_jax.cli.parsers.reader_flags import MOST_RELEVANT, NUM_QUESTIONS
 from qrag_jax.cli.terminal import say
 from qrag_jax.llm.prices import Prices, dollars
@@ -21,12 +21,10 @@ from qrag_jax.types import Chunk, Cost, CountTokens, Document, Embed, NoteReader
 _STATEMENTS = 4  # times the tokens of an answer: all statements of a chunk are one
 _OF_QUESTIONS = ("num_questions_a_chunk", "most_relevant")
 _OF_READERS = (*_OF_QUESTIONS, "estimate", "tokens_per_second")
-_OF_MODELS = ("llm_model", "storage", "base_url", "journal", "no_journal", "max_llm_tokens", "max_dollars", "prices",
-              "prompts")  # fmt: skip
 
 
 class Estimated(Exception):
-    """What notes will take was said, and `--estimate` asks for no more."""
+    """What a language model will take was said, and `--estimate` asks for no more."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +130,7 @@ def _asking(args: argparse.Namespace) -> QuestionsConfig:
 
 def given_reader_flags(args: argparse.Namespace) -> list[str]:
     """Which flags of language models and their readers were given."""
-    given = [flag for flag in (*_OF_READERS, *_OF_MODELS) if getattr(args, flag) not in (None, False)]
-    return given + ["llm"] * (args.llm != "local")
+    return [flag for flag in _OF_READERS if getattr(args, flag) not in (None, False)] + given_model_flags(args)
 
 
 def check_reader_flags(args: argparse.Namespace, name: str, llm_readers: Sequence[str]) -> None:
@@ -176,16 +173,24 @@ def format_estimate(estimate: Estimate, args: argparse.Namespace) -> str:
     return ", ".join(facts)
 
 
+def spent_by(reading: Reading, prices: Prices | None) -> list[str]:
+    """What calls took: how many, tokens, dollars with prices."""
+    facts = [
+        f"{reading.num_calls:,} calls now and {reading.num_from_journal:,} of the journal",
+        f"{reading.prompt_tokens:,} tokens read, {reading.completion_tokens:,} written",
+    ]
+    if prices is not None:
+        cost = Cost(prompt_tokens=reading.prompt_tokens, completion_tokens=reading.completion_tokens)
+        facts.append(f"${dollars(cost, prices):.4f}")
+    return facts
+
+
 def format_readings(readings: Sequence[Reading], prices: Prices | None) -> str:
     """One line: what was asked, what came of it and what it took; a further one for each of the first errors."""
     read = sum(readings, Reading())
     facts = [f"{read.num_chunks:,} chunks"]
     if read.num_pairs:
         facts += [f"{read.num_questions:,} questions", f"{read.num_pairs:,} pairs of chunk and question"]
-    facts += [f"{read.num_notes:,} notes", f"{read.num_calls:,} calls now and {read.num_from_journal:,} of the journal"]
-    facts.append(f"{read.prompt_tokens:,} tokens read, {read.completion_tokens:,} written")
-    if prices is not None:
-        cost = Cost(prompt_tokens=read.prompt_tokens, completion_tokens=read.completion_tokens)
-        facts.append(f"${dollars(cost, prices):.4f}")
+    facts += [f"{read.num_notes:,} notes", *spent_by(read, prices)]
     failed = [f"{read.num_failed:,} calls failed"] if read.num_failed else []
     return "\n".join([", ".join([*facts, *failed]), *(f"  no answer: {error}" for error in read.errors)])

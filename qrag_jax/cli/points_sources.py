@@ -12,6 +12,8 @@ from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, make_brea
 from qrag_jax.chunking.strategies.clusters import LinkageConfig, make_linkage
 from qrag_jax.chunking.strategies.points import equal_points, strategy_points
 from qrag_jax.chunking.tree.points import PredictPoints, heading_points, no_points, paragraph_points, rule_points
+from qrag_jax.cli.generators import ReadyGenerator, make_generator
+from qrag_jax.cli.points_llm import make_llm_source
 from qrag_jax.cli.progress import Progress
 from qrag_jax.types import Embed, UsageError
 
@@ -40,6 +42,15 @@ class PointTools:
         from qrag_jax.models.encoder.weights import load_encoder
 
         return make_embedder(load_encoder(self.args.model))
+
+    @cached_property
+    def generator(self) -> ReadyGenerator:
+        """The language model of `--llm`, loaded when it is first asked for.
+
+        Raises:
+            UsageError, InputError: as `make_generator`.
+        """
+        return make_generator(self.args)
 
     @cached_property
     def embed(self) -> Embed:
@@ -82,4 +93,6 @@ SOURCES: dict[str, Callable[[PointTools], PredictPoints]] = {
     "equal": lambda tools: equal_points(tools.args.equal_length),
     "breakpoint": _breakpoint,
     "linkage": _linkage,
+    "llm": lambda tools: make_llm_source("llm", tools.args, tools.generator),
+    "lumber": lambda tools: make_llm_source("lumber", tools.args, tools.generator),
 }

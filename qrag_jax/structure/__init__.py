@@ -1,4 +1,4 @@
-"""What asks a language model about documents: notes of questions and answers (SqRAG's index phase), propositions."""
+"""What asks a language model about documents: notes (SqRAG's index phase, propositions), points, benchmarks."""
 
 import lazy_loader
 

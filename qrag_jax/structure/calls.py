@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, islice
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from qrag_jax.chunking.text.chunks import chunk_text
 from qrag_jax.chunking.text.spans import readable
@@ -13,7 +13,7 @@ from qrag_jax.llm.calls import not_asked
 from qrag_jax.llm.json_answers import Schema, parse_json, schema_grammar
 from qrag_jax.llm.prompts import PromptTemplate, fence
 from qrag_jax.llm.structured import Structured, ask_structured
-from qrag_jax.types import Chunk, Document, Generation, InputError, Message, Sampling, TextGenerator
+from qrag_jax.types import Chunk, Document, Generation, Grammar, InputError, Message, Sampling, TextGenerator
 
 # Why there is nothing of a call.
 CALL_FAILED = "call failed"
@@ -58,9 +58,23 @@ class Reading:
         return Reading(**numbers, errors=tuple(dict.fromkeys((*self.errors, *other.errors)))[:_ERRORS_KEPT])
 
 
+@runtime_checkable
+class AnswerForm(Protocol):
+    """The form of an answer: a grammar of it, and what reads it."""
+
+    @property
+    def grammar(self) -> Grammar:
+        """What a model is held to that takes grammars."""
+        ...
+
+    def read(self, text: str) -> Any:
+        """The value of an answer; raises InputError, with a reason that the model can be told, where there is none."""
+        ...
+
+
 @dataclass(frozen=True)
 class Form:
-    """The form of an answer.
+    """The form of an answer in JSON.
 
     Attributes:
         wanted: what a model is held to that takes grammars.
@@ -69,6 +83,15 @@ class Form:
 
     wanted: Schema
     readable: Schema
+
+    @property
+    def grammar(self) -> Grammar:
+        """That of `wanted`."""
+        return schema_grammar(self.wanted)
+
+    def read(self, text: str) -> Any:
+        """The value of an answer, as `parse_json` by `readable`."""
+        return parse_json(text, self.readable)
 
 
 @dataclass(frozen=True)
@@ -107,10 +130,10 @@ class Desk:
         stage: str,
         prompts: Iterable[Sequence[Message]],
         num_prompts: int,
-        form: Form,
+        form: AnswerForm,
         max_tokens: int,
     ) -> Iterator[Any]:
-        """The JSON value of every answer, in order; None where there is none, which is counted in `left_out`.
+        """The value of every answer, in order; None where there is none, which is counted in `left_out`.
 
         Args:
             stage: what `progress` is told.
@@ -123,28 +146,40 @@ class Desk:
             InputError: every call has failed, which is no reading without notes but none at all; or the generator
                 breaks its contract.
         """
-        waiting, done, failed_before = iter(prompts), 0, self.reading.num_failed
-        stopped = False
-        while part := list(islice(waiting, _AT_ONCE)):
-            if stopped:  # a call has shown that all would fail alike
-                outcomes: list[Structured[Any]] = []
-                self.left_out[CALL_FAILED] += len(part)
-                self.reading += Reading(num_failed=len(part))
-            else:
-                outcomes = self._ask(part, form, max_tokens, partial(self._hear, stage, done, num_prompts))
-                stopped = not_asked(outcome.generations[-1] for outcome in outcomes) is not None
-            done += len(part)
-            if done == num_prompts == self.reading.num_failed - failed_before:
+        failed_before = self.reading.num_failed
+        for place, outcome in enumerate(self.outcomes(stage, prompts, num_prompts, form, max_tokens), start=1):
+            if place == num_prompts == self.reading.num_failed - failed_before:
                 raise InputError(
                     f"{stage}: all {num_prompts:,} calls of the language model failed; the first one: "
                     f"{self.reading.errors[0]}"
                 )
-            yield from [outcome.value for outcome in outcomes] or [None] * len(part)
+            yield outcome.value
+
+    def outcomes(
+        self,
+        stage: str,
+        prompts: Iterable[Sequence[Message]],
+        num_prompts: int,
+        form: AnswerForm,
+        max_tokens: int,
+    ) -> Iterator[Structured[Any]]:
+        """As `ask`, what became of every prompt, also where every call has failed."""
+        waiting, done, stopped = iter(prompts), 0, None
+        while part := list(islice(waiting, _AT_ONCE)):
+            if stopped is None:
+                found = self._ask(part, form, max_tokens, partial(self._hear, stage, done, num_prompts))
+                stopped = not_asked(outcome.generations[-1] for outcome in found)
+            else:  # a call has shown that all would fail alike
+                found = [Structured(None, stopped.error, 0, False, (stopped,))] * len(part)
+                self.left_out[CALL_FAILED] += len(part)
+                self.reading += Reading(num_failed=len(part))
+            done += len(part)
+            yield from found
 
     def _ask(
         self,
         prompts: Sequence[Sequence[Message]],
-        form: Form,
+        form: AnswerForm,
         max_tokens: int,
         hear: Callable[[int, Structured[Any]], None],
     ) -> list[Structured[Any]]:
@@ -152,12 +187,12 @@ class Desk:
         return ask_structured(
             self.generator,
             prompts,
-            partial(parse_json, schema=form.readable),
+            form.read,
             sampling=replace(self.sampling, max_tokens=max_tokens),
             max_asks=self.max_asks,
             finished=lambda _, outcome: hear(next(settled), outcome),
             again=self.again,
-            grammar=schema_grammar(form.wanted),
+            grammar=form.grammar,
         )
 
     def _hear(self, stage: str, done: int, of: int, number: int, outcome: Structured[Any]) -> None:

@@ -26,6 +26,7 @@ VERBS = [
     "index",
     "chunk",
     "points",
+    "hicbench",
     "study",
     "demo",
     "train",
@@ -223,7 +224,7 @@ def test_export():
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "say what to do: find, ask, index, chunk, points, study, demo, train, eval, notes, llm, export"),
+        ([], "say what to do: find, ask, index, chunk, points, hicbench, study, demo, train, eval, notes, llm, export"),
         (["fnd"], "invalid choice: 'fnd'"),
         (["demo", "extra"], "unrecognized arguments: extra"),
         (["demo", "--seeds=3"], "unrecognized arguments: --seeds=3"),

@@ -16,7 +16,7 @@ from qrag_jax.chunking.tree.points import (
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.types import CountTokens, UsageError
 
-PointsName = Literal["headings", "rule", "paragraphs", "tagger", "llm"]
+PointsName = Literal["headings", "rule", "paragraphs", "tagger", "llm", "lumber"]
 OWN_POINTS: dict[PointsName, PredictPoints] = {  # those that need nothing but the text
     "headings": heading_points,
     "rule": rule_points,
@@ -30,7 +30,7 @@ class HierarchyConfig:
 
     Attributes:
         points: where they come from: `headings` of Markdown; `rule`, short lines that look like headings;
-            `paragraphs`; `tagger` and `llm` are models that are handed in.
+            `paragraphs`; `tagger`, `llm` and `lumber` are models that are handed in.
         level_cap: no part is deeper; what was found deeper joins the part around it. None is no cap.
         merge_tokens: neighbouring parts whose levels do not fall are joined while together they have at most so many
             tokens. 0 joins none; None is the most tokens of a leaf.

@@ -2,16 +2,16 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags
+from qrag_jax.cli.parsers import flags, llm_flags, points_llm_flags
 
 # Copies: the modules of the names take longer to import.
 STRATEGIES = ("fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document", "hierarchy")
 TREE = "tree"  # of `qrag chunk` alone: its chunks hold one another
-POINTS = ("headings", "rule", "paragraphs")
+POINTS = ("headings", "rule", "paragraphs", *points_llm_flags.LLM_SOURCES)
 SPLITTERS = ("sentencex", "nltk", "spacy")
 
 SUMMARY = "cut text files, every chunk with its exact place"
-DESCRIPTION = """\
+_STRATEGIES = """\
 Cut text files into chunks, each with the exact place that it came from, and none larger than --max_tokens.
 fixed, recursive and late fill chunks up to it, or to 256 tokens, unless they are given a size of their own.
 
@@ -47,6 +47,7 @@ left out of a folder with a warning; where it was named itself, or with --strict
 --vectors are written when all files are done. --tree has the trees of all files, one after the other; Python:
 qrag_jax.chunking.tree.store.load_trees(file).
 """
+DESCRIPTION = f"{_STRATEGIES}\n{points_llm_flags.HELP}\n{llm_flags.HELP}"
 EXAMPLES = """\
 examples:
   qrag chunk book.txt --strategy recursive --max_tokens 256
@@ -55,6 +56,7 @@ examples:
   qrag chunk alt.txt --encoding cp1252 --language de --set fixed.sentences_per_chunk=5
   qrag chunk notes/ --tree notes.parquet --max_tokens 100
   qrag chunk plain.txt --strategy hierarchy --points rule --level_cap 2 --max_tokens 200 --trees plain.parquet
+  qrag chunk plain.txt --strategy hierarchy --points llm --llm_model qwen.gguf --window_lines 60 --estimate
   qrag chunk - --strategy late --vectors vectors.npy
 """
 
@@ -93,3 +95,4 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--tree", "--trees", metavar="OUT.parquet", help="write the trees of all files, as Parquet or .arrow"
     )
     parser.add_argument("--vectors", metavar="OUT.npy", help="of late: write float32 [chunks, dim] in printed order")
+    points_llm_flags.add_points_llm_flags(parser)

@@ -2,16 +2,16 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags
+from qrag_jax.cli.parsers import flags, llm_flags, points_llm_flags
 
 # Copies: the modules of the names take longer to import.
 VIEWS = ("kept", "plain", "removed")
-METHODS = ("none", "headings", "rule", "paragraphs", "equal", "breakpoint", "linkage")
+METHODS = ("none", "headings", "rule", "paragraphs", "equal", "breakpoint", "linkage", *points_llm_flags.LLM_SOURCES)
 THRESHOLDS = ("percentile", "standard_deviation", "interquartile", "gradient", "absolute", "absolute_gradient")
-_DEFAULT_METHODS = tuple(name for name in METHODS if name != "headings")
+_DEFAULT_METHODS = tuple(name for name in METHODS if name not in ("headings", *points_llm_flags.LLM_SOURCES))
 
 SUMMARY = "how well the sections of documents are found"
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 Score what finds the points of documents, the sentences at which their sections begin, where headings say what is right.
 
   none        no point at all
@@ -21,6 +21,7 @@ Score what finds the points of documents, the sentences at which their sections 
   equal       a point after every --equal_length sentences
   breakpoint  where the next sentence means something else than the one before, as strategy breakpoint of `qrag chunk`
   linkage     where sentences that are near in text and meaning end, as strategy linkage
+  llm, lumber a language model, see below
 
 PATHS are Markdown files and folders, scisumm:PATH (papers of CL-SciSumm) or wikitext2:PATH (articles). Documents
 without a section are left out with a warning. What is seen of the headings is the --view: kept, with their marks;
@@ -34,11 +35,14 @@ window_diff: means over documents, 0 is best. seconds: to find the points of all
 
 All rows are of the same documents. So no threshold is chosen here: the defaults were, on other documents
 (benchmarks/results/points.md); choose yours on documents that are not scored.
-"""
+
+{points_llm_flags.HELP}
+{llm_flags.HELP}"""
 EXAMPLES = """\
 examples:
   qrag points notes/ --view plain --methods rule,paragraphs,none
   qrag points wikitext2:articles.jsonl.gz scisumm:papers/ --json points.json
+  qrag points notes/ --methods none,llm,lumber --llm_model qwen.gguf --window_lines 60 --estimate
   qrag points notes/ --methods breakpoint --breakpoint_threshold percentile --breakpoint_value 90
 """
 
@@ -56,7 +60,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=flags.chosen("method", METHODS),
         default=_DEFAULT_METHODS,
         metavar="M,M,...",
-        help=f"rows to compute, of {', '.join(METHODS)} (default: all but headings)",
+        help=f"rows to compute, of {', '.join(METHODS)} (default: all but headings and language models)",
     )
     parser.add_argument(
         "--equal_length", type=flags.positive, default=10, metavar="N", help="of equal (default: %(default)s)"
@@ -92,4 +96,5 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_seed(parser)
     parser.add_argument("--json", metavar="OUT", help="write the rows as JSON; - prints them instead of the table")
     flags.add_reading(parser)
+    points_llm_flags.add_points_llm_flags(parser)
     flags.add_compile_cache(parser)

@@ -21,7 +21,9 @@ from qrag_jax.chunking.text.splitters import make_splitter
 from qrag_jax.chunking.tree.points import PredictPoints, predict_at_once
 from qrag_jax.chunking.tree.store import check_kind, save_trees
 from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.cli.note_readers import Estimated
 from qrag_jax.cli.parsers.chunk import TREE
+from qrag_jax.cli.points_llm import check_points_llm_flags
 from qrag_jax.cli.points_sources import PointTools, make_source
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown
@@ -61,7 +63,12 @@ def run(args: argparse.Namespace) -> int:
     check_outputs(documents, {"--html": args.html, "--tree": args.tree, "--vectors": args.vectors})
     reader = _load_reader(args.model, config, with_vectors=bool(args.vectors))
     is_hierarchy = not is_tree and config.strategy == "hierarchy"
-    predict = _find_points(args, config, documents, split) if is_hierarchy else None
+    check_points_llm_flags(args, [config.hierarchy.points] if is_hierarchy else [])
+    try:
+        predict = _find_points(args, config, documents, split) if is_hierarchy else None
+    except Estimated as estimate:
+        print(f"{estimate}; nothing is asked (--estimate)")
+        return 0
     build = make_tree_builder(config, reader.tokenizer.count, split, predict) if is_tree or is_hierarchy else None
     done: list[tuple[Document, list[Chunk]]] = []
     vectors: list[np.ndarray] = []

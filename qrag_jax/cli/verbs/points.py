@@ -2,11 +2,14 @@
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 from qrag_jax.chunking.tree.points import PredictPoints, predict_checked
+from qrag_jax.cli.note_readers import Estimated
+from qrag_jax.cli.parsers.points_llm_flags import LLM_SOURCES
+from qrag_jax.cli.points_llm import check_points_llm_flags
 from qrag_jax.cli.points_sources import PointTools, make_source
 from qrag_jax.cli.terminal import shown_lines, write_json
 from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_place
@@ -22,10 +25,13 @@ def run(args: argparse.Namespace) -> int:
     """Runs `qrag points`; see `qrag points --help`."""
     if args.json and args.json != STDOUT:
         check_place("json", Path(args.json))
+    check_points_llm_flags(args, args.methods)
     tools = PointTools(args)
     sources = {name: make_source(name, tools) for name in args.methods}
     views = [args.view] if args.view == _REMOVED else [args.view, _REMOVED]
     documents = {view: [one for path in args.paths for one in read_headed(path, view)] for view in views}
+    if args.estimate:
+        return _print_estimates(sources, documents)
     rows = [
         points_row(name, view, source, documents[view], args.seed) for name, source in sources.items() for view in views
     ]
@@ -33,6 +39,17 @@ def run(args: argparse.Namespace) -> int:
         print(shown_lines(format_rows(rows)), flush=True)
     if args.json:
         write_json(rows, args.json)
+    return 0
+
+
+def _print_estimates(sources: Mapping[str, PredictPoints], documents: Mapping[View, Sequence[HeadedDocument]]) -> int:
+    """Says what sources that ask a language model would take."""
+    for name in (name for name in sources if name in LLM_SOURCES):
+        for view, its in documents.items():
+            try:
+                sources[name]([one.text for one in its])
+            except Estimated as estimate:
+                print(f"{view}: {estimate}; nothing is asked (--estimate)")
     return 0
 
 

@@ -106,9 +106,11 @@ def test_a_table_and_a_file(run, folder):
     assert [row["view"] for row in json.loads((folder / "rows.json").read_text())] == ["plain", "removed"]
 
 
-def test_the_default_is_all_that_need_no_headings(run, encoder):
+def test_the_default_is_all_that_need_no_headings_and_no_language_model(run, encoder):
     rows = rows_of(run, "other.md", "--model", encoder)
-    assert [row["method"] for row in rows] == [name for name in points_parser.METHODS if name != "headings"]
+    assert [row["method"] for row in rows] == [
+        name for name in points_parser.METHODS if name not in ("headings", "llm", "lumber")
+    ]
 
 
 def test_bad_input(run, folder):

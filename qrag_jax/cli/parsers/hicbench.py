@@ -1,0 +1,68 @@
+"""`qrag hicbench`: its help and flags. Imports nothing heavy: the help answers at once."""
+
+import argparse
+
+from qrag_jax.cli.parsers import flags, llm_flags
+
+VIEWS = ("kept", "plain")
+ANSWER_TOKENS, NUM_QUESTIONS, TEMPERATURE = 500, 2, 0.7  # as in structure.hicbench, whose import takes longer
+SUMMARY = "questions with scattered evidence, by a language model"
+DESCRIPTION = f"""\
+Build a benchmark from documents with sections, as HiCBench was: questions whose evidence is dense, so that they tell
+whether a chunker keeps together what belongs together.
+
+  T1  about one section of 512 to 4,096 tokens
+  T2  about two sections of 256 to 2,048 tokens each
+
+The model is shown summaries of the document's sections and the ones that are asked about, and writes a question with
+its answer. Then it names the sentences that the answer rests on, in 5 draws: those that 4 draws name are the evidence,
+and must be a tenth of the sections. The answer is taken apart into facts, and 5 answers to the question from the
+sections must state more than 0.8 of them on average. What fails is rejected, and counted by reason.
+
+DOCS are Markdown files and folders, scisumm:PATH or wikitext2:PATH, as of `qrag points`.
+
+What comes out: the folder --out with documents/NNNN.txt, the texts that are asked about, and questions.jsonl, which
+`qrag study` reads, lines {{"id", "type", "question", "answer", "evidence": [{{"file", "start", "end", "text"}}, ...],
+"facts", "coverage", "context": [[start, end], ...]}}. On standard error what was tried, kept and rejected, and what it
+took. A call that fails is an error, and nothing is written; run it again: finished calls are in the journal and are not
+made twice.
+
+{llm_flags.HELP}"""
+EXAMPLES = """\
+examples:
+  qrag hicbench build handbook/ --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model qwen --out bench/
+  qrag hicbench build wikitext2:articles.jsonl.gz --llm_model qwen.gguf --num_two 0 --max_documents 3 --out bench/
+"""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `qrag hicbench`."""
+    parser.add_argument("action", choices=("build",), help="what to do")
+    parser.add_argument(
+        "docs", nargs="+", metavar="DOCS", help="Markdown file or folder, scisumm:PATH or wikitext2:PATH"
+    )
+    parser.add_argument(
+        "--out", required=True, type=flags.filled, metavar="DIR", help="folder to write, empty or not there"
+    )
+    parser.add_argument(
+        "--view", choices=VIEWS, default="plain", help="headings with marks or as lines of text (default: %(default)s)"
+    )
+    for name, kind in (("num_one", "T1"), ("num_two", "T2")):
+        parser.add_argument(
+            f"--{name}",
+            type=flags.natural,
+            default=NUM_QUESTIONS,
+            metavar="N",
+            help=f"questions of {kind} to try a document (default: %(default)s)",
+        )
+    parser.add_argument("--max_documents", type=flags.positive, metavar="N", help="take the first ones (default: all)")
+    parser.add_argument(
+        "--draw_temperature",
+        type=flags.amount,
+        default=TEMPERATURE,
+        metavar="X",
+        help="of the draws of evidence and answers (default: %(default)s)",
+    )
+    flags.add_model(parser, "%(default)s", value="minilm")
+    flags.add_seed(parser)
+    llm_flags.add_llm_flags(parser, max_answer_tokens=ANSWER_TOKENS)

@@ -1,0 +1,57 @@
+"""`qrag hicbench`: questions with dense evidence that a language model writes and proves, as a folder."""
+
+import argparse
+from pathlib import Path
+
+from qrag_jax.cli.generators import make_generator, prices_of, prompts_folder, sampling_of
+from qrag_jax.cli.note_readers import spent_by
+from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.terminal import say
+from qrag_jax.data.headed import read_headed
+from qrag_jax.files.new_folder import new_folder
+from qrag_jax.llm.prices import Prices
+from qrag_jax.models.encoder.sources import find_folder
+from qrag_jax.models.encoder.tokenizer import TextTokenizer
+from qrag_jax.structure.hicbench import Built, HiCBenchConfig, build_hicbench, write_hicbench
+from qrag_jax.types import InputError
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs `qrag hicbench`; see `qrag hicbench --help`."""
+    out = Path(args.out)
+    config = HiCBenchConfig(
+        num_one=args.num_one,
+        num_two=args.num_two,
+        draw_temperature=args.draw_temperature,
+        max_tokens=args.max_answer_tokens,
+        sampling=sampling_of(args),
+        seed=args.seed,
+        prompts=prompts_folder(args),
+    )
+    with new_folder(out, "hicbench") as new:  # first of all: a place that cannot be written is told before the work
+        documents = [one for path in args.docs for one in read_headed(path, args.view)][: args.max_documents]
+        generator = make_generator(args)
+        count = generator.count or TextTokenizer.from_file(find_folder(args.model) / "tokenizer.json").count
+        with Progress() as progress:
+            built = build_hicbench(documents, generator, count, config, progress=progress.answered)
+        say(format_built(built, len(documents), prices_of(args)))
+        if not built.questions:
+            raise InputError(f"{out}: no question is kept: try more documents, or a larger model; nothing is written")
+        write_hicbench(new, built, documents)
+    say(f"wrote {out}")
+    return 0
+
+
+def format_built(built: Built, num_documents: int, prices: Prices | None) -> str:
+    """One line: what was tried, what is kept, what not by reason, and what it took."""
+    rejected = ", ".join(f"{number:,} {reason}" for reason, number in built.rejected.items())
+    kinds = [f"{sum(one.kind == kind for one in built.questions):,} {kind}" for kind in ("T1", "T2")]
+    facts = [
+        f"{num_documents:,} documents",
+        f"{built.num_tried:,} questions tried",
+        f"{len(built.questions):,} kept ({', '.join(kinds)})",
+        f"rejected: {rejected or 'none'}",
+        f"{built.num_unreadable:,} answers not readable",
+        *spent_by(built.calls, prices),
+    ]
+    return ", ".join(facts)

@@ -1,0 +1,119 @@
+"""Points by a language model on the command line: flags, estimates, what is said, what is refused."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from qrag_jax.cli.main import main
+from qrag_jax.cli.parsers import points_llm_flags
+from qrag_jax.cli.points_llm import format_reading
+from qrag_jax.llm.prices import Prices
+from qrag_jax.structure.calls import Reading
+from qrag_jax.structure.hichunk import HiChunkConfig
+from qrag_jax.structure.windows import PointsReading
+
+MILL = "The mill was built. It is old.\n\nThe bridge is new. It was opened in 1931.\n"
+MARKDOWN = "# Village\n\n## Mill\n\nThe mill was built. It is old.\n\n## Bridge\n\nThe bridge is new. It was opened.\n"
+NO_MERGE = ("--set", "hierarchy.merge_tokens=0")
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plain.txt").write_text(MILL)
+    (tmp_path / "headed.md").write_text(MARKDOWN)
+    return tmp_path
+
+
+@pytest.fixture
+def qrag(files, capsys):
+    """(verb, script, arguments) -> (exit code, standard output, standard error), of answers by a script."""
+
+    def run(verb, answers, *argv):
+        lines = [{"answer": answer} if isinstance(answer, str) else answer for answer in answers]
+        (files / "script.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        scripted = ("--llm", "scripted", "--llm_model", "script.jsonl", "--journal", "journal.sqlite")
+        code = main([verb, *argv, *(scripted if answers else ())])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def chunk(qrag, answers, *argv):
+    return qrag("chunk", answers, "plain.txt", "--strategy", "hierarchy", *NO_MERGE, *argv)
+
+
+def test_the_copies_of_the_parser_are_right():
+    assert points_llm_flags.WINDOW_TOKENS == HiChunkConfig.window_tokens
+    assert points_llm_flags.ANSWER_TOKENS == HiChunkConfig.max_answer_tokens
+
+
+def test_chunks_of_the_parts_that_a_model_names(qrag):
+    answer = "0, Level One, true\n2, Level One, false\n9, Level One, true"
+    code, out, err = chunk(qrag, [answer], "--points", "llm")
+    assert code == 0 and [line.split()[0] for line in out.splitlines()] == ["plain.txt:0-30", "plain.txt:32-73"]
+    assert err.startswith("points llm: at most 1 calls of the language model, ")
+    assert "1 texts in 1 windows, 2 points, 2 rows kept, dropped: 1 line out of range, 1 calls now and 0 of" in err
+    assert "0 calls now and 1 of the journal" in chunk(qrag, [answer], "--points", "llm")[2]
+
+
+def test_chunks_of_where_a_model_sees_the_content_change(qrag):
+    code, out, err = chunk(qrag, ["1"], "--points", "lumber")
+    assert code == 0 and len(out.splitlines()) == 2 and "points lumber: 1 texts in 1 windows, 1 points" in err
+
+
+def test_an_estimate_asks_nothing(qrag, files):
+    code, out, _ = chunk(qrag, ["none"], "--points", "llm", "--estimate", "--tokens_per_second", "100,10")
+    assert code == 0 and out.count("at most 1 calls") == 1 and out.endswith("hours; nothing is asked (--estimate)\n")
+    methods = ("--methods", "none,llm,lumber", "--view", "plain", "--estimate")
+    code, out, _ = qrag("points", ["none"], "headed.md", *methods)
+    assert code == 0 and [line.split(": at most")[0] for line in out.splitlines()] == [
+        "plain: points llm", "removed: points llm", "plain: points lumber", "removed: points lumber"]  # fmt: skip
+    assert not (files / "journal.sqlite").stat().st_size or b"none" not in (files / "journal.sqlite").read_bytes()
+
+
+def test_points_of_a_model_are_scored(qrag):
+    right = {"match": "0: The mill was built.", "answer": "0, Level One, false\n2, Level One, false"}
+    code, out, err = qrag("points", [right], "headed.md", "--methods", "none,llm", "--json", "-")
+    rows = {row["method"]: row for row in json.loads(out)}
+    assert code == 0 and (rows["none"]["f1_any"], rows["llm"]["f1_any"]) == (0.0, 1.0)
+    assert "points llm: 1 texts in 1 windows, 2 points" in err
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        (("--points", "headings", "--estimate"), "--estimate: belongs to points by llm or lumber"),
+        (("--points", "rule", "--llm", "openai"), "--llm: belongs to points by llm or lumber"),
+        (("--window_lines", "9"), "--window_lines: belongs to points by llm or lumber"),
+        (("--points", "llm", "--llm", "scripted"), "--llm scripted: give a JSONL file of answers with --llm_model"),
+        (("--points", "llm", "--tokens_per_second", "3"), "--tokens_per_second: two numbers above 0"),
+        (("--points", "llm", "--window_tokens", "9000"), "--window_tokens 9000: the model's window of 8,192 tokens"),
+    ],
+)
+def test_flags_that_do_not_fit(qrag, monkeypatch, argv, message):
+    local = SimpleNamespace(window=8_192, count=lambda text: len(text.split()), generator=None)
+    monkeypatch.setattr("qrag_jax.cli.points_sources.make_generator", lambda args: _make(args, local))
+    code, out, err = chunk(qrag, [], *argv)
+    assert code == 2 and not out and message in err
+
+
+def _make(args, local):
+    from qrag_jax.cli.generators import ReadyGenerator, make_generator
+
+    return make_generator(args) if args.llm != "local" else ReadyGenerator(local, local.window, local.count)
+
+
+def test_a_failed_call_gives_no_chunks(qrag):
+    code, out, err = chunk(qrag, [{"error": "the server is down"}], "--points", "llm")
+    assert code != 0 and not out and "texts[0]: the server is down" in err and "1 call failed" in err
+
+
+def test_a_reading_with_prices():
+    reading = PointsReading(2, 3, 4, 4, {"no row": 1}, Reading(num_calls=3, prompt_tokens=1_000_000))
+    line = format_reading(reading, Prices(prompt_per_million_tokens=2.0, completion_per_million_tokens=1.0))
+    assert line.endswith(
+        "dropped: 1 no row, 3 calls now and 0 of the journal, 1,000,000 tokens read, 0 written, $2.0000"
+    )
