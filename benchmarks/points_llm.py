@@ -1,0 +1,178 @@
+"""What a language model finds of sections without headings: HiChunk and LumberChunker beside what costs nothing.
+
+    python benchmarks/points_llm.py DATA MODEL.gguf [--documents 10] [--journal FILE] [--name NAME]
+
+DATA holds wikitext2/ and scisumm/, as of `benchmarks/points.py`, whose scores and views these are. --documents of each
+are drawn with a fixed seed, of those with at most --most_sentences sentences. Nothing is trained or chosen here, so all
+drawn documents are scored: HiChunk and LumberChunker as `qrag points` asks them, every paragraph start, every sentence,
+breakpoint at the default of `qrag points`. Papers have no paragraphs, so LumberChunker, which is shown paragraphs, has
+nothing to choose from there.
+
+Rows kept and dropped, by reason, are of the model's answers; seconds and tokens a document are of the calls made now.
+With a journal no call is made twice, and seconds of a run that went on are those of what was left.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from embed import RESULTS, about, about_lines, write
+
+from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, make_breakpoint
+from qrag_jax.chunking.strategies.points import strategy_points
+from qrag_jax.chunking.text.chunks import SentenceText
+from qrag_jax.chunking.tree.points import Point, PredictPoints, paragraph_points, predict_checked
+from qrag_jax.cli.progress import Progress
+from qrag_jax.data.headed import VIEWS, HeadedDocument, View, read_headed
+from qrag_jax.eval.points import Judged, score_points
+from qrag_jax.eval.tables import align, share
+from qrag_jax.llm.journal.file import Journal
+from qrag_jax.llm.journal.journal import JournaledGenerator
+from qrag_jax.llm.local import LocalGenerator
+from qrag_jax.models.encoder.embedder import make_embedder
+from qrag_jax.models.encoder.weights import load_encoder
+from qrag_jax.structure.hichunk import HiChunkConfig, make_hichunk
+from qrag_jax.structure.lumber import make_lumber
+from qrag_jax.structure.windows import PointsReading
+from qrag_jax.types import TextGenerator
+
+SOURCES = {"articles": "wikitext2:{}/wikitext2", "papers": "scisumm:{}/scisumm/cited_papers.jsonl.gz"}
+PERCENTILE = 85  # the default of `qrag points`
+SEED = 0
+Count = Callable[[str], int]
+
+
+def drawn(source: str, view: View, number: int, most_sentences: int) -> list[HeadedDocument]:
+    """The same documents in every view."""
+    short = {one.id for one in read_headed(source, "removed") if len(one.text) <= most_sentences}
+    found = [one for one in read_headed(source, view) if one.id in short]
+    return [found[i] for i in np.sort(np.random.default_rng(SEED).permutation(len(found))[:number])]
+
+
+def sentence_points(texts: Sequence[SentenceText]) -> list[list[Point]]:
+    """Every sentence, level 1."""
+    return [[(number, 1) for number in range(1, len(text))] for text in texts]
+
+
+def asked(
+    make: Callable[..., PredictPoints],
+    generator: TextGenerator,
+    count: Callable[[str], int],
+    texts: Sequence[SentenceText],
+) -> tuple[list[list[Point]], dict[str, Any]]:
+    """The points of a model, and what they took a document."""
+    readings: list[PointsReading] = []
+    start = time.perf_counter()
+    with Progress() as progress:
+        found = make(generator, count, progress=progress.answered, finished=readings.append)(texts)
+    (reading,) = readings
+    took = {
+        "windows": reading.num_windows,
+        "rows_kept": reading.num_rows,
+        "dropped": dict(reading.dropped),
+        "calls": asdict(reading.calls),
+        "seconds_a_document": (time.perf_counter() - start) / len(texts),
+        "tokens_read_a_document": reading.calls.prompt_tokens / len(texts),
+        "tokens_written_a_document": reading.calls.completion_tokens / len(texts),
+    }
+    return found, took
+
+
+def scored(method: str, documents: Sequence[HeadedDocument], found: Sequence[Sequence[Point]]) -> dict[str, Any]:
+    score = score_points([Judged(len(one.text), one.points, its) for one, its in zip(documents, found, strict=True)])
+    return {
+        "method": method,
+        "f1_l1": score.f1[1],
+        "f1_l2": score.f1[2],
+        "f1_any": asdict(score.f1_any),
+        "pk": score.pk,
+        "window_diff": score.window_diff,
+        "found": sum(len(points) for points in found),
+        "right": score.n_points,
+    }
+
+
+def format_report(result: dict[str, Any]) -> str:
+    lines = ["# Sections that a language model finds", "", f"`{result['command']}`", "", *about_lines(result["about"])]
+    for key, rows in result["tables"].items():
+        table: list[tuple[str, ...]] = [
+            ("method", "F1 level 1", "level 2", "any", "Pk", "found", "kept", "dropped", "s", "read", "written")
+        ]
+        for row in rows:
+            f1, took = row["f1_any"], row.get("took")
+            cost = ("", "", "", "", "")
+            if took:
+                dropped = ", ".join(f"{number} {reason}" for reason, number in took["dropped"].items()) or "0"
+                per = [f"{took[name]:.0f}" for name in ("tokens_read_a_document", "tokens_written_a_document")]
+                cost = (str(took["rows_kept"]), dropped, f"{took['seconds_a_document']:.1f}", *per)
+            shown = f"{share(f1['mean'])} [{share(f1['low'])}, {share(f1['high'])}]"
+            table.append(
+                (
+                    row["method"],
+                    share(row["f1_l1"]),
+                    share(row["f1_l2"]),
+                    shown,
+                    share(row["pk"]),
+                    str(row["found"]),
+                    *cost,
+                )
+            )
+        about_it = f"{result['documents'][key]} documents, {rows[0]['right']} points; s, read and written: a document"
+        lines += [f"## {key}", "", about_it, "", *align(table, (False, *[True] * 10), markdown=True), ""]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("model")
+    parser.add_argument("--views", nargs="+", choices=VIEWS, default=["removed"])
+    parser.add_argument("--documents", type=int, default=10, metavar="N", help="of each source")
+    parser.add_argument("--most_sentences", type=int, default=120, metavar="N")
+    parser.add_argument("--window_lines", type=int, default=40, metavar="N")
+    parser.add_argument("--journal", type=Path, metavar="FILE")
+    parser.add_argument("--name", default="points_llm", help="of the files in results/")
+    args = parser.parse_args()
+    generator: TextGenerator = LocalGenerator(args.model)
+    if args.journal:
+        generator = JournaledGenerator(generator, Journal(args.journal))
+    embed = make_embedder(load_encoder("minilm"))
+    config = HiChunkConfig(window_tokens=4_000, window_lines=args.window_lines, max_answer_tokens=500)
+    makers = {"HiChunk": partial(_hichunk, config), "LumberChunker": make_lumber}
+    cheap: dict[str, PredictPoints] = {
+        "every paragraph": paragraph_points,
+        "every sentence": sentence_points,
+        f"breakpoint, percentile {PERCENTILE}": strategy_points(
+            make_breakpoint(BreakpointConfig("percentile", PERCENTILE), embed)
+        ),
+    }
+    tables: dict[str, list[dict[str, Any]]] = {}
+    numbers: dict[str, int] = {}
+    for view in args.views:
+        for domain, source in SOURCES.items():
+            documents = drawn(source.format(args.data), view, args.documents, args.most_sentences)
+            texts, names = [one.text for one in documents], [one.id for one in documents]
+            rows = [scored(name, documents, predict_checked(predict, texts, names)) for name, predict in cheap.items()]
+            for name, make in makers.items():
+                found, took = asked(make, generator, embed.count_tokens, texts)
+                rows.append(scored(name, documents, found) | {"took": took})
+            key = f"{domain}, {view}"
+            tables[key], numbers[key] = rows, len(documents)
+            command = f"python benchmarks/points_llm.py DATA {Path(args.model).name} --documents {args.documents}"
+            command += f" --most_sentences {args.most_sentences} --window_lines {args.window_lines}"
+            command += f" --views {' '.join(args.views)}"
+            result = {"command": command, "about": about(), "tables": tables, "documents": numbers}
+            write(RESULTS, args.name, result, format_report(result))
+
+
+def _hichunk(config: HiChunkConfig, generator: TextGenerator, count: Count, **told: Any) -> PredictPoints:
+    return make_hichunk(generator, count, config, **told)
+
+
+if __name__ == "__main__":
+    main()
