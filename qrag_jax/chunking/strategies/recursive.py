@@ -6,11 +6,9 @@ from dataclasses import dataclass
 
 from qrag_jax.chunking.size.packing import Cut, cut_sentences, cut_words, pack_spans
 from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences, Strategy
-from qrag_jax.chunking.text.sentences import BLANK_LINE
+from qrag_jax.chunking.text.sentences import BLANK_LINE, LINE_BORDER
 from qrag_jax.chunking.text.spans import strip_span
 from qrag_jax.types import CountTokens, Span, UsageError
-
-_LINE_BORDER = re.compile(r"[\n\r\v\f\x85\u2028\u2029]")
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def make_recursive(config: RecursiveConfig, count: CountTokens, split: SplitSent
 
 
 def _cut_lines(text: str, span: Span) -> list[Span]:
-    return list(_between(_LINE_BORDER, text, span))
+    return list(_between(LINE_BORDER, text, span))
 
 
 def _between(border: re.Pattern[str], text: str, span: Span) -> Iterator[Span]:

@@ -21,6 +21,7 @@ FindCuts = Callable[[str], Iterable[int]]
 
 # Two line ends with nothing between them; the groups are atomic, or CR LF would be two.
 BLANK_LINE = re.compile(r"(?>\r\n|[\n\r\u2029])[^\S\n\r\u2029]*(?>\r\n|[\n\r\u2029])\s*")
+LINE_BORDER = re.compile(r"[\n\r\v\f\x85\u2028\u2029]")
 _PIECE = 5_000  # characters that a library reads at a time
 _WIDE_SPACE = re.compile(r"[^\S\x20\t\n\r]")
 # Ends of sentences that are nothing else: of East Asian text, Arabic and Urdu, and Devanagari.

@@ -15,7 +15,7 @@ Conventions:
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,6 +41,29 @@ _PAPER_NAMES = ("cited_papers.jsonl",)
 _CITANCE_NAMES = ("citances.jsonl",)
 _PAPERS = 'lines {"id", "title", "sections": [{"title", "sentences": [[sid, text], ...]}, ...]} of CL-SciSumm'
 _CITANCES = 'lines {"ref", "citance", "ref_sids": [sid, ...][, "sids_valid"]} of CL-SciSumm'
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section as the data has it.
+
+    Attributes:
+        title: one line, number included; may be empty.
+        sentences: (id, text on one line); may be none.
+    """
+
+    title: str
+    sentences: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper as the data has it; `where` is `file:line`, its title may be empty."""
+
+    where: str
+    id: str
+    title: str
+    sections: tuple[Section, ...]
 
 
 @dataclass(frozen=True)
@@ -87,11 +110,10 @@ def read_scisumm(path: Path, name: str, split: SplitSentences = split_sentences)
     file = usual_file(path, _PAPER_NAMES, _PAPERS)
     citances = usual_file(file.parent, _CITANCE_NAMES, _CITANCES)
     papers: dict[str, _Paper] = {}
-    for where, row in read_json_lines(file, _PAPERS):
-        paper = _read_paper(row, where)
-        if paper.document.id in papers:
-            raise InputError(f"{where}: id {paper.document.id!r} was used before: ids must be distinct")
-        papers[paper.document.id] = paper
+    for paper in read_papers(file):
+        if paper.id in papers:
+            raise InputError(f"{paper.where}: id {paper.id!r} was used before: ids must be distinct")
+        papers[paper.id] = _laid_out(paper)
     questions: dict[tuple[str, str], StudyQuestion] = {}
     left_out: Counter[str] = Counter()
     for number, (where, row) in enumerate(read_json_lines(citances, _CITANCES), start=1):
@@ -106,14 +128,43 @@ def read_scisumm(path: Path, name: str, split: SplitSentences = split_sentences)
     return StudyTask(name, "evidence", documents, tuple(questions.values()), sentences, dict(left_out))
 
 
-def _read_paper(row: Mapping[str, object], where: str) -> _Paper:
-    paper_id = id_field(row.get("id"), "id", where)
-    title = one_line(optional_text(row.get("title"), "title", where))
-    pieces = [_Piece("", "# ", title, _TITLE_SID)] if title else []
-    for index, section in enumerate(entries(row, "sections", (), where)):
-        pieces += _section_pieces(section, f"{where}: sections[{index}]")
+def read_papers(file: Path) -> Iterator[Paper]:
+    """The papers of a file, sections as they are there: title and sentences may be missing.
+
+    Args:
+        file: .jsonl.gz or .jsonl.
+
+    Raises:
+        UsageError: no such file.
+        InputError: a malformed line; the message starts with `file:line` and names the field.
+    """
+    for where, row in read_json_lines(file, _PAPERS):
+        paper_id = id_field(row.get("id"), "id", where)
+        title = one_line(optional_text(row.get("title"), "title", where))
+        sections = enumerate(entries(row, "sections", (), where))
+        yield Paper(where, paper_id, title, tuple(_section(one, f"{where}: sections[{i}]") for i, one in sections))
+
+
+def _section(section: Mapping[str, object], where: str) -> Section:
+    sentences = section.get("sentences")
+    if not isinstance(sentences, list):
+        raise InputError(f"{where}: sentences must be a list, got {short(sentences)}")
+    found = []
+    for index, entry in enumerate(sentences):
+        if not isinstance(entry, list) or len(entry) < 2:
+            raise InputError(f"{where}: sentences[{index}] must be [sid, text], got {short(entry)}")
+        sid = text_field(entry[0], f"sentences[{index}] sid", where)
+        found.append((sid, one_line(full_text(entry[1], f"sentences[{index}] text", where))))
+    return Section(one_line(optional_text(section.get("title"), "title", where)), tuple(found))
+
+
+def _laid_out(paper: Paper) -> _Paper:
+    """A paper as Markdown."""
+    pieces = [_Piece("", "# ", paper.title, _TITLE_SID)] if paper.title else []
+    for section in paper.sections:
+        pieces += _section_pieces(section)
     if not pieces:
-        raise InputError(f"{where}: the paper has no title and no sentence: leave it out")
+        raise InputError(f"{paper.where}: the paper has no title and no sentence: leave it out")
     text, spans = join_pieces([piece.marks + piece.text for piece in pieces], [piece.gap for piece in pieces[1:]])
     sentences: list[Span] = []
     places: dict[str, Span] = {}
@@ -121,25 +172,19 @@ def _read_paper(row: Mapping[str, object], where: str) -> _Paper:
         if piece.sid is None:
             continue
         if piece.sid in places:
-            raise InputError(f"{where}: sentence id {piece.sid!r} is there twice: ids must be distinct in a paper")
+            raise InputError(
+                f"{paper.where}: sentence id {piece.sid!r} is there twice: ids must be distinct in a paper"
+            )
         sentences.append((start + len(piece.marks), end))
         if piece.sid:
             places[piece.sid] = sentences[-1]
-    return _Paper(Document(paper_id, text, {"title": title}), tuple(sentences), places)
+    return _Paper(Document(paper.id, text, {"title": paper.title}), tuple(sentences), places)
 
 
-def _section_pieces(section: Mapping[str, object], where: str) -> list[_Piece]:
+def _section_pieces(section: Section) -> list[_Piece]:
     """The heading, if it has words, and the sentences."""
-    title = one_line(optional_text(section.get("title"), "title", where))
-    pieces = [_Piece("\n\n", "## ", title, None)] if title else []
-    sentences = section.get("sentences")
-    if not isinstance(sentences, list):
-        raise InputError(f"{where}: sentences must be a list, got {short(sentences)}")
-    for index, entry in enumerate(sentences):
-        if not isinstance(entry, list) or len(entry) < 2:
-            raise InputError(f"{where}: sentences[{index}] must be [sid, text], got {short(entry)}")
-        sid = text_field(entry[0], f"sentences[{index}] sid", where)
-        sentence = one_line(full_text(entry[1], f"sentences[{index}] text", where))
+    pieces = [_Piece("\n\n", "## ", section.title, None)] if section.title else []
+    for index, (sid, sentence) in enumerate(section.sentences):
         marks = "\\" if not index and _MARKS.match(sentence) else ""
         pieces.append(_Piece(" " if index else "\n\n", marks, sentence, sid))
     return pieces
