@@ -90,10 +90,13 @@ def test_refusals():
 
 def test_leaves_are_taken_with_their_neighbours_by_hand():
     """s3 (1 word) and its neighbours s2 x and s4 y z are 6 words; t1 and t0 then fit into 8, s0 with s1 does not."""
-    fill = lambda ids, most, around=1, **more: fill_widened(CORPUS, ranked(*ids), Budget(most, count, **more), around)  # noqa: E731
+
+    def fill(ids, most, around=1, **more):
+        return fill_widened(CORPUS, ranked(*ids), Budget(most, count, **more), around)
+
     context = fill([3, 7, 0], 8)
     assert texts(context) == ["s2 x\ns3\ns4 y z", "t0\nt1"] and context.num_left_out == 1
-    assert texts(fill([3, 7, 0], 5)) == ["s2 x\ns3", "t1"]  # s4 y z does not fit, nor does t0
+    assert texts(fill([3, 7, 0], 4)) == ["s2 x\ns3", "t1"]  # s4 y z does not fit, nor does t0
     assert [(p.rank, p.score) for p in fill([4, 2, 7], 30).passages] == [(1, 1.0), (3, 0.8)]
     assert texts(fill([2], 30, 3)) == ["s0\n- s1\ns2 x\ns3\ns4 y z\ns5"]
     assert texts(fill([6], 30)) == ["t0\nt1"]  # no neighbour is in another document
@@ -115,10 +118,8 @@ def test_what_every_context_of_widened_leaves_keeps(order, num_picks, num_around
         assert one != other or end < start
     for (document, start, end), passage in zip(places, context.passages, strict=True):
         assert by_id[document][start:end] == passage.text
-    inside = [
-        any(d == SENTENCES[i].document_id and low <= SENTENCES[i].spans[0][0] < high for d, low, high in places)
-        for i in ids
-    ]
+    picks = [(SENTENCES[i].document_id, SENTENCES[i].spans[0][0]) for i in ids]
+    inside = [any(d == name and low <= start < high for d, low, high in places) for name, start in picks]
     assert inside.count(False) == context.num_left_out and inside[0]
     if num_around == overhead == 0:
         plain = fill_context(CORPUS, ranked(*ids), budget)
