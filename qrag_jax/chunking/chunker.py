@@ -12,9 +12,10 @@ from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, make_brea
 from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig, make_dbscan, make_linkage
 from qrag_jax.chunking.strategies.fixed import FixedConfig, make_fixed
 from qrag_jax.chunking.strategies.headings import HeadingsConfig, heading_tree, make_headings
+from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig, hierarchy_tree, make_hierarchy, points_source
 from qrag_jax.chunking.strategies.late import LateConfig, make_late
 from qrag_jax.chunking.strategies.recursive import RecursiveConfig, make_recursive
-from qrag_jax.chunking.text.blocks import find_blocks, make_block_splitter
+from qrag_jax.chunking.text.blocks import find_blocks, make_block_splitter, make_unit_splitter
 from qrag_jax.chunking.text.chunks import (
     DEFAULT_NUM_TOKENS,
     Group,
@@ -27,10 +28,13 @@ from qrag_jax.chunking.text.chunks import (
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.tree.build import refine_leaves
+from qrag_jax.chunking.tree.points import PredictPoints, no_points
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.types import Chunk, CountTokens, Document, Embed, InputError, UsageError
 
-StrategyName = Literal["fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document"]
+StrategyName = Literal[
+    "fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document", "hierarchy"
+]
 _LONG_WORD = re.compile(r"\S{100}(?=\S)")
 _MOST_REMEMBERED = 4_096  # characters of a text whose count is kept: of sentences and chunks, not of whole documents
 STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
@@ -62,14 +66,19 @@ class ChunkConfig:
     dbscan: DbscanConfig = field(default_factory=DbscanConfig)
     late: LateConfig = field(default_factory=LateConfig)
     headings: HeadingsConfig = field(default_factory=HeadingsConfig)
+    hierarchy: HierarchyConfig = field(default_factory=HierarchyConfig)
 
     def __post_init__(self) -> None:
         check_budget(self.max_tokens, self.min_tokens)
-        make_strategy(self, len, _never)  # refuses what it cannot be made of
+        make_strategy(self, len, _never, predict=no_points)  # refuses what it cannot be made of
 
 
 def make_chunker(
-    config: ChunkConfig, count: CountTokens, embed: Embed | None = None, split: SplitSentences = split_sentences
+    config: ChunkConfig,
+    count: CountTokens,
+    embed: Embed | None = None,
+    split: SplitSentences = split_sentences,
+    predict: PredictPoints | None = None,
 ) -> Chunker:
     """A function from a document to its chunks, ordered by where they begin.
 
@@ -79,16 +88,18 @@ def make_chunker(
             are kept a word of more than 100 characters counts as if it were cut there.
         embed: texts -> vectors; needed by `breakpoint`, `linkage` and `dbscan`.
         split: text -> sentences.
+        predict: of `hierarchy`, the source of points in place of the one that the config names.
 
     Raises:
-        UsageError: the strategy needs an embedder.
+        UsageError: the strategy needs an embedder, or a model that finds points.
     """
     # What is too long of a Markdown section is cut between items, rows and lines before it is between sentences.
     cut = make_block_splitter(split) if config.strategy == "headings" else split
     known: dict[str, int] = {}  # counts of one document: strategy, budget and chunks ask for the same ones
     count = _checked(count)
     size = _size_of(count, known)
-    strategy = make_strategy(config, size, None if embed is None else _readable_all(embed), split)
+    strategy = make_strategy(config, size, None if embed is None else _readable_all(embed), split, predict)
+    sentences = make_unit_splitter(split) if config.strategy == "hierarchy" else split
 
     def chunk(document: Document) -> list[Chunk]:
         """Cuts one document.
@@ -98,7 +109,7 @@ def make_chunker(
                 `embed` gave something impossible.
         """
         try:
-            text = SentenceText(document.text, tuple(split(document.text)))
+            text = SentenceText(document.text, tuple(sentences(document.text)))
             check_sentences(text)
             groups = strategy(text)
             if config.max_tokens is not None:
@@ -116,24 +127,32 @@ def make_chunker(
 
 
 def make_tree_builder(
-    config: ChunkConfig, count: CountTokens, split: SplitSentences = split_sentences
+    config: ChunkConfig,
+    count: CountTokens,
+    split: SplitSentences = split_sentences,
+    predict: PredictPoints | None = None,
 ) -> Callable[[Document], ChunkTree]:
     """A function from a document to its tree: sections, their paragraphs, lists, tables and fences, parts of those.
 
-    Parts are what is over `max_tokens`, or 256 tokens without one, cut as strategy `headings` cuts.
+    Parts are what is over `max_tokens`, or 256 tokens without one, cut as strategy `headings` cuts. Of strategy
+    `hierarchy` it is the tree of the points that its source finds.
 
     Args:
-        config: `max_tokens` and `headings` count.
+        config: `max_tokens` and `headings` count, or `hierarchy` where that is the strategy.
         count: as of `make_chunker`.
         split: text -> sentences.
+        predict: as of `make_chunker`.
 
     Raises:
-        UsageError: there is a minimum.
+        UsageError: there is a minimum, or a model that finds points is missing.
     """
     if config.min_tokens is not None:
         raise UsageError(f"min_tokens {config.min_tokens}: a tree keeps its paragraphs as they are; leave it out")
     known: dict[str, int] = {}
     size, cut = _size_of(_checked(count), known), make_block_splitter(split)
+    num_tokens = config.max_tokens or DEFAULT_NUM_TOKENS
+    source = points_source(config.hierarchy, predict) if config.strategy == "hierarchy" else None
+    units = make_unit_splitter(split)
 
     def build(document: Document) -> ChunkTree:
         """Makes the tree of one document.
@@ -141,10 +160,13 @@ def make_tree_builder(
         Raises:
             InputError: as of the chunks of `make_chunker`.
         """
-        text = SentenceText(document.text, tuple((block.start, block.end) for block in find_blocks(document.text)))
         try:
+            if source is not None:
+                text = SentenceText(document.text, tuple(units(document.text)))
+                return hierarchy_tree(text, document.id, source, config.hierarchy, num_tokens, size, split)
+            text = SentenceText(document.text, tuple((block.start, block.end) for block in find_blocks(document.text)))
             tree = heading_tree(text, document.id, config.headings, paragraphs=True)
-            return refine_leaves(tree, text, config.max_tokens or DEFAULT_NUM_TOKENS, size, cut)
+            return refine_leaves(tree, text, num_tokens, size, cut)
         finally:
             known.clear()
 
@@ -152,7 +174,11 @@ def make_tree_builder(
 
 
 def make_strategy(
-    config: ChunkConfig, count: CountTokens, embed: Embed | None, split: SplitSentences = split_sentences
+    config: ChunkConfig,
+    count: CountTokens,
+    embed: Embed | None,
+    split: SplitSentences = split_sentences,
+    predict: PredictPoints | None = None,
 ) -> Strategy:
     """The strategy that a config names, before sizes are enforced; see `make_chunker`.
 
@@ -170,6 +196,8 @@ def make_strategy(
         return make_headings(config.headings)
     if config.strategy == "document":
         return lambda text: [Group(text.sentences, level=0)]
+    if config.strategy == "hierarchy":
+        return make_hierarchy(predict, config.hierarchy, config.max_tokens, count, split)
     if embed is None:
         raise UsageError(f"strategy {config.strategy}: needs an embedder")
     if config.strategy == "breakpoint":

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qrag_jax.chunking.text.blocks import Block, find_blocks
+from qrag_jax.chunking.text.blocks import Block, block_units, find_blocks
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.tree.points import section_levels
 from qrag_jax.data.corpora.scisumm import Paper, read_papers
@@ -22,7 +22,6 @@ _ARTICLE_NAMES = ("articles.jsonl",)
 _ARTICLES = 'lines {"title", "items": [{"text"} or {"heading", "level"}, ...]}, or the tokens of WikiText-2'
 _PAPER_NAMES = ("cited_papers.jsonl", "other_papers.jsonl")
 _PAPERS = "papers of CL-SciSumm"
-_WHOLE = ("list", "table", "fence", "code")  # cut at their own parts
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,9 @@ def markdown_parts(document: Document) -> Sectioned:
         if title := _title(text, block):
             parts.append(Heading(block.level, title, written))
         else:
-            parts.append(Passage(written, _units(written, block), _is_mark(written, block)))
+            units = block_units(text, block, split_sentences)
+            inside = tuple((start - block.start, end - block.start) for start, end in units)
+            parts.append(Passage(written, inside, _is_mark(written, block)))
     return Sectioned(document.id, _leveled(parts))
 
 
@@ -99,13 +100,6 @@ def _is_mark(written: str, block: Block) -> bool:
     if block.kind == "html":
         return not _TAG.sub("", written).strip()
     return block.kind in ("rule", "heading")  # a heading without words
-
-
-def _units(written: str, block: Block) -> tuple[Span, ...]:
-    if block.kind in _WHOLE:
-        parts = block.parts or ((block.start, block.end),)
-        return tuple((start - block.start, end - block.start) for start, end in parts)
-    return tuple(split_sentences(written))
 
 
 def read_wikitext2(path: str) -> Iterator[Sectioned]:

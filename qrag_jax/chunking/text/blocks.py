@@ -36,6 +36,7 @@ _KINDS: dict[str, BlockKind] = {
     "html_block": "html",
     "hr": "rule",
 }
+_NO_SENTENCES: tuple[BlockKind, ...] = ("heading", "list", "table", "fence", "code", "rule")
 _LINE_END = re.compile(r"\r\n?|\n")
 BYTE_ORDER_MARK = "\ufeff"
 _FENCES = {"---": ("---", "..."), "+++": ("+++",)}  # YAML and TOML front matter: first line -> last line
@@ -116,6 +117,25 @@ def make_block_splitter(split: SplitSentences) -> SplitSentences:
         return [*((heading.start, heading.end) for heading in headings), *parts]
 
     return split_blocks
+
+
+def make_unit_splitter(split: SplitSentences) -> SplitSentences:
+    """A splitter into what a part of a document may begin with: headings whole, sentences, items, rows and lines.
+
+    Headings keep to themselves, also where no blank line follows them.
+    """
+
+    def split_units(text: str) -> list[Span]:
+        return [unit for block in find_blocks(text) for unit in block_units(text, block, split)]
+
+    return split_units
+
+
+def block_units(text: str, block: Block, split: SplitSentences) -> list[Span]:
+    """The units of one block: the whole heading; `parts` of what has no sentences; sentences of everything else."""
+    if block.kind in _NO_SENTENCES:
+        return list(block.parts) or [(block.start, block.end)]
+    return [(block.start + start, block.start + end) for start, end in split(text[block.start : block.end])]
 
 
 def line_starts(text: str) -> list[int]:

@@ -10,11 +10,12 @@ builders give the normal form of `chunking/tree/tree.py`:
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 
 import numpy as np
 
 from qrag_jax.chunking.size.budget import check_budget, fit_groups
+from qrag_jax.chunking.size.packing import capped, longest_run, run_counter
 from qrag_jax.chunking.text.chunks import Group, SentenceText, SplitSentences
 from qrag_jax.chunking.text.spans import readable, strip_span
 from qrag_jax.chunking.tree.tree import ChunkTree
@@ -148,6 +149,47 @@ def cap_levels(tree: ChunkTree, most: int) -> ChunkTree:
         span = tree.span(node) if node in leaves else None
         kept[node] = draft.add(kept[int(tree.parent[node])], int(tree.level[node]), span)
     return _normal_tree(draft, tree.document_id)
+
+
+def merge_runs(
+    text: SentenceText, points: Sequence[tuple[int, int]], num_tokens: int, count: CountTokens
+) -> list[tuple[int, int]]:
+    """Points without those at which small neighbouring pieces are joined: what is left makes fewer, fuller leaves.
+
+    A piece goes from one point to the next. From the first on, a piece takes up those after it as long as their levels
+    do not fall and all together have at most `num_tokens` tokens; it keeps its own level, so that a section swallows
+    its subsections before its siblings. Text before the first point is a piece of that point's level.
+
+    Args:
+        text: of the document.
+        points: (sentence from 0, level from 1), ascending, one a sentence.
+        num_tokens: most tokens of joined pieces; a piece that has more alone stays as it is.
+        count: tokens of a text.
+
+    Raises:
+        UsageError: `num_tokens` is below 1.
+    """
+    if num_tokens < 1:
+        raise UsageError(f"num_tokens {num_tokens}: pieces of no token cannot be joined; leave the merging out")
+    if not points:
+        return []
+    points = list(points) if points[0][0] == 0 else [(0, points[0][1]), *points]
+    stops = [sentence for sentence, _ in points[1:]] + [len(text)]
+    pieces = [
+        (text.sentences[sentence][0], text.sentences[stop - 1][1])
+        for (sentence, _), stop in zip(points, stops, strict=True)
+    ]
+    capped_count = capped(count, num_tokens)
+    sums = list(accumulate((capped_count(text.text[start:end]) for start, end in pieces), initial=0))
+    tokens = run_counter(text.text, pieces, capped_count)
+    kept, first = [], 0
+    for last, (_, level) in enumerate(points):
+        if last + 1 < len(points) and points[last + 1][1] >= level:
+            continue
+        while first <= last:  # levels from `first` to `last` do not fall
+            kept.append(points[first])
+            first += max(1, longest_run(tokens, first, num_tokens, sums[: last + 2]))
+    return kept
 
 
 def refine_leaves(

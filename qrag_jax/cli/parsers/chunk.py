@@ -5,7 +5,7 @@ import argparse
 from qrag_jax.cli.parsers import flags
 
 # Copies: the modules of the names take longer to import.
-STRATEGIES = ("fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document")
+STRATEGIES = ("fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document", "hierarchy")
 TREE = "tree"  # of `qrag chunk` alone: its chunks hold one another
 SPLITTERS = ("sentencex", "nltk", "spacy")
 

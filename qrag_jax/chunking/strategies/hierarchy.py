@@ -1,0 +1,127 @@
+"""Points into trees: sections that were found, small ones joined, deep ones capped, long ones cut to a size."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from qrag_jax.chunking.text.blocks import make_block_splitter
+from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences, Strategy
+from qrag_jax.chunking.tree.build import cap_levels, merge_runs, refine_leaves, tree_from_points
+from qrag_jax.chunking.tree.points import (
+    PredictPoints,
+    heading_points,
+    paragraph_points,
+    predict_checked,
+    rule_points,
+)
+from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.types import CountTokens, UsageError
+
+PointsName = Literal["headings", "rule", "paragraphs", "tagger", "llm"]
+OWN_POINTS: dict[PointsName, PredictPoints] = {  # those that need nothing but the text
+    "headings": heading_points,
+    "rule": rule_points,
+    "paragraphs": paragraph_points,
+}
+
+
+@dataclass(frozen=True)
+class HierarchyConfig:
+    """How points become a tree.
+
+    Attributes:
+        points: where they come from: `headings` of Markdown; `rule`, short lines that look like headings;
+            `paragraphs`; `tagger` and `llm` are models that are handed in.
+        level_cap: no part is deeper; what was found deeper joins the part around it. None is no cap.
+        merge_tokens: neighbouring parts whose levels do not fall are joined while together they have at most so many
+            tokens. 0 joins none; None is the most tokens of a leaf.
+    """
+
+    points: PointsName = "headings"
+    level_cap: int | None = None
+    merge_tokens: int | None = None
+
+
+def make_hierarchy(
+    predict: PredictPoints | None,
+    config: HierarchyConfig,
+    num_tokens: int | None,
+    count: CountTokens,
+    split: SplitSentences,
+) -> Strategy:
+    """Chunks that are the leaves of `hierarchy_tree`; arguments and errors are the same."""
+    num_tokens = DEFAULT_NUM_TOKENS if num_tokens is None else num_tokens
+    predict = points_source(config, predict)
+
+    def strategy(text: SentenceText) -> list[Group]:
+        tree = hierarchy_tree(text, "text", predict, config, num_tokens, count, split)
+        return [Group((tree.span(leaf),), int(tree.level[leaf])) for leaf in tree.leaves.tolist()]
+
+    return strategy
+
+
+def hierarchy_tree(
+    text: SentenceText,
+    document_id: str,
+    predict: PredictPoints,
+    config: HierarchyConfig,
+    num_tokens: int,
+    count: CountTokens,
+    split: SplitSentences,
+) -> ChunkTree:
+    """The tree of a text by what a source of points finds in it.
+
+    In this order: points; small parts joined (`tree/build.py:merge_runs`); the tree; its levels capped (`cap_levels`);
+    leaves cut to the size (`refine_leaves`), Markdown between blocks, items and rows before sentences.
+
+    Args:
+        text: of the document, by `blocks.make_unit_splitter`.
+        document_id: its document.
+        predict: the source of points.
+        config: what is joined and capped.
+        num_tokens: most tokens of a leaf.
+        count: tokens of a text.
+        split: sentences of a text.
+
+    Raises:
+        InputError: the source gave something that are no points, there is no text but blank space, or a character has
+            more tokens than a leaf may.
+    """
+    (points,) = predict_checked(predict, [text], [document_id])
+    merge_tokens = num_tokens if config.merge_tokens is None else config.merge_tokens
+    if merge_tokens:
+        points = merge_runs(text, points, merge_tokens, count)
+    tree = tree_from_points(text, points, document_id)
+    if config.level_cap is not None:
+        tree = cap_levels(tree, config.level_cap)
+    return refine_leaves(tree, text, num_tokens, count, make_block_splitter(split))
+
+
+def points_source(config: HierarchyConfig, predict: PredictPoints | None) -> PredictPoints:
+    """The source that a config names: the one handed in, else one of `OWN_POINTS`.
+
+    Raises:
+        UsageError: a value of the config is out of range, or it names a model and none is handed in.
+    """
+    check_hierarchy(config)
+    if predict is not None:
+        return predict
+    if config.points not in OWN_POINTS:
+        raise UsageError(
+            f"hierarchy.points {config.points}: needs a model that is handed in, as `qrag chunk --points "
+            f"{config.points}` does; without one choose {', '.join(OWN_POINTS)}"
+        )
+    return OWN_POINTS[config.points]
+
+
+def check_hierarchy(config: HierarchyConfig) -> None:
+    """Refuses a config that no tree can be made by.
+
+    Raises:
+        UsageError: names the field that is out of range.
+    """
+    if config.points not in get_args(PointsName):
+        raise UsageError(f"hierarchy.points {config.points!r}: choose one of {', '.join(get_args(PointsName))}")
+    if config.level_cap is not None and config.level_cap < 1:
+        raise UsageError(f"hierarchy.level_cap {config.level_cap}: give at least 1, or leave it out for no cap")
+    if config.merge_tokens is not None and config.merge_tokens < 0:
+        raise UsageError(f"hierarchy.merge_tokens {config.merge_tokens}: give at least 1, or 0 to join nothing")
