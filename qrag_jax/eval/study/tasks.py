@@ -13,6 +13,7 @@ from qrag_jax.data.corpora.conditionalqa import read_conditionalqa
 from qrag_jax.data.corpora.cranfield import read_cranfield
 from qrag_jax.data.corpora.file_questions import read_with_problems
 from qrag_jax.data.corpora.financebench import read_financebench
+from qrag_jax.data.corpora.headings import read_headings
 from qrag_jax.data.corpora.multirc import read_multirc
 from qrag_jax.data.corpora.scisumm import read_scisumm
 from qrag_jax.data.corpora.squad import read_squad
@@ -127,6 +128,8 @@ def _read(name: str, config: TaskConfig, data: Path, split: SplitSentences) -> t
             return read_beir(path, name, split, config.questions or "test"), ()
         case "conditionalqa":
             return read_conditionalqa(path, name, split, config.questions or "dev"), ()
+        case "headings":
+            return read_headings(path, name, split, config.questions), ()
         case kind:
             return _READERS[kind](path, name, split), ()
 
@@ -159,6 +162,7 @@ def _restrict(
         questions=tuple(questions),
         sentences={name: spans for name, spans in task.sentences.items() if name in names},
         left_out={**task.left_out, **left_out},
+        sections={name: found for name, found in task.sections.items() if name in names},
     )
 
 
