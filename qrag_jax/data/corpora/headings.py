@@ -21,12 +21,13 @@ from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
 from qrag_jax.data.headed import HeadedDocument, read_headed
-from qrag_jax.types import Document, Span
+from qrag_jax.types import Document, Span, UsageError
 
 # Why a section is left out.
 FEW_SENTENCES = "sections of fewer than 3 sentences"
 MOST_OF_DOCUMENT = "sections of more than half of their document"
 ASKED_BEFORE = "sections of the same titles"
+SOURCES = ("wikitext2", "scisumm")
 _LEAST_SENTENCES = 3
 
 
@@ -44,6 +45,8 @@ def read_headings(path: Path, name: str, split: SplitSentences = split_sentences
         InputError: as `read_headed`, or no section is left.
     """
     del split
+    if source not in ("", *SOURCES):
+        raise UsageError(f"{name}: source {source!r}: choose {' or '.join(SOURCES)}, or none for Markdown")
     given = read_headed(f"{source}:{path}" if source else str(path), "removed")
     found = _distinct(given)
     questions: list[StudyQuestion] = []
