@@ -3,7 +3,7 @@
     nice python benchmarks/evidence_recall.py DATA [--questions N] [--out FOLDER]   # about 20 minutes on 2 CPU cores
 
 DATA holds the folders scisumm, squad, chroma and wikitext2. Sparse evidence: citances that ask for sentences of 60
-papers, SQuAD, Chroma's questions. Dense evidence: the titles of sections ask for whole sections of WikiText-2, in texts
+papers, SQuAD (a sample), Chroma's questions. Dense evidence: the titles of sections ask for whole sections of WikiText-2, in texts
 without the headings.
 
 Rows are chunkers of at most 200 tokens: `fixed`; `breakpoint` (semantic, percentile 80); `headings`, the sections that
@@ -38,7 +38,7 @@ BUDGETS = (500, 1000, 2000, 4000)
 MOST_TOKENS = 200
 SPARSE = ("scisumm", "squad", "chroma")
 DENSE = "wikitext2"
-MOST_QUESTIONS = {"squad": 600}  # of 10,000, for time
+MOST = {"squad": (8, 600)}  # documents of 24 and questions, for time
 STRATEGIES = {
     "fixed": (ChunkConfig("fixed", MOST_TOKENS),),
     "breakpoint": (ChunkConfig("breakpoint", MOST_TOKENS, breakpoint=BreakpointConfig("percentile", 80.0)),),
@@ -54,7 +54,8 @@ def study(data: str, names: list[str], most: int | None) -> StudyConfig:
             kinds[name],
             name,
             questions=DENSE if name == DENSE else "",
-            num_questions=most or MOST_QUESTIONS.get(name),
+            num_documents=MOST[name][0] if name in MOST else None,
+            num_questions=most or (MOST[name][1] if name in MOST else None),
         )
         for name in names
     }
@@ -101,7 +102,9 @@ def format_report(result: StudyResult, command: str, seconds: float, about: str)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", metavar="DATA", help="folder of the data sets")
-    parser.add_argument("--questions", type=int, help="most questions of a set, drawn with a fixed seed (default: all, of squad 600)")
+    parser.add_argument(
+        "--questions", type=int, help="most questions of a set, by a fixed seed (default: all; squad 600)"
+    )
     parser.add_argument("--tasks", nargs="+", default=[DENSE, *SPARSE], choices=[DENSE, *SPARSE])
     parser.add_argument("--out", default="runs/evidence_recall", help="what is kept (default: runs/evidence_recall)")
     args = parser.parse_args()

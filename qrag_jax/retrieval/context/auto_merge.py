@@ -12,10 +12,12 @@ budget fills. What a prompt writes around a passage (`Budget.overhead`) counts i
 takes the place of several passages gives it back.
 """
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Int
 
 from qrag_jax.retrieval.context.fill import (
     Budget,
@@ -81,29 +83,35 @@ def merge_context(corpus: Corpus, ranked: Ranked, budget: Budget, rules: MergeRu
     """
     check_trees(corpus)
     rules, retrieved = rules or MergeRules(), _Retrieved(corpus, budget)
-    candidates = ranked.ids.tolist()[: budget.max_passages]
+    candidates = ranked.ids[: budget.max_passages]
+    _check_leaves(corpus, candidates)
     last: list[Passage] = []
-    for rank, leaf in enumerate(candidates, start=1):
-        _check_leaf(corpus, leaf)
-        if retrieved.covers(leaf):
+    places = zip(candidates.tolist(), corpus.numbers_of(candidates).tolist(), strict=True)
+    for rank, (leaf, document) in enumerate(places, start=1):
+        if retrieved.covered[leaf]:
             continue
-        if retrieved.used + retrieved.cost(leaf) > budget.max_tokens:
+        tree = retrieved.tree_of(leaf, document)
+        if retrieved.used + tree.cost(leaf) > budget.max_tokens:
             score = float(ranked.scores[rank - 1])
-            passage = make_passage(corpus, leaf, rank, score, budget, retrieved.tokens(leaf))
+            passage = make_passage(corpus, leaf, rank, score, budget, tree.tokens(leaf))
             last = last_passage(passage, budget, retrieved.used)
+            retrieved.covered[leaf] = bool(last)
             break
-        retrieved.add(leaf, rank)
-        node = leaf
-        while (parent := retrieved.parent(node)) is not None and _allowed(retrieved, parent, rules):
-            retrieved.merge(parent)
-            node = parent
-    passages = [
-        make_passage(corpus, node, rank, float(ranked.scores[rank - 1]), budget, retrieved.tokens(node))
-        for node, rank in retrieved.ranks.items()
+        parent = retrieved.put(tree, leaf, rank)
+        while parent >= 0 and _allowed(retrieved, tree, parent, rules):
+            parent = retrieved.merge(tree, parent)
+    nodes = (
+        (tree, node, rank)
+        for _, tree in sorted(retrieved.trees.items(), key=lambda item: item[0])
+        for node, rank in tree.retrieved()
+    )
+    passages = [  # in document order, so that most numbers hold
+        make_passage(corpus, node, rank, float(ranked.scores[rank - 1]), budget, tree.tokens(node), number)
+        for number, (tree, node, rank) in enumerate(nodes, start=1)
     ]
-    passages = _within(passages, budget, retrieved.used)
-    num_left_out = _num_outside(corpus, candidates, [passage.node for passage in (*passages, *last)])
-    return make_context(corpus, [*passages, *last], budget, num_left_out, rules.order)
+    passages = [*_within(passages, budget, retrieved), *last]
+    is_inside = np.frombuffer(retrieved.covered, bool)[candidates]
+    return make_context(corpus, passages, budget, int((~is_inside).sum()), rules.order)
 
 
 def check_trees(corpus: Corpus) -> None:
@@ -119,128 +127,136 @@ def check_trees(corpus: Corpus) -> None:
         )
 
 
-class _Retrieved:
-    """The nodes that are retrieved, none under another; of all others as much as was looked at.
+class _Tree:
+    """What is retrieved of one document; nodes are those of the corpus, arrays go by the node's number in its tree.
+
+    They are C arrays: lists of numbers would take eight times as much of the processor's caches.
 
     Attributes:
-        used: tokens of all of them, with what is written around each.
-        ranks: of each the rank of the best leaf under it.
+        first: node of the corpus that is its root.
+        parents: of each node its parent's number, -1 of the root.
+        ranks: of a retrieved node the rank of the best leaf under it; 0 of others.
+        under: of each node the cost of what is retrieved under it.
+        num_children, share: of each node how many children are retrieved, and their tokens.
     """
 
-    def __init__(self, corpus: Corpus, budget: Budget) -> None:
-        self.used = 0
-        self.ranks: dict[int, int] = {}
-        self.most = budget.max_tokens
+    __slots__ = ("_budget", "_corpus", "_tokens", "first", "num_children", "parents", "ranks", "share", "tree", "under")
+
+    def __init__(self, corpus: Corpus, budget: Budget, node: int) -> None:
+        self.tree, number = corpus.tree_of(node)
+        self.first = node - number
+        self.parents = array("i", self.tree.parent.astype(np.int32).tobytes())
+        zeros = bytes(4 * len(self.tree))
+        self.ranks, self.under, self.num_children, self.share = (array("i", zeros) for _ in range(4))
         self._corpus, self._budget = corpus, budget
-        self._tokens: dict[int, int] = {}
-        self._parents: dict[int, int | None] = {}
-        self._touched: dict[int, list[int]] = {}  # of each node the children that something is retrieved under
-        self._under: dict[int, int] = {}  # of each node the cost of what is retrieved under it
-        self._children: dict[int, tuple[int, int]] = {}  # of each node how many children are retrieved, their tokens
+        known = corpus.num_tokens[self.first : self.first + len(self.tree)].tobytes()
+        self._tokens = array("i", known if budget.count is None else b"\xff" * len(zeros))  # -1: not counted yet
 
     def tokens(self, node: int) -> int:
-        """Tokens of a node's text."""
-        if node not in self._tokens:
-            chunk, budget = self._corpus.nodes[node], self._budget
-            own = budget.count is None
-            self._tokens[node] = chunk.num_tokens if own else budget.tokens(self._corpus.texts[node])
-        return self._tokens[node]
+        """Tokens of a node's text, counted when first asked for."""
+        number = node - self.first
+        if self._tokens[number] < 0:
+            self._tokens[number] = self._budget.tokens(self._corpus.texts[node])
+        return self._tokens[number]
 
     def cost(self, node: int) -> int:
         """Tokens that it takes as a passage."""
         return self.tokens(node) + self._budget.overhead
 
-    def parent(self, node: int) -> int | None:
-        """None of a root."""
-        if node not in self._parents:
-            tree, number = self._corpus.tree_of(node)
-            above = int(tree.parent[number])
-            self._parents[node] = None if above < 0 else node - number + above
-        return self._parents[node]
+    def stop(self, node: int) -> int:
+        """One behind the last node under a node, which is a leaf."""
+        _, stop = self.tree.leaf_range(node - self.first)
+        return self.first + int(self.tree.leaves[stop - 1]) + 1
 
-    def covers(self, node: int) -> bool:
-        """Whether it, or a section around it, is retrieved."""
-        return node in self.ranks or any(above in self.ranks for above in self._above(node))
+    def retrieved(self) -> Iterator[tuple[int, int]]:
+        """(node, rank) of those that are retrieved."""
+        return ((self.first + number, rank) for number, rank in enumerate(self.ranks) if rank)
 
-    def under(self, node: int) -> int:
-        """Tokens of what is retrieved under a node, at any depth, with what is written around each."""
-        return self._under.get(node, 0)
 
-    def children(self, node: int) -> tuple[int, int]:
-        """How many of its direct children are retrieved, and their tokens."""
-        return self._children.get(node, (0, 0))
+class _Retrieved:
+    """The nodes that are retrieved, none under another.
 
-    def add(self, leaf: int, rank: int) -> None:
-        """Retrieves a leaf that nothing covers."""
-        node = leaf
-        while (above := self.parent(node)) is not None:
-            self._touched.setdefault(above, []).append(node)
-            if above in self._under:
-                break
-            self._under[above] = 0
-            node = above
-        self._put(leaf, rank, self.cost(leaf))
+    Attributes:
+        used: tokens of all of them, with what is written around each.
+        most: tokens that there may be.
+        covered: of each node of the corpus 1 where it, or a section around it, is retrieved.
+        trees: those that were looked at, by the number of their document.
+        last: the node that was retrieved last.
+    """
 
-    def merge(self, parent: int) -> None:
-        """Retrieves a section in the place of all that is retrieved under it."""
-        best, below = None, self._touched.pop(parent)
-        while below:
-            node = below.pop()
-            rank = self.ranks.pop(node, None)
-            if rank is None:
-                below += self._touched.pop(node)
-            elif best is None or rank < best:
-                best = rank
-        assert best is not None  # something is touched only by what is retrieved under it
-        self._put(parent, best, self.cost(parent) - self.under(parent))
+    def __init__(self, corpus: Corpus, budget: Budget) -> None:
+        self.used, self.most, self.last = 0, budget.max_tokens, -1
+        self.covered = bytearray(len(corpus))
+        self.trees: dict[int, _Tree] = {}
+        self._corpus, self._budget = corpus, budget
 
-    def _put(self, node: int, rank: int, change: int) -> None:
-        self.ranks[node] = rank
+    def tree_of(self, node: int, document: int) -> _Tree:
+        """The tree of a node of a document."""
+        if document not in self.trees:
+            self.trees[document] = _Tree(self._corpus, self._budget, node)
+        return self.trees[document]
+
+    def put(self, tree: _Tree, node: int, rank: int) -> int:
+        """Retrieves a node in the place of what is retrieved under it; gives its parent, -1 of a root."""
+        number = node - tree.first
+        change = tree.cost(node) - tree.under[number]
         self.used += change
-        for above in self._above(node):
-            self._under[above] += change
-        if (parent := self.parent(node)) is not None:
-            number, tokens = self.children(parent)
-            self._children[parent] = number + 1, tokens + self.tokens(node)
+        self.covered[node] = 1
+        tree.ranks[number] = rank
+        self.last = node
+        parent = above = tree.parents[number]
+        if parent < 0:
+            return -1
+        tree.num_children[parent] += 1
+        tree.share[parent] += tree.tokens(node)
+        while above >= 0:
+            tree.under[above] += change
+            above = tree.parents[above]
+        return tree.first + parent
 
-    def _above(self, node: int) -> Iterator[int]:
-        while (parent := self.parent(node)) is not None:
-            yield (node := parent)
+    def merge(self, tree: _Tree, parent: int) -> int:
+        """Retrieves a section in the place of all that is retrieved under it; gives its own parent, -1 of a root."""
+        stop = tree.stop(parent)
+        own = slice(parent - tree.first, stop - tree.first)
+        best = min(rank for rank in tree.ranks[own] if rank)
+        tree.ranks[own] = array("i", bytes(4 * (stop - parent)))
+        self.covered[parent:stop] = b"\1" * (stop - parent)
+        return self.put(tree, parent, best)
 
 
-def _allowed(retrieved: _Retrieved, parent: int, rules: MergeRules) -> bool:
+def _allowed(retrieved: _Retrieved, tree: _Tree, parent: int, rules: MergeRules) -> bool:
     """Whether a section may take the place of what is retrieved under it: the conditions of the module."""
-    used, most = retrieved.used, retrieved.most
-    if used >= most:
+    used, most, number = retrieved.used, retrieved.most, parent - tree.first
+    if used >= most or (rules.siblings and tree.num_children[number] < 2):
         return False
-    number, tokens = retrieved.children(parent)
-    if rules.siblings and number < 2:
+    if rules.room and tree.cost(parent) - tree.under[number] > most - used:
         return False
-    if rules.room and retrieved.cost(parent) - retrieved.under(parent) > most - used:
-        return False
-    return not rules.share or tokens >= rules.theta * (1 + used / most) * retrieved.tokens(parent)
+    return not rules.share or tree.share[number] >= rules.theta * (1 + used / most) * tree.tokens(parent)
 
 
-def _within(passages: list[Passage], budget: Budget, used: int) -> list[Passage]:
-    """The passages with the one cut that was taken without regard to the room; it alone goes beyond the budget."""
-    if used <= budget.max_tokens:
+def _within(passages: list[Passage], budget: Budget, retrieved: _Retrieved) -> list[Passage]:
+    """The passages, the section that was taken without regard to the room cut to what the others leave."""
+    over = retrieved.used - budget.max_tokens
+    if over <= 0:
         return passages
-    *others, last = passages  # nothing is taken behind it
-    cut = cut_passage(last, budget, last.num_tokens - (used - budget.max_tokens))
+    others = [passage for passage in passages if passage.node != retrieved.last]
+    (last,) = (passage for passage in passages if passage.node == retrieved.last)
+    cut = cut_passage(last, budget, last.num_tokens - over)
     return others if cut is None else [*others, cut]
 
 
-def _check_leaf(corpus: Corpus, node: int) -> None:
-    tree, number = corpus.tree_of(node)
-    if number + 1 < len(tree) and int(tree.parent[number + 1]) == number:  # in preorder its first child
-        raise InputError(f"node {node} of {tree.document_id}: holds other nodes: rank leaves alone (`Corpus.leaves`)")
+def _check_leaves(corpus: Corpus, nodes: Int[np.ndarray, " k"]) -> None:
+    """Refuses what cannot be merged.
 
-
-def _num_outside(corpus: Corpus, candidates: list[int], nodes: list[int]) -> int:
-    """How many of the candidates lie in none of the nodes."""
-    inside = np.zeros(len(corpus), bool)
-    for node in nodes:
-        tree, number = corpus.tree_of(node)
-        first, stop = tree.leaf_range(number)
-        inside[node - number + tree.leaves[first:stop]] = True
-    return int((~inside[np.array(candidates, np.int64)]).sum())
+    Raises:
+        InputError: a node that is not there, or no leaf.
+    """
+    outside = (nodes < 0) | (nodes >= len(corpus))
+    if outside.any():
+        corpus.tree_of(int(nodes[np.argmax(outside)]))  # says so
+    leaves = corpus.leaves
+    wrong = leaves[np.minimum(np.searchsorted(leaves, nodes), len(leaves) - 1)] != nodes
+    if wrong.any():
+        node = int(nodes[np.argmax(wrong)])
+        name = corpus.nodes[node].document_id
+        raise InputError(f"node {node} of {name}: holds other nodes: rank leaves alone (`Corpus.leaves`)")

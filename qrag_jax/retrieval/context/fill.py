@@ -17,7 +17,7 @@ from qrag_jax.types import CountTokens, InputError, Note, Span, UsageError
 Order = Literal["document", "rank"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Passage:
     """A text that a model is given, and where it stands.
 
@@ -144,19 +144,22 @@ def make_context(
     in_order = sorted(passages, key=lambda passage: (places[passage.document_id], passage.spans, passage.rank))
     if order == "rank":
         in_order.sort(key=lambda passage: passage.rank)
-    numbered = tuple(replace(passage, number=number) for number, passage in enumerate(in_order, start=1))
+    numbered = tuple(
+        passage if passage.number == number else replace(passage, number=number)
+        for number, passage in enumerate(in_order, start=1)
+    )
     num_tokens = sum(passage.num_tokens + budget.overhead for passage in numbered)
     return Context(numbered, num_tokens, budget.max_tokens, num_left_out)
 
 
 def make_passage(
-    corpus: Corpus, node: int, rank: int, score: float, budget: Budget, num_tokens: int | None = None
+    corpus: Corpus, node: int, rank: int, score: float, budget: Budget, num_tokens: int | None = None, number: int = 0
 ) -> Passage:
-    """The passage of a node, as yet without a number; its tokens are counted where they are not given."""
+    """The passage of a node, as yet with a guess of its number; its tokens are counted where they are not given."""
     chunk, text = corpus.nodes[node], corpus.texts[node]
     if num_tokens is None:
         num_tokens = chunk.num_tokens if budget.count is None else budget.tokens(text)
-    return Passage(0, chunk.document_id, chunk.spans, text, num_tokens, score, rank, node)
+    return Passage(number, chunk.document_id, chunk.spans, text, num_tokens, score, rank, node)
 
 
 def last_passage(passage: Passage, budget: Budget, used: int) -> list[Passage]:
