@@ -3,8 +3,8 @@
     nice python benchmarks/evidence_recall.py DATA [--questions N] [--out FOLDER]   # about 20 minutes on 2 CPU cores
 
 DATA holds the folders scisumm, squad, chroma and wikitext2. Sparse evidence: citances that ask for sentences of 60
-papers, SQuAD (a sample), Chroma's questions. Dense evidence: the titles of sections ask for whole sections of WikiText-2, in texts
-without the headings.
+papers, SQuAD (a sample), Chroma's questions. Dense evidence: the titles of sections ask for whole sections of
+WikiText-2, in texts without the headings.
 
 Rows are chunkers of at most 200 tokens: `fixed`; `breakpoint` (semantic, percentile 80); `headings`, the sections that
 are really there, of WikiText-2 those whose headings were removed; `tagger`, the sections that it finds, where
@@ -103,7 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", metavar="DATA", help="folder of the data sets")
     parser.add_argument(
-        "--questions", type=int, help="most questions of a set, by a fixed seed (default: all; squad 600)"
+        "--questions", type=int, help="most questions of a set, drawn (default: all; of squad 600)"
     )
     parser.add_argument("--tasks", nargs="+", default=[DENSE, *SPARSE], choices=[DENSE, *SPARSE])
     parser.add_argument("--out", default="runs/evidence_recall", help="what is kept (default: runs/evidence_recall)")
