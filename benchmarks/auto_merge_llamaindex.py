@@ -37,7 +37,7 @@ def main() -> None:
     storage = StorageContext.from_defaults()
     storage.docstore.add_documents(nodes)
     found = [NodeWithScore(node=nodes[leaf], score=1 / rank) for rank, leaf in enumerate(given["leaves"], start=1)]
-    retriever, seconds = AutoMergingRetriever(Found(found), storage), []
+    retriever, seconds, merged = AutoMergingRetriever(Found(found), storage), [], []
     for _ in range(2):
         start = time.process_time()
         merged = retriever._retrieve(QueryBundle("why"))

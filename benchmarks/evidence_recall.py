@@ -102,9 +102,7 @@ def format_report(result: StudyResult, command: str, seconds: float, about: str)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", metavar="DATA", help="folder of the data sets")
-    parser.add_argument(
-        "--questions", type=int, help="most questions of a set, drawn (default: all; of squad 600)"
-    )
+    parser.add_argument("--questions", type=int, help="most questions of a set, drawn (default: all; of squad 600)")
     parser.add_argument("--tasks", nargs="+", default=[DENSE, *SPARSE], choices=[DENSE, *SPARSE])
     parser.add_argument("--out", default="runs/evidence_recall", help="what is kept (default: runs/evidence_recall)")
     args = parser.parse_args()

@@ -68,6 +68,7 @@ def test_by_hand():
 
     def read(fill, *places):
         context = found.fill(fill, ranking(*places), 13)
+        assert context is not None
         return [passage.text for passage in context.passages]
 
     assert read("plain", 1, 3) == ["One two.", "Five six."]
