@@ -13,12 +13,12 @@ from qrag_jax.data.corpora.conditionalqa import read_conditionalqa
 from qrag_jax.data.corpora.cranfield import read_cranfield
 from qrag_jax.data.corpora.file_questions import read_with_problems
 from qrag_jax.data.corpora.financebench import read_financebench
-from qrag_jax.data.corpora.headings import read_headings
 from qrag_jax.data.corpora.multirc import read_multirc
 from qrag_jax.data.corpora.scisumm import read_scisumm
 from qrag_jax.data.corpora.squad import read_squad
 from qrag_jax.data.corpora.stitch import named_rng, stitch
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
+from qrag_jax.data.heading_questions import read_headings
 from qrag_jax.eval.study.config import TaskConfig, TaskKind
 from qrag_jax.types import InputError, UsageError
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from qrag_jax.data.corpora.headings import ASKED_BEFORE, FEW_SENTENCES, MOST_OF_DOCUMENT, read_headings, section_span
 from qrag_jax.data.headed import read_headed
+from qrag_jax.data.heading_questions import ASKED_BEFORE, FEW_SENTENCES, MOST_OF_DOCUMENT, read_headings, section_span
 from qrag_jax.types import InputError, UsageError
 
 BOOK = """# Book
