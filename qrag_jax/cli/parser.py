@@ -5,7 +5,22 @@ from types import ModuleType
 from typing import NoReturn
 
 from qrag_jax import __version__
-from qrag_jax.cli.parsers import ask, chunk, demo, eval, export, find, index, llm, notes, pull, push, study, train
+from qrag_jax.cli.parsers import (
+    ask,
+    chunk,
+    demo,
+    eval,
+    export,
+    find,
+    index,
+    llm,
+    notes,
+    points,
+    pull,
+    push,
+    study,
+    train,
+)
 from qrag_jax.cli.terminal import shown_lines
 
 _DESCRIPTION = """\
@@ -24,6 +39,7 @@ _VERBS: dict[str, ModuleType] = {
     "ask": ask,
     "index": index,
     "chunk": chunk,
+    "points": points,
     "study": study,
     "demo": demo,
     "train": train,

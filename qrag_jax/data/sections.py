@@ -7,6 +7,7 @@ from pathlib import Path
 
 from qrag_jax.chunking.text.blocks import Block, block_units, find_blocks
 from qrag_jax.chunking.text.sentences import split_sentences
+from qrag_jax.chunking.text.tags import find_tags, without
 from qrag_jax.chunking.tree.points import section_levels
 from qrag_jax.data.corpora.scisumm import Paper, read_papers
 from qrag_jax.data.files.documents import read_files
@@ -16,11 +17,11 @@ from qrag_jax.data.files.rows import entries, one_line
 from qrag_jax.data.files.textfile import numbered_lines, plain_or_gz, read_json_lines, read_text_file, usual_file
 from qrag_jax.types import Document, InputError, Span
 
-_TAG = re.compile(r"<[^>]*>")
 _TOKEN_HEADING = re.compile(r"\s*(?P<marks>=(?: =)*) (?P<words>[^=\s](?:.*[^=\s])?) (?P=marks)\s*")
 _ARTICLE_NAMES = ("articles.jsonl",)
 _ARTICLES = 'lines {"title", "items": [{"text"} or {"heading", "level"}, ...]}, or the tokens of WikiText-2'
 _PAPER_NAMES = ("cited_papers.jsonl", "other_papers.jsonl")
+_MOST_MARKS = 6  # of a heading in Markdown
 _PAPERS = "papers of CL-SciSumm"
 
 
@@ -80,14 +81,13 @@ def markdown_parts(document: Document) -> Sectioned:
             units = block_units(text, block, split_sentences)
             inside = tuple((start - block.start, end - block.start) for start, end in units)
             parts.append(Passage(written, inside, _is_mark(written, block)))
-    return Sectioned(document.id, _leveled(parts))
+    first = next((part for part in parts if isinstance(part, Heading) or not part.is_mark), None)
+    return Sectioned(document.id, _leveled(parts, opens=isinstance(first, Heading)))
 
 
-def _leveled(parts: Sequence[Heading | Passage]) -> tuple[Heading | Passage, ...]:
+def _leveled(parts: Sequence[Heading | Passage], *, opens: bool) -> tuple[Heading | Passage, ...]:
     """The parts with the levels of sections (`chunking/tree/points.py:section_levels`) in place of those written."""
     heads = [part for part in parts if isinstance(part, Heading)]
-    first = next((part for part in parts if isinstance(part, Heading) or not part.is_mark), None)
-    opens = isinstance(first, Heading)
     levels = iter(section_levels([head.level for head in heads], [head.title for head in heads], opens=opens))
     return tuple(replace(part, level=next(levels)) if isinstance(part, Heading) else part for part in parts)
 
@@ -97,8 +97,8 @@ def _title(text: str, block: Block) -> str:
 
 
 def _is_mark(written: str, block: Block) -> bool:
-    if block.kind == "html":
-        return not _TAG.sub("", written).strip()
+    if block.kind in ("html", "paragraph"):
+        return not without(written, find_tags(written)).strip()
     return block.kind in ("rule", "heading")  # a heading without words
 
 
@@ -133,7 +133,7 @@ def _article(row: Mapping[str, object], where: str) -> Sectioned:
             parts.append(_marked(level, one_line(full_text(item["heading"], "heading", place))))
         else:
             parts.append(_paragraph(full_text(item.get("text"), "text", place).strip()))
-    return Sectioned(title, _leveled(parts))
+    return Sectioned(title, _leveled(parts, opens=True))
 
 
 def _articles_of_tokens(file: Path) -> Iterator[Sectioned]:
@@ -145,16 +145,14 @@ def _articles_of_tokens(file: Path) -> Iterator[Sectioned]:
             yield from _sectioned(parts)
             parts = []
         elif not parts:
-            raise InputError(
-                f"{file}:{number}: text before the first title, a line ` = Words = `; expected {_ARTICLES}"
-            )
+            raise InputError(f"{file}:{number}: text before a line ` = Title = `; expected {_ARTICLES}")
         parts.append(_paragraph(line.strip()) if heading is None else heading)
     yield from _sectioned(parts)
 
 
 def _sectioned(parts: Sequence[Heading | Passage]) -> Iterator[Sectioned]:
     if parts and isinstance(parts[0], Heading):
-        yield Sectioned(parts[0].title, _leveled(parts))
+        yield Sectioned(parts[0].title, _leveled(parts, opens=True))
 
 
 def read_scisumm(path: str) -> Iterator[Sectioned]:
@@ -185,7 +183,7 @@ def _paper(paper: Paper) -> Sectioned:
             parts.append(_marked(2, section.title))
             waiting = []
         waiting += [sentence for _, sentence in section.sentences]
-    return Sectioned(paper.id, _leveled([*parts, *_passage(waiting)]))
+    return Sectioned(paper.id, _leveled([*parts, *_passage(waiting)], opens=bool(paper.title)))
 
 
 def _passage(sentences: Sequence[str]) -> list[Heading | Passage]:
@@ -197,4 +195,4 @@ def _paragraph(text: str) -> Passage:
 
 
 def _marked(level: int, title: str) -> Heading:
-    return Heading(level, title, f"{'#' * level} {title}")
+    return Heading(level, title, f"{'#' * min(level, _MOST_MARKS)} {title}")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from qrag_jax.chunking.text.blocks import make_block_splitter
+from qrag_jax.chunking.text.blocks import join_heading_units, make_block_splitter
 from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences, Strategy
 from qrag_jax.chunking.tree.build import cap_levels, merge_runs, refine_leaves, tree_from_points
 from qrag_jax.chunking.tree.points import (
@@ -71,7 +71,7 @@ def hierarchy_tree(
     """The tree of a text by what a source of points finds in it.
 
     In this order: points; small parts joined (`tree/build.py:merge_runs`); the tree; its levels capped (`cap_levels`);
-    leaves cut to the size (`refine_leaves`), Markdown between blocks, items and rows before sentences.
+    leaves cut to the size (`refine_leaves`), what has to be cut of Markdown between blocks, items and rows first.
 
     Args:
         text: of the document, by `blocks.make_unit_splitter`.
@@ -93,7 +93,7 @@ def hierarchy_tree(
     tree = tree_from_points(text, points, document_id)
     if config.level_cap is not None:
         tree = cap_levels(tree, config.level_cap)
-    return refine_leaves(tree, text, num_tokens, count, make_block_splitter(split))
+    return refine_leaves(tree, join_heading_units(text), num_tokens, count, make_block_splitter(split))
 
 
 def points_source(config: HierarchyConfig, predict: PredictPoints | None) -> PredictPoints:

@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 
-from qrag_jax.chunking.text.chunks import SplitSentences
+from qrag_jax.chunking.text.chunks import SentenceText, SplitSentences
 from qrag_jax.chunking.text.spans import cut_text
 from qrag_jax.types import Span
 
@@ -129,6 +129,20 @@ def make_unit_splitter(split: SplitSentences) -> SplitSentences:
         return [unit for block in find_blocks(text) for unit in block_units(text, block, split)]
 
     return split_units
+
+
+def join_heading_units(text: SentenceText) -> SentenceText:
+    """The text with every heading and the unit after it as one: a leaf should not end with a heading."""
+    heads = {block.start for block in find_blocks(text.text) if block.kind == "heading"}
+    units: list[Span] = []
+    is_open = False
+    for start, end in text.sentences:
+        if is_open:
+            units[-1] = units[-1][0], end
+        else:
+            units.append((start, end))
+        is_open = start in heads
+    return SentenceText(text.text, tuple(units))
 
 
 def block_units(text: str, block: Block, split: SplitSentences) -> list[Span]:

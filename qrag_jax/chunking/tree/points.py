@@ -39,22 +39,18 @@ def checked_points(points: Sequence[Point], num_sentences: int, where: str) -> l
         InputError: a sentence that is not there, one that does not come after the one before, or a level below 1.
     """
     before = -1
-    found = []
     for number, (sentence, level) in enumerate(points):
+        fault = f"{where}: points[{number}] ({sentence}, {level})"
         if not 0 <= sentence < num_sentences:
-            raise InputError(
-                f"{where}: points[{number}] ({sentence}, {level}): there are {num_sentences} sentences, from 0"
-            )
+            raise InputError(f"{fault}: there are {num_sentences} sentences, from 0")
         if sentence <= before:
             raise InputError(
-                f"{where}: points[{number}] ({sentence}, {level}): comes after sentence {before}: give points in the "
-                "order of the text, one a sentence"
+                f"{fault}: comes after sentence {before}: give points in the order of the text, one a sentence"
             )
         if level < 1:
-            raise InputError(f"{where}: points[{number}] ({sentence}, {level}): levels count from 1, the document is 0")
+            raise InputError(f"{fault}: levels count from 1, the document is 0")
         before = sentence
-        found.append((int(sentence), int(level)))
-    return found
+    return list(points)
 
 
 def predict_checked(predict: PredictPoints, texts: Sequence[SentenceText], names: Sequence[str]) -> list[list[Point]]:
@@ -73,6 +69,16 @@ def predict_checked(predict: PredictPoints, texts: Sequence[SentenceText], names
         raise InputError(f"source of points: {len(given)} lists for {len(texts)} texts: give one for each")
     rows = zip(given, texts, names, strict=True)
     return [checked_points(points, len(text), name) for points, text, name in rows]
+
+
+def predict_at_once(predict: PredictPoints, texts: Sequence[SentenceText], names: Sequence[str]) -> PredictPoints:
+    """A source that has read all of these texts together, and gives the points of any of them again.
+
+    Raises:
+        InputError: as `predict_checked`.
+    """
+    known = dict(zip(texts, predict_checked(predict, texts, names), strict=True))
+    return lambda wanted: [known[text] for text in wanted]
 
 
 def starts_paragraph(text: SentenceText) -> Bool[np.ndarray, " sentences"]:

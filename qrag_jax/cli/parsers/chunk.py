@@ -7,6 +7,7 @@ from qrag_jax.cli.parsers import flags
 # Copies: the modules of the names take longer to import.
 STRATEGIES = ("fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document", "hierarchy")
 TREE = "tree"  # of `qrag chunk` alone: its chunks hold one another
+POINTS = ("headings", "rule", "paragraphs")
 SPLITTERS = ("sentencex", "nltk", "spacy")
 
 SUMMARY = "cut text files, every chunk with its exact place"
@@ -25,6 +26,9 @@ fixed, recursive and late fill chunks up to it, or to 256 tokens, unless they ar
               (num_tokens, window_tokens, overlap_tokens)
   headings    the sections and subsections of Markdown (max_level)
   document    the whole file, so that --max_tokens alone cuts it
+  hierarchy   the leaves of a tree of parts that --points finds: small parts joined as long as their levels do not fall,
+              those deeper than --level_cap joined with what is around them, the rest cut to --max_tokens, or 256 tokens
+              (points, level_cap, merge_tokens); --tree writes the trees
   tree        all levels at once: the file, its sections, their paragraphs, lists, tables and fences of code, and parts
               of what is over --max_tokens, or 256 tokens; only what holds nothing else keeps to it (headings.max_level)
 
@@ -50,6 +54,7 @@ examples:
   qrag chunk book.txt --strategy breakpoint --set breakpoint.threshold=gradient --set breakpoint.value=90 --json
   qrag chunk alt.txt --encoding cp1252 --language de --set fixed.sentences_per_chunk=5
   qrag chunk notes/ --tree notes.parquet --max_tokens 100
+  qrag chunk plain.txt --strategy hierarchy --points rule --level_cap 2 --max_tokens 200 --trees plain.parquet
   qrag chunk - --strategy late --vectors vectors.npy
 """
 
@@ -60,6 +65,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "paths", nargs="+", metavar="FILE", help="file, folder, or - for stdin: texts; PDF, HTML, DOCX, EPUB too"
     )
     flags.add_strategy(parser, (*STRATEGIES, TREE), "how to cut", "fixed; with --tree, tree")
+    parser.add_argument(
+        "--points", choices=POINTS, help="of hierarchy: what tells where a part begins (default: headings, of Markdown)"
+    )
+    parser.add_argument(
+        "--level_cap", type=flags.positive, metavar="N", help="of hierarchy: no part is deeper (default: no limit)"
+    )
     flags.add_max_tokens(parser, "chunk", "no limit")
     parser.add_argument(
         "--min_tokens", type=flags.positive, metavar="N", help="join smaller chunks where the limit allows"
@@ -78,5 +89,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--language", default="en", metavar="L", help="of the sentences, as de or zh (default: en)")
     flags.add_json(parser, "one JSON object a line")
     parser.add_argument("--html", metavar="OUT.html", help="write a page that colours the chunks over the text")
-    parser.add_argument("--tree", metavar="OUT.parquet", help="write the trees of all files, as Parquet or .arrow")
+    parser.add_argument(
+        "--tree", "--trees", metavar="OUT.parquet", help="write the trees of all files, as Parquet or .arrow"
+    )
     parser.add_argument("--vectors", metavar="OUT.npy", help="of late: write float32 [chunks, dim] in printed order")

@@ -1,7 +1,6 @@
 """`qrag eval`: its help and flags. Imports nothing heavy: the help answers at once."""
 
 import argparse
-from collections.abc import Callable, Sequence
 
 from qrag_jax.cli.parsers import flags
 from qrag_jax.cli.parsers.llm_flags import HELP, add_llm_flags
@@ -72,13 +71,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_num_steps(parser)
     parser.add_argument(
         "--methods",
-        type=_chosen("method", METHODS, once=False),
+        type=flags.chosen("method", METHODS, once=False),
         metavar="M,M,...",
         help=f"rows to compute, of {', '.join(METHODS)} (default: all)",
     )
     parser.add_argument(
         "--protocol",
-        type=_chosen("protocol", PROTOCOLS),
+        type=flags.chosen("protocol", PROTOCOLS),
         metavar="P,P,...",
         help=f"which of the T picks count, of {', '.join(PROTOCOLS)} (default: fixed, and threshold and stop where the "
         "run has them)",
@@ -120,7 +119,7 @@ def _add_answers(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--answer_measures",
-        type=_chosen("measure", _ANSWER_MEASURES),
+        type=flags.chosen("measure", _ANSWER_MEASURES),
         metavar="M,M,...",
         help=f"what answers are scored by, of {', '.join(_ANSWER_MEASURES)} (default: em and f1, with --babi also "
         "babilong)",
@@ -141,27 +140,8 @@ def _add_answers(parser: argparse.ArgumentParser) -> None:
     add_llm_flags(parser, max_answer_tokens=SHORT_ANSWER_TOKENS)
 
 
-def _chosen(kind: str, choices: Sequence[str], *, once: bool = True) -> Callable[[str], tuple[str, ...]]:
-    """Names of `choices` with commas between them, each at most `once`; as `type=` of a flag."""
-
-    def read(text: str) -> tuple[str, ...]:
-        names = _parts(text)
-        for name in names:
-            if name not in choices:
-                raise argparse.ArgumentTypeError(f"{name!r} is no {kind}; choose from {', '.join(choices)}")
-        if once and len(set(names)) != len(names):
-            raise argparse.ArgumentTypeError(f"{text!r} names a {kind} twice")
-        return names
-
-    return read
-
-
 def _names(text: str) -> tuple[str, ...]:
-    names = _parts(text)
+    names = flags.parts(text)
     if not all(names) or len(set(names)) != len(names):
         raise argparse.ArgumentTypeError(f"{text!r} has an empty name, or one twice")
     return names
-
-
-def _parts(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(","))

@@ -2,7 +2,7 @@
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 def positive(text: str) -> int:
@@ -80,6 +80,26 @@ def seeds(text: str) -> tuple[int, ...]:
     if len(set(values)) != len(values):
         raise argparse.ArgumentTypeError(f"{text!r} names a seed twice")
     return values
+
+
+def chosen(kind: str, choices: Sequence[str], *, once: bool = True) -> Callable[[str], tuple[str, ...]]:
+    """Names of `choices` with commas between them, each at most `once`; as `type=` of a flag."""
+
+    def read(text: str) -> tuple[str, ...]:
+        names = parts(text)
+        for name in names:
+            if name not in choices:
+                raise argparse.ArgumentTypeError(f"{name!r} is no {kind}; choose from {', '.join(choices)}")
+        if once and len(set(names)) != len(names):
+            raise argparse.ArgumentTypeError(f"{text!r} names a {kind} twice")
+        return names
+
+    return read
+
+
+def parts(text: str) -> tuple[str, ...]:
+    """What stands between commas."""
+    return tuple(part.strip() for part in text.split(","))
 
 
 def add_haystack(parser: argparse.ArgumentParser) -> None:

@@ -15,11 +15,14 @@ import numpy as np
 from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker, make_tree_builder
 from qrag_jax.chunking.html import html_page
 from qrag_jax.chunking.strategies.late import late_vectors
-from qrag_jax.chunking.text.chunks import SplitSentences
+from qrag_jax.chunking.text.blocks import make_unit_splitter
+from qrag_jax.chunking.text.chunks import SentenceText, SplitSentences
 from qrag_jax.chunking.text.splitters import make_splitter
+from qrag_jax.chunking.tree.points import PredictPoints, predict_at_once
 from qrag_jax.chunking.tree.store import check_kind, save_trees
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.cli.parsers.chunk import TREE
+from qrag_jax.cli.points_sources import PointTools, make_source
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown
 from qrag_jax.config import load_config
@@ -34,6 +37,7 @@ from qrag_jax.types import Chunk, Document, UsageError
 if TYPE_CHECKING:  # it imports JAX, and most strategies read no vectors
     from qrag_jax.models.encoder.embedder import TextEmbedder
 
+HIERARCHY = "hierarchy"
 _MOST_SHOWN = 60  # characters of a chunk in a line
 
 
@@ -56,14 +60,17 @@ def run(args: argparse.Namespace) -> int:
     documents = read_files(args.paths, args.encoding, strict=args.strict)
     check_outputs(documents, {"--html": args.html, "--tree": args.tree, "--vectors": args.vectors})
     reader = _load_reader(args.model, config, with_vectors=bool(args.vectors))
-    build = make_tree_builder(config, reader.tokenizer.count, split) if is_tree else None
+    is_hierarchy = not is_tree and config.strategy == "hierarchy"
+    predict = _find_points(args, config, documents, split) if is_hierarchy else None
+    build = make_tree_builder(config, reader.tokenizer.count, split, predict) if is_tree or is_hierarchy else None
     done: list[tuple[Document, list[Chunk]]] = []
     vectors: list[np.ndarray] = []
     trees: list[ChunkTree] = []
     for document in documents:
         if build is not None:
             trees.append(build(document))
-            chunks, found = trees[-1].node_chunks(document, reader.tokenizer.count), None
+            chunks_of = trees[-1].node_chunks if is_tree else trees[-1].chunks
+            chunks, found = chunks_of(document, reader.tokenizer.count), None
         else:
             chunks, found = _chunk_document(document, config, reader, split, with_vectors=bool(args.vectors))
         sys.stdout.write(format_json(document, chunks) if args.json else format_text(document, chunks, indent=is_tree))
@@ -80,33 +87,54 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _find_points(
+    args: argparse.Namespace, config: ChunkConfig, documents: Sequence[Document], split: SplitSentences
+) -> PredictPoints:
+    """A source that knows the points of all documents, which it was shown together."""
+    units = make_unit_splitter(split)
+    texts = [SentenceText(document.text, tuple(units(document.text))) for document in documents]
+    source = make_source(config.hierarchy.points, PointTools(args))
+    return predict_at_once(source, texts, [document.id for document in documents])
+
+
 def _wants_tree(args: argparse.Namespace, configured: str) -> bool:
-    """Whether the flags ask for trees in place of chunks; `--strategy tree` wins over a config, `--tree` does not.
+    """Whether flags ask for all nodes of trees in place of chunks; `--strategy tree` wins over a config, `--tree` not.
 
     Args:
         args: of the verb.
         configured: strategy of the config.
 
     Raises:
-        UsageError: for a file of trees, but by a strategy that makes none; or a file of another kind.
+        UsageError: for a file of trees, but by a strategy that makes none; a file of another kind; or for points of
+            another strategy.
     """
-    if args.tree and args.strategy != TREE:
+    makes_trees = (args.strategy or configured) == HIERARCHY
+    if not makes_trees and (args.points or args.level_cap):
+        given = "--points" if args.points else "--level_cap"
+        raise UsageError(f"{given}: belongs to --strategy {HIERARCHY}; choose that, or leave it out")
+    if args.tree and args.strategy != TREE and not makes_trees:
         is_told = any(text.removeprefix("--").startswith("strategy=") for text in args.set)
         # A config file may have all fields, those with their defaults too.
         if args.strategy or is_told or configured != ChunkConfig.strategy:
             raise UsageError(
                 f"--tree: strategy {configured} makes no tree; leave --strategy, and strategy of --set and "
-                f"--config_path, out, or choose --strategy {TREE}"
+                f"--config_path, out, or choose --strategy {TREE} or {HIERARCHY}"
             )
     if args.tree:
         check_kind(Path(args.tree))
-    return bool(args.tree) or args.strategy == TREE
+    return args.strategy == TREE or (bool(args.tree) and not makes_trees)
 
 
 def overrides(args: argparse.Namespace) -> list[str]:
     """What `--set` and the flags change in the config; a flag wins over `--set`."""
     strategy = "headings" if args.strategy == TREE else args.strategy  # whose parts a tree cuts its leaves by
-    flags = {"strategy": strategy, "max_tokens": args.max_tokens, "min_tokens": args.min_tokens}
+    flags = {
+        "strategy": strategy,
+        "max_tokens": args.max_tokens,
+        "min_tokens": args.min_tokens,
+        "hierarchy.points": args.points,
+        "hierarchy.level_cap": args.level_cap,
+    }
     return [*args.set, *(f"{name}={value}" for name, value in flags.items() if value is not None)]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num
 
 from qrag_jax.types import InputError
 
@@ -89,6 +89,59 @@ def mean_interval(
         low, high = float(interval.low), float(interval.high)
     # BCa shifts its percentiles: on tiny skewed samples both can fall on one side of the mean.
     return Summary(mean=mean, low=min(low, mean), high=max(high, mean), n=len(values))
+
+
+def ratio_interval(
+    parts: Num[np.ndarray, " n"],
+    wholes: Num[np.ndarray, " m"],
+    *,
+    seed: int = 0,
+    confidence: float = _CONFIDENCE,
+    num_resamples: int = _NUM_RESAMPLES,
+) -> Summary:
+    """A share of sums, as micro F1 is, with a BCa bootstrap interval over what is summed: documents, questions.
+
+        share = sum_i parts_i / sum_i wholes_i
+
+    A share of nothing is 0. Where every resample has the same share, the interval is `constant_interval`.
+
+    Args:
+        parts: one value a document, from 0 to its whole.
+        wholes: as many (so m = n), none negative.
+        seed: seed of the resampling.
+
+    Raises:
+        InputError: other lengths, no values, a part that is no part of its whole, or a setting out of range.
+    """
+    if len(parts) != len(wholes) or not len(parts):
+        raise InputError(f"a share of sums needs as many parts as wholes, got {len(parts)} and {len(wholes)}")
+    wrong = np.flatnonzero(~((parts >= 0) & (parts <= wholes)))
+    if wrong.size:
+        raise InputError(f"parts[{wrong[0]}] = {parts[wrong[0]]} is no part of wholes[{wrong[0]}] = {wholes[wrong[0]]}")
+    _check_settings(confidence, num_resamples)
+    share = float(_share_of_sums(parts, wholes))
+    if len(parts) == 1 or not np.ptp(parts * wholes.sum() - parts.sum() * wholes):
+        low, high = constant_interval(share, len(parts), confidence=confidence)
+    else:
+        from scipy import stats
+
+        interval = stats.bootstrap(
+            (parts, wholes),
+            _share_of_sums,
+            n_resamples=num_resamples,
+            confidence_level=confidence,
+            method="BCa",
+            paired=True,
+            batch=max(1, _BATCH_ELEMENTS // len(parts)),
+            rng=np.random.default_rng(seed),
+        ).confidence_interval
+        low, high = float(interval.low), float(interval.high)
+    return Summary(mean=share, low=min(low, share), high=max(high, share), n=len(parts))
+
+
+def _share_of_sums(parts: np.ndarray, wholes: np.ndarray, axis: int = -1) -> np.ndarray | np.floating:
+    whole = np.sum(wholes, axis=axis)
+    return np.sum(parts, axis=axis) / np.where(whole, whole, 1)
 
 
 def constant_interval(

@@ -9,6 +9,7 @@ from qrag_jax.eval.measures.aggregate import (
     mean_interval,
     over_seeds,
     paired_difference,
+    ratio_interval,
 )
 from qrag_jax.types import InputError
 
@@ -185,3 +186,39 @@ def test_pairs_of_other_lengths_are_refused():
 def test_over_seeds_refuses(values):
     with pytest.raises(InputError, match="finite values"):
         over_seeds(values)
+
+
+def test_a_share_of_sums_by_hand():
+    summary = ratio_interval(np.array([1, 0, 4]), np.array([2, 3, 5]))
+    assert (summary.mean, summary.n) == (0.5, 3) and summary.low <= 0.5 <= summary.high
+
+
+def test_a_share_of_equal_wholes_is_a_mean():
+    values = np.random.default_rng(0).random(60)
+    summary, mean = ratio_interval(3 * values, np.full(60, 3.0)), mean_interval(values)
+    assert summary.mean == pytest.approx(mean.mean)
+    assert (summary.low, summary.high) == pytest.approx((mean.low, mean.high), abs=0.01)
+
+
+def test_the_spread_of_a_share_of_sums_is_that_of_the_delta_method():
+    rng = np.random.default_rng(0)
+    wholes = rng.integers(1, 30, 400)
+    parts = rng.binomial(wholes, 0.3)
+    summary = ratio_interval(parts, wholes)
+    error = np.sqrt(((parts - summary.mean * wholes) ** 2).sum()) / wholes.sum()
+    assert (summary.high - summary.low) / 2 == pytest.approx(1.96 * error, rel=0.08)
+
+
+@pytest.mark.parametrize("parts, wholes, mean", [([0, 0], [3, 1], 0.0), ([1, 2], [2, 4], 0.5), ([0, 0], [0, 0], 0.0)])
+def test_a_share_that_every_resample_has_is_not_certain(parts, wholes, mean):
+    summary = ratio_interval(np.array(parts), np.array(wholes))
+    assert (summary.mean, summary.low, summary.high) == pytest.approx((mean, *constant_interval(mean, 2)))
+
+
+@pytest.mark.parametrize(
+    "parts, wholes, message",
+    [([], [], "got 0 and 0"), ([1], [1, 2], "got 1 and 2"), ([1, 3], [1, 2], r"parts\[1\] = 3 is no part of wholes")],
+)
+def test_parts_that_are_none_are_refused(parts, wholes, message):
+    with pytest.raises(InputError, match=message):
+        ratio_interval(np.array(parts), np.array(wholes))

@@ -1,0 +1,85 @@
+"""What finds the points of documents, by the names that `qrag chunk --points` and `qrag points --methods` know."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, make_breakpoint
+from qrag_jax.chunking.strategies.clusters import LinkageConfig, make_linkage
+from qrag_jax.chunking.strategies.points import equal_points, strategy_points
+from qrag_jax.chunking.tree.points import PredictPoints, heading_points, no_points, paragraph_points, rule_points
+from qrag_jax.cli.progress import Progress
+from qrag_jax.types import Embed, UsageError
+
+if TYPE_CHECKING:  # it imports JAX, and most sources read no vectors
+    from qrag_jax.models.encoder.embedder import TextEmbedder
+
+
+@dataclass(frozen=True)
+class PointTools:
+    """What sources are made of.
+
+    Attributes:
+        args: flags of the verb.
+    """
+
+    args: argparse.Namespace
+
+    @cached_property
+    def embedder(self) -> "TextEmbedder":
+        """The encoder of `--model`, loaded when it is first asked for.
+
+        Raises:
+            UsageError, InputError: there is no such encoder, or it is damaged.
+        """
+        from qrag_jax.models.encoder.embedder import make_embedder
+        from qrag_jax.models.encoder.weights import load_encoder
+
+        return make_embedder(load_encoder(self.args.model))
+
+    @cached_property
+    def embed(self) -> Embed:
+        """The same as a function that shows how far it is."""
+        embedder = self.embedder  # loaded now: what follows may be timed
+
+        def embed(texts: Sequence[str]) -> np.ndarray:
+            with Progress(transient=True) as progress:
+                return embedder(texts, progress.stage("embed"))
+
+        return embed
+
+
+def make_source(name: str, tools: PointTools) -> PredictPoints:
+    """The source of a name.
+
+    Raises:
+        UsageError: there is none; or what it needs is not there.
+    """
+    if name not in SOURCES:
+        raise UsageError(f"points {name!r}: choose one of {', '.join(SOURCES)}")
+    return SOURCES[name](tools)
+
+
+def _breakpoint(tools: PointTools) -> PredictPoints:
+    config = BreakpointConfig(tools.args.breakpoint_threshold, tools.args.breakpoint_value)
+    return strategy_points(make_breakpoint(config, tools.embed))
+
+
+def _linkage(tools: PointTools) -> PredictPoints:
+    config = LinkageConfig(max_sentences=tools.args.linkage_sentences, lambda_=tools.args.linkage_lambda)
+    return strategy_points(make_linkage(config, tools.embed))
+
+
+SOURCES: dict[str, Callable[[PointTools], PredictPoints]] = {
+    "none": lambda _: no_points,
+    "headings": lambda _: heading_points,
+    "rule": lambda _: rule_points,
+    "paragraphs": lambda _: paragraph_points,
+    "equal": lambda tools: equal_points(tools.args.equal_length),
+    "breakpoint": _breakpoint,
+    "linkage": _linkage,
+}
