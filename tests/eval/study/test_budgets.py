@@ -13,7 +13,7 @@ from qrag_jax.chunking.strategies.clusters import LinkageConfig
 from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig
 from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
 from qrag_jax.eval.picks.compare import holm_p_values
-from qrag_jax.eval.study.results.report import format_csv, format_markdown, format_table
+from qrag_jax.eval.study.results.report import format_csv, format_markdown, format_table, summary_values
 from qrag_jax.eval.study.runner import run_study
 from qrag_jax.types import UsageError
 
@@ -114,6 +114,7 @@ def test_without_budgets_nothing_is_there(tmp_path):
     result = study(tmp_path, budgets=(), fills=("plain",))
     assert all(row.budget is None and row.fill is None for row in result.rows)
     assert not any("erec" in json.dumps(one["scores"]) for one in result.questions)
+    assert "erec" not in json.dumps(summary_values(result)) and "budget" not in json.dumps(summary_values(result))
 
 
 def test_a_study_of_documents_alone_has_no_budgets(tmp_path):

@@ -16,6 +16,8 @@ from qrag_jax.eval.study.results.recall import RECALL_NOTE, recall_heading, reca
 from qrag_jax.eval.tables import align
 from qrag_jax.files.whole_file import write_whole
 
+_OF_CONTEXTS = {"budget", "fill", "erec", "erec_low", "erec_high"}
+
 
 def format_table(result: StudyResult) -> str:
     """The table for a terminal: a block a task with its most important columns, and the notes below all.
@@ -100,9 +102,16 @@ def write_report(result: StudyResult, out: Path) -> list[Path]:
 
 
 def summary_values(result: StudyResult) -> dict[str, object]:
-    """Plain values of all of a study but its questions: report_k, ks, baseline, rows, comparisons, notes."""
+    """Plain values of all of a study but its questions: report_k, ks, baseline, rows, comparisons, notes.
+
+    Without budgets rows and comparisons have no fields of contexts.
+    """
     values = asdict(replace(result, questions=()))  # they are many, and have a file of their own
     del values["questions"]
+    if not any(row.budget for row in result.rows):
+        for one in (*values["rows"], *values["comparisons"]):
+            for name in _OF_CONTEXTS & one.keys():
+                del one[name]
     return values
 
 
