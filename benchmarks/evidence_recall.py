@@ -1,17 +1,20 @@
 """How much of the evidence a context of so many tokens holds: plain, widened, and merged into sections (Auto-Merge).
 
-    nice python benchmarks/evidence_recall.py DATA [--questions N] [--out FOLDER]   # about 20 minutes on 2 CPU cores
+    nice python benchmarks/evidence_recall.py DATA [--questions N] [--out FOLDER]   # 20 minutes on 2 idle CPU cores
 
 DATA holds the folders scisumm, squad, chroma and wikitext2. Sparse evidence: citances that ask for sentences of 60
 papers, SQuAD (a sample), Chroma's questions. Dense evidence: the titles of sections ask for whole sections of
 WikiText-2, in texts without the headings.
 
 Rows are chunkers of at most 200 tokens: `fixed`; `breakpoint` (semantic, percentile 80); `headings`, the sections that
-are really there, of WikiText-2 those whose headings were removed; `tagger`, the sections that it finds, where
-`--tagger RUN` names one. Each with three fills and budgets of 500, 1,000, 2,000 and 4,000 tokens, the last chunk cut at
-the budget. Chunks are ranked by MiniLM's cosine. ERec with 95% bootstrap intervals, and each fill minus plain on the
-same questions (`eval/study/cells/contexts.py`). Nothing is chosen by the questions. What is finished is kept in the
-folder of `--out`, and the same line goes on from there.
+are really there, of WikiText-2 those whose headings were removed. SQuAD and Chroma's texts have none, so there all
+chunks hang on the document, and merging is all of it or nothing. A source of points that has to be handed in, as a
+tagger, is another line of `STRATEGIES` once a study takes one.
+
+Each has three fills and budgets of 500, 1,000, 2,000 and 4,000 tokens, the last chunk cut at the budget. Chunks are
+ranked by MiniLM's cosine. ERec with 95% bootstrap intervals, and each fill minus plain on the same questions
+(`eval/study/cells/contexts.py`). Nothing is chosen by the questions. What is finished is kept in the folder of `--out`,
+and the same line goes on from there.
 """
 
 import argparse
