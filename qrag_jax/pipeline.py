@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.llm.calls import ask_all
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt, passages_prompt
+from qrag_jax.retrieval.context.auto_merge import MergeRules, merge_context
 from qrag_jax.retrieval.context.citations import Citation, Cited, cite, cite_note, make_citation
 from qrag_jax.retrieval.context.fill import Budget, Context, fill_context
 from qrag_jax.retrieval.context.notes import GivenNote
@@ -253,15 +254,23 @@ def make_budget(
     return Budget(most, count, overhead, max_passages)
 
 
-def make_fill(budget: Budget, num_around: int = 0) -> FillContext:
-    """How a context is filled: the best nodes that a budget holds, as they stand or widened.
+def make_fill(budget: Budget, num_around: int = 0, merge: MergeRules | None = None) -> FillContext:
+    """How a context is filled: the best nodes that a budget holds, as they stand, widened, or merged into sections.
 
     Args:
         budget: how much may be taken.
         num_around: most sentences to add on either side of a pick, where the nodes are sentences (`widen_context`).
+        merge: when a section takes the place of its leaves, where documents have trees (`merge_context`); None: never.
+
+    Raises:
+        UsageError: both widened and merged.
     """
+    if num_around and merge is not None:
+        raise UsageError(f"passages: either widened by {num_around} sentences or merged into sections; choose one")
 
     def fill(corpus: Corpus, ranked: Ranked) -> Context:
+        if merge is not None:
+            return merge_context(corpus, ranked, budget, merge)
         context = fill_context(corpus, ranked, budget)
         return widen_context(corpus, context, budget, num_around) if num_around else context
 

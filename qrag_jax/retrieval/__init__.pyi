@@ -9,6 +9,8 @@ from .catalogue.settings import IndexSettings as IndexSettings
 from .catalogue.settings import read_settings as read_settings
 from .catalogue.update import Changes as Changes
 from .catalogue.update import Plan as Plan
+from .context.auto_merge import MergeRules as MergeRules
+from .context.auto_merge import merge_context as merge_context
 from .context.citations import cite as cite
 from .context.fill import Budget as Budget
 from .context.fill import Context as Context

@@ -30,6 +30,7 @@ examples:
   qrag ask notes/ "Who has the key to the garden?"
   qrag ask notes/ "Who has the key to the garden?" --no_llm
   qrag ask notes/ "Who has the key to the garden?" --retriever runs/mine --num_steps 3 --show_context
+  qrag ask notes.index "How is the garden laid out?" --merge       an index of qrag index build ... --strategy tree
   qrag ask book.txt "Who is Ishmael?" --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model smollm2 --json
 """
 
@@ -52,6 +53,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=flags.natural,
         metavar="N",
         help="with a run: most sentences to add on either side of a pick (default: 2)",
+    )
+    parser.add_argument(
+        "--merge",
+        action="store_true",
+        help="give a whole section in place of its passages, where enough of these are found and the context holds it; "
+        "of an index that was built with --strategy tree. It pays where answers take whole sections",
     )
     search_flags.add_cutting(parser)
     search_flags.add_notes_mode(parser)

@@ -28,6 +28,9 @@ found) and config.yaml, which gives the same study again: qrag study OUT/config.
 Each strategy has up to six configs. Dev questions choose one of them, the others are reported. With few questions
 nothing is chosen: all are reported, with the first config of each strategy, and a note says so.
 
+With --budgets the evidence is also looked for in contexts of these sizes, filled as --fill says; a row of results.json
+then has budget, fill, erec, erec_low and erec_high, and there is one for each budget and fill.
+
 A study that was stopped goes on where it was when the same line is run again. The seconds are those of the strategy
 alone: sentence vectors that strategies share are computed once and charged to each.
 
@@ -39,6 +42,7 @@ examples:
   qrag study --corpus notes/ --questions questions.jsonl --out runs/notes
   qrag study --corpus notes/ --questions questions.jsonl mine.yaml prices=configs/study/prices.yaml --json
   qrag study configs/study/paper.yaml data=DATA --out runs/paper
+  qrag study --corpus notes/ --questions questions.jsonl --budgets 500,1000,2000 --fill plain,widen,merge
   qrag study runs/paper/config.yaml --out runs/again
 """
 
@@ -48,6 +52,20 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.usage = USAGE
     parser.add_argument("--corpus", metavar="DIR", help="your own documents: a folder of texts, PDF, ..., or a file")
     parser.add_argument("--questions", metavar="FILE.jsonl", help="questions about them, one a line")
+    parser.add_argument(
+        "--budgets",
+        type=flags.filled,
+        metavar="N,N,...",
+        help="also measure how much of the evidence stands in contexts of so many tokens (ERec), increasing; of "
+        "questions with evidence (default: not)",
+    )
+    parser.add_argument(
+        "--fill",
+        type=flags.filled,
+        metavar="F,F,...",
+        help="with --budgets, how contexts are filled: plain (the best chunks), widen (each with its neighbours), "
+        "merge (sections in place of their chunks), each compared with plain (default: plain)",
+    )
     flags.add_reading(parser)
     flags.add_compile_cache(parser)
     flags.add_out(parser, "folder for results, outside of the documents", "runs/study-NAME", metavar="OUT")

@@ -34,10 +34,11 @@ from qrag_jax.pipeline import (
     make_budget,
     make_fill,
 )
+from qrag_jax.retrieval.context.auto_merge import MergeRules
 from qrag_jax.retrieval.context.fill import Budget, Context
 from qrag_jax.retrieval.corpus.corpus import Corpus
 from qrag_jax.retrieval.methods import Method
-from qrag_jax.types import Cost, Finished, Generation, Message, Sampling, TextGenerator
+from qrag_jax.types import Cost, Finished, Generation, Message, Sampling, TextGenerator, UsageError
 
 _NUM_AROUND = 2  # sentences on either side of a pick of a run
 _MOST_SHOWN = 100  # characters of a question above its answer
@@ -47,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs `qrag ask`; see `qrag ask --help`."""
     # What costs nothing to look at comes before encoder and model are loaded.
     source, asked = find_source(args, ("num_around",)), read_questions(args)
+    _check_merge(args, source)
     num_questions = len(asked) if isinstance(asked, list) else None
     prices = prices_of(args)
     template = load_prompt(PROMPT, prompts_folder(args))
@@ -112,7 +114,7 @@ class _Desk:
 
     def _ask(self, question: str) -> Answer | FoundPassages:
         budget = make_answer_budget(self.args, question, self.method, self.generator, self.template)
-        fill = make_fill(budget, self._num_around())
+        fill = make_fill(budget, self._num_around(), MergeRules() if self.args.merge else None)
         if self.generator is None:
             return find_passages(question, self.corpus, self.method.retrieve, fill=fill)
         return answer_question(
@@ -138,7 +140,7 @@ class _Desk:
         return FoundPassages(question, Context((), 0, budget.max_tokens, 0), (), (), len(self.corpus.leaves), seconds)
 
     def _num_around(self) -> int:
-        if not self.method.is_sentences:
+        if self.args.merge or not self.method.is_sentences:
             return 0
         return _NUM_AROUND if self.args.num_around is None else self.args.num_around
 
@@ -158,6 +160,24 @@ class _Desk:
             return
         parts = format_answer(found, with_context=self.args.show_context)
         print("\n\n".join([excerpt(asked.question, _MOST_SHOWN), *parts, ""] if many else parts), flush=True)
+
+
+def _check_merge(args: argparse.Namespace, source: Source) -> None:
+    """Refuses to merge what has no sections, before anything is read.
+
+    Raises:
+        UsageError: files, an index without trees, or passages that are to be widened too.
+    """
+    if not args.merge:
+        return
+    if source.index is None or not source.index.is_tree:
+        what = "files are cut into passages" if source.index is None else f"made with {source.index.cutting}"
+        raise UsageError(
+            f"--merge: {source.paths[0]}: {what}, which have no sections around them: `qrag index build INDEX PATHS "
+            "--strategy tree`, and ask that; or leave --merge out"
+        )
+    if args.num_around:
+        raise UsageError(f"--num_around {args.num_around}: passages are widened or merged (--merge); leave one out")
 
 
 def make_answer_budget(

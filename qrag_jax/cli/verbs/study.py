@@ -17,7 +17,7 @@ from qrag_jax.cli.terminal import say, shown, shown_lines, write_json
 from qrag_jax.config import is_override, load_config
 from qrag_jax.data.corpora.study_task import StudyTask
 from qrag_jax.eval.study.cells.encoder import load_study_encoder
-from qrag_jax.eval.study.config import StudyConfig
+from qrag_jax.eval.study.config import FILLS, StudyConfig
 from qrag_jax.eval.study.defaults import DefaultStudy
 from qrag_jax.eval.study.records import StudyResult
 from qrag_jax.eval.study.results.report import format_table, summary_values, write_report
@@ -41,7 +41,7 @@ class Words:
 
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag study`; see `qrag study --help`."""
-    words = split_words(args.overrides)
+    words = with_contexts(split_words(args.overrides), args.budgets, args.fill)
     config = study_config(words, args.corpus, args.questions)
     out = Path(args.out or default_out(words.config, config))
     check_out(out, config)
@@ -80,6 +80,27 @@ def split_words(words: Sequence[str]) -> Words:
     if len(configs) > 1:
         raise UsageError(f"{', '.join(configs)}: give one config; a change to it is field=value, as report_k=3")
     return Words(configs[0] if configs else None, overrides)
+
+
+def with_contexts(words: Words, budgets: str | None, fill: str | None) -> Words:
+    """What `--budgets` and `--fill` change in the config, before the overrides.
+
+    Raises:
+        UsageError: a fill without budgets, or a budget that is no number.
+    """
+    if budgets is None:
+        if fill is not None:
+            raise UsageError(f"--fill {fill}: goes with --budgets, the tokens of the contexts to be filled")
+        return words
+    if not all(part.strip().isascii() and part.strip().isdigit() for part in budgets.split(",")):
+        raise UsageError(f"--budgets {budgets}: numbers of tokens with commas between them, as 500,1000,2000")
+    own = [f"budgets=[{budgets}]"]
+    if fill is not None:
+        unknown = [part for part in fill.split(",") if part not in FILLS]
+        if unknown:
+            raise UsageError(f"--fill {fill}: {unknown[0]!r}: choose from {', '.join(FILLS)}, with commas between them")
+        own.append(f"fills=[{fill}]")
+    return Words(words.config, (*own, *words.overrides))
 
 
 def study_config(words: Words, corpus: str | None, questions: str | None) -> StudyConfig:
@@ -217,6 +238,7 @@ def again(args: argparse.Namespace, out: Path) -> list[str]:
     flags = {"--corpus": args.corpus, "--questions": args.questions, "--out": str(out)}
     parts = [[f"{flag}={path}"] if path.startswith("-") else [flag, path] for flag, path in flags.items() if path]
     links = ["--follow_links"] if args.follow_links else []
+    flags |= {"--budgets": args.budgets, "--fill": args.fill}
     return [*(part for one in parts for part in one), *links, *args.overrides]
 
 

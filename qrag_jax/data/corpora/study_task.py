@@ -48,6 +48,8 @@ class StudyTask:
         questions: in a fixed order.
         sentences: of "evidence", by document id: the units in which evidence is counted, ordered and disjoint. Those of
             the data set where it has its own, else those of our splitter.
+        sections: (first character, level from 1) of the sections of documents whose headings are not in the text, by
+            document id; empty where they are, or are not known.
         left_out: reason -> how many questions the data could not give, or of what else the reason says that it counts.
     """
 
@@ -57,6 +59,7 @@ class StudyTask:
     questions: tuple[StudyQuestion, ...]
     sentences: Mapping[str, Sequence[Span]] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
+    sections: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         texts = {document.id: document.text for document in self.documents}

@@ -28,7 +28,8 @@ def evidence_recall(
 ) -> dict[str, Float[np.ndarray, " n"]]:
     """Share of the evidence sentences that stand in the first chunks which `num_tokens` hold together, mode by mode.
 
-    Notes take no room: what is read is the document's own text (`eval/measures/evidence_scores.py` says which sentences
+    Of sentences, by their places; ERec, of characters by what a context says, is `measures/evidence_recall.py`. Notes
+    take no room: what is read is the document's own text (`eval/measures/evidence_scores.py` says which sentences
     a chunk holds). All documents are searched.
 
     Args:

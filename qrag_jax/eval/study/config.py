@@ -1,13 +1,15 @@
 """What a study compares, on what, and by which rules."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from qrag_jax.chunking.chunker import ChunkConfig
 
+FillName = Literal["plain", "widen", "merge"]
+FILLS: tuple[FillName, ...] = get_args(FillName)
 MOST_CONFIGS = 6  # of a strategy: more tries on dev would find more luck
 TaskKind = Literal[
-    "beir", "cranfield", "chroma", "squad", "multirc", "scisumm", "conditionalqa", "financebench", "files"
+    "beir", "cranfield", "chroma", "squad", "multirc", "scisumm", "conditionalqa", "financebench", "headings", "files"
 ]
 
 
@@ -19,7 +21,8 @@ class TaskConfig:
         kind: who reads it: a BEIR folder, a data set by name, or `files`, the user's own.
         path: file or folder; below `StudyConfig.data` unless absolute.
         questions: of `files`: JSON Lines of questions; of `beir`: which qrels (test, dev, ...), "test" when empty; of
-            `conditionalqa`: which file (dev, train), "dev" when empty.
+            `conditionalqa`: which file (dev, train), "dev" when empty; of `headings`: whose documents (wikitext2,
+            scisumm), Markdown when empty.
         stitch_sentences: of `beir` and `cranfield`: documents are joined in random order until they have about so many
             sentences; None leaves them as they are.
         num_documents: take a sample of so many documents, and the questions that any of them answers; None takes all.
@@ -52,7 +55,7 @@ class TaskConfig:
             raise ValueError(
                 f"stitch_sentences: kind {self.kind} has long documents of its own; only of beir and cranfield"
             )
-        if self.questions and self.kind not in ("files", "beir", "conditionalqa"):
+        if self.questions and self.kind not in ("files", "beir", "conditionalqa", "headings"):
             raise ValueError(f"questions {self.questions}: kind {self.kind} has its own; leave this field out")
         if self.encoding != "utf-8" and self.kind != "files":
             raise ValueError(f"encoding {self.encoding}: kind {self.kind} is always UTF-8; leave this field out")
@@ -78,6 +81,10 @@ class StudyConfig:
         prices: YAML file of prices, `llm/prices.py`; empty: no dollars.
         splitter, language: of sentences.
         seed: of samples, stitching, splits and resampling.
+        budgets: tokens of contexts whose evidence recall is measured (`cells/contexts.py`), increasing; of tasks with
+            evidence. Empty: none is.
+        fills: how contexts are filled: `plain` (the best chunks), `widen` (each with its neighbours), `merge` (sections
+            in place of their chunks).
     """
 
     tasks: dict[str, TaskConfig] = field(default_factory=dict)
@@ -94,6 +101,8 @@ class StudyConfig:
     splitter: Literal["sentencex", "nltk", "spacy"] = "sentencex"
     language: str = "en"
     seed: int = 0
+    budgets: tuple[int, ...] = ()
+    fills: tuple[FillName, ...] = ("plain",)
 
     def __post_init__(self) -> None:
         if not self.tasks:
@@ -112,6 +121,10 @@ class StudyConfig:
             raise ValueError(f"ks {list(self.ks)}: positive numbers, increasing")
         if self.report_k not in self.ks:
             raise ValueError(f"report_k {self.report_k}: one of ks {list(self.ks)}")
+        if any(budget < 1 for budget in self.budgets) or list(self.budgets) != sorted(set(self.budgets)):
+            raise ValueError(f"budgets {list(self.budgets)}: numbers of tokens, at least 1, increasing")
+        if not self.fills or len(set(self.fills)) != len(self.fills):
+            raise ValueError(f"fills {list(self.fills)}: at least one of {', '.join(FILLS)}, each once")
         if not 0 < self.dev_share < 1:
             raise ValueError(f"dev_share {self.dev_share}: between 0 and 1")
         least = {"seed": 0, "min_dev_questions": 0, "window": 3}

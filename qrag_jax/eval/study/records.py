@@ -39,6 +39,7 @@ class CellResult:
         share_beyond_window: of the chunks that are longer than the encoder's window.
         cost: of chunking and embedding these documents, as if nothing else had run (`costs.py`).
         found: in the order of the part's questions.
+        recall: "FILL@BUDGET" -> evidence recall of each question (`cells/contexts.py`), likewise; of the test part.
     """
 
     task: str
@@ -52,11 +53,12 @@ class CellResult:
     share_beyond_window: float
     cost: Cost
     found: tuple[Found, ...]
+    recall: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class StudyRow:
-    """One strategy on the test part of one task.
+    """One strategy on the test part of one task; with budgets a row for each budget and fill, equal in all else.
 
     Attributes:
         number: which of its configs, from 0.
@@ -67,6 +69,10 @@ class StudyRow:
         scores: measure@k -> mean over questions, all of `scores.py`.
         low, high: 95% interval of the headline, f1@report_k.
         context_tokens: mean tokens of the report_k chunks together.
+        budget, fill: tokens of the contexts that `erec` is about, and how they were filled; None without budgets, of
+            tasks of documents, and of the fills that a strategy cannot have.
+        erec, erec_low, erec_high: mean evidence recall of those contexts (`measures/evidence_recall.py`) and its 95%
+            interval; likewise.
     """
 
     task: str
@@ -87,11 +93,18 @@ class StudyRow:
     most_tokens: int
     share_beyond_window: float
     cost: Cost
+    budget: int | None = None
+    fill: str | None = None
+    erec: float | None = None
+    erec_low: float | None = None
+    erec_high: float | None = None
 
 
 @dataclass(frozen=True)
 class StudyComparison:
     """Mean of `strategy - baseline` over the same questions of a task, one measure.
+
+    With a budget and a fill it is the mean of `fill - plain` of one strategy, measure "erec", and `baseline` is plain.
 
     `low`, `high`: 95% bootstrap interval; `p_value`: sign-flip permutation test; `p_holm`: corrected for all
     comparisons of this measure in the study.
@@ -107,6 +120,8 @@ class StudyComparison:
     p_value: float
     p_holm: float
     n: int
+    budget: int | None = None
+    fill: str | None = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from qrag_jax.chunking.chunker import make_chunker
 from qrag_jax.chunking.text.splitters import make_splitter
 from qrag_jax.data.corpora.study_task import StudyTask
 from qrag_jax.eval.study.cells.cells import Tools, embed_questions, run_config
+from qrag_jax.eval.study.cells.contexts import Contexts
 from qrag_jax.eval.study.cells.costs import Meter
 from qrag_jax.eval.study.cells.encoder import StudyEncoder
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
@@ -25,7 +26,14 @@ from qrag_jax.eval.study.records import CellResult, Part, StudyResult
 from qrag_jax.eval.study.results.answers import StudyAnswers, answer_questions
 from qrag_jax.eval.study.results.choose import choose
 from qrag_jax.eval.study.results.scores import score_questions
-from qrag_jax.eval.study.results.summary import Outcome, compare_all, make_row, question_objects, write_trec
+from qrag_jax.eval.study.results.summary import (
+    Outcome,
+    compare_all,
+    compare_fills,
+    make_rows,
+    question_objects,
+    write_trec,
+)
 from qrag_jax.eval.study.tasks import split_task
 from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
@@ -77,6 +85,8 @@ def run_study(
     """
     if [task.name for task in tasks] != list(config.tasks):
         raise UsageError(f"tasks {[task.name for task in tasks]}: the config has {list(config.tasks)}, in this order")
+    if config.budgets and all(task.kind == "documents" for task in tasks):
+        raise UsageError(f"budgets {list(config.budgets)}: no task has evidence that a context could say; leave it out")
     prices = load_prices(config.prices) if config.prices else None
     tools = Tools(encoder, SentenceCache(out / "sentences"), make_splitter(config.splitter, config.language))
     _check_strategies(config, encoder)
@@ -92,8 +102,8 @@ def run_study(
         report_k=config.report_k,
         ks=config.ks,
         baseline=config.baseline,
-        rows=tuple(make_row(outcome, config, prices) for outcome in outcomes),
-        comparisons=compare_all(outcomes, config),
+        rows=tuple(row for outcome in outcomes for row in make_rows(outcome, config, prices)),
+        comparisons=(*compare_all(outcomes, config), *compare_fills(outcomes, config)),
         questions=tuple(one for outcome in outcomes for one in question_objects(outcome)),
         notes=tuple(_notes(config, tasks, sides, outcomes, encoder)),
     )
@@ -187,6 +197,7 @@ class _Cells:
             study.tools,
             {one: self._questions(one) for one in parts},
             study.work.begin(self._sides, strategy, number, part),
+            Contexts(study.config.budgets, study.config.fills) if study.config.budgets else None,
         )
         for result in results:
             study.store.write(result, with_config(self._origins[result.part], config))
@@ -232,6 +243,14 @@ def _notes(
         else:
             yield f"{task.name}: configs chosen on {len(side.dev.questions):,} other questions"
     for outcome in outcomes:
+        cell, missing = outcome.cell, []
+        if cell.recall:
+            missing = [fill for fill in config.fills if f"{fill}@{config.budgets[0]}" not in cell.recall]
+        if missing:
+            yield (
+                f"{cell.task}, {cell.strategy}: its chunks have several spans or overlap, so they have no tree: no "
+                f"fill by {' and '.join(missing)}"
+            )
         if outcome.answers is not None and outcome.answers.num_failed:
             cell, failed = outcome.cell, outcome.answers.num_failed
             yield f"{cell.task}, {cell.strategy}: {failed:,} of {len(outcome.answers.answers):,} answers failed"

@@ -18,6 +18,7 @@ from qrag_jax.data.corpora.scisumm import read_scisumm
 from qrag_jax.data.corpora.squad import read_squad
 from qrag_jax.data.corpora.stitch import named_rng, stitch
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
+from qrag_jax.data.heading_questions import read_headings
 from qrag_jax.eval.study.config import TaskConfig, TaskKind
 from qrag_jax.types import InputError, UsageError
 
@@ -127,6 +128,8 @@ def _read(name: str, config: TaskConfig, data: Path, split: SplitSentences) -> t
             return read_beir(path, name, split, config.questions or "test"), ()
         case "conditionalqa":
             return read_conditionalqa(path, name, split, config.questions or "dev"), ()
+        case "headings":
+            return read_headings(path, name, split, config.questions), ()
         case kind:
             return _READERS[kind](path, name, split), ()
 
@@ -159,6 +162,7 @@ def _restrict(
         questions=tuple(questions),
         sentences={name: spans for name, spans in task.sentences.items() if name in names},
         left_out={**task.left_out, **left_out},
+        sections={name: found for name, found in task.sections.items() if name in names},
     )
 
 

@@ -5,20 +5,24 @@ Notes by which a chunk was found stand behind it, apart from the text of its doc
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
+from qrag_jax.chunking.size.packing import longest
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.retrieval.context.notes import GivenNote, is_said_in, note_head
 from qrag_jax.retrieval.corpus.corpus import Corpus
 from qrag_jax.retrieval.index.hybrid import Ranked
 from qrag_jax.types import CountTokens, InputError, Note, Span, UsageError
 
+Order = Literal["document", "rank"]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Passage:
     """A text that a model is given, and where it stands.
 
     Attributes:
-        number: from 1, in document order; what the answer cites.
+        number: from 1, in the order of the context; what the answer cites.
         document_id: of its document.
         spans: half-open character offsets into the document's text, in order; mostly one.
         text: `chunk_text(document.text, spans)`, exactly.
@@ -43,7 +47,7 @@ class Context:
     """The passages of one prompt.
 
     Attributes:
-        passages: in document order, numbered from 1.
+        passages: in document order, or that of their ranks, numbered from 1.
         num_tokens: of all of them and their notes, with what the prompt writes around each.
         max_tokens: the budget.
         num_left_out: nodes that were ranked and did not fit.
@@ -67,6 +71,8 @@ class Budget:
         overhead: tokens that the prompt writes around a passage.
         max_passages: most nodes that are taken; None is no limit.
         max_notes: most notes behind a passage, whose texts together have no more tokens than it; 0 is none.
+        cut_last: the first node that does not fit is cut to what is left, which fills the budget to the token: for
+            measuring, so that large chunks and small ones have as much to read. It takes a `count`.
     """
 
     max_tokens: int
@@ -74,6 +80,7 @@ class Budget:
     overhead: int = 0
     max_passages: int | None = None
     max_notes: int = 3
+    cut_last: bool = False
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1 or self.overhead < 0:
@@ -97,8 +104,8 @@ class Budget:
 def fill_context(corpus: Corpus, ranked: Ranked, budget: Budget) -> Context:
     """Takes the best nodes until one does not fit, and puts them in document order.
 
-    Nothing is cut: a node is in as a whole, or left out with all that are ranked below it. Its notes come with it where
-    there is room for them; a sentence that stands in another passage is no note.
+    Nothing is cut, unless the budget says so: a node is in as a whole, or left out with all that are ranked below it.
+    Its notes come with it where there is room for them; a sentence that stands in another passage is no note.
 
     Args:
         corpus: that was searched.
@@ -116,29 +123,85 @@ def fill_context(corpus: Corpus, ranked: Ranked, budget: Budget) -> Context:
     notes: dict[int, list[_Taken]] = {}
     used = 0
     for rank, node in enumerate(candidates, start=1):
-        passage = _passage(corpus, node, rank, float(ranked.scores[rank - 1]), budget)
-        used += passage.num_tokens + budget.overhead
-        if used > budget.max_tokens:
+        passage = make_passage(corpus, node, rank, float(ranked.scores[rank - 1]), budget)
+        if used + passage.num_tokens + budget.overhead > budget.max_tokens:
+            taken += last_passage(passage, budget, used)
+            notes[node] = []
             break
+        used += passage.num_tokens + budget.overhead
         taken.append(passage)
         notes[node] = _fitting(corpus, ranked.notes_of(node), taken, budget, budget.max_tokens - used)
         used += sum(one.num_tokens + budget.overhead for one in notes[node])
-    if candidates and not taken:
-        raise InputError(
-            f"the best passage has {used} tokens with its fence, the context takes {budget.max_tokens}: allow more "
-            "(--max_context_tokens), or cut smaller (--max_tokens)"
-        )
     context = make_context(corpus, taken, budget, num_left_out=len(candidates) - len(taken))
     return _with_notes(context, notes, budget)
 
 
-def make_context(corpus: Corpus, passages: Iterable[Passage], budget: Budget, num_left_out: int = 0) -> Context:
-    """Passages in the order of the corpus, numbered from 1."""
+def make_context(
+    corpus: Corpus, passages: Iterable[Passage], budget: Budget, num_left_out: int = 0, order: Order = "document"
+) -> Context:
+    """Passages in the order of the corpus, or of their ranks, numbered from 1."""
     places = {document.id: place for place, document in enumerate(corpus.documents)}
     in_order = sorted(passages, key=lambda passage: (places[passage.document_id], passage.spans, passage.rank))
-    numbered = tuple(replace(passage, number=number) for number, passage in enumerate(in_order, start=1))
+    if order == "rank":
+        in_order.sort(key=lambda passage: passage.rank)
+    numbered = tuple(
+        passage if passage.number == number else replace(passage, number=number)
+        for number, passage in enumerate(in_order, start=1)
+    )
     num_tokens = sum(passage.num_tokens + budget.overhead for passage in numbered)
     return Context(numbered, num_tokens, budget.max_tokens, num_left_out)
+
+
+def make_passage(
+    corpus: Corpus, node: int, rank: int, score: float, budget: Budget, num_tokens: int | None = None, number: int = 0
+) -> Passage:
+    """The passage of a node, as yet with a guess of its number; its tokens are counted where they are not given."""
+    chunk, text = corpus.nodes[node], corpus.texts[node]
+    if num_tokens is None:
+        num_tokens = chunk.num_tokens if budget.count is None else budget.tokens(text)
+    return Passage(number, chunk.document_id, chunk.spans, text, num_tokens, score, rank, node)
+
+
+def last_passage(passage: Passage, budget: Budget, used: int) -> list[Passage]:
+    """What a passage that does not fit leaves in the context: nothing, or with `cut_last` its beginning.
+
+    Args:
+        passage: too large for what is left.
+        budget: of the context.
+        used: tokens of all passages before it, with what is written around each.
+
+    Raises:
+        InputError: there is none before it, and nothing may be cut: the best passage is larger than the budget.
+        UsageError: the budget cuts and has no `count`.
+    """
+    if budget.cut_last:
+        cut = cut_passage(passage, budget, budget.max_tokens - used - budget.overhead)
+        return [] if cut is None else [cut]
+    if not used:
+        raise InputError(
+            f"the best passage has {passage.num_tokens + budget.overhead} tokens with its fence, the context takes "
+            f"{budget.max_tokens}: allow more (--max_context_tokens), or cut smaller (--max_tokens)"
+        )
+    return []
+
+
+def cut_passage(passage: Passage, budget: Budget, room: int) -> Passage | None:
+    """The longest beginning of a passage that has at most `room` tokens; None where not a character fits.
+
+    Raises:
+        UsageError: the budget has no `count`.
+    """
+    text = passage.text
+    size = longest(lambda n: budget.tokens(text[:n]) <= room, len(text), 4 * max(0, room)) if room > 0 else 0
+    text = text[:size].rstrip()
+    if not text:
+        return None
+    spans, left = [], len(text)
+    for start, end in passage.spans:
+        if left > 0:
+            spans.append((start, min(end, start + left)))
+        left -= end - start + 1  # and the line break behind it
+    return replace(passage, spans=tuple(spans), text=text, num_tokens=budget.tokens(text))
 
 
 def line_of(text: str, start: int) -> int:
@@ -192,9 +255,3 @@ def _with_notes(context: Context, notes: Mapping[int, Sequence[_Taken]], budget:
     )
     num_tokens = sum(one.num_tokens + budget.overhead for one in given)
     return replace(context, notes=given, num_tokens=context.num_tokens + num_tokens)
-
-
-def _passage(corpus: Corpus, node: int, rank: int, score: float, budget: Budget) -> Passage:
-    chunk, text = corpus.nodes[node], corpus.texts[node]
-    num_tokens = chunk.num_tokens if budget.count is None else budget.tokens(text)
-    return Passage(0, chunk.document_id, chunk.spans, text, num_tokens, score, rank, node)

@@ -92,6 +92,11 @@ class Corpus:
         return tuple(chunk_text(self.by_id[node.document_id].text, node.spans) for node in self.nodes)
 
     @cached_property
+    def num_tokens(self) -> np.ndarray:
+        """int32 [nodes], the tokens of every node, as they were counted when it was made."""
+        return np.array([node.num_tokens for node in self.nodes], np.int32)
+
+    @cached_property
     def leaves(self) -> np.ndarray:
         """int64, the nodes that hold no other one, which are what is searched; without trees all of them."""
         if not self.trees:
@@ -135,6 +140,10 @@ class Corpus:
             raise InputError(f"node {node}: the corpus has {len(self.nodes)} nodes of {len(self.trees)} trees")
         number = self._numbers[self.nodes[node].document_id]
         return self.trees[number], node - self._starts[number]
+
+    def numbers_of(self, nodes: np.ndarray) -> np.ndarray:
+        """int64 [nodes], the places of their documents among the documents; nodes have to be there."""
+        return np.searchsorted(np.array(self._starts), nodes, side="right") - 1
 
     @cached_property
     def _numbers(self) -> dict[str, int]:

@@ -478,3 +478,26 @@ def test_a_question_that_fills_the_window_is_named():
     args.max_context_tokens = 50
     with pytest.raises(InputError, match="ask a shorter question"):
         make_answer_budget(args, question, method, generator, load_prompt("answer"))
+
+
+def test_passages_of_a_tree_are_merged_into_their_section(ask, encoder, tmp_path, capsys):
+    section = "## Milk\n\nMary took the milk.\n\nThe milk is in the kitchen."
+    (tmp_path / "book.md").write_text(f"# Book\n\n## Garden\n\nJohn went to the garden.\n\nIt rained.\n\n{section}\n")
+    assert main(["index", "build", "t.index", "book.md", "--strategy", "tree", "--model", encoder]) == 0
+    capsys.readouterr()
+    flags = ["--retriever", "bm25", "--json", "--max_context_tokens", "300"]
+    found = ask("[1]", *flags, "--merge", question="Where is the milk of Mary?", paths=["t.index"], model=None)
+    passages = json.loads(found.out)["context"]["passages"]
+    assert [passage["rank"] for passage in passages if passage["text"] == section] == [1]
+    check_citations(passages)
+    plain = ask("[1]", *flags, question="Where is the milk of Mary?", paths=["t.index"], model=None)
+    assert section not in [passage["text"] for passage in json.loads(plain.out)["context"]["passages"]]
+
+
+def test_what_cannot_be_merged_is_refused_before_it_is_read(ask, files, encoder, capsys):
+    found = ask("[1]", "--merge")
+    assert found.code == 2 and "files are cut into passages" in found.err and "--strategy tree" in found.err
+    assert main(["index", "build", "plain.index", *files, "--model", encoder]) == 0
+    capsys.readouterr()
+    found = ask("[1]", "--merge", paths=["plain.index"], model=None)
+    assert found.code == 2 and "plain.index: made with --strategy recursive" in found.err

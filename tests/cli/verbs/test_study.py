@@ -376,3 +376,28 @@ def test_help_names_the_files_that_are_written(capsys):
     assert out.startswith(f"usage: {study_parser.USAGE}")
     for name in ("table.md", "table.csv", "plot.png", "results.json", "per_query.jsonl", "config.yaml"):
         assert name in out
+
+
+def test_budgets_and_fills(study, files):
+    code, out, err = study(*LINE[1:], "--budgets", "5,90", "--fill", "plain,merge", "--json")
+    assert code == 0, err
+    rows = [row for row in json.loads(out) if row["strategy"] == "headings"]
+    assert [(row["budget"], row["fill"]) for row in rows] == [(5, "plain"), (90, "plain"), (5, "merge"), (90, "merge")]
+    assert all(0 <= row["erec_low"] <= row["erec"] <= row["erec_high"] <= 1 for row in rows)
+    assert rows[1]["erec"] == 1.0  # all of the documents
+    code, out, _ = study(*LINE[1:], "--budgets", "5,90", "--fill", "plain,merge")
+    assert code == 0 and "notes: evidence found in contexts (ERec), by tokens" in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--fill", "merge"), "--fill merge: goes with --budgets"),
+        (("--budgets", "5,x"), "--budgets 5,x: numbers of tokens with commas between them"),
+        (("--budgets", "9", "--fill", "plain,wide"), "--fill plain,wide: 'wide': choose from plain, widen, merge"),
+        (("--budgets", "9,5"), "budgets \\[9, 5\\]: numbers of tokens, at least 1, increasing"),
+    ],
+)
+def test_budgets_that_are_none_are_refused(study, flags, message):
+    code, out, err = study(*LINE[1:], *flags)
+    assert (code, out) == (2, "") and re.search(message, err), err

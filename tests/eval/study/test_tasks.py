@@ -60,7 +60,7 @@ def folder(tmp_path):
 
 
 def test_every_kind_has_a_reader():
-    assert set(tasks._READERS) | {"files", "beir", "conditionalqa"} == set(get_args(TaskKind))
+    assert set(tasks._READERS) | {"files", "beir", "conditionalqa", "headings"} == set(get_args(TaskKind))
 
 
 def test_a_task_is_read_as_it_is(folder):
@@ -256,3 +256,13 @@ def test_too_few_dev_questions_choose_nothing():
     assert split_task(task, QUESTIONS, 0.99, 0, 0) == (None, task)  # nothing would be left to report
     assert split_task(task, QUESTIONS, 0.001, 0, 0) == (None, task)
     assert split_task(task, DOCUMENTS, 0.34, 8, 0) == (None, task)
+
+
+def test_headings_are_read_below_the_data_folder_and_keep_their_sections(tmp_path):
+    sections = "".join(f"## Part {i}\n\nOne {i}. Two {i}. Three {i}.\n\n" for i in range(12))
+    (tmp_path / "book.md").write_text(f"# Book\n\n{sections}")
+    task = load_task("own", TaskConfig("headings", "book.md", num_questions=4), str(tmp_path), 0, split_sentences)
+    (document,) = task.documents
+    assert len(task.questions) == 4 and len(task.sections[document.id]) == 12
+    dev, test = split_task(task, TaskConfig("headings", "book.md"), 0.5, 1, 0)
+    assert dev is not None and dev.sections == test.sections == task.sections

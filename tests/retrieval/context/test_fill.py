@@ -7,7 +7,7 @@ from passages import corpus_of, count, documents, ranked, split_lines
 from tiers import examples
 
 from qrag_jax.chunking.text.chunks import chunk_text, make_chunk
-from qrag_jax.retrieval.context.fill import Budget, fill_context, line_of
+from qrag_jax.retrieval.context.fill import Budget, cut_passage, fill_context, line_of, make_passage
 from qrag_jax.types import Chunk, Document, InputError, UsageError
 
 TWO = documents("one two\nthree four five\nsix\n", "seven eight\nnine\n")
@@ -108,3 +108,40 @@ def test_a_passage_knows_its_node():
     context = fill_context(CORPUS, ranked(3, 1), Budget(9, count))
     assert [passage.node for passage in context.passages] == [1, 3]
     assert [CORPUS.texts[passage.node] for passage in context.passages] == [p.text for p in context.passages]
+
+
+def test_the_last_chunk_is_cut_to_the_budget_where_it_says_so():
+    cut = Budget(4, count, cut_last=True)
+    context = fill_context(CORPUS, ranked(0, 1, 2), cut)
+    assert [(p.text, p.spans, p.num_tokens) for p in context.passages] == [
+        ("one two", ((0, 7),), 2),
+        ("three four", ((8, 18),), 2),
+    ]
+    assert (context.num_tokens, context.num_left_out) == (4, 1)
+    assert [p.text for p in fill_context(CORPUS, ranked(1), Budget(3, count, 1, cut_last=True)).passages] == [
+        "three four"
+    ]
+    assert fill_context(CORPUS, ranked(1), Budget(1, count, 1, cut_last=True)).passages == ()
+    with pytest.raises(UsageError, match="budget: has no count of tokens"):
+        fill_context(CORPUS, ranked(0, 1), Budget(4, cut_last=True))
+
+
+@examples(60)
+@given(st.integers(0, 14), st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_a_beginning_is_the_longest_that_fits_and_its_spans_prove_it(room, sizes):
+    """Spans of some words each, with a word between them that is not of the chunk."""
+    spans, text = [], ""
+    for number, size in enumerate(sizes):
+        text += f"skip{number} "
+        words = " ".join(["word"] * size)
+        spans.append((len(text), len(text) + len(words)))
+        text += f"{words} "
+    document = Document("a.txt", text)
+    corpus = corpus_of([document], [make_chunk(document, spans, 1, count)])
+    whole = make_passage(corpus, 0, 1, 1.0, Budget(99, count))
+    found = cut_passage(whole, Budget(99, count), room)
+    if found is None:
+        assert room == 0
+        return
+    assert found.num_tokens == count(found.text) == min(room, sum(sizes))
+    assert chunk_text(text, found.spans) == found.text == whole.text[: len(found.text)]

@@ -5,7 +5,7 @@ from passages import corpus_of, count, documents, ranked, split_lines
 from tiers import examples
 
 from qrag_jax.retrieval.context.fill import Budget, fill_context
-from qrag_jax.retrieval.context.widen import widen_context
+from qrag_jax.retrieval.context.widen import fill_widened, widen_context
 from qrag_jax.types import Chunk, InputError, UsageError
 
 TWO = documents("s0\n- s1\ns2 x\ns3\ns4 y z\ns5\n", "t0\nt1\n")
@@ -86,3 +86,42 @@ def test_refusals():
     context = fill_context(corpus, ranked(0), Budget(9, count))
     with pytest.raises(InputError, match="a.txt: a passage of several spans cannot be widened"):
         widen_context(corpus, context, Budget(9, count), 1)
+
+
+def test_leaves_are_taken_with_their_neighbours_by_hand():
+    """s3 (1 word) and its neighbours s2 x and s4 y z are 6 words; t1 and t0 then fit into 8, s0 with s1 does not."""
+
+    def fill(ids, most, around=1, **more):
+        return fill_widened(CORPUS, ranked(*ids), Budget(most, count, **more), around)
+
+    context = fill([3, 7, 0], 8)
+    assert texts(context) == ["s2 x\ns3\ns4 y z", "t0\nt1"] and context.num_left_out == 1
+    assert texts(fill([3, 7, 0], 4)) == ["s2 x\ns3", "t1"]  # s4 y z does not fit, nor does t0
+    assert [(p.rank, p.score) for p in fill([4, 2, 7], 30).passages] == [(1, 1.0), (3, 0.8)]
+    assert texts(fill([2], 30, 3)) == ["s0\n- s1\ns2 x\ns3\ns4 y z\ns5"]
+    assert texts(fill([6], 30)) == ["t0\nt1"]  # no neighbour is in another document
+    assert texts(fill([4], 2, cut_last=True)) == ["s4 y"]
+    with pytest.raises(InputError, match="best passage has 3 tokens"):
+        fill([4], 2)
+
+
+@examples(80)
+@given(st.permutations(range(8)), st.integers(1, 8), st.integers(0, 3), st.integers(3, 40), st.integers(0, 3))
+def test_what_every_context_of_widened_leaves_keeps(order, num_picks, num_around, extra, overhead):
+    """With no neighbours and nothing around, the plain fill but for leaves side by side; never over the budget."""
+    ids, by_id = order[:num_picks], {document.id: document.text for document in TWO}
+    budget = Budget(extra + overhead, count, overhead)
+    context = fill_widened(CORPUS, ranked(*ids), budget, num_around)
+    assert context.num_tokens == sum(count(p.text) + overhead for p in context.passages) <= budget.max_tokens
+    places = [(passage.document_id, *passage.spans[0]) for passage in context.passages]
+    for (one, _, end), (other, start, _) in zip(places, places[1:], strict=False):
+        assert one != other or end < start
+    for (document, start, end), passage in zip(places, context.passages, strict=True):
+        assert by_id[document][start:end] == passage.text
+    picks = [(SENTENCES[i].document_id, SENTENCES[i].spans[0][0]) for i in ids]
+    inside = [any(d == name and low <= start < high for d, low, high in places) for name, start in picks]
+    assert inside.count(False) == context.num_left_out and inside[0]
+    if num_around == overhead == 0:
+        plain = fill_context(CORPUS, ranked(*ids), budget)
+        assert plain.num_left_out == len(ids) - len(plain.passages) >= context.num_left_out
+        assert all(any(p.text in other.text for other in context.passages) for p in plain.passages)

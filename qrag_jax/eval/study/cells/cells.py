@@ -8,7 +8,9 @@ import numpy as np
 
 from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker
 from qrag_jax.chunking.text.chunks import SplitSentences
+from qrag_jax.chunking.tree.points import PredictPoints
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
+from qrag_jax.eval.study.cells.contexts import Contexts, FilledCorpus, known_points, section_points
 from qrag_jax.eval.study.cells.costs import Meter, make_cost
 from qrag_jax.eval.study.cells.encoder import StudyEncoder
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
@@ -17,6 +19,7 @@ from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy, build_corpus
 from qrag_jax.retrieval.rank.dense import Ranking, search_vectors
 from qrag_jax.types import Document, InputError
 
+_QUESTIONS_AT_ONCE = 64
 Scope = Literal["corpus", "document"]
 ReportShare = Callable[[float], None]  # of a config's work that is done, 0 to 1
 
@@ -40,6 +43,7 @@ def run_config(
     tools: Tools,
     questions: Mapping[Part, np.ndarray],
     progress: ReportShare | None = None,
+    contexts: Contexts | None = None,
 ) -> list[CellResult]:
     """The results of one config on each part of a task; the corpus, which the parts share, is cut and embedded once.
 
@@ -52,6 +56,7 @@ def run_config(
         tools: encoder, sentence vectors, splitter.
         questions: of each part the vectors of its questions (`embed_questions`).
         progress: called with the share of the work that is done.
+        contexts: whose evidence recall is measured on the test part, of a task of evidence.
 
     Returns:
         One result a part; each carries the cost of the whole corpus.
@@ -64,7 +69,7 @@ def run_config(
     if len(set(corpora)) != 1:
         raise InputError(f"{len(set(corpora))} corpora: parts that are run together share their documents")
     task = next(iter(parts.values()))
-    corpus = study_corpus(task.documents, config, tools, progress)
+    corpus = study_corpus(task.documents, config, tools, progress, section_points(task))
     tokens = [chunk.num_tokens for chunk in corpus.nodes]
     return [
         CellResult(
@@ -79,13 +84,18 @@ def run_config(
             share_beyond_window=corpus.num_beyond_window / len(tokens),
             cost=corpus.cost,
             found=find_chunks(corpus, side.questions, questions[part], k, scope),
+            recall=_recall(corpus, side, questions[part], scope, tools, contexts) if part == "test" else {},
         )
         for part, side in parts.items()
     ]
 
 
 def study_corpus(
-    documents: Sequence[Document], config: ChunkConfig, tools: Tools, progress: ReportShare | None = None
+    documents: Sequence[Document],
+    config: ChunkConfig,
+    tools: Tools,
+    progress: ReportShare | None = None,
+    points: PredictPoints | None = None,
 ) -> Corpus:
     """Cuts documents and embeds the chunks, each step with its cost.
 
@@ -97,6 +107,7 @@ def study_corpus(
         config: strategy and sizes.
         tools: as in `run_config`.
         progress: called with the share of the work that is done.
+        points: where sections begin, for strategy `hierarchy` by headings; None reads them in the text.
 
     Returns:
         The chunks with vectors of length 1, or zeros where a chunk has no token; its cost is without dollars.
@@ -107,7 +118,8 @@ def study_corpus(
     sentences, whole, encoder = Meter(), Meter(), tools.encoder
     report = progress or (lambda share: None)
     chunking_share = 0.5 if config.strategy in EMBEDDING else 0.1  # for the bar only
-    chunker = make_chunker(config, encoder.count, encoder.sentence_embed(tools.cache, sentences), tools.split)
+    embed = encoder.sentence_embed(tools.cache, sentences)
+    chunker = make_chunker(config, encoder.count, embed, tools.split, known_points(config, points))
     cut = build_corpus(
         documents, chunker, chunking=config, progress=lambda done, of: report(chunking_share * done / of)
     )
@@ -152,11 +164,36 @@ def find_chunks(
     Raises:
         InputError: as `search_vectors`; a question whose relevant documents have no chunk.
     """
-    among = _chunks_of_relevant(corpus, questions) if scope == "document" else None
-    rankings = search_vectors(vectors, corpus.unit_vectors, k, among)
+    rankings = _rankings(corpus, questions, vectors, k, scope)
     return tuple(
         Found(question.id, _hits(corpus, ranking)) for question, ranking in zip(questions, rankings, strict=True)
     )
+
+
+def _rankings(
+    corpus: Corpus, questions: Sequence[StudyQuestion], vectors: np.ndarray, k: int, scope: Scope
+) -> list[Ranking]:
+    among = _chunks_of_relevant(corpus, questions) if scope == "document" else None
+    return search_vectors(vectors, corpus.unit_vectors, k, among)
+
+
+def _recall(
+    corpus: Corpus, task: StudyTask, vectors: np.ndarray, scope: Scope, tools: Tools, contexts: Contexts | None
+) -> dict[str, tuple[float, ...]]:
+    """Evidence recall in budgets; searched some questions at a time, as a context may take thousands of chunks."""
+    if contexts is None or task.kind != "evidence":
+        return {}
+    points = known_points(corpus.made_by.chunking, section_points(task))
+    filled = FilledCorpus(corpus, tools.encoder.count, tools.split, points)
+    found: dict[str, list[float]] = {}
+    for start in range(0, len(task.questions), _QUESTIONS_AT_ONCE):
+        asked = task.questions[start : start + _QUESTIONS_AT_ONCE]
+        own = vectors[start : start + _QUESTIONS_AT_ONCE]
+        rankings = _rankings(corpus, asked, own, max(contexts.budgets), scope)
+        for question, ranking in zip(asked, rankings, strict=True):
+            for name, value in filled.recall(task, question, ranking, contexts):
+                found.setdefault(name, []).append(value)
+    return {name: tuple(values) for name, values in found.items()}
 
 
 def _chunks_of_relevant(corpus: Corpus, questions: Sequence[StudyQuestion]) -> list[np.ndarray]:

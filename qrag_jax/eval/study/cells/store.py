@@ -47,7 +47,8 @@ def made_of(study: StudyConfig, task: StudyTask, encoder: str) -> dict[str, Any]
         task: the dev or test part of a task.
         encoder: its fingerprint.
     """
-    return {
+    budgets = {"budgets": list(study.budgets), "fills": list(study.fills)} if study.budgets else {}
+    return budgets | {
         "version of qrag_jax": f"{__version__}, format {_FORMAT}",
         "task content": task_digest(task),
         "encoder": encoder,
@@ -69,6 +70,7 @@ def task_digest(task: StudyTask) -> str:
     parts += [[document.id, document.text] for document in task.documents]
     parts += [asdict(question) for question in task.questions]
     parts += [[name, [list(span) for span in spans]] for name, spans in sorted(task.sentences.items())]
+    parts += [["sections", name, [list(one) for one in found]] for name, found in sorted(task.sections.items())]
     digest = hashlib.sha256()
     for part in parts:
         digest.update(json.dumps(part).encode() + b"\n")
@@ -200,7 +202,10 @@ def _result(value: Any) -> CellResult:
     cost = _typed(Cost(**value["cost"]))
     if not isinstance(cost.seconds, dict) or not all(type(spent) in (int, float) for spent in cost.seconds.values()):
         raise TypeError(f"seconds {cost.seconds!r:.100}")
-    return _typed(CellResult(**{**value, "cost": cost, "found": found}))
+    recall = {name: tuple(values) for name, values in value.get("recall", {}).items()}
+    if not all(type(one) is float and 0 <= one <= 1 for values in recall.values() for one in values):
+        raise TypeError("recall: a share from 0 to 1 is none")
+    return _typed(CellResult(**{**value, "cost": cost, "found": found, "recall": recall}))
 
 
 def _hit(value: Any) -> Hit:

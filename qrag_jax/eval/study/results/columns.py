@@ -8,6 +8,7 @@ from qrag_jax.eval.study.results.lines import Line, total_seconds
 from qrag_jax.eval.tables import share
 
 _MIB = 2**20
+_NOT_PLAIN = ("scores", "cost", "low", "high", "budget", "fill", "erec", "erec_low", "erec_high")
 _STAGES = {"chunk": "s: cutting", "embed_sentences": "s: sentences", "embed_chunks": "s: chunks"}
 
 
@@ -63,7 +64,7 @@ def csv_values(line: Line, result: StudyResult, measures: Sequence[str], stages:
     """One line of the CSV: every field of the row, scores by `measures`, seconds by `stages`; None is an empty cell."""
     row, versus, cost = line.row, line.versus, line.row.cost
     headline = f"f1@{result.report_k}"
-    plain = {name: value for name, value in asdict(row).items() if name not in ("scores", "cost", "low", "high")}
+    plain = {name: value for name, value in asdict(row).items() if name not in _NOT_PLAIN}
     compared = {"": "difference", "_low": "low", "_high": "high", "_p": "p_value", "_p_holm": "p_holm"}
     return {
         **plain,

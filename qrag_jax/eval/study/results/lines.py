@@ -19,7 +19,7 @@ class Line:
 
 
 def study_lines(result: StudyResult) -> dict[str, list[Line]]:
-    """Rows by task, in the order of the study, each with its comparison.
+    """Rows by task, in the order of the study, each with its comparison; of a strategy's rows of budgets the first.
 
     The best F1@k of a task is marked only where it is told apart: a strategy where the 95% interval of its difference
     to the baseline lies above 0 and the corrected p is below 0.05, the baseline where all others are worse by the same
@@ -33,12 +33,16 @@ def study_lines(result: StudyResult) -> dict[str, list[Line]]:
     measure = f"f1@{result.report_k}"
     known = {(one.task, one.strategy): one for one in result.comparisons if one.measure == measure}
     tasks: dict[str, dict[str, StudyRow]] = {}
+    seen: set[tuple[object, ...]] = set()
     for row in result.rows:
-        if row.strategy in tasks.setdefault(row.task, {}):
+        key = row.task, row.strategy, row.budget, row.fill
+        is_known = row.strategy in tasks.setdefault(row.task, {})
+        if key in seen or (is_known and row.budget is None):
             raise InputError(f"task {row.task}: two rows of strategy {row.strategy}: report one study at a time")
         if row.strategy != result.baseline and (row.task, row.strategy) not in known:
             raise InputError(f"task {row.task}: no comparison of {measure} of {row.strategy} with {result.baseline}")
-        tasks[row.task][row.strategy] = row
+        seen.add(key)
+        tasks[row.task].setdefault(row.strategy, row)
     found = {}
     for task, rows in tasks.items():
         versus = {name: known[task, name] if name != result.baseline else None for name in rows}

@@ -12,8 +12,11 @@ from qrag_jax.eval.study.records import StudyResult
 from qrag_jax.eval.study.results.columns import Column, csv_values, markdown_columns, row_heading, terminal_columns
 from qrag_jax.eval.study.results.lines import LEVEL, Line, study_lines
 from qrag_jax.eval.study.results.plot import plot_study
+from qrag_jax.eval.study.results.recall import RECALL_NOTE, recall_heading, recall_table
 from qrag_jax.eval.tables import align
 from qrag_jax.files.whole_file import write_whole
+
+_OF_CONTEXTS = {"budget", "fill", "erec", "erec_low", "erec_high"}
 
 
 def format_table(result: StudyResult) -> str:
@@ -26,6 +29,9 @@ def format_table(result: StudyResult) -> str:
     for task, lines in study_lines(result).items():
         table = _align(terminal_columns(result, lines), lines)
         blocks.append("\n".join([row_heading(task, lines), *table]))
+        if found := recall_table(result, task):
+            numbers = [place > 1 for place in range(len(found[0]))]
+            blocks.append("\n".join([recall_heading(task), *align(found, numbers)]))
     return readable("\n\n".join([*blocks, "\n".join(_notes(result))]) + "\n")
 
 
@@ -44,6 +50,10 @@ def format_markdown(result: StudyResult, plot: str | None = None) -> str:
             *([column.cell(line) for column in columns] for line in lines),
         ]
         parts.append(f"**{row_heading(task, lines)}**\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in table))
+        if found := recall_table(result, task):
+            found.insert(1, ["---", "---", *["---:"] * (len(found[0]) - 2)])
+            rows = "\n".join(f"| {' | '.join(row)} |" for row in found)
+            parts.append(f"**{recall_heading(task)}**\n\n{rows}")
     parts.append("\n".join(f"- {note}" for note in [_bold_note(result), *_notes(result)]))
     if plot is not None:
         parts.append(f"![F1@{result.report_k} of every strategy against its seconds of chunking and embedding]({plot})")
@@ -92,9 +102,16 @@ def write_report(result: StudyResult, out: Path) -> list[Path]:
 
 
 def summary_values(result: StudyResult) -> dict[str, object]:
-    """Plain values of all of a study but its questions: report_k, ks, baseline, rows, comparisons, notes."""
+    """Plain values of all of a study but its questions: report_k, ks, baseline, rows, comparisons, notes.
+
+    Without budgets rows and comparisons have no fields of contexts.
+    """
     values = asdict(replace(result, questions=()))  # they are many, and have a file of their own
     del values["questions"]
+    if not any(row.budget for row in result.rows):
+        for one in (*values["rows"], *values["comparisons"]):
+            for name in _OF_CONTEXTS & one.keys():
+                del one[name]
     return values
 
 
@@ -111,6 +128,7 @@ def _notes(result: StudyResult) -> list[str]:
         "comparisons of the study.",
         f"context: tokens of the {k} chunks together. tokens: of a chunk, mean. beyond: chunks longer than the "
         "encoder's window, embedded as averaged windows. s: seconds of chunking and embedding, as if alone.",
+        *([RECALL_NOTE] if any(row.budget for row in result.rows) else []),
         *result.notes,
     ]
 

@@ -42,6 +42,20 @@ class Outcome:
     answers: StudyAnswers | None = None
 
 
+def make_rows(outcome: Outcome, study: StudyConfig, prices: Prices | None) -> list[StudyRow]:
+    """The row of a strategy (`make_row`), with budgets one for each budget and fill that it has.
+
+    All of them have the means of all in `scores` as `erec_FILL@BUDGET`.
+    """
+    row, recall = make_row(outcome, study, prices), outcome.cell.recall
+    summaries = {name: mean_interval(np.array(values), seed=study.seed) for name, values in recall.items()}
+    row = replace(row, scores={**row.scores, **{f"erec_{name}": one.mean for name, one in summaries.items()}})
+    return [
+        replace(row, budget=budget, fill=fill, erec=one.mean, erec_low=one.low, erec_high=one.high)
+        for (fill, budget), one in zip(map(_fill_and_budget, summaries), summaries.values(), strict=True)
+    ] or [row]
+
+
 def make_row(outcome: Outcome, study: StudyConfig, prices: Prices | None) -> StudyRow:
     """The row of a strategy: means over questions (`scores.headline_means`), interval of f1@report_k, cost in dollars.
 
@@ -127,6 +141,39 @@ def compare_all(outcomes: Sequence[Outcome], study: StudyConfig) -> tuple[StudyC
     )
 
 
+def compare_fills(outcomes: Sequence[Outcome], study: StudyConfig) -> tuple[StudyComparison, ...]:
+    """Every fill minus the plain one, evidence recall of one strategy in one budget, question by question.
+
+    Holm's correction counts all of these comparisons together. None where `plain` is not among the fills.
+    """
+    found = []
+    for outcome in outcomes:
+        values = {_fill_and_budget(name): np.array(of_each) for name, of_each in outcome.cell.recall.items()}
+        found += [
+            (outcome.cell, fill, budget, paired_difference(of_each, values["plain", budget], seed=study.seed))
+            for (fill, budget), of_each in values.items()
+            if fill != "plain" and ("plain", budget) in values
+        ]
+    corrected = holm_p_values([difference.p_value for *_, difference in found]) if found else []
+    return tuple(
+        StudyComparison(
+            task=cell.task,
+            strategy=cell.strategy,
+            baseline="plain",
+            measure="erec",
+            difference=difference.mean,
+            low=difference.low,
+            high=difference.high,
+            p_value=difference.p_value,
+            p_holm=p_holm,
+            n=difference.n,
+            budget=budget,
+            fill=fill,
+        )
+        for (cell, fill, budget, difference), p_holm in zip(found, corrected, strict=True)
+    )
+
+
 def question_objects(outcome: Outcome) -> list[dict[str, object]]:
     """One JSON-ready object a test question: what was found for it, what answers it, and every measure.
 
@@ -153,7 +200,8 @@ def question_objects(outcome: Outcome) -> list[dict[str, object]]:
                 }
                 for hit in found.hits
             ],
-            "scores": {name: float(values[row]) for name, values in outcome.scores.items()},
+            "scores": {name: float(values[row]) for name, values in outcome.scores.items()}
+            | {f"erec_{name}": values[row] for name, values in outcome.cell.recall.items()},
         }
         objects.append(one if answers is None else {**one, "answer": answers[row]})
     return objects
@@ -186,6 +234,11 @@ def write_trec(outcome: Outcome, folder: Path) -> None:
     relevant = {question.id: dict.fromkeys(question.relevant, 1) for question in outcome.task.questions}
     write_qrels(folder / f"{task}.qrels", relevant)
     write_run(folder / f"{task}.{strategy}.run", document_run(outcome.cell.found), strategy)
+
+
+def _fill_and_budget(name: str) -> tuple[str, int]:
+    fill, _, budget = name.partition("@")
+    return fill, int(budget)
 
 
 def _gold(task: StudyTask, question: StudyQuestion) -> list[object]:
