@@ -6,7 +6,7 @@ from qrag_jax.cli.parsers import flags
 
 # Copies: the modules of the names take longer to import.
 VIEWS = ("kept", "plain", "removed")
-METHODS = ("none", "headings", "rule", "paragraphs", "equal", "breakpoint", "linkage")
+METHODS = ("none", "headings", "rule", "paragraphs", "equal", "breakpoint", "linkage", "tagger")
 THRESHOLDS = ("percentile", "standard_deviation", "interquartile", "gradient", "absolute", "absolute_gradient")
 _DEFAULT_METHODS = tuple(name for name in METHODS if name != "headings")
 
@@ -21,6 +21,7 @@ Score what finds the points of documents, the sentences at which their sections 
   equal       a point after every --equal_length sentences
   breakpoint  where the next sentence means something else than the one before, as strategy breakpoint of `qrag chunk`
   linkage     where sentences that are near in text and meaning end, as strategy linkage
+  tagger      where a tagger of `qrag fit tagger` (--tagger), or the one that comes with this package, says so
 
 PATHS are Markdown files and folders, scisumm:PATH (papers of CL-SciSumm) or wikitext2:PATH (articles). Documents
 without a section are left out with a warning. What is seen of the headings is the --view: kept, with their marks;
@@ -81,6 +82,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of linkage: the most of a part (default: %(default)s)",
     )
+    flags.add_tagger(parser)
     flags.add_model(parser, "%(default)s", value="minilm")
     flags.add_seed(parser)
     parser.add_argument("--json", metavar="OUT", help="write the rows as JSON; - prints them instead of the table")
