@@ -52,11 +52,12 @@ READS_VECTORS = ("breakpoint", "linkage")
 
 @dataclass(frozen=True)
 class Split:
-    """Documents of one view; none is in two of the three."""
+    """Documents of one view; none is in two of the three. `others` are the training documents of the other domain."""
 
     train: Sequence[HeadedDocument]
     valid: Sequence[HeadedDocument]
     test: Sequence[HeadedDocument]
+    others: Sequence[HeadedDocument] = ()
 
 
 # A split, and texts -> vectors -> what was chosen, and the source of points.

@@ -102,6 +102,17 @@ def to_dict(config: Any) -> dict[str, Any]:
     return {f.name: _plain(getattr(config, f.name)) for f in fields(config) if f.init}
 
 
+def filled(cls: type, data: object) -> Any:
+    """Plain values of a config that an earlier version may have written, with what it did not know at its default.
+
+    What is no such config is given back as it is, so that it equals none.
+    """
+    try:
+        return to_dict(config_from_dict(cls, data, "stored config"))
+    except UsageError:
+        return data
+
+
 def dump_config(config: object) -> str:
     """A config as YAML, every field included; `load_config` of that file gives an equal config."""
     return dump_yaml(to_dict(config))

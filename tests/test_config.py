@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrag_jax.config import config_from_dict, dump_config, flatten, is_override, load_config, to_dict
+from qrag_jax.config import config_from_dict, dump_config, filled, flatten, is_override, load_config, to_dict
 from qrag_jax.types import UsageError
 
 
@@ -285,6 +285,13 @@ def test_to_dict_is_plain_and_whole():
         },
         "extra": None,
     }
+
+
+def test_what_an_earlier_version_did_not_know_is_at_its_default():
+    whole = to_dict(Learner(gamma=0.5))
+    assert filled(Learner, {"gamma": 0.5}) == filled(Learner, whole) == whole
+    for other in ({"gamma": 2.0}, {"gama": 0.5}, "text", None):  # none of them is such a config
+        assert filled(Learner, other) == other
 
 
 def test_flatten():

@@ -67,7 +67,7 @@ def _breakpoint(tools: PointTools) -> PredictPoints:
 
 
 def _linkage(tools: PointTools) -> PredictPoints:
-    config = LinkageConfig(max_sentences=tools.args.linkage_sentences)
+    config = LinkageConfig(max_sentences=tools.args.linkage_sentences, lambda_=tools.args.linkage_lambda)
     return strategy_points(make_linkage(config, tools.embed))
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from qrag_jax.chunking.strategies.distances import sentence_vectors
 from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.tree.points import Point, PredictPoints, starts_paragraph
-from qrag_jax.models.tagger.features import Gaps, raw_features, standardise
+from qrag_jax.models.tagger.features import Gaps, standardise, text_gaps, with_components
 from qrag_jax.models.tagger.network import NUM_CLASSES, tag
 from qrag_jax.models.tagger.weights import Tagger
 from qrag_jax.types import Embed, Encoder, InputError
@@ -52,9 +52,13 @@ def document_gaps(texts: Sequence[SentenceText], embed: Embed, tagger: Tagger) -
     basis = tagger.basis
     rows = zip(texts, vectors_of(texts, embed), strict=True)
     return [
-        raw_features(text.texts(), starts_paragraph(text), vectors, basis.centre, basis.components)
-        for text, vectors in rows
+        with_components(read_gaps(text, vectors), vectors, basis.centre, basis.components) for text, vectors in rows
     ]
+
+
+def read_gaps(text: SentenceText, vectors: Float[np.ndarray, "sentences dim"]) -> Gaps:
+    """What can be told of a document without any other one (`models/tagger/features.py:text_gaps`)."""
+    return text_gaps(text.texts(), starts_paragraph(text), vectors)
 
 
 def vectors_of(texts: Sequence[SentenceText], embed: Embed) -> list[Float[np.ndarray, "_ dim"]]:

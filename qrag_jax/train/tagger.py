@@ -20,13 +20,13 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from qrag_jax.checkpoint import save_checkpoint
-from qrag_jax.chunking.tree.points import Point, starts_paragraph
+from qrag_jax.chunking.tree.points import Point
 from qrag_jax.config import to_dict
 from qrag_jax.data.headed import HeadedDocument
-from qrag_jax.models.tagger.features import Gaps, fit_basis, principal_components, raw_features, standardise
+from qrag_jax.models.tagger.features import Gaps, fit_basis, principal_components, standardise, with_components
 from qrag_jax.models.tagger.network import NUM_CLASSES, NUM_LEVELS, Params, init, scores
 from qrag_jax.models.tagger.weights import KIND, Tagger, describe_tagger, tagger_arrays
-from qrag_jax.retrieval.tagging import points_of, probabilities, vectors_of
+from qrag_jax.retrieval.tagging import points_of, probabilities, read_gaps, vectors_of
 from qrag_jax.train.run_folder import open_log, open_runs
 from qrag_jax.train.trainer import Hooks, Plan, Report, Trainer, jit_update
 from qrag_jax.types import Embed, InputError, UsageError
@@ -102,6 +102,21 @@ class _Rows:
     parts: Int[np.ndarray, " gaps"]
 
 
+@dataclass(frozen=True)
+class ReadDocument:
+    """A document with all that is told of it before others are looked at.
+
+    Attributes:
+        document: with the points that are right.
+        vectors: of its sentences, of length 1.
+        gaps: of `text_gaps`.
+    """
+
+    document: HeadedDocument
+    vectors: Float[np.ndarray, "sentences dim"]
+    gaps: Gaps
+
+
 def fit_tagger(
     documents: Sequence[HeadedDocument],
     embed: Embed,
@@ -130,25 +145,55 @@ def fit_tagger(
     report = (lambda *_: None) if report is None else report
     check_trainable(documents)
     with open_runs([(out, None)]):
-        vectors = _embedded(documents, embed, report)
-        centre, components = principal_components(vectors)
-        raw = [
-            raw_features(one.text.texts(), starts_paragraph(one.text), rows, centre, components)
-            for one, rows in zip(documents, vectors, strict=True)
-        ]
-        basis = fit_basis(raw, centre, components)
-        gaps = [standardise(one, basis) for one in raw]
-        parts = deal_parts(len(documents), config.num_parts, config.seed)
-        rows = _joined(documents, gaps, parts)
-        facts = describe_documents(documents)
-        with open_log(out, facts, 0, tensorboard=False) as log:
-            params = _train(rows, config, Hooks(out, log), report)
-        chosen, strength, threshold, held_out = _choose(params, documents, gaps, rows, parts, config)
-        tagger = Tagger(chosen, basis, threshold, fingerprint, encoder, facts | {"strength": strength})
+        read = read_documents(documents, embed, report)
+        with open_log(out, describe_documents(documents), 0, tensorboard=False) as log:
+            fitted = fit_read(read, fingerprint, encoder, config, Hooks(out, log), report)
         if out is not None:
+            tagger = fitted.tagger
             arrays = {KIND: tagger_arrays(tagger)}
             save_checkpoint(out, config.num_updates, arrays, to_dict(config), metadata=describe_tagger(tagger))
-        return FittedTagger(tagger, held_out, strength)
+        return fitted
+
+
+def read_documents(
+    documents: Sequence[HeadedDocument], embed: Embed, report: Report = lambda *_: None
+) -> list[ReadDocument]:
+    """Embeds the sentences of documents, and looks at each."""
+    total = sum(len(one.text) for one in documents)
+    found: list[ReadDocument] = []
+    first, done, waiting = 0, 0, 0
+    for number, last in enumerate(documents):
+        waiting += len(last.text)
+        if waiting >= _EMBED_AT_A_TIME or number == len(documents) - 1:
+            group = documents[first : number + 1]
+            vectors = vectors_of([one.text for one in group], embed)
+            found += [ReadDocument(one, own, read_gaps(one.text, own)) for one, own in zip(group, vectors, strict=True)]
+            done, first, waiting = done + waiting, number + 1, 0
+            report("embed", done, total, {})
+    return found
+
+
+def fit_read(
+    read: Sequence[ReadDocument],
+    fingerprint: str,
+    encoder: str,
+    config: TaggerConfig,
+    hooks: Hooks | None = None,
+    report: Report = lambda *_: None,
+) -> FittedTagger:
+    """Trains a tagger on documents that were read; arguments as of `fit_tagger`."""
+    documents = [one.document for one in read]
+    check_trainable(documents)
+    centre, components = principal_components([one.vectors for one in read])
+    raw = [with_components(one.gaps, one.vectors, centre, components) for one in read]
+    basis = fit_basis(raw, centre, components)
+    gaps = [standardise(one, basis) for one in raw]
+    parts = deal_parts(len(documents), config.num_parts, config.seed)
+    rows = _joined(documents, gaps, parts)
+    params = _train(rows, config, Hooks() if hooks is None else hooks, report)
+    chosen, strength, threshold, held_out = _choose(params, documents, gaps, rows, parts, config)
+    facts = describe_documents(documents) | {"strength": strength}
+    return FittedTagger(Tagger(chosen, basis, threshold, fingerprint, encoder, facts), held_out, strength)
 
 
 def check_trainable(documents: Sequence[HeadedDocument]) -> None:
@@ -187,20 +232,6 @@ def deal_parts(num_documents: int, num_parts: int, seed: int) -> Int[np.ndarray,
     """The part of each document, at random, parts as equal as can be."""
     order = np.random.default_rng([seed, 1]).permutation(num_documents)
     return order % min(num_parts, num_documents)
-
-
-def _embedded(documents: Sequence[HeadedDocument], embed: Embed, report: Report) -> list[np.ndarray]:
-    """Vectors of the sentences of each document."""
-    total = sum(len(one.text) for one in documents)
-    found: list[np.ndarray] = []
-    first, done, waiting = 0, 0, 0
-    for number, one in enumerate(documents):
-        waiting += len(one.text)
-        if waiting >= _EMBED_AT_A_TIME or number == len(documents) - 1:
-            found += vectors_of([one.text for one in documents[first : number + 1]], embed)
-            done, first, waiting = done + waiting, number + 1, 0
-            report("embed", done, total, {})
-    return found
 
 
 def _joined(documents: Sequence[HeadedDocument], gaps: Sequence[Gaps], parts: np.ndarray) -> _Rows:

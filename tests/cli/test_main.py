@@ -20,7 +20,23 @@ from qrag_jax.files.reading import reading
 from qrag_jax.retrieval.index.hybrid import RETRIEVERS
 from qrag_jax.types import InputError, UsageError
 
-VERBS = ["find", "ask", "index", "chunk", "study", "demo", "train", "eval", "notes", "llm", "export", "push", "pull"]
+VERBS = [
+    "find",
+    "ask",
+    "index",
+    "chunk",
+    "points",
+    "study",
+    "demo",
+    "train",
+    "fit",
+    "eval",
+    "notes",
+    "llm",
+    "export",
+    "push",
+    "pull",
+]
 
 
 @pytest.fixture
@@ -208,7 +224,7 @@ def test_export():
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "say what to do: find, ask, index, chunk, study, demo, train, eval, notes, llm, export"),
+        ([], "say what to do: find, ask, index, chunk, points, study, demo, train, fit, eval, notes, llm, export"),
         (["fnd"], "invalid choice: 'fnd'"),
         (["demo", "extra"], "unrecognized arguments: extra"),
         (["demo", "--seeds=3"], "unrecognized arguments: --seeds=3"),

@@ -60,7 +60,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help=f"rows to compute, of {', '.join(METHODS)} (default: all but headings)",
     )
     parser.add_argument(
-        "--equal_length", type=flags.positive, default=20, metavar="N", help="of equal (default: %(default)s)"
+        "--equal_length", type=flags.positive, default=10, metavar="N", help="of equal (default: %(default)s)"
     )
     parser.add_argument(
         "--breakpoint_threshold",
@@ -71,7 +71,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--breakpoint_value",
         type=flags.amount,
-        default=90.0,
+        default=85.0,
         metavar="X",
         help="of breakpoint: the percentile, factor or distance (default: %(default)s)",
     )
@@ -81,6 +81,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default=20,
         metavar="N",
         help="of linkage: the most of a part (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--linkage_lambda",
+        type=flags.amount,
+        default=0.75,
+        metavar="W",
+        help="of linkage: weight of the position, 0 to 1 (default: %(default)s)",
     )
     flags.add_tagger(parser)
     flags.add_model(parser, "%(default)s", value="minilm")

@@ -109,7 +109,7 @@ def _wants_tree(args: argparse.Namespace, configured: str) -> bool:
             another strategy.
     """
     makes_trees = (args.strategy or configured) == HIERARCHY
-    if not makes_trees and args.strategy != TREE and (args.points or args.level_cap):
+    if not makes_trees and (args.points or args.level_cap):
         given = "--points" if args.points else "--level_cap"
         raise UsageError(f"{given}: belongs to --strategy {HIERARCHY}; choose that, or leave it out")
     if args.tree and args.strategy != TREE and not makes_trees:

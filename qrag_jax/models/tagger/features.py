@@ -79,29 +79,39 @@ def principal_components(
     return centre, components * np.where(largest < 0, -1, 1)
 
 
-def raw_features(
-    texts: Sequence[str],
-    starts: Bool[np.ndarray, " sentences"],
-    vectors: Float[np.ndarray, "sentences dim"],
-    centre: Float[np.ndarray, " dim"],
-    components: Float[np.ndarray, "dim components"],
+def text_gaps(
+    texts: Sequence[str], starts: Bool[np.ndarray, " sentences"], vectors: Float[np.ndarray, "sentences dim"]
 ) -> Gaps:
-    """The features of one document before they are standardised.
+    """What can be told of one document without any other one: all features but the components of its vectors.
 
     Args:
         texts: its sentences.
         starts: which of them begin a paragraph.
         vectors: of the sentences, of length 1.
-        centre, components: of `principal_components`.
     """
     if len(texts) < 2:
-        width = components.shape[1] * len(_NEIGHBOURS) + _num_columns()
-        return Gaps(np.zeros((0, width), np.float32), np.zeros((0, CUES_PER_SENTENCE), np.int32))
-    parts = (vectors - centre) @ components
-    columns = [shifted(parts, by) for by in _NEIGHBOURS]
-    columns += [cohesion_columns(vectors), word_columns(texts), sentence_columns(texts)]
+        return Gaps(np.zeros((0, _num_columns()), np.float32), np.zeros((0, CUES_PER_SENTENCE), np.int32))
+    columns = [cohesion_columns(vectors), word_columns(texts), sentence_columns(texts)]
     columns += [place_columns(len(texts)), paragraph_columns(starts)]
     return Gaps(np.hstack(columns)[1:].astype(np.float32), cue_ids(texts)[1:])
+
+
+def with_components(
+    gaps: Gaps,
+    vectors: Float[np.ndarray, "sentences dim"],
+    centre: Float[np.ndarray, " dim"],
+    components: Float[np.ndarray, "dim components"],
+) -> Gaps:
+    """The same gaps with the components of the vectors around each, two sentences on either side.
+
+    Args:
+        gaps: of `text_gaps`.
+        vectors: of the sentences, of length 1.
+        centre, components: of `principal_components`.
+    """
+    parts = (vectors - centre) @ components
+    around = [shifted(parts, by)[1:].astype(np.float32) for by in _NEIGHBOURS]
+    return Gaps(np.hstack([*around, gaps.features]), gaps.cues)
 
 
 def standardise(gaps: Gaps, basis: Basis) -> Gaps:

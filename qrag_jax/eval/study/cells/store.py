@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from qrag_jax import __version__
 from qrag_jax.chunking.chunker import ChunkConfig
-from qrag_jax.config import dump_config, flatten, to_dict
+from qrag_jax.config import dump_config, filled, flatten, to_dict
 from qrag_jax.data.corpora.study_task import StudyTask
 from qrag_jax.eval.study.config import StudyConfig
 from qrag_jax.eval.study.records import CellResult, Found, Hit, Part
@@ -106,7 +106,8 @@ class CellStore:
         except (InputError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             warnings.warn(f"{path}: damaged ({error}); it is run again", UserWarning, stacklevel=2)
             return None
-        differing = sorted(name for name in {*known, *origin} if known.get(name) != origin.get(name))
+        old, new = _whole(known), _whole(origin)
+        differing = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
         if differing:
             raise UsageError(
                 f"{path}: was made with another {', '.join(differing)}: {self.out} holds another study; "
@@ -125,6 +126,10 @@ class CellStore:
         write_whole(path, sealed({"made_of": dict(origin), "result": asdict(result)}))
 
 
+def _whole(origin: MadeOf) -> dict[str, Any]:
+    return {name: filled(ChunkConfig, value) if name == "config" else value for name, value in origin.items()}
+
+
 def claim_folder(out: Path, config: StudyConfig) -> None:
     """Writes `config.yaml` into the folder of a study, or finds that it has the same one.
 
@@ -140,11 +145,14 @@ def claim_folder(out: Path, config: StudyConfig) -> None:
     known = read_limited(path).decode(errors="replace")
     if known != text:
         parsed = parse_yaml(known, str(path))
-        old, new = flatten(parsed if isinstance(parsed, dict) else {}), flatten(to_dict(config))
-        differing = sorted(name for name in {*old, *new} if old.get(name) != new.get(name)) or ["order or comments"]
-        raise UsageError(
-            f"{path}: differs from this study in {', '.join(differing)}: choose another --out, or remove that folder"
-        )
+        whole = filled(StudyConfig, parsed)
+        old, new = flatten(whole if isinstance(whole, dict) else {}), flatten(to_dict(config))
+        differing = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+        if differing or parsed == whole:
+            raise UsageError(
+                f"{path}: differs from this study in {', '.join(differing) or 'order or comments'}: choose another "
+                "--out, or remove that folder"
+            )
     _remove_half_files(out)
 
 

@@ -1,0 +1,187 @@
+"""`qrag points`, and points in `qrag chunk --strategy hierarchy`."""
+
+import json
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+from tiers import PATIENCE
+from tiny_encoders import random_encoder
+
+from qrag_jax.chunking.strategies.breakpoints import Threshold
+from qrag_jax.chunking.strategies.hierarchy import OWN_POINTS
+from qrag_jax.chunking.tree.store import load_trees
+from qrag_jax.cli.main import main
+from qrag_jax.cli.parsers import chunk as chunk_parser
+from qrag_jax.cli.parsers import points as points_parser
+from qrag_jax.cli.points_sources import SOURCES
+from qrag_jax.data.headed import VIEWS
+from qrag_jax.models.encoder.weights import save_encoder
+
+BOOK = (
+    "# Book\n\nAbout it. All of it.\n\n## One\n\nOne begins here. It goes on.\n\nMore of one.\n\n### Deep\n\n"
+    "Deep text stands here.\n\n## Two\n\nTwo has a few words. It ends.\n"
+)
+ROW = [
+    "method", "view", "f1_l1", "f1_l2", "f1_any", "low", "high", "pk", "window_diff", "n_documents", "n_points",
+    "seconds",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder")
+    loaded = random_encoder("bert", [BOOK])
+    save_encoder(folder, loaded.config, loaded.params, loaded.tokenizer)
+    return str(folder)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "book.md").write_text(BOOK)
+    (tmp_path / "other.md").write_text("Text.\n\n# A\n\nText of it.\n\n# B\n\nText of that.\n")
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder, capsys):
+    """(arguments) -> (exit code, standard output, standard error)."""
+
+    def run_verb(*argv):
+        code = main([*argv])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run_verb
+
+
+def rows_of(run, *argv):
+    code, out, err = run("points", *argv, "--json", "-")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_rows_by_hand(run):
+    rows = rows_of(run, "book.md", "other.md", "--methods", "paragraphs,none")
+    assert [list(row) for row in rows] == [ROW, ROW] and [row["method"] for row in rows] == ["paragraphs", "none"]
+    # Book: parts at 2 (One), 5 (Deep), 6 (Two) of 8 units, paragraphs at 2, 4, 5, 6. Other: parts at 1 and 2 of 3, and
+    # no paragraphs, as each would be a part.
+    paragraphs, none = rows
+    assert paragraphs["f1_any"] == pytest.approx(2 * 3 / (5 + 4)) and paragraphs["view"] == "removed"
+    assert paragraphs["f1_l1"] == pytest.approx(2 * 2 / (4 + 4)) and paragraphs["f1_l2"] == 0
+    assert paragraphs["low"] <= paragraphs["f1_any"] <= paragraphs["high"]
+    assert (none["f1_any"], none["n_documents"], none["n_points"]) == (0, 2, 5)
+    assert paragraphs["window_diff"] < none["window_diff"] and paragraphs["seconds"] > 0
+
+
+@pytest.mark.parametrize("view", ["kept", "plain"])
+def test_no_visible_heading_is_scored_without_the_removed_row(view, run):
+    rows = rows_of(run, "book.md", "--view", view, "--methods", "headings,rule")
+    assert [(row["method"], row["view"]) for row in rows] == [
+        ("headings", view), ("headings", "removed"), ("rule", view), ("rule", "removed"),
+    ]  # fmt: skip
+    assert rows[0]["f1_any"] == (1 if view == "kept" else 0) and rows[1]["f1_any"] == rows[3]["f1_any"] == 0
+    assert rows[2]["f1_any"] == 1  # the title, which looks like a heading too, is sentence 0
+    assert {row["n_documents"] for row in rows} == {1}
+
+
+def test_methods_that_read_vectors(run, encoder):
+    rows = rows_of(run, "book.md", "other.md", "--model", encoder, "--methods", "breakpoint,linkage,equal",
+                   "--equal_length", "2", "--linkage_sentences", "1", "--breakpoint_value", "0")  # fmt: skip
+    breakpoint, linkage, equal = rows
+    # No two sentences are joined: every one is a point. Above the least distance all gaps but one of a document.
+    assert linkage["f1_any"] == pytest.approx(2 * 5 / (5 + 9))
+    assert 2 * 3 / (5 + 7) <= breakpoint["f1_any"] <= 2 * 5 / (5 + 7)
+    assert equal["f1_any"] == pytest.approx(2 * 3 / (5 + 4))
+
+
+def test_a_table_and_a_file(run, folder):
+    code, out, err = run("points", "book.md", "--methods", "rule", "--view", "plain", "--json", "rows.json")
+    assert code == 0 and not err
+    lines = out.splitlines()
+    assert lines[0].split() == [*ROW[:9], "seconds"] and lines[1].split()[:2] == ["rule", "plain"]
+    assert lines[-2:] == ["plain: 1 documents, 3 points", "removed: 1 documents, 3 points"]
+    assert [row["view"] for row in json.loads((folder / "rows.json").read_text())] == ["plain", "removed"]
+
+
+def test_the_default_is_all_that_need_no_headings(run, encoder):
+    rows = rows_of(run, "other.md", "--model", encoder)
+    assert [row["method"] for row in rows] == [name for name in points_parser.METHODS if name != "headings"]
+
+
+def test_bad_input(run, folder):
+    (folder / "bare.md").write_text("Text.")
+    assert run("points", "bare.md")[0] == 1
+    with pytest.warns(UserWarning, match=r"1 documents without a section are left out: .*bare\.md"):
+        assert run("points", ".", "--methods", "none")[0] == 0
+    code, _, err = run("points", "nothing.md")
+    assert code == 2 and "nothing.md" in err
+    code, _, err = run("points", "book.md", "--methods", "none", "--json", "book.md/x")
+    assert code == 2 and "is no folder" in err
+    with pytest.raises(SystemExit):
+        run("points", "book.md", "--methods", "magic")
+    with pytest.raises(SystemExit):
+        run("points", "book.md", "--view", "bare")
+
+
+def test_copies_of_names_are_right():
+    assert points_parser.VIEWS == VIEWS and set(points_parser.METHODS) == set(SOURCES)
+    assert points_parser.THRESHOLDS == get_args(Threshold)
+    assert set(OWN_POINTS) <= set(chunk_parser.POINTS) <= set(SOURCES)
+
+
+def chunks_of(run, *argv):
+    code, out, err = run("chunk", *argv, "--json")
+    assert code == 0, err
+    return [(row["spans"][0], row["level"], row["num_tokens"]) for row in map(json.loads, out.splitlines())]
+
+
+def test_leaves_of_a_hierarchy_keep_to_the_size_and_its_trees_are_written(run, folder, encoder):
+    argv = ("book.md", "other.md", "--strategy", "hierarchy", "--max_tokens", "12", "--model", encoder)
+    chunks = chunks_of(run, *argv, "--trees", "trees.parquet")
+    assert all(num_tokens <= 12 for *_, num_tokens in chunks)
+    trees = load_trees(folder / "trees.parquet")
+    assert [tree.document_id for tree in trees] == ["book.md", "other.md"]
+    leaves = [(list(tree.span(leaf)), int(tree.level[leaf])) for tree in trees for leaf in tree.leaves.tolist()]
+    assert [(span, level) for span, level, _ in chunks] == leaves
+    assert max(level for _, level, _ in chunks) == 3  # the leaf of "Deep" is at level 2, and parts of "One" one deeper
+    assert max(level for _, level, _ in chunks_of(run, *argv, "--level_cap", "1")) == 2
+
+
+def test_points_of_another_source(run, encoder, folder):
+    (folder / "plain.txt").write_text("Methods\n\nWe tried. It works.\n\nResults\n\nIt did.\n")
+    config = ("--strategy", "hierarchy", "--model", encoder, "--set", "hierarchy.merge_tokens=0")
+    assert len(chunks_of(run, "plain.txt", *config)) == 1
+    by_flag = chunks_of(run, "plain.txt", *config, "--points", "rule")
+    assert [start for (start, _), *_ in by_flag] == [0, 30]
+    assert chunks_of(run, "plain.txt", *config, "--set", "hierarchy.points=rule") == by_flag
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        (["--points", "rule"], "--points: belongs to --strategy hierarchy; choose that, or leave it out"),
+        (["--strategy", "tree", "--tree", "o.parquet", "--level_cap", "2"], "--level_cap: belongs to"),
+        (["--strategy", "headings", "--level_cap", "2"], "--level_cap: belongs to --strategy hierarchy"),
+        (["--strategy", "hierarchy", "--min_tokens", "2"], "min_tokens 2: a tree keeps its paragraphs"),
+        (["--strategy", "hierarchy", "--set", "hierarchy.points=tagger"], "tagger"),
+        (["--strategy", "hierarchy", "--vectors", "o.npy"], "--vectors: strategy hierarchy has no vectors"),
+        (["--strategy", "hierarchy", "--set", "hierarchy.level_cap=0"], "level_cap 0: give at least 1"),
+    ],
+)
+def test_flags_that_do_not_go_together(argv, message, run, encoder):
+    code, _, err = run("chunk", "book.md", "--model", encoder, *argv)
+    assert code == 2 and message in err
+
+
+@pytest.mark.slow
+def test_own_points_load_no_jax(folder):
+    script = (
+        "import sys\nfrom qrag_jax.cli.main import main\n"
+        "assert main(['points', 'book.md', '--methods', 'rule,paragraphs,equal,none']) == 0\n"
+        "assert main(['chunk', 'book.md', '--strategy', 'hierarchy']) == 0\n"
+        "assert 'jax' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE, cwd=folder)
