@@ -1,53 +1,75 @@
-"""Rows of `benchmarks/points.py` that learn: taggers by what they were trained on. Trained anew for every split.
+"""Rows of `benchmarks/points.py` that learn: taggers by what they were trained on, anew in every split.
 
 tagger mixed            on the training documents of both domains
 tagger own domain       on those of the domain that is tested
-tagger other domain     on all documents of the other domain: what a tagger is worth on a kind that it never saw
-..., no paragraphs      the same, and no document has paragraphs, neither in training nor when it is tested
+tagger other domain     on those of the other one: what a tagger is worth on a kind of document that it never saw
+..., no paragraphs      the same where all documents are one line, in training and when they are tested
 
-Headings are removed, or plain or kept, in training as they are in the test. The threshold is chosen within the training
-documents (`train/tagger.py`): the documents for validation are left out of it all, as they are for other methods.
+Headings are removed, plain or kept in training as they are in the test. Strength and threshold are chosen within the
+training documents (`train/tagger.py`); those for validation are left out, which other methods choose on. A tagger that
+two rows need is trained once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.tree.points import PredictPoints
 from qrag_jax.data.headed import HeadedDocument
 from qrag_jax.retrieval.tagging import tagged_points
-from qrag_jax.train.tagger import TaggerConfig, fit_tagger
+from qrag_jax.train.tagger import FittedTagger, ReadDocument, TaggerConfig, fit_read, read_documents
 from qrag_jax.types import Embed
 
-CONFIG = TaggerConfig()
+MIXED, OWN, OTHER = "tagger mixed", "tagger own domain", "tagger other domain"
 NO_PARAGRAPHS = ", no paragraphs"
-TRAINED_ON = ("tagger mixed", "tagger own domain", "tagger other domain")
-ROWS = (*TRAINED_ON, *(name + NO_PARAGRAPHS for name in TRAINED_ON))
+ROWS = tuple(name + end for end in ("", NO_PARAGRAPHS) for name in (MIXED, OWN, OTHER))
+CONFIG = TaggerConfig()
 
 
 def in_one_line(text: SentenceText) -> SentenceText:
     """The text with a blank for every white space, so that nothing tells where a paragraph begins."""
-    return replace(text, text="".join(" " if one.isspace() else one for one in text.text))
+    line = "".join(" " if one.isspace() else one for one in text.text)
+    return text if line == text.text else replace(text, text=line)
 
 
-def make_tagger_method(name: str) -> Callable[..., tuple[str, PredictPoints]]:
-    """A row: (split, documents of the other domain, its training documents, vectors) -> (choice, source).
+class Taggers:
+    """What was read and trained so far."""
 
-    Args:
-        name: of `ROWS`.
-    """
-    plain = name.endswith(NO_PARAGRAPHS)
-    trained_on = name.removesuffix(NO_PARAGRAPHS)
+    def __init__(self) -> None:
+        self._lines: dict[int, HeadedDocument] = {}
+        self._read: dict[int, ReadDocument] = {}
+        self._fitted: dict[tuple[int, ...], FittedTagger] = {}
 
-    def method(
-        own: Sequence[HeadedDocument], others: Sequence[HeadedDocument], embed: Embed
-    ) -> tuple[str, PredictPoints]:
-        documents = {"tagger mixed": [*own, *others], "tagger own domain": own, "tagger other domain": others}[trained_on]
-        if plain:
-            documents = [replace(one, text=in_one_line(one.text)) for one in documents]
-        fitted = fit_tagger(documents, embed, "", "minilm", CONFIG)
+    def row(self, name: str, split: Any, embed: Embed) -> tuple[str, PredictPoints]:
+        """A method of `benchmarks/points.py`: what was chosen, and the source of points.
+
+        Args:
+            name: of `ROWS`.
+            split: `points.Split`.
+            embed: vectors of sentences.
+        """
+        plain = name.endswith(NO_PARAGRAPHS)
+        kind = name.removesuffix(NO_PARAGRAPHS)
+        documents = [*(split.train if kind != OTHER else ()), *(split.others if kind != OWN else ())]
+        fitted = self._fit([self._line(one) for one in documents] if plain else documents, embed)
         find = tagged_points(fitted.tagger, embed)
-        chosen = f"L2 {fitted.strength:g}, threshold {fitted.tagger.threshold:.2f}"
-        return chosen, (lambda texts: find([in_one_line(text) for text in texts])) if plain else find
+        return "L2 {:g} and {:g}".format(*fitted.strength), (
+            lambda texts: find([in_one_line(text) for text in texts])
+        ) if plain else find
 
-    return method
+    def _line(self, document: HeadedDocument) -> HeadedDocument:
+        """The same object for the same document, and the document itself where it is one line."""
+        if id(document) not in self._lines:
+            text = in_one_line(document.text)
+            self._lines[id(document)] = document if text is document.text else replace(document, text=text)
+        return self._lines[id(document)]
+
+    def _fit(self, documents: Sequence[HeadedDocument], embed: Embed) -> FittedTagger:
+        documents = sorted(documents, key=lambda one: one.id)
+        key = tuple(map(id, documents))
+        if key not in self._fitted:
+            new = [one for one in documents if id(one) not in self._read]
+            self._read |= {id(one.document): one for one in read_documents(new, embed)}
+            self._fitted[key] = fit_read([self._read[id(one)] for one in documents], "", "minilm", CONFIG)
+        return self._fitted[key]

@@ -45,7 +45,7 @@ class TaggerConfig:
         batch_size: gaps of an update, or all where there are fewer.
         learning_rate: of Adam, at first; it falls to 0 along a cosine.
         strengths: of L2 on the weights of features, half the sum of squares; one of them is chosen.
-        cue_strength: the same on the weights of cues.
+        cue_strengths: the same on the weights of cues; each is tried with each of the others.
         num_parts: that the documents are dealt into, at most as many as there are.
         log_every: updates between two lines of metrics.jsonl.
     """
@@ -54,8 +54,8 @@ class TaggerConfig:
     num_updates: int = 400
     batch_size: int = 4096
     learning_rate: float = 0.01
-    strengths: tuple[float, ...] = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
-    cue_strength: float = 1e-4
+    strengths: tuple[float, ...] = (1e-3, 1e-2, 1e-1)
+    cue_strengths: tuple[float, ...] = (1e-4, 1e-3)
     num_parts: int = 5
     log_every: int = 20
 
@@ -65,8 +65,15 @@ class TaggerConfig:
                 raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
         if self.num_parts < 2:
             raise UsageError(f"num_parts={self.num_parts} must be at least 2: what is not held out chooses nothing")
-        if not self.strengths or min(self.strengths) < 0 or self.cue_strength < 0:
-            raise UsageError(f"strengths={list(self.strengths)}, cue_strength={self.cue_strength}: at least 0 each")
+        for name in ("strengths", "cue_strengths"):
+            given = getattr(self, name)
+            if not given or min(given) < 0:
+                raise UsageError(f"{name}={list(given)}: give at least one, each at least 0")
+
+    @property
+    def pairs(self) -> list[tuple[float, float]]:
+        """Strengths on features and on cues, each with each."""
+        return [(one, cue) for one in self.strengths for cue in self.cue_strengths]
 
 
 @dataclass(frozen=True)
@@ -77,12 +84,12 @@ class FittedTagger:
         tagger: trained on all documents.
         held_out: for each document the points that were found by a tagger which had not seen it, with a strength and a
             threshold that were chosen without it.
-        strength: of L2, that was chosen.
+        strength: of L2 on features and on cues, that were chosen.
     """
 
     tagger: Tagger
     held_out: list[list[Point]]
-    strength: float
+    strength: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -192,7 +199,7 @@ def fit_read(
     rows = _joined(documents, gaps, parts)
     params = _train(rows, config, Hooks() if hooks is None else hooks, report)
     chosen, strength, threshold, held_out = _choose(params, documents, gaps, rows, parts, config)
-    facts = describe_documents(documents) | {"strength": strength}
+    facts = describe_documents(documents) | {"strengths": list(strength)}
     return FittedTagger(Tagger(chosen, basis, threshold, fingerprint, encoder, facts), held_out, strength)
 
 
@@ -253,10 +260,10 @@ def gold_classes(document: HeadedDocument) -> Int[np.ndarray, " gaps"]:
 
 
 def _taggers(parts: np.ndarray, config: TaggerConfig) -> tuple[np.ndarray, np.ndarray]:
-    """The part that each tagger does not see, and its strength."""
+    """The part that each tagger does not see, and its strengths on features and cues, [taggers, 2]."""
     unseen = [*range(int(parts.max()) + 1), _NO_PART]
-    pairs = [(part, strength) for strength in config.strengths for part in unseen]
-    return np.array([part for part, _ in pairs]), np.array([strength for _, strength in pairs], np.float32)
+    found = [(part, *pair) for pair in config.pairs for part in unseen]
+    return np.array([part for part, *_ in found]), np.array([pair for _, *pair in found], np.float32)
 
 
 def tagging_losses(
@@ -265,19 +272,18 @@ def tagging_losses(
     cues: Int[Array, "gaps cues"],
     classes: Int[Array, " gaps"],
     seen: Bool[Array, "gaps taggers"],
-    strengths: Float[Array, " taggers"],
-    cue_strength: float,
+    strengths: Float[Array, "taggers 2"],
 ) -> Float[Array, " taggers"]:
     """The loss of each tagger over the gaps that it sees.
 
-        L_m = - mean over gaps seen by m of log p_m(class) + strength_m / 2 |W_m|^2 + cue_strength / 2 |C_m|^2
+        L_m = - mean over gaps seen by m of log p_m(class) + s_m / 2 |W_m|^2 + t_m / 2 |C_m|^2
 
     Args:
         params: columns are those of all taggers, classes of one side by side.
         features, cues: of the gaps.
         classes: right ones.
         seen: which gaps a tagger is trained on.
-        strengths, cue_strength: of L2.
+        strengths: s_m and t_m of each, of L2 on the weights of features W and of cues C.
     """
     number = strengths.shape[0]
     by_tagger = scores(params, features, cues).reshape(-1, number, NUM_CLASSES)
@@ -285,7 +291,7 @@ def tagging_losses(
     weight = seen.astype(right.dtype)
     fit = -(right * weight).sum(axis=0) / jnp.maximum(weight.sum(axis=0), 1)
     squares = lambda name: jnp.square(params[name]).reshape(-1, number, NUM_CLASSES).sum(axis=(0, 2))  # noqa: E731
-    return fit + strengths / 2 * squares("weights") + cue_strength / 2 * squares("cues")
+    return fit + strengths[:, 0] / 2 * squares("weights") + strengths[:, 1] / 2 * squares("cues")
 
 
 def _train(rows: _Rows, config: TaggerConfig, hooks: Hooks, report: Report) -> Params:
@@ -301,7 +307,7 @@ def _train(rows: _Rows, config: TaggerConfig, hooks: Hooks, report: Report) -> P
         seen = parts[:, None] != unseen[None, :]
 
         def total(params: Params) -> tuple[Array, Array]:
-            losses = tagging_losses(params, features, cues, classes, seen, jnp.asarray(strengths), config.cue_strength)
+            losses = tagging_losses(params, features, cues, classes, seen, jnp.asarray(strengths))
             return losses.sum(), losses
 
         gradient, losses = jax.grad(total, has_aux=True)(params)
@@ -330,30 +336,25 @@ def _choose(
     rows: _Rows,
     parts: np.ndarray,
     config: TaggerConfig,
-) -> tuple[Params, float, float, list[list[Point]]]:
-    """(parameters, strength, threshold, points of documents that were held out)."""
-    unseen, strengths = _taggers(parts, config)
-    by_strength = [
-        _held_out(
-            params, gaps, parts, {int(unseen[i]): i for i in np.flatnonzero(strengths == np.float32(strength)).tolist()}
-        )
-        for strength in config.strengths
-    ]
+) -> tuple[Params, tuple[float, float], float, list[list[Point]]]:
+    """(parameters, strengths, threshold, points of documents that were held out)."""
+    num_parts = int(parts.max()) + 1
+    columns = np.arange(len(config.pairs) * (num_parts + 1)).reshape(-1, num_parts + 1)  # as `_taggers` has them
+    by_pair = [_held_out(params, gaps, parts, own[:num_parts].tolist()) for own in columns]
     begins = rows.classes > 0
 
     def best(kept: np.ndarray) -> tuple[int, float]:
-        found = [best_threshold(1 - np.concatenate(own)[kept, 0], begins[kept]) for own in by_strength]
+        found = [best_threshold(1 - np.concatenate(own)[kept, 0], begins[kept]) for own in by_pair]
         number = max(range(len(found)), key=lambda i: found[i][0])
         return number, found[number][1]
 
     held_out: list[list[Point]] = [[] for _ in documents]
-    for part in range(int(parts.max()) + 1):
+    for part in range(num_parts):
         number, threshold = best(rows.parts != part)
         for i in np.flatnonzero(parts == part).tolist():
-            held_out[i] = points_of(by_strength[number][i], threshold)
+            held_out[i] = points_of(by_pair[number][i], threshold)
     number, threshold = best(np.ones(len(begins), bool))
-    column = int(np.flatnonzero((unseen == _NO_PART) & (strengths == np.float32(config.strengths[number])))[0])
-    return _one(params, column), config.strengths[number], threshold, held_out
+    return _one(params, int(columns[number, -1])), config.pairs[number], threshold, held_out
 
 
 def _one(params: Params, number: int) -> Params:
@@ -362,13 +363,13 @@ def _one(params: Params, number: int) -> Params:
 
 
 def _held_out(
-    params: Params, gaps: Sequence[Gaps], parts: np.ndarray, column_of: dict[int, int]
+    params: Params, gaps: Sequence[Gaps], parts: np.ndarray, columns: Sequence[int]
 ) -> list[Float[np.ndarray, "_ classes"]]:
     """Probabilities of each document by the tagger that does not see its part."""
     found: list[Any] = [None] * len(gaps)
-    for part in range(int(parts.max()) + 1):
+    for part, column in enumerate(columns):
         members = np.flatnonzero(parts == part).tolist()
-        its = probabilities(_one(params, column_of[part]), [gaps[i] for i in members])
+        its = probabilities(_one(params, column), [gaps[i] for i in members])
         for i, rows in zip(members, its, strict=True):
             found[i] = rows
     return found
