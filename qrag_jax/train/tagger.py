@@ -195,7 +195,7 @@ def fit_read(
     raw = [with_components(one.gaps, one.vectors, centre, components) for one in read]
     basis = fit_basis(raw, centre, components)
     gaps = [standardise(one, basis) for one in raw]
-    parts = deal_parts(len(documents), config.num_parts, config.seed)
+    parts = deal_parts([one.id for one in documents], config.num_parts, config.seed)
     rows = _joined(documents, gaps, parts)
     params = _train(rows, config, Hooks() if hooks is None else hooks, report)
     chosen, strength, threshold, held_out = _choose(params, documents, gaps, rows, parts, config)
@@ -209,9 +209,10 @@ def check_trainable(documents: Sequence[HeadedDocument]) -> None:
     Raises:
         InputError: names the fault.
     """
-    if len(documents) < 2:
+    number = len({one.id for one in documents})
+    if number < 2:
         raise InputError(
-            f"{len(documents)} documents with a heading: a tagger needs at least 2, one to learn from and one to "
+            f"{number} documents with a heading: a tagger needs at least 2, one to learn from and one to "
             "choose its threshold on; give more"
         )
     with_points = [one for one in documents if any(sentence for sentence, _ in one.points)]
@@ -235,10 +236,12 @@ def describe_documents(documents: Sequence[HeadedDocument]) -> dict[str, Any]:
     }
 
 
-def deal_parts(num_documents: int, num_parts: int, seed: int) -> Int[np.ndarray, " documents"]:
-    """The part of each document, at random, parts as equal as can be."""
-    order = np.random.default_rng([seed, 1]).permutation(num_documents)
-    return order % min(num_parts, num_documents)
+def deal_parts(ids: Sequence[str], num_parts: int, seed: int) -> Int[np.ndarray, " documents"]:
+    """The part of each document, at random, parts as equal as can be; views of one document, by its id, share one."""
+    distinct = list(dict.fromkeys(ids))
+    dealt = np.random.default_rng([seed, 1]).permutation(len(distinct)) % min(num_parts, len(distinct))
+    part_of = dict(zip(distinct, dealt.tolist(), strict=True))
+    return np.array([part_of[one] for one in ids])
 
 
 def _joined(documents: Sequence[HeadedDocument], gaps: Sequence[Gaps], parts: np.ndarray) -> _Rows:

@@ -8,7 +8,7 @@ from qrag_jax.cli.parsers import flags
 VIEWS = ("kept", "plain", "removed")
 METHODS = ("none", "headings", "rule", "paragraphs", "equal", "breakpoint", "linkage", "tagger")
 THRESHOLDS = ("percentile", "standard_deviation", "interquartile", "gradient", "absolute", "absolute_gradient")
-_DEFAULT_METHODS = tuple(name for name in METHODS if name != "headings")
+_DEFAULT_METHODS = tuple(name for name in METHODS if name not in ("headings", "tagger"))
 
 SUMMARY = "how well the sections of documents are found"
 DESCRIPTION = """\
@@ -57,7 +57,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=flags.chosen("method", METHODS),
         default=_DEFAULT_METHODS,
         metavar="M,M,...",
-        help=f"rows to compute, of {', '.join(METHODS)} (default: all but headings)",
+        help=f"rows to compute, of {', '.join(METHODS)} (default: all but headings, tagger)",
     )
     parser.add_argument(
         "--equal_length", type=flags.positive, default=10, metavar="N", help="of equal (default: %(default)s)"

@@ -190,7 +190,8 @@ def word_columns(texts: Sequence[str]) -> Float[np.ndarray, "sentences columns"]
         seen.update(dict.fromkeys(own, i))
     coming: dict[str, int] = {}
     for i in range(n - 1, -1, -1):
-        found[i, 3] = sum(coming.get(word, i + n) - i <= _SOON for word in words[i]) / (len(words[i]) + 1)
+        soon = sum(word in coming and coming[word] - i <= _SOON for word in words[i])
+        found[i, 3] = soon / (len(words[i]) + 1)
         coming.update(dict.fromkeys(words[i], i))
     for column, size in enumerate(_WORD_BLOCKS, start=4):
         for i in range(1, n):
