@@ -249,7 +249,7 @@ def format_rows(rows: Sequence[dict[str, Any]]) -> list[str]:
     table = [head]
     for row in rows:
         f1 = row["f1_any"]
-        votes = sorted(set(row["chosen"]), key=row["chosen"].count, reverse=True)
+        votes = sorted(dict.fromkeys(row["chosen"]), key=row["chosen"].count, reverse=True)
         table.append(
             [
                 row["method"],

@@ -1,10 +1,12 @@
 """What finds the points of documents, by the names that `qrag chunk --points` and `qrag points --methods` know."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, make_breakpoint
 from qrag_jax.chunking.strategies.clusters import LinkageConfig, make_linkage
@@ -42,10 +44,11 @@ class PointTools:
     @cached_property
     def embed(self) -> Embed:
         """The same as a function that shows how far it is."""
+        embedder = self.embedder  # loaded now: what follows may be timed
 
-        def embed(texts):
+        def embed(texts: Sequence[str]) -> np.ndarray:
             with Progress(transient=True) as progress:
-                return self.embedder(texts, progress.stage("embed"))
+                return embedder(texts, progress.stage("embed"))
 
         return embed
 

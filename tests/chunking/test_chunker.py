@@ -31,6 +31,7 @@ from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, Threshold
 from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig, Noise
 from qrag_jax.chunking.strategies.fixed import FixedConfig
 from qrag_jax.chunking.strategies.headings import HeadingsConfig
+from qrag_jax.chunking.strategies.hierarchy import OWN_POINTS, HierarchyConfig
 from qrag_jax.chunking.strategies.late import LateConfig
 from qrag_jax.chunking.strategies.recursive import RecursiveConfig
 from qrag_jax.types import Document, InputError, UsageError
@@ -69,6 +70,15 @@ PARTITIONS = {
     "late": st.builds(ChunkConfig, late=st.builds(LateConfig, num_tokens=st.integers(1, 30))),
     "headings": st.builds(ChunkConfig, headings=st.builds(HeadingsConfig, st.integers(1, 6))),
     "document": st.builds(ChunkConfig),
+    "hierarchy": st.builds(
+        ChunkConfig,
+        hierarchy=st.builds(
+            HierarchyConfig,
+            st.sampled_from(sorted(OWN_POINTS)),
+            st.none() | st.integers(1, 3),
+            st.none() | st.integers(0, 30),
+        ),
+    ),
 }
 OVERLAPS = st.builds(
     ChunkConfig,
@@ -77,7 +87,7 @@ OVERLAPS = st.builds(
     | st.builds(FixedConfig, num_chunks=st.integers(1, 5), overlap=st.integers(1, 2))
     | st.builds(FixedConfig, sentences_per_chunk=st.integers(3, 5), overlap=st.integers(1, 2)),
 )
-CONTIGUOUS = ("fixed", "recursive", "breakpoint", "late", "headings", "document")
+CONTIGUOUS = ("fixed", "recursive", "breakpoint", "late", "headings", "document", "hierarchy")
 SIZES = st.tuples(st.none() | st.integers(1, 40), st.none() | st.integers(1, 40)).map(
     lambda sizes: sizes if None in sizes else (max(sizes), min(sizes))
 )

@@ -106,6 +106,13 @@ def test_articles_of_json_lines(tmp_path):
     assert [part.written for part in found.parts if isinstance(part, Heading)] == ["# Sea", "## Kinds", "#### Salt"]
 
 
+def test_levels_of_any_size_are_written_as_markdown_can(tmp_path):
+    file = tmp_path / "articles.jsonl"
+    file.write_text(json.dumps(ARTICLE | {"items": [{"heading": "A", "level": 10**30}, {"text": "It is."}]}))
+    (found,) = read_wikitext2(str(file))
+    assert outline(found) == [(0, "Sea"), (1, "A"), ["It is."]] and found.parts[1].written == "###### A"
+
+
 def test_articles_of_tokens(tmp_path):
     file = tmp_path / "wiki.valid.tokens"
     file.write_text(

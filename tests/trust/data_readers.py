@@ -22,6 +22,7 @@ from qrag_jax.data.corpora.squad import read_squad
 from qrag_jax.data.documents.kinds import is_installed
 from qrag_jax.data.files.documents import read_files
 from qrag_jax.data.files.textfile import read_text_file
+from qrag_jax.data.headed import read_headed
 from qrag_jax.data.questions.jsonl import read_examples
 from qrag_jax.data.questions.multihop import read_2wiki, read_hotpot, read_musique
 from qrag_jax.data.questions.vector_task import read_vector_task
@@ -146,6 +147,7 @@ PAPERS = [
         "sections": [{"title": "Abstract", "number": None, "sentences": [["1", "Mills grind."], ["2", "Rye."]]}],
     }
 ]  # fmt: skip
+ARTICLE = {"title": "Mill", "items": [{"text": "It grinds ."}, {"heading": "Rye", "level": 2}, {"text": "It is rye ."}]}
 CITANCES = [{"ref": "A00-1", "citance": "Mills grind (Ada, 2000).", "ref_sids": ["2", "1"], "sids_valid": True}]
 BEIR = texts(
     {
@@ -207,6 +209,22 @@ SETS = [
     Reader(
         "CL-SciSumm", texts({"cited_papers.jsonl": PAPERS, "citances.jsonl": CITANCES}),
         lambda folder: read_scisumm(folder, "x"),
+    ),
+    Reader(
+        "CL-SciSumm, sections", texts({"cited_papers.jsonl": PAPERS}),
+        lambda folder: read_headed(f"scisumm:{folder}", strict=True),
+    ),
+    Reader(
+        "WikiText-2, sections", texts({"articles.jsonl": [ARTICLE]}),
+        lambda folder: read_headed(f"wikitext2:{folder}", strict=True),
+    ),
+    Reader(
+        "WikiText-2, tokens", texts({"wiki.tokens": " = Mill = \n It grinds . \n = = Rye = = \n It is rye . \n"}),
+        lambda folder: read_headed(f"wikitext2:{folder / 'wiki.tokens'}", "kept", strict=True),
+    ),
+    Reader(
+        "Markdown, sections", texts({"t.md": "# Mill\n\nIt grinds.\n\n## Rye\n\nIt is rye.\n"}),
+        lambda folder: read_headed(str(folder / "t.md"), "plain", strict=True),
     ),
     Reader("BEIR", BEIR, lambda folder: read_beir(folder, "x")),
     Reader("Cranfield", _cranfield, lambda folder: read_cranfield(folder, "x")),

@@ -200,7 +200,7 @@ VERBS = (
     "train --out out data.task=babi data.paths=[NAME]", "train --out out data.haystack=NAME data.num_questions=1",
     "train --out NAME --resume data.task=vectors data.paths=[nothing]", "train --dry_run NAME=3", "study NAME",
     "study --corpus NAME --questions q.jsonl", "study --corpus docs --questions NAME --out out",
-    "NAME", "chunk NAME NAME",
+    "NAME", "chunk NAME NAME", "points NAME", "points scisumm:NAME", "points docs --methods none --json NAME/x",
 )  # fmt: skip
 
 

@@ -8,8 +8,14 @@ from markdown_text import MARKDOWN, check_cover
 from tiers import examples
 
 from qrag_jax.chunking.size.budget import fit_groups
-from qrag_jax.chunking.text.blocks import find_blocks, join_headings, make_block_splitter
-from qrag_jax.chunking.text.chunks import Group, count_spans
+from qrag_jax.chunking.text.blocks import (
+    find_blocks,
+    join_heading_units,
+    join_headings,
+    make_block_splitter,
+    make_unit_splitter,
+)
+from qrag_jax.chunking.text.chunks import Group, SentenceText, check_sentences, count_spans
 from qrag_jax.chunking.text.sentences import split_sentences
 
 DOCUMENT = """---
@@ -259,3 +265,28 @@ def test_a_part_that_fits_stays_whole():
     fence, table = "```\na b. c d.\ne f\n```", "|a|\n|-|\n|b|"
     assert cut(8) == ["# Head\n\nOne two. Three four.", fence, table]
     assert cut(5) == ["# Head\n\nOne two.", "Three four.", "```\na b. c d.", "e f\n```", table]
+
+
+def units_of(text):
+    return SentenceText(text, tuple(make_unit_splitter(split_sentences)(text)))
+
+
+def test_units_by_hand():
+    text = "# A\nOne. Two.\n\nB\n---\n- a. b\n- c\n\n| h |\n|---|\n| 1 |\n\n> One. Two.\n\n---\n"
+    assert units_of(text).texts() == [
+        "# A", "One.", "Two.", "B\n---", "- a. b", "- c", "| h |\n|---|", "| 1 |", "> One.", "Two.", "---",
+    ]  # fmt: skip
+    assert join_heading_units(units_of(text)).texts()[:4] == ["# A\nOne.", "Two.", "B\n---\n- a. b", "- c"]
+    assert join_heading_units(units_of("Text.\n\n# A\n\n## B\n")).texts() == ["Text.", "# A\n\n## B"]
+
+
+@examples(100)
+@given(MARKDOWN.filter(str.strip))
+def test_units_lose_nothing_and_share_none_with_a_heading(text):
+    units = units_of(text)
+    check_sentences(units)
+    heads = {(block.start, block.end) for block in find_blocks(text) if block.kind == "heading"}
+    assert heads <= set(units.sentences)
+    joined = join_heading_units(units)
+    check_sentences(joined)
+    assert len(joined) + sum((start, end) in heads for start, end in units.sentences[:-1]) == len(units)
