@@ -294,7 +294,10 @@ def main() -> None:
                 replace(split, others=[one for other in others for one in other[number].train])
                 for number, split in enumerate(own)
             ]
-            rows = [make_row(name, METHODS[name], splits, vectors) for name in args.methods]
+            rows = []
+            for name in args.methods:
+                rows.append(make_row(name, METHODS[name], splits, vectors))
+                print(f"{domain}, {view}, {name}: F1 {rows[-1]['f1_any']}", flush=True)
             found.setdefault(domain, {})[view] = rows
             print("\n".join([f"{domain}, {view}", *format_rows(rows)]), flush=True)
     command = "python benchmarks/points.py DATA"

@@ -33,6 +33,7 @@ one that was trained on papers and encyclopedia articles.
 EXAMPLES = """\
 examples:
   qrag fit tagger handbook/ --out runs/tagger
+  qrag fit tagger handbook/ reports/ wikitext2:articles.jsonl.gz --out runs/mixed --seed 1
   qrag chunk plain.txt --strategy hierarchy --points tagger --tagger runs/tagger --max_tokens 200
 """
 
