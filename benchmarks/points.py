@@ -10,6 +10,9 @@ In each of five splits one part is tested, the next one validates, and the other
 there to train (`other_papers`). So every document is tested once, by what has not seen it: counts are those of all five
 splits together, intervals a bootstrap over documents, and the range is over the five.
 
+Rows of taggers (`points_tagger.py`) are trained anew in every split: some ten minutes more a view, and all papers are
+embedded. `--methods` and `--views` take some of it all.
+
 A method is a function from a split to (what it chose, a source of points). It may learn from `train` and choose on
 `valid`; the thresholds here are chosen by micro F1 of all levels on `valid`, for each view anew. Sentence vectors
 (MiniLM-6) are made once; their seconds are charged to every method that reads them.
@@ -17,6 +20,7 @@ A method is a function from a split to (what it chose, a source of points). It m
 
 import argparse
 import hashlib
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -301,6 +305,10 @@ def main() -> None:
             found.setdefault(domain, {})[view] = rows
             print("\n".join([f"{domain}, {view}", *format_rows(rows)]), flush=True)
     command = "python benchmarks/points.py DATA"
+    if args.views != list(VIEWS):
+        command += f" --views {' '.join(args.views)}"
+    if args.methods != list(METHODS):
+        command += f" --methods {' '.join(map(shlex.quote, args.methods))}"
     result = {"command": command, "seconds": time.perf_counter() - start, "about": machine, "domains": found}
     write(RESULTS, args.name, result, format_report(result))
 
