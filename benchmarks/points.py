@@ -10,20 +10,28 @@ In each of five splits one part is tested, the next one validates, and the other
 there to train (`other_papers`). So every document is tested once, by what has not seen it: counts are those of all five
 splits together, intervals a bootstrap over documents, and the range is over the five.
 
+Rows of taggers (`points_tagger.py`) are trained anew in every split: some ten minutes more a view, and all papers are
+embedded. `--methods` and `--views` take some of it all.
+
 A method is a function from a split to (what it chose, a source of points). It may learn from `train` and choose on
 `valid`; the thresholds here are chosen by micro F1 of all levels on `valid`, for each view anew. Sentence vectors
 (MiniLM-6) are made once; their seconds are charged to every method that reads them.
 """
 
 import argparse
+import hashlib
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from embed import RESULTS, about, about_lines, write
+from points_tagger import ROWS as TAGGERS
+from points_tagger import Taggers
 
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, make_breakpoint
 from qrag_jax.chunking.strategies.clusters import LinkageConfig, make_linkage
@@ -47,16 +55,18 @@ DISTANCES = (0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05)
 EQUAL_LENGTHS = (5, 8, 10, 12, 15, 20, 25, 30, 40, 60)
 LINKED = (5, 10, 15, 20, 30, 40, 60)
 LAMBDAS = (0.5, 0.75)
-READS_VECTORS = ("breakpoint", "linkage")
+READS_VECTORS = ("breakpoint", "linkage", *TAGGERS)
+TIMED = 2_000  # texts that are embedded to know how long it takes, where vectors are kept
 
 
 @dataclass(frozen=True)
 class Split:
-    """Documents of one view; none is in two of the three."""
+    """Documents of one view; none is in two of the three. `others` are the training documents of the other domain."""
 
     train: Sequence[HeadedDocument]
     valid: Sequence[HeadedDocument]
     test: Sequence[HeadedDocument]
+    others: Sequence[HeadedDocument] = ()
 
 
 # A split, and texts -> vectors -> what was chosen, and the source of points.
@@ -93,17 +103,39 @@ def make_splits(dealt: Sequence[HeadedDocument], only_train: Sequence[HeadedDocu
 
 
 class Vectors:
-    """Vectors of known texts, made once."""
+    """Vectors of known texts, made once, or read from a file and kept there.
 
-    def __init__(self, embed: Embed, texts: set[str]) -> None:
-        order = sorted(texts)
+    Attributes:
+        seconds_a_text: that embedding takes; of a sample, where vectors were kept.
+    """
+
+    def __init__(self, embed: Embed, texts: set[str], kept: Path | None = None) -> None:
+        known, vectors = _kept(kept)
+        there = set(known)
+        new = sorted(text for text in texts if _key(text) not in there)
+        timed = new or sorted(texts)[:: max(len(texts) // TIMED, 1)]
         start = time.perf_counter()
-        self._row = {text: row for row, text in enumerate(order)}
-        self._vectors = embed(order)
-        self.seconds_a_text = (time.perf_counter() - start) / len(order)
+        made = embed(timed)
+        self.seconds_a_text = (time.perf_counter() - start) / len(timed)
+        order = [*known, *map(_key, new)]
+        self._vectors = np.concatenate([rows for rows in (vectors, made if new else None) if rows is not None])
+        self._row = {key: row for row, key in enumerate(order)}
+        if kept is not None and new:
+            np.savez(kept, keys=np.array(order), vectors=self._vectors)
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        return self._vectors[[self._row[text] for text in texts]]
+        return self._vectors[[self._row[_key(text)] for text in texts]]
+
+
+def _key(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest().encode()
+
+
+def _kept(path: Path | None) -> tuple[list[bytes], np.ndarray | None]:
+    if path is None or not path.exists():
+        return [], None
+    with np.load(path, allow_pickle=False) as stored:
+        return stored["keys"].tolist(), stored["vectors"]
 
 
 # --- methods ---------------------------------------------------------------------------------------------------------
@@ -149,6 +181,8 @@ METHODS: dict[str, Method] = {
     "breakpoint": best_of(breakpoints),
     "linkage": best_of(linkages),
 }
+_TAGGERS = Taggers()  # trained once, whichever rows and domains need it
+METHODS |= {name: partial(_TAGGERS.row, name) for name in TAGGERS}
 
 
 # --- scores ----------------------------------------------------------------------------------------------------------
@@ -173,8 +207,7 @@ def make_row(name: str, method: Method, splits: Sequence[Split], vectors: Vector
         tested.append(judged(split.test, source))
         seconds += time.perf_counter() - begin
     documents = [one for split in tested for one in split]
-    if name in READS_VECTORS:
-        seconds += vectors.seconds_a_text * sum(one.num_sentences for one in documents)
+    embedding = vectors.seconds_a_text * sum(one.num_sentences for one in documents) if name in READS_VECTORS else 0.0
     score = score_points(documents)
     each = [micro_f1(count_points(split)) for split in tested]
     return {
@@ -188,7 +221,8 @@ def make_row(name: str, method: Method, splits: Sequence[Split], vectors: Vector
         "window_diff": score.window_diff,
         "n_documents": len(documents),
         "n_points": score.n_points,
-        "seconds_a_document": seconds / len(documents),
+        "seconds_a_document": (seconds + embedding) / len(documents),
+        "beside_embedding": seconds / embedding if embedding else None,
         "chosen": chosen,
     }
 
@@ -202,7 +236,8 @@ def format_report(result: dict[str, Any]) -> str:
     lines += [
         "F1 of points at exact sentences, micro over documents, each tested once (95% bootstrap interval over "
         "documents; range over five splits); Pk and WindowDiff: means over documents, 0 is best; ms: milliseconds a "
-        "document, embedding included. What a method chose on validation documents stands last, most often first. With "
+        "document, embedding included; beside: the rest in "
+        "percent of embedding. What a method chose on validation documents stands last, most often first. With "
         "headings in sight (kept, plain) a score tells how well headings are recognised; `removed` is what counts.",
         "",
     ]
@@ -214,7 +249,7 @@ def format_report(result: dict[str, Any]) -> str:
 
 
 def format_rows(rows: Sequence[dict[str, Any]]) -> list[str]:
-    head = ["method", "F1 level 1", "level 2", "any", "splits", "Pk", "WindowDiff", "ms", "chosen"]
+    head = ["method", "F1 level 1", "level 2", "any", "splits", "Pk", "WindowDiff", "ms", "beside", "chosen"]
     table = [head]
     for row in rows:
         f1 = row["f1_any"]
@@ -229,6 +264,7 @@ def format_rows(rows: Sequence[dict[str, Any]]) -> list[str]:
                 share(row["pk"]),
                 share(row["window_diff"]),
                 f"{1000 * row['seconds_a_document']:.1f}",
+                "" if row["beside_embedding"] is None else f"{row['beside_embedding']:.1%}",
                 "; ".join(votes),
             ]
         )
@@ -239,26 +275,42 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder with wikitext2/ and scisumm/")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="rows to compute")
+    parser.add_argument("--views", nargs="+", choices=VIEWS, default=list(VIEWS), help="views to compute")
+    parser.add_argument("--vectors", type=Path, metavar="FILE.npz", help="keep sentence vectors there, and take them")
+    parser.add_argument("--name", default="points", help="of the files in results/")
     args = parser.parse_args()
     from qrag_jax.models.encoder.embedder import make_embedder
     from qrag_jax.models.encoder.weights import load_encoder
 
     start, machine = time.perf_counter(), about()
-    views = {view: read_domains(args.data, view) for view in VIEWS}
-    dealt = [one for domains in views.values() for documents, _ in domains.values() for one in documents]
-    texts = {text for one in dealt for text in one.text.texts()}
-    vectors = Vectors(make_embedder(load_encoder("minilm")), texts)
+    views = {view: read_domains(args.data, view) for view in args.views}
+    learns = bool(set(TAGGERS) & set(args.methods))
+    parts = [part for domains in views.values() for pair in domains.values() for part in (pair if learns else pair[:1])]
+    texts = {text for part in parts for one in part for text in one.text.texts()}
+    vectors = Vectors(make_embedder(load_encoder("minilm")), texts, args.vectors)
     print(f"{len(texts):,} texts embedded at {1 / vectors.seconds_a_text:.0f} a second", flush=True)
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for view, domains in views.items():
-        for domain, (documents, only_train) in domains.items():
-            splits = make_splits(documents, only_train)
-            rows = [make_row(name, METHODS[name], splits, vectors) for name in args.methods]
+        dealt_splits = {domain: make_splits(*documents) for domain, documents in domains.items()}
+        for domain, own in dealt_splits.items():
+            others = [splits for name, splits in dealt_splits.items() if name != domain]
+            splits = [
+                replace(split, others=[one for other in others for one in other[number].train])
+                for number, split in enumerate(own)
+            ]
+            rows = []
+            for name in args.methods:
+                rows.append(make_row(name, METHODS[name], splits, vectors))
+                print(f"{domain}, {view}, {name}: F1 {rows[-1]['f1_any']}", flush=True)
             found.setdefault(domain, {})[view] = rows
             print("\n".join([f"{domain}, {view}", *format_rows(rows)]), flush=True)
     command = "python benchmarks/points.py DATA"
+    if args.views != list(VIEWS):
+        command += f" --views {' '.join(args.views)}"
+    if args.methods != list(METHODS):
+        command += f" --methods {' '.join(map(shlex.quote, args.methods))}"
     result = {"command": command, "seconds": time.perf_counter() - start, "about": machine, "domains": found}
-    write(RESULTS, "points", result, format_report(result))
+    write(RESULTS, args.name, result, format_report(result))
 
 
 if __name__ == "__main__":

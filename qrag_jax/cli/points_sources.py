@@ -14,7 +14,7 @@ from qrag_jax.chunking.strategies.points import equal_points, strategy_points
 from qrag_jax.chunking.tree.points import PredictPoints, heading_points, no_points, paragraph_points, rule_points
 from qrag_jax.cli.generators import ReadyGenerator, make_generator
 from qrag_jax.cli.points_llm import make_llm_source
-from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.progress import Progress, WithBar
 from qrag_jax.types import Embed, UsageError
 
 if TYPE_CHECKING:  # it imports JAX, and most sources read no vectors
@@ -85,6 +85,13 @@ def _linkage(tools: PointTools) -> PredictPoints:
     return strategy_points(make_linkage(config, tools.embed))
 
 
+def _tagger(tools: PointTools) -> PredictPoints:
+    from qrag_jax.models.tagger.weights import load_tagger
+    from qrag_jax.retrieval.tagging import make_tagger_points
+
+    return make_tagger_points(load_tagger(tools.args.tagger), WithBar(tools.embedder))
+
+
 SOURCES: dict[str, Callable[[PointTools], PredictPoints]] = {
     "none": lambda _: no_points,
     "headings": lambda _: heading_points,
@@ -93,6 +100,7 @@ SOURCES: dict[str, Callable[[PointTools], PredictPoints]] = {
     "equal": lambda tools: equal_points(tools.args.equal_length),
     "breakpoint": _breakpoint,
     "linkage": _linkage,
+    "tagger": _tagger,
     "llm": lambda tools: make_llm_source("llm", tools.args, tools.generator),
     "lumber": lambda tools: make_llm_source("lumber", tools.args, tools.generator),
 }

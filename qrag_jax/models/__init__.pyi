@@ -8,6 +8,8 @@ from .encoder.embedder import make_embedder as make_embedder
 from .encoder.weights import LoadedEncoder as LoadedEncoder
 from .encoder.weights import load_encoder as load_encoder
 from .encoder.weights import save_encoder as save_encoder
+from .tagger.weights import Tagger as Tagger
+from .tagger.weights import load_tagger as load_tagger
 from .towers.latent import LatentConfig as LatentConfig
 from .towers.latent import make_latent_network as make_latent_network
 from .towers.network import Network as Network

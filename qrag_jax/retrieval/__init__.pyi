@@ -117,3 +117,4 @@ from .mdp.tasks import (
 from .methods import Method as Method
 from .methods import multi_step_method as multi_step_method
 from .methods import single_step_method as single_step_method
+from .tagging import make_tagger_points as make_tagger_points

@@ -34,6 +34,9 @@ from .q.run import (
 from .q.run import (
     training_tasks as training_tasks,
 )
+from .tagger import FittedTagger as FittedTagger
+from .tagger import TaggerConfig as TaggerConfig
+from .tagger import fit_tagger as fit_tagger
 from .trainer import Hooks as Hooks
 from .trainer import Plan as Plan
 from .trainer import Trainer as Trainer

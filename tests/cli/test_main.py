@@ -30,6 +30,7 @@ VERBS = [
     "study",
     "demo",
     "train",
+    "fit",
     "eval",
     "notes",
     "llm",
@@ -224,7 +225,10 @@ def test_export():
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "say what to do: find, ask, index, chunk, points, hicbench, study, demo, train, eval, notes, llm, export"),
+        (
+            [],
+            "say what to do: find, ask, index, chunk, points, hicbench, study, demo, train, fit, eval, notes, llm, export",
+        ),
         (["fnd"], "invalid choice: 'fnd'"),
         (["demo", "extra"], "unrecognized arguments: extra"),
         (["demo", "--seeds=3"], "unrecognized arguments: --seeds=3"),

@@ -7,7 +7,7 @@ from qrag_jax.cli.parsers import flags, llm_flags, points_llm_flags
 # Copies: the modules of the names take longer to import.
 STRATEGIES = ("fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document", "hierarchy")
 TREE = "tree"  # of `qrag chunk` alone: its chunks hold one another
-POINTS = ("headings", "rule", "paragraphs", *points_llm_flags.LLM_SOURCES)
+POINTS = ("headings", "rule", "paragraphs", "tagger", *points_llm_flags.LLM_SOURCES)
 SPLITTERS = ("sentencex", "nltk", "spacy")
 
 SUMMARY = "cut text files, every chunk with its exact place"
@@ -70,6 +70,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--points", choices=POINTS, help="of hierarchy: what tells where a part begins (default: headings, of Markdown)"
     )
+    flags.add_tagger(parser)
     parser.add_argument(
         "--level_cap", type=flags.positive, metavar="N", help="of hierarchy: no part is deeper (default: no limit)"
     )

@@ -174,6 +174,16 @@ def add_model(parser: argparse.ArgumentParser, default: str, *, value: str | Non
     )
 
 
+def add_tagger(parser: argparse.ArgumentParser) -> None:
+    """Adds `--tagger`, None where it is not given: the tagger that comes with the package."""
+    parser.add_argument(
+        "--tagger",
+        type=filled,
+        metavar="RUN",
+        help="of points by a tagger: run folder of `qrag fit tagger` (default: one that comes with this package)",
+    )
+
+
 def add_encoding(
     parser: argparse.ArgumentParser, default: str | None = "utf-8", where_not_given: str = "%(default)s"
 ) -> None:

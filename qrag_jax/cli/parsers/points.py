@@ -6,9 +6,11 @@ from qrag_jax.cli.parsers import flags, llm_flags, points_llm_flags
 
 # Copies: the modules of the names take longer to import.
 VIEWS = ("kept", "plain", "removed")
-METHODS = ("none", "headings", "rule", "paragraphs", "equal", "breakpoint", "linkage", *points_llm_flags.LLM_SOURCES)
+METHODS = (
+    "none", "headings", "rule", "paragraphs", "equal", "breakpoint", "linkage", "tagger", *points_llm_flags.LLM_SOURCES
+)  # fmt: skip
 THRESHOLDS = ("percentile", "standard_deviation", "interquartile", "gradient", "absolute", "absolute_gradient")
-_DEFAULT_METHODS = tuple(name for name in METHODS if name not in ("headings", *points_llm_flags.LLM_SOURCES))
+_DEFAULT_METHODS = tuple(name for name in METHODS if name not in ("headings", "tagger", *points_llm_flags.LLM_SOURCES))
 
 SUMMARY = "how well the sections of documents are found"
 DESCRIPTION = f"""\
@@ -21,6 +23,7 @@ Score what finds the points of documents, the sentences at which their sections 
   equal       a point after every --equal_length sentences
   breakpoint  where the next sentence means something else than the one before, as strategy breakpoint of `qrag chunk`
   linkage     where sentences that are near in text and meaning end, as strategy linkage
+  tagger      where a tagger of `qrag fit tagger` (--tagger), or the one that comes with this package, says so
   llm, lumber a language model, see below
 
 PATHS are Markdown files and folders, scisumm:PATH (papers of CL-SciSumm) or wikitext2:PATH (articles). Documents
@@ -60,7 +63,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=flags.chosen("method", METHODS),
         default=_DEFAULT_METHODS,
         metavar="M,M,...",
-        help=f"rows to compute, of {', '.join(METHODS)} (default: all but headings and language models)",
+        help=f"rows to compute, of {', '.join(METHODS)} (default: all but headings, tagger and language models)",
     )
     parser.add_argument(
         "--equal_length", type=flags.positive, default=10, metavar="N", help="of equal (default: %(default)s)"
@@ -92,6 +95,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="W",
         help="of linkage: weight of the position, 0 to 1 (default: %(default)s)",
     )
+    flags.add_tagger(parser)
     flags.add_model(parser, "%(default)s", value="minilm")
     flags.add_seed(parser)
     parser.add_argument("--json", metavar="OUT", help="write the rows as JSON; - prints them instead of the table")

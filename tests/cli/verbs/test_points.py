@@ -109,7 +109,7 @@ def test_a_table_and_a_file(run, folder):
 def test_the_default_is_all_that_need_no_headings_and_no_language_model(run, encoder):
     rows = rows_of(run, "other.md", "--model", encoder)
     assert [row["method"] for row in rows] == [
-        name for name in points_parser.METHODS if name not in ("headings", "llm", "lumber")
+        name for name in points_parser.METHODS if name not in ("headings", "tagger", "llm", "lumber")
     ]
 
 
@@ -168,7 +168,7 @@ def test_points_of_another_source(run, encoder, folder):
         (["--strategy", "tree", "--tree", "o.parquet", "--level_cap", "2"], "--level_cap: belongs to"),
         (["--strategy", "headings", "--level_cap", "2"], "--level_cap: belongs to --strategy hierarchy"),
         (["--strategy", "hierarchy", "--min_tokens", "2"], "min_tokens 2: a tree keeps its paragraphs"),
-        (["--strategy", "hierarchy", "--set", "hierarchy.points=tagger"], "tagger"),
+        (["--strategy", "hierarchy", "--set", "hierarchy.points=llm"], "llm"),
         (["--strategy", "hierarchy", "--vectors", "o.npy"], "--vectors: strategy hierarchy has no vectors"),
         (["--strategy", "hierarchy", "--set", "hierarchy.level_cap=0"], "level_cap 0: give at least 1"),
     ],
