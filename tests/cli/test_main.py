@@ -227,7 +227,8 @@ def test_export():
     [
         (
             [],
-            "say what to do: find, ask, index, chunk, points, hicbench, study, demo, train, fit, eval, notes, llm, export",
+            "say what to do: find, ask, index, chunk, points, hicbench, study, demo, train, fit, eval, notes, llm, "
+            "export",
         ),
         (["fnd"], "invalid choice: 'fnd'"),
         (["demo", "extra"], "unrecognized arguments: extra"),
