@@ -23,13 +23,9 @@ Score what finds the points of documents, the sentences at which their sections 
   equal       a point after every --equal_length sentences
   breakpoint  where the next sentence means something else than the one before, as strategy breakpoint of `qrag chunk`
   linkage     where sentences that are near in text and meaning end, as strategy linkage
-<<<<<<< HEAD
-  tagger      where a tagger of `qrag fit tagger` (--tagger), or the one that comes with this package, says so
-  llm, lumber a language model, see below
-=======
   tagger      where a tagger of `qrag fit tagger` (--tagger), or the one that comes with this package, says so: that was
               trained on papers and articles, and on another kind of text it need not be above breakpoint
->>>>>>> tagger
+  llm, lumber a language model, see below
 
 PATHS are Markdown files and folders, scisumm:PATH (papers of CL-SciSumm) or wikitext2:PATH (articles). Documents
 without a section are left out with a warning. What is seen of the headings is the --view: kept, with their marks;
