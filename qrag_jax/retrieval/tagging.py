@@ -23,15 +23,24 @@ def make_tagger_points(tagger: Tagger, encoder: Encoder) -> PredictPoints:
     """The points that a tagger finds, by the encoder that it was trained with.
 
     Raises:
-        InputError: it is another encoder; vectors of two encoders say nothing of each other.
+        InputError: it is another encoder.
     """
-    if encoder.fingerprint != tagger.fingerprint:
+    check_encoder(tagger, encoder.fingerprint)
+    return tagged_points(tagger, encoder)
+
+
+def check_encoder(tagger: Tagger, fingerprint: str) -> None:
+    """Refuses an encoder that a tagger was not trained with.
+
+    Raises:
+        InputError: vectors of two encoders say nothing of each other.
+    """
+    if fingerprint != tagger.fingerprint:
         raise InputError(
             f"tagger: trained on vectors of the encoder {tagger.encoder!r} (fingerprint {tagger.fingerprint[:12]}), "
-            f"this one has the fingerprint {encoder.fingerprint[:12]}: give the encoder that it was trained with, or "
+            f"this one has the fingerprint {fingerprint[:12]}: give the encoder that it was trained with, or "
             "train a tagger on this one (qrag fit tagger)"
         )
-    return tagged_points(tagger, encoder)
 
 
 def tagged_points(tagger: Tagger, embed: Embed) -> PredictPoints:

@@ -119,7 +119,9 @@ def study_corpus(
     report = progress or (lambda share: None)
     chunking_share = 0.5 if config.strategy in EMBEDDING else 0.1  # for the bar only
     embed = encoder.sentence_embed(tools.cache, sentences)
-    chunker = make_chunker(config, encoder.count, embed, tools.split, known_points(config, points))
+    chunker = make_chunker(
+        config, encoder.count, embed, tools.split, known_points(config, points, embed, encoder.fingerprint)
+    )
     cut = build_corpus(
         documents, chunker, chunking=config, progress=lambda done, of: report(chunking_share * done / of)
     )
@@ -183,7 +185,8 @@ def _recall(
     """Evidence recall in budgets; searched some questions at a time, as a context may take thousands of chunks."""
     if contexts is None or task.kind != "evidence":
         return {}
-    points = known_points(corpus.made_by.chunking, section_points(task))
+    embed = tools.encoder.sentence_embed(tools.cache, Meter())  # the sentences were paid for when they were cut
+    points = known_points(corpus.made_by.chunking, section_points(task), embed, tools.encoder.fingerprint)
     filled = FilledCorpus(corpus, tools.encoder.count, tools.split, points)
     found: dict[str, list[float]] = {}
     for start in range(0, len(task.questions), _QUESTIONS_AT_ONCE):

@@ -26,13 +26,15 @@ from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
 from qrag_jax.eval.measures.evidence_recall import evidence_pieces, evidence_recall
 from qrag_jax.eval.study.config import FillName
+from qrag_jax.models.tagger.weights import load_tagger
 from qrag_jax.retrieval.context.auto_merge import merge_context
 from qrag_jax.retrieval.context.fill import Budget, Context, fill_context
 from qrag_jax.retrieval.context.widen import fill_widened
 from qrag_jax.retrieval.corpus.corpus import Corpus, tree_corpus
 from qrag_jax.retrieval.index.hybrid import Ranked
 from qrag_jax.retrieval.rank.dense import Ranking
-from qrag_jax.types import Chunk, CountTokens, Document
+from qrag_jax.retrieval.tagging import check_encoder, tagged_points
+from qrag_jax.types import Chunk, CountTokens, Document, Embed
 
 
 @dataclass(frozen=True)
@@ -121,10 +123,27 @@ def section_points(task: StudyTask) -> PredictPoints | None:
     return lambda texts: [_points(text, known[text.text]) for text in texts]
 
 
-def known_points(config: ChunkConfig | None, points: PredictPoints | None) -> PredictPoints | None:
-    """What a task tells of sections, for strategy `hierarchy` by headings; None for any other source."""
-    is_asked = config is not None and config.strategy == "hierarchy" and config.hierarchy.points == "headings"
-    return points if is_asked else None
+def known_points(
+    config: ChunkConfig | None, points: PredictPoints | None, embed: Embed, fingerprint: str
+) -> PredictPoints | None:
+    """The source of points that strategy `hierarchy` is handed in; None where it needs none.
+
+    Args:
+        config: of the chunks.
+        points: what the task tells of sections, for `hierarchy` by headings.
+        embed: sentences -> vectors, for the packaged tagger.
+        fingerprint: of its encoder.
+
+    Raises:
+        InputError: the tagger was trained with another encoder.
+    """
+    if config is None or config.strategy != "hierarchy":
+        return None
+    if config.hierarchy.points == "tagger":
+        tagger = load_tagger()
+        check_encoder(tagger, fingerprint)
+        return tagged_points(tagger, embed)
+    return points if config.hierarchy.points == "headings" else None
 
 
 def _points(text: SentenceText, sections: Sequence[tuple[int, int]]) -> list[Point]:
