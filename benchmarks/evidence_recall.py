@@ -61,9 +61,7 @@ TAGGED: Strategies = {
 }
 
 
-def study(
-    data: str, names: Sequence[str], strategies: Mapping[str, tuple[ChunkConfig]], most: int | None
-) -> StudyConfig:
+def study(data: str, names: Sequence[str], strategies: Strategies, most: int | None) -> StudyConfig:
     """Nothing is chosen: no set has as many dev questions as are asked for."""
     kinds: dict[str, TaskKind] = {"scisumm": "scisumm", "squad": "squad", "chroma": "chroma"}
     tasks = {

@@ -12,8 +12,9 @@ from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
 from qrag_jax.eval.study.cells.contexts import Contexts, FilledCorpus, known_points, question_pieces, section_points
+from qrag_jax.models.tagger.weights import load_tagger
 from qrag_jax.retrieval.corpus.corpus import build_corpus
-from qrag_jax.types import Document
+from qrag_jax.types import Document, InputError
 
 TEXT = "# A\n\n## B\n\nOne two. Three four.\n\nFive six.\n\n## C\n\nSeven eight nine.\n\nTen.\n"
 HIERARCHY = ChunkConfig("hierarchy", 4, hierarchy=HierarchyConfig("headings", merge_tokens=0))
@@ -25,9 +26,10 @@ def count(text):
 
 def filled(text, config, points=None):
     documents = [Document("a.md", text)]
-    chunk = make_chunker(config, count, WordEmbedder(), split_sentences, known_points(config, points))
+    known = known_points(config, points, WordEmbedder(), "")
+    chunk = make_chunker(config, count, WordEmbedder(), split_sentences, known)
     chunks = build_corpus(documents, chunk, chunking=config)
-    return chunks, FilledCorpus(chunks, count, split_sentences, known_points(config, points))
+    return chunks, FilledCorpus(chunks, count, split_sentences, known)
 
 
 def ranking(*places):
@@ -119,8 +121,12 @@ def test_sections_whose_headings_are_removed_are_known_to_a_hierarchy_by_heading
         ((0, 20), 1),
         ((22, 44), 1),
     ]
-    assert known_points(fixed(3), points) is None
-    assert known_points(ChunkConfig("hierarchy", hierarchy=HierarchyConfig("rule")), points) is None
+    assert known_points(fixed(3), points, WordEmbedder(), "") is None
+    of = lambda name: ChunkConfig("hierarchy", hierarchy=HierarchyConfig(name))  # noqa: E731
+    assert known_points(of("rule"), points, WordEmbedder(), "") is None
+    assert known_points(of("tagger"), points, WordEmbedder(), load_tagger().fingerprint) is not None
+    with pytest.raises(InputError, match="tagger: trained on vectors of the encoder 'minilm'"):
+        known_points(of("tagger"), points, WordEmbedder(), "words")
     assert section_points(make_task()) is None
 
 
