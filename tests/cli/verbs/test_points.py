@@ -168,7 +168,6 @@ def test_points_of_another_source(run, encoder, folder):
         (["--strategy", "tree", "--tree", "o.parquet", "--level_cap", "2"], "--level_cap: belongs to"),
         (["--strategy", "headings", "--level_cap", "2"], "--level_cap: belongs to --strategy hierarchy"),
         (["--strategy", "hierarchy", "--min_tokens", "2"], "min_tokens 2: a tree keeps its paragraphs"),
-        (["--strategy", "hierarchy", "--set", "hierarchy.points=llm"], "llm"),
         (["--strategy", "hierarchy", "--vectors", "o.npy"], "--vectors: strategy hierarchy has no vectors"),
         (["--strategy", "hierarchy", "--set", "hierarchy.level_cap=0"], "level_cap 0: give at least 1"),
     ],
