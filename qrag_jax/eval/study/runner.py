@@ -15,7 +15,7 @@ from qrag_jax.chunking.chunker import make_chunker
 from qrag_jax.chunking.text.splitters import make_splitter
 from qrag_jax.data.corpora.study_task import StudyTask
 from qrag_jax.eval.study.cells.cells import Tools, embed_questions, run_config
-from qrag_jax.eval.study.cells.contexts import Contexts
+from qrag_jax.eval.study.cells.contexts import Contexts, known_points
 from qrag_jax.eval.study.cells.costs import Meter
 from qrag_jax.eval.study.cells.encoder import StudyEncoder
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
@@ -111,10 +111,15 @@ def run_study(
 
 def _check_strategies(config: StudyConfig, encoder: StudyEncoder) -> None:
     """Finds a wrong value before hours of work, not after them."""
+
+    def blank(texts: Sequence[str]) -> np.ndarray:
+        return np.zeros((len(texts), encoder.dim), np.float32)
+
     for name, configs in config.strategies.items():
         for number, one in enumerate(configs):
             try:
-                make_chunker(one, encoder.count, lambda texts: np.zeros((len(texts), encoder.dim), np.float32))
+                points = known_points(one, None, blank, encoder.fingerprint)
+                make_chunker(one, encoder.count, blank, predict=points)
                 if one.strategy == "late":
                     encoder.check_late(one.late)
             except UsageError as error:
