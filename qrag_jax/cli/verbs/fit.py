@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs `qrag fit`; see `qrag fit --help`."""
     out = Path(args.out)
     check_out(out, resumes=False)
-    documents = [one for path in args.paths for one in read_headed(path, args.view)]
+    documents = read_headed(args.paths, args.view)
     say(f"{len(documents):,} documents, {sum(len(one.points) for one in documents):,} sections")
     embedder = make_embedder(load_encoder(args.model))
     start = time.perf_counter()

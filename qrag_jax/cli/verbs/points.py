@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     tools = PointTools(args)
     sources = {name: make_source(name, tools) for name in args.methods}
     views = [args.view] if args.view == _REMOVED else [args.view, _REMOVED]
-    documents = {view: [one for path in args.paths for one in read_headed(path, view)] for view in views}
+    documents = {view: read_headed(args.paths, view) for view in views}
     if args.estimate:
         return _print_estimates(sources, documents)
     rows = [
