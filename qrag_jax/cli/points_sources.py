@@ -1,7 +1,7 @@
 """What finds the points of documents, by the names that `qrag chunk --points` and `qrag points --methods` know."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -73,6 +73,20 @@ def make_source(name: str, tools: PointTools) -> PredictPoints:
     if name not in SOURCES:
         raise UsageError(f"points {name!r}: choose one of {', '.join(SOURCES)}")
     return SOURCES[name](tools)
+
+
+def check_tagger_flag(args: argparse.Namespace, names: Collection[str]) -> None:
+    """Refuses a tagger that no source is.
+
+    Args:
+        args: of the command line.
+        names: of all sources that are wanted.
+
+    Raises:
+        UsageError: names the flag.
+    """
+    if args.tagger and "tagger" not in names:
+        raise UsageError("--tagger: belongs to points by tagger; ask for those too, or leave it out")
 
 
 def _breakpoint(tools: PointTools) -> PredictPoints:

@@ -1,7 +1,7 @@
 """Headed documents: texts whose sections are known, read with the headings, with plain lines for them, or without."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -35,7 +35,7 @@ class HeadedDocument:
     paths: tuple[tuple[str, ...], ...]
 
 
-def read_headed(source: str, view: View = "removed", *, strict: bool = False) -> list[HeadedDocument]:
+def read_headed(source: str | Sequence[str], view: View = "removed", *, strict: bool = False) -> list[HeadedDocument]:
     """Reads documents with sections.
 
     The views: `kept` has headings with their marks, as Markdown; `plain` the words alone, on a line of their own;
@@ -45,9 +45,10 @@ def read_headed(source: str, view: View = "removed", *, strict: bool = False) ->
     in any section (so are all of `scisumm`) such a gap would be a heading, so with headings removed it is one blank.
 
     Args:
-        source: `scisumm:PATH` or `wikitext2:PATH`, or a Markdown file or a folder of such.
+        source: `scisumm:PATH` or `wikitext2:PATH`, or a Markdown file or a folder of such; several are read together.
         view: what is left of the headings.
-        strict: refuse a document without a section; else such are left out, with one warning that counts them.
+        strict: refuse a document without a section, and one that is there twice; else such are left out, with a warning
+            that counts them. A copy would count twice, and be known to a tagger from which it is held out.
 
     Raises:
         UsageError: no such file or view.
@@ -55,24 +56,47 @@ def read_headed(source: str, view: View = "removed", *, strict: bool = False) ->
     """
     if view not in VIEWS:
         raise UsageError(f"view {view!r}: choose one of {', '.join(VIEWS)}")
+    known: dict[tuple[SentenceText, tuple[Point, ...]], str] = {}
+    return [
+        document
+        for one in ([source] if isinstance(source, str) else source)
+        for document in _read_source(one, view, known, strict=strict)
+    ]
+
+
+def _read_source(
+    source: str, view: View, known: dict[tuple[SentenceText, tuple[Point, ...]], str], *, strict: bool
+) -> list[HeadedDocument]:
+    """The documents of one source but those that are `known`; it learns the ids of all others."""
     kind, colon, path = source.partition(":")
     read = _SOURCES[kind](path) if colon and kind in _SOURCES else read_markdown(source)
-    documents, bare = [], []
+    documents, bare, copies = [], list[str](), list[str]()
     for sectioned in read:
         found = view_of(sectioned, "removed")  # what it has then decides, so that all views are of the same documents
-        document = found if view == "removed" or found is None or not found.points else view_of(sectioned, view)
-        if document is not None and document.points:
-            documents.append(document)
-        elif strict:
-            raise InputError(f"{sectioned.id}: no heading with text under it: leave this document out")
-        else:
+        if found is None or not found.points:
+            if strict:
+                raise InputError(f"{sectioned.id}: no heading with text under it: leave this document out")
             bare.append(sectioned.id)
-    if not documents:
+            continue
+        if (key := (found.text, found.points)) in known:
+            if strict:
+                raise InputError(f"{sectioned.id}: the same document as {known[key]}: leave one of them out")
+            copies.append(f"{sectioned.id} (as {known[key]})")
+            continue
+        known[key] = sectioned.id
+        document = found if view == "removed" else view_of(sectioned, view)
+        documents += [] if document is None else [document]
+    if not documents and not copies:
         raise InputError(f"{source}: none of {len(bare)} documents has a heading with text under it")
-    if bare:
-        named = ", ".join(bare[:_MOST_NAMED]) + (", ..." if len(bare) > _MOST_NAMED else "")
-        warnings.warn(f"{source}: {len(bare)} documents without a section are left out: {named}", stacklevel=2)
+    _warn_left_out(source, bare, "without a section")
+    _warn_left_out(source, copies, "that are there twice")
     return documents
+
+
+def _warn_left_out(source: str, names: Sequence[str], why: str) -> None:
+    if names:
+        named = ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
+        warnings.warn(f"{source}: {len(names)} documents {why} are left out: {named}", stacklevel=4)
 
 
 @dataclass(frozen=True)

@@ -379,16 +379,15 @@ class _Builder:
         if draw is not None:
             sampling = replace(config.sampling, temperature=config.draw_temperature, seed=config.sampling.seed + draw)
             desk = replace(desk, sampling=sampling, reading=Reading())
-        before = desk.reading.num_failed
-        values = [one.value for one in desk.outcomes(stage, prompts, len(prompts), form, config.max_tokens)]
-        if failed := desk.reading.num_failed - before:
+        outcomes = list(desk.outcomes(stage, prompts, len(prompts), form, config.max_tokens))
+        if failed := [error for one in outcomes if (error := one.generations[-1].error) is not None]:
             raise InputError(
-                f"{stage}: {failed:,} of {len(prompts):,} calls of the language model failed; the first one: "
-                f"{desk.reading.errors[0]} (with a journal, building again asks for the failed ones only)"
+                f"{stage}: {len(failed):,} of {len(prompts):,} calls of the language model failed; the first one: "
+                f"{failed[0]} (with a journal, building again asks for the failed ones only)"
             )
         if desk is not self.desk:
             self.desk.reading += desk.reading
-        return values
+        return [one.value for one in outcomes]
 
     def _texts(self, one: BuiltQuestion) -> list[str]:
         text = self.documents[one.document].text.text

@@ -70,9 +70,11 @@ class NumberForm:
         Raises:
             InputError: there is no number in it, or more than one.
         """
-        numbers = {number[-_MOST_DIGITS:] for number in _NUMBER.findall(text)}
+        numbers = {number.lstrip("0") or "0" for number in _NUMBER.findall(text)}
         if len(numbers) == 1:
-            return int(numbers.pop())
+            return int(
+                numbers.pop()[:_MOST_DIGITS]
+            )  # of more digits than any window has lines: out of range either way
         if not numbers and text.strip(" \n.`'\"").lower() == NO_ROWS:
             return None
         raise InputError(f"it holds {len(numbers)} numbers; it must be one, or {NO_ROWS!r}")

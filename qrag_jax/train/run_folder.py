@@ -66,17 +66,20 @@ def open_log(out: Path | None, facts: Mapping[str, Any], first: int, tensorboard
         yield log
 
 
-def check_out(out: Path) -> None:
+def check_out(out: Path, *, resumes: bool = True) -> None:
     """Refuses a run folder that holds a run already, or is no folder.
+
+    Args:
+        out: the folder.
+        resumes: the verb could go on with a run.
 
     Raises:
         UsageError: says what is there.
     """
     steps = checkpoint_steps(out)
     if steps:
-        raise UsageError(
-            f"{out}: holds a trained run already (step {steps[-1]}): --resume goes on with it; or choose another --out"
-        )
+        way = "--resume goes on with it; or choose" if resumes else "choose"
+        raise UsageError(f"{out}: holds a trained run already (step {steps[-1]}): {way} another --out")
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out}: is a file: choose another --out")
 

@@ -141,6 +141,22 @@ def test_documents_without_a_section_are_left_out_and_counted(tmp_path):
         read_headed(str(tmp_path), strict=True)
 
 
+def test_a_document_that_is_there_twice_counts_once(tmp_path):
+    for name, text in (("a", BOOK), ("b", BOOK.replace("More", "Less")), ("c", BOOK)):
+        (tmp_path / f"{name}.md").write_text(text)
+    folder, one = str(tmp_path), str(tmp_path / "a.md")
+    for view in VIEWS:
+        with pytest.warns(UserWarning) as told:
+            found = read_headed([folder, one], view)
+        assert [document.id[-4:] for document in found] == ["a.md", "b.md"]
+        assert [str(each.message).partition(":")[2] for each in told] == [
+            f" 1 documents that are there twice are left out: {tmp_path / 'c.md'} (as {one})",
+            f" 1 documents that are there twice are left out: {one} (as {one})",
+        ]
+    with pytest.raises(InputError, match=r"c\.md: the same document as .*a\.md: leave one of them out"):
+        read_headed(folder, strict=True)
+
+
 def test_nothing_to_learn_from_is_refused(tmp_path):
     (tmp_path / "a.md").write_text("Text.")
     with pytest.raises(InputError, match=r"a\.md: none of 1 documents has a heading with text under it"):

@@ -88,8 +88,13 @@ def test_most_of_a_document_is_no_part_of_it(tmp_path):
 
 
 def test_documents_of_one_title_are_told_apart(tmp_path):
-    items = [{"text": "One. Two. Three. Four."}, {"heading": "Kings", "level": 2}, {"text": "Anna. Otto. Karl."}]
-    rows = [{"title": "Rome #1", "items": items}] * 2
+    rows = [
+        {
+            "title": "Rome #1",
+            "items": [{"text": opening}, {"heading": "Kings", "level": 2}, {"text": "Anna. Otto. Karl."}],
+        }
+        for opening in ("One. Two. Three. Four.", "Five. Six. Seven. Eight.")
+    ]
     (tmp_path / "articles.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = read_headings(tmp_path, "t", source="wikitext2")
     assert [document.id for document in task.documents] == ["Rome #1", "Rome #1#2"]

@@ -68,7 +68,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     flags.add_strategy(parser, (*STRATEGIES, TREE), "how to cut", "fixed; with --tree, tree")
     parser.add_argument(
-        "--points", choices=POINTS, help="of hierarchy: what tells where a part begins (default: headings, of Markdown)"
+        "--points",
+        choices=POINTS,
+        help="of hierarchy: what tells where a part begins (default: headings, of Markdown; with --tagger, tagger)",
     )
     flags.add_tagger(parser)
     parser.add_argument(

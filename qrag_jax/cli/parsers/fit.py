@@ -16,8 +16,8 @@ Learn from documents with headings where sections begin, for documents without t
 
 PATHS are Markdown files and folders, scisumm:PATH (papers of CL-SciSumm) or wikitext2:PATH (articles). Headings are
 what is right; what the tagger sees of them is the --view: removed, not at all (for text that has none); plain, as lines
-of text; kept, with their marks. Documents without a section are left out of folders and counted; a file that has none
-is refused by name.
+of text; kept, with their marks. Documents without a section are left out of folders and counted, and so are those that
+are there twice; a file that has none is refused by name.
 
 What comes out, in --out: a checkpoint folder that stands alone, for `qrag chunk --points tagger --tagger RUN` and
 `qrag points --methods tagger --tagger RUN`. It works with vectors of the --model that it was trained on, and refuses

@@ -28,9 +28,10 @@ Score what finds the points of documents, the sentences at which their sections 
   llm, lumber a language model, see below
 
 PATHS are Markdown files and folders, scisumm:PATH (papers of CL-SciSumm) or wikitext2:PATH (articles). Documents
-without a section are left out with a warning. What is seen of the headings is the --view: kept, with their marks;
-plain, as lines of text; removed, not at all, and no gap tells where they were. With headings in sight a score tells how
-well headings are recognised, not whether the text is understood: beside such a row always stands that of removed.
+without a section, and those that are there twice, are left out with a warning. What is seen of the headings is the
+--view: kept, with their marks; plain, as lines of text; removed, not at all, and no gap tells where they were. With
+headings in sight a score tells how well headings are recognised, not whether the text is understood: beside such a row
+always stands that of removed.
 
 What comes out: a row a method and view. f1_l1, f1_l2: micro F1 over documents of points of levels 1 and 2, sentence and
 level both right; f1_any: of all points whatever their level, with its 95% bootstrap interval over documents, low to

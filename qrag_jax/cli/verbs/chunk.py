@@ -24,7 +24,7 @@ from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.cli.note_readers import Estimated
 from qrag_jax.cli.parsers.chunk import TREE
 from qrag_jax.cli.points_llm import check_points_llm_flags
-from qrag_jax.cli.points_sources import PointTools, make_source
+from qrag_jax.cli.points_sources import PointTools, check_tagger_flag, make_source
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown
 from qrag_jax.config import load_config
@@ -62,7 +62,9 @@ def run(args: argparse.Namespace) -> int:
     documents = read_files(args.paths, args.encoding, strict=args.strict)
     check_outputs(documents, {"--html": args.html, "--tree": args.tree, "--vectors": args.vectors})
     reader = _load_reader(args.model, config, with_vectors=bool(args.vectors))
-    is_hierarchy = not is_tree and config.strategy == "hierarchy"
+    is_hierarchy = not is_tree and config.strategy == HIERARCHY
+    if is_hierarchy:
+        check_tagger_flag(args, [config.hierarchy.points])
     check_points_llm_flags(args, [config.hierarchy.points] if is_hierarchy else [])
     try:
         predict = _find_points(args, config, documents, split) if is_hierarchy else None
@@ -116,8 +118,8 @@ def _wants_tree(args: argparse.Namespace, configured: str) -> bool:
             another strategy.
     """
     makes_trees = (args.strategy or configured) == HIERARCHY
-    if not makes_trees and (args.points or args.level_cap):
-        given = "--points" if args.points else "--level_cap"
+    given = next((f"--{name}" for name in ("points", "level_cap", "tagger") if getattr(args, name)), None)
+    if not makes_trees and given:
         raise UsageError(f"{given}: belongs to --strategy {HIERARCHY}; choose that, or leave it out")
     if args.tree and args.strategy != TREE and not makes_trees:
         is_told = any(text.removeprefix("--").startswith("strategy=") for text in args.set)
@@ -139,7 +141,7 @@ def overrides(args: argparse.Namespace) -> list[str]:
         "strategy": strategy,
         "max_tokens": args.max_tokens,
         "min_tokens": args.min_tokens,
-        "hierarchy.points": args.points,
+        "hierarchy.points": args.points or ("tagger" if args.tagger else None),
         "hierarchy.level_cap": args.level_cap,
     }
     return [*args.set, *(f"{name}={value}" for name, value in flags.items() if value is not None)]

@@ -19,8 +19,8 @@ from qrag_jax.train.tagger import FittedTagger, TaggerConfig, fit_tagger
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag fit`; see `qrag fit --help`."""
     out = Path(args.out)
-    check_out(out)
-    documents = [one for path in args.paths for one in read_headed(path, args.view)]
+    check_out(out, resumes=False)
+    documents = read_headed(args.paths, args.view)
     say(f"{len(documents):,} documents, {sum(len(one.points) for one in documents):,} sections")
     embedder = make_embedder(load_encoder(args.model))
     start = time.perf_counter()

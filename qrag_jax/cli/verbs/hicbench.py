@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         prompts=prompts_folder(args),
     )
     with new_folder(out, "hicbench") as new:  # first of all: a place that cannot be written is told before the work
-        documents = [one for path in args.docs for one in read_headed(path, args.view)][: args.max_documents]
+        documents = read_headed(args.docs, args.view)[: args.max_documents]
         generator = make_generator(args)
         count = generator.count or TextTokenizer.from_file(find_folder(args.model) / "tokenizer.json").count
         with Progress() as progress:

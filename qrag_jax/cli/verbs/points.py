@@ -10,7 +10,7 @@ from qrag_jax.chunking.tree.points import PredictPoints, predict_checked
 from qrag_jax.cli.note_readers import Estimated
 from qrag_jax.cli.parsers.points_llm_flags import LLM_SOURCES
 from qrag_jax.cli.points_llm import check_points_llm_flags
-from qrag_jax.cli.points_sources import PointTools, make_source
+from qrag_jax.cli.points_sources import PointTools, check_tagger_flag, make_source
 from qrag_jax.cli.terminal import shown_lines, write_json
 from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_place
 from qrag_jax.data.headed import HeadedDocument, View, read_headed
@@ -26,10 +26,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json and args.json != STDOUT:
         check_place("json", Path(args.json))
     check_points_llm_flags(args, args.methods)
+    check_tagger_flag(args, args.methods)
     tools = PointTools(args)
     sources = {name: make_source(name, tools) for name in args.methods}
     views = [args.view] if args.view == _REMOVED else [args.view, _REMOVED]
-    documents = {view: [one for path in args.paths for one in read_headed(path, view)] for view in views}
+    documents = {view: read_headed(args.paths, view) for view in views}
     if args.estimate:
         return _print_estimates(sources, documents)
     rows = [

@@ -66,6 +66,8 @@ def load_tagger(source: str | Path | None = None) -> Tagger:
     path = Path(source)
     if path.is_file():
         return _from_file(read_limited(path, _MAX_BYTES), str(path))
+    if not path.exists():
+        raise UsageError(f"{path}: no such folder or file; give a folder that `qrag fit tagger --out` wrote")
     saved = load_checkpoint(path, groups=lambda about: [KIND] if about.get("kind") == KIND else [])
     if saved.metadata.get("kind") != KIND:
         raise UsageError(f"{path}: is no tagger: give a folder that `qrag fit tagger --out` wrote")
@@ -135,10 +137,12 @@ def _faults(arrays: Mapping[str, Any], about: Any) -> list[str]:
         faults.append(f"threshold {about['threshold']} is not in (0, 1)")
     if missing := [name for name in (*_BASIS, *_PARAMS) if name not in arrays]:
         return [*faults, f"{', '.join(missing)} missing"]
-    dims, features = np.shape(arrays["centre"]), np.shape(arrays["mean"])
+    dims, features = np.shape(arrays["centre"])[:1], np.shape(arrays["mean"])[:1]
     components = np.shape(arrays["components"])
     shapes = {
+        "centre": dims,
         "components": (*dims, *components[1:2]),
+        "mean": features,
         "std": features,
         "weights": (*features, NUM_CLASSES),
         "cues": (NUM_CUES, NUM_CLASSES),

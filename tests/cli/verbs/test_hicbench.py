@@ -59,7 +59,7 @@ def test_nothing_kept_is_an_error_that_says_why(build, tmp_path):
 
 
 def test_what_is_refused(build, tmp_path):
-    code, _, err = build(questions=failed("down"))
+    code, _, err = build(summaries="no JSON", questions=failed("down"))
     assert code == 1 and "questions: 4 of 4 calls of the language model failed; the first one: down" in err
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "a").write_text("mine")

@@ -53,7 +53,7 @@ def test_another_run_is_refused(tmp_path):
     save_checkpoint(tmp_path / "run", 3, {"params": {"x": np.zeros(2)}}, {}, metadata={"task": "worlds"})
     with pytest.raises(UsageError, match="is no tagger: give a folder that `qrag fit tagger"):
         load_tagger(tmp_path / "run")
-    with pytest.raises(UsageError, match="no such checkpoint folder"):
+    with pytest.raises(UsageError, match=r"nowhere: no such folder or file; give a folder that `qrag fit tagger"):
         load_tagger(tmp_path / "nowhere")
 
 
@@ -97,6 +97,7 @@ def rewritten(path, about=None, **changed):
         ({}, {"std": np.zeros(5)}, "std is not positive"),
         ({}, {"bias": np.full(NUM_CLASSES, np.nan)}, "bias is not finite"),
         ({}, {"weights": np.zeros((4, NUM_CLASSES))}, r"weights is \[4, 4\] and not \[5, 4\]"),
+        ({}, {"mean": np.zeros((5, 1)), "std": np.ones((5, 1))}, r"mean is \[5, 1\] and not \[5\]"),
         ({}, {"bias": np.array(list("abcd"))}, "bias holds no numbers"),
     ],
 )
