@@ -22,7 +22,7 @@ class HeadedDocument:
     """A view of a document and the sections that it really has.
 
     Attributes:
-        id: distinct in one source.
+        id: path, id or title in its source; articles may share a title.
         text: of the view, its units are sentences; where headings are seen, each is a unit of its own.
         points: (unit that begins a section, level from 1), ascending, one a unit. With headings removed that is the
             first unit of the section's text; of several headings at one place the least level counts.
