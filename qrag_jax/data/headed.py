@@ -22,7 +22,7 @@ class HeadedDocument:
     """A view of a document and the sections that it really has.
 
     Attributes:
-        id: distinct in one source.
+        id: path, id or title in its source; articles may share a title.
         text: of the view, its units are sentences; where headings are seen, each is a unit of its own.
         points: (unit that begins a section, level from 1), ascending, one a unit. With headings removed that is the
             first unit of the section's text; of several headings at one place the least level counts.
@@ -68,8 +68,8 @@ def _read_source(
     source: str, view: View, known: dict[tuple[SentenceText, tuple[Point, ...]], str], *, strict: bool
 ) -> list[HeadedDocument]:
     """The documents of one source but those that are `known`; it learns the ids of all others."""
-    kind, colon, path = source.partition(":")
-    read = _SOURCES[kind](path) if colon and kind in _SOURCES else read_markdown(source)
+    kind, path = split_source(source)
+    read = read_markdown(path) if kind is None else _SOURCES[kind](path)
     documents, bare, copies = [], list[str](), list[str]()
     for sectioned in read:
         found = view_of(sectioned, "removed")  # what it has then decides, so that all views are of the same documents
@@ -97,6 +97,12 @@ def _warn_left_out(source: str, names: Sequence[str], why: str) -> None:
     if names:
         named = ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
         warnings.warn(f"{source}: {len(names)} documents {why} are left out: {named}", stacklevel=4)
+
+
+def split_source(source: str) -> tuple[str | None, str]:
+    """(kind, path) of a source of `read_headed`; None is Markdown."""
+    kind, colon, path = source.partition(":")
+    return (kind, path) if colon and kind in _SOURCES else (None, source)
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,8 @@ def index_settings(
         run: folder of a run whose sentences and encoder it has; model, chunking and tree then count for nothing.
         model: encoder: minilm, a folder or a hub id.
         chunking: how documents are cut.
-        tree: keep the trees of documents (`make_tree_builder`), of which `chunking` then has the sizes.
+        tree: keep the trees of documents (`make_tree_builder`), of which `chunking` then has the sizes. Those of
+            strategy `hierarchy` are kept in any case.
         notes: who writes notes; None is mentions, and none for a run, which does not look at them.
     """
     notes = notes or ("mentions" if run is None else "none")
@@ -61,7 +62,7 @@ def index_settings(
     if run is not None:
         return IndexSettings(None, os.path.abspath(run), is_run=True, notes=setting)
     model = os.path.abspath(model) if os.path.isdir(model) else model
-    return IndexSettings(chunking, model, is_tree=tree, notes=setting)
+    return IndexSettings(chunking, model, is_tree=tree or chunking.strategy == "hierarchy", notes=setting)
 
 
 def build_index(

@@ -58,7 +58,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--merge",
         action="store_true",
         help="give a whole section in place of its passages, where enough of these are found and the context holds it; "
-        "of an index that was built with --strategy tree. It pays where answers take whole sections",
+        "of an index that was built with --strategy tree or hierarchy. It pays where answers take whole sections",
     )
     search_flags.add_cutting(parser)
     search_flags.add_notes_mode(parser)

@@ -174,7 +174,7 @@ def _check_merge(args: argparse.Namespace, source: Source) -> None:
         what = "files are cut into passages" if source.index is None else f"made with {source.index.cutting}"
         raise UsageError(
             f"--merge: {source.paths[0]}: {what}, which have no sections around them: `qrag index build INDEX PATHS "
-            "--strategy tree`, and ask that; or leave --merge out"
+            "--strategy tree` (or hierarchy), and ask that; or leave --merge out"
         )
     if args.num_around:
         raise UsageError(f"--num_around {args.num_around}: passages are widened or merged (--merge); leave one out")

@@ -1,6 +1,7 @@
 """`qrag points`: what finds the sections of documents, scored on documents whose headings say what is right."""
 
 import argparse
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,9 +14,10 @@ from qrag_jax.cli.points_llm import check_points_llm_flags
 from qrag_jax.cli.points_sources import PointTools, check_tagger_flag, make_source
 from qrag_jax.cli.terminal import shown_lines, write_json
 from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_place
-from qrag_jax.data.headed import HeadedDocument, View, read_headed
+from qrag_jax.data.headed import HeadedDocument, View, read_headed, split_source
 from qrag_jax.eval.points import Judged, score_points
 from qrag_jax.eval.tables import align, share
+from qrag_jax.types import UsageError
 
 _REMOVED: View = "removed"
 _SHARES = ("f1_l1", "f1_l2", "f1_any", "low", "high", "pk", "window_diff")
@@ -24,7 +26,7 @@ _SHARES = ("f1_l1", "f1_l2", "f1_any", "low", "high", "pk", "window_diff")
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag points`; see `qrag points --help`."""
     if args.json and args.json != STDOUT:
-        check_place("json", Path(args.json))
+        check_json(args)
     check_points_llm_flags(args, args.methods)
     check_tagger_flag(args, args.methods)
     tools = PointTools(args)
@@ -41,6 +43,22 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         write_json(rows, args.json)
     return 0
+
+
+def check_json(args: argparse.Namespace) -> None:
+    """Refuses a file for the rows that would take the place of something that is read.
+
+    Raises:
+        UsageError: it is one of PATHS, the script or prices of a model, or a file of a folder of PATHS that may be a
+            document; or no file can be made there.
+    """
+    check_place("json", Path(args.json))
+    place = Path(os.path.realpath(args.json))
+    given = [split_source(one)[1] for one in args.paths]
+    read = [Path(os.path.realpath(one)) for one in (*given, args.llm_model, args.prices) if one]
+    is_document = place.is_file() and place.suffix != ".json" and any(place.is_relative_to(one) for one in read)
+    if place in read or is_document:
+        raise UsageError(f"--json {args.json}: is a file that is read; name another file")
 
 
 def _print_estimates(sources: Mapping[str, PredictPoints], documents: Mapping[View, Sequence[HeadedDocument]]) -> int:

@@ -74,9 +74,10 @@ class IndexSettings:
         """How documents are cut, in the words of the command line."""
         if self.chunking is None:
             return "the sentences of a run (--retriever)"
-        return (
-            f"--strategy {'tree' if self.is_tree else self.chunking.strategy} --max_tokens {self.chunking.max_tokens}"
-        )
+        strategy = self.chunking.strategy
+        if self.is_tree and strategy != "hierarchy":  # whose chunks are the leaves of a tree anyway
+            strategy = "tree"
+        return f"--strategy {strategy} --max_tokens {self.chunking.max_tokens}"
 
 
 def read_settings(path: str | os.PathLike) -> IndexSettings:

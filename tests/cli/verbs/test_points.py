@@ -106,6 +106,15 @@ def test_a_table_and_a_file(run, folder):
     assert [row["view"] for row in json.loads((folder / "rows.json").read_text())] == ["plain", "removed"]
 
 
+@pytest.mark.parametrize("path", ["book.md", ".", "./book.md"])
+def test_rows_take_no_place_of_a_document(path, run, folder):
+    for place in ("other.md", "book.md") if path == "." else ("book.md",):
+        code, _, err = run("points", path, "--methods", "none", "--json", place)
+        assert code == 2 and f"--json {place}: is a file that is read; name another file" in err
+    assert (folder / "book.md").read_text() == BOOK
+    assert run("points", path, "--methods", "none", "--json", "rows.json")[0] == 0
+
+
 def test_the_default_is_all_that_need_no_headings_and_no_language_model(run, encoder):
     rows = rows_of(run, "other.md", "--model", encoder)
     assert [row["method"] for row in rows] == [
