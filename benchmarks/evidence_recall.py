@@ -177,13 +177,10 @@ def main() -> None:
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{args.name}.md").write_text(report)
     rows = [asdict(one) for result in results for one in (*result.rows, *result.comparisons)]
-    value = {
-        "command": command,
-        "seconds": seconds,
-        "rows": rows,
-        "notes": [note for result in results for note in result.notes],
-    }
-    (RESULTS / f"{args.name}.json").write_text(json.dumps(value, indent=1) + "\n")
+    notes = [note for result in results for note in result.notes]
+    head = json.dumps({"command": command, "seconds": seconds, "notes": notes})[:-1]
+    body = ",\n".join(map(json.dumps, rows))
+    (RESULTS / f"{args.name}.json").write_text(f'{head}, "rows": [\n{body}\n]}}\n')
     print(report)
 
 
