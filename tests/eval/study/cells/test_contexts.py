@@ -13,7 +13,7 @@ from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
 from qrag_jax.eval.study.cells.contexts import Contexts, FilledCorpus, known_points, question_pieces, section_points
 from qrag_jax.retrieval.corpus.corpus import build_corpus
-from qrag_jax.types import Document
+from qrag_jax.types import Document, InputError
 
 TEXT = "# A\n\n## B\n\nOne two. Three four.\n\nFive six.\n\n## C\n\nSeven eight nine.\n\nTen.\n"
 HIERARCHY = ChunkConfig("hierarchy", 4, hierarchy=HierarchyConfig("headings", merge_tokens=0))
@@ -99,6 +99,15 @@ def test_chunks_of_several_spans_are_filled_plainly_alone():
     overlap = ChunkConfig("fixed", fixed=FixedConfig(sentences_per_chunk=3, overlap=1))
     chunks, found = filled("One. Two. Three. Four. Five.", overlap)
     assert len(chunks) > 1 and not found.corpus.trees and found.fill("widen", ranking(0), 5) is None
+
+
+def test_a_question_whose_evidence_has_no_word_is_named():
+    document = Document("a.md", "One two. *** Three.")
+    question = StudyQuestion("q7", "What?", ("a.md",), (Evidence("a.md", 9, 12),))
+    task = StudyTask("t", "evidence", (document,), (question,), {"a.md": ((0, 8), (9, 12), (13, 19))})
+    _, found = filled(document.text, fixed(3))
+    with pytest.raises(InputError, match="t: question 'q7': its evidence has no word"):
+        list(found.recall(task, question, ranking(0), Contexts((5,), ("plain",))))
 
 
 def removed_task():
