@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qrag_jax.chunking.text.blocks import Block, block_units, find_blocks
+from qrag_jax.chunking.text.blocks import Block, block_units, find_blocks, is_mark, opens_with_heading
 from qrag_jax.chunking.text.sentences import split_sentences
-from qrag_jax.chunking.text.tags import find_tags, without
 from qrag_jax.chunking.tree.points import section_levels
 from qrag_jax.data.corpora.scisumm import Paper, read_papers
 from qrag_jax.data.files.documents import read_files
@@ -73,16 +72,16 @@ def markdown_parts(document: Document) -> Sectioned:
     """The blocks of a Markdown text."""
     text = document.text
     parts: list[Heading | Passage] = []
-    for block in find_blocks(text):
+    blocks = find_blocks(text)
+    for block in blocks:
         written = text[block.start : block.end]
         if title := _title(text, block):
             parts.append(Heading(block.level, title, written))
         else:
             units = block_units(text, block, split_sentences)
             inside = tuple((start - block.start, end - block.start) for start, end in units)
-            parts.append(Passage(written, inside, _is_mark(written, block)))
-    first = next((part for part in parts if isinstance(part, Heading) or not part.is_mark), None)
-    return Sectioned(document.id, _leveled(parts, opens=isinstance(first, Heading)))
+            parts.append(Passage(written, inside, is_mark(text, block)))
+    return Sectioned(document.id, _leveled(parts, opens=opens_with_heading(text, blocks)))
 
 
 def _leveled(parts: Sequence[Heading | Passage], *, opens: bool) -> tuple[Heading | Passage, ...]:
@@ -94,12 +93,6 @@ def _leveled(parts: Sequence[Heading | Passage], *, opens: bool) -> tuple[Headin
 
 def _title(text: str, block: Block) -> str:
     return "" if block.title is None else one_line(text[slice(*block.title)])
-
-
-def _is_mark(written: str, block: Block) -> bool:
-    if block.kind in ("html", "paragraph"):
-        return not without(written, find_tags(written)).strip()
-    return block.kind in ("rule", "heading")  # a heading without words
 
 
 def read_wikitext2(path: str) -> Iterator[Sectioned]:

@@ -32,12 +32,12 @@ def test_blocks_of_markdown():
     )
     assert parts_of(text) == [
         ["---\ntitle: T\n---"],
-        (1, "Title"),
+        (0, "Title"),
         ["One.", "Two."],
         ["- item. still", "- other"],
         ["| a | b |\n|---|---|", "| 1 | 2 |"],
         ["```", "# no heading", "```"],
-        (2, "Under line"),
+        (1, "Under line"),
         ["> quoted.", "Words."],
     ]
 

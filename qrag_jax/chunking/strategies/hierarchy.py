@@ -31,7 +31,8 @@ class HierarchyConfig:
     Attributes:
         points: where they come from: `headings` of Markdown; `rule`, short lines that look like headings;
             `paragraphs`; `tagger`, `llm` and `lumber` are models that are handed in.
-        level_cap: no part is deeper; what was found deeper joins the part around it. None is no cap.
+        level_cap: no part is deeper; what was found deeper joins the part around it. What a part is cut into for its
+            size lies one level below it. None is no cap.
         merge_tokens: neighbouring parts whose levels do not fall are joined while together they have at most so many
             tokens. 0 joins none; None is the most tokens of a leaf.
     """

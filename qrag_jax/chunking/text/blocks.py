@@ -18,6 +18,7 @@ from markdown_it.token import Token
 
 from qrag_jax.chunking.text.chunks import SentenceText, SplitSentences
 from qrag_jax.chunking.text.spans import cut_text
+from qrag_jax.chunking.text.tags import find_tags, without
 from qrag_jax.types import Span
 
 BlockKind = Literal[
@@ -78,6 +79,23 @@ def find_blocks(text: str) -> list[Block]:
         blocks += _block(text, starts, _KINDS.get(tokens[0].type, "paragraph"), first, last, tokens, front)
         done = last
     return blocks + _block(text, starts, "definitions", done, len(starts) - 1, [])
+
+
+def is_mark(text: str, block: Block) -> bool:
+    """Whether a block of a text says nothing: a rule, an anchor, a comment, a heading without words."""
+    if block.kind == "heading":
+        return block.title is None or not text[slice(*block.title)].strip()
+    if block.kind in ("html", "paragraph"):
+        written = text[block.start : block.end]
+        return not without(written, find_tags(written)).strip()
+    return block.kind == "rule"
+
+
+def opens_with_heading(text: str, blocks: Sequence[Block]) -> bool:
+    """Whether the first thing that a text says is a heading, front matter aside."""
+    said = (block for block in blocks if block.kind != "front_matter" and not is_mark(text, block))
+    first = next(said, None)
+    return first is not None and first.kind == "heading"
 
 
 def join_headings(blocks: Sequence[Block]) -> list[Span]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Bool
 
-from qrag_jax.chunking.text.blocks import find_blocks
+from qrag_jax.chunking.text.blocks import find_blocks, is_mark, opens_with_heading
 from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.text.sentences import BLANK_LINE, LINE_BORDER
 from qrag_jax.types import InputError
@@ -109,9 +109,9 @@ def heading_points(texts: Sequence[SentenceText]) -> list[list[Point]]:
 
 def _heading_points(text: SentenceText) -> list[Point]:
     blocks = find_blocks(text.text)
-    heads = [block for block in blocks if block.level]
+    heads = [block for block in blocks if block.level and not is_mark(text.text, block)]
     titles = ["" if head.title is None else text.text[slice(*head.title)] for head in heads]
-    levels = section_levels([head.level for head in heads], titles, opens=bool(heads) and heads[0] == blocks[0])
+    levels = section_levels([head.level for head in heads], titles, opens=opens_with_heading(text.text, blocks))
     ends = [end for _, end in text.sentences]
     least: dict[int, int] = {}
     for head, level in zip(heads, levels, strict=True):
@@ -131,7 +131,7 @@ def section_levels(written: Sequence[int], titles: Sequence[str], *, opens: bool
     Args:
         written: marks of each heading, from 1.
         titles: its words.
-        opens: the first heading is the first thing in the text.
+        opens: the first heading is the first thing that the text says.
     """
     has_title = opens and all(level > written[0] for level in written[1:])
     rest = list(written[has_title:])

@@ -124,6 +124,14 @@ def test_the_title_of_a_document_is_no_point():
     assert heading_points([read("Text.\n\n# Late\n\nText.\n")]) == [[(1, 1)]]
 
 
+@pytest.mark.parametrize(
+    "before", ["---\ntitle: T\n---\n\n", "---\n\n", '<a name="top"></a>\n\n', "<!-- c -->\n\n", "#\n\n"]
+)
+def test_what_says_nothing_may_stand_before_the_title(before):
+    text = read(f"{before}# Title\n\nText.\n\n## A\n\nText.\n")
+    assert [(text.texts()[i], level) for i, level in heading_points([text])[0]] == [("## A", 1)]
+
+
 def test_headings_in_one_sentence_have_the_least_level():
     text = "# A\n\n## B\n\nText. # no heading\n\n# C\n"
     whole = SentenceText(text, ((0, 9), (11, 16), (17, 29), (31, len(text) - 1)))

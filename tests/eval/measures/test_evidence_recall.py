@@ -26,6 +26,14 @@ def test_by_hand():
     assert evidence_recall(["x y"], "") == 0.0
 
 
+def test_scripts_without_blanks_are_compared_by_characters():
+    """6 characters of the first piece, 5 of the second; letters that stand among them stay words."""
+    pieces = ["我们去公园。", "明天下雨。"]
+    assert evidence_recall(pieces, "今天天气很好。我们去公园。然后走了。") == pytest.approx(6 / 11)
+    assert evidence_recall(pieces, "我们去公 园。\n\n明天下雨。不出门") == 1.0
+    assert evidence_recall(["GPT模型"], "用GPT模型。") == 1.0 and evidence_recall(["PT模型"], "用GPT模型。") == 0.0
+
+
 def slow(pieces, context):
     """Words in lists, every place tried."""
 

@@ -24,6 +24,7 @@ from qrag_jax.chunking.tree.build import tree_from_sections
 from qrag_jax.chunking.tree.points import Point, PredictPoints
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
+from qrag_jax.eval.measures.answer_scores import normalise_answer
 from qrag_jax.eval.measures.evidence_recall import evidence_pieces, evidence_recall
 from qrag_jax.eval.study.config import FillName
 from qrag_jax.models.tagger.weights import load_tagger
@@ -34,7 +35,7 @@ from qrag_jax.retrieval.corpus.corpus import Corpus, tree_corpus
 from qrag_jax.retrieval.index.hybrid import Ranked
 from qrag_jax.retrieval.rank.dense import Ranking
 from qrag_jax.retrieval.tagging import check_encoder, tagged_points
-from qrag_jax.types import Chunk, CountTokens, Document, Embed
+from qrag_jax.types import Chunk, CountTokens, Document, Embed, InputError
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,11 @@ class FilledCorpus:
             InputError: its evidence has no word.
         """
         pieces = question_pieces(task, question)
+        if not any(normalise_answer(piece) for piece in pieces):
+            raise InputError(
+                f"{task.name}: question {question.id!r}: its evidence has no word: there is nothing to find; leave the "
+                "question out, or measure without budgets"
+            )
         for fill in contexts.fills:
             for budget in contexts.budgets:
                 if (context := self.fill(fill, ranking, budget)) is not None:

@@ -103,6 +103,15 @@ def test_chunks_of_several_spans_are_filled_plainly_alone():
     assert len(chunks) > 1 and not found.corpus.trees and found.fill("widen", ranking(0), 5) is None
 
 
+def test_a_question_whose_evidence_has_no_word_is_named():
+    document = Document("a.md", "One two. *** Three.")
+    question = StudyQuestion("q7", "What?", ("a.md",), (Evidence("a.md", 9, 12),))
+    task = StudyTask("t", "evidence", (document,), (question,), {"a.md": ((0, 8), (9, 12), (13, 19))})
+    _, found = filled(document.text, fixed(3))
+    with pytest.raises(InputError, match="t: question 'q7': its evidence has no word"):
+        list(found.recall(task, question, ranking(0), Contexts((5,), ("plain",))))
+
+
 def removed_task():
     """Headings that are not in the text: B begins with sentence 0, C with 2."""
     text = "One two. Three four.\n\nFive six. Seven eight."
