@@ -60,6 +60,12 @@ ELSEWHERE = {
     "qrag ask notes/ 'Who has the key?' --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model model.gguf": (
         "tests/cli/verbs/test_ask.py, with a server"
     ),
+    "qrag hicbench build examples/station --llm_model qwen.gguf --out bench/": (
+        "tests/cli/verbs/test_hicbench.py, with a script"
+    ),
+    "qrag study CONFIG.yaml data=DATA --budgets 500,1000,2000 --fill plain,widen,merge": (
+        "tests/eval/study/test_budgets.py"
+    ),
     "qrag study --corpus docs --questions docs/study_questions.jsonl": "tests/eval/study/test_defaults.py reads them",
 }
 
@@ -147,6 +153,7 @@ def trained(tmp_path_factory, small_models):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*without a section are left out")  # true of the examples, and said
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.stem)
 def test_every_command_of_the_documents_runs(page, desk, trained, capsys):
     lines = commands(page)
