@@ -20,13 +20,13 @@ and the same line goes on from there.
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from embed import about, about_lines
 from tagger_default import LEFT_OUT
 
 from qrag_jax.chunking.chunker import ChunkConfig
@@ -129,8 +129,9 @@ def goals(result: StudyResult, strategy: str) -> list[str]:
     return lines
 
 
-def format_report(results: Sequence[StudyResult], command: str, seconds: float, about: str) -> str:
-    lines = ["# Evidence in contexts: plain, widened, merged", "", f"`{command}`, {seconds:,.0f} s. {about}", ""]
+def format_report(results: Sequence[StudyResult], command: str, seconds: float, machine: dict) -> str:
+    told = f"`{command}`, seed {StudyConfig.seed}, {seconds:,.0f} s."
+    lines = ["# Evidence in contexts: plain, widened, merged", "", told, "", *about_lines(machine)]
     for strategy, what in (("headings", "sections as they are"), ("tagger", "sections that the packaged tagger finds")):
         told = [line for result in results for line in goals(result, strategy)]
         lines += [f"Auto-Merge minus plain, {what} (`{strategy}`):", "", *told, ""] if told else []
@@ -160,25 +161,22 @@ def main() -> None:
     parser.add_argument("--name", default="evidence_recall", help="of the files in results/")
     args = parser.parse_args()
     start = time.perf_counter()
-    parts = (
-        ([name for name in args.tasks if name == DENSE], STRATEGIES),
-        (
-            [name for name in args.tasks if name != DENSE],
-            TAGGED,
-        ),
-    )
-    results = [run(args, names, strategies) for names, strategies in parts if names]
+    parts = [([name for name in args.tasks if (name == DENSE) == plain], plain) for plain in (True, False)]
+    results = [run(args, names, STRATEGIES if plain else TAGGED) for names, plain in parts if names]
     options = ([f"--questions {args.questions}"] if args.questions else []) + (
         [f"--tasks {' '.join(args.tasks)}"] if args.tasks != ALL else []
     )
     command = " ".join(["python benchmarks/evidence_recall.py DATA", *options])
     seconds = time.perf_counter() - start
-    report = format_report(results, command, seconds, f"{os.cpu_count()} CPU cores, shared.")
+    machine = about()
+    report = format_report(results, command, seconds, machine)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{args.name}.md").write_text(report)
     rows = [asdict(one) for result in results for one in (*result.rows, *result.comparisons)]
     notes = [note for result in results for note in result.notes]
-    head = json.dumps({"command": command, "seconds": seconds, "notes": notes})[:-1]
+    head = json.dumps(
+        {"command": command, "seed": StudyConfig.seed, "seconds": seconds, "about": machine, "notes": notes}
+    )[:-1]
     body = ",\n".join(map(json.dumps, rows))
     (RESULTS / f"{args.name}.json").write_text(f'{head}, "rows": [\n{body}\n]}}\n')
     print(report)

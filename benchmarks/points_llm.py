@@ -122,7 +122,8 @@ def format_report(result: dict[str, Any]) -> str:
                     *cost,
                 )
             )
-        about_it = f"{result['documents'][key]} documents, {rows[0]['right']} points; s, read and written: a document"
+        number = f"{result['documents'][key]} documents drawn with seed {SEED}"
+        about_it = f"{number}, {rows[0]['right']} points; s, read and written: a document"
         lines += [f"## {key}", "", about_it, "", *align(table, (False, *[True] * 10), markdown=True), ""]
     return "\n".join(lines)
 

@@ -3,7 +3,7 @@
 import argparse
 from typing import get_args
 
-from qrag_jax.cli.parsers.flags import amount, duration, filled, positive
+from qrag_jax.cli.parsers.flags import amount, duration, filled, integers, positive
 from qrag_jax.llm.defaults import ANSWER_TOKENS, CONCURRENCY, DEADLINE, GRAMMAR_FIELDS, OPENAI_KEY_NAME, OWN_KEY_NAME
 from qrag_jax.types import Storage
 
@@ -107,3 +107,19 @@ def _add_spending(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--max_llm_tokens", type=positive, metavar="N", help="most tokens, read and written, to pay for")
     group.add_argument("--max_dollars", type=amount, metavar="X", help="most dollars to pay, by --prices")
     group.add_argument("--prices", type=filled, metavar="FILE", help="YAML file of prices, as of `qrag study`")
+
+
+def add_estimate_flags(group: argparse._ArgumentGroup, what: str) -> None:
+    """Adds the flags that ask what many calls will take, and no call.
+
+    Args:
+        group: of flags, of one use of the model.
+        what: the calls are for, in the plural.
+    """
+    group.add_argument("--estimate", action="store_true", help=f"say what the {what} take at most, and stop")
+    group.add_argument(
+        "--tokens_per_second",
+        type=integers,
+        metavar="READ,WRITE",
+        help="of the model, for the time of the estimate; `qrag llm bench` measures them",
+    )

@@ -3,7 +3,7 @@
 import argparse
 
 from qrag_jax.cli.parsers import flags
-from qrag_jax.cli.parsers.llm_flags import add_llm_flags
+from qrag_jax.cli.parsers.llm_flags import add_estimate_flags, add_llm_flags
 
 LLM_SOURCES = ("llm", "lumber")
 WINDOW_TOKENS, ANSWER_TOKENS = 16_384, 2_000  # as in structure.hichunk, whose import takes longer
@@ -32,11 +32,5 @@ def add_points_llm_flags(parser: argparse.ArgumentParser) -> None:
         help="llm: most sentences shown at a time; of up to 200 a model that takes grammars can name each only once "
         "(default: no limit)",
     )
-    group.add_argument("--estimate", action="store_true", help="say what the points take at most, and stop")
-    group.add_argument(
-        "--tokens_per_second",
-        type=flags.integers,
-        metavar="READ,WRITE",
-        help="of the model, for the time of the estimate; `qrag llm bench` measures them",
-    )
+    add_estimate_flags(group, "points")
     add_llm_flags(parser, max_answer_tokens=ANSWER_TOKENS)

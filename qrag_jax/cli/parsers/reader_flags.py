@@ -3,7 +3,7 @@
 import argparse
 
 from qrag_jax.cli.parsers import flags
-from qrag_jax.cli.parsers.llm_flags import add_llm_flags
+from qrag_jax.cli.parsers.llm_flags import add_estimate_flags, add_llm_flags
 
 # As in structure.questions and structure.propositions, whose import takes longer.
 LLM_READERS = ("llm", "propositions")
@@ -31,11 +31,5 @@ def add_reader_flags(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"llm: questions that are put to a chunk, the nearest ones (default: {MOST_RELEVANT})",
     )
-    group.add_argument("--estimate", action="store_true", help="say what the notes take at most, and stop")
-    group.add_argument(
-        "--tokens_per_second",
-        type=flags.integers,
-        metavar="READ,WRITE",
-        help="of the model, for the time of the estimate; `qrag llm bench` measures them",
-    )
+    add_estimate_flags(group, "notes")
     add_llm_flags(parser, max_answer_tokens=ANSWER_TOKENS)
