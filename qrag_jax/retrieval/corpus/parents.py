@@ -1,0 +1,94 @@
+"""Vectors of the nodes that have children: made of their children's, of their text, or not at all.
+
+    best_child   none is kept: a parent is as good as the best leaf under it
+    mean         of the children, each counting as much as it has tokens, at length 1
+    compressor   by a trained network that reads the children (`qrag fit compressor`)
+    direct       the text, as far as the encoder reads
+    windows      the text in pieces that the encoder reads whole, averaged, at length 1
+    summary      what a language model says of the text in short
+
+What is made of children takes one pass a level, from the finest to the root, so that grandchildren count once.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.types import UsageError
+from qrag_jax.unit_rows import unit_rows
+
+ParentsName = Literal["best_child", "mean", "compressor", "direct", "windows", "summary"]
+PARENTS: tuple[ParentsName, ...] = get_args(ParentsName)
+
+# (vectors of children at length 1, tokens of each, place of its parent from 0 and never decreasing) -> a vector of
+# length 1 of each parent, or zeros where its children have no direction.
+FromChildren = Callable[
+    [Float[np.ndarray, "children dim"], Int[np.ndarray, " children"], Int[np.ndarray, " children"]],
+    Float[np.ndarray, "parents dim"],
+]
+FromTexts = Callable[[Sequence[str]], Float[np.ndarray, "parents dim"]]
+
+
+@dataclass(frozen=True)
+class Parents:
+    """How parents get their vectors.
+
+    Attributes:
+        name: of the module.
+        of_children: makes them of children's; None where it does not.
+        of_texts: makes them of texts; likewise. With neither no parent has a vector.
+        fingerprint: of what makes them beside the encoder (of a compressor, of a language model); empty: nothing.
+    """
+
+    name: ParentsName
+    of_children: FromChildren | None = None
+    of_texts: FromTexts | None = None
+    fingerprint: str = ""
+
+
+def mean_of_children(
+    vectors: Float[np.ndarray, "children dim"], num_tokens: Int[np.ndarray, " children"], parent: Int[np.ndarray, " _"]
+) -> Float[np.ndarray, "parents dim"]:
+    """The mean by tokens, at length 1; a child without a token counts as one. A `FromChildren`."""
+    weights = np.maximum(num_tokens, 1).astype(np.float64)[:, None]
+    sums = np.zeros((int(parent[-1]) + 1 if len(parent) else 0, vectors.shape[1]))
+    np.add.at(sums, parent, weights * vectors)
+    return unit_rows(sums.astype(np.float32))
+
+
+def fill_parents(
+    tree: ChunkTree,
+    vectors: Float[np.ndarray, "nodes dim"],
+    num_tokens: Int[np.ndarray, " nodes"],
+    of_children: FromChildren,
+) -> Float[np.ndarray, "nodes dim"]:
+    """The vectors of all nodes, of which those of leaves are given.
+
+    Args:
+        tree: whose nodes these are.
+        vectors: of length 1 or 0; those of parents count for nothing.
+        num_tokens: of each node.
+        of_children: makes the vectors of parents.
+    """
+    found = vectors.astype(np.float32, copy=True)
+    order = np.argsort(tree.parent, kind="stable")  # children of one parent side by side, in document order
+    levels = np.unique(tree.level[tree.parent[1:]]) if len(tree) > 1 else np.zeros(0, np.int64)
+    for level in levels[::-1].tolist():
+        children = order[(tree.parent[order] >= 0) & (tree.level[tree.parent[order]] == level)]
+        parents, place = np.unique(tree.parent[children], return_inverse=True)
+        found[parents] = of_children(found[children], num_tokens[children], place)
+    return found
+
+
+def check_parents(name: str) -> None:
+    """Refuses a way that is none.
+
+    Raises:
+        UsageError: names those that are.
+    """
+    if name not in PARENTS:
+        raise UsageError(f"parents {name!r}: choose one of {', '.join(PARENTS)}")
