@@ -12,7 +12,13 @@ from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, make_brea
 from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig, make_dbscan, make_linkage
 from qrag_jax.chunking.strategies.fixed import FixedConfig, make_fixed
 from qrag_jax.chunking.strategies.headings import HeadingsConfig, heading_tree, make_headings
-from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig, hierarchy_tree, make_hierarchy, points_source
+from qrag_jax.chunking.strategies.hierarchy import (
+    HierarchyConfig,
+    PointsName,
+    hierarchy_tree,
+    make_hierarchy,
+    points_source,
+)
 from qrag_jax.chunking.strategies.late import LateConfig, make_late
 from qrag_jax.chunking.strategies.levels import LevelsConfig, level_tree, levels_source, make_levels
 from qrag_jax.chunking.strategies.recursive import RecursiveConfig, make_recursive
@@ -185,6 +191,13 @@ def make_tree_builder(
 def level_names(config: ChunkConfig) -> tuple[str, ...]:
     """Names of the levels of the trees of strategy `levels`, the coarsest first."""
     return size_names(config.levels.sizes) if config.levels.sizes else NAMES
+
+
+def points_of(config: ChunkConfig) -> PointsName | None:
+    """The source of points that a strategy asks; None where it asks none."""
+    if config.strategy == "hierarchy":
+        return config.hierarchy.points
+    return config.levels.points if config.strategy == "levels" and not config.levels.sizes else None
 
 
 def make_strategy(

@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from qrag_jax.chunking.chunker import ChunkConfig, make_tree_builder
+from qrag_jax.chunking.chunker import BY_POINTS, ChunkConfig, level_names, make_tree_builder, points_of
+from qrag_jax.chunking.tree.points import PredictPoints
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.data.files.documents import find_files
-from qrag_jax.retrieval.catalogue.load import ChooseNames, load_with_notes
+from qrag_jax.retrieval.catalogue.load import ChooseNames, load_index, load_with_notes
 from qrag_jax.retrieval.catalogue.place import index_folder, is_index
 from qrag_jax.retrieval.catalogue.prepare import Maker
 from qrag_jax.retrieval.catalogue.remove import remove_documents
@@ -27,11 +28,16 @@ from qrag_jax.retrieval.catalogue.settings import (
     IndexSettings,
     NoteReaderName,
     NotesSetting,
+    ParentsSetting,
+    TaggerSetting,
     check_encoder,
+    check_made_by,
     read_settings,
 )
 from qrag_jax.retrieval.catalogue.update import Changes, Plan, update_index
+from qrag_jax.retrieval.corpus.parents import Parents, ParentsName, mean_of_children
 from qrag_jax.retrieval.index.hybrid import RETRIEVERS, RetrieverName, make_single_step
+from qrag_jax.retrieval.index.levels import LevelIndex
 from qrag_jax.retrieval.index.notes import NotedCorpus
 from qrag_jax.retrieval.methods import DEFAULT_CHUNKING, Method, Show, multi_step_method, single_step_method
 from qrag_jax.types import Chunk, Document, Encoder, NoteReader, UsageError
@@ -46,6 +52,9 @@ def index_settings(
     *,
     tree: bool = False,
     notes: NoteReaderName | NotesSetting | None = None,
+    tagger: str | os.PathLike | None = None,
+    parents: ParentsName | None = None,
+    compressor: str | os.PathLike | None = None,
 ) -> IndexSettings:
     """How an index is to be made.
 
@@ -54,15 +63,51 @@ def index_settings(
         model: encoder: minilm, a folder or a hub id.
         chunking: how documents are cut.
         tree: keep the trees of documents (`make_tree_builder`), of which `chunking` then has the sizes. Those of
-            strategy `hierarchy` are kept in any case.
-        notes: who writes notes; None is mentions, and none for a run, which does not look at them.
+            strategies `hierarchy` and `levels` are kept in any case.
+        notes: who writes notes; None is mentions, and none for a run and for levels, whose search does not look at
+            them.
+        tagger: of points by tagger, its run; None is the one that comes with the package.
+        parents: of strategy `levels`, how nodes above leaves get vectors; None is best_child.
+        compressor: of parents by compressor, its run.
+
+    Raises:
+        UsageError: flags that do not belong together; no such tagger or compressor.
+        InputError: that is damaged.
     """
-    notes = notes or ("mentions" if run is None else "none")
+    has_levels = run is None and chunking.strategy == "levels"
+    if parents is not None and not has_levels:
+        raise UsageError(f"parents {parents}: belong to strategy levels, whose trees have them; choose that")
+    if compressor is not None and parents != "compressor":
+        raise UsageError(f"compressor {compressor}: belongs to parents by compressor; ask for those, or leave it out")
+    by_tagger = run is None and points_of(chunking) == "tagger"
+    if tagger is not None and not by_tagger:
+        raise UsageError(f"tagger {tagger}: belongs to points by tagger; ask for those too, or leave it out")
+    notes = notes or ("none" if run is not None or has_levels else "mentions")
     setting = NotesSetting(notes) if isinstance(notes, str) else notes
     if run is not None:
         return IndexSettings(None, os.path.abspath(run), is_run=True, notes=setting)
-    model = os.path.abspath(model) if os.path.isdir(model) else model
-    return IndexSettings(chunking, model, is_tree=tree or chunking.strategy == "hierarchy", notes=setting)
+    return IndexSettings(
+        chunking,
+        os.path.abspath(model) if os.path.isdir(model) else model,
+        is_tree=tree or chunking.strategy in BY_POINTS,
+        notes=setting,
+        tagger=_tagger_setting(tagger) if by_tagger else None,
+        parents=_parents_setting(parents or "best_child", compressor) if has_levels else None,
+    )
+
+
+def _tagger_setting(run: str | os.PathLike | None) -> TaggerSetting:
+    from qrag_jax.models.tagger.weights import load_tagger, tagger_sha256
+
+    return TaggerSetting(
+        "" if run is None else os.path.abspath(run), tagger_sha256(load_tagger(None if run is None else Path(run)))
+    )
+
+
+def _parents_setting(name: ParentsName, compressor: str | os.PathLike | None) -> ParentsSetting:
+    if name != "compressor":
+        return ParentsSetting(name)
+    raise UsageError("parents compressor: cannot be made yet")
 
 
 def build_index(
@@ -169,10 +214,11 @@ def index_method(
         UsageError: there is no such run or encoder.
         InputError: it is damaged, or another one than that of the index, whose vectors it could not be asked for.
     """
-    is_method = not retriever or retriever in RETRIEVERS
+    is_method, tagger = not retriever or retriever in RETRIEVERS, (settings.tagger and settings.tagger.run) or None
     if is_method and not settings.is_run:
         assert settings.chunking is not None  # of all that is no run's
-        method = single_step_method(cast(RetrieverName, retriever or "hybrid"), settings.model, settings.chunking, show)
+        name = cast(RetrieverName, retriever or "hybrid")
+        method = single_step_method(name, settings.model, settings.chunking, show, tagger)
     else:
         from qrag_jax.retrieval.index.retriever import load_retriever  # takes a second, which hybrid need not wait for
 
@@ -199,16 +245,76 @@ def make_maker(settings: IndexSettings) -> partial[Maker]:
     return partial(_load_maker, replace(settings, fingerprint=""))
 
 
+def load_level_index(index: str | os.PathLike, choose: ChooseNames | None = None) -> LevelIndex:
+    """An index whose documents have levels, as any range of these is searched.
+
+    Args:
+        index: its folder.
+        choose: as of `load_index`.
+
+    Raises:
+        UsageError: there is no index, or it has no levels.
+        InputError: as `load_index`.
+    """
+    settings = read_settings(index)
+    check_levels(settings, str(index))
+    assert settings.chunking is not None and settings.parents is not None  # of all that has levels
+    corpus, parents = load_index(index, choose), settings.parents
+    made = Parents(parents.name, fingerprint=parents.fingerprint)
+    return LevelIndex(corpus, level_names(settings.chunking), made, has_parents=parents.name != "best_child")
+
+
+def check_levels(settings: IndexSettings, index: str) -> None:
+    """Refuses an index whose documents have no levels.
+
+    Raises:
+        UsageError: says how to build one that has.
+    """
+    if settings.parents is None:
+        raise UsageError(
+            f"{index}: made with {settings.cutting}, whose documents have no levels: `qrag index build INDEX PATHS... "
+            "--strategy levels`, and ask that"
+        )
+
+
 def _load_maker(settings: IndexSettings) -> Maker:
     method = index_method(settings)
     assert isinstance(method.embed, Encoder)  # hybrid and runs have one
     if not settings.is_tree:
         return Maker(method.chunk, method.embed, method.count)
     assert settings.chunking is not None  # of all that is no run's
-    build = make_tree_builder(settings.chunking, method.count)
+    build = make_tree_builder(settings.chunking, method.count, predict=_load_points(settings, method.embed))
 
     def tree(document: Document) -> tuple[ChunkTree, Sequence[Chunk]]:
         made = build(document)
         return made, made.node_chunks(document, method.count)
 
-    return Maker(method.chunk, method.embed, method.count, tree)
+    parents = None if settings.parents is None else _load_parents(settings.parents, method)
+    return Maker(method.chunk, method.embed, method.count, tree, parents)
+
+
+def _load_points(settings: IndexSettings, encoder: Encoder) -> PredictPoints | None:
+    """Points by the tagger of an index; None where points need none.
+
+    Raises:
+        UsageError, InputError: it is not there, or another one, or of another encoder.
+    """
+    if settings.tagger is None:
+        return None
+    from qrag_jax.models.tagger.weights import load_tagger, tagger_sha256
+    from qrag_jax.retrieval.tagging import make_tagger_points
+
+    tagger = load_tagger(settings.tagger.run or None)
+    check_made_by(settings.tagger, tagger_sha256(tagger), "tagger", settings.tagger.run)
+    return make_tagger_points(tagger, encoder)
+
+
+def _load_parents(setting: ParentsSetting, method: Method) -> Parents:
+    """What makes the vectors of parents, in any process.
+
+    Raises:
+        UsageError, InputError: a compressor is not there, or another one, or of another encoder.
+    """
+    if setting.name == "mean":
+        return Parents("mean", of_children=mean_of_children)
+    return Parents("best_child")

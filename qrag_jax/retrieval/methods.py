@@ -7,13 +7,14 @@ ranked = method.retrieve("Who has the key?", corpus, 5)         # as often as yo
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker
+from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker, points_of
 from qrag_jax.chunking.text.spans import readable
+from qrag_jax.chunking.tree.points import PredictPoints
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
@@ -22,6 +23,7 @@ from qrag_jax.retrieval.index.hybrid import Ranked, Retrieve, RetrieverName, che
 from qrag_jax.types import CountTokens, Document, Embed, Encoder, InputError
 
 if TYPE_CHECKING:
+    from qrag_jax.models.encoder.embedder import TextEmbedder
     from qrag_jax.retrieval.index.retriever import Retriever
 
 # With [CLS] and [SEP] below the 256 tokens that MiniLM reads.
@@ -75,7 +77,11 @@ class Method:
 
 
 def single_step_method(
-    name: RetrieverName, model: str = _MODEL, chunking: ChunkConfig = DEFAULT_CHUNKING, show: Show | None = None
+    name: RetrieverName,
+    model: str = _MODEL,
+    chunking: ChunkConfig = DEFAULT_CHUNKING,
+    show: Show | None = None,
+    tagger: str | None = None,
 ) -> Method:
     """Chunks of a strategy, ranked at once; weights are loaded where vectors are needed.
 
@@ -84,22 +90,32 @@ def single_step_method(
         model: encoder: minilm, a folder or a hub id.
         chunking: how documents are cut.
         show: wraps the encoder.
+        tagger: of points by tagger, its run; None is the one that comes with the package. It is loaded when a document
+            is cut.
 
     Raises:
         UsageError: there is no such encoder, or a value of the config is out of range.
         InputError: the encoder is damaged.
     """
+
+    @cache
+    def load() -> "TextEmbedder":
+        from qrag_jax.models.encoder.embedder import make_embedder
+        from qrag_jax.models.encoder.weights import load_encoder
+
+        return make_embedder(load_encoder(model))
+
+    def shown() -> Encoder:
+        return load() if show is None else show(load())
+
+    predict = _tagger_points(tagger, shown) if points_of(chunking) == "tagger" else None
     if name == "bm25" and chunking.strategy not in EMBEDDING:
         count = TextTokenizer.from_file(find_folder(model) / "tokenizer.json").count
-        chunk = make_chunker(chunking, count)
+        chunk = make_chunker(chunking, count, predict=predict)
         return Method(chunk, make_single_step(name), count, lambda: (0, 0), chunking=chunking)
-    from qrag_jax.models.encoder.embedder import make_embedder
-    from qrag_jax.models.encoder.weights import load_encoder
-
-    embedder = make_embedder(load_encoder(model))
-    embed = embedder if show is None else show(embedder)
+    embedder, embed = load(), shown()
     return Method(
-        chunk=make_chunker(chunking, embedder.count_tokens, embed),
+        chunk=make_chunker(chunking, embedder.count_tokens, embed, predict=predict),
         retrieve=make_single_step(name, embed),
         count=embedder.count_tokens,
         spent=lambda: (embedder.counts.num_tokens, embedder.counts.num_texts_cut),
@@ -158,6 +174,19 @@ def multi_step_method(
         encoder=encoder,
         is_sentences=True,
     )
+
+
+def _tagger_points(run: str | None, encoder: Callable[[], Encoder]) -> PredictPoints:
+    """Points by a tagger, which is loaded with its encoder when the first document is cut."""
+
+    @cache
+    def load() -> PredictPoints:
+        from qrag_jax.models.tagger.weights import load_tagger
+        from qrag_jax.retrieval.tagging import make_tagger_points
+
+        return make_tagger_points(load_tagger(run), encoder())
+
+    return lambda texts: load()(texts)
 
 
 def _check_length(question: str, num_tokens: int, window: int) -> None:

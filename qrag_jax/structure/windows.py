@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from qrag_jax.chunking.tree.points import Point
+from qrag_jax.chunking.tree.points import Point, TextFault
 from qrag_jax.structure.calls import AnswerForm, Desk, Progressed, Reading
-from qrag_jax.types import InputError, Message
+from qrag_jax.types import Message
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def read_windows(
         finished: told what was read, also where a call has failed.
 
     Raises:
-        InputError: calls have failed. Documents that they belong to are read no further, all others to their ends.
+        TextFault: calls have failed. Documents that they belong to are read no further, all others to their ends.
     """
     now, failed = list(documents), dict[int, str]()
     desk = replace(desk, progress=_progress_by_lines(now, desk.progress))
@@ -125,7 +125,8 @@ def _progress_by_lines(now: Sequence[Reader], progress: Progressed | None) -> Pr
 def _check_failed(failed: Mapping[int, str], num_texts: int) -> None:
     if failed:
         place, error = min(failed.items())
-        raise InputError(
-            f"points: a call of the language model failed for {len(failed):,} of {num_texts:,} texts, which have no "
-            f"points; the first one, texts[{place}]: {error} (with a journal, asking again asks for these only)"
+        raise TextFault(
+            f"a call of the language model failed: {error}; {len(failed):,} of {num_texts:,} texts have no points "
+            "(with a journal, asking again asks for these only)",
+            place,
         )

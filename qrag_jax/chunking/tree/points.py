@@ -21,6 +21,19 @@ Point = tuple[int, int]  # (sentence from 0, level from 1)
 # model can read them together.
 PredictPoints = Callable[[Sequence[SentenceText]], list[list[Point]]]
 
+
+class TextFault(InputError):
+    """A source has no points of a text, and says which text it is by its place: who asked knows the name.
+
+    Attributes:
+        place: among the texts of the call.
+    """
+
+    def __init__(self, message: str, place: int):
+        super().__init__(message)
+        self.place = place
+
+
 _NUMBER = re.compile(r"\s*((?:\d+|[A-Z])(?:\.\d+)*)\.?\s")
 _MOST_WORDS = 12  # of a line that the rule takes for a heading
 _CLOSING = ".!?:;,\u2026\u3002\uff01\uff1f\uff1a\uff1b\uff0c\u3001\u061f\u06d4\u0964"
@@ -62,9 +75,13 @@ def predict_checked(predict: PredictPoints, texts: Sequence[SentenceText], names
         names: of the texts, for errors.
 
     Raises:
-        InputError: another number of lists than texts, or as `checked_points`.
+        InputError: another number of lists than texts, or as `checked_points`; or the source has none, and of a
+            `TextFault` the message names the text.
     """
-    given = predict(texts)
+    try:
+        given = predict(texts)
+    except TextFault as error:
+        raise InputError(f"{names[error.place]}: {error}") from error
     if len(given) != len(texts):
         raise InputError(f"source of points: {len(given)} lists for {len(texts)} texts: give one for each")
     rows = zip(given, texts, names, strict=True)

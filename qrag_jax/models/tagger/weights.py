@@ -1,5 +1,6 @@
 """A trained tagger as one object: the packaged one, one of a run folder, and how both are checked and kept."""
 
+import hashlib
 import io
 import json
 import zipfile
@@ -85,6 +86,15 @@ def describe_tagger(tagger: Tagger) -> dict[str, Any]:
     return known | {"encoder": tagger.encoder, "trained_on": dict(tagger.trained_on)}
 
 
+def tagger_sha256(tagger: Tagger) -> str:
+    """Tells taggers apart: of all that one has learned, hexadecimal; what it was trained on counts for nothing."""
+    digest = hashlib.sha256(f"{tagger.fingerprint} {tagger.threshold!r}".encode())
+    for name, array in sorted(tagger_arrays(tagger).items()):
+        digest.update(f"{name} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array, "<f4").tobytes())
+    return digest.hexdigest()
+
+
 def save_tagger(tagger: Tagger, path: str | Path) -> None:
     """Writes a tagger as one small file: large arrays in 16 bits, and the same bytes for the same tagger."""
     about = json.dumps(describe_tagger(tagger), sort_keys=True, ensure_ascii=False, allow_nan=False)
@@ -137,6 +147,9 @@ def _faults(arrays: Mapping[str, Any], about: Any) -> list[str]:
         faults.append(f"threshold {about['threshold']} is not in (0, 1)")
     if missing := [name for name in (*_BASIS, *_PARAMS) if name not in arrays]:
         return [*faults, f"{', '.join(missing)} missing"]
+    axes = {"centre": 1, "components": 2, "mean": 1}
+    if wrong := [name for name, number in axes.items() if np.ndim(arrays[name]) != number]:
+        return [*faults, *(f"{name} has {np.ndim(arrays[name])} axes and not {axes[name]}" for name in wrong)]
     dims, features = np.shape(arrays["centre"])[:1], np.shape(arrays["mean"])[:1]
     components = np.shape(arrays["components"])
     shapes = {

@@ -1,8 +1,8 @@
 """What an index keeps of a document, and the bytes that it is kept as: hashed together, so that no bit changes unseen.
 
-    nodes     int64, little endian: the levels of all chunks, their tokens, whether they are cut, their numbers of
-              spans, and then all spans (start, end, start, end, ...)
-    vectors   float32, little endian, a row a chunk
+    nodes     int64, little endian: the levels of all chunks, their tokens, what became of them (0 embedded whole, 1 cut
+              by the encoder, 2 without a vector), their numbers of spans, and then all spans (start, end, start, ...)
+    vectors   float32, little endian, a row a chunk that has one
     ids       of the chunks, a JSON list
     tree      int64, little endian: of each node its parent, -1 for the root; nothing where there is no tree
 
@@ -23,7 +23,8 @@ from qrag_jax.retrieval.corpus.metadata import metadata_json, read_metadata
 from qrag_jax.types import Chunk, Document, Span
 
 _INTEGER, _FLOAT = np.dtype("<i8"), np.dtype("<f4")
-_COLUMNS = 4  # of the nodes: level, num_tokens, is_cut, number of spans
+_COLUMNS = 4  # of the nodes: level, num_tokens, what became of them, number of spans
+_CUT, _NO_VECTOR = 1, 2
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,11 @@ class Entry:
     Attributes:
         document: its text and metadata.
         nodes: its chunks, in order.
-        vectors: of the chunks, as the encoder gave them.
+        vectors: of the chunks, as the encoder gave them or as they were made of children's; zeros where there is none.
         is_cut: of each chunk, whether it is longer than the encoder's window.
         origin: what it was made of.
         tree: whose nodes these are; None where they are plain chunks.
+        has_vector: which chunks have one; None is all.
     """
 
     document: Document
@@ -58,6 +60,7 @@ class Entry:
     is_cut: Bool[np.ndarray, " nodes"]
     origin: Origin
     tree: ChunkTree | None = None
+    has_vector: Bool[np.ndarray, " nodes"] | None = None
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,11 @@ def pack(entry: Entry) -> Row:
     Raises:
         InputError: metadata that JSON would change.
     """
+    there = np.full(len(entry.nodes), True) if entry.has_vector is None else entry.has_vector
     columns = [
         [node.level for node in entry.nodes],
         [node.num_tokens for node in entry.nodes],
-        entry.is_cut.tolist(),
+        np.where(there, _CUT * entry.is_cut, _NO_VECTOR).tolist(),
         [len(node.spans) for node in entry.nodes],
         [border for node in entry.nodes for span in node.spans for border in span],
     ]
@@ -105,7 +109,7 @@ def pack(entry: Entry) -> Row:
         metadata=metadata_json(entry.document).encode(),
         ids=json.dumps([node.id for node in entry.nodes]).encode(),
         nodes=np.concatenate([np.array(column, _INTEGER) for column in columns]).tobytes(),
-        vectors=np.ascontiguousarray(entry.vectors, _FLOAT).tobytes(),
+        vectors=np.ascontiguousarray(entry.vectors[there], _FLOAT).tobytes(),
         tree=b"" if entry.tree is None else entry.tree.parent.astype(_INTEGER).tobytes(),
     )
 
@@ -132,18 +136,37 @@ def unpack_nodes(document_id: str, row: Row) -> tuple[list[Chunk], Bool[np.ndarr
     if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
         raise TypeError("ids of chunks: no list of texts")
     values = np.frombuffer(row.nodes, _INTEGER)
-    levels, num_tokens, is_cut, num_spans = values[: _COLUMNS * len(ids)].reshape(_COLUMNS, len(ids))
+    levels, num_tokens, became, num_spans = values[: _COLUMNS * len(ids)].reshape(_COLUMNS, len(ids))
     spans = _spans(values[_COLUMNS * len(ids) :].tolist(), num_spans)
-    return list(map(Chunk, ids, repeat(document_id), spans, levels.tolist(), num_tokens.tolist())), is_cut.astype(bool)
+    return list(map(Chunk, ids, repeat(document_id), spans, levels.tolist(), num_tokens.tolist())), became == _CUT
+
+
+def has_vectors(row: Row, num_nodes: int) -> Bool[np.ndarray, " nodes"]:
+    """Which chunks of a row have a vector."""
+    return np.frombuffer(row.nodes, _INTEGER)[2 * num_nodes : 3 * num_nodes] != _NO_VECTOR
 
 
 def unpack_vectors(row: Row, num_nodes: int) -> Float[np.ndarray, "nodes dim"]:
-    """The vectors of a row, read-only.
+    """The vectors of a row, zeros where there is none; read-only where all have one.
 
     Raises:
         ValueError: it is no row of ours.
     """
-    return np.frombuffer(row.vectors, _FLOAT).reshape(num_nodes, -1)
+    there = has_vectors(row, num_nodes)
+    kept = np.frombuffer(row.vectors, _FLOAT).reshape(int(there.sum()), -1)
+    if there.all():
+        return kept
+    vectors = np.zeros((num_nodes, kept.shape[1]), np.float32)
+    vectors[there] = kept
+    return vectors
+
+
+def parents_in(row: Row, num_nodes: int) -> Bool[np.ndarray, " nodes"]:
+    """Which nodes of a row hold others."""
+    holds = np.zeros(num_nodes, bool)
+    above = np.frombuffer(row.tree, _INTEGER)
+    holds[above[above >= 0]] = True
+    return holds
 
 
 def unpack_tree(document_id: str, row: Row, nodes: Sequence[Chunk]) -> ChunkTree | None:
@@ -170,7 +193,8 @@ def unpack(document_id: str, row: Row, origin: Origin) -> Entry:
     nodes, is_cut = unpack_nodes(document_id, row)
     tree = unpack_tree(document_id, row, nodes)
     document, vectors = unpack_document(document_id, row), unpack_vectors(row, len(nodes))
-    return Entry(document, tuple(nodes), vectors, is_cut, origin, tree)
+    there = has_vectors(row, len(nodes))
+    return Entry(document, tuple(nodes), vectors, is_cut, origin, tree, None if there.all() else there)
 
 
 def row_sha256(document_id: bytes, origin: Sequence[bytes], error: bytes, row: Sequence[bytes]) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from qrag_jax.data.files.documents import Skipped
 from qrag_jax.retrieval.catalogue.database import advice, looked_through, named, reading_from
-from qrag_jax.retrieval.catalogue.entries import Origin, Row, to_bytes, to_text, unpack_nodes
+from qrag_jax.retrieval.catalogue.entries import Origin, Row, has_vectors, to_bytes, to_text, unpack_nodes
 from qrag_jax.retrieval.catalogue.note_rows import count_notes, read_mark
 from qrag_jax.retrieval.catalogue.noting import NotesMade, current_mark
 from qrag_jax.retrieval.catalogue.place import CATALOGUE, index_folder
@@ -29,6 +29,7 @@ class DocumentInfo:
         num_chunks_cut: that are longer than the encoder's window.
         dim: of its vectors.
         origin: what it was made of.
+        num_vectors: that are kept of it.
     """
 
     id: str
@@ -37,6 +38,7 @@ class DocumentInfo:
     num_chunks_cut: int
     dim: int
     origin: Origin
+    num_vectors: int
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,11 @@ def _failure(number: int | None, key: bytes, error: bytes) -> Skipped:
 def _document_info(
     _number: int, key: bytes, bytes_sha256: bytes, reader: bytes, ids: bytes, nodes: bytes, num_bytes: int, _: bytes
 ) -> DocumentInfo:
-    chunks, is_cut = unpack_nodes("", Row(b"", b"", ids, nodes, b""))
+    row = Row(b"", b"", ids, nodes, b"")
+    chunks, is_cut = unpack_nodes("", row)
     origin = Origin(bytes_sha256.decode(), reader.decode())
     num_tokens = sum(chunk.num_tokens for chunk in chunks)
-    return DocumentInfo(to_text(key), len(chunks), num_tokens, int(is_cut.sum()), num_bytes // 4 // len(chunks), origin)
+    num_vectors = int(has_vectors(row, len(chunks)).sum())
+    return DocumentInfo(
+        to_text(key), len(chunks), num_tokens, int(is_cut.sum()), num_bytes // 4 // num_vectors, origin, num_vectors
+    )

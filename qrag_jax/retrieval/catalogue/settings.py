@@ -6,18 +6,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.chunking.chunker import BY_POINTS, ChunkConfig, points_of
+from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig
 from qrag_jax.config import config_from_dict, to_dict
 from qrag_jax.files.manifest import json_text
 from qrag_jax.files.whole_file import read_json, write_whole
 from qrag_jax.retrieval.catalogue.place import ABOUT, index_folder, is_filled, is_index
+from qrag_jax.retrieval.corpus.parents import ParentsName, check_parents
 from qrag_jax.types import InputError, UsageError
 
-FORMAT = 2
-FORMATS = (1, 2)  # the first said nothing of notes: it has none
+FORMAT = 3
+FORMATS = (1, 2, 3)  # the first said nothing of notes, nor the second of taggers and levels: they have none
 _LATE = "late"  # its chunks have vectors of their surroundings
 
 
+# Texts of nodes above leaves: embedded as those of leaves, in a way of their own, or not at all.
+Reading = Literal["alike", "apart", "never"]
 NoteReaderName = Literal["none", "mentions", "llm"]
 NOTE_READERS: tuple[NoteReaderName, ...] = get_args(NoteReaderName)
 
@@ -40,6 +44,44 @@ class NotesSetting:
 
 
 @dataclass(frozen=True)
+class TaggerSetting:
+    """The tagger that finds the sections of documents.
+
+    Attributes:
+        run: its folder; empty is the one that comes with the package.
+        fingerprint: of what it has learned.
+    """
+
+    run: str = ""
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class ParentsSetting:
+    """How the nodes above leaves get their vectors.
+
+    Attributes:
+        name: of the way (`corpus/parents.py`).
+        run: folder of a compressor; empty of other ways.
+        fingerprint: of the compressor; likewise.
+
+    Raises:
+        UsageError: there is no such way, or an index cannot be made in it.
+    """
+
+    name: ParentsName = "best_child"
+    run: str = ""
+    fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        check_parents(self.name)
+        if self.name == "summary":
+            raise UsageError("parents 'summary': not of an index, whose documents change; choose another way")
+        if (self.name == "compressor") != bool(self.run):
+            raise UsageError("parents: a compressor has a run (--compressor), and other ways have none")
+
+
+@dataclass(frozen=True)
 class IndexSettings:
     """What cuts and embeds the documents of an index, and who writes their notes.
 
@@ -50,6 +92,12 @@ class IndexSettings:
         is_tree: documents are kept as trees of their sections and paragraphs; `chunking` then has the size of a leaf.
         fingerprint: of the encoder (`types.Encoder`): vectors of another one are never compared with these.
         notes: who writes the notes of its chunks.
+        tagger: that finds the sections, where points are by tagger; else None.
+        parents: how nodes above leaves get vectors, where trees have levels with names; None of other trees, whose
+            nodes are all embedded.
+
+    Raises:
+        UsageError: a tagger or parents of a strategy that has none.
     """
 
     chunking: ChunkConfig | None
@@ -58,6 +106,26 @@ class IndexSettings:
     is_tree: bool = False
     fingerprint: str = ""
     notes: NotesSetting = NotesSetting()
+    tagger: TaggerSetting | None = None
+    parents: ParentsSetting | None = None
+
+    def __post_init__(self) -> None:
+        if self.tagger is not None and (self.chunking is None or points_of(self.chunking) != "tagger"):
+            raise UsageError("index: has a tagger, and no points by tagger: name both or none")
+        if self.parents is not None and not self.has_levels:
+            raise UsageError("index: has parents, and no levels: choose strategy levels for them")
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether its documents are trees whose levels have names."""
+        return self.chunking is not None and self.chunking.strategy == "levels"
+
+    @property
+    def reading(self) -> Reading:
+        """How the texts of nodes above leaves are read."""
+        if self.parents is None:
+            return "alike"
+        return "apart" if self.parents.name in ("direct", "windows") else "never"
 
     @property
     def has_notes(self) -> bool:
@@ -74,10 +142,21 @@ class IndexSettings:
         """How documents are cut, in the words of the command line."""
         if self.chunking is None:
             return "the sentences of a run (--retriever)"
-        strategy = self.chunking.strategy
-        if self.is_tree and strategy != "hierarchy":  # whose chunks are the leaves of a tree anyway
+        strategy, points, most = self.chunking.strategy, points_of(self.chunking), self.chunking.max_tokens
+        if self.is_tree and strategy not in BY_POINTS:  # whose chunks are the leaves of a tree anyway
             strategy = "tree"
-        return f"--strategy {strategy} --max_tokens {self.chunking.max_tokens}"
+        sizes = ",".join(map(str, self.chunking.levels.sizes)) if self.has_levels else ""
+        flags = [("strategy", strategy), ("max_tokens", most), ("sizes", sizes or None)]
+        flags += [("points", None if points == HierarchyConfig.points else points)]
+        flags += [("parents", self.parents and self.parents.name)]
+        return " ".join(f"--{name} {value}" for name, value in flags if value is not None)
+
+    @property
+    def without_places(self) -> "IndexSettings":
+        """The same wherever encoder, tagger and compressor lie: their fingerprints say which they are."""
+        tagger = self.tagger and replace(self.tagger, run="")
+        parents = self.parents and replace(self.parents, run=self.parents.run and "anywhere")
+        return replace(self, model="", tagger=tagger, parents=parents)
 
 
 def read_settings(path: str | os.PathLike) -> IndexSettings:
@@ -126,12 +205,35 @@ def settings_of(folder: Path, asked: IndexSettings) -> IndexSettings | None:
     if not is_index(folder):
         return None
     known = read_settings(folder)
-    if (known.chunking, known.is_run, known.is_tree) != (asked.chunking, asked.is_run, asked.is_tree):
+    if _cut_by(known) != _cut_by(asked):
         raise UsageError(
             f"{folder}: was made with {known.cutting}, and {asked.cutting} is asked for: leave such flags out, or "
             "build another index"
         )
+    for one, other, what in ((known.tagger, asked.tagger, "tagger"), (known.parents, asked.parents, "compressor")):
+        if one is not None and other is not None:
+            check_made_by(one, other.fingerprint, what, other.run)
     return replace(known, notes=asked.notes)
+
+
+def check_made_by(setting: TaggerSetting | ParentsSetting, fingerprint: str, what: str, run: str) -> None:
+    """Refuses a tagger or compressor that is not the one that an index was made with.
+
+    Args:
+        setting: of the index.
+        fingerprint: of the one that is there now.
+        what: it is, for the message.
+        run: its folder; empty is what comes with the package.
+
+    Raises:
+        InputError: it is another one.
+    """
+    if setting.fingerprint != fingerprint:
+        names = [name or f"the packaged {what}" for name in (setting.run, run)]
+        raise InputError(
+            f"index: was made with the {what} of {names[0]} ({setting.fingerprint[:12]}), that of {names[1]} is "
+            f"another one now ({fingerprint[:12]}): use the one that made it (--{what}), or build another index"
+        )
 
 
 def check_encoder(settings: IndexSettings, fingerprint: str, name: str) -> None:
@@ -150,6 +252,11 @@ def check_encoder(settings: IndexSettings, fingerprint: str, name: str) -> None:
             f"index: its vectors were made by the encoder of {settings.model} ({settings.fingerprint[:12]}), that of "
             f"{name} is another one now ({fingerprint[:12]}): use the one that made it, or build another index"
         )
+
+
+def _cut_by(settings: IndexSettings) -> tuple[object, ...]:
+    parents = settings.parents and settings.parents.name
+    return settings.chunking, settings.is_run, settings.is_tree, parents
 
 
 def _sha256(value: Any) -> str:

@@ -129,7 +129,7 @@ def merge_shards(
             )
         shards = [shard for name in names if is_index(shard := folder / SHARDS / name)]
         settings = _common([(shard, read_settings(shard)) for shard in shards], folder)
-        if is_index(folder) and replace(there := read_settings(folder), model=settings.model) != settings:
+        if is_index(folder) and (there := read_settings(folder)).without_places != settings.without_places:
             raise UsageError(
                 f"{folder}: is an index already, made with {there.cutting} or another encoder than its shards "
                 f"({settings.cutting}): remove {SHARDS}/ to keep it, or move {SHARDS}/ into a new folder and merge that"
@@ -168,7 +168,7 @@ def _common(shards: Sequence[tuple[Path, IndexSettings]], folder: Path) -> Index
         raise InputError(f"{folder}: its shards hold no document; build them of other files")
     (first, settings), *others = shards
     for shard, other in others:
-        if replace(other, model=settings.model) != settings:
+        if other.without_places != settings.without_places:
             raise InputError(
                 f"{shard}: was made with other settings or another encoder than {first}: remove one and build it again"
             )

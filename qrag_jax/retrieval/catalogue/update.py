@@ -198,7 +198,8 @@ class _Update:
         self.folder, self.connection, self.settings, self.make, self.plan = folder, connection, settings, make, plan
         self.known = {one.id: one for one in known}
         self.encodings = _Encodings(known)
-        self.vectors = KnownVectors(connection, [one.number for one in known if one.number is not None])
+        numbers = [one.number for one in known if one.number is not None]
+        self.vectors = KnownVectors(connection, numbers, settings.reading)
         self.ask = self.vectors if settings.reuses_vectors else None
         self.unseen: list[str] = []  # ids of files that could not even be hashed
         self.failed: list[Skipped] = []
