@@ -14,6 +14,7 @@ from qrag_jax.chunking.strategies.fixed import FixedConfig, make_fixed
 from qrag_jax.chunking.strategies.headings import HeadingsConfig, heading_tree, make_headings
 from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig, hierarchy_tree, make_hierarchy, points_source
 from qrag_jax.chunking.strategies.late import LateConfig, make_late
+from qrag_jax.chunking.strategies.levels import LevelsConfig, level_tree, levels_source, make_levels
 from qrag_jax.chunking.strategies.recursive import RecursiveConfig, make_recursive
 from qrag_jax.chunking.text.blocks import find_blocks, make_block_splitter, make_unit_splitter
 from qrag_jax.chunking.text.chunks import (
@@ -28,16 +29,18 @@ from qrag_jax.chunking.text.chunks import (
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.tree.build import refine_leaves
+from qrag_jax.chunking.tree.levels import NAMES, size_names
 from qrag_jax.chunking.tree.points import PredictPoints, no_points
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.types import Chunk, CountTokens, Document, Embed, InputError, UsageError
 
 StrategyName = Literal[
-    "fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document", "hierarchy"
+    "fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document", "hierarchy", "levels"
 ]
 _LONG_WORD = re.compile(r"\S{100}(?=\S)")
 _MOST_REMEMBERED = 4_096  # characters of a text whose count is kept: of sentences and chunks, not of whole documents
 STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
+BY_POINTS: tuple[StrategyName, ...] = ("hierarchy", "levels")  # a source of points says where their parts begin
 EMBEDDING: tuple[StrategyName, ...] = ("breakpoint", "linkage", "dbscan")  # compare sentences by their vectors
 Chunker = Callable[[Document], list[Chunk]]
 _Sized = TypeVar("_Sized", RecursiveConfig, LateConfig)
@@ -67,6 +70,7 @@ class ChunkConfig:
     late: LateConfig = field(default_factory=LateConfig)
     headings: HeadingsConfig = field(default_factory=HeadingsConfig)
     hierarchy: HierarchyConfig = field(default_factory=HierarchyConfig)
+    levels: LevelsConfig = field(default_factory=LevelsConfig)
 
     def __post_init__(self) -> None:
         check_budget(self.max_tokens, self.min_tokens)
@@ -88,7 +92,7 @@ def make_chunker(
             are kept a word of more than 100 characters counts as if it were cut there.
         embed: texts -> vectors; needed by `breakpoint`, `linkage` and `dbscan`.
         split: text -> sentences.
-        predict: of `hierarchy`, the source of points in place of the one that the config names.
+        predict: of `hierarchy` and `levels`, the source of points in place of the one that the config names.
 
     Raises:
         UsageError: the strategy needs an embedder, or a model that finds points.
@@ -99,7 +103,7 @@ def make_chunker(
     count = _checked(count)
     size = _size_of(count, known)
     strategy = make_strategy(config, size, None if embed is None else _readable_all(embed), split, predict)
-    sentences = make_unit_splitter(split) if config.strategy == "hierarchy" else split
+    sentences = make_unit_splitter(split) if config.strategy in BY_POINTS else split
 
     def chunk(document: Document) -> list[Chunk]:
         """Cuts one document.
@@ -135,10 +139,10 @@ def make_tree_builder(
     """A function from a document to its tree: sections, their paragraphs, lists, tables and fences, parts of those.
 
     Parts are what is over `max_tokens`, or 256 tokens without one, cut as strategy `headings` cuts. Of strategy
-    `hierarchy` it is the tree of the points that its source finds.
+    `hierarchy` it is the tree of the points that its source finds, of `levels` the one of its names or sizes.
 
     Args:
-        config: `max_tokens` and `headings` count, or `hierarchy` where that is the strategy.
+        config: `max_tokens` and `headings` count, or `hierarchy` or `levels` where that is the strategy.
         count: as of `make_chunker`.
         split: text -> sentences.
         predict: as of `make_chunker`.
@@ -151,7 +155,10 @@ def make_tree_builder(
     known: dict[str, int] = {}
     size, cut = _size_of(_checked(count), known), make_block_splitter(split)
     num_tokens = config.max_tokens or DEFAULT_NUM_TOKENS
-    source = points_source(config.hierarchy, predict) if config.strategy == "hierarchy" else None
+    source = None
+    if config.strategy in BY_POINTS:
+        by_name = config.strategy == "levels"
+        source = levels_source(config.levels, predict) if by_name else points_source(config.hierarchy, predict)
     units = make_unit_splitter(split)
 
     def build(document: Document) -> ChunkTree:
@@ -163,6 +170,8 @@ def make_tree_builder(
         try:
             if source is not None:
                 text = SentenceText(document.text, tuple(units(document.text)))
+                if config.strategy == "levels":
+                    return level_tree(text, document.id, source, config.levels, config.max_tokens, size, split)
                 return hierarchy_tree(text, document.id, source, config.hierarchy, num_tokens, size, split)
             text = SentenceText(document.text, tuple((block.start, block.end) for block in find_blocks(document.text)))
             tree = heading_tree(text, document.id, config.headings, paragraphs=True)
@@ -171,6 +180,11 @@ def make_tree_builder(
             known.clear()
 
     return build
+
+
+def level_names(config: ChunkConfig) -> tuple[str, ...]:
+    """Names of the levels of the trees of strategy `levels`, the coarsest first."""
+    return size_names(config.levels.sizes) if config.levels.sizes else NAMES
 
 
 def make_strategy(
@@ -198,6 +212,8 @@ def make_strategy(
         return lambda text: [Group(text.sentences, level=0)]
     if config.strategy == "hierarchy":
         return make_hierarchy(predict, config.hierarchy, config.max_tokens, count, split)
+    if config.strategy == "levels":
+        return make_levels(predict, config.levels, config.max_tokens, count, split)
     if embed is None:
         raise UsageError(f"strategy {config.strategy}: needs an embedder")
     if config.strategy == "breakpoint":

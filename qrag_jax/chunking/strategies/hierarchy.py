@@ -104,14 +104,39 @@ def points_source(config: HierarchyConfig, predict: PredictPoints | None) -> Pre
         UsageError: a value of the config is out of range, or it names a model and none is handed in.
     """
     check_hierarchy(config)
+    return source_of("hierarchy.points", config.points, predict)
+
+
+def source_of(field: str, points: PointsName, predict: PredictPoints | None) -> PredictPoints:
+    """A source of points by its name: the one handed in, else one of `OWN_POINTS`.
+
+    Args:
+        field: of the config that names it, for errors.
+        points: its name.
+        predict: a model that finds points.
+
+    Raises:
+        UsageError: there is no such source, or it is a model and none is handed in.
+    """
+    check_points_name(field, points)
     if predict is not None:
         return predict
-    if config.points not in OWN_POINTS:
+    if points not in OWN_POINTS:
         raise UsageError(
-            f"hierarchy.points {config.points}: needs a model that is handed in, as `qrag chunk --points "
-            f"{config.points}` does; without one choose {', '.join(OWN_POINTS)}"
+            f"{field} {points}: needs a model that is handed in, as `qrag chunk --points {points}` does; without one "
+            f"choose {', '.join(OWN_POINTS)}"
         )
-    return OWN_POINTS[config.points]
+    return OWN_POINTS[points]
+
+
+def check_points_name(field: str, points: str) -> None:
+    """Refuses a name of no source.
+
+    Raises:
+        UsageError: names those that are.
+    """
+    if points not in get_args(PointsName):
+        raise UsageError(f"{field} {points!r}: choose one of {', '.join(get_args(PointsName))}")
 
 
 def check_hierarchy(config: HierarchyConfig) -> None:
@@ -120,8 +145,7 @@ def check_hierarchy(config: HierarchyConfig) -> None:
     Raises:
         UsageError: names the field that is out of range.
     """
-    if config.points not in get_args(PointsName):
-        raise UsageError(f"hierarchy.points {config.points!r}: choose one of {', '.join(get_args(PointsName))}")
+    check_points_name("hierarchy.points", config.points)
     if config.level_cap is not None and config.level_cap < 1:
         raise UsageError(f"hierarchy.level_cap {config.level_cap}: give at least 1, or leave it out for no cap")
     if config.merge_tokens is not None and config.merge_tokens < 0:

@@ -72,6 +72,11 @@ class ChunkTree:
         self._check_node(node)
         return int(self.start[node]), int(self.end[node])
 
+    @property
+    def stops(self) -> np.ndarray:
+        """int64 [N], one behind the last node under each node."""
+        return self._stop
+
     def ancestors(self, node: int) -> list[int]:
         """The nodes around a node, its parent first and the root last; O(depth)."""
         self._check_node(node)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.types import UsageError
@@ -42,12 +42,14 @@ class Parents:
         of_children: makes them of children's; None where it does not.
         of_texts: makes them of texts; likewise. With neither no parent has a vector.
         fingerprint: of what makes them beside the encoder (of a compressor, of a language model); empty: nothing.
+        most_tokens: that the encoder reads of a parent's text; None: all.
     """
 
     name: ParentsName
     of_children: FromChildren | None = None
     of_texts: FromTexts | None = None
     fingerprint: str = ""
+    most_tokens: int | None = None
 
 
 def mean_of_children(
@@ -75,13 +77,36 @@ def fill_parents(
         of_children: makes the vectors of parents.
     """
     found = vectors.astype(np.float32, copy=True)
-    order = np.argsort(tree.parent, kind="stable")  # children of one parent side by side, in document order
-    levels = np.unique(tree.level[tree.parent[1:]]) if len(tree) > 1 else np.zeros(0, np.int64)
-    for level in levels[::-1].tolist():
-        children = order[(tree.parent[order] >= 0) & (tree.level[tree.parent[order]] == level)]
-        parents, place = np.unique(tree.parent[children], return_inverse=True)
-        found[parents] = of_children(found[children], num_tokens[children], place)
+    fill_levels_above(tree.parent, tree.level, found, num_tokens, of_children, np.ones(len(tree), bool))
     return found
+
+
+def fill_levels_above(
+    parent: Int[np.ndarray, " nodes"],
+    level: Int[np.ndarray, " nodes"],
+    vectors: Float[np.ndarray, "nodes dim"],
+    num_tokens: Int[np.ndarray, " nodes"],
+    of_children: FromChildren,
+    wanted: Bool[np.ndarray, " nodes"],
+) -> None:
+    """Writes the vectors of wanted parents, one pass a level over all trees, from the finest one.
+
+    Args:
+        parent: of each node of one tree or several, -1 of a root.
+        level: of each node.
+        vectors: float32; those of all children of wanted parents are there, or are wanted too. Written into.
+        num_tokens: of each node.
+        of_children: makes the vectors.
+        wanted: which parents; leaves are left alone.
+    """
+    children = np.flatnonzero(parent >= 0)
+    children = children[wanted[parent[children]]]
+    children = children[np.argsort(parent[children], kind="stable")]  # those of one parent side by side, in order
+    levels_of = level[parent[children]]
+    for now in np.unique(levels_of)[::-1].tolist():
+        here = children[levels_of == now]
+        parents, place = np.unique(parent[here], return_inverse=True)
+        vectors[parents] = of_children(vectors[here], num_tokens[here], place)
 
 
 def check_parents(name: str) -> None:
