@@ -1,5 +1,6 @@
 """What `parents.py` asks: parents that are known by their children, and questions whose parent is known."""
 
+import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,13 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from qrag_jax.chunking.size.packing import cut_words, pack_spans
 from qrag_jax.chunking.text.sentences import split_sentences
-from qrag_jax.chunking.text.spans import join_spans
 from qrag_jax.data.corpora.scisumm import read_papers
-from qrag_jax.data.files.joined_text import join_pieces
 from qrag_jax.data.files.textfile import read_json_lines
-from qrag_jax.types import CountTokens
+from qrag_jax.types import Embed
 
 LEAST_CHILDREN = 2
 NOVELS = 4  # the shortest of the dev split
@@ -21,6 +19,7 @@ SENTENCES_A_CHAPTER = 6
 LEAST_WORDS = 8  # of a sentence that is a question
 SQUAD_QUESTIONS = 1500
 PILOT = 25
+EMBED_AT_A_TIME = 2_000
 
 
 @dataclass(frozen=True)
@@ -139,10 +138,33 @@ def novels(data: Path) -> ParentSet:
     return ParentSet("chapters", tuple(parents), questions, tuple(frozenset([one]) for one in gold))
 
 
-def windows(sentences: Sequence[str], num_tokens: int, count: CountTokens) -> list[str]:
-    """A text in pieces of whole sentences, as far as they go, that an encoder reads whole."""
-    text, spans = join_pieces(list(sentences), " ")
-    return [" ".join(text[start:end] for start, end in join_spans(text, packed)) for packed in pack_spans(text, spans, num_tokens, count, (cut_words,))]
+class Kept:
+    """An embedder whose vectors stay in a folder: what is known is not embedded again. Satisfies `types.Embed`."""
+
+    def __init__(self, embed: Embed, folder: Path) -> None:
+        """Reads what is there.
+
+        Args:
+            embed: of one encoder and window; the folder is its alone.
+            folder: is made.
+        """
+        self._embed, self._folder = embed, folder
+        self._rows: dict[bytes, np.ndarray] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in sorted(folder.glob("*.npz")):
+            with np.load(file, allow_pickle=False) as stored:
+                self._rows |= dict(zip(stored["keys"].tolist(), stored["vectors"], strict=True))
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        keys = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest().encode() for text in texts]
+        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._rows}
+        for first in range(0, len(new), EMBED_AT_A_TIME):
+            own = dict(list(new.items())[first : first + EMBED_AT_A_TIME])
+            vectors = self._embed(list(own.values()))
+            self._rows |= dict(zip(own, vectors, strict=True))
+            number = len(list(self._folder.glob("*.npz")))
+            np.savez(self._folder / f"{number:05}.npz", keys=np.array(list(own)), vectors=vectors)
+        return np.stack([self._rows[key] for key in keys])
 
 
 def texts_of(own: ParentSet) -> set[str]:
