@@ -15,7 +15,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from qrag_jax.cli.parser import make_parser
+from qrag_jax.cli.parser import kinds_of, make_parser
 from qrag_jax.cli.terminal import say, shown, shown_lines
 from qrag_jax.cli.user_cache import keep_compiled
 from qrag_jax.files.reading import read_with
@@ -111,8 +111,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if not argv or argv[0] not in verbs:
         parser.parse_args(argv)  # --help, --version or the error
         parser.error(f"say what to do: {', '.join(verbs)} (qrag --help explains them)")
-    verb = argv[0]
-    args = verbs[verb].parse_intermixed_args(_normalise(argv[1:], verbs[verb]))
+    verb, words, chosen = argv[0], argv[1:], verbs[argv[0]]
+    if kinds := kinds_of(chosen):
+        if not words or words[0] not in kinds:
+            chosen.parse_args(words[:1] if words and words[0] in ("-h", "--help") else [])
+            chosen.error(f"say first which: qrag {verb} {'|'.join(kinds)} (qrag {verb} KIND --help explains one)")
+        words, chosen = words[1:], kinds[words[0]]
+    args = chosen.parse_intermixed_args(_normalise(words, chosen))
     for name, value in vars(args).items():
         setattr(args, name, _unmarked(value))
     if verb in ("find", "ask"):

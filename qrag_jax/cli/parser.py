@@ -86,3 +86,9 @@ def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         )
         verb.add_flags(parsers[name])
     return parser, parsers
+
+
+def kinds_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of what a verb does of several kinds, as `qrag fit tagger`; none of other verbs."""
+    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return {name: own for group in groups for name, own in group.choices.items()}

@@ -12,8 +12,8 @@ from tiers import PATIENCE
 from qrag_jax import __version__
 from qrag_jax.chunking.chunker import STRATEGIES
 from qrag_jax.cli.main import main, parse
-from qrag_jax.cli.parser import make_parser
-from qrag_jax.cli.parsers import chunk, eval, search_flags
+from qrag_jax.cli.parser import kinds_of, make_parser
+from qrag_jax.cli.parsers import chunk, eval, fit, search_flags
 from qrag_jax.eval.picks.protocols import PROTOCOLS
 from qrag_jax.eval.picks.records import METHODS
 from qrag_jax.files.reading import reading
@@ -260,6 +260,10 @@ def test_export():
         (["llm", "bench", "--chunk", "9"], "did you mean --chunks"),
         (["llm", "bench", "--rows", "1,0"], "'0' is not an integer of at least 1"),
         (["export", "RUN"], "the following arguments are required: DIR"),
+        (["fit"], "say first which: qrag fit tagger"),
+        (["fit", "taggr", "notes"], "say first which: qrag fit tagger"),
+        (["fit", "--seed", "1", "tagger", "notes", "--out", "run"], "say first which: qrag fit tagger"),
+        (["fit", "tagger", "notes"], "the following arguments are required: --out"),
     ],
 )
 def test_wrong_usage_exits_2_with_a_reason(argv, message, capsys):
@@ -286,10 +290,10 @@ def test_help_names_every_verb(capsys):
     assert all(f"    {verb} " in out for verb in VERBS)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [*VERBS, *(f"fit {kind}" for kind in fit.KINDS)])
 def test_help_of_a_verb_teaches(verb, capsys):
     with pytest.raises(SystemExit) as caught:
-        main([verb, "--help"])
+        main([*verb.split(), "--help"])
     assert caught.value.code == 0
     out = capsys.readouterr().out
     assert "What comes out" in out
@@ -299,13 +303,15 @@ def test_help_of_a_verb_teaches(verb, capsys):
 def test_every_flag_is_explained():
     _, verbs = make_parser()
     assert list(verbs) == VERBS
-    for parser in verbs.values():
-        assert all(action.help for action in parser._actions)
+    for verb in verbs.values():
+        for parser in (verb, *kinds_of(verb).values()):
+            assert all(action.help for action in parser._actions)
 
 
 def test_the_examples_of_the_help_parse():
     _, verbs = make_parser()
-    whole = [re.sub(r"\\\n\s*", "", parser.epilog or "") for parser in verbs.values()]  # a long one has two lines
+    parsers = [parser for verb in verbs.values() for parser in (verb, *kinds_of(verb).values())]
+    whole = [re.sub(r"\\\n\s*", "", parser.epilog or "") for parser in parsers]  # a long one has two lines
     lines = [line for text in whole for line in text.splitlines() if line.startswith("  qrag ")]
     assert len(lines) >= 2 * len(VERBS)
     for line in lines:
