@@ -33,6 +33,7 @@ from qrag_jax.chunking.strategies.fixed import FixedConfig
 from qrag_jax.chunking.strategies.headings import HeadingsConfig
 from qrag_jax.chunking.strategies.hierarchy import OWN_POINTS, HierarchyConfig
 from qrag_jax.chunking.strategies.late import LateConfig
+from qrag_jax.chunking.strategies.levels import LevelsConfig
 from qrag_jax.chunking.strategies.recursive import RecursiveConfig
 from qrag_jax.types import Document, InputError, UsageError
 
@@ -79,6 +80,11 @@ PARTITIONS = {
             st.none() | st.integers(0, 30),
         ),
     ),
+    "levels": st.builds(
+        ChunkConfig,
+        levels=st.builds(LevelsConfig, st.sampled_from(sorted(OWN_POINTS)))
+        | st.builds(LevelsConfig, sizes=st.sampled_from([(16, 8, 4), (30,)])),
+    ),
 }
 OVERLAPS = st.builds(
     ChunkConfig,
@@ -87,7 +93,7 @@ OVERLAPS = st.builds(
     | st.builds(FixedConfig, num_chunks=st.integers(1, 5), overlap=st.integers(1, 2))
     | st.builds(FixedConfig, sentences_per_chunk=st.integers(3, 5), overlap=st.integers(1, 2)),
 )
-CONTIGUOUS = ("fixed", "recursive", "breakpoint", "late", "headings", "document", "hierarchy")
+CONTIGUOUS = ("fixed", "recursive", "breakpoint", "late", "headings", "document", "hierarchy", "levels")
 SIZES = st.tuples(st.none() | st.integers(1, 40), st.none() | st.integers(1, 40)).map(
     lambda sizes: sizes if None in sizes else (max(sizes), min(sizes))
 )
@@ -148,7 +154,12 @@ def test_overlapping_chunks_cover_the_text_and_none_is_inside_another(text, conf
 
 def test_levels():
     text = "Preface.\n\n# A\n\nText.\n\n## B\n\nMore text.\n"
-    levels = {"document": {0}, "headings": {1, 2}, "hierarchy": {0}}  # a hierarchy joins what is small
+    levels = {
+        "document": {0},
+        "headings": {1, 2},
+        "hierarchy": {0},
+        "levels": {1, 2},
+    }  # a hierarchy joins what is small
     for strategy in STRATEGIES:
         chunks = make_chunker(ChunkConfig(strategy), count_words, embed_by_hash)(Document("", text))
         assert {chunk.level for chunk in chunks} == levels.get(strategy, {1})

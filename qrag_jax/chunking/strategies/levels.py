@@ -6,7 +6,7 @@ from qrag_jax.chunking.strategies.hierarchy import PointsName, source_of
 from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences, Strategy
 from qrag_jax.chunking.tree.build import refine_leaves
 from qrag_jax.chunking.tree.level_trees import check_sizes, named_tree, size_tree
-from qrag_jax.chunking.tree.points import PredictPoints
+from qrag_jax.chunking.tree.points import PredictPoints, no_points
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.types import CountTokens
 
@@ -72,10 +72,12 @@ def level_tree(
 
 
 def levels_source(config: LevelsConfig, predict: PredictPoints | None) -> PredictPoints:
-    """The source of points that a config names, as `points_source`.
+    """The source of points that a config names, as `points_source`; none with sizes.
 
     Raises:
         UsageError: there is no such source, it needs a model that is not handed in, or sizes do not decrease.
     """
     check_sizes(config.sizes)
+    if config.sizes:
+        return no_points
     return source_of("levels.points", config.points, predict)

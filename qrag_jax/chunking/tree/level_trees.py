@@ -5,19 +5,20 @@ By names, every border of a level is one of all finer levels too, so a part that
 next one, and so on.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from qrag_jax.chunking.size.budget import fit_groups
-from qrag_jax.chunking.size.packing import capped
+from qrag_jax.chunking.size.packing import capped, pack_spans
 from qrag_jax.chunking.text.blocks import find_blocks, join_heading_units, join_headings, make_block_splitter
 from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences
-from qrag_jax.chunking.text.spans import is_blank, readable
+from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.tree.build import refine_leaves, tree_from_sections
 from qrag_jax.chunking.tree.levels import NAMES
 from qrag_jax.chunking.tree.points import PredictPoints, predict_checked, starts_paragraph
 from qrag_jax.chunking.tree.tree import ChunkTree
-from qrag_jax.types import CountTokens, InputError, Span, UsageError
+from qrag_jax.types import CountTokens, InputError, UsageError
 
 SECTION, SUBSECTION, PARAGRAPH, SENTENCE = range(1, len(NAMES))
 
@@ -56,7 +57,7 @@ def named_tree(
     (points,) = predict_checked(predict, [text], [document_id])
     units = join_heading_units(text)
     parts = _parts(text, [(text.sentences[unit][0], min(level, SUBSECTION)) for unit, level in points])
-    borders = {start: PARAGRAPH for start in _paragraphs(text, units, sorted(parts), count, split)}
+    borders = {start: PARAGRAPH for start in _paragraphs(text, units, sorted(parts), count)}
     for start, level in parts.items():
         borders[start] = min(level, borders.get(start, level))
     for start, _ in units.sentences:
@@ -118,11 +119,13 @@ def _parts(text: SentenceText, points: Iterable[tuple[int, int]]) -> dict[int, i
 
     A subsection that follows a heading alone begins with that; what stands before the first border begins a section.
     """
-    heads = {block.start: block.end for block in find_blocks(text.text) if block.kind == "heading"}
+    blocks = find_blocks(text.text)
+    firsts, ends = [block.start for block in blocks], [block.end for block in blocks]
+    said = list(accumulate((block.kind != "heading" for block in blocks), initial=0))  # blocks before each but headings
     parts: dict[int, int] = {}
     start, level = next(iter(text.sentences), (0, 0))[0], 0  # the part that is open: the document itself
     for at, deeper in sorted(points):
-        if deeper > level and _only_headings(text.text, start, at, heads):
+        if deeper > level and said[bisect_left(firsts, at)] == said[bisect_right(ends, start)]:
             parts[start] = min(deeper, parts.get(start, deeper))
         else:
             parts.setdefault(start, SECTION)
@@ -132,29 +135,17 @@ def _parts(text: SentenceText, points: Iterable[tuple[int, int]]) -> dict[int, i
     return parts
 
 
-def _only_headings(text: str, start: int, end: int, heads: dict[int, int]) -> bool:
-    """Whether nothing but headings stands between two characters."""
-    for head, stop in sorted(heads.items()):
-        if start <= head < end:
-            if not is_blank(text, start, head):
-                return False
-            start = min(stop, end)
-    return is_blank(text, start, end)
-
-
-def _paragraphs(
-    text: SentenceText, units: SentenceText, parts: Sequence[int], count: CountTokens, split: SplitSentences
-) -> list[int]:
+def _paragraphs(text: SentenceText, units: SentenceText, parts: Sequence[int], count: CountTokens) -> list[int]:
     """Where paragraphs begin."""
     starts = [start for start, _ in join_headings(find_blocks(text.text))]
     if len(starts) == 1:
         starts = [span[0] for span, begins in zip(text.sentences, starts_paragraph(text), strict=True) if begins]
     size = capped(lambda piece: count(readable(piece)), DEFAULT_NUM_TOKENS)
+    firsts = [start for start, _ in units.sentences]
     found = list(starts)
-    for start, end in pairwise([*parts, len(text.text)] if parts else [0, len(text.text)]):
-        inside = [place for place in starts if start < place < end]
-        if not inside and size(text.text[start:end].strip()) > DEFAULT_NUM_TOKENS:
-            sentences: tuple[Span, ...] = tuple(span for span in units.sentences if start <= span[0] < end)
-            groups = fit_groups(text.text, [Group(sentences)], DEFAULT_NUM_TOKENS, size, make_block_splitter(split))
-            found += [group.spans[0][0] for group in groups]
+    for start, end in pairwise([*(parts or [0]), len(text.text)]):
+        is_one = bisect_right(starts, start) == bisect_left(starts, end)
+        if is_one and size(text.text[start:end].strip()) > DEFAULT_NUM_TOKENS:
+            sentences = units.sentences[bisect_left(firsts, start) : bisect_left(firsts, end)]
+            found += [spans[0][0] for spans in pack_spans(text.text, sentences, DEFAULT_NUM_TOKENS, size)]
     return found

@@ -5,7 +5,9 @@ import argparse
 from qrag_jax.cli.parsers import flags, llm_flags, points_llm_flags
 
 # Copies: the modules of the names take longer to import.
-STRATEGIES = ("fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document", "hierarchy")
+STRATEGIES = (
+    "fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document", "hierarchy", "levels"
+)  # fmt: skip
 TREE = "tree"  # of `qrag chunk` alone: its chunks hold one another
 POINTS = ("headings", "rule", "paragraphs", "tagger", *points_llm_flags.LLM_SOURCES)
 SPLITTERS = ("sentencex", "nltk", "spacy")
@@ -29,6 +31,8 @@ fixed, recursive and late fill chunks up to it, or to 256 tokens, unless they ar
   hierarchy   the leaves of a tree of parts that --points finds: small parts joined as long as their levels do not fall,
               those deeper than --level_cap joined with what is around them, the rest cut to --max_tokens, or 256 tokens
               (points, level_cap, merge_tokens); --tree writes the trees
+  levels      the leaves of a tree whose levels have names: sections and subsections that --points finds, paragraphs,
+              sentences; or, with --sizes, spans of so many tokens within each other (points, sizes); --tree writes it
   tree        all levels at once: the file, its sections, their paragraphs, lists, tables and fences of code, and parts
               of what is over --max_tokens, or 256 tokens; only what holds nothing else keeps to it (headings.max_level)
 
@@ -56,6 +60,7 @@ examples:
   qrag chunk alt.txt --encoding cp1252 --language de --set fixed.sentences_per_chunk=5
   qrag chunk notes/ --tree notes.parquet --max_tokens 100
   qrag chunk plain.txt --strategy hierarchy --points rule --level_cap 2 --max_tokens 200 --trees plain.parquet
+  qrag chunk notes/ --strategy levels --sizes 512,128,32 --tree notes.parquet
   qrag chunk plain.txt --strategy hierarchy --points llm --llm_model qwen.gguf --window_lines 60 --estimate
   qrag chunk - --strategy late --vectors vectors.npy
 """
@@ -70,9 +75,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--points",
         choices=POINTS,
-        help="of hierarchy: what tells where a part begins (default: headings, of Markdown; with --tagger, tagger)",
+        help="of hierarchy and levels: what tells where a part begins (default: headings, of Markdown; with --tagger, "
+        "tagger)",
     )
     flags.add_tagger(parser)
+    flags.add_sizes(parser)
     parser.add_argument(
         "--level_cap", type=flags.positive, metavar="N", help="of hierarchy: no part is deeper (default: no limit)"
     )

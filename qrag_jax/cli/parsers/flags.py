@@ -113,6 +113,17 @@ def add_haystack(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Adds `--sizes`, None where it is not given."""
+    parser.add_argument(
+        "--sizes",
+        type=integers,
+        metavar="N,N,...",
+        help="of levels: in place of sections, paragraphs and sentences, spans of at most so many tokens, each within "
+        "one of the size before, as 1024,512,256,128,64",
+    )
+
+
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:
     """Adds the switch `--json`, which prints `what`."""
     parser.add_argument("--json", action="store_true", help=f"print {what}")

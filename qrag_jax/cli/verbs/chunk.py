@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker, make_tree_builder
+from qrag_jax.chunking.chunker import BY_POINTS, EMBEDDING, ChunkConfig, make_chunker, make_tree_builder
 from qrag_jax.chunking.html import html_page
+from qrag_jax.chunking.strategies.hierarchy import PointsName
 from qrag_jax.chunking.strategies.late import late_vectors
 from qrag_jax.chunking.text.blocks import make_unit_splitter
 from qrag_jax.chunking.text.chunks import SentenceText, SplitSentences
@@ -39,7 +40,8 @@ from qrag_jax.types import Chunk, Document, UsageError
 if TYPE_CHECKING:  # it imports JAX, and most strategies read no vectors
     from qrag_jax.models.encoder.embedder import TextEmbedder
 
-HIERARCHY = "hierarchy"
+HIERARCHY, LEVELS = "hierarchy", "levels"
+_OWNERS = {"points": BY_POINTS, "tagger": BY_POINTS, "level_cap": (HIERARCHY,), "sizes": (LEVELS,)}
 _MOST_SHOWN = 60  # characters of a chunk in a line
 
 
@@ -62,16 +64,17 @@ def run(args: argparse.Namespace) -> int:
     documents = read_files(args.paths, args.encoding, strict=args.strict)
     check_outputs(documents, {"--html": args.html, "--tree": args.tree, "--vectors": args.vectors})
     reader = _load_reader(args.model, config, with_vectors=bool(args.vectors))
-    is_hierarchy = not is_tree and config.strategy == HIERARCHY
-    if is_hierarchy:
-        check_tagger_flag(args, [config.hierarchy.points])
-    check_points_llm_flags(args, [config.hierarchy.points] if is_hierarchy else [])
+    points = None if is_tree else _points_of(args, config)
+    makes_trees = is_tree or config.strategy in BY_POINTS
+    if points is not None:
+        check_tagger_flag(args, [points])
+    check_points_llm_flags(args, [] if points is None else [points])
     try:
-        predict = _find_points(args, config, documents, split) if is_hierarchy else None
+        predict = None if points is None else _find_points(args, points, documents, split)
     except Estimated as estimate:
         print(f"{estimate}; nothing is asked (--estimate)")
         return 0
-    build = make_tree_builder(config, reader.tokenizer.count, split, predict) if is_tree or is_hierarchy else None
+    build = make_tree_builder(config, reader.tokenizer.count, split, predict) if makes_trees else None
     done: list[tuple[Document, list[Chunk]]] = []
     vectors: list[np.ndarray] = []
     trees: list[ChunkTree] = []
@@ -96,13 +99,30 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _points_of(args: argparse.Namespace, config: ChunkConfig) -> PointsName | None:
+    """The source of points that a strategy asks; None where it asks none.
+
+    Raises:
+        UsageError: flags name one, and levels are sizes.
+    """
+    if config.strategy != LEVELS:
+        return config.hierarchy.points if config.strategy == HIERARCHY else None
+    if not config.levels.sizes:
+        return config.levels.points
+    if given := next((f"--{name}" for name in ("points", "tagger") if getattr(args, name)), None):
+        raise UsageError(
+            f"{given}: levels of {list(config.levels.sizes)} tokens have no sections; leave one of both out"
+        )
+    return None
+
+
 def _find_points(
-    args: argparse.Namespace, config: ChunkConfig, documents: Sequence[Document], split: SplitSentences
+    args: argparse.Namespace, points: PointsName, documents: Sequence[Document], split: SplitSentences
 ) -> PredictPoints:
     """A source that knows the points of all documents, which it was shown together."""
     units = make_unit_splitter(split)
     texts = [SentenceText(document.text, tuple(units(document.text))) for document in documents]
-    source = make_source(config.hierarchy.points, PointTools(args))
+    source = make_source(points, PointTools(args))
     return predict_at_once(source, texts, [document.id for document in documents])
 
 
@@ -117,17 +137,18 @@ def _wants_tree(args: argparse.Namespace, configured: str) -> bool:
         UsageError: for a file of trees, but by a strategy that makes none; a file of another kind; or for points of
             another strategy.
     """
-    makes_trees = (args.strategy or configured) == HIERARCHY
-    given = next((f"--{name}" for name in ("points", "level_cap", "tagger") if getattr(args, name)), None)
-    if not makes_trees and given:
-        raise UsageError(f"{given}: belongs to --strategy {HIERARCHY}; choose that, or leave it out")
+    strategy = args.strategy or configured
+    makes_trees = strategy in BY_POINTS
+    for name, owners in _OWNERS.items():
+        if getattr(args, name) and strategy not in owners:
+            raise UsageError(f"--{name}: belongs to --strategy {' or '.join(owners)}; choose that, or leave it out")
     if args.tree and args.strategy != TREE and not makes_trees:
         is_told = any(text.removeprefix("--").startswith("strategy=") for text in args.set)
         # A config file may have all fields, those with their defaults too.
         if args.strategy or is_told or configured != ChunkConfig.strategy:
             raise UsageError(
                 f"--tree: strategy {configured} makes no tree; leave --strategy, and strategy of --set and "
-                f"--config_path, out, or choose --strategy {TREE} or {HIERARCHY}"
+                f"--config_path, out, or choose --strategy {TREE}, {HIERARCHY} or {LEVELS}"
             )
     if args.tree:
         check_kind(Path(args.tree))
@@ -137,12 +158,15 @@ def _wants_tree(args: argparse.Namespace, configured: str) -> bool:
 def overrides(args: argparse.Namespace) -> list[str]:
     """What `--set` and the flags change in the config; a flag wins over `--set`."""
     strategy = "headings" if args.strategy == TREE else args.strategy  # whose parts a tree cuts its leaves by
+    points = args.points or ("tagger" if args.tagger else None)  # of whichever strategy it is
     flags = {
         "strategy": strategy,
         "max_tokens": args.max_tokens,
         "min_tokens": args.min_tokens,
-        "hierarchy.points": args.points or ("tagger" if args.tagger else None),
+        "hierarchy.points": points,
+        "levels.points": points,
         "hierarchy.level_cap": args.level_cap,
+        "levels.sizes": None if args.sizes is None else list(args.sizes),
     }
     return [*args.set, *(f"{name}={value}" for name, value in flags.items() if value is not None)]
 

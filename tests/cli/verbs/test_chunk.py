@@ -263,6 +263,7 @@ def test_flags_in_any_order_and_their_defaults():
         "verb": "chunk", "strategy": None, "min_tokens": None, "config_path": None, "set": [], "model": "minilm",
         "encoding": "utf-8", "splitter": "sentencex", "language": "en", "html": None, "tree": None, "vectors": None,
         "follow_links": False, "max_input_gb": None, "strict": False, "points": None, "level_cap": None, "tagger": None,
+        "sizes": None,
     }  # fmt: skip
 
 

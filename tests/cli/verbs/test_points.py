@@ -173,12 +173,12 @@ def test_points_of_another_source(run, encoder, folder):
 @pytest.mark.parametrize(
     "argv, message",
     [
-        (["--points", "rule"], "--points: belongs to --strategy hierarchy; choose that, or leave it out"),
+        (["--points", "rule"], "--points: belongs to --strategy hierarchy or levels; choose that, or leave it out"),
         (["--strategy", "tree", "--tree", "o.parquet", "--level_cap", "2"], "--level_cap: belongs to"),
         (["--strategy", "headings", "--level_cap", "2"], "--level_cap: belongs to --strategy hierarchy"),
         (["--strategy", "hierarchy", "--min_tokens", "2"], "min_tokens 2: a tree keeps its paragraphs"),
         (["--strategy", "hierarchy", "--set", "hierarchy.points=llm", "--llm", "scripted"], "--llm scripted: give"),
-        (["--tagger", "run"], "--tagger: belongs to --strategy hierarchy; choose that, or leave it out"),
+        (["--tagger", "run"], "--tagger: belongs to --strategy hierarchy or levels; choose that, or leave it out"),
         (["--strategy", "hierarchy", "--points", "rule", "--tagger", "run"], "--tagger: belongs to points by tagger"),
         (["--strategy", "hierarchy", "--tagger", "run"], "run: no such folder or file; give a folder that `qrag fit"),
         (["--strategy", "hierarchy", "--vectors", "o.npy"], "--vectors: strategy hierarchy has no vectors"),

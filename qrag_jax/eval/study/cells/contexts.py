@@ -7,9 +7,9 @@
 Tokens are counted word by word, so that counts of parts add up, and the last chunk is cut at the budget: all strategies
 and fills have exactly as much to read. What a context says of the evidence is `measures/evidence_recall.py`.
 
-The tree of a document is that of its sections where the strategy knows them (`hierarchy`, `headings`), and its chunks
-are the leaves; of another strategy all chunks hang on the document. Chunks of several spans, or that overlap, have no
-tree, so such a strategy is filled plainly alone.
+The tree of a document is that of its parts where the strategy knows them (`hierarchy`, `levels`, `headings`), and its
+chunks are the leaves; of another strategy all chunks hang on the document. Chunks of several spans, or that overlap,
+have no tree, so such a strategy is filled plainly alone.
 """
 
 from bisect import bisect_right
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from qrag_jax.chunking.chunker import ChunkConfig, make_tree_builder
+from qrag_jax.chunking.chunker import BY_POINTS, ChunkConfig, make_tree_builder
 from qrag_jax.chunking.strategies.headings import heading_tree
 from qrag_jax.chunking.text.chunks import SentenceText, SplitSentences
 from qrag_jax.chunking.tree.build import tree_from_sections
@@ -132,7 +132,7 @@ def section_points(task: StudyTask) -> PredictPoints | None:
 def known_points(
     config: ChunkConfig | None, points: PredictPoints | None, embed: Embed, fingerprint: str
 ) -> PredictPoints | None:
-    """The source of points that strategy `hierarchy` is handed in; None where it needs none.
+    """The source of points that strategy `hierarchy` or `levels` is handed in; None where it needs none.
 
     Args:
         config: of the chunks.
@@ -143,13 +143,14 @@ def known_points(
     Raises:
         InputError: the tagger was trained with another encoder.
     """
-    if config is None or config.strategy != "hierarchy":
+    if config is None or config.strategy not in BY_POINTS:
         return None
-    if config.hierarchy.points == "tagger":
+    source = config.levels.points if config.strategy == "levels" else config.hierarchy.points
+    if source == "tagger":
         tagger = load_tagger()
         check_encoder(tagger, fingerprint)
         return tagged_points(tagger, embed)
-    return points if config.hierarchy.points == "headings" else None
+    return points if source == "headings" else None
 
 
 def _points(text: SentenceText, sections: Sequence[tuple[int, int]]) -> list[Point]:
@@ -167,8 +168,8 @@ def _trees(
 ) -> list[ChunkTree] | None:
     if any(len(node.spans) > 1 for node in chunks.nodes):
         return None
-    is_hierarchy = config.strategy == "hierarchy" and config.min_tokens is None
-    build = make_tree_builder(config, count, split, points) if is_hierarchy else None
+    has_tree = config.strategy in BY_POINTS and config.min_tokens is None
+    build = make_tree_builder(config, count, split, points) if has_tree else None
     trees = []
     for document in chunks.documents:
         own = [chunks.nodes[node] for node in chunks.nodes_of(document.id)]
