@@ -65,7 +65,7 @@ def deal_groups(groups: Sequence[str], num_folds: int, seed: int) -> Int[np.ndar
 
 def fit_router(
     features: Float[np.ndarray, "n f"],
-    recall: Float[np.ndarray, "n r"],
+    recall: Float[np.ndarray, "m r"],
     groups: Sequence[str],
     ranges: Sequence[LevelRange],
     *,
@@ -80,7 +80,7 @@ def fit_router(
 
     Args:
         features: of the questions, of the kind `kind`.
-        recall: evidence recall of every range at the budget, in [0, 1].
+        recall: evidence recall of every range at the budget, in [0, 1]; of as many questions (so m = n).
         groups: document of each question.
         ranges: of the columns.
         names: of the levels.

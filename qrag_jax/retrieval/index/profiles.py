@@ -61,7 +61,7 @@ def _profile(index: LevelIndex, question: str, vector: Float[np.ndarray, " dim"]
 
 
 def _of_level(index: LevelIndex, ranked: Ranked) -> list[float]:
-    """The numbers of `_OF_LEVEL`; where there are fewer nodes the last one's score stands for those that are missing."""
+    """The numbers of `_OF_LEVEL`; of fewer nodes the last one's score stands for the missing ones."""
     scores = np.pad(ranked.scores, (0, NUM_BEST - len(ranked)), mode="edge")
     spread = len(np.unique(index.corpus.numbers_of(ranked.ids))) / len(ranked)
     return [scores[0], scores[:_NUM_MEAN].mean(), scores[0] - scores[1], scores[0] - scores[-1], spread]
