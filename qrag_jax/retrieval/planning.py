@@ -183,18 +183,21 @@ def _checked(arrays: Mapping[str, Any], about: Mapping[str, Any], where: str) ->
         names = tuple(str(name) for name in about["names"])
         ranges = tuple(parse_levels(text, names) for text in about["ranges"])
         margin = np.inf if about["margin"] is None else float(about["margin"])
-        own = {name: np.asarray(arrays[name], np.float64) for name in _ARRAYS}
-        router = Router(about["features"], names, ranges, int(about["fallback"]), margin, **own)
+        router = Router(
+            about["features"],
+            names,
+            ranges,
+            int(about["fallback"]),
+            margin,
+            *(np.asarray(arrays[name], np.float64) for name in _ARRAYS),
+            fingerprint=str(about.get("fingerprint", "")),
+        )
         faults = list(_faults(router))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{where}: damaged ({error}); copy it again, or train it anew") from error
     if faults:
         raise InputError(f"{where}: damaged ({'; '.join(faults)}); copy it again, or train it anew")
-    return router if not about.get("fingerprint") else _with_fingerprint(router, about["fingerprint"])
-
-
-def _with_fingerprint(router: Router, fingerprint: Any) -> Router:
-    return Router(**{**vars(router), "fingerprint": str(fingerprint)})
+    return router
 
 
 def _faults(router: Router) -> list[str]:

@@ -21,4 +21,7 @@ from .propositions import make_propositions_reader as make_propositions_reader
 from .questions import QuestionsConfig as QuestionsConfig
 from .questions import estimate_llm_reader as estimate_llm_reader
 from .questions import make_llm_reader as make_llm_reader
+from .summaries import Summaries as Summaries
+from .summaries import SummariesConfig as SummariesConfig
+from .summaries import summarise as summarise
 from .windows import PointsReading as PointsReading

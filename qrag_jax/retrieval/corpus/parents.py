@@ -42,12 +42,14 @@ class Parents:
         of_children: makes them of children's; None where it does not.
         of_texts: makes them of texts; likewise. With neither no parent has a vector.
         fingerprint: of what makes them beside the encoder (of a compressor, of a language model); empty: nothing.
+        most_tokens: that the encoder reads of a parent's text; None: all.
     """
 
     name: ParentsName
     of_children: FromChildren | None = None
     of_texts: FromTexts | None = None
     fingerprint: str = ""
+    most_tokens: int | None = None
 
 
 def mean_of_children(

@@ -135,9 +135,15 @@ class LevelIndex:
         return len(self._read(levels))
 
     def built_tokens(self, levels: LevelRange) -> int:
-        """Tokens of the texts that the encoder has to read for a range: of candidates, or of leaves under them."""
+        """Tokens that the encoder has to read for a range: of candidates, or of leaves under them.
+
+        Of a text that is read in part at most `Parents.most_tokens`; special ones are not counted.
+        """
         nodes = self._read(levels) if self.parents.of_children is None else self.corpus.leaves
-        return int(self.corpus.num_tokens[nodes].sum(dtype=np.int64))
+        num_tokens = self.corpus.num_tokens[nodes].astype(np.int64)
+        if self.parents.most_tokens is not None:
+            num_tokens = np.where(self._is_leaf[nodes], num_tokens, np.minimum(num_tokens, self.parents.most_tokens))
+        return int(num_tokens.sum())
 
     def _read(self, levels: LevelRange) -> Int[np.ndarray, " _"]:
         """Nodes whose vectors are compared; those of a range cover the text, so it is all leaves that they hold."""
