@@ -17,7 +17,7 @@ from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.types import CountTokens, UsageError
 
 PointsName = Literal["headings", "rule", "paragraphs", "tagger", "llm", "lumber"]
-OWN_POINTS: dict[PointsName, PredictPoints] = {  # those that need nothing but the text
+OWN_POINTS: dict[str, PredictPoints] = {  # those that need nothing but the text
     "headings": heading_points,
     "rule": rule_points,
     "paragraphs": paragraph_points,
@@ -107,7 +107,7 @@ def points_source(config: HierarchyConfig, predict: PredictPoints | None) -> Pre
     return source_of("hierarchy.points", config.points, predict)
 
 
-def source_of(field: str, points: PointsName, predict: PredictPoints | None) -> PredictPoints:
+def source_of(field: str, points: str, predict: PredictPoints | None) -> PredictPoints:
     """A source of points by its name: the one handed in, else one of `OWN_POINTS`.
 
     Args:

@@ -137,8 +137,9 @@ def _parts(text: SentenceText, points: Iterable[tuple[int, int]]) -> dict[int, i
 
 def _paragraphs(text: SentenceText, units: SentenceText, parts: Sequence[int], count: CountTokens) -> list[int]:
     """Where paragraphs begin."""
-    starts = [start for start, _ in join_headings(find_blocks(text.text))]
-    if len(starts) == 1:
+    blocks = find_blocks(text.text)
+    starts = [start for start, _ in join_headings(blocks)]
+    if len(blocks) == 1:
         starts = [span[0] for span, begins in zip(text.sentences, starts_paragraph(text), strict=True) if begins]
     size = capped(lambda piece: count(readable(piece)), DEFAULT_NUM_TOKENS)
     firsts = [start for start, _ in units.sentences]

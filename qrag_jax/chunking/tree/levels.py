@@ -101,5 +101,5 @@ def nodes_in(tree: ChunkTree, levels: LevelRange, num_levels: int) -> Int[np.nda
     level = np.minimum(tree.level, finest)
     until = np.full(len(tree), finest)  # the finest level that a node stands for: of leaves all
     inner = np.setdiff1d(np.arange(len(tree)), tree.leaves)
-    until[inner] = np.maximum(level[inner], np.minimum(tree.level[inner + 1] - 1, finest))  # its first child follows it
+    until[inner] = np.maximum(level[inner], np.minimum(tree.level[inner + 1], finest) - 1)  # its first child follows it
     return np.flatnonzero((level <= levels.most) & (until >= levels.least))

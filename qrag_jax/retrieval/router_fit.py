@@ -1,0 +1,168 @@
+"""Training of a router: ridge regression of the evidence recall of every range, with what it may lose held down.
+
+    weights = argmin_W |Y - Z W|^2 + strength * n * |W|^2        Z standardised, Y [n, ranges] centred
+
+Strength and margin are chosen by cross-validation: groups of questions (of one document) are held out together, and
+what counts is the recall of the ranges that would have been chosen. A router leaves the fallback only where that gains
+more than one standard error over the fallback of the same folds; else its margin is infinite.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from qrag_jax.chunking.tree.levels import LevelRange
+from qrag_jax.retrieval.planning import FeaturesName, Router, choose_ranges, predict_recall
+from qrag_jax.types import InputError
+
+STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
+MARGINS = (0.0, 0.01, 0.02, 0.05, 0.1)
+_NUM_FOLDS = 5
+_LEAST_SCALE = 1e-9  # of a number that is the same for all questions
+
+
+@dataclass(frozen=True)
+class FittedRouter:
+    """A router and what its cross-validation found.
+
+    Attributes:
+        router: trained on all questions.
+        strength: of the ridge.
+        held_out: mean recall of the ranges chosen for questions that were held out.
+        fallback_held_out: of the best fixed range of the other folds, on the same questions.
+        n: questions.
+    """
+
+    router: Router
+    strength: float
+    held_out: float
+    fallback_held_out: float
+    n: int
+
+
+def deal_groups(groups: Sequence[str], num_folds: int, seed: int) -> Int[np.ndarray, " n"]:
+    """The fold of every question: groups in random order, each into the fold that has the fewest questions so far.
+
+    Args:
+        groups: of each question the name of its group, which stays in one fold.
+        num_folds: at least 2.
+        seed: of the order.
+
+    Raises:
+        InputError: fewer groups than folds.
+    """
+    names, place, sizes = np.unique(np.array(groups), return_inverse=True, return_counts=True)
+    if not 2 <= num_folds <= len(names):
+        raise InputError(f"{num_folds} folds of {len(names)} groups: at least 2, and a group for each")
+    fold_of, filled = np.zeros(len(names), np.int64), np.zeros(num_folds, np.int64)
+    for group in np.random.default_rng(seed).permutation(len(names)).tolist():
+        fold_of[group] = filled.argmin()
+        filled[fold_of[group]] += sizes[group]
+    return fold_of[place]
+
+
+def fit_router(
+    features: Float[np.ndarray, "n f"],
+    recall: Float[np.ndarray, "m r"],
+    groups: Sequence[str],
+    ranges: Sequence[LevelRange],
+    *,
+    names: Sequence[str],
+    kind: FeaturesName,
+    fingerprint: str = "",
+    strengths: Sequence[float] = STRENGTHS,
+    margins: Sequence[float] = MARGINS,
+    seed: int = 0,
+) -> FittedRouter:
+    """Trains a router on the recall of every range for every question.
+
+    Args:
+        features: of the questions, of the kind `kind`.
+        recall: evidence recall of every range at the budget, in [0, 1]; of as many questions (so m = n).
+        groups: document of each question.
+        ranges: of the columns.
+        names: of the levels.
+        kind: what the features are.
+        fingerprint: of the encoder.
+        strengths, margins: that are tried.
+        seed: of the folds.
+
+    Raises:
+        InputError: other numbers of questions or ranges, values out of range, or questions about fewer than 2 groups.
+    """
+    _check(features, recall, groups, ranges)
+    folds = deal_groups(groups, min(_NUM_FOLDS, len(set(groups))), seed)
+    fallback = np.array([recall[folds != fold].mean(axis=0).argmax() for fold in range(folds.max() + 1)])[folds]
+    rows = np.arange(len(recall))
+    base = recall[rows, fallback]
+    best = (strengths[-1], np.inf, base)
+    for strength in sorted(strengths, reverse=True):
+        predicted = np.zeros_like(recall)
+        for fold in range(folds.max() + 1):
+            held = folds == fold
+            mean, scale, weights, bias = ridge(features[~held], recall[~held], strength)
+            predicted[held] = bias + ((features[held] - mean) / scale) @ weights
+        gains = predicted.max(axis=1) - predicted[rows, fallback]
+        for margin in sorted(margins, reverse=True):
+            found = recall[rows, np.where(gains > margin, predicted.argmax(axis=1), fallback)]
+            if found.mean() > best[2].mean():
+                best = (strength, margin, found)
+    strength, margin, found = best
+    gain = found - base
+    if gain.mean() <= gain.std(ddof=1) / np.sqrt(len(gain)):
+        strength, margin, found = strength, np.inf, base
+    router = Router(
+        kind,
+        tuple(names),
+        tuple(ranges),
+        int(recall.mean(axis=0).argmax()),
+        float(margin),
+        *ridge(features, recall, strength),
+        fingerprint,
+    )
+    return FittedRouter(router, float(strength), float(found.mean()), float(base.mean()), len(recall))
+
+
+def ridge(
+    features: Float[np.ndarray, "n f"], targets: Float[np.ndarray, "n r"], strength: float
+) -> tuple[Float[np.ndarray, " f"], Float[np.ndarray, " f"], Float[np.ndarray, "f r"], Float[np.ndarray, " r"]]:
+    """(mean, scale, weights, bias) of the module; a number that is the same for all questions has scale 1.
+
+    Of fewer questions than numbers the same weights are solved in their dual form, which is smaller.
+    """
+    mean, scale, bias = features.mean(axis=0), features.std(axis=0), targets.mean(axis=0)
+    scale = np.where(scale > _LEAST_SCALE, scale, 1.0)
+    z, y = ((features - mean) / scale).astype(np.float64), targets - bias
+    num, dim = z.shape
+    if num < dim:
+        weights = z.T @ np.linalg.solve(z @ z.T + strength * num * np.eye(num), y)
+    else:
+        weights = np.linalg.solve(z.T @ z + strength * num * np.eye(dim), z.T @ y)
+    return mean.astype(np.float64), scale.astype(np.float64), weights, bias
+
+
+def route(router: Router, features: Float[np.ndarray, "n f"]) -> Int[np.ndarray, " n"]:
+    """Places among the router's ranges of the range of every question."""
+    return choose_ranges(predict_recall(router, features), router.fallback, router.margin)
+
+
+def _check(
+    features: Float[np.ndarray, "n f"],
+    recall: Float[np.ndarray, "m r"],
+    groups: Sequence[str],
+    ranges: Sequence[LevelRange],
+) -> None:
+    if not len(features) == len(recall) == len(groups) or recall.shape[1] != len(ranges):
+        raise InputError(
+            f"router: features of {len(features)} questions, recall of {len(recall)} in {recall.shape[1]} ranges, "
+            f"{len(groups)} groups, {len(ranges)} ranges: one of each question and range"
+        )
+    if len(set(groups)) < 2:
+        raise InputError(
+            f"router: {len(recall)} questions about {len(set(groups))} document: questions about at least 2 are "
+            "needed to choose by those that are held out"
+        )
+    if not np.isfinite(features).all() or not ((recall >= 0) & (recall <= 1)).all():
+        raise InputError("router: features must be finite, and recall from 0 to 1")
