@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+import numpy as np
+
 from qrag_jax.chunking.chunker import BY_POINTS, ChunkConfig, level_names, make_tree_builder, points_of
 from qrag_jax.chunking.tree.points import PredictPoints
 from qrag_jax.chunking.tree.tree import ChunkTree
@@ -35,7 +37,9 @@ from qrag_jax.retrieval.catalogue.settings import (
     read_settings,
 )
 from qrag_jax.retrieval.catalogue.update import Changes, Plan, update_index
+from qrag_jax.retrieval.corpus.corpus import Corpus
 from qrag_jax.retrieval.corpus.parents import Parents, ParentsName, mean_of_children
+from qrag_jax.retrieval.corpus.text_parents import text_parents
 from qrag_jax.retrieval.index.hybrid import RETRIEVERS, RetrieverName, make_single_step
 from qrag_jax.retrieval.index.levels import LevelIndex
 from qrag_jax.retrieval.index.notes import NotedCorpus
@@ -107,7 +111,11 @@ def _tagger_setting(run: str | os.PathLike | None) -> TaggerSetting:
 def _parents_setting(name: ParentsName, compressor: str | os.PathLike | None) -> ParentsSetting:
     if name != "compressor":
         return ParentsSetting(name)
-    raise UsageError("parents compressor: cannot be made yet")
+    if compressor is None:
+        raise UsageError("parents compressor: name a run of `qrag fit compressor` (--compressor)")
+    from qrag_jax.models.compressor.weights import load_compressor
+
+    return ParentsSetting(name, os.path.abspath(compressor), load_compressor(Path(compressor)).identity)
 
 
 def build_index(
@@ -245,11 +253,12 @@ def make_maker(settings: IndexSettings) -> partial[Maker]:
     return partial(_load_maker, replace(settings, fingerprint=""))
 
 
-def load_level_index(index: str | os.PathLike, choose: ChooseNames | None = None) -> LevelIndex:
+def load_level_index(index: str | os.PathLike, method: Method, choose: ChooseNames | None = None) -> LevelIndex:
     """An index whose documents have levels, as any range of these is searched.
 
     Args:
         index: its folder.
+        method: of `index_method`.
         choose: as of `load_index`.
 
     Raises:
@@ -258,10 +267,30 @@ def load_level_index(index: str | os.PathLike, choose: ChooseNames | None = None
     """
     settings = read_settings(index)
     check_levels(settings, str(index))
-    assert settings.chunking is not None and settings.parents is not None  # of all that has levels
-    corpus, parents = load_index(index, choose), settings.parents
-    made = Parents(parents.name, fingerprint=parents.fingerprint)
-    return LevelIndex(corpus, level_names(settings.chunking), made, has_parents=parents.name != "best_child")
+    return level_index(load_index(index, choose), settings, method)
+
+
+def level_index(corpus: Corpus, settings: IndexSettings, method: Method) -> LevelIndex:
+    """The same of what was loaded; vectors that an index keeps of parents are not made anew.
+
+    Args:
+        corpus: of `load_index`.
+        settings: of the index, which has levels.
+        method: of `index_method`.
+    """
+    assert settings.chunking is not None and settings.parents is not None
+    names, parents = level_names(settings.chunking), settings.parents
+    if parents.name == "compressor":  # which nothing loads where the vectors are there
+
+        def of_children(*children: np.ndarray) -> np.ndarray:
+            made = _load_parents(parents, method).of_children
+            assert made is not None
+            return made(*children)
+
+        way = Parents("compressor", of_children, fingerprint=parents.fingerprint)
+    else:
+        way = _load_parents(parents, method)
+    return LevelIndex(corpus, names, way, has_parents=parents.name != "best_child")
 
 
 def check_levels(settings: IndexSettings, index: str) -> None:
@@ -315,6 +344,16 @@ def _load_parents(setting: ParentsSetting, method: Method) -> Parents:
     Raises:
         UsageError, InputError: a compressor is not there, or another one, or of another encoder.
     """
+    assert isinstance(method.embed, Encoder) and method.window is not None  # or nothing was embedded
+    if setting.name == "best_child":
+        return Parents("best_child")
     if setting.name == "mean":
         return Parents("mean", of_children=mean_of_children)
-    return Parents("best_child")
+    if setting.name != "compressor":
+        return text_parents(setting.name, method.embed, method.count, window_tokens=method.window)
+    from qrag_jax.models.compressor.weights import load_compressor
+    from qrag_jax.retrieval.compressing import compressor_parents
+
+    compressor = load_compressor(setting.run)
+    check_made_by(setting, compressor.identity, "compressor", setting.run)
+    return compressor_parents(compressor, method.embed.fingerprint)

@@ -47,6 +47,7 @@ class Method:
         encoder: name of the encoder.
         sentence_embed: that `chunk` embeds sentences with, where it is not `embed`.
         is_sentences: the chunks are sentences, to be widened before they are read.
+        window: most tokens of a text that `embed` reads, [CLS] and [SEP] counted; None where it is not loaded.
     """
 
     chunk: ChunkDocument
@@ -59,6 +60,7 @@ class Method:
     encoder: str = ""
     sentence_embed: Embed | None = None
     is_sentences: bool = False
+    window: int | None = None
 
     def build(self, documents: Sequence[Document]) -> Corpus:
         """The corpus of documents that this method searches.
@@ -124,6 +126,7 @@ def single_step_method(
         chunking=chunking,
         encoder=model,
         sentence_embed=embed,
+        window=embedder.window,
     )
 
 
