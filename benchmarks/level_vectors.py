@@ -34,8 +34,12 @@ class LevelSet:
 
 
 def level_config(task: StudyTask) -> ChunkConfig:
-    """Names where the data tells sections, else sizes."""
-    return ChunkConfig("levels", 256) if task.sections else ChunkConfig("levels", levels=LevelsConfig(sizes=SIZES))
+    """Names where documents have sections, else sizes."""
+    return (
+        ChunkConfig("levels", 256)
+        if task.name == "scisumm"
+        else ChunkConfig("levels", levels=LevelsConfig(sizes=SIZES))
+    )
 
 
 def level_set(task: StudyTask, encoder: StudyEncoder, cache: Path) -> LevelSet:

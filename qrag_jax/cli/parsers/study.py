@@ -31,6 +31,9 @@ nothing is chosen: all are reported, with the first config of each strategy, and
 With --budgets the evidence is also looked for in contexts of these sizes, filled as --fill says; a row of results.json
 then has budget, fill, erec, erec_low and erec_high, and there is one for each budget and fill.
 
+With --levels rows of levels come behind: of plan, level_min, level_max, parents and budget, with erec, num_vectors,
+built_tokens and sent_tokens. The levels are those of each strategy of kind levels, or by headings where there is none.
+
 A study that was stopped goes on where it was when the same line is run again. The seconds are those of the strategy
 alone: sentence vectors that strategies share are computed once and charged to each.
 
@@ -43,6 +46,7 @@ examples:
   qrag study --corpus notes/ --questions questions.jsonl mine.yaml prices=configs/study/prices.yaml --json
   qrag study configs/study/paper.yaml data=DATA --out runs/paper
   qrag study --corpus notes/ --questions questions.jsonl --budgets 500,1000,2000 --fill plain,widen,merge
+  qrag study configs/study/paper.yaml data=DATA --budgets 128,512 --levels each,all,dev,router --parents best_child,mean
   qrag study runs/paper/config.yaml --out runs/again
 """
 
@@ -65,6 +69,20 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="F,F,...",
         help="with --budgets, how contexts are filled: plain (the best chunks), widen (each with its neighbours), "
         "merge (sections in place of their chunks), each compared with plain (default: plain)",
+    )
+    parser.add_argument(
+        "--levels",
+        type=flags.filled,
+        metavar="P,P,...",
+        help="with --budgets, also search levels (document, section, ... or sizes): each alone, all of them, the range "
+        "that dev chooses, by a router (trained on dev) or router:RUN, and bound, the best level of each question",
+    )
+    parser.add_argument(
+        "--parents",
+        type=flags.filled,
+        metavar="W,W,...",
+        help="with --levels, how parents get vectors: best_child, mean, direct, windows, compressor:RUN "
+        "(default: best_child)",
     )
     flags.add_reading(parser)
     flags.add_compile_cache(parser)

@@ -42,6 +42,7 @@ class Words:
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag study`; see `qrag study --help`."""
     words = with_contexts(split_words(args.overrides), args.budgets, args.fill)
+    words = with_levels(words, args.levels, args.parents)
     config = study_config(words, args.corpus, args.questions)
     out = Path(args.out or default_out(words.config, config))
     check_out(out, config)
@@ -100,6 +101,23 @@ def with_contexts(words: Words, budgets: str | None, fill: str | None) -> Words:
         if unknown:
             raise UsageError(f"--fill {fill}: {unknown[0]!r}: choose from {', '.join(FILLS)}, with commas between them")
         own.append(f"fills=[{fill}]")
+    return Words(words.config, (*own, *words.overrides))
+
+
+def with_levels(words: Words, levels: str | None, parents: str | None) -> Words:
+    """What `--levels` and `--parents` change in the config, before the overrides; the config checks the names.
+
+    Raises:
+        UsageError: parents without levels.
+    """
+    if levels is None and parents is not None:
+        raise UsageError(f"--parents {parents}: goes with --levels, whose parents get vectors")
+    given = {"levels": levels, "parents": parents}
+    own = [
+        f"{name}=[{', '.join(_quoted(part.strip()) for part in text.split(','))}]"
+        for name, text in given.items()
+        if text is not None
+    ]
     return Words(words.config, (*own, *words.overrides))
 
 
@@ -236,9 +254,9 @@ def warnings_once() -> Iterator[None]:
 def again(args: argparse.Namespace, out: Path) -> list[str]:
     """The arguments of a line that goes on with this study."""
     flags = {"--corpus": args.corpus, "--questions": args.questions, "--out": str(out)}
+    flags |= {"--budgets": args.budgets, "--fill": args.fill, "--levels": args.levels, "--parents": args.parents}
     parts = [[f"{flag}={path}"] if path.startswith("-") else [flag, path] for flag, path in flags.items() if path]
     links = ["--follow_links"] if args.follow_links else []
-    flags |= {"--budgets": args.budgets, "--fill": args.fill}
     return [*(part for one in parts for part in one), *links, *args.overrides]
 
 

@@ -7,6 +7,8 @@ from qrag_jax.chunking.chunker import ChunkConfig
 
 FillName = Literal["plain", "widen", "merge"]
 FILLS: tuple[FillName, ...] = get_args(FillName)
+PLANS = ("each", "all", "dev", "router", "bound")
+PARENT_WAYS = ("best_child", "mean", "direct", "windows")  # and compressor:RUN
 MOST_CONFIGS = 6  # of a strategy: more tries on dev would find more luck
 TaskKind = Literal[
     "beir", "cranfield", "chroma", "squad", "multirc", "scisumm", "conditionalqa", "financebench", "headings", "files"
@@ -85,6 +87,11 @@ class StudyConfig:
             evidence. Empty: none is.
         fills: how contexts are filled: `plain` (the best chunks), `widen` (each with its neighbours), `merge` (sections
             in place of their chunks).
+        levels: plans whose contexts are measured at the budgets, over the levels of strategy `levels`: `each` (every
+            level alone), `all` (the full range), `dev` (the range that is best on dev questions), `router` (trained on
+            these), `router:RUN` (a run of `qrag fit router`), `bound` (the best level of each question). Empty: none.
+        parents: how parents get their vectors there: best_child, mean, direct, windows, or compressor:RUN; with
+            `levels` at least one.
     """
 
     tasks: dict[str, TaskConfig] = field(default_factory=dict)
@@ -103,6 +110,8 @@ class StudyConfig:
     seed: int = 0
     budgets: tuple[int, ...] = ()
     fills: tuple[FillName, ...] = ("plain",)
+    levels: tuple[str, ...] = ()
+    parents: tuple[str, ...] = ("best_child",)
 
     def __post_init__(self) -> None:
         if not self.tasks:
@@ -125,6 +134,7 @@ class StudyConfig:
             raise ValueError(f"budgets {list(self.budgets)}: numbers of tokens, at least 1, increasing")
         if not self.fills or len(set(self.fills)) != len(self.fills):
             raise ValueError(f"fills {list(self.fills)}: at least one of {', '.join(FILLS)}, each once")
+        _check_plans(self.levels, self.parents, self.budgets)
         if not 0 < self.dev_share < 1:
             raise ValueError(f"dev_share {self.dev_share}: between 0 and 1")
         least = {"seed": 0, "min_dev_questions": 0, "window": 3}
@@ -132,3 +142,18 @@ class StudyConfig:
             value = getattr(self, name)
             if value is not None and value < smallest:
                 raise ValueError(f"{name} {value}: at least {smallest}")
+
+
+def _check_plans(levels: tuple[str, ...], parents: tuple[str, ...], budgets: tuple[int, ...]) -> None:
+    if levels and not budgets:
+        raise ValueError(f"levels {list(levels)}: are measured in contexts: give budgets too")
+    for name, given, known, run in (
+        ("levels", levels, PLANS, "router"),
+        ("parents", parents, PARENT_WAYS, "compressor"),
+    ):
+        if len(set(given)) != len(given) or (name == "parents" and not given):
+            raise ValueError(f"{name} {list(given)}: at least one, each once")
+        for one in given:
+            kind, _, path = one.partition(":")
+            if one not in known and not (kind == run and path):
+                raise ValueError(f"{name} {one!r}: choose from {', '.join(known)}, {run}:RUN")

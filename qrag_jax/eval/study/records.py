@@ -101,6 +101,82 @@ class StudyRow:
 
 
 @dataclass(frozen=True)
+class LevelCell:
+    """What every range of levels finds on the dev or test part of a task, by one config and one way of parents.
+
+    Ranges are those of `all_ranges(names)`, in this order.
+
+    Attributes:
+        task, strategy, number, part: as of `CellResult`.
+        parents: as the study names it.
+        names: of the levels, the coarsest first.
+        num_documents: that were searched.
+        built_tokens, num_vectors: of each range (`retrieval/index/levels.py:LevelIndex`).
+        recall: evidence recall of [question][range][budget].
+        sent: tokens of the contexts, likewise.
+        profiles: of every question (`retrieval/index/profiles.py`).
+        cost: of the trees and of all vectors.
+    """
+
+    task: str
+    strategy: str
+    number: int
+    part: Part
+    parents: str
+    names: tuple[str, ...]
+    num_documents: int
+    built_tokens: tuple[int, ...]
+    num_vectors: tuple[int, ...]
+    recall: tuple[tuple[tuple[float, ...], ...], ...]
+    sent: tuple[tuple[tuple[int, ...], ...], ...]
+    profiles: tuple[tuple[float, ...], ...]
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class LevelRow:
+    """Contexts of one plan, way of parents and budget on the test part of a task.
+
+    Attributes:
+        task, kind, strategy, number, config, num_documents, n: as of `StudyRow`.
+        plan: of `StudyConfig.levels`.
+        level_min, level_max: names of the coarsest and the finest level that any question searches.
+        parents: of `StudyConfig.parents`.
+        budget: tokens of a context.
+        erec, erec_low, erec_high: as of `StudyRow`.
+        num_vectors: that a search between these levels compares with the question's.
+        built_tokens: that the encoder reads for these levels.
+        sent_tokens: of a context, mean.
+        scores: `plan_cost`, the mean of `retrieval/planning.py:plan_cost`; of `router` also `share_routed`, questions
+            that leave the fallback.
+        cost: of the vectors of these levels: what all took, by the share of the tokens that are built.
+        was_chosen: by dev questions.
+    """
+
+    task: str
+    kind: str
+    strategy: str
+    number: int
+    config: str
+    num_documents: int
+    n: int
+    plan: str
+    level_min: str
+    level_max: str
+    parents: str
+    budget: int
+    erec: float
+    erec_low: float
+    erec_high: float
+    num_vectors: int
+    built_tokens: int
+    sent_tokens: float
+    scores: Mapping[str, float]
+    cost: Cost
+    was_chosen: bool = False
+
+
+@dataclass(frozen=True)
 class StudyComparison:
     """Mean of `strategy - baseline` over the same questions of a task, one measure.
 
@@ -134,4 +210,5 @@ class StudyResult:
     rows: tuple[StudyRow, ...]
     comparisons: tuple[StudyComparison, ...]
     questions: tuple[Mapping[str, object], ...] = field(default=(), repr=False)
+    levels: tuple[LevelRow, ...] = ()
     notes: tuple[str, ...] = ()  # what a reader of the table should know: questions left out, too few for dev

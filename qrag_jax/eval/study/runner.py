@@ -11,20 +11,22 @@ from pathlib import Path
 
 import numpy as np
 
-from qrag_jax.chunking.chunker import make_chunker
+from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
 from qrag_jax.chunking.text.splitters import make_splitter
 from qrag_jax.data.corpora.study_task import StudyTask
 from qrag_jax.eval.study.cells.cells import Tools, embed_questions, run_config
 from qrag_jax.eval.study.cells.contexts import Contexts, known_points
 from qrag_jax.eval.study.cells.costs import Meter
 from qrag_jax.eval.study.cells.encoder import StudyEncoder
+from qrag_jax.eval.study.cells.level_cells import LevelStore, make_parents, run_levels
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
 from qrag_jax.eval.study.cells.store import CellStore, claim_folder, made_of, with_config
 from qrag_jax.eval.study.cells.work import Report, Sides, Work
 from qrag_jax.eval.study.config import StudyConfig
-from qrag_jax.eval.study.records import CellResult, Part, StudyResult
+from qrag_jax.eval.study.records import CellResult, LevelCell, Part, StudyResult
 from qrag_jax.eval.study.results.answers import StudyAnswers, answer_questions
 from qrag_jax.eval.study.results.choose import choose
+from qrag_jax.eval.study.results.levels import LevelOutcome, level_notes, level_rows
 from qrag_jax.eval.study.results.scores import score_questions
 from qrag_jax.eval.study.results.summary import (
     Outcome,
@@ -38,6 +40,7 @@ from qrag_jax.eval.study.tasks import split_task
 from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.prices import load_prices
+from qrag_jax.retrieval.planning import load_router
 from qrag_jax.types import InputError, TextGenerator, UsageError
 
 
@@ -90,14 +93,22 @@ def run_study(
     prices = load_prices(config.prices) if config.prices else None
     tools = Tools(encoder, SentenceCache(out / "sentences"), make_splitter(config.splitter, config.language))
     _check_strategies(config, encoder)
+    _check_levels(config, tools)
     sides = [_split(config, task) for task in tasks]
     with lock_folder(out, "a study"):
         claim_folder(out, config)
         store = CellStore(out)
         work = Work(config, sides, store, report)
         study = _Study(config, tools, store, work, _warm_up_once(encoder, report), generator)
-        outcomes = [outcome for side in sides for outcome in _run_task(study, side)]
+        outcomes, levels = [], []
+        for side in sides:
+            cells = _Cells(study, side)
+            found = list(_run_task(study, side, cells))
+            outcomes += found
+            if config.levels and side.test.kind == "evidence":
+                levels += _run_levels(study, side, cells, found)
         work.finish()
+        level_lines = tuple(row for outcome in levels for row in level_rows(outcome, config, prices))
     return StudyResult(
         report_k=config.report_k,
         ks=config.ks,
@@ -105,7 +116,11 @@ def run_study(
         rows=tuple(row for outcome in outcomes for row in make_rows(outcome, config, prices)),
         comparisons=(*compare_all(outcomes, config), *compare_fills(outcomes, config)),
         questions=tuple(one for outcome in outcomes for one in question_objects(outcome)),
-        notes=tuple(_notes(config, tasks, sides, outcomes, encoder)),
+        levels=level_lines,
+        notes=(
+            *_notes(config, tasks, sides, outcomes, encoder),
+            *dict.fromkeys(note for outcome in levels for note in level_notes(outcome, config)),
+        ),
     )
 
 
@@ -126,6 +141,18 @@ def _check_strategies(config: StudyConfig, encoder: StudyEncoder) -> None:
                 raise UsageError(f"strategies.{name}, config {number}: {error}") from error
 
 
+def _check_levels(config: StudyConfig, tools: Tools) -> None:
+    """Finds a run that is not there, or of another encoder, before hours of work."""
+    if not config.levels:
+        return
+    for way in config.parents:
+        make_parents(way, tools.encoder.sentence_embed(tools.cache, Meter()), tools)
+    for name in config.levels:
+        _, _, run = name.partition(":")
+        if run:
+            load_router(run)
+
+
 def _split(config: StudyConfig, task: StudyTask) -> Sides:
     for document in task.documents:
         if not document.text.strip():
@@ -141,9 +168,8 @@ def _warm_up_once(encoder: StudyEncoder, report: Report | None) -> Callable[[], 
     return cache(lambda: encoder.warm_up(progress))
 
 
-def _run_task(study: _Study, sides: Sides) -> Iterator[Outcome]:
+def _run_task(study: _Study, sides: Sides, cells: "_Cells") -> Iterator[Outcome]:
     """The outcome of every strategy on one task."""
-    cells = _Cells(study, sides)
     for strategy, configs in study.config.strategies.items():
         dev_scores = None
         if sides.dev is not None:
@@ -163,6 +189,26 @@ def _run_task(study: _Study, sides: Sides) -> Iterator[Outcome]:
         yield outcome
 
 
+def _run_levels(study: _Study, sides: Sides, cells: "_Cells", outcomes: Sequence[Outcome]) -> Iterator[LevelOutcome]:
+    """What ranges of levels find, of every strategy that has levels, or of one by headings where none has."""
+    config = study.config
+    chosen = [(one.cell.strategy, one.cell.number, one.config) for one in outcomes if one.config.strategy == "levels"]
+    for strategy, number, how in chosen or [("levels", 0, ChunkConfig("levels"))]:
+        for way in config.parents:
+            cell = cells.get_levels(strategy, number, how, way, "test")
+            dev_cell = None if sides.dev is None else cells.get_levels(strategy, number, how, way, "dev")
+            yield LevelOutcome(
+                config=how,
+                test=sides.test,
+                dev=sides.dev,
+                cell=cell,
+                dev_cell=dev_cell,
+                vectors=cells.questions("test"),
+                dev_vectors=None if sides.dev is None else cells.questions("dev"),
+                fingerprint=study.tools.encoder.fingerprint,
+            )
+
+
 class _Cells:
     """The cells of one task, run where they are not stored; documents are hashed and questions embedded once."""
 
@@ -171,7 +217,7 @@ class _Cells:
         parts = {**sides.together("dev"), **sides.together("test")} if sides.dev else sides.together("test")
         self._study, self._sides = study, sides
         self._origins = {part: made_of(study.config, task, fingerprint) for part, task in parts.items()}
-        self._questions = cache(lambda part: embed_questions(parts[part].questions, study.tools))
+        self.questions = cache(lambda part: embed_questions(parts[part].questions, study.tools))
 
     def get(self, strategy: str, number: int, part: Part) -> CellResult:
         """A cell as it is stored, after it was run where it was not there."""
@@ -200,12 +246,44 @@ class _Cells:
             study.config.tasks[self._sides.test.name].scope,
             max(study.config.ks),
             study.tools,
-            {one: self._questions(one) for one in parts},
+            {one: self.questions(one) for one in parts},
             study.work.begin(self._sides, strategy, number, part),
             Contexts(study.config.budgets, study.config.fills) if study.config.budgets else None,
         )
         for result in results:
             study.store.write(result, with_config(self._origins[result.part], config))
+
+    def get_levels(self, strategy: str, number: int, config: ChunkConfig, way: str, part: Part) -> LevelCell:
+        """A cell of levels as it is stored, after it was run where it was not there."""
+        study, parts = self._study, self._sides.together(part)
+        store, name = LevelStore(study.store.out), self._sides.test.name
+        origins = {one: with_config({**self._origins[one], "parents": self._parents(way)}, config) for one in parts}
+        found = {one: store.read(name, strategy, number, way, one, origins[one]) for one in parts}
+        if any(cell is None for cell in found.values()):
+            study.warm_up()
+            made = run_levels(
+                strategy,
+                number,
+                config,
+                way,
+                parts,
+                study.config.tasks[name].scope,
+                study.config.budgets,
+                study.tools,
+                {one: self.questions(one) for one in parts},
+            )
+            for cell in made:
+                store.write(cell, origins[cell.part])
+        cell = store.read(name, strategy, number, way, part, origins[part])
+        if cell is None:
+            path = store.path(name, strategy, number, way, part)
+            raise InputError(f"{path}: damaged or removed while the study ran: start it again")
+        return cell
+
+    def _parents(self, way: str) -> str:
+        """What makes the vectors of parents, for the cells that were made of it."""
+        tools = self._study.tools
+        return f"{way} {make_parents(way, tools.encoder.sentence_embed(tools.cache, Meter()), tools).fingerprint}"
 
 
 def _score(study: _Study, task: StudyTask, cell: CellResult) -> dict[str, np.ndarray]:

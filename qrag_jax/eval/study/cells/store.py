@@ -108,13 +108,7 @@ class CellStore:
         except (InputError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             warnings.warn(f"{path}: damaged ({error}); it is run again", UserWarning, stacklevel=2)
             return None
-        old, new = _whole(known), _whole(origin)
-        differing = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
-        if differing:
-            raise UsageError(
-                f"{path}: was made with another {', '.join(differing)}: {self.out} holds another study; "
-                "choose another --out, or remove that folder"
-            )
+        check_same(path, self.out, known, origin)
         return result
 
     def write(self, result: CellResult, origin: MadeOf) -> None:
@@ -126,6 +120,21 @@ class CellStore:
         """
         path = self.path(result.task, result.strategy, result.number, result.part)
         write_whole(path, sealed({"made_of": dict(origin), "result": asdict(result)}))
+
+
+def check_same(path: Path, out: Path, known: MadeOf, origin: MadeOf) -> None:
+    """Refuses a file that was made of something else.
+
+    Raises:
+        UsageError: names what differs.
+    """
+    old, new = _whole(known), _whole(origin)
+    differing = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+    if differing:
+        raise UsageError(
+            f"{path}: was made with another {', '.join(differing)}: {out} holds another study; choose another --out, "
+            "or remove that folder"
+        )
 
 
 def _whole(origin: MadeOf) -> dict[str, Any]:
@@ -165,7 +174,7 @@ def _check_file(path: Path) -> None:
 
 
 def _remove_half_files(out: Path) -> None:
-    below = (*(out / name for name in ("sentences", "trec")), *out.glob("cells/*"))
+    below = (*(out / name for name in ("sentences", "trec")), *out.glob("cells/*"), *out.glob("levels/*"))
     for folder, pattern in ((out, _HALF_FILE), *((folder, _HALF_PART) for folder in below)):
         for path in folder.glob(".*"):
             if path.is_file() and pattern.fullmatch(path.name):

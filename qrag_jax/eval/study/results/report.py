@@ -10,6 +10,7 @@ from pathlib import Path
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.eval.study.records import StudyResult
 from qrag_jax.eval.study.results.columns import Column, csv_values, markdown_columns, row_heading, terminal_columns
+from qrag_jax.eval.study.results.levels import level_table
 from qrag_jax.eval.study.results.lines import LEVEL, Line, study_lines
 from qrag_jax.eval.study.results.plot import plot_study
 from qrag_jax.eval.study.results.recall import RECALL_NOTE, recall_heading, recall_table
@@ -17,6 +18,7 @@ from qrag_jax.eval.tables import align
 from qrag_jax.files.whole_file import write_whole
 
 _OF_CONTEXTS = {"budget", "fill", "erec", "erec_low", "erec_high"}
+_OF_LEVELS = ("plan", "level_min", "level_max", "parents", "num_vectors", "built_tokens", "sent_tokens")
 
 
 def format_table(result: StudyResult) -> str:
@@ -32,6 +34,9 @@ def format_table(result: StudyResult) -> str:
         if found := recall_table(result, task):
             numbers = [place > 1 for place in range(len(found[0]))]
             blocks.append("\n".join([recall_heading(task), *align(found, numbers)]))
+        if found := level_table(result.levels, task):
+            numbers = [place > 3 for place in range(len(found[0]))]
+            blocks.append("\n".join([_levels_heading(task), *align(found, numbers)]))
     return readable("\n\n".join([*blocks, "\n".join(_notes(result))]) + "\n")
 
 
@@ -54,6 +59,10 @@ def format_markdown(result: StudyResult, plot: str | None = None) -> str:
             found.insert(1, ["---", "---", *["---:"] * (len(found[0]) - 2)])
             rows = "\n".join(f"| {' | '.join(row)} |" for row in found)
             parts.append(f"**{recall_heading(task)}**\n\n{rows}")
+        if found := level_table(result.levels, task):
+            found.insert(1, [*["---"] * 4, *["---:"] * (len(found[0]) - 4)])
+            rows = "\n".join(f"| {' | '.join(row)} |" for row in found)
+            parts.append(f"**{_levels_heading(task)}**\n\n{rows}")
     parts.append("\n".join(f"- {note}" for note in [_bold_note(result), *_notes(result)]))
     if plot is not None:
         parts.append(f"![F1@{result.report_k} of every strategy against its seconds of chunking and embedding]({plot})")
@@ -104,15 +113,24 @@ def write_report(result: StudyResult, out: Path) -> list[Path]:
 def summary_values(result: StudyResult) -> dict[str, object]:
     """Plain values of all of a study but its questions: report_k, ks, baseline, rows, comparisons, notes.
 
-    Without budgets rows and comparisons have no fields of contexts.
+    Without budgets rows and comparisons have no fields of contexts. With levels all rows have the same fields: those
+    of levels come last, and what the one kind lacks is None.
     """
     values = asdict(replace(result, questions=()))  # they are many, and have a file of their own
     del values["questions"]
+    own = values.pop("levels")
+    if own:
+        blank = {**dict.fromkeys(values["rows"][0]), **dict.fromkeys(_OF_LEVELS)}
+        values["rows"] = [blank | row for row in (*values["rows"], *own)]
     if not any(row.budget for row in result.rows):
         for one in (*values["rows"], *values["comparisons"]):
             for name in _OF_CONTEXTS & one.keys():
                 del one[name]
     return values
+
+
+def _levels_heading(task: str) -> str:
+    return f"{task}: evidence found by levels (ERec), by tokens"
 
 
 def _json(value: object, indent: int | None = None) -> str:

@@ -1,0 +1,183 @@
+"""The levels of a study: trees of a strategy's config, their vectors in one way of parents, and what each range finds.
+
+A file `levels/TASK/STRATEGY-NUMBER-PARENTS-PART.json` holds a cell, as `store.py` holds those of chunks.
+"""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from qrag_jax.chunking.chunker import ChunkConfig, level_names, make_tree_builder
+from qrag_jax.chunking.tree.levels import all_ranges, full_range
+from qrag_jax.data.corpora.study_task import StudyTask
+from qrag_jax.eval.study.cells.cells import Tools
+from qrag_jax.eval.study.cells.contexts import known_points, section_points
+from qrag_jax.eval.study.cells.costs import Meter, make_cost
+from qrag_jax.eval.study.cells.levels import LevelContexts, level_recall
+from qrag_jax.eval.study.cells.store import MadeOf, check_same, sealed, unsealed
+from qrag_jax.eval.study.records import LevelCell, Part
+from qrag_jax.files.reading import read_limited
+from qrag_jax.files.whole_file import write_whole
+from qrag_jax.retrieval.corpus.corpus import MadeBy, tree_corpus
+from qrag_jax.retrieval.corpus.parents import Parents, mean_of_children
+from qrag_jax.retrieval.corpus.text_parents import text_parents, window_vectors
+from qrag_jax.retrieval.index.levels import LevelIndex
+from qrag_jax.retrieval.index.profiles import score_profiles
+from qrag_jax.types import Cost, Embed, InputError
+
+
+def make_parents(way: str, embed: Embed, tools: Tools) -> Parents:
+    """The way of parents that a study names.
+
+    Args:
+        way: of `StudyConfig.parents`.
+        embed: of texts.
+        tools: with the encoder.
+
+    Raises:
+        UsageError: there is no such run, or it holds no compressor.
+        InputError: a compressor of another encoder, or a damaged one.
+    """
+    name, _, run = way.partition(":")
+    if name == "compressor":
+        from qrag_jax.models.compressor.weights import load_compressor  # imports JAX, which other ways do not need
+        from qrag_jax.retrieval.compressing import compressor_parents
+
+        return compressor_parents(load_compressor(run), tools.encoder.fingerprint)
+    if name == "best_child":
+        return Parents("best_child")
+    if name == "mean":
+        return Parents("mean", of_children=mean_of_children)
+    return text_parents(name, embed, tools.encoder.count, window_tokens=tools.encoder.window)
+
+
+def run_levels(
+    strategy: str,
+    number: int,
+    config: ChunkConfig,
+    way: str,
+    parts: Mapping[Part, StudyTask],
+    scope: str,
+    budgets: tuple[int, ...],
+    tools: Tools,
+    questions: Mapping[Part, np.ndarray],
+) -> list[LevelCell]:
+    """The cell of each part; the corpus, which the parts share, is cut and embedded once.
+
+    Args:
+        strategy, number: name of the strategy in the study, and which of its configs this is.
+        config: of strategy `levels`.
+        way: of parents.
+        parts: dev and test over the same documents, or one of them alone.
+        scope, budgets: of the study.
+        tools: encoder, sentence vectors, splitter.
+        questions: of each part the vectors of its questions.
+
+    Raises:
+        UsageError, InputError: as `make_parents`, or a blank document, or evidence without a word.
+    """
+    task, encoder, meter = next(iter(parts.values())), tools.encoder, Meter()
+    embed = encoder.sentence_embed(tools.cache, meter)
+    points = known_points(config, section_points(task), embed, encoder.fingerprint)
+    start = perf_counter()
+    build = make_tree_builder(config, encoder.count, tools.split, points)
+    corpus = tree_corpus(task.documents, [build(document) for document in task.documents], encoder.count)
+    seconds = max(0.0, perf_counter() - start - meter.waited)
+    vectors = np.zeros((len(corpus), encoder.dim), np.float32)
+    texts = [corpus.texts[leaf] for leaf in corpus.leaves.tolist()]
+    vectors[corpus.leaves] = window_vectors(texts, embed, encoder.count, encoder.window)
+    made_by = MadeBy(config, encoder.model, encoder.fingerprint)
+    corpus = replace(corpus, vectors=vectors, made_by=made_by)
+    index = LevelIndex(corpus, level_names(config), make_parents(way, embed, tools))
+    ranges = all_ranges(index.names)
+    num_bytes = index.num_vectors(full_range(index.names)) * vectors.itemsize * encoder.dim
+    cells = []
+    for part, side in parts.items():
+        contexts = LevelContexts(corpus, side, budgets, encoder.count)
+        found = level_recall(index, contexts, side.questions, questions[part], ranges, scope=scope)
+        profiles = score_profiles(index, [question.text for question in side.questions], questions[part])
+        cells.append(
+            LevelCell(
+                task=task.name,
+                strategy=strategy,
+                number=number,
+                part=part,
+                parents=way,
+                names=index.names,
+                num_documents=len(corpus.documents),
+                built_tokens=tuple(map(index.built_tokens, ranges)),
+                num_vectors=tuple(map(index.num_vectors, ranges)),
+                recall=_nested(found.recall),
+                sent=_nested(found.sent),
+                profiles=_nested(profiles),
+                cost=make_cost(seconds, Meter(), meter, num_bytes, None),
+            )
+        )
+    return cells
+
+
+def _nested(values: np.ndarray) -> Any:
+    """Tuples in place of the arrays' axes."""
+    return tuple(map(_nested, values)) if values.ndim > 1 else tuple(values.tolist())
+
+
+class LevelStore:
+    """Cells of levels under the folder of a study."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+
+    def path(self, task: str, strategy: str, number: int, way: str, part: Part) -> Path:
+        """The file of a cell, whether it is there or not; a run of a compressor is named by a hash of its path."""
+        name, _, run = way.partition(":")
+        name += f"_{hashlib.sha256(run.encode()).hexdigest()[:8]}" if run else ""
+        return self.out / "levels" / task / f"{strategy}-{number}-{name}-{part}.json"
+
+    def read(self, task: str, strategy: str, number: int, way: str, part: Part, origin: MadeOf) -> LevelCell | None:
+        """A stored cell; None where there is none, or it is damaged.
+
+        Raises:
+            UsageError: it was made of something else than `origin`.
+        """
+        path = self.path(task, strategy, number, way, part)
+        if not path.is_file():
+            return None
+        try:
+            body = unsealed(read_limited(path))
+            cell, known = _cell(body["result"]), dict(body["made_of"])
+            if (cell.task, cell.strategy, cell.number, cell.parents, cell.part) != (task, strategy, number, way, part):
+                raise InputError("it holds another cell")
+        except (InputError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            warnings.warn(f"{path}: damaged ({error}); it is run again", UserWarning, stacklevel=2)
+            return None
+        check_same(path, self.out, known, origin)
+        return cell
+
+    def write(self, cell: LevelCell, origin: MadeOf) -> None:
+        """Stores a cell, whole or not at all.
+
+        Raises:
+            ValueError: a number of it is not finite.
+            UsageError: the folder cannot be written.
+        """
+        path = self.path(cell.task, cell.strategy, cell.number, cell.parents, cell.part)
+        body = {"made_of": json.loads(json.dumps(dict(origin))), "result": asdict(cell)}
+        write_whole(path, sealed(body))
+
+
+def _cell(value: Any) -> LevelCell:
+    """The cell of what was read; its seal says that this code wrote it."""
+    nested = {name: _tuples(value[name]) for name in ("names", "built_tokens", "num_vectors", "recall", "sent")}
+    cost = Cost(**value["cost"])
+    return LevelCell(**{**value, **nested, "profiles": _tuples(value["profiles"]), "cost": cost})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
