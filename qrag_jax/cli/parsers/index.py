@@ -6,6 +6,9 @@ from qrag_jax.cli.parsers import flags, llm_flags, reader_flags
 from qrag_jax.cli.parsers.chunk import STRATEGIES, TREE
 
 ACTIONS = ("build", "add", "remove", "merge", "info")
+# Copies of names, whose modules take longer to import.
+POINTS = ("headings", "rule", "paragraphs", "tagger")
+PARENTS = ("best_child", "mean", "windows", "direct", "compressor")
 NOTES = ("mentions", "llm", "none")  # as in retrieval.catalogue.settings, whose import takes longer
 
 SUMMARY = "keep your files cut and embedded, to be asked many times"
@@ -25,6 +28,10 @@ one goes on there. An empty folder, or one that cannot be read, removes nothing.
 and tried again when its bytes change. A file that has become empty or unreadable takes nothing away: its document stays
 as it was, is named with the reason here and by `info`, and the exit code is 1; `remove` takes it out.
 
+With --strategy levels documents are kept as trees whose levels have names: document, section, subsection, paragraph,
+sentence, or with --sizes spans of so many tokens (docs/levels.md). `qrag ask INDEX QUESTION --levels section:paragraph`
+searches some of them. --points, --sizes and --parents choose that strategy, unless one is named.
+
 Chunks get notes from other chunks (docs/notes.md): sentences that name what they are about, by which `qrag find` and
 `qrag ask` find them too. They are made of all documents together, whenever those have changed. With --notes llm a
 language model asks and answers (SqRAG): name it each time that documents change; what it has answered is in the
@@ -37,6 +44,7 @@ examples:
   qrag index build notes.index notes/
   qrag find notes.index "Who has the key to the garden?"
   qrag index add notes.index letters/ diary.txt
+  qrag index build levels.index notes/ --strategy levels --points tagger --parents mean
   qrag index build big.index library/ --workers 2
   qrag index remove notes.index diary.txt
   qrag index info notes.index --verify
@@ -57,12 +65,33 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     flags.add_model(parser, "minilm; not with a run")
     flags.add_strategy(parser, (*STRATEGIES, TREE), "how to cut, as in `qrag chunk`", "recursive; not with a run")
-    flags.add_max_tokens(parser, "chunk", "200; not with a run")
+    flags.add_max_tokens(parser, "chunk", "200; with --sizes no other limit; not with a run")
+    parser.add_argument(
+        "--points",
+        choices=POINTS,
+        help="of hierarchy and levels: what tells where a section begins (default: headings, of Markdown; with --tagger, "
+        "tagger)",
+    )
+    flags.add_tagger(parser)
+    flags.add_sizes(parser)
+    parser.add_argument(
+        "--parents",
+        choices=PARENTS,
+        help="of levels: how a part that holds others is known: best_child (by its best leaf; no vector is kept of it), "
+        "mean (of its children), windows (its text, read in windows), direct (its text as far as the encoder reads), "
+        "compressor (by a network that reads its children) (default: best_child)",
+    )
+    parser.add_argument(
+        "--compressor",
+        type=flags.filled,
+        metavar="RUN",
+        help="of parents by compressor: run folder of `qrag fit compressor`",
+    )
     parser.add_argument(
         "--notes",
         choices=NOTES,
         help="build, add: who writes the notes of chunks; another one writes them anew (default: that of the index; of "
-        "a new one mentions, and none of a run)",
+        "a new one mentions, and none of a run or of levels)",
     )
     parser.add_argument(
         "--workers",

@@ -71,16 +71,19 @@ def test_of_windows_the_ancestors_are_too(notes):
 
 
 def test_a_vector_is_never_taken_for_one_that_was_made_in_another_way(tmp_path, monkeypatch):
-    """`Mary has the key. It rained.` is a paragraph of two leaves in one file and one item, a leaf, in the other."""
+    """`Mary has the key. It rained.` is a paragraph of two leaves in one file and a line of code, a leaf, in the other."""
     monkeypatch.chdir(tmp_path)
     text = "Mary has the key. It rained."
-    files = {"a": f"# A\n\n{text}\n\nThe end came.\n", "b": f"# B\n\n```\n{text}\n```\n\nThe end came.\n"}
+    files = {"a": f"# A\n\nThe end came.\n\n{text}\n", "b": f"# B\n\n```\nx y\n{text}\n```\n\nThe end came.\n"}
     for name in WAYS:
         for order in ("ab", "ba"):
             folder = f"{name} {order}"
             for file in order:
                 build(folder, write_notes(f"of {name} {order}", **{file: files[file]}), name=name)
             check_fresh(name, folder)
+            corpus = load_index(folder)
+            places = [node for node, said in enumerate(corpus.texts) if said == text]
+            assert len(places) == 2 and len(np.intersect1d(places, corpus.leaves)) == 1
 
 
 @pytest.mark.parametrize("name", WAYS)
