@@ -23,6 +23,8 @@ prints the passages that it would have been given.
 
 The context is filled with the best passages first, up to --max_context_tokens, and stands in the prompt in document
 order, fenced as data. The tokens are those of a local model, else of the encoder (a server's may differ by a little).
+With --levels or --planner the passages are parts of documents at any of these levels: the first that does not fit is
+given by its best leaves, and what was searched stands on standard error and in --json (docs/levels.md).
 
 {HELP}"""
 EXAMPLES = """\
@@ -31,6 +33,7 @@ examples:
   qrag ask notes/ "Who has the key to the garden?" --no_llm
   qrag ask notes/ "Who has the key to the garden?" --retriever runs/mine --num_steps 3 --show_context
   qrag ask notes.index "How is the garden laid out?" --merge       an index of qrag index build ... --strategy tree
+  qrag ask levels.index "Who has the key?" --levels section:paragraph   of qrag index build ... --strategy levels
   qrag ask book.txt "Who is Ishmael?" --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model smollm2 --json
 """
 
@@ -60,6 +63,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="give a whole section in place of its passages, where enough of these are found and the context holds it; "
         "of an index that was built with --strategy tree or hierarchy. It pays where answers take whole sections",
     )
+    search_flags.add_levels(parser)
     search_flags.add_cutting(parser)
     search_flags.add_notes_mode(parser)
     search_flags.add_choice(parser)

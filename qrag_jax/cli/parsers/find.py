@@ -34,6 +34,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     search_flags.add_retriever(parser)
     parser.add_argument("--top_k", type=flags.positive, metavar="K", help="passages to show (default: 5; not of a run)")
     search_flags.add_questions(parser)
+    search_flags.add_levels(parser, ("constant", "router"))
     search_flags.add_cutting(parser)
     flags.add_num_steps(parser, "of a run: chunks to pick")
     parser.add_argument(

@@ -69,15 +69,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--points",
         choices=POINTS,
-        help="of hierarchy and levels: what tells where a section begins (default: headings, of Markdown; with --tagger, "
-        "tagger)",
+        help="of hierarchy and levels: what tells where a section begins (default: headings, of Markdown; with "
+        "--tagger, tagger)",
     )
     flags.add_tagger(parser)
     flags.add_sizes(parser)
     parser.add_argument(
         "--parents",
         choices=PARENTS,
-        help="of levels: how a part that holds others is known: best_child (by its best leaf; no vector is kept of it), "
+        help="of levels: how a part that holds others is known: best_child (by its best leaf; no vector of it is kept), "
         "mean (of its children), windows (its text, read in windows), direct (its text as far as the encoder reads), "
         "compressor (by a network that reads its children) (default: best_child)",
     )

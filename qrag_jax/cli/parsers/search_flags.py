@@ -1,6 +1,7 @@
 """Flags of the verbs that search the user's own texts. Imports nothing heavy: the help answers at once."""
 
 import argparse
+from collections.abc import Sequence
 
 from qrag_jax.cli.parsers import flags
 from qrag_jax.cli.parsers.chunk import STRATEGIES
@@ -8,6 +9,7 @@ from qrag_jax.cli.parsers.chunk import STRATEGIES
 RETRIEVERS = ("hybrid", "dense", "bm25", "single_step")  # as in retrieval.index.hybrid, whose import takes longer
 SHOWN_RETRIEVERS = "hybrid, dense, bm25"  # the last of them is another name of dense
 NOTE_MODES = ("best_of", "insert", "all", "random", "none")  # as in retrieval.index.notes, likewise
+PLANNERS = ("constant", "router", "llm")  # as in cli.level_search
 WAYS = """\
   hybrid   what is near in meaning and what shares words, by the scores of both: the default, and right for most texts
   dense    the chunks whose vectors are nearest to the question's (also called single_step)
@@ -57,6 +59,24 @@ def add_notes_mode(parser: argparse.ArgumentParser) -> None:
         "(those nearest to the question are put into their chunks), all, random (a control), none (default: best_of "
         "where there are notes)",
     )
+
+
+def add_levels(parser: argparse.ArgumentParser, planners: Sequence[str] = PLANNERS) -> None:
+    """Adds `--levels`, `--planner` of some kinds and `--router`, each None where it is not given."""
+    parser.add_argument(
+        "--levels",
+        type=flags.filled,
+        metavar="MIN:MAX",
+        help="of an index with levels: search these, the coarser first, as section:paragraph, or one alone; of sizes "
+        "512:128 (document, section, subsection, paragraph, sentence)",
+    )
+    parser.add_argument(
+        "--planner",
+        choices=planners,
+        help="of such an index, what chooses the levels for each question: constant (--levels, or all of them), router "
+        "(--router)" + (", llm (the language model; where it names none, all)" if "llm" in planners else ""),
+    )
+    parser.add_argument("--router", type=flags.filled, metavar="RUN", help="run folder of `qrag fit router`")
 
 
 def add_questions(parser: argparse.ArgumentParser) -> None:

@@ -3,10 +3,12 @@
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from qrag_jax.cli.generators import ReadyGenerator, make_generator, prices_of, prompts_folder, sampling_of, spent
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.searching.ask_output import format_answer, format_cost, to_json
+from qrag_jax.cli.level_search import LevelSearch, check_level_flags, level_index_of, make_level_search
 from qrag_jax.cli.searching.places import excerpt
 from qrag_jax.cli.searching.sources import (
     Source,
@@ -36,6 +38,7 @@ from qrag_jax.pipeline import (
 )
 from qrag_jax.retrieval.context.auto_merge import MergeRules
 from qrag_jax.retrieval.context.fill import Budget, Context
+from qrag_jax.retrieval.context.levels import fill_levels
 from qrag_jax.retrieval.corpus.corpus import Corpus
 from qrag_jax.retrieval.methods import Method
 from qrag_jax.types import Cost, Finished, Generation, Message, Sampling, TextGenerator, UsageError
@@ -49,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     # What costs nothing to look at comes before encoder and model are loaded.
     source, asked = find_source(args, ("num_around",)), read_questions(args)
     _check_merge(args, source)
+    if by_levels := check_level_flags(args, source):
+        source = replace(source, notes_mode="none")
     num_questions = len(asked) if isinstance(asked, list) else None
     prices = prices_of(args)
     template = load_prompt(PROMPT, prompts_folder(args))
@@ -60,7 +65,11 @@ def run(args: argparse.Namespace) -> int:
         asked = checked(asked, method.check)
         generator = None if args.no_llm else make_generator(args)
     corpus, method = searched(found, method, source)
-    desk = _Desk(args, method, generator, template, prices, corpus, source, num_questions)
+    levels = None
+    if by_levels:
+        levels = make_level_search(args, source, level_index_of(corpus, source, method), method, generator)
+        method = replace(method, retrieve=levels.search.retrieve)
+    desk = _Desk(args, method, generator, template, prices, corpus, source, num_questions, levels)
     failed = False
     for one in asked:
         failed |= not desk.answer(one, spent_before)
@@ -80,6 +89,7 @@ class _Desk:
     corpus: Corpus
     source: Source
     num_questions: int | None  # None where they come one by one
+    levels: LevelSearch | None = None  # where levels are searched
     _progress: Progress = field(default_factory=lambda: Progress(transient=True))
     _num_asked: int = 0
     _num_tokens: int = 0  # that were embedded for questions before
@@ -99,9 +109,11 @@ class _Desk:
         num_tokens, self._num_tokens = num_tokens - self._num_tokens, num_tokens
         num_cut, self._num_cut = num_cut - self._num_cut, num_cut
         answer = found if isinstance(found, Answer) else None
-        cost = spent([] if answer is None else [answer.generation], self.prices)
+        told = self._tell_levels(found)
+        calls = [] if self.levels is None else self.levels.calls()
+        cost = spent([*calls, *([] if answer is None else [answer.generation])], self.prices)
         cost = replace(cost, seconds=self._seconds(found, before), embedder_tokens=num_tokens)
-        self._print(asked, found, cost)
+        self._print(asked, found, cost, told)
         picked = self.method.is_sentences or self.args.num_steps is not None
         _say_notes(found, num_cut, self.args, picked=picked)
         say(format_cost(cost, answer is not None and answer.generation.from_journal))
@@ -115,6 +127,8 @@ class _Desk:
     def _ask(self, question: str) -> Answer | FoundPassages:
         budget = make_answer_budget(self.args, question, self.method, self.generator, self.template)
         fill = make_fill(budget, self._num_around(), MergeRules() if self.args.merge else None)
+        if self.levels is not None:
+            fill = partial(fill_levels, budget=budget)
         if self.generator is None:
             return find_passages(question, self.corpus, self.method.retrieve, fill=fill)
         return answer_question(
@@ -126,6 +140,14 @@ class _Desk:
             template=self.template,
             sampling=sampling_of(self.args),
         )
+
+    def _tell_levels(self, found: Answer | FoundPassages) -> dict[str, object]:
+        """What was planned and what it took; nothing where no levels are searched."""
+        if self.levels is None or self.levels.search.last is None:
+            return {}
+        told = self.levels.told(found.context.num_tokens)
+        self.levels.say(told)
+        return told
 
     def _tell(self, done: int, of: int, generation: Generation | None) -> None:
         """Shows how far the questions are; where it is one alone, or nobody knows how many, that one is at work."""
@@ -153,10 +175,10 @@ class _Desk:
         seconds |= {stage: asked[stage] for stage in ("context", "generate") if stage in asked}
         return {stage: round(value, 3) for stage, value in seconds.items()}
 
-    def _print(self, asked: Asked, found: Answer | FoundPassages, cost: Cost) -> None:
+    def _print(self, asked: Asked, found: Answer | FoundPassages, cost: Cost, told: dict[str, object]) -> None:
         many = self.args.questions is not None
         if self.args.json:
-            write_json(to_json(found, cost, self.source, asked.id), on_one_line=many)
+            write_json(to_json(found, cost, self.source, asked.id) | told, on_one_line=many)
             return
         parts = format_answer(found, with_context=self.args.show_context)
         print("\n\n".join([excerpt(asked.question, _MOST_SHOWN), *parts, ""] if many else parts), flush=True)

@@ -2,7 +2,9 @@
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
 
+from qrag_jax.cli.level_search import check_level_flags, level_index_of, make_level_search
 from qrag_jax.cli.searching.places import excerpt, fields_of, note_to_json, place_of, source_place
 from qrag_jax.cli.searching.sources import (
     Source,
@@ -30,17 +32,22 @@ def run(args: argparse.Namespace) -> int:
     """Runs `qrag find`; see `qrag find --help`."""
     # What costs nothing to look at comes before encoder or run are loaded.
     source, asked = find_source(args, _OF_RUNS, run_first=True), read_questions(args)
+    by_levels = check_level_flags(args, source)
     if source.is_run:
         from qrag_jax.cli.searching.find_steps import find_in_steps
 
         return find_in_steps(args, source, asked)
     spent: dict[str, float] = {}
+    if by_levels:
+        source = replace(source, notes_mode="none")
     with timed("read", spent):
         found = read_source(args, source)
     with timed("load", spent):
         method = make_method(args, source)
     asked = checked(asked, method.check)
     corpus, method = searched(found, method, source)
+    levels = make_level_search(args, source, level_index_of(corpus, source, method), method) if by_levels else None
+    retrieve = method.retrieve if levels is None else levels.search.retrieve
     spent |= {stage: round(seconds, 3) for stage, seconds in corpus.cost.seconds.items()}
     if corpus.num_beyond_window:
         say(
@@ -50,13 +57,16 @@ def run(args: argparse.Namespace) -> int:
     before = 0
     for one in asked:
         with timed("search", spent):
-            ranked = method.retrieve(one.question, corpus, args.top_k or _TOP_K)
+            ranked = retrieve(one.question, corpus, args.top_k or _TOP_K)
         if not len(ranked) and args.questions is None:
             raise InputError(_nothing_found(corpus))
         num_tokens, _ = method.spent()
+        told = {} if levels is None else levels.told()
+        if levels is not None:
+            levels.say(told)
         if args.json:
             cost = {"seconds": spent, "embedder_tokens": num_tokens - before}
-            found = to_json(one, ranked, corpus, source, cost)
+            found = to_json(one, ranked, corpus, source, cost) | told
             write_json(found, on_one_line=args.questions is not None)
         else:
             head = "" if args.questions is None else f"{excerpt(one.question, _MOST_SHOWN)}\n"
