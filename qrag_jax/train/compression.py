@@ -143,7 +143,7 @@ def fit_compressor(
         documents: at least three with a section of two sentences.
         embed: vectors of sentences.
         count: tokens of a text.
-        targets: texts of sections -> what their vectors are to be near to (`text_parents`, `lead_vectors`).
+        targets: texts of sections -> what their vectors are to be near to (`text_parents`, `make_lead_targets`).
         fingerprint: of the encoder.
         encoder: where it comes from, for those who load the compressor.
         config: how it is trained.

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
+from qrag_jax.chunking.size.packing import cut_words, pack_spans
 from qrag_jax.chunking.strategies.distances import sentence_vectors
 from qrag_jax.data.headed import HeadedDocument
 from qrag_jax.retrieval.corpus.parents import FromTexts
@@ -134,6 +135,18 @@ def _read_group(
 def _text(document: HeadedDocument, first: int, end: int) -> str:
     spans = document.text.sentences
     return document.text.text[spans[first][0] : spans[end - 1][1]]
+
+
+def make_lead_targets(embed: Embed, count: CountTokens, num_tokens: int) -> FromTexts:
+    """Vectors of the first `num_tokens` of texts, cut at a word, of length 1 or 0."""
+
+    def lead_vectors(texts: Sequence[str]) -> Float[np.ndarray, "texts dim"]:
+        cut = [next(pack_spans(text, cut_words(text, (0, len(text))), num_tokens, count)) for text in texts]
+        return sentence_vectors(
+            embed, [text[spans[0][0] : spans[-1][1]] for text, spans in zip(texts, cut, strict=True)]
+        )
+
+    return lead_vectors
 
 
 def draw_batch(sections: Sequence[Section], shape: Shape, seed: int, number: int) -> Batch:
