@@ -2,12 +2,11 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags, llm_flags, reader_flags
+from qrag_jax.cli.parsers import flags, llm_flags, reader_flags, search_flags
 from qrag_jax.cli.parsers.chunk import STRATEGIES, TREE
 
 ACTIONS = ("build", "add", "remove", "merge", "info")
 # Copies of names, whose modules take longer to import.
-POINTS = ("headings", "rule", "paragraphs", "tagger")
 PARENTS = ("best_child", "mean", "windows", "direct", "compressor")
 NOTES = ("mentions", "llm", "none")  # as in retrieval.catalogue.settings, whose import takes longer
 
@@ -66,19 +65,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_model(parser, "minilm; not with a run")
     flags.add_strategy(parser, (*STRATEGIES, TREE), "how to cut, as in `qrag chunk`", "recursive; not with a run")
     flags.add_max_tokens(parser, "chunk", "200; with --sizes no other limit; not with a run")
-    parser.add_argument(
-        "--points",
-        choices=POINTS,
-        help="of hierarchy and levels: what tells where a section begins (default: headings, of Markdown; with "
-        "--tagger, tagger)",
-    )
-    flags.add_tagger(parser)
-    flags.add_sizes(parser)
+    search_flags.add_points(parser)
     parser.add_argument(
         "--parents",
         choices=PARENTS,
-        help="of levels: how a part that holds others is known: best_child (by its best leaf; no vector of it is kept), "
-        "mean (of its children), windows (its text, read in windows), direct (its text as far as the encoder reads), "
+        help="of levels: how a part that holds others is known: best_child (by its best leaf, no vector of it is kept), "
+        "mean (of its children), windows (its text, read in windows), direct (its text as far as the encoder reads), or "
         "compressor (by a network that reads its children) (default: best_child)",
     )
     parser.add_argument(

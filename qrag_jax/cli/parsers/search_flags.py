@@ -9,6 +9,7 @@ from qrag_jax.cli.parsers.chunk import STRATEGIES
 RETRIEVERS = ("hybrid", "dense", "bm25", "single_step")  # as in retrieval.index.hybrid, whose import takes longer
 SHOWN_RETRIEVERS = "hybrid, dense, bm25"  # the last of them is another name of dense
 NOTE_MODES = ("best_of", "insert", "all", "random", "none")  # as in retrieval.index.notes, likewise
+POINTS = ("headings", "rule", "paragraphs", "tagger")  # as in chunking.strategies.hierarchy, but language models
 PLANNERS = ("constant", "router", "llm")  # as in cli.level_search
 WAYS = """\
   hybrid   what is near in meaning and what shares words, by the scores of both: the default, and right for most texts
@@ -27,10 +28,23 @@ def add_retriever(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_points(parser: argparse.ArgumentParser) -> None:
+    """Adds what strategies that make trees cut by: `--points`, `--tagger` and `--sizes`, each None if not given."""
+    parser.add_argument(
+        "--points",
+        choices=POINTS,
+        help="of hierarchy and levels: what tells where a section begins (default: headings, of Markdown; with "
+        "--tagger, tagger)",
+    )
+    flags.add_tagger(parser)
+    flags.add_sizes(parser)
+
+
 def add_cutting(parser: argparse.ArgumentParser) -> None:
-    """Adds how texts are cut and by which encoder they are known: `--strategy`, `--max_tokens`, `--model`."""
+    """Adds how texts are cut and by which encoder they are known: `--strategy` and its flags, `--model`."""
     flags.add_strategy(parser, STRATEGIES, "how to cut, as in `qrag chunk`", "recursive; not with a run")
     flags.add_max_tokens(parser, "passage", "200; not with a run")
+    add_points(parser)
     flags.add_model(parser, "minilm; not with a run")
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.cli.parsers.search_flags import RETRIEVERS, SHOWN_RETRIEVERS
 from qrag_jax.cli.progress import WithBar
+from qrag_jax.cli.searching.cutting import make_chunking
 from qrag_jax.cli.terminal import say
 from qrag_jax.data.files.decoding import check_encoding, is_utf8
 from qrag_jax.data.files.documents import STDIN, read_files
@@ -25,20 +25,17 @@ from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, 
 from qrag_jax.retrieval.corpus.corpus import Corpus
 from qrag_jax.retrieval.index.hybrid import RetrieverName
 from qrag_jax.retrieval.index.notes import NotedCorpus, NoteMode, make_noted_retrieve
-from qrag_jax.retrieval.methods import (
-    DEFAULT_CHUNKING,
-    Method,
-    multi_step_method,
-    single_step_method,
-)
+from qrag_jax.retrieval.methods import Method, multi_step_method, single_step_method
 from qrag_jax.types import Document, InputError, UsageError
 
 if TYPE_CHECKING:
     from qrag_jax.retrieval.index.retriever import Retriever
 
+_OF_FILES = ("strategy", "max_tokens", "points", "tagger", "sizes", "model")
 _OF_METHODS = {
     "strategy": "a run reads sentences",
     "max_tokens": "a run reads sentences",
+    **dict.fromkeys(("points", "tagger", "sizes"), "a run reads sentences"),
     "model": "a run has the encoder that it was trained with",
     "top_k": "a run picks --num_steps chunks",
 }
@@ -133,7 +130,7 @@ def _refuse_half_an_index(path: str) -> None:
 
 def _check_flags(args: argparse.Namespace, source: Source, of_runs: Sequence[str]) -> None:
     if source.index is not None:
-        given = [name for name in ("strategy", "max_tokens", "model") if getattr(args, name) is not None]
+        given = [name for name in _OF_FILES if getattr(args, name) is not None]
         check_encoding(args.encoding)
         given += ["strict"] * args.strict + ["encoding"] * (not is_utf8(args.encoding))
         if given:
@@ -235,9 +232,8 @@ def make_method(args: argparse.Namespace, source: Source) -> Method:
         from qrag_jax.retrieval.indexing import index_method  # imports what builds one
 
         return index_method(source.index, source.retriever, show=WithBar)
-    strategy = args.strategy or DEFAULT_CHUNKING.strategy
-    chunking = ChunkConfig(strategy=strategy, max_tokens=args.max_tokens or DEFAULT_CHUNKING.max_tokens)
-    return single_step_method(cast(RetrieverName, source.retriever), args.model or "minilm", chunking, WithBar)
+    name, chunking = cast(RetrieverName, source.retriever), make_chunking(args)
+    return single_step_method(name, args.model or "minilm", chunking, WithBar, args.tagger)
 
 
 def load_run(source: Source) -> "Retriever":

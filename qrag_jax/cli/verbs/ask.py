@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from qrag_jax.cli.generators import ReadyGenerator, make_generator, prices_of, prompts_folder, sampling_of, spent
+from qrag_jax.cli.level_search import LevelSearch, check_level_flags, level_index_of, make_level_search
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.searching.ask_output import format_answer, format_cost, to_json
-from qrag_jax.cli.level_search import LevelSearch, check_level_flags, level_index_of, make_level_search
 from qrag_jax.cli.searching.places import excerpt
 from qrag_jax.cli.searching.sources import (
     Source,

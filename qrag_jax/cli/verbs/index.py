@@ -4,11 +4,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import cast
 
-from qrag_jax.chunking.chunker import BY_POINTS, ChunkConfig, StrategyName
-from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig
-from qrag_jax.chunking.strategies.levels import LevelsConfig
 from qrag_jax.cli.note_readers import (
     QUESTIONS as LLM,
 )
@@ -21,6 +17,7 @@ from qrag_jax.cli.note_readers import (
 )
 from qrag_jax.cli.parsers.chunk import TREE
 from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.searching.cutting import LEVELS, OF_TREES, make_chunking
 from qrag_jax.cli.terminal import say, shown, write_json
 from qrag_jax.config import to_dict
 from qrag_jax.data.files.documents import Found, Skipped, find_files
@@ -35,18 +32,9 @@ from qrag_jax.retrieval.catalogue.settings import IndexSettings, NotesSetting, r
 from qrag_jax.retrieval.catalogue.shards import build_shard, merge_shards
 from qrag_jax.retrieval.catalogue.update import Changes, Plan, update_index
 from qrag_jax.retrieval.indexing import index_settings, make_maker
-from qrag_jax.retrieval.methods import DEFAULT_CHUNKING
 from qrag_jax.types import InputError, NoteReader, UsageError
 
-HIERARCHY, LEVELS = "hierarchy", "levels"
-_OF_LEVELS = (
-    "points",
-    "tagger",
-    "sizes",
-    "parents",
-    "compressor",
-)  # each asks for strategy levels, unless one is named
-_MAKING = ("retriever", "model", "strategy", "max_tokens", *_OF_LEVELS)
+_MAKING = ("retriever", "model", "strategy", "max_tokens", *OF_TREES)
 _OF_ACTIONS = {
     "num_shards": ("build",),
     "shard": ("build",),
@@ -98,36 +86,12 @@ def make_settings(args: argparse.Namespace, folder: Path) -> IndexSettings:
     return index_settings(
         args.retriever,
         args.model or "minilm",
-        make_chunking(args),
+        make_chunking(args, implied=LEVELS),
         tree=args.strategy == TREE,
         notes=notes or (there and there.notes),
         tagger=args.tagger,
         parents=args.parents or (args.compressor and "compressor"),
         compressor=args.compressor,
-    )
-
-
-def make_chunking(args: argparse.Namespace) -> ChunkConfig:
-    """How the flags have documents cut.
-
-    Raises:
-        UsageError: flags of levels or of points with a strategy that has none, or a value is out of range.
-    """
-    given = [name for name in _OF_LEVELS if getattr(args, name) is not None]
-    name = args.strategy or (LEVELS if given else DEFAULT_CHUNKING.strategy)
-    for flag in given:
-        owners = BY_POINTS if flag in ("points", "tagger") else (LEVELS,)
-        if name not in owners:
-            raise UsageError(f"--{flag}: belongs to --strategy {' or '.join(owners)}; choose that, or leave it out")
-    if args.sizes and (args.points or args.tagger):
-        flag = "points" if args.points else "tagger"
-        raise UsageError(f"--{flag}: levels of {list(args.sizes)} tokens have no sections; leave one of both out")
-    points = args.points or ("tagger" if args.tagger else HierarchyConfig.points)
-    return ChunkConfig(
-        cast(StrategyName, "headings" if name == TREE else name),
-        max_tokens=args.max_tokens or (None if args.sizes else DEFAULT_CHUNKING.max_tokens),
-        hierarchy=HierarchyConfig(points=points if name == HIERARCHY else HierarchyConfig.points),
-        levels=LevelsConfig(points if name == LEVELS else LevelsConfig.points, args.sizes or ()),
     )
 
 
