@@ -1,6 +1,7 @@
 """Which levels of an index `qrag find` and `qrag ask` search, by their flags, and how that is told."""
 
 import argparse
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -115,6 +116,8 @@ def planner_name(args: argparse.Namespace) -> str:
         raise UsageError("--planner router: name a run of `qrag fit router` (--router)")
     if args.levels and name != "constant":
         raise UsageError(f"--levels {args.levels}: the {name} plans the levels; leave one of both out")
+    if args.router and not os.path.isdir(args.router):
+        raise UsageError(f"--router {args.router}: no such folder; give one that `qrag fit router --out` wrote")
     return name
 
 

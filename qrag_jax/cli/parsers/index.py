@@ -69,9 +69,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--parents",
         choices=PARENTS,
-        help="of levels: how a part that holds others is known: best_child (by its best leaf, no vector of it is kept), "
-        "mean (of its children), windows (its text, read in windows), direct (its text as far as the encoder reads), or "
-        "compressor (by a network that reads its children) (default: best_child)",
+        help="of levels: how a part that holds others is known: best_child (by its best leaf; no vector of it stays), "
+        "mean (of its children), windows (of its text, read in windows), direct (of its text as far as the encoder "
+        "reads), compressor (by a network that reads its children) (default: best_child)",
     )
     parser.add_argument(
         "--compressor",

@@ -1,0 +1,277 @@
+"""`qrag index build` of levels, and `qrag find` and `qrag ask` that search them."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from tiny_encoders import random_encoder
+from tiny_index import write_notes
+from tiny_taggers import eager_tagger
+
+from qrag_jax.checkpoint import save_checkpoint
+from qrag_jax.chunking.tree.levels import NAMES, LevelRange
+from qrag_jax.cli.main import main
+from qrag_jax.models.compressor.network import init
+from qrag_jax.models.compressor.weights import KIND, Compressor, describe_compressor
+from qrag_jax.models.encoder.embedder import make_embedder
+from qrag_jax.models.encoder.weights import load_encoder, save_encoder
+from qrag_jax.models.tagger.weights import save_tagger
+from qrag_jax.retrieval.catalogue.load import load_index
+from qrag_jax.retrieval.catalogue.settings import read_settings
+from qrag_jax.retrieval.indexing import index_method, load_level_index
+from qrag_jax.retrieval.planning import Router, save_router
+from qrag_jax.unit_rows import unit_rows
+
+NOTES = """# Garden
+
+Mary has the key of the garden. It rained all day.
+
+John went home. Nobody saw him.
+"""
+PLAIN = "Mary has the key. John went home. It rained all day."
+QUESTION = "Who has the key?"
+LEVELS = ("--strategy", "levels")
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory):
+    """An encoder and another one, and a tagger, compressors and a router of the first."""
+    folder = tmp_path_factory.mktemp("shelf")
+    for name, texts in (("encoder", [NOTES, PLAIN]), ("other", [NOTES, "other words"])):
+        loaded = random_encoder("bert", texts)
+        save_encoder(folder / name, loaded.config, loaded.params, loaded.tokenizer)
+    embed = make_embedder(load_encoder(str(folder / "encoder")))
+    save_tagger(eager_tagger(embed), folder / "tagger.npz")
+    save_tagger(eager_tagger(embed, 0.4), folder / "again.npz")
+    dim = embed(["a"]).shape[1]
+    for number, name in enumerate(("compressor", "compressor2")):
+        params = {name: np.asarray(array) for name, array in init(jax.random.key(number), "mlp", dim, 4).items()}
+        made = Compressor(params, "mlp", embed.fingerprint, "minilm")
+        save_checkpoint(folder / name, 0, {KIND: params}, {}, metadata=describe_compressor(made))
+    zeros = np.zeros(dim)
+    ranges = (LevelRange(1, 1), LevelRange(3, 4))
+    weights, bias = np.zeros((dim, 2)), np.array([0.0, 1.0])
+    save_router(
+        Router("vectors", NAMES, ranges, 0, 0.5, zeros, zeros + 1, weights, bias, embed.fingerprint), folder / "router"
+    )
+    return folder
+
+
+@pytest.fixture
+def qrag(tmp_path, monkeypatch, capsys, shelf):
+    """(arguments) -> (exit code, standard output, standard error), beside a folder of notes; SHELF is replaced."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_notes("notes", a=NOTES, b=PLAIN)
+
+    def run(*argv):
+        code = main([part.replace("SHELF", str(shelf)) for part in argv])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def build(qrag, *flags, index="i"):
+    code, out, err = qrag("index", "build", index, "notes", "--model", "SHELF/encoder", *(flags or LEVELS))
+    assert code == 0, err
+    return out
+
+
+def refused(qrag, *argv, code=2):
+    found, _, err = qrag(*argv)
+    assert found == code, err
+    return err
+
+
+def test_a_tagger_finds_the_sections_of_an_index(qrag):
+    build(qrag, "--points", "tagger", "--tagger", "SHELF/tagger.npz")
+    corpus = load_index("i")
+    plain = [corpus.texts[node] for node in corpus.nodes_of("notes/b.md")]
+    assert plain == [PLAIN, "Mary has the key.", "John went home.", "It rained all day."]
+    assert [corpus.nodes[node].level for node in corpus.nodes_of("notes/b.md")] == [0, 1, 1, 1]
+    _, out, _ = qrag("index", "info", "i")
+    assert "--strategy levels --max_tokens 200 --points tagger --parents best_child" in out
+    assert qrag("index", "add", "i", "notes")[1].startswith("0 documents read, 2 as they were")
+    write_notes("notes", c="It rained. John has the key.")
+    assert qrag("index", "add", "i", "notes")[1].startswith("1 document read, 2 as they were")
+
+
+@pytest.mark.slow
+def test_a_hierarchy_by_the_tagger_with_workers(qrag):
+    flags = ("--strategy", "hierarchy", "--points", "tagger", "--tagger", "SHELF/tagger.npz", "--max_tokens", "6")
+    build(qrag, *flags)
+    build(qrag, *flags, "--workers", "1", index="j")
+    one, two = load_index("i"), load_index("j")
+    assert one.nodes == two.nodes and len(one.nodes_of("notes/b.md")) == 4
+    found = qrag("find", "notes", QUESTION, "--model", "SHELF/encoder", *flags, "--json")
+    assert json.loads(found[1])["num_chunks"] == len(one.leaves), found[2]
+
+
+def test_another_tagger_or_encoder_is_refused_by_name(qrag, shelf):
+    build(qrag, "--tagger", "SHELF/tagger.npz")
+    flags = ("--model", "SHELF/encoder", "--tagger")
+    err = refused(qrag, "index", "add", "i", "notes", *flags, "SHELF/again.npz", code=1)
+    assert f"made with the tagger of {shelf}/tagger.npz (" in err and f"that of {shelf}/again.npz is another" in err
+    err = refused(qrag, "index", "build", "j", "notes", "--points", "tagger", "--model", "SHELF/encoder", code=1)
+    assert "tagger: trained on vectors of the encoder 'minilm'" in err and "give the encoder" in err
+    settings, moved = read_settings("i"), shelf / "moved.npz"
+    moved.write_bytes((shelf / "tagger.npz").read_bytes())
+    assert qrag("index", "add", "i", "notes", *flags, str(moved))[0] == 0
+    moved.unlink()
+    assert read_settings("i") == settings
+
+
+def test_a_tagger_that_changed_where_it_lies_is_refused(qrag, shelf, tmp_path):
+    mine = tmp_path / "mine.npz"
+    mine.write_bytes((shelf / "tagger.npz").read_bytes())
+    build(qrag, "--tagger", "mine.npz")
+    mine.write_bytes((shelf / "again.npz").read_bytes())
+    write_notes("notes", c="It rained.")
+    err = refused(qrag, "index", "add", "i", "notes", code=1)
+    assert "was made with the tagger of" in err and "use the one that made it (--tagger)" in err
+
+
+def test_parents_by_a_compressor(qrag, shelf):
+    build(qrag, "--parents", "compressor", "--compressor", "SHELF/compressor")
+    build(qrag, "--parents", "mean", index="j")
+    made, mean = load_index("i"), load_index("j")
+    np.testing.assert_allclose(made.vectors[mean.leaves], mean.vectors[mean.leaves], atol=1e-6)
+    np.testing.assert_allclose(made.vectors, mean.vectors, atol=1e-5)  # untrained it is the mean
+    index = load_level_index("i", index_method(read_settings("i")))
+    assert index.names == NAMES and index.built_tokens(LevelRange(0, 0)) == int(made.num_tokens[made.leaves].sum())
+    flags = ("--model", "SHELF/encoder", "--compressor", "SHELF/compressor2")
+    err = refused(qrag, "index", "add", "i", "notes", *flags, code=1)
+    assert "was made with the compressor of" in err and "use the one that made it (--compressor)" in err
+    err = refused(qrag, "index", "build", "k", "notes", "--model", "SHELF/other", *flags[2:], code=1)
+    assert "compressor: trained on vectors of the encoder" in err
+
+
+@pytest.mark.parametrize("parents", ["windows", "direct"])
+def test_parents_that_are_read(qrag, parents):
+    build(qrag, "--parents", parents)
+    corpus = load_index("i")
+    embed = index_method(read_settings("i")).embed
+    read = unit_rows(embed(list(corpus.texts)))  # all fit the window
+    np.testing.assert_allclose(unit_rows(corpus.vectors), read, atol=1e-5)
+
+
+def test_spans_of_sizes(qrag):
+    build(qrag, "--sizes", "16,8")
+    assert "--strategy levels --sizes 16,8 --parents best_child" in qrag("index", "info", "i")[1]
+    corpus = load_index("i")
+    assert {node.level for node in corpus.nodes} == {0, 1, 2}
+    assert max(corpus.num_tokens[corpus.leaves]) <= 8
+    found = json.loads(qrag("find", "i", QUESTION, "--levels", "16", "--json", "--top_k", "9")[1])
+    assert found["levels"] == "16:16" and all(len(passage["text"].split()) <= 16 for passage in found["passages"])
+
+
+def asked(qrag, *flags):
+    code, out, err = qrag("ask", "i", QUESTION, "--no_llm", "--json", *flags)
+    assert code == 0, err
+    return json.loads(out), err
+
+
+def test_levels_are_asked(qrag):
+    build(qrag)
+    answer, err = asked(qrag, "--levels", "section:paragraph")
+    texts = [passage["text"] for passage in answer["context"]["passages"]]
+    assert texts == [
+        "# Garden\n\nMary has the key of the garden. It rained all day.",
+        "John went home. Nobody saw him.",
+        PLAIN,
+    ]
+    assert (answer["levels"], answer["planner"]) == ("section:paragraph", "constant")
+    corpus = load_index("i")
+    assert answer["num_vectors"] == len(corpus.leaves)  # by best child leaves are compared
+    assert answer["built_tokens"] == int(corpus.num_tokens[corpus.leaves].sum())
+    assert answer["sent_tokens"] == answer["context"]["num_tokens"]
+    line = f"levels: section:paragraph (constant); {len(corpus.leaves)} vectors compared, "
+    assert line in err and f"{answer['sent_tokens']} sent" in err
+    whole, _ = asked(qrag, "--planner", "constant")
+    assert whole["levels"] == "document:sentence"
+
+
+def test_what_does_not_fit_is_given_by_its_best_leaves(qrag):
+    build(qrag)
+    whole, _ = asked(qrag, "--levels", "document")
+    sizes = [passage["num_tokens"] for passage in whole["context"]["passages"]]
+    overhead = (whole["sent_tokens"] - sum(sizes)) // len(sizes)
+    answer, _ = asked(qrag, "--levels", "document", "--max_context_tokens", str(overhead + min(sizes) - 1))
+    (passage,) = answer["context"]["passages"]
+    assert answer["sent_tokens"] <= overhead + min(sizes) - 1
+    text = (NOTES if passage["file"] == "notes/a.md" else PLAIN).strip()
+    assert passage["text"] != text and all(line in text for line in passage["text"].split("\n"))
+    assert refused(qrag, "ask", "i", QUESTION, "--no_llm", "--levels", "document", "--max_context_tokens", "2", code=1)
+
+
+def test_a_router_plans(qrag):
+    build(qrag)
+    answer, err = asked(qrag, "--router", "SHELF/router")
+    assert (answer["levels"], answer["planner"]) == ("paragraph:sentence", "router")
+    found = json.loads(qrag("find", "i", QUESTION, "--planner", "router", "--router", "SHELF/router", "--json")[1])
+    assert found["levels"] == "paragraph:sentence" and "sent_tokens" not in found
+
+
+def test_a_language_model_plans(qrag, tmp_path):
+    build(qrag)
+    plan = json.dumps({"trace": "short", "largest_chunk_size": "paragraph", "smallest_chunk_size": "paragraph"})
+    replies = ({"answer": plan, "match": "Which sizes"}, {"answer": "Mary [1]."})
+    (tmp_path / "script.jsonl").write_text("".join(json.dumps(reply) + "\n" for reply in replies))
+    flags = ("--planner", "llm", "--llm", "scripted", "--llm_model", "script.jsonl", "--json")
+    code, out, err = qrag("ask", "i", QUESTION, *flags)
+    answer = json.loads(out)
+    assert (answer["levels"], answer["planner"], answer["answer"]) == ("paragraph:paragraph", "llm", "Mary [1]."), err
+    assert answer["cost"]["completion_tokens"] > len("Mary [1].".split())  # the plan is paid for too
+    (tmp_path / "script.jsonl").write_text('{"answer": "no plan"}\n')
+    code, out, err = qrag("ask", "i", QUESTION, *flags)
+    assert json.loads(out)["levels"] == "document:sentence" and "levels: no plan (" in err
+    assert "--planner llm: a language model plans" in refused(
+        qrag, "ask", "i", QUESTION, "--planner", "llm", "--no_llm"
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("ask", "notes", QUESTION, "--levels", "section"), "--levels: notes: files have no levels that are kept"),
+        (("ask", "plain", QUESTION, "--planner", "constant"), "plain: made with --strategy recursive"),
+        (("find", "i", QUESTION, "--levels", "chapter"), "'chapter' is no level; choose of document, section"),
+        (("find", "i", QUESTION, "--levels", "sentence:section"), "write section:sentence"),
+        (("find", "i", QUESTION, "--levels", "section", "--retriever", "bm25"), "choose hybrid or dense"),
+        (("ask", "i", QUESTION, "--levels", "section", "--merge"), "--merge: not with --levels"),
+        (("ask", "i", QUESTION, "--planner", "router"), "--planner router: name a run of `qrag fit router`"),
+        (("ask", "i", QUESTION, "--planner", "constant", "--router", "r"), "--router: belongs to --planner router"),
+        (("ask", "i", QUESTION, "--levels", "section", "--router", "r"), "the router plans the levels"),
+        (("ask", "i", QUESTION, "--router", "nowhere"), "--router nowhere: no such folder"),
+        (("find", "i", QUESTION, "--sizes", "8"), "--sizes: belongs to files; i is an index"),
+        (("find", "notes", QUESTION, "--points", "rule"), "--points: belongs to --strategy hierarchy or levels"),
+        (
+            ("index", "build", "j", "notes", "--strategy", "hierarchy", "--parents", "mean"),
+            "belongs to --strategy levels",
+        ),
+        (("index", "build", "j", "notes", "--sizes", "9,3", "--points", "rule"), "--points: levels of [9, 3] tokens"),
+        (("index", "build", "j", "notes", "--parents", "compressor"), "name a run of `qrag fit compressor`"),
+        (
+            ("index", "build", "j", "notes", "--parents", "mean", "--compressor", "c"),
+            "belongs to parents by compressor",
+        ),
+        (
+            ("index", "build", "j", "notes", "--points", "rule", "--tagger", "t"),
+            "--tagger: belongs to points by tagger",
+        ),
+        (("index", "build", "j", "notes", "--sizes", "8,9"), "levels.sizes [8, 9]"),
+        (
+            ("index", "add", "i", "notes", "--parents", "mean", "--model", "SHELF/encoder"),
+            "--parents mean is asked for",
+        ),
+        (("index", "info", "i", "--points", "rule"), "--points: belongs to build and add"),
+    ],
+)
+def test_what_is_asked_wrongly_is_refused(qrag, argv, message):
+    if "i" in argv:
+        build(qrag)
+    if "plain" in argv:
+        build(qrag, "--strategy", "recursive", index="plain")
+    assert message in refused(qrag, *argv)
