@@ -2,9 +2,10 @@
 
 import hashlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +15,17 @@ from qrag_jax.data.files.textfile import read_json_lines
 from qrag_jax.types import Embed
 
 LEAST_CHILDREN = 2
-NOVELS = 4  # the shortest of the dev split
+NOVELS = 4  # the shortest, for time, of the dev split
 SENTENCES_A_CHAPTER = 6
 LEAST_WORDS = 8  # of a sentence that is a question
 SQUAD_QUESTIONS = 1500
 PILOT = 25
 EMBED_AT_A_TIME = 2_000
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    """The JSON lines of a data set, known to be right."""
+    return [dict(row) for _, row in read_json_lines(file, "rows of a data set")]
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,10 @@ class ParentSet:
 
     def of_documents(self, name: str, documents: set[str]) -> "ParentSet":
         """The parents of some documents, and what is asked of them."""
-        kept = [i for i, parent in enumerate(self.parents) if parent.document in documents]
+        return self.of_parents(name, [i for i, parent in enumerate(self.parents) if parent.document in documents])
+
+    def of_parents(self, name: str, kept: Sequence[int]) -> "ParentSet":
+        """Some parents, and what is asked of them."""
         new = {old: number for number, old in enumerate(kept)}
         gold = [frozenset(new[i] for i in own if i in new) for own in self.gold]
         asked = [i for i, own in enumerate(gold) if own]
@@ -86,7 +95,7 @@ def cited_papers(data: Path) -> ParentSet:
             place |= {(paper.id, sid): len(parents) for sid, _ in section.sentences}
             parents.append(Parent(paper.id, tuple(text for _, text in section.sentences if text)))
     gold: dict[tuple[str, str], set[int]] = {}
-    for _, row in read_json_lines(data / "scisumm" / "citances.jsonl.gz", "citances"):
+    for row in rows_of(data / "scisumm" / "citances.jsonl.gz"):
         found = {place[row["ref"], sid] for sid in row["ref_sids"] if (row["ref"], sid) in place}
         if found and row["sids_valid"]:
             gold.setdefault((row["ref"], row["citance"]), found)
@@ -104,7 +113,7 @@ def squad(data: Path) -> ParentSet:
     """Paragraphs of 24 articles, asked by a sample of their questions."""
     parents: list[Parent] = []
     asked: list[tuple[str, int]] = []
-    for _, article in read_json_lines(data / "squad" / "articles.jsonl.gz", "articles"):
+    for article in rows_of(data / "squad" / "articles.jsonl.gz"):
         for paragraph in article["paragraphs"]:
             text = paragraph["context"]
             sentences = tuple(text[start:end] for start, end in split_sentences(text))
@@ -118,7 +127,7 @@ def squad(data: Path) -> ParentSet:
 
 def novels(data: Path) -> ParentSet:
     """Chapters of the shortest novels of the dev split, asked by sentences that are taken out of them."""
-    books = [row for _, row in read_json_lines(data / "novels" / "dev.jsonl.gz", "novels")]
+    books = rows_of(data / "novels" / "dev.jsonl.gz")
     size = {book["id"]: sum(len(text) for part in book["sections"] for text in part["paras"]) for book in books}
     draw = np.random.default_rng(0)
     parents: list[Parent] = []
@@ -167,9 +176,11 @@ class Kept:
         return np.stack([self._rows[key] for key in keys])
 
 
-def texts_of(own: ParentSet) -> set[str]:
-    """All that a set needs vectors of but its windows."""
-    return {*own.questions, *(child for parent in own.parents for child in parent.children)}
+def sample_set(own: ParentSet, number: int, is_wanted: Callable[[Parent], bool]) -> ParentSet:
+    """A fixed sample of the wanted parents that are asked for, and all questions that one of them answers."""
+    asked = sorted(i for i in frozenset[int]().union(*own.gold) if is_wanted(own.parents[i]))
+    kept = sorted(np.random.default_rng(0).permutation(asked)[:number].tolist())
+    return own.of_parents(f"{own.name}, {len(kept)} of them", kept)
 
 
 def summary(sets: Sequence[ParentSet]) -> list[Mapping[str, object]]:
@@ -179,7 +190,7 @@ def summary(sets: Sequence[ParentSet]) -> list[Mapping[str, object]]:
             "set": one.name,
             "parents": len(one.parents),
             "questions": len(one.questions),
-            "children": sum(len(p.children) for p in one.parents),
+            "children": sum(len(parent.children) for parent in one.parents),
         }
         for one in sets
     ]

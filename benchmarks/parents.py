@@ -1,0 +1,334 @@
+"""Which vectors of parents find the right one: of children, of text, by a compressor, of a language model's summary.
+
+    nice python benchmarks/parents.py DATA --cache FOLDER     # 40 minutes on 2 busy CPU cores, the second time 10
+    nice python benchmarks/parents.py DATA --cache FOLDER --summaries MODEL.gguf --journal FILE --parents 300
+
+DATA holds scisumm, squad, wikitext2 and novels. Questions: citing sentences, for the sections of 60 papers and of 25 of
+them; SQuAD's questions, for paragraphs of 24 articles; of chapters of novels no questions are known, so sentences ask
+that were taken out of them. The children of every parent are its sentences; all parents of a set are searched for each
+question. R@k is the share of questions of which one right parent is among the first k (Success@k).
+
+Compressors learn from papers of CL-SciSumm that no question is of (`other_papers`) and WikiText-2 articles: no document
+of any set trains or chooses. Each kind and loss is trained with three seeds; a question counts the mean over them. What
+`qrag fit compressor` would choose, by recall on documents that are held out of training, is the row `chosen`.
+
+With --summaries the same rows are scored on fixed samples, sections and paragraphs, whose texts the model sums up; the
+journal keeps every answer, and the same line goes on from there.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from embed import about, about_lines, write
+from parents_sets import Kept, Parent, ParentSet, cited_papers, load_sets, sample_set, squad, summary
+
+from qrag_jax.data.headed import HeadedDocument, read_headed
+from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.eval.tables import align, share
+from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
+from qrag_jax.models.encoder.weights import load_encoder
+from qrag_jax.retrieval.compressing import compress_parents
+from qrag_jax.retrieval.corpus.parents import FromChildren, mean_of_children
+from qrag_jax.retrieval.corpus.text_parents import window_vectors
+from qrag_jax.structure.summaries import SummariesConfig, summarise
+from qrag_jax.train.compression import LOSSES, Candidate, CompressorConfig, fit_sections, train_candidate
+from qrag_jax.train.compression_data import Section, read_sections
+from qrag_jax.unit_rows import unit_rows
+
+RESULTS = Path(__file__).parent / "results"
+KS = (1, 5)
+CUTS = (256, 512)
+STRENGTH = 0.01
+PAPERS = 170  # of the 342 with sections, for time
+SEEDS = (0, 1, 2)
+TIMED = 1_000  # parents whose vectors are timed
+TIMED_TEXTS = 24  # of them, where text is embedded
+SUMMARIES_AT_A_TIME = 8
+MOST_SUMMARY_TOKENS = 1_200  # of a text that is summed up: a model of 1.5B reads 50 a second here
+BEST = "best child"
+SEARCHED = "all sentences"
+
+
+class Vectors:
+    """What texts of a data set become, kept in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        loaded = load_encoder("minilm")
+        self.embedders = {cut: make_embedder(loaded, window=cut) for cut in CUTS}
+        self.kept = {cut: Kept(embedder, folder / str(cut)) for cut, embedder in self.embedders.items()}
+        self.count = self.embedders[CUTS[0]].count_tokens
+        self.fingerprint = self.embedders[CUTS[0]].fingerprint
+
+    def of(self, texts: Sequence[str], cut: int = CUTS[0]) -> np.ndarray:
+        return unit_rows(self.kept[cut](texts))
+
+    def windows(self, texts: Sequence[str]) -> np.ndarray:
+        return window_vectors(texts, self.kept[CUTS[0]], self.count)
+
+
+def training_documents(data: Path, num_papers: int) -> list[HeadedDocument]:
+    papers = read_headed(f"scisumm:{data / 'scisumm' / 'other_papers.jsonl.gz'}")[:num_papers]
+    return [*papers, *read_headed(f"wikitext2:{data / 'wikitext2'}")]
+
+
+# --- compressors -----------------------------------------------------------------------------------------------------
+
+
+def train(
+    sections: Sequence[Section], config: CompressorConfig, fingerprint: str, folder: Path
+) -> tuple[dict[Candidate, list[dict[str, np.ndarray]]], list[Candidate]]:
+    """Parameters of each candidate by seed, and what held-out documents choose with each seed; both are kept."""
+    trained: dict[Candidate, list[dict[str, np.ndarray]]] = {one: [] for one in config.candidates}
+    chosen = []
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed in SEEDS:
+        own = replace(config, seed=seed)
+        for one in config.candidates:
+            file = folder / f"{one.kind}_{one.loss}_{seed}.npz"
+            if not file.exists():
+                np.savez(file, **train_candidate(sections, one, own))  # type: ignore[arg-type]
+                print(f"trained {file.stem}", flush=True)
+            with np.load(file, allow_pickle=False) as stored:
+                trained[one].append(dict(stored))
+        file = folder / f"chosen_{seed}.json"
+        if not file.exists():
+            found = fit_sections(sections, {}, fingerprint, "minilm", own)
+            tried = [[asdict(one), recall] for one, recall in found.tried.items()]
+            file.write_text(json.dumps({"chosen": asdict(found.chosen), "tried": tried}))
+        chosen.append(Candidate(**json.loads(file.read_text())["chosen"]))
+        print(f"seed {seed}: held-out documents choose {chosen[-1]}", flush=True)
+    return trained, chosen
+
+
+# --- scores ----------------------------------------------------------------------------------------------------------
+
+
+def hits(scores: np.ndarray, gold: Sequence[frozenset[int]]) -> np.ndarray:
+    """[questions, ks]: whether a right parent is among the first k."""
+    order = np.argsort(-scores, axis=1, kind="stable")[:, : max(KS)]
+    right = np.array([[int(one) in own for one in row] for row, own in zip(order, gold, strict=True)])
+    return np.stack([right[:, :k].any(axis=1) for k in KS], axis=1).astype(float)
+
+
+def children_of(own: ParentSet, vectors: Vectors) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(vectors, tokens, place of the parent) of all children of a set."""
+    texts = [child for parent in own.parents for child in parent.children]
+    place = np.repeat(np.arange(len(own.parents)), [len(parent.children) for parent in own.parents])
+    return vectors.of(texts), np.array([vectors.count(text) for text in texts]), place
+
+
+def score_set(
+    own: ParentSet,
+    vectors: Vectors,
+    trained: dict[Candidate, list[dict[str, np.ndarray]]],
+    chosen: Sequence[Candidate],
+    summaries: np.ndarray | None = None,
+) -> list[dict[str, Any]]:
+    """A row for each way of making the vectors of parents."""
+    texts = [parent.text for parent in own.parents]
+    questions, windows = vectors.of(own.questions), vectors.windows(texts)
+    family = children_of(own, vectors)
+    ways: dict[str, list[np.ndarray]] = {
+        "windows": [windows],
+        **{f"direct, cut at {cut}": [vectors.of(texts, cut)] for cut in CUTS},
+        "mean": [mean_of_children(*family)],
+    }
+    made = {one: [compress_parents(params, *family) for params in seeds] for one, seeds in trained.items()}
+    ways |= {f"compressor {one.kind}, {one.loss}": found for one, found in made.items()}
+    ways["compressor, chosen"] = [made[one][seed] for seed, one in enumerate(chosen)]
+    if summaries is not None:
+        ways["summary"] = [summaries]
+    first = np.flatnonzero(np.diff(family[2], prepend=-1))
+    best = hits(np.maximum.reduceat(questions @ family[0].T, first, axis=1), own.gold)
+    rows = [_row(own.name, BEST, [best], best, len(family[0]), None)]
+    for name, found in ways.items():
+        found_hits = [hits(questions @ one.T, own.gold) for one in found]
+        distance = float(np.mean([np.square(one - windows).sum(axis=1).mean() for one in found]))
+        rows.append(_row(own.name, name, found_hits, best, len(own.parents), distance))
+    return rows
+
+
+def _row(
+    name: str, way: str, seeds: Sequence[np.ndarray], best: np.ndarray, num_vectors: int, distance: float | None
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"set": name, "parents": way, "seeds": len(seeds), "n": len(best), "vectors": num_vectors}
+    mean = np.mean(seeds, axis=0)
+    for column, k in enumerate(KS):
+        found = mean_interval(mean[:, column])
+        over = paired_difference(mean[:, column], best[:, column])
+        row |= {f"r{k}": found.mean, f"r{k}_low": found.low, f"r{k}_high": found.high}
+        row |= {f"r{k}_over_best": over.mean, f"r{k}_over_best_low": over.low, f"r{k}_over_best_high": over.high}
+        row[f"r{k}_seeds"] = [float(one[:, column].mean()) for one in seeds]
+    return row | {"squared_distance": distance}
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+def time_ways(
+    own: ParentSet, vectors: Vectors, trained: dict[Candidate, list[dict[str, np.ndarray]]]
+) -> dict[str, float]:
+    """Milliseconds for the vectors of 1,000 parents, drawn with repetition; of text those of a few, scaled."""
+    drawn = [own.parents[i] for i in np.random.default_rng(0).integers(len(own.parents), size=TIMED)]
+    family = children_of(replace(own, parents=tuple(drawn)), vectors)
+    ways: dict[str, FromChildren] = {"mean": mean_of_children}
+    ways |= {f"compressor {one.kind}": partial(compress_parents, seeds[0]) for one, seeds in trained.items()}
+    found = {name: _median_ms(partial(make, *family)) for name, make in ways.items()}
+    few = [parent.text for parent in drawn[:TIMED_TEXTS]]
+    embedder: TextEmbedder = vectors.embedders[CUTS[0]]
+    by_text: dict[str, Callable[[], Any]] = {
+        "windows": lambda: window_vectors(few, embedder, vectors.count),
+        **{f"direct, cut at {cut}": partial(vectors.embedders[cut], few) for cut in CUTS},
+    }
+    return found | {name: _median_ms(make) * TIMED / TIMED_TEXTS for name, make in by_text.items()}
+
+
+def _median_ms(make: Callable[[], Any]) -> float:
+    make()  # compiles
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        make()
+        seconds.append(time.perf_counter() - start)
+    return 1e3 * float(np.median(seconds))
+
+
+# --- summaries -------------------------------------------------------------------------------------------------------
+
+
+def sum_up(parents: Sequence[Parent], model: str, journal: Path, vectors: Vectors) -> tuple[np.ndarray, dict[str, Any]]:
+    """Vectors of summaries, and what all of them took; where there is none, the vector of the windows."""
+    from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
+    from qrag_jax.llm.local import LocalGenerator
+
+    generator = JournaledGenerator(LocalGenerator(model), Journal(journal), claim_size=SUMMARIES_AT_A_TIME)
+    took_file = journal.with_suffix(".took.json")
+    took = json.loads(took_file.read_text()) if took_file.exists() else {"seconds": 0.0, "calls": 0, "tokens": 0}
+    texts = [parent.text for parent in parents]
+    found: list[str | None] = []
+    for first in range(0, len(texts), SUMMARIES_AT_A_TIME):
+        start = time.perf_counter()
+        some = summarise(generator, texts[first : first + SUMMARIES_AT_A_TIME], SummariesConfig())
+        found += some.texts
+        if some.reading.num_calls:
+            took["seconds"] += time.perf_counter() - start
+            took["calls"] += some.reading.num_calls
+            took["tokens"] += some.reading.prompt_tokens + some.reading.completion_tokens
+            took_file.write_text(json.dumps(took))
+            print(f"{len(found)} of {len(texts)} summaries, {took['seconds']:,.0f} s", flush=True)
+    made = vectors.of([one or "" for one in found])
+    lost = [place for place, one in enumerate(found) if one is None]
+    if lost:
+        made[lost] = vectors.windows([texts[place] for place in lost])
+    return made, took | {"without": len(lost), "model": Path(model).stem}
+
+
+# --- report ----------------------------------------------------------------------------------------------------------
+
+
+def format_report(result: dict[str, Any]) -> str:
+    lines = ["# Vectors of parents", "", f"`{result['command']}`, seeds {', '.join(map(str, SEEDS))}.", ""]
+    lines += about_lines(result["about"])
+    lines += [
+        f"Compressors: {result['num_sections']:,} sections of {result['num_documents']:,} documents that no question "
+        f"is of, {CompressorConfig().num_updates} updates, target windows. In brackets 95% bootstrap intervals over "
+        "questions; `-` best child: the paired difference. Distance: squared, to windows. A parent's vectors are "
+        "searched in the place of its children's, but for best child.",
+        "",
+        "Held-out documents choose: "
+        + "; ".join(f"seed {s}: {c}" for s, c in zip(SEEDS, result["chosen"], strict=True)),
+        "",
+    ]
+    if result["summaries"]:
+        lines += [f"Summaries: {json.dumps(result['summaries'])}.", ""]
+    for own in result["sets"]:
+        lines += [f"## {own['set']}", "", f"{own['parents']:,} parents, {own['children']:,} children, "
+                  f"{own['questions']:,} questions.", ""]  # fmt: skip
+        head = ["parents", "R@1", "R@5", "R@5 by seed", "R@1 - best child", "R@5 - best child", "distance", "vectors"]
+        table = [head, *(_cells(row) for row in result["rows"] if row["set"] == own["set"])]
+        lines += [*align(table, [False] + [True] * 7, markdown=True), ""]
+    if result["ms"]:
+        head = ["parents", f"ms for {TIMED:,}"]
+        table = [head, *([name, f"{ms:,.0f}"] for name, ms in result["ms"].items())]
+        lines += [
+            "## Time",
+            "",
+            f"Sections of papers, sentences embedded; of text {TIMED_TEXTS} are timed and scaled.",
+            "",
+        ]
+        lines += [*align(table, [False, True], markdown=True), ""]
+    return "\n".join(lines)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    def interval(name: str, sign: str = "") -> str:
+        low, high = (share(row[f"{name}_{end}"], sign=sign) for end in ("low", "high"))
+        return f"{share(row[name], sign=sign)} [{low}, {high}]"
+
+    is_best = row["parents"] == BEST
+    over = ["", ""] if is_best else [interval(f"r{k}_over_best", "+") for k in KS]
+    by_seed = " ".join(map(share, row["r5_seeds"])) if row["seeds"] > 1 else ""
+    distance = "" if row["squared_distance"] is None else share(row["squared_distance"])
+    return [row["parents"], interval("r1"), interval("r5"), by_seed, *over, distance, f"{row['vectors']:,}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, metavar="DATA", help="folder of the data sets")
+    parser.add_argument(
+        "--cache", type=Path, default=Path("runs/parents"), help="vectors and compressors are kept here"
+    )
+    parser.add_argument("--papers", type=int, default=PAPERS, help="that compressors learn from (default: %(default)s)")
+    parser.add_argument("--summaries", metavar="MODEL", help="a language model that sums up: a .gguf file")
+    parser.add_argument("--journal", type=Path, metavar="FILE", help="of --summaries, keeps its answers")
+    parser.add_argument("--parents", type=int, default=300, help="of --summaries, to sum up (default: %(default)s)")
+    args = parser.parse_args()
+    if args.summaries and not args.journal:
+        parser.error("--summaries: needs --journal FILE, which keeps what took hours")
+    vectors = Vectors(args.cache)
+    documents = training_documents(args.data, args.papers)
+    targets = vectors.windows
+    sections = read_sections(documents, vectors.of, vectors.count, targets)
+    config = CompressorConfig(losses=LOSSES, strengths=(STRENGTH,))
+    trained, chosen = train(sections, config, vectors.fingerprint, args.cache / f"compressors_{args.papers}")
+    rows, took, times = [], {}, {}
+    if args.summaries:
+        few = args.parents // 5  # sections take five times as long as paragraphs
+        short = lambda parent: vectors.count(parent.text) <= MOST_SUMMARY_TOKENS  # noqa: E731
+        sets = [
+            sample_set(cited_papers(args.data), few, short),
+            sample_set(squad(args.data), args.parents - few, short),
+        ]
+        for own in sets:
+            made, took[own.name] = sum_up(own.parents, args.summaries, args.journal, vectors)
+            rows += score_set(own, vectors, trained, chosen, made)
+    else:
+        sets = load_sets(args.data)
+        for own in sets:
+            rows += score_set(own, vectors, trained, chosen)
+            print(f"{own.name}: scored", flush=True)
+        times = time_ways(sets[1], vectors, trained)
+    given = f" --summaries {Path(args.summaries).name} --parents {args.parents}" if args.summaries else ""
+    result = {
+        "command": f"python benchmarks/parents.py DATA --papers {args.papers}{given}",
+        "about": about(),
+        "num_documents": len(documents),
+        "num_sections": len(sections),
+        "chosen": [f"{one.kind} by {one.loss}" for one in chosen],
+        "sets": [dict(one) for one in summary(sets)],
+        "rows": rows,
+        "ms": times,
+        "summaries": took,
+    }
+    write(RESULTS, "parents_summaries" if args.summaries else "parents", result, format_report(result))
+
+
+if __name__ == "__main__":
+    main()
