@@ -175,6 +175,11 @@ def texts_of(own: ParentSet) -> set[str]:
 def summary(sets: Sequence[ParentSet]) -> list[Mapping[str, object]]:
     """What the sets are, for the table."""
     return [
-        {"set": one.name, "parents": len(one.parents), "questions": len(one.questions), "children": sum(len(p.children) for p in one.parents)}
+        {
+            "set": one.name,
+            "parents": len(one.parents),
+            "questions": len(one.questions),
+            "children": sum(len(p.children) for p in one.parents),
+        }
         for one in sets
     ]

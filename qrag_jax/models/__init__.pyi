@@ -1,5 +1,7 @@
 """The public names, by where they live; `__init__.py` loads each on first use."""
 
+from .compressor.weights import Compressor as Compressor
+from .compressor.weights import load_compressor as load_compressor
 from .decoder.weights import LoadedDecoder as LoadedDecoder
 from .decoder.weights import load_decoder as load_decoder
 from .decoder.weights import save_decoder as save_decoder

@@ -17,6 +17,7 @@ from .context.fill import Context as Context
 from .context.fill import Passage as Passage
 from .context.fill import fill_context as fill_context
 from .context.widen import widen_context as widen_context
+from .compressing import compressor_parents as compressor_parents
 from .corpus.corpus import (
     Corpus as Corpus,
 )

@@ -29,8 +29,8 @@ def compressor_parents(compressor: Compressor, fingerprint: str) -> Parents:
     if fingerprint != compressor.fingerprint:
         raise InputError(
             f"compressor: trained on vectors of the encoder {compressor.encoder!r} (fingerprint "
-            f"{compressor.fingerprint[:12]}), this one has the fingerprint {fingerprint[:12]}: give the encoder that it "
-            "was trained with, or train a compressor on this one (qrag fit compressor)"
+            f"{compressor.fingerprint[:12]}), this one has the fingerprint {fingerprint[:12]}: give the encoder that "
+            "it was trained with, or train a compressor on this one (qrag fit compressor)"
         )
     made = partial(compress_parents, compressor.params)
     return Parents("compressor", of_children=made, fingerprint=compressor.identity)

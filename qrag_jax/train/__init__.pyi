@@ -1,6 +1,9 @@
 """The public names, by where they live; `__init__.py` loads each on first use."""
 
 from .best import KeepBest as KeepBest
+from .compression import CompressorConfig as CompressorConfig
+from .compression import FittedCompressor as FittedCompressor
+from .compression import fit_compressor as fit_compressor
 from .losses import add_losses as add_losses
 from .q.learner import (
     Learner as Learner,

@@ -13,11 +13,13 @@ from qrag_jax import __version__
 from qrag_jax.chunking.chunker import STRATEGIES
 from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.parser import kinds_of, make_parser
-from qrag_jax.cli.parsers import chunk, eval, fit, search_flags
+from qrag_jax.cli.parsers import chunk, eval, fit, fit_compressor, search_flags
 from qrag_jax.eval.picks.protocols import PROTOCOLS
 from qrag_jax.eval.picks.records import METHODS
 from qrag_jax.files.reading import reading
+from qrag_jax.models.compressor.network import KINDS
 from qrag_jax.retrieval.index.hybrid import RETRIEVERS
+from qrag_jax.train.compression import LOSSES
 from qrag_jax.types import InputError, UsageError
 
 VERBS = [
@@ -118,6 +120,7 @@ def test_the_names_that_the_parser_repeats_are_those_of_the_evaluation():
     assert eval.METHODS == METHODS
     assert chunk.STRATEGIES == STRATEGIES
     assert search_flags.RETRIEVERS == RETRIEVERS
+    assert (fit_compressor.KINDS, fit_compressor.LOSSES) == (KINDS, LOSSES)
 
 
 @pytest.mark.parametrize(

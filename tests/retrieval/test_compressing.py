@@ -47,7 +47,10 @@ def test_untrained_it_is_the_mean_of_10_000_children():
 
 def test_no_children_make_no_parents():
     params = make_compressor().params
-    assert compress_parents(params, np.zeros((0, DIM), np.float32), np.zeros(0, int), np.zeros(0, int)).shape == (0, DIM)
+    assert compress_parents(params, np.zeros((0, DIM), np.float32), np.zeros(0, int), np.zeros(0, int)).shape == (
+        0,
+        DIM,
+    )
 
 
 def test_children_of_no_direction_make_a_parent_of_none():

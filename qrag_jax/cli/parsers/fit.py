@@ -3,12 +3,12 @@
 import argparse
 from types import ModuleType
 
-from qrag_jax.cli.parsers import fit_tagger
+from qrag_jax.cli.parsers import fit_compressor, fit_tagger
 
 # In the order of the help; `cli/verbs/fit_<name>.py` trains it.
-KINDS: dict[str, ModuleType] = {"tagger": fit_tagger}
+KINDS: dict[str, ModuleType] = {"tagger": fit_tagger, "compressor": fit_compressor}
 
-SUMMARY = "learn from your own documents: where sections begin"
+SUMMARY = "learn from your own documents: where sections begin, their vectors"
 DESCRIPTION = """\
 Train a small model on vectors of your own documents, in minutes and without a GPU. `qrag fit KIND --help` explains
 what it learns, from what, and what uses it.
@@ -21,6 +21,7 @@ EXAMPLES = """\
 examples:
   qrag fit tagger handbook/ --out runs/tagger
   qrag fit tagger handbook/ reports/ --out runs/mixed --seed 1
+  qrag fit compressor handbook/ reports/ --out runs/compressor
 """
 
 

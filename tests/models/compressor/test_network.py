@@ -38,7 +38,12 @@ def test_untrained_it_is_the_mean_by_tokens(kind, number):
 def test_the_mlp_by_hand():
     """One number in and out: m = 1, told = gelu(1 + 0) = .8412, y = 1 + 2 gelu(.8412) > 0, so y / |y| = 1; W = -2
     turns it round."""
-    params = {"child": jnp.ones((1, 1)), "child_bias": jnp.zeros(1), "inner": jnp.ones((1, 1)), "inner_bias": jnp.zeros(1)}
+    params = {
+        "child": jnp.ones((1, 1)),
+        "child_bias": jnp.zeros(1),
+        "inner": jnp.ones((1, 1)),
+        "inner_bias": jnp.zeros(1),
+    }
     one = jnp.ones((1, 1)), jnp.array([3]), jnp.array([True])
     assert float(compress({**params, "out": jnp.full((1, 1), 2.0)}, *one)[0]) == 1
     assert float(compress({**params, "out": jnp.full((1, 1), -2.0)}, *one)[0]) == -1
