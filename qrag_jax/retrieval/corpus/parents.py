@@ -24,7 +24,7 @@ from qrag_jax.unit_rows import unit_rows
 ParentsName = Literal["best_child", "mean", "compressor", "direct", "windows", "summary"]
 PARENTS: tuple[ParentsName, ...] = get_args(ParentsName)
 
-# (vectors of children at length 1, tokens of each, place of its parent: 0, 0, 1, 1, 1, 2, ... without a gap) -> a vector
+# (vectors of children at length 1, tokens of each, place of its parent: 0, 0, 1, 1, 1, 2, ... without gaps) -> a vector
 # of length 1 of each parent, or zeros where its children have no direction.
 FromChildren = Callable[
     [Float[np.ndarray, "children dim"], Int[np.ndarray, " children"], Int[np.ndarray, " children"]],
