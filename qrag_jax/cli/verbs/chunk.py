@@ -110,9 +110,8 @@ def _points_of(args: argparse.Namespace, config: ChunkConfig) -> PointsName | No
     if not config.levels.sizes:
         return config.levels.points
     if given := next((f"--{name}" for name in ("points", "tagger") if getattr(args, name)), None):
-        raise UsageError(
-            f"{given}: levels of {list(config.levels.sizes)} tokens have no sections; leave one of both out"
-        )
+        sizes = ",".join(map(str, config.levels.sizes))
+        raise UsageError(f"{given}: levels of {sizes} tokens know no sections; leave it out, or the sizes")
     return None
 
 

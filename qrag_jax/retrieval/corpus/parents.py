@@ -24,8 +24,8 @@ from qrag_jax.unit_rows import unit_rows
 ParentsName = Literal["best_child", "mean", "compressor", "direct", "windows", "summary"]
 PARENTS: tuple[ParentsName, ...] = get_args(ParentsName)
 
-# (vectors of children at length 1, tokens of each, place of its parent from 0 and never decreasing) -> a vector of
-# length 1 of each parent, or zeros where its children have no direction.
+# (vectors of children at length 1, tokens of each, place of its parent: 0, 0, 1, 1, 1, 2, ... without gaps) -> a vector
+# of length 1 of each parent, or zeros where its children have no direction.
 FromChildren = Callable[
     [Float[np.ndarray, "children dim"], Int[np.ndarray, " children"], Int[np.ndarray, " children"]],
     Float[np.ndarray, "parents dim"],
@@ -57,9 +57,8 @@ def mean_of_children(
 ) -> Float[np.ndarray, "parents dim"]:
     """The mean by tokens, at length 1; a child without a token counts as one. A `FromChildren`."""
     weights = np.maximum(num_tokens, 1).astype(np.float64)[:, None]
-    sums = np.zeros((int(parent[-1]) + 1 if len(parent) else 0, vectors.shape[1]))
-    np.add.at(sums, parent, weights * vectors)
-    return unit_rows(sums.astype(np.float32))
+    firsts = np.flatnonzero(np.diff(parent, prepend=-1))
+    return unit_rows(np.add.reduceat(weights * vectors, firsts, axis=0).astype(np.float32))
 
 
 def fill_parents(

@@ -110,11 +110,7 @@ class LevelIndex:
         check_top_k(top_k)
         if not 0 <= weight <= 1:
             raise UsageError(f"weight {weight}: the share of the words, from 0 to 1")
-        if vector.shape != self._vectors.shape[1:]:
-            raise InputError(
-                f"question: a vector of {vector.shape} components, those of the corpus have {self._vectors.shape[1:]}: "
-                "ask with the encoder that embedded it"
-            )
+        asked = self._asked(vector)
         nodes, is_whole = self.nodes(levels), documents is None
         if documents is not None:
             nodes = nodes[self._in_documents(nodes, documents)]
@@ -122,13 +118,21 @@ class LevelIndex:
                 self.num_fallbacks += 1
                 levels, is_whole = full_range(self.names), True
                 nodes = self.nodes(levels)
-        scores = self._scores(nodes, vector)
+        scores = self._scores(nodes, asked)
         if weight:
             words = self._words_of(levels) if is_whole else self._count_words(nodes)
             scores = fused_with_words(scores, words, question, weight)
         order = np.lexsort((nodes, -self._level[nodes], -scores))
         kept = order[self._without_overlap(nodes[order], top_k)]
         return Ranked(nodes[kept], scores[kept])
+
+    def leaf_scores(self, vector: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " leaves"]:
+        """The cosine of every leaf and a question, in the order of `Corpus.leaves`.
+
+        Raises:
+            InputError: a vector of another size than those of the corpus.
+        """
+        return self._leaf_scores(self._asked(vector))
 
     def num_vectors(self, levels: LevelRange) -> int:
         """How many vectors a search in a range compares with the question's: of candidates, or of leaves under them."""
@@ -160,16 +164,25 @@ class LevelIndex:
         wanted = np.array([document.id in documents for document in self.corpus.documents])
         return wanted[self.corpus.numbers_of(nodes)]
 
-    def _scores(self, nodes: Int[np.ndarray, " M"], vector: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " M"]:
-        asked = unit_rows(vector[None].astype(np.float32))
+    def _asked(self, vector: Float[np.ndarray, " dim"]) -> Float[np.ndarray, "1 dim"]:
+        if vector.shape != self._vectors.shape[1:]:
+            raise InputError(
+                f"question: a vector of {len(vector)} components, those of the corpus have {self._vectors.shape[1]}: "
+                "ask with the encoder that embedded it"
+            )
+        return unit_rows(vector[None].astype(np.float32))
+
+    def _scores(self, nodes: Int[np.ndarray, " M"], asked: Float[np.ndarray, "1 dim"]) -> Float[np.ndarray, " M"]:
         if self.parents.name != "best_child":
             self._make(nodes)
             return cosine_scores(asked, self._vectors[nodes])[0]
-        leaves = self.corpus.leaves
-        scores = cosine_scores(asked, self._vectors[leaves])[0]
+        leaves, scores = self.corpus.leaves, self._leaf_scores(asked)
         first, end = np.searchsorted(leaves, nodes), np.searchsorted(leaves, self._stop[nodes])
         borders = np.stack([first, end], axis=1).ravel()
         return np.maximum.reduceat(np.append(scores, -np.inf), borders)[::2]
+
+    def _leaf_scores(self, asked: Float[np.ndarray, "1 dim"]) -> Float[np.ndarray, " leaves"]:
+        return cosine_scores(asked, self._vectors[self.corpus.leaves])[0]
 
     def _make(self, nodes: Int[np.ndarray, " M"]) -> None:
         """Vectors of these nodes, where they are not there yet."""

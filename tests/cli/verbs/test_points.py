@@ -161,6 +161,20 @@ def test_leaves_of_a_hierarchy_keep_to_the_size_and_its_trees_are_written(run, f
     assert max(level for _, level, _ in chunks_of(run, *argv, "--level_cap", "1")) == 2
 
 
+def test_levels_by_names_and_by_sizes_and_their_trees(run, folder, encoder):
+    argv = ("book.md", "other.md", "--strategy", "levels", "--model", encoder)
+    chunks = chunks_of(run, *argv, "--trees", "names.parquet", "--max_tokens", "12")
+    trees = load_trees(folder / "names.parquet")
+    leaves = [(list(tree.span(leaf)), int(tree.level[leaf])) for tree in trees for leaf in tree.leaves.tolist()]
+    assert [(span, level) for span, level, _ in chunks] == leaves
+    assert all(num_tokens <= 12 for *_, num_tokens in chunks)
+    sized = chunks_of(run, *argv, "--sizes", "24,8")
+    assert all(num_tokens <= 8 for *_, num_tokens in sized)
+    assert chunks_of(run, *argv, "--set", "levels.sizes=[24, 8]") == sized
+    ruled = chunks_of(run, *argv, "--points", "rule")
+    assert ruled == chunks_of(run, *argv, "--set", "levels.points=rule")
+
+
 def test_points_of_another_source(run, encoder, folder):
     (folder / "plain.txt").write_text("Methods\n\nWe tried. It works.\n\nResults\n\nIt did.\n")
     config = ("--strategy", "hierarchy", "--model", encoder, "--set", "hierarchy.merge_tokens=0")
@@ -178,6 +192,10 @@ def test_points_of_another_source(run, encoder, folder):
         (["--strategy", "headings", "--level_cap", "2"], "--level_cap: belongs to --strategy hierarchy"),
         (["--strategy", "hierarchy", "--min_tokens", "2"], "min_tokens 2: a tree keeps its paragraphs"),
         (["--strategy", "hierarchy", "--set", "hierarchy.points=llm", "--llm", "scripted"], "--llm scripted: give"),
+        (["--strategy", "hierarchy", "--sizes", "8,4"], "--sizes: belongs to --strategy levels; choose that"),
+        (["--strategy", "levels", "--level_cap", "2"], "--level_cap: belongs to --strategy hierarchy; choose"),
+        (["--strategy", "levels", "--sizes", "8,8"], "levels.sizes [8, 8]: tokens, each fewer than the one before"),
+        (["--strategy", "levels", "--sizes", "8,4", "--points", "rule"], "--points: levels of 8,4 tokens know no"),
         (["--tagger", "run"], "--tagger: belongs to --strategy hierarchy or levels; choose that, or leave it out"),
         (["--strategy", "hierarchy", "--points", "rule", "--tagger", "run"], "--tagger: belongs to points by tagger"),
         (["--strategy", "hierarchy", "--tagger", "run"], "run: no such folder or file; give a folder that `qrag fit"),
