@@ -27,7 +27,7 @@ class ScoredIndex(LevelIndex):
 
     scores: np.ndarray
 
-    def _scores(self, nodes: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    def _scores(self, nodes: np.ndarray, asked: np.ndarray) -> np.ndarray:
         return self.scores[nodes]
 
 

@@ -9,6 +9,7 @@ from .catalogue.settings import IndexSettings as IndexSettings
 from .catalogue.settings import read_settings as read_settings
 from .catalogue.update import Changes as Changes
 from .catalogue.update import Plan as Plan
+from .compressing import compressor_parents as compressor_parents
 from .context.auto_merge import MergeRules as MergeRules
 from .context.auto_merge import merge_context as merge_context
 from .context.citations import cite as cite
@@ -17,7 +18,6 @@ from .context.fill import Context as Context
 from .context.fill import Passage as Passage
 from .context.fill import fill_context as fill_context
 from .context.widen import widen_context as widen_context
-from .compressing import compressor_parents as compressor_parents
 from .corpus.corpus import (
     Corpus as Corpus,
 )
