@@ -17,9 +17,9 @@ from qrag_jax.retrieval.index.profiles import score_profiles
 from qrag_jax.types import CountTokens
 
 BUDGETS = (128, 256, 512, 1024, 2048)
-SHARES = (0.25, 0.5)  # of the parent's score
+SHARES = (0.25, 0.5, 0.75)  # of the parent's score
 _RANK_CONSTANT = 60.0
-_FORMAT = 2
+_FORMAT = 3
 
 
 class ScoredIndex(LevelIndex):
@@ -37,13 +37,24 @@ def searched(names: tuple[str, ...]) -> list[LevelRange]:
     return [LevelRange(least, most) for least in levels for most in levels if least <= most]
 
 
+def smoothed(names: tuple[str, ...]) -> list[tuple[LevelRange, float, str]]:
+    """Ranges of one level or two, below the coarsest, with the shares of parents."""
+    levels = range(2, len(names))
+    ranges = [LevelRange(least, most) for least in levels for most in (least, least + 1) if most < len(names)]
+    return [(one, share, how) for one in ranges for share in SHARES for how in ("smooth", "deep")]
+
+
 def ways(names: tuple[str, ...]) -> list[str]:
-    """Names of the columns: `plain 1:3` is a range, `smooth 3 0.25` a level whose scores are a quarter the parents'."""
+    """Names of the columns.
+
+    `plain 1:3` is a range; `child 3` a level with the best leaf's scores; `smooth 3:3 0.25` a level whose scores are a
+    quarter the parents', `deep` the same where those of the parents are so made too; `fused 3` a level by fused ranks.
+    """
     levels = range(1, len(names))
     return [
         *(f"plain {one.least}:{one.most}" for one in searched(names)),
         *(f"child {level}" for level in levels),
-        *(f"smooth {level} {share}" for level in levels for share in SHARES),
+        *(f"{how} {one.least}:{one.most} {share}" for one, share, how in smoothed(names)),
         *(f"fused {level}" for level in levels),
         f"standard 1:{len(names) - 1}",
     ]
@@ -93,10 +104,9 @@ def _rankings(index: ScoredIndex, tree: "_Tree", own: np.ndarray, vector: np.nda
     by_child = tree.best_leaf(own)
     for level in levels:
         yield rank(by_child, LevelRange(level, level))
-    above = own[np.maximum(tree.parent, 0)]
-    for level in levels:
-        for share in SHARES:
-            yield rank((1 - share) * own + share * above, LevelRange(level, level))
+    made = {(share, how): tree.smooth(own, share, how == "deep") for share in SHARES for how in ("smooth", "deep")}
+    for one, share, how in smoothed(index.names):
+        yield rank(made[share, how], one)
     fused = tree.fused(own)
     for level in levels:
         yield rank(fused, LevelRange(level, level))
@@ -119,6 +129,15 @@ class _Tree:
     def best_leaf(self, scores: np.ndarray) -> np.ndarray:
         """Of every node the best score of a leaf under it."""
         return np.maximum.reduceat(np.append(scores[self.leaves], -np.inf), self._borders)[::2]
+
+    def smooth(self, scores: np.ndarray, share: float, deep: bool) -> np.ndarray:
+        """(1 - share) * own score + share * the parent's, which is smoothed too if `deep`; of roots their own."""
+        found = scores.copy()
+        for level in np.unique(self.level)[1:]:  # parents first
+            here = np.flatnonzero(self.level == level)
+            above = (found if deep else scores)[self.parent[here]]
+            found[here] = (1 - share) * scores[here] + share * above
+        return found
 
     def fused(self, scores: np.ndarray) -> np.ndarray:
         """sum over levels of 1 / (60 + rank) of the node itself and those around it, each among its level's nodes."""

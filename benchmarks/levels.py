@@ -17,7 +17,8 @@ document where there are at least 20 documents, by question else:
     all            one list of all levels
     best child     a level whose nodes have the score of their best leaf, chosen on the other folds
     router ...     ridge on the question's vector, or on the profile of scores (`retrieval/router_fit.py`)
-    smoothed       (1 - a) own score + a * the parent's, level and a chosen on the other folds
+    smoothed       (1 - a) own score + a * the parent's, which may be so made itself; level and a chosen on the other folds
+    smoothed range the same, or not smoothed, over one level, two, or any range that is not smoothed
     fused          ranks of a node and of those around it, 1 / (60 + rank) summed; level chosen likewise
     standard       one list of all levels, scores standardised by level
     bound          the best level of each question, which no planner knows
@@ -54,7 +55,17 @@ NUM_PERMUTATIONS = 50
 SEED = 0
 _HEAD_CHARS = 8_000  # of a document, of which the planner shows 1,000 tokens
 NUM_PLANNED = 100  # questions of the language model
-PLANNERS = ("range", "all", "best child", "router vectors", "router profiles", "smoothed", "fused", "standard")
+PLANNERS = (
+    "range",
+    "all",
+    "best child",
+    "router vectors",
+    "router profiles",
+    "smoothed",
+    "smoothed range",
+    "fused",
+    "standard",
+)
 Found = dict[str, np.ndarray]  # row -> recall of each question
 
 
@@ -65,6 +76,12 @@ def best_of(recall: np.ndarray, folds: np.ndarray, places: Sequence[int]) -> np.
         own = folds == fold
         found[own] = recall[own, places[int(recall[~own][:, places].mean(axis=0).argmax())]]
     return found
+
+
+def _is_alone(name: str) -> bool:
+    """Whether a column is of one level, as `smooth 3:3 0.25`."""
+    least, _, most = name.split()[1].partition(":")
+    return least == most
 
 
 def routed(
@@ -125,8 +142,9 @@ def score_budget(
     rows["best child"] = best_of(recall, folds, [place[f"child {level}"] for level in levels])
     for kind, features in (("vectors", kept["questions"]), ("profiles", kept["profiles"])):
         rows[f"router {kind}"] = routed(recall[:, plain], features, groups, folds, kind, names)
-    smooth = [place[name] for name in columns if name.startswith("smooth")]
-    rows["smoothed"] = best_of(recall, folds, [*alone, *smooth])
+    smooth = [place[name] for name in columns if name.startswith(("smooth", "deep"))]
+    rows["smoothed"] = best_of(recall, folds, [*alone, *(one for one in smooth if _is_alone(columns[one]))])
+    rows["smoothed range"] = best_of(recall, folds, [*plain, *smooth])
     rows["fused"] = best_of(recall, folds, [place[f"fused {level}"] for level in levels])
     rows["standard"] = recall[:, place[f"standard 1:{len(names) - 1}"]]
     rows["bound"] = recall[:, alone].max(axis=1)
