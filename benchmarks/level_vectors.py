@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from qrag_jax.data.corpora.study_task import StudyTask
 from qrag_jax.eval.study.cells.contexts import section_points
 from qrag_jax.eval.study.cells.costs import Meter
 from qrag_jax.eval.study.cells.encoder import StudyEncoder
-from qrag_jax.eval.study.cells.store import task_digest
 from qrag_jax.retrieval.corpus.corpus import Corpus, tree_corpus
 from qrag_jax.retrieval.corpus.parents import fill_levels_above, mean_of_children
 
@@ -53,16 +53,24 @@ def level_set(task: StudyTask, encoder: StudyEncoder, cache: Path) -> LevelSet:
     build = make_tree_builder(config, encoder.count, split, section_points(task))
     corpus = tree_corpus(task.documents, [build(document) for document in task.documents], encoder.count)
     cache.mkdir(parents=True, exist_ok=True)
-    key = json.dumps([task_digest(task), asdict(config), encoder.fingerprint, len(corpus)])
-    path = cache / f"{task.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz"
-    if path.exists():
-        with np.load(path, allow_pickle=False) as kept:
-            vectors, questions = kept["nodes"], kept["questions"]
-    else:
-        vectors = node_vectors(corpus, encoder)
-        questions = encoder.embed([question.text for question in task.questions], Meter())
-        np.savez(path, nodes=vectors, questions=questions)
+    vectors = _kept(
+        cache / f"{task.name}-{_digest(corpus, config, encoder)}.npy", lambda: node_vectors(corpus, encoder)
+    )
+    questions = encoder.embed([question.text for question in task.questions], Meter())
     return LevelSet(task, replace(corpus, vectors=vectors), level_names(config), questions)
+
+
+def _digest(corpus: Corpus, config: ChunkConfig, encoder: StudyEncoder) -> str:
+    """Of all that the vectors of nodes are made of."""
+    texts = [[document.id, document.text] for document in corpus.documents]
+    return hashlib.sha256(json.dumps([texts, asdict(config), encoder.fingerprint]).encode()).hexdigest()[:16]
+
+
+def _kept(path: Path, make: Callable[[], np.ndarray]) -> np.ndarray:
+    """An array of a file, made where it is not there."""
+    if not path.exists():
+        np.save(path, make())
+    return np.load(path, allow_pickle=False)
 
 
 def node_vectors(corpus: Corpus, encoder: StudyEncoder) -> np.ndarray:

@@ -3,12 +3,12 @@
 import argparse
 from types import ModuleType
 
-from qrag_jax.cli.parsers import fit_compressor, fit_tagger
+from qrag_jax.cli.parsers import fit_compressor, fit_router, fit_tagger
 
 # In the order of the help; `cli/verbs/fit_<name>.py` trains it.
-KINDS: dict[str, ModuleType] = {"tagger": fit_tagger, "compressor": fit_compressor}
+KINDS: dict[str, ModuleType] = {"tagger": fit_tagger, "compressor": fit_compressor, "router": fit_router}
 
-SUMMARY = "learn from your own documents: where sections begin, their vectors"
+SUMMARY = "learn from your own documents: where sections begin, their vectors, what to search"
 DESCRIPTION = """\
 Train a small model on vectors of your own documents, in minutes and without a GPU. `qrag fit KIND --help` explains
 what it learns, from what, and what uses it.
@@ -22,6 +22,7 @@ examples:
   qrag fit tagger handbook/ --out runs/tagger
   qrag fit tagger handbook/ reports/ --out runs/mixed --seed 1
   qrag fit compressor handbook/ reports/ --out runs/compressor
+  qrag fit router study.yaml --out runs/router
 """
 
 

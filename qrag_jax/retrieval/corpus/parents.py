@@ -24,8 +24,8 @@ from qrag_jax.unit_rows import unit_rows
 ParentsName = Literal["best_child", "mean", "compressor", "direct", "windows", "summary"]
 PARENTS: tuple[ParentsName, ...] = get_args(ParentsName)
 
-# (vectors of children at length 1, tokens of each, place of its parent: 0, ..., 0, 1, ..., 1, 2, ... without a gap) -> a
-# vector of length 1 of each parent, or zeros where its children have no direction. There is at least one child.
+# (vectors of children at length 1, tokens of each, place of its parent: 0, 0, 1, 1, 1, 2, ... without gaps) -> a vector
+# of length 1 of each parent, or zeros where its children have no direction.
 FromChildren = Callable[
     [Float[np.ndarray, "children dim"], Int[np.ndarray, " children"], Int[np.ndarray, " children"]],
     Float[np.ndarray, "parents dim"],

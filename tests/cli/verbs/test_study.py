@@ -401,3 +401,33 @@ def test_budgets_and_fills(study, files):
 def test_budgets_that_are_none_are_refused(study, flags, message):
     code, out, err = study(*LINE[1:], *flags)
     assert (code, out) == (2, "") and re.search(message, err), err
+
+
+def test_levels_and_parents_are_measured(study):
+    code, out, _ = study(*LINE[1:], "mine.yaml", "--budgets", "8", "--levels", "each,all,bound", "--json")
+    assert code == 2  # there is no such config yet
+    Path("mine.yaml").write_text(CONFIG)
+    flags = ("--budgets", "8", "--levels", "each,all,bound", "--parents", "best_child,mean")
+    code, out, _ = study(*LINE[1:], "mine.yaml", *flags, "--json")
+    rows = json.loads(out)
+    levels = [row for row in rows if row["level_min"] is not None]
+    assert code == 0 and len({tuple(sorted(row)) for row in rows}) == 1
+    assert len(levels) == 2 * (5 + 1 + 1)
+    assert {row["parents"] for row in levels} == {"best_child", "mean"}
+    assert all(0 <= row["erec_low"] <= row["erec"] <= row["erec_high"] <= 1 for row in levels)
+    assert all(row["sent_tokens"] <= 8 and row["built_tokens"] > 0 and row["num_vectors"] > 0 for row in levels)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--parents", "mean"), "--parents mean: goes with --levels"),
+        (("--levels", "all"), "give budgets too"),
+        (("--budgets", "8", "--levels", "best"), "choose from each, all, dev, router, bound, router:RUN"),
+        (("--budgets", "8", "--levels", "all", "--parents", "summary"), "choose from best_child, mean, direct"),
+        (("--budgets", "8", "--levels", "router:nowhere"), "nowhere"),
+    ],
+)
+def test_wrong_levels_are_refused(study, flags, message):
+    code, _, err = study(*LINE[1:], *flags)
+    assert code == 2 and message in err

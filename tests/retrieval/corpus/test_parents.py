@@ -34,6 +34,7 @@ def test_means_by_hand():
     assert none.tolist() == [[0, 0]]
     even = mean_of_children(np.eye(2, dtype=np.float32), int64(0, 0), int64(0, 0))  # no token counts as one
     np.testing.assert_allclose(even, [[0.5**0.5, 0.5**0.5]], atol=1e-6)
+    assert mean_of_children(np.zeros((0, 2), np.float32), int64(), int64()).shape == (0, 2)
 
 
 def test_only_wanted_parents_are_made():

@@ -1,0 +1,322 @@
+"""What choosing levels is worth: evidence recall of fixed levels, planners and the best level of each question.
+
+    nice python benchmarks/levels.py DATA [--questions N] [--cache FOLDER] [--sets chroma squad multirc scisumm]
+    nice python benchmarks/levels.py DATA --planner MODEL.gguf --journal FILE      # it plans 100 questions of each
+
+DATA holds the folders chroma, squad, multirc and scisumm. Documents of SciSumm have the levels section, subsection,
+paragraph and sentence, by their headings; the others nested spans of 512, 256, 128, 64 and 32 tokens. Vectors are
+MiniLM's: of the text where the encoder reads it whole, else the mean of the children's. Contexts are filled to the
+token at 128 to 2,048 tokens. All questions search the whole corpus.
+
+Rows, of which each that chooses anything chooses on four of five folds and is measured on the fifth; folds are dealt by
+document where there are at least 20 documents, by question else:
+
+    fixed NAME     a level alone
+    dev            the best fixed level of the other folds: all rows below are compared with it
+    range          the best range of the other folds
+    all            one list of all levels
+    best child     a level whose nodes have the score of their best leaf, chosen on the other folds
+    router ...     ridge on the question's vector, or on the profile of scores (`retrieval/router_fit.py`)
+    smoothed       (1 - a) own score + a * the parent's, which may be so made itself; level and a chosen on the other folds
+    smoothed range the same, or not smoothed, over one level, two, or any range that is not smoothed
+    fused          ranks of a node and of those around it, 1 / (60 + rank) summed; level chosen likewise
+    standard       one list of all levels, scores standardised by level
+    bound          the best level of each question, which no planner knows
+    permuted       the bound when each level's recalls are permuted over the questions; and when only what is left of
+                   them without the means of question and level is, as levels fail on the same hard questions
+    luck           the second of these minus dev, over the bound minus dev: what of the gap is the best of noisy five
+
+Intervals are 95% bootstraps over questions, those of a difference paired.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from embed import RESULTS, about, about_lines, write
+from level_contexts import BUDGETS, recalls, searched, ways
+from level_vectors import LevelSet, level_set
+
+from qrag_jax.chunking.text.splitters import make_splitter
+from qrag_jax.chunking.tree.levels import LevelRange, format_levels
+from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.eval.study.cells.encoder import load_study_encoder
+from qrag_jax.eval.study.config import TaskConfig, TaskKind
+from qrag_jax.eval.study.tasks import load_task
+from qrag_jax.eval.tables import share
+from qrag_jax.retrieval.router_fit import deal_groups, fit_router, route
+
+SETS: tuple[TaskKind, ...] = ("chroma", "squad", "multirc", "scisumm")
+FEW_DOCUMENTS = 20
+NUM_FOLDS = 5
+NUM_PERMUTATIONS = 50
+SEED = 0
+_HEAD_CHARS = 8_000  # of a document, of which the planner shows 1,000 tokens
+NUM_PLANNED = 100  # questions of the language model
+PLANNERS = (
+    "range",
+    "all",
+    "best child",
+    "router vectors",
+    "router profiles",
+    "smoothed",
+    "smoothed range",
+    "fused",
+    "standard",
+)
+Found = dict[str, np.ndarray]  # row -> recall of each question
+
+
+def best_of(recall: np.ndarray, folds: np.ndarray, places: Sequence[int]) -> np.ndarray:
+    """Recall of each question by that of some columns which is best on the other folds."""
+    found = np.zeros(len(recall))
+    for fold in range(NUM_FOLDS):
+        own = folds == fold
+        found[own] = recall[own, places[int(recall[~own][:, places].mean(axis=0).argmax())]]
+    return found
+
+
+def _is_alone(name: str) -> bool:
+    """Whether a column is of one level, as `smooth 3:3 0.25`."""
+    least, _, most = name.split()[1].partition(":")
+    return least == most
+
+
+def routed(
+    recall: np.ndarray, features: np.ndarray, groups: Sequence[str], folds: np.ndarray, kind: str, names: Sequence[str]
+) -> np.ndarray:
+    """Recall of each question in the range that a router chooses which was trained on the other folds."""
+    ranges, found = searched(tuple(names)), np.zeros(len(recall))
+    for fold in range(NUM_FOLDS):
+        own = folds == fold
+        train = [group for group, is_own in zip(groups, own, strict=True) if not is_own]
+        fitted = fit_router(
+            features[~own],
+            recall[~own],
+            train,
+            ranges,
+            names=names,
+            kind="vectors" if kind == "vectors" else "profiles",
+        )
+        found[own] = recall[own, route(fitted.router, features[own])]
+    return found
+
+
+def chance_bounds(recall: np.ndarray) -> tuple[float, float]:
+    """The bound where no level knows its questions, twice: when each level's recalls are permuted over all questions,
+    and when what is left of them without the means of question and level is, so that hard questions stay hard.
+
+    Args:
+        recall: [questions, levels].
+    """
+    rng, means = np.random.default_rng(SEED), recall.mean(axis=0)
+    expected = recall.mean(axis=1, keepdims=True) + means - means.mean()
+    left = recall - expected
+    free, hard = [], []
+    for _ in range(NUM_PERMUTATIONS):
+        free.append(_permuted(recall, rng).max(axis=1).mean())
+        hard.append(np.clip(expected + _permuted(left, rng), 0, 1).max(axis=1).mean())
+    return float(np.mean(free)), float(np.mean(hard))
+
+
+def _permuted(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Each column in another order."""
+    return np.stack([rng.permutation(column) for column in values.T], axis=1)
+
+
+def score_budget(
+    recall: np.ndarray, kept: Mapping[str, np.ndarray], names: tuple[str, ...], groups: Sequence[str], folds: np.ndarray
+) -> tuple[Found, tuple[float, float]]:
+    """The recall of each row for every question at one budget, and the bounds of chance."""
+    columns = ways(names)
+    place = {name: number for number, name in enumerate(columns)}
+    levels = range(1, len(names))
+    alone = [place[f"plain {level}:{level}"] for level in levels]
+    plain = [place[name] for name in columns if name.startswith("plain")]
+    rows: Found = {f"fixed {names[level]}": recall[:, alone[level - 1]] for level in levels}
+    rows["dev"] = best_of(recall, folds, alone)
+    rows["range"] = best_of(recall, folds, plain)
+    rows["all"] = recall[:, place[f"plain 1:{len(names) - 1}"]]
+    rows["best child"] = best_of(recall, folds, [place[f"child {level}"] for level in levels])
+    for kind, features in (("vectors", kept["questions"]), ("profiles", kept["profiles"])):
+        rows[f"router {kind}"] = routed(recall[:, plain], features, groups, folds, kind, names)
+    smooth = [place[name] for name in columns if name.startswith(("smooth", "deep"))]
+    rows["smoothed"] = best_of(recall, folds, [*alone, *(one for one in smooth if _is_alone(columns[one]))])
+    rows["smoothed range"] = best_of(recall, folds, [*plain, *smooth])
+    rows["fused"] = best_of(recall, folds, [place[f"fused {level}"] for level in levels])
+    rows["standard"] = recall[:, place[f"standard 1:{len(names) - 1}"]]
+    rows["bound"] = recall[:, alone].max(axis=1)
+    return rows, chance_bounds(recall[:, alone])
+
+
+def score_set(known: LevelSet, kept: Mapping[str, np.ndarray]) -> list[dict]:
+    """Rows of a set: a dictionary a row and budget."""
+    questions = known.task.questions
+    documents = [question.relevant[0] for question in questions]
+    by_document = len(set(documents)) >= FEW_DOCUMENTS
+    groups = documents if by_document else [question.id for question in questions]
+    folds = deal_groups(groups, NUM_FOLDS, SEED)
+    found = []
+    for number, budget in enumerate(BUDGETS):
+        rows, chance = score_budget(kept["recall"][:, :, number], kept, known.names, groups, folds)
+        gap = rows["bound"].mean() - rows["dev"].mean()
+        for name, values in rows.items():
+            mean = mean_interval(values, seed=SEED)
+            row = {"set": known.task.name, "budget": budget, "row": name, "n": mean.n, "folds": by_document}
+            row |= {"erec": mean.mean, "low": mean.low, "high": mean.high}
+            if name in (*PLANNERS, "bound"):
+                versus = paired_difference(values, rows["dev"], seed=SEED)
+                row |= {"versus_dev": versus.mean, "versus_low": versus.low, "versus_high": versus.high}
+                row |= {"share_of_gap": versus.mean / gap if gap > 0 else None}
+            if name == "bound":
+                row |= {"permuted": chance[0], "permuted_rest": chance[1]}
+                row |= {"luck": (chance[1] - rows["dev"].mean()) / gap if gap > 0 else None}
+            found.append(row)
+    return found
+
+
+def read_set(name: TaskKind, args: argparse.Namespace, encoder, kept_in: Path) -> LevelSet:
+    """A set with its vectors, of at most `--questions` questions."""
+    config = TaskConfig(name, name, num_questions=args.questions)
+    task = load_task(name, config, args.data, SEED, make_splitter("sentencex", "en"))
+    known = level_set(task, encoder, kept_in)
+    print(f"{name}: {len(task.questions)} questions, {len(task.documents)} documents, {len(known.corpus):,} nodes")
+    return known
+
+
+def planned(known: LevelSet, kept: Mapping[str, np.ndarray], args: argparse.Namespace) -> list[dict]:
+    """What a language model plans for some questions of a set, beside dev on the same ones."""
+    from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
+    from qrag_jax.llm.local import load_local
+    from qrag_jax.structure.plans import make_llm_planner
+
+    told: list = []
+    model = load_local(args.planner)
+    generator = JournaledGenerator(model, Journal(args.journal))
+    questions = known.task.questions[:NUM_PLANNED]
+    plan = make_llm_planner(generator, model.count_tokens, known.names, finished=told.append)
+    texts = {document.id: document.text for document in known.task.documents}
+    ranges: dict[str, LevelRange] = {}
+    for document in dict.fromkeys(question.relevant[0] for question in questions):  # one head a call, as in the paper
+        asked = [question for question in questions if question.relevant[0] == document]
+        found = plan([question.text for question in asked], [texts[document][:_HEAD_CHARS]])
+        ranges |= {question.id: one for question, one in zip(asked, found, strict=True)}
+    return plan_rows(known, kept, ranges, told)
+
+
+def plan_rows(
+    known: LevelSet, kept: Mapping[str, np.ndarray], ranges: Mapping[str, LevelRange], told: Sequence
+) -> list[dict]:
+    """The row of a plan at each budget; a range that begins with the document begins with the level below here."""
+    places = {one: number for number, one in enumerate(searched(known.names))}
+    ids = [question.id for question in known.task.questions]
+    asked = [ids.index(name) for name in ranges]
+    own = [LevelRange(max(1, one.least), max(1, one.most)) for one in ranges.values()]
+    alone = [places[LevelRange(level, level)] for level in range(1, len(known.names))]
+    rest = np.setdiff1d(np.arange(len(ids)), asked)
+    rows = []
+    for number, budget in enumerate(BUDGETS):
+        recall = kept["recall"][:, :, number]
+        values = recall[asked, [places[one] for one in own]]
+        chosen_on = rest if len(rest) else np.arange(len(ids))
+        dev = recall[asked, alone[int(recall[chosen_on][:, alone].mean(axis=0).argmax())]]
+        mean, versus = mean_interval(values, seed=SEED), paired_difference(values, dev, seed=SEED)
+        gap = recall[asked][:, alone].max(axis=1).mean() - dev.mean()
+        rows.append(
+            {"set": known.task.name, "budget": budget, "row": "language model", "n": mean.n, "folds": False}
+            | {"erec": mean.mean, "low": mean.low, "high": mean.high, "versus_dev": versus.mean}
+            | {"versus_low": versus.low, "versus_high": versus.high}
+            | {"share_of_gap": versus.mean / gap if gap > 0 else None}
+            | {"fallbacks": sum(sum(one.fallbacks.values()) for one in told)}
+            | {"plans": sorted({format_levels(one, known.names) for one in ranges.values()})}
+        )
+    return rows
+
+
+def format_report(result: dict) -> str:
+    lines = [
+        "# What choosing levels is worth",
+        "",
+        f"`{result['command']}`, seed {SEED}, {result['seconds']:,.0f} s.",
+        "",
+    ]
+    lines += about_lines(result["about"])
+    lines += [f"- {line}" for line in goals(result["rows"])]
+    lines += [
+        "",
+        "ERec [95%]; behind it minus dev, paired, on the same questions. See `benchmarks/levels.py` for the rows.",
+    ]
+    for name in dict.fromkeys(row["set"] for row in result["rows"]):
+        lines += ["", *set_lines([row for row in result["rows"] if row["set"] == name])]
+    return "\n".join(lines) + "\n"
+
+
+def goals(rows: Sequence[dict]) -> list[str]:
+    """Which planners close a quarter of the gap to the bound with an interval above 0."""
+    told = [
+        f"{row['set']}, {row['budget']:,} tokens: {row['row']} closes {row['share_of_gap']:.0%} of the gap "
+        f"({_difference(row)})"
+        for row in rows
+        if row["row"] in (*PLANNERS, "language model") and row["versus_low"] > 0 and (row["share_of_gap"] or 0) >= 0.25
+    ]
+    return told or ["No planner closes a quarter of the gap to the bound with an interval above 0."]
+
+
+def set_lines(rows: Sequence[dict]) -> list[str]:
+    names = list(dict.fromkeys(row["row"] for row in rows))
+    known = {(row["row"], row["budget"]): row for row in rows}
+    dealt = "document" if rows[0]["folds"] else "question"
+    lines = [f"## {rows[0]['set']}: {rows[0]['n']} questions, folds by {dealt}", ""]
+    lines += [f"| row | {' | '.join(f'{budget:,}' for budget in BUDGETS)} |", "| --- " * (1 + len(BUDGETS)) + "|"]
+    lines += [f"| {name} | {' | '.join(_cell(known[name, budget]) for budget in BUDGETS)} |" for name in names]
+    bounds = [known["bound", budget] for budget in BUDGETS]
+    lines += [f"| permuted | {' | '.join(_chance(one) for one in bounds)} |"]
+    told = ["" if one["luck"] is None else f"{one['luck']:.0%}" for one in bounds]
+    return [*lines, f"| share of luck | {' | '.join(told)} |"]
+
+
+def _cell(row: dict) -> str:
+    found = f"{share(row['erec'])} [{share(row['low'])}, {share(row['high'])}]"
+    return f"{found} {_difference(row)}" if "versus_dev" in row else found
+
+
+def _chance(row: dict) -> str:
+    return f"{share(row['permuted'])}, {share(row['permuted_rest'])}"
+
+
+def _difference(row: dict) -> str:
+    mean, low, high = (share(row[name], sign="+") for name in ("versus_dev", "versus_low", "versus_high"))
+    return f"{mean} [{low}, {high}]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", metavar="DATA", help="folder of the data sets")
+    parser.add_argument("--questions", type=int, help="most questions of a set, drawn (default: all)")
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
+    parser.add_argument("--cache", default="runs/levels", help="vectors and recalls (default: runs/levels)")
+    parser.add_argument("--planner", metavar="MODEL.gguf", help="a language model that plans 100 questions of each set")
+    parser.add_argument("--journal", default="runs/levels/journal.sqlite", help="its answers")
+    parser.add_argument("--name", default="levels", help="of the files in results/")
+    args = parser.parse_args()
+    start, encoder, cache = time.perf_counter(), load_study_encoder("minilm"), Path(args.cache)
+    score: Callable[[LevelSet, Mapping[str, np.ndarray]], list[dict]] = score_set
+    rows: list[dict] = []
+    for name in args.sets:
+        known = read_set(name, args, encoder, cache)
+        kept = recalls(known, encoder.count, cache)
+        rows += score(known, kept)
+        if args.planner:
+            rows += planned(known, kept, args)
+    options = [f"--questions {args.questions}"] if args.questions else []
+    options += [f"--sets {' '.join(args.sets)}"] if args.sets != list(SETS) else []
+    options += ["--planner MODEL.gguf --journal FILE"] if args.planner else []
+    command = " ".join(["python benchmarks/levels.py DATA", *options])
+    result = {"about": about(), "command": command, "seed": SEED, "seconds": time.perf_counter() - start, "rows": rows}
+    write(RESULTS, args.name, result, format_report(result))
+
+
+if __name__ == "__main__":
+    main()
