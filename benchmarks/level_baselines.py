@@ -2,9 +2,9 @@
 
     nice python benchmarks/level_baselines.py DATA [--tasks scisumm,squad] [--documents 8] [--questions 300]
 
-Needs scikit-learn; ten minutes a set on 2 idle CPU cores. DATA holds the folders scisumm, squad and chroma. All are searched by MiniLM's cosine, and a context is filled with the
-best nodes, the last one cut at the budget, so that all have as much to read. Levels are spans of at most 512, 256, 128
-and 64 tokens within each other:
+Needs scikit-learn; ten minutes a set on 2 idle CPU cores. DATA holds the folders scisumm, squad and chroma. All are
+searched by MiniLM's cosine, and a context is filled with the best nodes, the last one cut at the budget, so that all
+have as much to read. Levels are spans of at most 512, 256, 128 and 64 tokens within each other:
 
     packed    as many sentences as fit (`size_tree`): each level alone, and all in one list (MAL-RAG's way)
     best      the same spans by the best of their spans of 64 tokens (`best_child`)
