@@ -6,6 +6,7 @@ from .chunker import make_tree_builder as make_tree_builder
 from .mentions import MentionsConfig as MentionsConfig
 from .mentions import mention_notes as mention_notes
 from .strategies.headings import heading_tree as heading_tree
+from .strategies.levels import LevelsConfig as LevelsConfig
 from .text.chunks import (
     Group as Group,
 )
@@ -31,6 +32,9 @@ from .tree.build import (
 from .tree.build import (
     tree_from_sections as tree_from_sections,
 )
+from .tree.cluster_trees import make_cluster_trees as make_cluster_trees
+from .tree.levels import LevelRange as LevelRange
+from .tree.levels import parse_levels as parse_levels
 from .tree.store import load_trees as load_trees
 from .tree.store import save_trees as save_trees
 from .tree.tree import ChunkTree as ChunkTree

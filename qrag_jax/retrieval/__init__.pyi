@@ -30,8 +30,10 @@ from .corpus.corpus import (
 from .corpus.corpus import (
     tree_corpus as tree_corpus,
 )
+from .corpus.parents import Parents as Parents
 from .corpus.store import load_corpus as load_corpus
 from .corpus.store import save_corpus as save_corpus
+from .corpus.text_parents import text_parents as text_parents
 from .index.hybrid import (
     Ranked as Ranked,
 )
@@ -50,6 +52,8 @@ from .index.hybrid import (
 from .index.hybrid import (
     rank_hybrid as rank_hybrid,
 )
+from .index.levels import LevelIndex as LevelIndex
+from .index.levels import make_level_retrieve as make_level_retrieve
 from .index.notes import NotedCorpus as NotedCorpus
 from .index.notes import NotedRanked as NotedRanked
 from .index.notes import NoteSearch as NoteSearch

@@ -9,6 +9,7 @@ from qrag_jax.chunking.strategies.clusters import LinkageConfig
 from qrag_jax.chunking.strategies.fixed import FixedConfig
 from qrag_jax.chunking.strategies.headings import HeadingsConfig
 from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig
+from qrag_jax.chunking.strategies.levels import LevelsConfig
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
 from qrag_jax.eval.study.cells.contexts import Contexts, FilledCorpus, known_points, question_pieces, section_points
@@ -50,6 +51,8 @@ def spans_of(corpus):
         fixed(5),
         ChunkConfig("breakpoint", 6),
         ChunkConfig("document"),
+        ChunkConfig("levels", 4),
+        ChunkConfig("levels", levels=LevelsConfig(sizes=(8, 4))),
     ],
     ids=lambda config: f"{config.strategy} {config.max_tokens}",
 )
@@ -131,6 +134,7 @@ def test_sections_whose_headings_are_removed_are_known_to_a_hierarchy_by_heading
         ((22, 44), 1),
     ]
     assert known_points(fixed(3), points, WordEmbedder(), "") is None
+    assert known_points(ChunkConfig("levels"), points, WordEmbedder(), "") is points
     of = lambda name: ChunkConfig("hierarchy", hierarchy=HierarchyConfig(name))  # noqa: E731
     assert known_points(of("rule"), points, WordEmbedder(), "") is None
     assert known_points(of("tagger"), points, WordEmbedder(), load_tagger().fingerprint) is not None
