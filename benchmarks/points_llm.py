@@ -5,17 +5,17 @@
 DATA holds wikitext2/ and scisumm/, as of `benchmarks/points.py`, whose scores and views these are. --documents of each
 are drawn with a fixed seed, of those with at most --most_sentences sentences. Nothing is trained or chosen here, so all
 drawn documents are scored: HiChunk and LumberChunker as `qrag points` asks them, every paragraph start, every sentence,
-breakpoint at the default of `qrag points`. Papers have no paragraphs, so LumberChunker, which is shown paragraphs, has
-nothing to choose from there.
+breakpoint at the default of `qrag points`. Papers have no paragraphs, so LumberChunker reads them sentence by sentence:
+a model that names the next one each time is asked a call a sentence, 80 a paper. --lumber says where it is asked.
 
-Rows kept and dropped, by reason, are of the model's answers; seconds and tokens a document are of the calls made now.
-With a journal no call is made twice, and seconds of a run that went on are those of what was left.
+Rows kept and dropped, by reason, are of the model's answers, and so are tokens a document; seconds are told where all
+calls were made now. With a journal no call is made twice.
 """
 
 import argparse
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from qrag_jax.cli.progress import Progress
 from qrag_jax.data.headed import VIEWS, HeadedDocument, View, read_headed
 from qrag_jax.eval.points import Judged, score_points
 from qrag_jax.eval.tables import align, share
+from qrag_jax.llm.calls import AroundGenerator
 from qrag_jax.llm.journal.file import Journal
 from qrag_jax.llm.journal.journal import JournaledGenerator
 from qrag_jax.llm.local import LocalGenerator
@@ -39,11 +40,12 @@ from qrag_jax.models.encoder.weights import load_encoder
 from qrag_jax.structure.hichunk import HiChunkConfig, make_hichunk
 from qrag_jax.structure.lumber import make_lumber
 from qrag_jax.structure.windows import PointsReading
-from qrag_jax.types import TextGenerator
+from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator
 
 SOURCES = {"articles": "wikitext2:{}/wikitext2", "papers": "scisumm:{}/scisumm/cited_papers.jsonl.gz"}
 PERCENTILE = 85  # the default of `qrag points`
 SEED = 0
+LUMBER = "LumberChunker"
 Count = Callable[[str], int]
 
 
@@ -59,6 +61,21 @@ def sentence_points(texts: Sequence[SentenceText]) -> list[list[Point]]:
     return [[(number, 1) for number in range(1, len(text))] for text in texts]
 
 
+@dataclass(frozen=True)
+class Answers(AroundGenerator):
+    """A model whose answers are kept, those of the journal too."""
+
+    generator: TextGenerator
+    given: list[Generation] = field(default_factory=list)
+
+    def generate(
+        self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
+    ) -> Sequence[Generation]:
+        found = self.generator.generate(prompts, sampling=sampling, finished=finished)
+        self.given.extend(found)
+        return found
+
+
 def asked(
     make: Callable[..., PredictPoints],
     generator: TextGenerator,
@@ -67,18 +84,20 @@ def asked(
 ) -> tuple[list[list[Point]], dict[str, Any]]:
     """The points of a model, and what they took a document."""
     readings: list[PointsReading] = []
+    answers = Answers(generator)
     start = time.perf_counter()
     with Progress() as progress:
-        found = make(generator, count, progress=progress.answered, finished=readings.append)(texts)
+        found = make(answers, count, progress=progress.answered, finished=readings.append)(texts)
     (reading,) = readings
+    seconds = (time.perf_counter() - start) / len(texts)
     took = {
         "windows": reading.num_windows,
         "rows_kept": reading.num_rows,
         "dropped": dict(reading.dropped),
         "calls": asdict(reading.calls),
-        "seconds_a_document": (time.perf_counter() - start) / len(texts),
-        "tokens_read_a_document": reading.calls.prompt_tokens / len(texts),
-        "tokens_written_a_document": reading.calls.completion_tokens / len(texts),
+        "seconds_a_document": None if any(one.from_journal for one in answers.given) else seconds,
+        "tokens_read_a_document": sum(one.prompt_tokens for one in answers.given) / len(texts),
+        "tokens_written_a_document": sum(one.completion_tokens for one in answers.given) / len(texts),
     }
     return found, took
 
@@ -109,7 +128,8 @@ def format_report(result: dict[str, Any]) -> str:
             if took:
                 dropped = ", ".join(f"{number} {reason}" for reason, number in took["dropped"].items()) or "0"
                 per = [f"{took[name]:.0f}" for name in ("tokens_read_a_document", "tokens_written_a_document")]
-                cost = (str(took["rows_kept"]), dropped, f"{took['seconds_a_document']:.1f}", *per)
+                seconds = took["seconds_a_document"]
+                cost = (str(took["rows_kept"]), dropped, "" if seconds is None else f"{seconds:.1f}", *per)
             shown = f"{share(f1['mean'])} [{share(f1['low'])}, {share(f1['high'])}]"
             table.append(
                 (
@@ -136,6 +156,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=10, metavar="N", help="of each source")
     parser.add_argument("--most_sentences", type=int, default=120, metavar="N")
     parser.add_argument("--window_lines", type=int, default=40, metavar="N")
+    parser.add_argument("--lumber", nargs="*", choices=list(SOURCES), default=list(SOURCES), help="where it is asked")
     parser.add_argument("--journal", type=Path, metavar="FILE")
     parser.add_argument("--name", default="points_llm", help="of the files in results/")
     args = parser.parse_args()
@@ -144,7 +165,7 @@ def main() -> None:
         generator = JournaledGenerator(generator, Journal(args.journal))
     embed = make_embedder(load_encoder("minilm"))
     config = HiChunkConfig(window_tokens=4_000, window_lines=args.window_lines, max_answer_tokens=500)
-    makers = {"HiChunk": partial(_hichunk, config), "LumberChunker": make_lumber}
+    makers = {"HiChunk": partial(_hichunk, config), LUMBER: make_lumber}
     cheap: dict[str, PredictPoints] = {
         "every paragraph": paragraph_points,
         "every sentence": sentence_points,
@@ -160,6 +181,8 @@ def main() -> None:
             texts, names = [one.text for one in documents], [one.id for one in documents]
             rows = [scored(name, documents, predict_checked(predict, texts, names)) for name, predict in cheap.items()]
             for name, make in makers.items():
+                if name == LUMBER and domain not in args.lumber:
+                    continue
                 found, took = asked(make, generator, embed.count_tokens, texts)
                 rows.append(scored(name, documents, found) | {"took": took})
             key = f"{domain}, {view}"
@@ -167,6 +190,7 @@ def main() -> None:
             command = f"python benchmarks/points_llm.py DATA {Path(args.model).name} --documents {args.documents}"
             command += f" --most_sentences {args.most_sentences} --window_lines {args.window_lines}"
             command += f" --views {' '.join(args.views)}"
+            command += "" if args.lumber == list(SOURCES) else f" --lumber {' '.join(args.lumber)}"
             result = {"command": command, "about": about(), "tables": tables, "documents": numbers}
             write(RESULTS, args.name, result, format_report(result))
 
