@@ -128,7 +128,7 @@ def format_report(result: dict) -> str:
     lines = ["# An index of levels: what is embedded again, and builds that are killed", ""]
     lines += [f"`{result['command']}`, {result['seconds']:.0f} s, seed {SEED}.", "", *about_lines(result["about"])]
     lines += [
-        f"{result['num_documents']} files of {result['num_sentences']} sentences; one sentence of one file is replaced. "
+        f"{result['num_documents']} files of {result['num_sentences']} sentences; a sentence of one file is replaced. "
         "Seconds are of a machine that had other work.",
         "",
         "| parents | nodes | leaves | embedded by the build | seconds | MB | nodes that changed | embedded again | "

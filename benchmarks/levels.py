@@ -17,7 +17,7 @@ document where there are at least 20 documents, by question else:
     all            one list of all levels
     best child     a level whose nodes have the score of their best leaf, chosen on the other folds
     router ...     ridge on the question's vector, or on the profile of scores (`retrieval/router_fit.py`)
-    smoothed       (1 - a) own score + a * the parent's, which may be so made itself; level and a chosen on the other folds
+    smoothed       (1 - a) own score + a * the parent's, plain or so made itself; level and a chosen on the other folds
     smoothed range the same, or not smoothed, over one level, two, or any range that is not smoothed
     fused          ranks of a node and of those around it, 1 / (60 + rank) summed; level chosen likewise
     standard       one list of all levels, scores standardised by level
@@ -189,11 +189,11 @@ def read_set(name: TaskKind, args: argparse.Namespace, encoder, kept_in: Path) -
 def planned(known: LevelSet, kept: Mapping[str, np.ndarray], args: argparse.Namespace) -> list[dict]:
     """What a language model plans for some questions of a set, beside dev on the same ones."""
     from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
-    from qrag_jax.llm.local import load_local
+    from qrag_jax.llm.local import LocalGenerator
     from qrag_jax.structure.plans import make_llm_planner
 
     told: list = []
-    model = load_local(args.planner)
+    model = LocalGenerator(args.planner)
     generator = JournaledGenerator(model, Journal(args.journal))
     questions = known.task.questions[:NUM_PLANNED]
     plan = make_llm_planner(generator, model.count_tokens, known.names, finished=told.append)

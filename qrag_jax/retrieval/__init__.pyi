@@ -17,6 +17,8 @@ from .context.fill import Budget as Budget
 from .context.fill import Context as Context
 from .context.fill import Passage as Passage
 from .context.fill import fill_context as fill_context
+from .context.levels import LevelRanked as LevelRanked
+from .context.levels import fill_levels as fill_levels
 from .context.widen import widen_context as widen_context
 from .corpus.corpus import (
     Corpus as Corpus,
@@ -94,6 +96,7 @@ from .indexing import add_to_index as add_to_index
 from .indexing import build_index as build_index
 from .indexing import index_method as index_method
 from .indexing import index_settings as index_settings
+from .indexing import load_level_index as load_level_index
 from .indexing import load_noted_index as load_noted_index
 from .indexing import remove_from_index as remove_from_index
 from .mdp.batching import Contexts as Contexts

@@ -319,7 +319,7 @@ def test_a_failed_call_is_no_document_without_parts(tmp_path):
 
     generator = ScriptedGenerator(flaky)
     told = []
-    with pytest.raises(InputError, match=r"failed for 1 of 2 texts.*texts\[0\]: the server is down"):
+    with pytest.raises(InputError, match=r"a call of the language model failed: .*the server is down"):
         predict(JournaledGenerator(generator, journal), texts, finished=told.append)
     # The other one was read to its end.
     assert told[0].dropped == {calls.CALL_FAILED: 1} and told[0].num_points == len(outline(LEVELS)[1])
@@ -330,7 +330,7 @@ def test_a_failed_call_is_no_document_without_parts(tmp_path):
 
 def test_a_budget_stops_it():
     text, _ = outline(LEVELS)
-    with pytest.raises(InputError, match="failed for 1 of 1 texts.*budget of 9 tokens"):
+    with pytest.raises(InputError, match="a call of the language model failed.*budget of 9 tokens"):
         predict(BudgetedGenerator(ScriptedGenerator(rows_by_marks), max_tokens=9), [text])
 
 

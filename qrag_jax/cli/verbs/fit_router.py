@@ -12,6 +12,7 @@ import numpy as np
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.text.splitters import make_splitter
 from qrag_jax.chunking.tree.levels import all_ranges, format_levels, full_range
+from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.config import is_override, load_config, to_dict
 from qrag_jax.data.corpora.study_task import StudyTask
@@ -24,6 +25,7 @@ from qrag_jax.eval.study.defaults import DefaultStudy
 from qrag_jax.eval.study.records import LevelCell
 from qrag_jax.eval.study.tasks import load_task
 from qrag_jax.eval.tables import share
+from qrag_jax.retrieval.corpus.corpus import ReportProgress
 from qrag_jax.retrieval.planning import FEATURES, plan_cost, save_router
 from qrag_jax.retrieval.router_fit import FittedRouter, fit_router
 from qrag_jax.train.plan_labels import PlanLabels, cheapest_ranges
@@ -45,7 +47,11 @@ def run(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         tools = Tools(encoder, SentenceCache(Path(folder)), split)
         vectors = [embed_questions(task.questions, tools) for task in tasks]
-        cells = [_cell(config, task, own, args.budget, tools) for task, own in zip(tasks, vectors, strict=True)]
+        with Progress() as progress:
+            told = progress.stage("levels")
+            cells = [
+                _cell(config, task, own, args.budget, tools, told) for task, own in zip(tasks, vectors, strict=True)
+            ]
     fitted = _fit(cells, vectors, tasks, args.features, encoder.fingerprint, args.seed)
     save_router(fitted.router, out, {"budget": args.budget, "seed": args.seed, "study": to_dict(config)})
     row = _row(fitted, _labels(cells), args, time.perf_counter() - start)
@@ -73,10 +79,12 @@ def _load_tasks(config: StudyConfig) -> list[StudyTask]:
     return found
 
 
-def _cell(config: StudyConfig, task: StudyTask, vectors: np.ndarray, budget: int, tools: Tools) -> LevelCell:
+def _cell(
+    config: StudyConfig, task: StudyTask, vectors: np.ndarray, budget: int, tools: Tools, told: ReportProgress
+) -> LevelCell:
     scope = config.tasks[task.name].scope
     how, way = level_config(config), config.parents[0]
-    (cell,) = run_levels("levels", 0, how, way, {"test": task}, scope, (budget,), tools, {"test": vectors})
+    (cell,) = run_levels("levels", 0, how, way, {"test": task}, scope, (budget,), tools, {"test": vectors}, told)
     return cell
 
 

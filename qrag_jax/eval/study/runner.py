@@ -6,7 +6,7 @@ that was not does, times aside.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +54,7 @@ class _Study:
     work: Work
     warm_up: Callable[[], None]
     generator: TextGenerator | None
+    report: Report | None
 
 
 def run_study(
@@ -77,7 +78,8 @@ def run_study(
         tasks: as `tasks.load_task` gives them, in the order of `config.tasks`.
         encoder: of sentences, chunks and questions.
         out: folder; one that holds a part of the same study is gone on with.
-        report: called with ("warm-up", done, of) and ("study", done, of): characters of documents cut and embedded.
+        report: called with ("warm-up", done, of) and ("study", done, of): characters of documents cut and embedded; and
+            with ("levels", done, of): questions that searched all ranges.
         generator: language model that answers the test questions of tasks with reference answers, from the `report_k`
             chunks of each chosen config; None asks none. What it has answered is not asked again.
 
@@ -99,7 +101,7 @@ def run_study(
         claim_folder(out, config)
         store = CellStore(out)
         work = Work(config, sides, store, report)
-        study = _Study(config, tools, store, work, _warm_up_once(encoder, report), generator)
+        study = _Study(config, tools, store, work, _warm_up_once(encoder, report), generator, report)
         outcomes, levels = [], []
         for side in sides:
             cells = _Cells(study, side)
@@ -271,6 +273,7 @@ class _Cells:
                 study.config.budgets,
                 study.tools,
                 {one: self.questions(one) for one in parts},
+                None if study.report is None else partial(study.report, "levels"),
             )
             for cell in made:
                 store.write(cell, origins[cell.part])

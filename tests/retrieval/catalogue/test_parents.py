@@ -71,7 +71,7 @@ def test_of_windows_the_ancestors_are_too(notes):
 
 
 def test_a_vector_is_never_taken_for_one_that_was_made_in_another_way(tmp_path, monkeypatch):
-    """`Mary has the key. It rained.` is a paragraph of two leaves in one file and a line of code, a leaf, in the other."""
+    """`Mary has the key. It rained.` is a paragraph of two leaves in one file, a leaf of code in another."""
     monkeypatch.chdir(tmp_path)
     text = "Mary has the key. It rained."
     files = {"a": f"# A\n\nThe end came.\n\n{text}\n", "b": f"# B\n\n```\nx y\n{text}\n```\n\nThe end came.\n"}

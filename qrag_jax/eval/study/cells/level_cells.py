@@ -25,7 +25,7 @@ from qrag_jax.eval.study.cells.store import MadeOf, check_same, sealed, unsealed
 from qrag_jax.eval.study.records import LevelCell, Part
 from qrag_jax.files.reading import read_limited
 from qrag_jax.files.whole_file import write_whole
-from qrag_jax.retrieval.corpus.corpus import MadeBy, tree_corpus
+from qrag_jax.retrieval.corpus.corpus import MadeBy, ReportProgress, tree_corpus
 from qrag_jax.retrieval.corpus.parents import Parents, mean_of_children
 from qrag_jax.retrieval.corpus.text_parents import text_parents, window_vectors
 from qrag_jax.retrieval.index.levels import LevelIndex
@@ -68,6 +68,7 @@ def run_levels(
     budgets: tuple[int, ...],
     tools: Tools,
     questions: Mapping[Part, np.ndarray],
+    progress: ReportProgress | None = None,
 ) -> list[LevelCell]:
     """The cell of each part; the corpus, which the parts share, is cut and embedded once.
 
@@ -79,6 +80,7 @@ def run_levels(
         scope, budgets: of the study.
         tools: encoder, sentence vectors, splitter.
         questions: of each part the vectors of its questions.
+        progress: called with (questions of a part done, of).
 
     Raises:
         UsageError, InputError: as `make_parents`, or a blank document, or evidence without a word.
@@ -101,7 +103,7 @@ def run_levels(
     cells = []
     for part, side in parts.items():
         contexts = LevelContexts(corpus, side, budgets, encoder.count)
-        found = level_recall(index, contexts, side.questions, questions[part], ranges, scope=scope)
+        found = level_recall(index, contexts, side.questions, questions[part], ranges, scope=scope, progress=progress)
         profiles = score_profiles(index, [question.text for question in side.questions], questions[part])
         cells.append(
             LevelCell(

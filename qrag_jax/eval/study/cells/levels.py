@@ -17,7 +17,7 @@ from qrag_jax.eval.measures.answer_scores import normalise_answer
 from qrag_jax.eval.measures.evidence_recall import evidence_recall
 from qrag_jax.eval.study.cells.contexts import question_pieces
 from qrag_jax.retrieval.context.fill import Budget, Context, fill_context
-from qrag_jax.retrieval.corpus.corpus import Corpus
+from qrag_jax.retrieval.corpus.corpus import Corpus, ReportProgress
 from qrag_jax.retrieval.index.hybrid import Ranked
 from qrag_jax.retrieval.index.levels import LevelIndex
 from qrag_jax.types import CountTokens, InputError
@@ -89,6 +89,7 @@ def level_recall(
     ranges: Sequence[LevelRange],
     *,
     scope: str = "corpus",
+    progress: ReportProgress | None = None,
 ) -> LevelRecall:
     """The recall of contexts from every range.
 
@@ -99,6 +100,7 @@ def level_recall(
         vectors: of the questions.
         ranges: of the columns.
         scope: `corpus`, or `document`: a question searches its relevant documents alone.
+        progress: called with (questions done, of).
 
     Raises:
         InputError, UsageError: as `LevelIndex.rank` and `LevelContexts.recalls`.
@@ -111,4 +113,6 @@ def level_recall(
         for column, levels in enumerate(ranges):
             ranked = index.rank(question.text, vector, levels, most, documents=documents)
             recall[row, column], sent[row, column] = contexts.recalls(question, ranked)
+        if progress is not None:
+            progress(row + 1, len(questions))
     return LevelRecall(recall, sent)
