@@ -179,8 +179,8 @@ def text_of(case: Case) -> tuple[str, set[int]]:
     line = next(number for number, (old, new) in enumerate(pairs, 1) if old != new)
     if case.kind == "range" and last.isdigit():
         return text, {line, line - 1 - int(last)}
-    # A list in the place of a mapping begins on the next line, and a mapping in that of a list; items in the place of an
-    # empty list, which stands on the line of its name, likewise.
+    # A list in the place of a mapping begins on the next line, and a mapping in that of a list; items in the place of
+    # an empty list, which stands on the line of its name, likewise.
     return text, {line, line - 1, line + 1} if isinstance(case.value, list | dict) else {line}
 
 
