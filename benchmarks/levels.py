@@ -1,12 +1,13 @@
 """What choosing levels is worth: evidence recall of fixed levels, planners and the best level of each question.
 
     nice python benchmarks/levels.py DATA [--questions N] [--cache FOLDER] [--sets chroma squad multirc scisumm]
-    nice python benchmarks/levels.py DATA --planner MODEL.gguf --journal FILE      # it plans 100 questions of each
+    nice python benchmarks/levels.py DATA --planner MODEL --journal FILE      # it plans 100 questions of each
 
-DATA holds the folders chroma, squad, multirc and scisumm. Documents of SciSumm have the levels section, subsection,
-paragraph and sentence, by their headings; the others nested spans of 512, 256, 128, 64 and 32 tokens. Vectors are
-MiniLM's: of the text where the encoder reads it whole, else the mean of the children's. Contexts are filled to the
-token at 128 to 2,048 tokens. All questions search the whole corpus.
+DATA holds the folders chroma, squad, multirc and scisumm, and financebench, which is measured where --sets names it:
+its 22 questions say nothing by themselves. Documents of SciSumm have the levels section, subsection, paragraph and
+sentence, by their headings; the others nested spans of 512, 256, 128, 64 and 32 tokens. Vectors are MiniLM's: of the
+text where the encoder reads it whole, else the mean of the children's. Contexts are filled to the token at 128 to 2,048
+tokens. All questions search the whole corpus.
 
 Rows, of which each that chooses anything chooses on four of five folds and is measured on the fifth; folds are dealt by
 document where there are at least 20 documents, by question else:
@@ -36,6 +37,7 @@ from pathlib import Path
 
 import numpy as np
 from embed import RESULTS, about, about_lines, write
+from language_models import MODEL_HELP, model_name, open_model
 from level_contexts import BUDGETS, recalls, searched, ways
 from level_vectors import LevelSet, level_set
 
@@ -47,14 +49,17 @@ from qrag_jax.eval.study.config import TaskConfig, TaskKind
 from qrag_jax.eval.study.tasks import load_task
 from qrag_jax.eval.tables import share
 from qrag_jax.retrieval.router_fit import deal_groups, fit_router, route
+from qrag_jax.structure.plans import make_llm_planner
+from qrag_jax.types import CountTokens
 
 SETS: tuple[TaskKind, ...] = ("chroma", "squad", "multirc", "scisumm")
+SMALL: tuple[TaskKind, ...] = ("financebench",)  # only where it is named: 22 questions
+FEW_QUESTIONS = 50
 FEW_DOCUMENTS = 20
 NUM_FOLDS = 5
 NUM_PERMUTATIONS = 50
 SEED = 0
 _HEAD_CHARS = 8_000  # of a document, of which the planner shows 1,000 tokens
-NUM_PLANNED = 100  # questions of the language model
 PLANNERS = (
     "range",
     "all",
@@ -186,17 +191,14 @@ def read_set(name: TaskKind, args: argparse.Namespace, encoder, kept_in: Path) -
     return known
 
 
-def planned(known: LevelSet, kept: Mapping[str, np.ndarray], args: argparse.Namespace) -> list[dict]:
+def planned(
+    known: LevelSet, kept: Mapping[str, np.ndarray], count: CountTokens, args: argparse.Namespace
+) -> list[dict]:
     """What a language model plans for some questions of a set, beside dev on the same ones."""
-    from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
-    from qrag_jax.llm.local import LocalGenerator
-    from qrag_jax.structure.plans import make_llm_planner
-
     told: list = []
-    model = LocalGenerator(args.planner)
-    generator = JournaledGenerator(model, Journal(args.journal))
-    questions = known.task.questions[:NUM_PLANNED]
-    plan = make_llm_planner(generator, model.count_tokens, known.names, finished=told.append)
+    generator = open_model(args.planner, Path(args.journal))
+    questions = known.task.questions[: args.planned]
+    plan = make_llm_planner(generator, count, known.names, finished=told.append)
     texts = {document.id: document.text for document in known.task.documents}
     ranges: dict[str, LevelRange] = {}
     for document in dict.fromkeys(question.relevant[0] for question in questions):  # one head a call, as in the paper
@@ -268,7 +270,8 @@ def set_lines(rows: Sequence[dict]) -> list[str]:
     names = list(dict.fromkeys(row["row"] for row in rows))
     known = {(row["row"], row["budget"]): row for row in rows}
     dealt = "document" if rows[0]["folds"] else "question"
-    lines = [f"## {rows[0]['set']}: {rows[0]['n']} questions, folds by {dealt}", ""]
+    few = " (too few to tell anything)" if rows[0]["n"] < FEW_QUESTIONS else ""
+    lines = [f"## {rows[0]['set']}: {rows[0]['n']} questions{few}, folds by {dealt}", ""]
     lines += [f"| row | {' | '.join(f'{budget:,}' for budget in BUDGETS)} |", "| --- " * (1 + len(BUDGETS)) + "|"]
     lines += [f"| {name} | {' | '.join(_cell(known[name, budget]) for budget in BUDGETS)} |" for name in names]
     bounds = [known["bound", budget] for budget in BUDGETS]
@@ -295,9 +298,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", metavar="DATA", help="folder of the data sets")
     parser.add_argument("--questions", type=int, help="most questions of a set, drawn (default: all)")
-    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=(*SETS, *SMALL))
     parser.add_argument("--cache", default="runs/levels", help="vectors and recalls (default: runs/levels)")
-    parser.add_argument("--planner", metavar="MODEL.gguf", help="a language model that plans 100 questions of each set")
+    parser.add_argument("--planner", metavar="MODEL", help=f"plans questions of each set: {MODEL_HELP}")
+    parser.add_argument("--planned", type=int, default=100, help="questions of a set that it plans (default: 100)")
     parser.add_argument("--journal", default="runs/levels/journal.sqlite", help="its answers")
     parser.add_argument("--name", default="levels", help="of the files in results/")
     args = parser.parse_args()
@@ -309,10 +313,11 @@ def main() -> None:
         kept = recalls(known, encoder.count, cache)
         rows += score(known, kept)
         if args.planner:
-            rows += planned(known, kept, args)
+            rows += planned(known, kept, encoder.count, args)
     options = [f"--questions {args.questions}"] if args.questions else []
     options += [f"--sets {' '.join(args.sets)}"] if args.sets != list(SETS) else []
-    options += ["--planner MODEL.gguf --journal FILE"] if args.planner else []
+    if args.planner:
+        options += [f"--planner {model_name(args.planner)} --planned {args.planned} --journal FILE"]
     command = " ".join(["python benchmarks/levels.py DATA", *options])
     result = {"about": about(), "command": command, "seed": SEED, "seconds": time.perf_counter() - start, "rows": rows}
     write(RESULTS, args.name, result, format_report(result))

@@ -3,11 +3,11 @@
     python benchmarks/note_answers.py DATA --reader MODEL --answerer MODEL --judges MODEL MODEL [--journal FILE]
     python benchmarks/note_answers.py DATA --reader smollm2 --answerer smollm2 --smoke      # shows that it runs
 
-DATA holds hotpotqa/, musique/ and squality/ (dev.jsonl.gz each) and babi/ (qa2_valid.txt.gz). The models are any that
-`load_decoder` reads, and all answer greedily.
+DATA holds hotpotqa/, musique/ and squality/ (dev.jsonl.gz each) and babi/ (qa2_valid.txt.gz). The models are files that
+`load_decoder` reads or NAME@URL of servers, and all answer greedily.
 
-* hotpot, musique: all paragraphs of --questions dev questions in one pool (a fixed draw); short answers. EM, F1, and
-  claim F1 (`eval/answers/claims.py`) by the judges.
+* hotpot, musique: all paragraphs of --questions dev questions in one pool (a fixed draw), or the right ones with
+  --distractors others of each, for time; short answers. EM, F1, and claim F1 (`eval/answers/claims.py`) by the judges.
 * squality: the first two stories, each a pool of its chunks of 200 tokens, with their questions; answers of a few
   sentences, held against the first reference alone. Token F1 and claim F1.
 * qa2: hidden stories (`data/stories`), the same for each reader; what notes find, no answers.
@@ -27,12 +27,13 @@ import gzip
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from language_models import MODEL_HELP, model_name, open_model
 from notes import K, differences
 from notes_table import KS, read
 from worlds import machine
@@ -53,9 +54,6 @@ from qrag_jax.eval.tables import share
 from qrag_jax.files.whole_file import write_json
 from qrag_jax.llm.calls import ask_all
 from qrag_jax.llm.defaults import SHORT_ANSWER_TOKENS
-from qrag_jax.llm.journal.file import Journal
-from qrag_jax.llm.journal.journal import JournaledGenerator
-from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
@@ -64,7 +62,7 @@ from qrag_jax.retrieval.context.fill import Budget, Context, fill_context
 from qrag_jax.retrieval.index.notes import NotedCorpus, NoteMode, make_noted_retrieve
 from qrag_jax.structure.calls import Reading
 from qrag_jax.structure.questions import QuestionsConfig, make_llm_reader
-from qrag_jax.types import Document, Embed, Message, Note, NoteReader, ReadNotes, Sampling, TextGenerator
+from qrag_jax.types import Document, Embed, Example, Message, Note, NoteReader, ReadNotes, Sampling, TextGenerator
 
 RESULTS = Path(__file__).parent / "results" / "notes" / "answers.json"
 SETS = {"hotpot": "hotpotqa", "musique": "musique"}
@@ -110,14 +108,28 @@ CONDITIONS = (
 )
 
 
-def read_paragraphs(data: Path, kind: str, num_questions: int, embed: TextEmbedder) -> Questions:
+def read_paragraphs(
+    data: Path, kind: str, num_questions: int, num_distractors: int | None, embed: TextEmbedder
+) -> Questions:
     found = READERS[kind](data / SETS[kind] / "dev.jsonl.gz")
-    drawn = np.sort(np.random.default_rng(SEED).permutation(len(found.examples))[:num_questions]).tolist()
-    pool = passage_pool([found.examples[i] for i in drawn], found.titles, embed.count_tokens)
+    rng = np.random.default_rng(SEED)
+    drawn = np.sort(rng.permutation(len(found.examples))[:num_questions]).tolist()
+    examples = [with_distractors(found.examples[i], num_distractors, rng) for i in drawn]
+    pool = passage_pool(examples, found.titles, embed.count_tokens)
     convention = "hotpot" if kind == "hotpot" else "squad"
     measures = MeasureOptions(("em", "f1", "claims"), convention)
     short = Sampling(max_tokens=SHORT_ANSWER_TOKENS)
     return Questions(kind, (pool,), tuple(found.answers[i] for i in drawn), "short_answer", short, measures)
+
+
+def with_distractors(example: Example, number: int | None, rng: np.random.Generator) -> Example:
+    """The question with its right paragraphs and so many of the others, in their order; None: with all."""
+    others = np.setdiff1d(np.arange(len(example.chunks)), example.gold)
+    if number is None or number >= len(others):
+        return example
+    kept = np.sort(np.concatenate([rng.permutation(others)[:number], example.gold])).astype(int).tolist()
+    gold = tuple(kept.index(place) for place in example.gold)
+    return replace(example, chunks=tuple(example.chunks[place] for place in kept), gold=gold)
 
 
 def read_stories_of(data: Path, num_stories: int, embed: TextEmbedder) -> Questions:
@@ -139,13 +151,12 @@ class Models:
     """Generators by source, each loaded once, with a journal around it where one is named."""
 
     def __init__(self, journal: Path | None) -> None:
-        self._journal = Journal(journal) if journal else None
+        self._journal = journal
         self._loaded: dict[str, TextGenerator] = {}
 
     def __call__(self, source: str) -> TextGenerator:
         if source not in self._loaded:
-            generator: TextGenerator = LocalGenerator(source)
-            self._loaded[source] = JournaledGenerator(generator, self._journal) if self._journal else generator
+            self._loaded[source] = open_model(source, self._journal)
         return self._loaded[source]
 
 
@@ -290,14 +301,15 @@ def score_hidden(
 def run(args: argparse.Namespace) -> None:
     embed, models = make_embedder(load_encoder("minilm")), Models(args.journal)
     config = QuestionsConfig(num_questions=args.num_questions, most_relevant=args.most_relevant)
-    names = [Path(name).stem for name in (args.reader, args.answerer, *args.judges)]
+    names = [model_name(name) for name in (args.reader, args.answerer, *args.judges)]
     sets: dict[str, Callable[[], Questions]] = {
-        kind: partial(read_paragraphs, args.data, kind, args.questions, embed) for kind in SETS
+        kind: partial(read_paragraphs, args.data, kind, args.questions, args.distractors, embed) for kind in SETS
     }
     sets["squality"] = partial(read_stories_of, args.data, args.squality_stories, embed)
     done: dict[str, Any] = read(args.out)
     for name in args.only:
-        key = ", ".join([name, *names] if name != "qa2" else [name, names[0]])
+        few = [f"{args.distractors} distractors"] if args.distractors is not None and name in SETS else []
+        key = ", ".join([name, *few, *names] if name != "qa2" else [name, names[0]])
         if key in done:
             continue
         with Progress() as progress:
@@ -328,11 +340,12 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--reader", required=True, metavar="MODEL", help="writes notes")
+    parser.add_argument("--reader", required=True, metavar="MODEL", help=f"writes notes: {MODEL_HELP}")
     parser.add_argument("--answerer", required=True, metavar="MODEL", help="answers")
     parser.add_argument("--judges", nargs="+", metavar="MODEL", help="judge claims; the answerer by default")
     parser.add_argument("--only", nargs="+", default=[*SETS, "squality", "qa2"], metavar="SET")
     parser.add_argument("--questions", type=int, default=60, metavar="N", help="of hotpot and musique each")
+    parser.add_argument("--distractors", type=int, metavar="N", help="of these, a question's wrong paragraphs (all)")
     parser.add_argument("--squality_stories", type=int, default=NUM_STORIES, metavar="N")
     parser.add_argument("--stories", type=int, default=10, metavar="N", help="of qa2")
     parser.add_argument("--num_questions", type=int, default=3, metavar="N", help="of a chunk, at most")

@@ -1,7 +1,7 @@
 """Which vectors of parents find the right one: of children, of text, by a compressor, of a language model's summary.
 
     nice python benchmarks/parents.py DATA --cache FOLDER     # 40 minutes on 2 busy CPU cores, the second time 10
-    nice python benchmarks/parents.py DATA --cache FOLDER --summaries MODEL.gguf --journal FILE --parents 300
+    nice python benchmarks/parents.py DATA --cache FOLDER --summaries MODEL --journal FILE --parents 300
 
 DATA holds scisumm, squad, wikitext2 and novels. Questions: citing sentences, for the sections of 60 papers and of 25 of
 them; SQuAD's questions, for paragraphs of 24 articles; of chapters of novels no questions are known, so sentences ask
@@ -12,8 +12,9 @@ Compressors learn from papers of CL-SciSumm that no question is of (`other_paper
 of any set trains or chooses. Each kind and loss is trained with three seeds; a question counts the mean over them. What
 `qrag fit compressor` would choose, by recall on documents that are held out of training, is the row `chosen`.
 
-With --summaries the same rows are scored on fixed samples, sections and paragraphs, whose texts the model sums up; the
-journal keeps every answer, and the same line goes on from there.
+With --summaries the same rows are scored on fixed samples, sections and paragraphs, whose texts the model sums up, with
+the one compressor that held-out documents choose above; the journal keeps every answer, and the same line goes on from
+there.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from typing import Any
 
 import numpy as np
 from embed import about, about_lines, write
+from language_models import MODEL_HELP, model_name, open_model
 from parents_sets import Kept, Parent, ParentSet, cited_papers, load_sets, sample_set, squad, summary
 
 from qrag_jax.data.headed import HeadedDocument, read_headed
@@ -53,6 +55,7 @@ TIMED_TEXTS = 24  # of them, where text is embedded
 SUMMARIES_AT_A_TIME = 8
 MOST_SUMMARY_TOKENS = 1_200  # of a text that is summed up: a model of 1.5B reads 50 a second here
 BEST = "best child"
+CHOSEN = Candidate("both", "ranking", STRENGTH)  # what held-out documents chose with every seed
 SEARCHED = "all sentences"
 
 
@@ -97,6 +100,9 @@ def train(
                 print(f"trained {file.stem}", flush=True)
             with np.load(file, allow_pickle=False) as stored:
                 trained[one].append(dict(stored))
+        if len(config.candidates) == 1:
+            chosen.append(config.candidates[0])
+            continue
         file = folder / f"chosen_{seed}.json"
         if not file.exists():
             found = fit_sections(sections, {}, fingerprint, "minilm", own)
@@ -205,10 +211,7 @@ def _median_ms(make: Callable[[], Any]) -> float:
 
 def sum_up(parents: Sequence[Parent], model: str, journal: Path, vectors: Vectors) -> tuple[np.ndarray, dict[str, Any]]:
     """Vectors of summaries, and what all of them took; where there is none, the vector of the windows."""
-    from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
-    from qrag_jax.llm.local import LocalGenerator
-
-    generator = JournaledGenerator(LocalGenerator(model), Journal(journal), claim_size=SUMMARIES_AT_A_TIME)
+    generator = open_model(model, journal, claim_size=SUMMARIES_AT_A_TIME)
     took_file = journal.with_suffix(".took.json")
     took = json.loads(took_file.read_text()) if took_file.exists() else {"seconds": 0.0, "calls": 0, "tokens": 0}
     texts = [parent.text for parent in parents]
@@ -227,7 +230,7 @@ def sum_up(parents: Sequence[Parent], model: str, journal: Path, vectors: Vector
     lost = [place for place, one in enumerate(found) if one is None]
     if lost:
         made[lost] = vectors.windows([texts[place] for place in lost])
-    return made, took | {"without": len(lost), "model": Path(model).stem}
+    return made, took | {"without": len(lost), "model": model_name(model)}
 
 
 # --- report ----------------------------------------------------------------------------------------------------------
@@ -286,7 +289,7 @@ def main() -> None:
         "--cache", type=Path, default=Path("runs/parents"), help="vectors and compressors are kept here"
     )
     parser.add_argument("--papers", type=int, default=PAPERS, help="that compressors learn from (default: %(default)s)")
-    parser.add_argument("--summaries", metavar="MODEL", help="a language model that sums up: a .gguf file")
+    parser.add_argument("--summaries", metavar="MODEL", help=f"sums up: {MODEL_HELP}")
     parser.add_argument("--journal", type=Path, metavar="FILE", help="of --summaries, keeps its answers")
     parser.add_argument("--parents", type=int, default=300, help="of --summaries, to sum up (default: %(default)s)")
     args = parser.parse_args()
@@ -297,6 +300,8 @@ def main() -> None:
     targets = vectors.windows
     sections = read_sections(documents, vectors.of, vectors.count, targets)
     config = CompressorConfig(losses=LOSSES, strengths=(STRENGTH,))
+    if args.summaries:
+        config = replace(config, kinds=(CHOSEN.kind,), losses=(CHOSEN.loss,))
     trained, chosen = train(sections, config, vectors.fingerprint, args.cache / f"compressors_{args.papers}")
     rows, took, times = [], {}, {}
     if args.summaries:
@@ -315,7 +320,7 @@ def main() -> None:
             rows += score_set(own, vectors, trained, chosen)
             print(f"{own.name}: scored", flush=True)
         times = time_ways(sets[1], vectors, trained)
-    given = f" --summaries {Path(args.summaries).name} --parents {args.parents}" if args.summaries else ""
+    given = f" --summaries {model_name(args.summaries)} --parents {args.parents}" if args.summaries else ""
     result = {
         "command": f"python benchmarks/parents.py DATA --papers {args.papers}{given}",
         "about": about(),
