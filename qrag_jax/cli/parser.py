@@ -13,6 +13,7 @@ from qrag_jax.cli.parsers import (
     export,
     find,
     fit,
+    flags,
     hicbench,
     index,
     llm,
@@ -74,17 +75,7 @@ def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     )
     parser.add_argument("--version", action="version", version=f"qrag_jax {__version__}")
     group = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb")
-    parsers = {}
-    for name, verb in _VERBS.items():
-        parsers[name] = group.add_parser(
-            name,
-            help=verb.SUMMARY,
-            description=verb.DESCRIPTION,
-            epilog=verb.EXAMPLES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        verb.add_flags(parsers[name])
+    parsers = {name: flags.add_parser(group, name, verb) for name, verb in _VERBS.items()}
     return parser, parsers
 
 

@@ -169,6 +169,8 @@ def load_router(run: str | Path) -> Router:
     """
     from qrag_jax.checkpoint import load_checkpoint  # as in `save_router`
 
+    if not Path(run).is_dir():
+        raise UsageError(f"{run}: no such folder; give one that `qrag fit router --out` wrote")
     saved = load_checkpoint(run, groups=lambda about: [KIND] if about.get("kind") == KIND else [])
     if saved.metadata.get("kind") != KIND:
         raise UsageError(f"{run}: is no router: give a folder that `qrag fit router --out` wrote")

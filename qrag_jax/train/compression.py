@@ -30,7 +30,16 @@ from qrag_jax.models.compressor.network import KINDS, Kind, Params, compress, in
 from qrag_jax.models.compressor.weights import KIND, Compressor, describe_compressor
 from qrag_jax.retrieval.compressing import compress_parents
 from qrag_jax.retrieval.corpus.parents import FromTexts, mean_of_children
-from qrag_jax.train.compression_data import Asked, Batch, Section, Shape, ask_sections, draw_batch, read_sections
+from qrag_jax.train.compression_data import (
+    LEAST_QUESTION_TOKENS,
+    Asked,
+    Batch,
+    Section,
+    Shape,
+    ask_sections,
+    draw_batch,
+    read_sections,
+)
 from qrag_jax.train.run_folder import open_log, open_runs
 from qrag_jax.train.trainer import Hooks, Plan, Report, Trainer, jit_update
 from qrag_jax.types import CountTokens, Embed, InputError, UsageError
@@ -185,7 +194,10 @@ def fit_sections(
         for number in (_CHOOSES, _TELLS)
     )
     if not len(chooses.questions) or not len(tells.questions):
-        raise InputError("no sentence is long enough to ask for its section: give documents with longer sentences")
+        raise InputError(
+            f"documents that are held out have no sentence of at least {LEAST_QUESTION_TOKENS} tokens to ask for its "
+            "section with: give more documents, or longer sentences"
+        )
     tried: dict[Candidate, tuple[float, float]] = {}
     trained: dict[Candidate, dict[str, np.ndarray]] = {}
     for number, candidate in enumerate(config.candidates):

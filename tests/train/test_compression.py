@@ -178,7 +178,7 @@ def test_too_few_documents_are_refused():
 
 
 def test_sentences_too_short_to_ask_are_refused():
-    with pytest.raises(InputError, match="no sentence is long enough to ask"):
+    with pytest.raises(InputError, match="held out have no sentence of at least 8 tokens to ask for"):
         fit_compressor(DOCUMENTS, hashed_vectors, lambda text: 3, targets, "a" * 64, "minilm", QUICK)
 
 

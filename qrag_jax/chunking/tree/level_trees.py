@@ -86,7 +86,8 @@ def size_tree(
     """
     check_sizes(sizes)
     cut, size = make_block_splitter(split), lambda piece: count(readable(piece))
-    groups = [Group(join_heading_units(text).sentences)]
+    units = join_heading_units(text).sentences
+    groups = [Group(units)] if units else []  # of blank text, which `_nested` refuses
     borders: dict[int, int] = {}
     try:
         for level, num_tokens in enumerate(sizes, start=1):

@@ -3,7 +3,7 @@
 import argparse
 from types import ModuleType
 
-from qrag_jax.cli.parsers import fit_compressor, fit_router, fit_tagger
+from qrag_jax.cli.parsers import fit_compressor, fit_router, fit_tagger, flags
 
 # In the order of the help; `cli/verbs/fit_<name>.py` trains it.
 KINDS: dict[str, ModuleType] = {"tagger": fit_tagger, "compressor": fit_compressor, "router": fit_router}
@@ -30,13 +30,4 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the parsers of all that `qrag fit` can train; the name of the one that is chosen is `what`."""
     group = parser.add_subparsers(title="what to train", metavar="KIND", dest="what", help="one of these, first of all")
     for name, kind in KINDS.items():
-        own = group.add_parser(
-            name,
-            help=kind.SUMMARY,
-            description=kind.DESCRIPTION,
-            epilog=kind.EXAMPLES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        own.set_defaults(what=name)
-        kind.add_flags(own)
+        flags.add_parser(group, name, kind).set_defaults(what=name)

@@ -18,8 +18,10 @@ it has not seen, document by document; where nothing is gained it is that fixed 
 CONFIG is a config of `qrag study`: its tasks give documents, questions and evidence, its model the encoder, its first
 strategy of kind levels the levels (by headings where it has none), the first of its parents the vectors of parents.
 
-What comes out, in --out: a checkpoint folder that stands alone, for `qrag study --levels router:RUN`. It works with
-vectors of the encoder and the levels that it was trained on, and refuses others. At the end stands what to expect:
+What comes out, in --out: a checkpoint folder that stands alone, for `qrag study --levels router:RUN`, and for `qrag
+find` and `qrag ask` with --router RUN. It works with vectors of the encoder and the levels that it was trained on, and
+refuses others. It learns from searches by meaning alone: ask with --retriever dense, and of an index with the same
+parents, if what is said here is to hold. At the end stands what to expect:
 evidence recall of the ranges that it chose for questions that it had not seen, beside the best fixed range of the same
 folds; and how many questions have a label, the cheapest range that holds all of their evidence.
 
@@ -30,6 +32,7 @@ examples:
   qrag fit router mine.yaml --out runs/router
   qrag fit router mine.yaml --budget 1024 --features vectors --out runs/router data=DATA
   qrag study mine.yaml --budgets 512 --levels dev,router:runs/router,bound
+  qrag ask levels.index "Who has the key?" --router runs/router --retriever dense
 """
 
 

@@ -68,7 +68,7 @@ def load_compressor(run: str | Path) -> Compressor:
         InputError: it is damaged.
     """
     path = Path(run)
-    if not path.exists():
+    if not path.is_dir():
         raise UsageError(f"{path}: no such folder; give one that `qrag fit compressor --out` wrote")
     saved = load_checkpoint(path, groups=lambda about: [KIND] if about.get("kind") == KIND else [])
     about = saved.metadata

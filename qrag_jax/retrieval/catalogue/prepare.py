@@ -164,6 +164,11 @@ class _Text:
     key: bytes
     num_tokens: int
 
+    @property
+    def is_parent(self) -> bool:
+        """Whether it is of a parent that is read in a way of its own."""
+        return len(self.key) > _KEY_BYTES
+
 
 @dataclass(frozen=True)
 class _Read:
@@ -214,7 +219,7 @@ def _cut(maker: Maker, task: Task) -> _Cut | Failure:
 
 def _embed_all(maker: Maker, texts: Sequence[_Text]) -> list[tuple[np.ndarray, bool]]:
     """Of each text a vector, and whether it was cut: parents in their way, others by the encoder."""
-    is_own = np.array([text.key.endswith(_OF_PARENT) and len(text.key) > _KEY_BYTES for text in texts], bool)
+    is_own = np.array([text.is_parent for text in texts], bool)
     found: list[tuple[np.ndarray, bool]] = [(np.zeros(0, np.float32), False)] * len(texts)
     ways: list[tuple[Embed | None, np.ndarray]] = [
         (maker.embed, ~is_own),

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from qrag_jax.chunking.tree.tree import ChunkTree
-from qrag_jax.types import UsageError
+from qrag_jax.types import InputError, UsageError
 from qrag_jax.unit_rows import unit_rows
 
 ParentsName = Literal["best_child", "mean", "compressor", "direct", "windows", "summary"]
@@ -74,6 +74,9 @@ def fill_parents(
         vectors: of length 1 or 0; those of parents count for nothing.
         num_tokens: of each node.
         of_children: makes the vectors of parents.
+
+    Raises:
+        InputError: as `fill_levels_above`.
     """
     found = vectors.astype(np.float32, copy=True)
     fill_levels_above(tree.parent, tree.level, found, num_tokens, of_children, np.ones(len(tree), bool))
@@ -97,6 +100,9 @@ def fill_levels_above(
         num_tokens: of each node.
         of_children: makes the vectors.
         wanted: which parents; leaves are left alone.
+
+    Raises:
+        InputError: what was made is not finite, or of another shape.
     """
     children = np.flatnonzero(parent >= 0)
     children = children[wanted[parent[children]]]
@@ -105,7 +111,18 @@ def fill_levels_above(
     for now in np.unique(levels_of)[::-1].tolist():
         here = children[levels_of == now]
         parents, place = np.unique(parent[here], return_inverse=True)
-        vectors[parents] = of_children(vectors[here], num_tokens[here], place)
+        made = of_children(vectors[here], num_tokens[here], place)
+        _check_made(made, (len(parents), vectors.shape[1]))
+        vectors[parents] = made
+
+
+def _check_made(made: np.ndarray, shape: tuple[int, int]) -> None:
+    if made.shape != shape:
+        raise InputError(
+            f"parents: children gave vectors {list(made.shape)}, wanted are vectors {list(shape)}; mend the way"
+        )
+    if not np.isfinite(made).all():
+        raise InputError("parents: a vector made of children is not finite; mend the way, or train the compressor anew")
 
 
 def check_parents(name: str) -> None:

@@ -8,7 +8,8 @@ and of equally good ones the finer.
     score(parent) = max of score(leaf) over the leaves under it    (best_child)
                   = q . v_parent                                    (all other ways)
 
-So by `best_child` a parent is never better than its best leaf: it is found where the range ends above that leaf.
+So by `best_child` a parent is never better than its best leaf: it is found where the range ends above that leaf. That
+is by meaning; where words count too, a parent may be better by its words.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -104,7 +105,7 @@ class LevelIndex:
                 levels of all documents, and counted (`num_fallbacks`).
 
         Raises:
-            InputError: a vector of another size than those of the corpus.
+            InputError: a vector that is not finite, or of another size than those of the corpus.
             UsageError: `top_k` is below 1, the weight out of range, or the range beyond the levels.
         """
         check_top_k(top_k)
@@ -130,7 +131,7 @@ class LevelIndex:
         """The cosine of every leaf and a question, in the order of `Corpus.leaves`.
 
         Raises:
-            InputError: a vector of another size than those of the corpus.
+            InputError: a vector that is not finite, or of another size than those of the corpus.
         """
         return self._leaf_scores(self._asked(vector))
 
@@ -170,6 +171,8 @@ class LevelIndex:
                 f"question: a vector of {len(vector)} components, those of the corpus have {self._vectors.shape[1]}: "
                 "ask with the encoder that embedded it"
             )
+        if not np.isfinite(vector).all():
+            raise InputError("question: a vector that is not finite; mend the encoder")
         return unit_rows(vector[None].astype(np.float32))
 
     def _scores(self, nodes: Int[np.ndarray, " M"], asked: Float[np.ndarray, "1 dim"]) -> Float[np.ndarray, " M"]:

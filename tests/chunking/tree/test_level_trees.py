@@ -157,6 +157,13 @@ def test_sizes_that_do_not_nest(sizes):
         ChunkConfig("levels", levels=LevelsConfig(sizes=sizes))
 
 
+@pytest.mark.parametrize("sizes", [(), (4, 2)])
+@pytest.mark.parametrize("text", ["", " \n\u3000"])
+def test_blank_text_is_refused(text, sizes):
+    with pytest.raises(InputError, match="empty document: leave it out"):
+        build(text, sizes=sizes)
+
+
 def test_a_character_over_the_smallest_size_and_a_model_that_is_missing():
     config = ChunkConfig("levels", levels=LevelsConfig(sizes=(4, 2)))
     with pytest.raises(InputError, match="d: character 0: .* but max_tokens is 2"):

@@ -36,6 +36,9 @@ def test_another_run_is_refused(tmp_path):
         load_compressor(tmp_path / "run")
     with pytest.raises(UsageError, match="nowhere: no such folder; give one that `qrag fit compressor"):
         load_compressor(tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="file: no such folder; give one that `qrag fit compressor"):
+        load_compressor(tmp_path / "file")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from qrag_jax.retrieval.corpus.parents import (
     fill_parents,
     mean_of_children,
 )
-from qrag_jax.types import UsageError
+from qrag_jax.types import InputError, UsageError
 from qrag_jax.unit_rows import unit_rows
 
 # A section of two sentences, and a sentence beside it.
@@ -42,6 +42,21 @@ def test_only_wanted_parents_are_made():
     wanted = TREE.level >= 1
     fill_levels_above(TREE.parent, TREE.level, vectors, int64(1, 1, 1, 1, 1), mean_of_children, wanted)
     assert vectors[0].tolist() == [0, 0] and vectors[1].any()
+
+
+@pytest.mark.parametrize(
+    ("value", "width", "message"),
+    [
+        (np.nan, 2, "a vector made of children is not finite"),
+        (1.0, 3, r"gave vectors \[1, 3\], wanted are vectors \[1, 2\]"),
+    ],
+)
+def test_parents_that_are_no_vectors_are_refused(value, width, message):
+    def of_children(vectors, num_tokens, parent):
+        return np.full((parent.max() + 1, width), value, np.float32)
+
+    with pytest.raises(InputError, match=message):
+        fill_parents(TREE, LEAVES, int64(1, 1, 1, 1, 1), of_children)
 
 
 @given(cases(), st.integers(0, 999))

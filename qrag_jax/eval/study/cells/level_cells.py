@@ -4,10 +4,8 @@ A file `levels/TASK/STRATEGY-NUMBER-PARENTS-PART.json` holds a cell, as `store.p
 """
 
 import hashlib
-import json
-import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -21,16 +19,14 @@ from qrag_jax.eval.study.cells.cells import Tools
 from qrag_jax.eval.study.cells.contexts import known_points, section_points
 from qrag_jax.eval.study.cells.costs import Meter, make_cost
 from qrag_jax.eval.study.cells.levels import LevelContexts, level_recall
-from qrag_jax.eval.study.cells.store import MadeOf, check_same, sealed, unsealed
+from qrag_jax.eval.study.cells.store import MadeOf, read_cell, write_cell
 from qrag_jax.eval.study.records import LevelCell, Part
-from qrag_jax.files.reading import read_limited
-from qrag_jax.files.whole_file import write_whole
 from qrag_jax.retrieval.corpus.corpus import MadeBy, ReportProgress, tree_corpus
 from qrag_jax.retrieval.corpus.parents import Parents, mean_of_children
 from qrag_jax.retrieval.corpus.text_parents import text_parents, window_vectors
 from qrag_jax.retrieval.index.levels import LevelIndex
 from qrag_jax.retrieval.index.profiles import score_profiles
-from qrag_jax.types import Cost, Embed, InputError
+from qrag_jax.types import Cost, Embed
 
 
 def make_parents(way: str, embed: Embed, tools: Tools) -> Parents:
@@ -148,19 +144,8 @@ class LevelStore:
         Raises:
             UsageError: it was made of something else than `origin`.
         """
-        path = self.path(task, strategy, number, way, part)
-        if not path.is_file():
-            return None
-        try:
-            body = unsealed(read_limited(path))
-            cell, known = _cell(body["result"]), dict(body["made_of"])
-            if (cell.task, cell.strategy, cell.number, cell.parents, cell.part) != (task, strategy, number, way, part):
-                raise InputError("it holds another cell")
-        except (InputError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            warnings.warn(f"{path}: damaged ({error}); it is run again", UserWarning, stacklevel=2)
-            return None
-        check_same(path, self.out, known, origin)
-        return cell
+        wanted = (task, strategy, number, way, part)
+        return read_cell(self.path(*wanted), self.out, origin, _cell, lambda one: _place(one) == wanted)
 
     def write(self, cell: LevelCell, origin: MadeOf) -> None:
         """Stores a cell, whole or not at all.
@@ -169,9 +154,11 @@ class LevelStore:
             ValueError: a number of it is not finite.
             UsageError: the folder cannot be written.
         """
-        path = self.path(cell.task, cell.strategy, cell.number, cell.parents, cell.part)
-        body = {"made_of": json.loads(json.dumps(dict(origin))), "result": asdict(cell)}
-        write_whole(path, sealed(body))
+        write_cell(self.path(*_place(cell)), cell, origin)
+
+
+def _place(cell: LevelCell) -> tuple[str, str, int, str, Part]:
+    return cell.task, cell.strategy, cell.number, cell.parents, cell.part
 
 
 def _cell(value: Any) -> LevelCell:

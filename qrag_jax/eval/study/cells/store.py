@@ -11,7 +11,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -21,7 +21,7 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.config import dump_config, filled, flatten, to_dict
 from qrag_jax.data.corpora.study_task import StudyTask
 from qrag_jax.eval.study.config import StudyConfig
-from qrag_jax.eval.study.records import CellResult, Found, Hit, Part
+from qrag_jax.eval.study.records import CellResult, Found, Hit, LevelCell, Part
 from qrag_jax.files.reading import read_limited
 from qrag_jax.files.strict_yaml import parse_yaml
 from qrag_jax.files.whole_file import write_whole
@@ -29,6 +29,7 @@ from qrag_jax.types import Cost, InputError, UsageError
 
 MadeOf = Mapping[str, Any]
 _Record = TypeVar("_Record", CellResult, Found, Hit, Cost)
+_Cell = TypeVar("_Cell", CellResult, LevelCell)
 _CONFIG_FILE = "config.yaml"
 # What `write_whole` leaves of a file of ours where it is killed; nothing else of that folder is touched.
 _OURS = r"(config\.yaml|table\.csv|table\.md|plot\.png|results\.json|per_query\.jsonl)"
@@ -93,23 +94,8 @@ class CellStore:
         Raises:
             UsageError: it was made of something else than `origin`.
         """
-        path = self.path(task, strategy, number, part)
-        _check_file(path)
-        if not path.is_file():
-            return None
-        try:
-            body = unsealed(read_limited(path))
-            result = _result(body["result"])
-            known = body["made_of"]
-            if not isinstance(known, dict):
-                raise InputError(f"made_of is {known!r:.100}")
-            if (result.task, result.strategy, result.number, result.part) != (task, strategy, number, part):
-                raise InputError("it holds another cell")
-        except (InputError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            warnings.warn(f"{path}: damaged ({error}); it is run again", UserWarning, stacklevel=2)
-            return None
-        check_same(path, self.out, known, origin)
-        return result
+        wanted = (task, strategy, number, part)
+        return read_cell(self.path(*wanted), self.out, origin, _result, lambda one: _place(one) == wanted)
 
     def write(self, result: CellResult, origin: MadeOf) -> None:
         """Stores a cell, whole or not at all.
@@ -118,8 +104,53 @@ class CellStore:
             ValueError: a number of it is not finite.
             UsageError: the folder cannot be written.
         """
-        path = self.path(result.task, result.strategy, result.number, result.part)
-        write_whole(path, sealed({"made_of": dict(origin), "result": asdict(result)}))
+        write_cell(self.path(*_place(result)), result, origin)
+
+
+def _place(cell: CellResult) -> tuple[str, str, int, Part]:
+    return cell.task, cell.strategy, cell.number, cell.part
+
+
+def read_cell(
+    path: Path, out: Path, origin: MadeOf, parse: Callable[[Any], _Cell], is_wanted: Callable[[_Cell], bool]
+) -> _Cell | None:
+    """A stored cell; None where there is none, or it is damaged, which a warning says.
+
+    Args:
+        path: of the cell, under `out`.
+        out: folder of the study.
+        origin: what it has to be made of.
+        parse: the cell of what was read.
+        is_wanted: whether it is the cell that belongs there.
+
+    Raises:
+        UsageError: it was made of something else than `origin`, or it is no file.
+    """
+    _check_file(path)
+    if not path.is_file():
+        return None
+    try:
+        body = unsealed(read_limited(path))
+        cell, known = parse(body["result"]), body["made_of"]
+        if not isinstance(known, dict):
+            raise InputError(f"made_of is {known!r:.100}")
+        if not is_wanted(cell):
+            raise InputError("it holds another cell")
+    except (InputError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        warnings.warn(f"{path}: damaged ({error}); it is run again", UserWarning, stacklevel=3)
+        return None
+    check_same(path, out, known, origin)
+    return cell
+
+
+def write_cell(path: Path, cell: CellResult | LevelCell, origin: MadeOf) -> None:
+    """Stores a cell, whole or not at all.
+
+    Raises:
+        ValueError: a number of it is not finite.
+        UsageError: the folder cannot be written.
+    """
+    write_whole(path, sealed({"made_of": dict(origin), "result": asdict(cell)}))
 
 
 def check_same(path: Path, out: Path, known: MadeOf, origin: MadeOf) -> None:
