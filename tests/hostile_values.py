@@ -23,6 +23,7 @@ SECONDS = 100  # for one artefact: nothing comes near it but what waits, or does
 _EVENTS = ("open", "os.", "shutil.", "subprocess.", "pickle.", "import", "exec", "socket.connect")
 _WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _ONLY_READ = ("read ", "os.listdir", "os.scandir", "os.walk")
+_IMPORTER = "<frozen importlib._bootstrap_external>"
 _watched: list["Canary"] = []
 
 
@@ -70,6 +71,8 @@ def _hook(event: str, args: tuple) -> None:
         _watched[0].touched.append(f"{event} {args!r:.200}")
     elif event.startswith(("open", "os.", "shutil.")):
         folder = str(_watched[0].folder)
+        if event == "os.listdir" and sys._getframe(1).f_code.co_filename == _IMPORTER:
+            return  # any import looks through sys.path; that the canary's module was imported is seen by itself
         if any(isinstance(arg, str | bytes | os.PathLike) and folder in os.fsdecode(arg) for arg in args[:2]):
             mode, flags = (str(args[1]), args[2]) if event == "open" else ("", 0)
             is_read = event == "open" and not set(mode) & set("wax+") and not flags & _WRITE
