@@ -23,7 +23,7 @@ class Planned:
 
     Attributes:
         levels: the range.
-        num_vectors: that the question's was compared with.
+        num_vectors: that ranked the nodes; those of leaves, scored besides for parts that are cut, do not count.
         built_tokens: that the encoder had to read for these.
     """
 
