@@ -212,7 +212,7 @@ def _median_ms(make: Callable[[], Any]) -> float:
 def sum_up(parents: Sequence[Parent], model: str, journal: Path, vectors: Vectors) -> tuple[np.ndarray, dict[str, Any]]:
     """Vectors of summaries, and what all of them took; where there is none, the vector of the windows."""
     generator = open_model(model, journal, claim_size=SUMMARIES_AT_A_TIME)
-    took_file = journal.with_suffix(".took.json")
+    took_file = journal.with_suffix(f".{len(parents)}.took.json")  # sets have different numbers of parents
     took = json.loads(took_file.read_text()) if took_file.exists() else {"seconds": 0.0, "calls": 0, "tokens": 0}
     texts = [parent.text for parent in parents]
     found: list[str | None] = []

@@ -131,9 +131,7 @@ def make_llm_planner(
 
     def prompt(question: str, shown: Sequence[str]) -> tuple[Message, ...]:
         mark, fenced = fence(shown, _MARK, beside=[question])
-        return template.fill(
-            mark=mark, heads=fenced, question=question, sizes=sizes, largest=names[0], smallest=names[-1]
-        )
+        return template.fill(mark=mark, heads=fenced, question=question, sizes=sizes)
 
     def plan(questions: Sequence[str], heads: Sequence[str]) -> list[LevelRange]:
         shown = cut_heads(heads, count, config)
