@@ -37,7 +37,7 @@ def test_the_names_are_read_as_a_range():
 def test_the_model_sees_question_heads_and_sizes():
     _, _, generator = plan([answer("64", "64")], names=("document", "64"))
     system, user = (message.content for message in generator.asked[0])
-    assert "document, 64 (tokens)" in system and '"smallest_chunk_size": "64"' in system
+    assert "document, 64 (tokens)" in system and '"64"' not in system  # no answer to copy
     assert "Where is the pump?" in user and "The pump is red." in user and "The cellar" in user
 
 
