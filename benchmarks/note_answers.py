@@ -20,9 +20,9 @@ are paired to `none` by question, with 95% bootstrap intervals. A reader that ke
 
 What a reading took is of the calls that are made now; a journal makes none twice, and then the seconds are of the first
 run. A set that is done is kept in DIR/answers.json, under the names of its models, and is not asked again.
-DIR/answers_journal.sqlite.gz is the journal of a run that is not done: hotpot with --questions 60 --distractors 2, read by
-qwen2.5-coder-1.5b-instruct-q4_k_m@http://127.0.0.1:8081/v1: all questions, and 763 of 1,904 answers. Unpacked and named by
---journal, the same line goes on from there.
+DIR/answers_journal.sqlite.gz is the journal of a run that is not done, of hotpot with --questions 60 --distractors 2 by
+qwen2.5-coder-1.5b-instruct-q4_k_m@http://127.0.0.1:8081/v1: it has all questions and 764 of 1,904 answers to them.
+Unpacked and named by --journal, the same line goes on from there.
 """
 
 import argparse
