@@ -146,12 +146,13 @@ def _vector_form(features: str) -> tuple[int, dict[int, int]]:
     if "+avx512f" in features:
         return 16, {1: 4, 4: 4, 8: 2}
     if "+avx" in features:
-        return 8, {1: 4, 4: 2, 8: 1}
+        return 8, {1: 4, 4: 2, 6: 2}
     return 4, {1: 4, 4: 4, 8: 2}
 
 
 _CONTEXT: Any = cpu_target.target_context
 _WIDTH, _VECTORS = _vector_form(_CONTEXT.codegen().magic_tuple()[2])
+_MANY = max(_VECTORS)
 _FLOAT, _HALF, _BYTE = ir.FloatType(), ir.HalfType(), ir.IntType(8)
 _FLOATS, _HALVES, _BYTES, _INTS = (ir.VectorType(each, _WIDTH) for each in (_FLOAT, _HALF, _BYTE, ir.IntType(32)))
 
@@ -264,7 +265,7 @@ def _group_product(num_rows: int, packed: bool) -> Any:
 
 _ONE, _ONE_PACKED = _group_product(1, False), _group_product(1, True)
 _FOUR, _FOUR_PACKED = _group_product(4, False), _group_product(4, True)
-_EIGHT, _EIGHT_PACKED = _group_product(8, False), _group_product(8, True)
+_MANY_OF, _MANY_PACKED = _group_product(_MANY, False), _group_product(_MANY, True)
 
 
 @njit(**_OPTIONS)
@@ -284,9 +285,10 @@ def _multiply_tile(packed, codes, scales, mins, rows, totals, out):  # noqa: ANN
                 out[row:].ctypes.data,
             )
             given = code, scale, least, x, total, made, rows.shape[1], groups, height
-            if count - row >= 8:
-                _EIGHT_PACKED(*given) if packed else _EIGHT(*given)
-                row += 8
+            left = count - row - _MANY
+            if left == 0 or left >= ROWS_AT_ONCE:  # else the last ones were no whole four
+                _MANY_PACKED(*given) if packed else _MANY_OF(*given)
+                row += _MANY
             elif count > 1:
                 _FOUR_PACKED(*given) if packed else _FOUR(*given)
                 row += ROWS_AT_ONCE

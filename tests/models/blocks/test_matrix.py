@@ -29,7 +29,7 @@ from qrag_jax.types import InputError, UsageError
 # Bits of a code, inputs of a group, whether there are mins.
 FORMS = list(combinations((4, 8), (16, 32), (True, False)))
 # Rows are taken 8 and 4 at once, and 64 with a tile.
-ROWS = (1, 2, 3, 5, 8, 13, 64, 65, 130)
+ROWS = (1, 2, 3, 5, 8, 9, 13, 17, 64, 65, 130)
 
 
 def random_rows(bits, group, has_mins, num_out=70, num_in=96, seed=0):
