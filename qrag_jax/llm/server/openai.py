@@ -29,6 +29,7 @@ from qrag_jax.llm.server.http import (
     make_client,
 )
 from qrag_jax.llm.server.own_loop import run_in_own_loop
+from qrag_jax.llm.server.turns import Turns
 from qrag_jax.types import Choice, Finished, Generation, Grammar, JsonSchema, Message, Regex, Sampling, UsageError
 
 _NO_KEY = "no-key"  # what is sent where there is none: many local servers want some
@@ -201,12 +202,12 @@ class OpenAIGenerator:
         key: str | None,
         report: Callable[[tuple[int, Outcome]], None],
     ) -> None:
-        """So many workers as calls at once; each takes the next prompt."""
-        places = iter(range(len(prompts)))
+        """So many workers as calls at once; each goes on with prompts that begin alike, else takes the next one."""
+        turns = Turns(prompts)
         reasons: list[str] = []  # why no further call is made
 
         async def work(client: openai.AsyncOpenAI) -> None:
-            for place in places:
+            for place in turns.of_worker():
                 if reasons:
                     report((place, failed(f"{NOT_ASKED}, since another call failed: {reasons[0]}")))
                     continue
