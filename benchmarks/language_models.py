@@ -14,15 +14,18 @@ from qrag_jax.llm.server.openai import OpenAIGenerator
 from qrag_jax.types import TextGenerator
 
 _DEADLINE = 900.0  # seconds of a call: those of two cores take their time
+_AT_ONCE = 16  # calls to a server: as many rows as its slots
 _AT = "@http"
 MODEL_HELP = "a file that load_decoder reads, or NAME@URL of a server"
 
 
-def open_model(source: str, journal: Path | None = None, *, claim_size: int = 8) -> TextGenerator:
+def open_model(source: str, journal: Path | None = None, *, claim_size: int = 512) -> TextGenerator:
     """The model of a source, with a journal around it where one is named."""
     if _AT in source:
         name, _, address = source.partition("@")
-        generator: TextGenerator = OpenAIGenerator(name, address, deadline=_DEADLINE, grammar_field="response_format")
+        generator: TextGenerator = OpenAIGenerator(
+            name, address, concurrency=_AT_ONCE, deadline=_DEADLINE, grammar_field="response_format"
+        )
     else:
         generator = LocalGenerator(source)
     return JournaledGenerator(generator, Journal(journal), claim_size=claim_size) if journal else generator

@@ -109,6 +109,7 @@ CONDITIONS = (
     Condition("llm", "insert"),
     Condition("both", "best_of"),
 )
+ALL_CONDITIONS = (*(condition.name for condition in CONDITIONS), FLARE)
 
 
 def read_paragraphs(
@@ -196,8 +197,9 @@ def answer_set(
     answerer: TextGenerator,
     judges: Sequence[TextGenerator],
     embed: TextEmbedder,
+    conditions: Sequence[str],
 ) -> dict[str, Any]:
-    """Rows of a set: every condition on the same questions, and what the reading took."""
+    """Rows of a set: the named conditions on the same questions, and what the reading took."""
     known = known_vectors(embed)
     start = time.perf_counter()
     llm = [reader(pool.documents, pool.chunks) for pool in questions.pools]
@@ -205,7 +207,7 @@ def answer_set(
     mentions = [mention_notes(pool.documents, pool.chunks) for pool in questions.pools]
     told: dict[str, list[Told]] = {}
     counts: dict[str, Mapping[str, float]] = {}
-    for condition in CONDITIONS:
+    for condition in [one for one in CONDITIONS if one.name in conditions]:
         found, num_notes, num_cross = [], 0, 0
         for pool, first, second in zip(questions.pools, mentions, llm, strict=True):
             noted = noted_pool(pool, notes_by(condition.reader, first, second), known, embed.count_tokens)
@@ -215,7 +217,8 @@ def answer_set(
             num_cross += int(np.count_nonzero(noted.asking != noted.answering))
         told[condition.name] = found
         counts[condition.name] = {"n_notes": num_notes, "n_cross_chunk": num_cross}
-    told[FLARE], counts[FLARE] = read_actively(questions, answerer, known, embed)
+    if FLARE in conditions:
+        told[FLARE], counts[FLARE] = read_actively(questions, answerer, known, embed)
     scores, agreement = score_conditions(questions, told, answerer, judges)
     rows = [{"condition": name, **counts[name], **summary(scores[name], told[name], questions)} for name in told]
     paired = [
@@ -324,7 +327,9 @@ def run(args: argparse.Namespace) -> None:
                 ) | {"reading": asdict(sum(taken, Reading()))}
             else:
                 judges = [models(judge) for judge in args.judges]
-                done[key] = answer_set(sets[name](), reader, taken, models(args.answerer), judges, embed)
+                done[key] = answer_set(
+                    sets[name](), reader, taken, models(args.answerer), judges, embed, args.conditions
+                )
         done[key] |= {"questions_config": asdict(config) | {"sampling": None}, **machine()}
         print(key, *lines(done[key]), sep="\n  ", flush=True)
         if not args.smoke:
@@ -347,6 +352,10 @@ def main() -> None:
     parser.add_argument("--answerer", required=True, metavar="MODEL", help="answers")
     parser.add_argument("--judges", nargs="+", metavar="MODEL", help="judge claims; the answerer by default")
     parser.add_argument("--only", nargs="+", default=[*SETS, "squality", "qa2"], metavar="SET")
+    parser.add_argument(
+        "--conditions", nargs="+", default=ALL_CONDITIONS, choices=ALL_CONDITIONS, metavar="NAME",
+        help=f"of {', '.join(ALL_CONDITIONS)} (all)",
+    )  # fmt: skip
     parser.add_argument("--questions", type=int, default=60, metavar="N", help="of hotpot and musique each")
     parser.add_argument("--distractors", type=int, metavar="N", help="of these, a question's wrong paragraphs (all)")
     parser.add_argument("--squality_stories", type=int, default=NUM_STORIES, metavar="N")
