@@ -253,7 +253,8 @@ def score_conditions(
     judges: Sequence[TextGenerator],
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, Any]]:
     """By condition and measure a score a question, NaN where there is none; all answers are judged in one batch."""
-    prompts = list(dict.fromkeys(prompt for found in told.values() for prompt, _ in found))
+    # By question: what its prompts begin with in all conditions is then read once.
+    prompts = list(dict.fromkeys(prompt for same in zip(*told.values(), strict=True) for prompt, _ in same))
     generations = dict(zip(prompts, ask_all(answerer, prompts, sampling=questions.sampling), strict=True))
     failed = sum(one.error is not None for one in generations.values())
     if failed:
