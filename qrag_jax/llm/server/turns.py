@@ -50,11 +50,12 @@ class Turns:
         self._begun: list[deque[int]] = []
 
     def of_worker(self) -> Iterator[int]:
-        """Places for one worker: a run to its end, then the next one; when all are begun, the ends of the longest."""
+        """Places for one worker: a run to its end, then the next one; when all are begun, the longest from its end."""
         while self._waiting:
             run = self._waiting.popleft()
             self._begun.append(run)
             while run:
                 yield run.popleft()
         while longest := max(self._begun, key=len, default=None):
-            yield longest.pop()
+            while longest:  # to its end too: another one would have to be read again
+                yield longest.pop()
