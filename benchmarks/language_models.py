@@ -14,7 +14,7 @@ from qrag_jax.llm.server.openai import OpenAIGenerator
 from qrag_jax.types import TextGenerator
 
 _DEADLINE = 900.0  # seconds of a call: those of two cores take their time
-_AT_ONCE = 16  # calls to a server: as many rows as its slots
+_AT_ONCE = 8  # calls to a server: start it with as many slots, of 4,096 tokens each
 _AT = "@http"
 MODEL_HELP = "a file that load_decoder reads, or NAME@URL of a server"
 

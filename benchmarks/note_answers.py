@@ -18,17 +18,16 @@ given the first 5 chunks as `qrag ask` gives them, the notes that they were foun
 are paired to `none` by question, with 95% bootstrap intervals. A reader that keeps fewer than 20 notes of a set has
 **failed** there: its rows say nothing about notes.
 
-What a reading took is of the calls that are made now; a journal makes none twice, and then the seconds are of the first
-run. A set that is done is kept in DIR/answers.json, under the names of its models, and is not asked again.
-DIR/answers_journal.sqlite.gz is the journal of a run that is not done, of hotpot with --questions 60 --distractors 2 by
-qwen2.5-coder-1.5b-instruct-q4_k_m@http://127.0.0.1:8081/v1: it has all questions and 764 of 1,904 answers to them.
-Unpacked and named by --journal, the same line goes on from there.
+`reading` counts calls and tokens of this process; `reading_in_all` those of the journal with them, by stage. Judges see
+the same claims, which the first of them finds; each one's F1 stands beside their mean. A set that is done is kept in
+DIR/answers.json, under its settings and models, and is not asked again. DIR/answers_journal.sqlite.gz is the journal;
+unpacked and named by --journal, a line that was broken off goes on from there.
 """
 
 import argparse
 import gzip
 import json
-import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -46,6 +45,7 @@ from qrag_jax.chunking.mentions import mention_notes
 from qrag_jax.cli.progress import Progress
 from qrag_jax.data.questions.multihop import READERS
 from qrag_jax.data.stories.reader import read_stories
+from qrag_jax.eval.answers.claims import score_claims
 from qrag_jax.eval.answers.measures import MeasureOptions, measure_answers
 from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
 from qrag_jax.eval.measures.answer_scores import GivenAnswer
@@ -65,7 +65,18 @@ from qrag_jax.retrieval.context.fill import Budget, Context, fill_context
 from qrag_jax.retrieval.index.notes import NotedCorpus, NoteMode, make_noted_retrieve
 from qrag_jax.structure.calls import Reading
 from qrag_jax.structure.questions import QuestionsConfig, make_llm_reader
-from qrag_jax.types import Document, Embed, Example, Message, Note, NoteReader, ReadNotes, Sampling, TextGenerator
+from qrag_jax.types import (
+    Document,
+    Embed,
+    Example,
+    Generation,
+    Message,
+    Note,
+    NoteReader,
+    ReadNotes,
+    Sampling,
+    TextGenerator,
+)
 
 RESULTS = Path(__file__).parent / "results" / "notes" / "answers.json"
 SETS = {"hotpot": "hotpotqa", "musique": "musique"}
@@ -121,7 +132,7 @@ def read_paragraphs(
     examples = [with_distractors(found.examples[i], num_distractors, rng) for i in drawn]
     pool = passage_pool(examples, found.titles, embed.count_tokens)
     convention = "hotpot" if kind == "hotpot" else "squad"
-    measures = MeasureOptions(("em", "f1", "claims"), convention)
+    measures = MeasureOptions(("em", "f1"), convention)
     short = Sampling(max_tokens=SHORT_ANSWER_TOKENS)
     return Questions(kind, (pool,), tuple(found.answers[i] for i in drawn), "short_answer", short, measures)
 
@@ -147,7 +158,7 @@ def read_stories_of(data: Path, num_stories: int, embed: TextEmbedder) -> Questi
             asked = tuple(Asked(question["question_text"], frozenset()) for question in row["questions"])
             pools.append(Pool((document,), tuple(cut(document)), asked))
             answers += [(question["responses"][0]["response_text"],) for question in row["questions"]]
-    measures = MeasureOptions(("f1", "claims"))
+    measures = MeasureOptions(("f1",))
     return Questions("squality", tuple(pools), tuple(answers), "study_answer", LONG_ANSWER, measures)
 
 
@@ -164,10 +175,31 @@ class Models:
         return self._loaded[source]
 
 
+@dataclass
+class Spent:
+    """Calls and tokens by stage, of the journal too."""
+
+    by_stage: dict[str, Counter[str]]
+
+    def hear(self, stage: str, generation: Generation | None) -> None:
+        if generation is not None:
+            tokens = {"read": generation.prompt_tokens, "written": generation.completion_tokens}
+            self.by_stage.setdefault(stage, Counter()).update({"calls": 1, **tokens})
+
+
 def make_reader(
-    generator: TextGenerator, embed: TextEmbedder, config: QuestionsConfig, progress: Progress, taken: list[Reading]
+    generator: TextGenerator,
+    embed: TextEmbedder,
+    config: QuestionsConfig,
+    progress: Progress,
+    taken: list[Reading],
+    spent: Spent,
 ) -> NoteReader:
-    return make_llm_reader(generator, embed, config, progress=progress.answered, finished=taken.append)
+    def hear(stage: str, done: int, of: int, generation: Generation | None) -> None:
+        spent.hear(stage, generation)
+        progress.answered(stage, done, of, generation)
+
+    return make_llm_reader(generator, embed, config, progress=hear, finished=taken.append)
 
 
 def notes_by(reader: str, mentions: ReadNotes, llm: ReadNotes) -> tuple[Note, ...]:
@@ -201,9 +233,9 @@ def answer_set(
 ) -> dict[str, Any]:
     """Rows of a set: the named conditions on the same questions, and what the reading took."""
     known = known_vectors(embed)
-    start = time.perf_counter()
     llm = [reader(pool.documents, pool.chunks) for pool in questions.pools]
-    seconds = time.perf_counter() - start
+    if not all(one.is_complete for one in llm):
+        raise SystemExit(f"{questions.name}: calls of the reader failed ({taken[-1].errors}); run it again")
     mentions = [mention_notes(pool.documents, pool.chunks) for pool in questions.pools]
     told: dict[str, list[Told]] = {}
     counts: dict[str, Mapping[str, float]] = {}
@@ -219,7 +251,7 @@ def answer_set(
         counts[condition.name] = {"n_notes": num_notes, "n_cross_chunk": num_cross}
     if FLARE in conditions:
         told[FLARE], counts[FLARE] = read_actively(questions, answerer, known, embed)
-    scores, agreement = score_conditions(questions, told, answerer, judges)
+    scores, judged = score_conditions(questions, told, answerer, judges)
     rows = [{"condition": name, **counts[name], **summary(scores[name], told[name], questions)} for name in told]
     paired = [
         {"condition": name, "measure": measure, **asdict(paired_difference(*both))}
@@ -228,9 +260,16 @@ def answer_set(
         for measure in scores["none"]
         if len((both := common(scores[name][measure], scores["none"][measure]))[0])
     ]
-    took = asdict(sum(taken, Reading())) | {"seconds": seconds}
-    left_out = {reason: sum(one.left_out.get(reason, 0) for one in llm) for one in llm for reason in one.left_out}
-    return {"rows": rows, "differences": paired, "reading": took, "left_out": left_out, "agreement": agreement}
+    return {
+        "rows": rows,
+        "differences": paired,
+        "scores": {name: {measure: by.tolist() for measure, by in own.items()} for name, own in scores.items()},
+        "reading": asdict(sum(taken, Reading())),
+        "reader_failed": sum(len(one.notes) for one in llm) < FEWEST_NOTES,
+        "left_out": dict(sum((Counter(one.left_out) for one in llm), Counter())),
+        "mentions_left_out": dict(sum((Counter(one.left_out) for one in mentions), Counter())),
+        **judged,
+    }
 
 
 def read_actively(
@@ -256,21 +295,30 @@ def score_conditions(
     # By question: what its prompts begin with in all conditions is then read once.
     prompts = list(dict.fromkeys(prompt for same in zip(*told.values(), strict=True) for prompt, _ in same))
     generations = dict(zip(prompts, ask_all(answerer, prompts, sampling=questions.sampling), strict=True))
-    failed = sum(one.error is not None for one in generations.values())
+    failed = Counter(one.error for one in generations.values() if one.error is not None)
     if failed:
-        raise SystemExit(f"{questions.name}: {failed} of {len(prompts)} answers failed; nothing is kept")
+        raise SystemExit(f"{questions.name}: {failed.total()} of {len(prompts)} answers failed; first of all {failed}")
     asked = [one for pool in questions.pools for one in pool.asked]
     given = [
         GivenAnswer(str(number), asked[number].question, generations[prompt].text.strip(), questions.answers[number])
         for found in told.values()
         for number, (prompt, _) in enumerate(found)
     ]
-    measured = measure_answers(given, judges, questions.measures)
-    names = list(dict.fromkeys(name for one in measured.scores for name in one))
-    values = np.array([[one.get(name, np.nan) for name in names] for one in measured.scores])
+    scored: list[dict[str, float]] = [dict(one) for one in measure_answers(given, (), questions.measures).scores]
+    claims = score_claims(given, judges)
+    for one, score, by_judge in zip(scored, claims.scores, claims.f1_by_judge, strict=True):
+        if score is not None and by_judge is not None:
+            one |= {"claim_precision": score.precision, "claim_recall": score.recall, "claim_f1": score.f1}
+            one |= {f"claim_f1 of judge {number}": value for number, value in enumerate(by_judge, 1)}
+    names = list(dict.fromkeys(name for one in scored for name in one))
+    values = np.array([[one.get(name, np.nan) for name in names] for one in scored])
     by_condition = values.reshape(len(told), len(asked), len(names))
     scores = {condition: dict(zip(names, by_condition[place].T, strict=True)) for place, condition in enumerate(told)}
-    return scores, {name: asdict(one) for name, one in measured.agreement.items()}
+    empty = [(condition, name) for condition, own in scores.items() for name in own if not np.isfinite(own[name]).any()]
+    if empty:
+        raise SystemExit(f"{questions.name}: no score at all of {empty}; judges said {Counter(claims.errors)}")
+    unscored = Counter(reason for reason in claims.errors if reason is not None)
+    return scores, {"agreement": asdict(claims.agreement), "unscored": dict(unscored), "judged": len(given)}
 
 
 def common(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -315,13 +363,13 @@ def run(args: argparse.Namespace) -> None:
     sets["squality"] = partial(read_stories_of, args.data, args.squality_stories, embed)
     done: dict[str, Any] = read(args.out)
     for name in args.only:
-        few = [f"{args.distractors} distractors"] if args.distractors is not None and name in SETS else []
-        key = ", ".join([name, *few, *names] if name != "qa2" else [name, names[0]])
+        key = ", ".join([name, *settings(name, args), *(names if name != "qa2" else names[:1])])
         if key in done:
             continue
         with Progress() as progress:
             taken: list[Reading] = []
-            reader = make_reader(models(args.reader), embed, config, progress, taken)
+            spent = Spent({})
+            reader = make_reader(models(args.reader), embed, config, progress, taken, spent)
             if name == "qa2":
                 done[key] = score_hidden(
                     args.data, args.stories, {"scripted": read_stories, names[0]: reader}, embed
@@ -331,13 +379,29 @@ def run(args: argparse.Namespace) -> None:
                 done[key] = answer_set(
                     sets[name](), reader, taken, models(args.answerer), judges, embed, args.conditions
                 )
-        done[key] |= {"questions_config": asdict(config) | {"sampling": None}, **machine()}
+        done[key] |= {"reading_in_all": spent.by_stage, "machine": machine()}
         print(key, *lines(done[key]), sep="\n  ", flush=True)
         if not args.smoke:
             write_json(args.out, done)
 
 
+def settings(name: str, args: argparse.Namespace) -> list[str]:
+    """What tells a run on a set from other runs on it."""
+    reading = [f"{args.num_questions} asked and {args.most_relevant} answered a chunk"]
+    if name == "qa2":
+        return [f"{args.stories} stories", *reading]
+    if name == "squality":
+        of = [f"{args.squality_stories} stories"]
+    else:
+        of = [f"{args.questions} questions"]
+        of += [] if args.distractors is None else [f"{args.distractors} distractors"]
+    part = [] if list(args.conditions) == list(ALL_CONDITIONS) else [" + ".join(args.conditions)]
+    return [*of, *reading, *part]
+
+
 def lines(found: Mapping[str, Any]) -> Iterator[str]:
+    if found.get("reader_failed"):
+        yield f"FAILED: the reader kept fewer than {FEWEST_NOTES} notes; rows of its notes say nothing"
     for row in found["rows"]:
         if "condition" in row:
             scores = [f"{name} {share(v['mean'], 2)}" for name, v in row.items() if isinstance(v, dict)]
@@ -368,6 +432,8 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="very few questions, printed and not kept")
     args = parser.parse_args()
     args.judges = args.judges or [args.answerer]
+    if "none" not in args.conditions:
+        parser.error("--conditions: all others are compared with none; name it too")
     if args.smoke:
         args.questions, args.squality_stories, args.stories, args.num_questions, args.most_relevant = 1, 1, 1, 2, 1
     run(args)

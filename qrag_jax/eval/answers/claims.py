@@ -51,6 +51,7 @@ class ClaimResult:
     Attributes:
         scores: None where a call failed or nothing could be measured.
         errors: why; None where there is a score.
+        f1_by_judge: of each answer with a score the F1 of every judge, whose mean `scores` has; else None.
         agreement: of the judges over all verdicts.
         num_failed: for every judge the checks (all claims of one text against another) that it gave no verdicts on.
         calls: all of them, the extractor's among them.
@@ -59,6 +60,7 @@ class ClaimResult:
 
     scores: tuple[ClaimScore | None, ...]
     errors: tuple[str | None, ...]
+    f1_by_judge: tuple[tuple[float, ...] | None, ...]
     agreement: Agreement
     num_failed: tuple[int, ...]
     calls: tuple[Generation, ...]
@@ -111,18 +113,22 @@ def score_claims(
     checks = _checks(given, claims, checking)
     verdicts = [_ask_verdicts(judge, checks, options) for judge in judges]
     scores: list[ClaimScore | None] = []
+    by_judge: list[tuple[float, ...] | None] = []
     errors: list[str | None] = []
     for one in given:
+        score, own, error = None, None, None
         try:
-            scores.append(_score(one, taken_apart, claims, verdicts, judges))
-            errors.append(None)
+            score, own = _score(one, taken_apart, claims, verdicts, judges)
         except _Unscored as reason:
-            scores.append(None)
-            errors.append(str(reason))
+            error = str(reason)
+        scores.append(score)
+        by_judge.append(own)
+        errors.append(error)
     outcomes = [*taken_apart.values(), *(outcome for by_check in verdicts for outcome in by_check.values())]
     return ClaimResult(
         scores=tuple(scores),
         errors=tuple(errors),
+        f1_by_judge=tuple(by_judge),
         agreement=_agreement(checks, verdicts),
         num_failed=tuple(sum(x.error is not None for x in by_check.values()) for by_check in verdicts),
         calls=calls_of(outcomes),
@@ -192,8 +198,8 @@ def _score(
     claims: Mapping[_Text, tuple[str, ...] | None],
     verdicts: Sequence[Mapping[_Check, Structured]],
     judges: Sequence[TextGenerator],
-) -> ClaimScore:
-    """The score against the best reference."""
+) -> tuple[ClaimScore, tuple[float, ...]]:
+    """The score against the best reference, and the F1 of each judge there."""
     for text, what in ((one.answer, "answer"), *((reference, "reference") for reference in one.references)):
         outcome = taken_apart.get(_Text(one.question, text))
         if outcome is not None and outcome.error is not None:
@@ -207,10 +213,11 @@ def _score(
                 for n, asked in enumerate(verdicts)
             ]
             precision, recall, f1 = (float(value) for value in np.mean(by_judge, axis=0))
-            found.append(ClaimScore(precision, recall, f1, len(precise.claims), len(recalled.claims)))
+            score = ClaimScore(precision, recall, f1, len(precise.claims), len(recalled.claims))
+            found.append((score, tuple(own for _, _, own in by_judge)))
     if not found:
         raise _Unscored("no reference answer states anything that could be recalled")
-    return max(found, key=lambda score: score.f1)
+    return max(found, key=lambda one: one[0].f1)
 
 
 def _share(check: _Check, asked: Mapping[_Check, Structured], judge: str) -> float:

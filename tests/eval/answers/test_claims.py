@@ -30,6 +30,7 @@ def test_several_judges_are_averaged_each_by_its_own_measures():
     strict, mild = make_judge(), make_judge(lambda claim, text: "entailed", model="mild")
     result = score_claims([make_given("A. X.", "A.")], [strict, mild])
     assert result.scores == (ClaimScore(3 / 4, 1.0, pytest.approx(5 / 6), 2, 1),)
+    assert result.f1_by_judge == ((pytest.approx(2 / 3), 1.0),)
     # Verdicts on A, X, A: equal, different, equal.
     assert result.agreement.raw == pytest.approx(2 / 3) and result.agreement.num_items == 3
     assert result.agreement.alpha == pytest.approx(1 - 5 * 2 / (2 * 5 * 1))
@@ -84,6 +85,7 @@ def test_a_failed_judge_is_no_zero():
     result = score_claims(given, judges)
     assert result.scores[0] == ClaimScore(1.0, 1.0, 1.0, 1, 1) and result.scores[1] is None
     assert result.errors == (None, "judge 2 (weak): out of memory")
+    assert result.f1_by_judge == ((1.0, 1.0), None)
     assert result.num_failed == (0, 1)
     assert result.agreement.num_items == 1  # what one judge alone judged is no agreement
 

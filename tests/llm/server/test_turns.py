@@ -49,6 +49,14 @@ def test_a_worker_goes_on_with_its_run_and_helps_with_the_longest():
     assert [*second, *first] == [2]
 
 
+def test_a_helper_stays_with_the_run_that_it_has_begun_to_help_with():
+    turns = Turns(_prompts(*_about(RIVER, "1", "2", "3", "4"), *_about(BRIDGE, "5", "6", "7", "8"), "Who?"))
+    first, second, helper = turns.of_worker(), turns.of_worker(), turns.of_worker()
+    assert [next(first), next(second), next(helper)] == [0, 4, 8]
+    assert [next(helper), next(helper), next(helper)] == [3, 2, 1]  # the longest, then 3 are left in the other run
+    assert [*helper, *first, *second] == [7, 6, 5]
+
+
 @given(st.lists(st.text("ab", max_size=6), max_size=20), st.integers(1, 5), st.randoms())
 def test_every_prompt_has_one_turn(texts, num_workers, random):
     prompts = [(Message("user", text),) for text in texts]

@@ -28,7 +28,7 @@ from qrag_jax.types import InputError, UsageError
 
 # Bits of a code, inputs of a group, whether there are mins.
 FORMS = list(combinations((4, 8), (16, 32), (True, False)))
-# Rows are taken 8 and 4 at once, and 64 with a tile.
+# Rows are taken 8 (6 on AVX) and 4 at once, and 64 with a tile.
 ROWS = (1, 2, 3, 5, 8, 9, 13, 17, 64, 65, 130)
 
 
