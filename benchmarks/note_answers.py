@@ -2,6 +2,7 @@
 
     python benchmarks/note_answers.py DATA --reader MODEL --answerer MODEL --judges MODEL MODEL [--journal FILE]
     python benchmarks/note_answers.py DATA --reader smollm2 --answerer smollm2 --smoke      # shows that it runs
+    python benchmarks/note_answers.py table > benchmarks/results/notes_answers.md
 
 DATA holds hotpotqa/, musique/ and squality/ (dev.jsonl.gz each) and babi/ (qa2_valid.txt.gz). The models are files that
 `load_decoder` reads or NAME@URL of servers, and all answer greedily.
@@ -34,6 +35,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import note_answers_table
 import numpy as np
 from language_models import MODEL_HELP, model_name, open_model
 from notes import K, differences
@@ -412,9 +414,9 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--reader", required=True, metavar="MODEL", help=f"writes notes: {MODEL_HELP}")
-    parser.add_argument("--answerer", required=True, metavar="MODEL", help="answers")
+    parser.add_argument("data", type=Path, help="DATA, or table")
+    parser.add_argument("--reader", metavar="MODEL", help=f"writes notes: {MODEL_HELP}")
+    parser.add_argument("--answerer", metavar="MODEL", help="answers")
     parser.add_argument("--judges", nargs="+", metavar="MODEL", help="judge claims; the answerer by default")
     parser.add_argument("--only", nargs="+", default=[*SETS, "squality", "qa2"], metavar="SET")
     parser.add_argument(
@@ -431,6 +433,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE")
     parser.add_argument("--smoke", action="store_true", help="very few questions, printed and not kept")
     args = parser.parse_args()
+    if str(args.data) == "table":
+        print(note_answers_table.page(read(args.out)))
+        return
+    if not (args.reader and args.answerer):
+        parser.error("--reader MODEL and --answerer MODEL: name both")
     args.judges = args.judges or [args.answerer]
     if "none" not in args.conditions:
         parser.error("--conditions: all others are compared with none; name it too")

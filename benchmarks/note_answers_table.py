@@ -1,0 +1,106 @@
+"""The page of `benchmarks/note_answers.py table`: answers with notes by set, and what reading the notes took."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from notes_table import KS, K, machines
+
+from qrag_jax.eval.tables import align, share
+
+Found = Mapping[str, Any]  # what is kept of a set
+MEASURES = {"em": "EM", "f1": "F1", "claim_f1": "claim F1"}
+
+HEAD = """# Answers with notes by language models
+
+`python benchmarks/note_answers.py DATA --reader MODEL --answerer MODEL --judges MODEL MODEL ...`, whose docstring says
+what is done; a heading names the settings, then reader, answerer and judges. `python benchmarks/note_answers.py table`
+prints this page. 95% bootstrap intervals over questions; differences are paired to `none` by question. `both` are the
+notes of `mentions` and of the language model. Claim F1 is the mean of the judges, of the questions that all of them
+gave verdicts on; small judges err, and the first of them also wrote the notes and the answers where names are equal."""
+
+
+def page(done: Mapping[str, Found]) -> str:
+    """Markdown."""
+    parts = [HEAD]
+    for key, found in done.items():
+        is_answered = "condition" in found["rows"][0]
+        parts += [f"## {key}", "\n".join(answers(found) if is_answered else stories(found)), *about(found)]
+    return "\n\n".join([*parts, "## Machine", "\n".join(machines({k: one["machine"] for k, one in done.items()}))])
+
+
+def answers(found: Found) -> list[str]:
+    """A row a condition."""
+    rows = found["rows"]
+    judges = [name for name in rows[0] if name.startswith("claim_f1 of ")]
+    shown = [name for name in MEASURES if name in rows[0]]
+    heads = ["notes by", "notes", "all gold", *(MEASURES[name] for name in shown), *judges]
+    cells = [[*heads, *(f"{MEASURES[name]} minus none" for name in shown)]]
+    for row in rows:
+        gold = "" if row["all_gold"] is None else share(row["all_gold"], 2)
+        scores = [interval(row[name]) for name in shown]
+        alone = [share(row[name]["mean"], 2) for name in judges]
+        paired = [difference(found, row["condition"], name) for name in shown]
+        cells.append([row["condition"], f"{row['n_notes']:,}", gold, *scores, *alone, *paired])
+    return align(cells, [False, *[True] * (len(cells[0]) - 1)], markdown=True)
+
+
+def stories(found: Found) -> list[str]:
+    """A row a reader and mode: what notes find."""
+    cells = [["reader", "mode", "notes", *(f"all gold at {k}" for k in KS)]]
+    by_mode: dict[tuple[str, str], dict[int, Found]] = {}
+    for row in found["rows"]:
+        by_mode.setdefault((row["reader"], row["mode"]), {})[row["k"]] = row
+    for (reader, mode), rows in by_mode.items():
+        cells.append([reader, mode, f"{rows[K]['n_notes']:,}", *(interval_of(rows[k]) for k in KS)])
+    return align(cells, [False, False, *[True] * (1 + len(KS))], markdown=True)
+
+
+def about(found: Found) -> Iterator[str]:
+    """What was read, what became of it, and what it took."""
+    one, stages = found["reading"], found["reading_in_all"]
+    if found.get("reader_failed"):
+        yield "**The reader failed**: it kept so few notes that rows of them say nothing."
+    unreadable = sum(of.get("answer not readable", 0) for of in left_out(found))
+    prompts = one["num_chunks"] + one["num_pairs"]
+    cross = next((row for row in found["rows"] if row.get("condition") == "llm"), None)
+    told = f"{one['num_chunks']:,} chunks, {one['num_questions']:,} questions, {one['num_pairs']:,} pairs of chunk and "
+    told += f"question; {prompts - unreadable:,} of {prompts:,} answers parsed; {one['num_notes']:,} notes"
+    if cross is not None and cross["n_notes"]:
+        told += f", {share(cross['n_cross_chunk'] / cross['n_notes'], 2)} of them from another chunk"
+    reasons = [f"{number:,} {reason}" for of in left_out(found) for reason, number in of.items()]
+    yield told + (f". No notes: {', '.join(reasons)}." if reasons else ".")
+    cells = [["stage", "calls", "tokens read", "written", "calls a 1,000 chunks", "read", "written"]]
+    for stage, spent in stages.items():
+        numbers = [spent[name] for name in ("calls", "read", "written")]
+        a_thousand = [1000 * number / one["num_chunks"] for number in numbers]
+        cells.append([stage, *(f"{number:,}" for number in numbers), *(f"{number:,.0f}" for number in a_thousand)])
+    yield "\n".join(align(cells, [False, *[True] * 6], markdown=True))
+    if "agreement" in found:
+        same = found["agreement"]
+        raw, alpha = ("-" if same[name] is None else share(same[name], 2) for name in ("raw", "alpha"))
+        told = f"Judges gave the same verdict on {raw} of {same['num_items']:,} claims (Krippendorff's alpha {alpha})"
+        yield f"{told}; answers without a claim score: {found['unscored'] or 'none'}."
+
+
+def left_out(found: Found) -> list[Mapping[str, int]]:
+    """By reason; of stories by reader, without those that a script makes."""
+    counts = found["left_out"]
+    if "condition" in found["rows"][0]:
+        return [counts]
+    return [own for reader, own in counts.items() if reader != "scripted"]
+
+
+def interval(one: Found) -> str:
+    return f"{share(one['mean'], 2)} [{share(one['low'], 2)}, {share(one['high'], 2)}]"
+
+
+def interval_of(row: Found) -> str:
+    return f"{share(row['all_gold'], 2)} [{share(row['low'], 2)}, {share(row['high'], 2)}]"
+
+
+def difference(found: Found, condition: str, measure: str) -> str:
+    for one in found["differences"]:
+        if (one["condition"], one["measure"]) == (condition, measure):
+            numbers: Sequence[str] = [share(one[name], 2, "+") for name in ("mean", "low", "high")]
+            return f"{numbers[0]} [{numbers[1]}, {numbers[2]}]"
+    return ""
