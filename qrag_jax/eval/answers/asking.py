@@ -30,6 +30,8 @@ class JudgeOptions:
 
 
 DEFAULT_OPTIONS = JudgeOptions()
+# What marks are drawn from: one for all answers that do not hold it, so that prompts begin alike up to the question.
+MARK = "answer"
 
 
 def check_judges(num_judges: int) -> None:

@@ -21,7 +21,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from qrag_jax.eval.answers.agreement import Agreement, agreement
-from qrag_jax.eval.answers.asking import DEFAULT_OPTIONS, JudgeOptions, ask_each, calls_of, check_judges, judge_name
+from qrag_jax.eval.answers.asking import (
+    DEFAULT_OPTIONS,
+    MARK,
+    JudgeOptions,
+    ask_each,
+    calls_of,
+    check_judges,
+    judge_name,
+)
 from qrag_jax.eval.measures.answer_scores import GivenAnswer
 from qrag_jax.llm.json_answers import ListOf, OneOf, Record, Text
 from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt, prompts_sha256
@@ -144,7 +152,7 @@ def _take_apart(
         for text in (one.answer, *one.references):
             key = _Text(one.question, text)
             if text.strip() and key not in prompts:
-                mark, block = fence([text], one.id, beside=[one.question])
+                mark, block = fence([text], MARK, beside=[one.question])
                 prompts[key] = template.fill(mark=mark, question=one.question, text=block)
     return ask_each(extractor, prompts, _CLAIMS, options)
 
@@ -168,7 +176,7 @@ def _checks(
             for check in _both_ways(one, reference, claims):
                 if check.claims and check.against.text.strip() and check not in prompts:
                     listed = "\n".join(f"{number}. {claim}" for number, claim in enumerate(check.claims, 1))
-                    mark, blocks = fence([check.against.text, listed], one.id, beside=[one.question])
+                    mark, blocks = fence([check.against.text, listed], MARK, beside=[one.question])
                     prompts[check] = template.fill(mark=mark, question=one.question, blocks=blocks)
     return prompts
 

@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from qrag_jax.eval.answers.agreement import Agreement, agreement
-from qrag_jax.eval.answers.asking import DEFAULT_OPTIONS, JudgeOptions, ask_each, calls_of, check_judges, judge_name
+from qrag_jax.eval.answers.asking import (
+    DEFAULT_OPTIONS,
+    MARK,
+    JudgeOptions,
+    ask_each,
+    calls_of,
+    check_judges,
+    judge_name,
+)
 from qrag_jax.eval.measures.answer_scores import GivenAnswer
 from qrag_jax.llm.json_answers import Boolean, Record
 from qrag_jax.llm.prompts import fence, load_prompt
@@ -59,7 +67,7 @@ def judge_answers(
     for one in given:
         if one.answer.strip() and one not in prompts:
             right = "\n".join(" ".join(reference.split()) for reference in one.references)
-            mark, blocks = fence([right, one.answer], one.id, beside=[one.question])
+            mark, blocks = fence([right, one.answer], MARK, beside=[one.question])
             prompts[one] = template.fill(mark=mark, question=one.question, blocks=blocks)
     verdicts = [ask_each(judge, prompts, _VERDICT, options) for judge in judges]
     errors = [_error(one, verdicts, judges) for one in given]
