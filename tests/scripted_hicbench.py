@@ -52,6 +52,6 @@ def build_script(**answers):
             return json.dumps({"claims": ["Fact 0 is so.", "Fact 1 is so."]})
         if stage == "answers":
             return "Fact 0 and fact 1 are so."
-        return json.dumps({"verdicts": ["entailed"] * len(re.findall(r"^\d+\. ", last, re.MULTILINE))})
+        return json.dumps({"entailed": [True] * len(re.findall(r"^\d+\. ", last, re.MULTILINE))})
 
     return script

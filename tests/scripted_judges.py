@@ -15,20 +15,20 @@ def blocks_of(prompt):
 
 
 def kind_of(prompt):
-    """`claims`, `verdicts` or `correct`: what the prompt asks for."""
-    return next(kind for kind in ("claims", "verdicts", "correct") if f'{{"{kind}":' in prompt[0].content)
+    """`claims`, `entailed` or `correct`: what the prompt asks for."""
+    return next(kind for kind in ("claims", "entailed", "correct") if f'{{"{kind}":' in prompt[0].content)
 
 
 def reply_to(prompt, verdict=None):
-    """The JSON answer of a judge that reads letter by letter; `verdict` is (claim, text) -> verdict."""
+    """The JSON answer of a judge that reads letter by letter; `verdict` is (claim, text) -> bool."""
     kind, blocks = kind_of(prompt), blocks_of(prompt)
     if kind == "claims":
         return json.dumps({"claims": [part.strip() for part in blocks[0].split(".") if part.strip()]})
     if kind == "correct":
         return json.dumps({"correct": any(right in blocks[1] for right in blocks[0].split("\n"))})
     claims = [line.partition(". ")[2] for line in blocks[1].split("\n")]
-    verdict = verdict or (lambda claim, text: "entailed" if claim in text else "neither")
-    return json.dumps({"verdicts": [verdict(claim, blocks[0]) for claim in claims]})
+    verdict = verdict or (lambda claim, text: claim in text)
+    return json.dumps({"entailed": [verdict(claim, blocks[0]) for claim in claims]})
 
 
 def make_judge(verdict=None, model="letters", reply=None):

@@ -24,7 +24,7 @@ from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.tree.build import tree_from_points
 from qrag_jax.data.headed import HeadedDocument
 from qrag_jax.files.whole_file import write_whole
-from qrag_jax.llm.json_answers import Integer, ListOf, OneOf, Record, Text
+from qrag_jax.llm.json_answers import Boolean, Integer, ListOf, Record, Text
 from qrag_jax.llm.prompts import fence, load_prompt, passages_prompt
 from qrag_jax.structure.calls import UNREADABLE, AnswerForm, Desk, Form, Progressed, Reading
 from qrag_jax.types import CountTokens, Grammar, InputError, Message, Regex, Sampling, Span, TextGenerator, UsageError
@@ -46,7 +46,6 @@ _SENTENCES = Form(
     Record({"sentences": ListOf(Integer(0, 9_999), 0, 60)}), Record({"sentences": ListOf(Integer(0, 10**9), 0)})
 )
 _FACTS = Form(Record({"claims": ListOf(Text(1, 400), 0, 30)}), Record({"claims": ListOf(Text(1), 0)}))
-_VERDICTS = ("entailed", "contradicted", "neither")
 
 
 @dataclass(frozen=True)
@@ -360,10 +359,10 @@ class _Builder:
         sized = {place: len(asked[place].facts) for place, answer in enumerate(answers) if answer is not None}
         for size in sorted(set(sized.values())):
             places = [place for place in sized if sized[place] == size]
-            verdicts = Record({"verdicts": ListOf(OneOf(_VERDICTS), size, size)})
+            verdicts = Record({"entailed": ListOf(Boolean(), size, size)})
             prompts = [self._check(asked[place], answers[place] or "") for place in places]
             for place, value in zip(places, self._ask("coverage", prompts, Form(verdicts, verdicts)), strict=True):
-                shares[place] = value["verdicts"].count("entailed") / size if value is not None else 0.0
+                shares[place] = sum(value["entailed"]) / size if value is not None else 0.0
         return shares
 
     def _check(self, one: BuiltQuestion, answer: str) -> tuple[Message, ...]:

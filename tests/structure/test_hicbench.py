@@ -66,7 +66,7 @@ def test_evidence_counts_where_four_of_five_draws_name_it():
         ("evidence", "all of them", hicbench.NO_EVIDENCE),
         ("evidence", '{"sentences": [0]}', hicbench.THIN_EVIDENCE),
         ("facts", '{"claims": []}', hicbench.NO_FACTS),
-        ("coverage", '{"verdicts": ["entailed", "neither"]}', hicbench.NOT_COVERED),
+        ("coverage", '{"entailed": [true, false]}', hicbench.NOT_COVERED),
     ],
 )
 def test_rejections_are_counted_by_reason(stage, answer, reason):
@@ -80,11 +80,11 @@ def test_coverage_is_the_mean_over_draws_and_must_be_above():
     verdicts = numbers()
 
     def one_of_ten_is_missing(_):
-        return json.dumps({"verdicts": ["entailed", "neither" if next(verdicts) == 0 else "entailed"]})
+        return json.dumps({"entailed": [True, next(verdicts) != 0]})
 
     (one,) = build(DOCUMENTS[:1], config, answers=by_number(), coverage=one_of_ten_is_missing).questions
     assert one.coverage == pytest.approx(0.9)
-    halves = lambda _: json.dumps({"verdicts": ["entailed", "neither" if next(verdicts) < 2 else "entailed"]})  # noqa: E731
+    halves = lambda _: json.dumps({"entailed": [True, next(verdicts) >= 2]})  # noqa: E731
     verdicts = numbers()
     built = build(DOCUMENTS[:1], config, answers=by_number(), coverage=halves)
     assert built.rejected == {hicbench.NOT_COVERED: 1}  # exactly 0.8

@@ -31,12 +31,11 @@ from qrag_jax.eval.answers.asking import (
     judge_name,
 )
 from qrag_jax.eval.measures.answer_scores import GivenAnswer
-from qrag_jax.llm.json_answers import ListOf, OneOf, Record, Text
+from qrag_jax.llm.json_answers import Boolean, ListOf, Record, Text
 from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt, prompts_sha256
 from qrag_jax.llm.structured import Structured
 from qrag_jax.types import Generation, Message, TextGenerator
 
-_VERDICTS = ("entailed", "contradicted", "neither")
 _MAX_CLAIMS = 60  # of one text
 _CLAIMS = Record({"claims": ListOf(Text(1, 1_000), 0, _MAX_CLAIMS)})
 
@@ -196,7 +195,7 @@ def _ask_verdicts(
     outcomes: dict[_Check, Structured] = {}
     for size in sorted({len(check.claims) for check in checks}):
         batch = {check: prompt for check, prompt in checks.items() if len(check.claims) == size}
-        outcomes |= ask_each(judge, batch, Record({"verdicts": ListOf(OneOf(_VERDICTS), size, size)}), options)
+        outcomes |= ask_each(judge, batch, Record({"entailed": ListOf(Boolean(), size, size)}), options)
     return outcomes
 
 
@@ -235,7 +234,7 @@ def _share(check: _Check, asked: Mapping[_Check, Structured], judge: str) -> flo
     outcome = asked[check]
     if outcome.error is not None or outcome.value is None:
         raise _Unscored(f"{judge}: {outcome.error}")
-    return outcome.value["verdicts"].count("entailed") / len(check.claims)
+    return sum(outcome.value["entailed"]) / len(check.claims)
 
 
 def _measures(precision: float, recall: float) -> tuple[float, float, float]:
@@ -248,6 +247,6 @@ def _agreement(checks: Mapping[_Check, object], verdicts: Sequence[Mapping[_Chec
     rows: list[list[str | None]] = []
     for check in checks:
         outcomes = [by_check[check] for by_check in verdicts]
-        given = [None if x.value is None else x.value["verdicts"] for x in outcomes]
+        given = [None if x.value is None else list(map(str, x.value["entailed"])) for x in outcomes]
         rows += [[None if own is None else own[number] for own in given] for number in range(len(check.claims))]
     return agreement(rows)

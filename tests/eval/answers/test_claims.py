@@ -27,21 +27,21 @@ def test_measures_by_hand():
 
 def test_several_judges_are_averaged_each_by_its_own_measures():
     """The second judge calls all entailed: P = R = F1 = 1; the first one P 1/2, R 1, F1 2/3."""
-    strict, mild = make_judge(), make_judge(lambda claim, text: "entailed", model="mild")
+    strict, mild = make_judge(), make_judge(lambda claim, text: True, model="mild")
     result = score_claims([make_given("A. X.", "A.")], [strict, mild])
     assert result.scores == (ClaimScore(3 / 4, 1.0, pytest.approx(5 / 6), 2, 1),)
     assert result.f1_by_judge == ((pytest.approx(2 / 3), 1.0),)
     # Verdicts on A, X, A: equal, different, equal.
     assert result.agreement.raw == pytest.approx(2 / 3) and result.agreement.num_items == 3
     assert result.agreement.alpha == pytest.approx(1 - 5 * 2 / (2 * 5 * 1))
-    assert [kind_of(prompt) for prompt in mild.asked] == ["verdicts", "verdicts"]  # the first one takes apart
+    assert [kind_of(prompt) for prompt in mild.asked] == ["entailed", "entailed"]  # the first one takes apart
 
 
 def test_the_extractor_may_be_another_model():
     judge, extractor = make_judge(), make_judge(model="extractor")
     score_claims([make_given("A.", "A.")], [judge], extractor=extractor)
     assert [kind_of(prompt) for prompt in extractor.asked] == ["claims"]  # equal texts: once
-    assert [kind_of(prompt) for prompt in judge.asked] == ["verdicts"]
+    assert [kind_of(prompt) for prompt in judge.asked] == ["entailed"]
 
 
 def test_of_several_references_the_one_with_the_best_f1_counts():
@@ -49,8 +49,8 @@ def test_of_several_references_the_one_with_the_best_f1_counts():
     assert result.scores == (ClaimScore(1.0, 2 / 3, pytest.approx(4 / 5), 2, 3),)
 
 
-def test_contradicted_and_open_claims_do_not_count():
-    verdicts = {"A": "entailed", "B": "contradicted", "C": "neither"}
+def test_claims_that_are_not_entailed_do_not_count():
+    verdicts = {"A": True, "B": False, "C": False}
     result = score_claims([make_given("A. B. C.", "A.")], [make_judge(lambda claim, text: verdicts[claim])])
     assert result.scores[0] == ClaimScore(1 / 3, 1.0, pytest.approx(1 / 2), 3, 1)
 
@@ -63,7 +63,7 @@ def test_a_blank_answer_is_wrong_without_asking_about_it():
 
 
 def test_an_answer_without_claims_has_no_precision():
-    result = score_claims([make_given("...", "A.")], [make_judge(lambda claim, text: "entailed")])
+    result = score_claims([make_given("...", "A.")], [make_judge(lambda claim, text: True)])
     assert result.scores == (ClaimScore(0.0, 1.0, 0.0, 0, 1),)
 
 
@@ -78,7 +78,7 @@ def test_a_failed_judge_is_no_zero():
     """The second judge fails on one of two questions: this question fails, the other one is scored."""
 
     def reply(prompt, own):
-        return failed("out of memory") if "B" in blocks_of(prompt)[0] and kind_of(prompt) == "verdicts" else own
+        return failed("out of memory") if "B" in blocks_of(prompt)[0] and kind_of(prompt) == "entailed" else own
 
     judges = [make_judge(), make_judge(reply=reply, model="weak")]
     given = [make_given("A.", "A.", query_id="a"), make_given("B.", "B.", query_id="b")]
@@ -98,13 +98,11 @@ def test_a_text_that_cannot_be_taken_apart_fails_its_question_and_costs_no_verdi
     assert {kind_of(prompt) for prompt in judge.asked} == {"claims"} and len(result.calls) == 6
 
 
-@pytest.mark.parametrize(
-    "verdicts", ['{"verdicts": ["entailed"]}', '{"verdicts": ["entailed", "entailed", "neither"]}', '{"verdicts": []}']
-)
+@pytest.mark.parametrize("verdicts", ['{"entailed": [true]}', '{"entailed": [true, true, false]}', '{"entailed": []}'])
 def test_a_judge_that_forgets_a_claim_is_asked_again(verdicts):
     """One verdict too few or too many is never a score."""
     answers = iter([verdicts])
-    judge = make_judge(reply=lambda prompt, own: next(answers, own) if kind_of(prompt) == "verdicts" else own)
+    judge = make_judge(reply=lambda prompt, own: next(answers, own) if kind_of(prompt) == "entailed" else own)
     result = score_claims([make_given("A. B.", "A. B.")], [judge])
     assert result.scores == (ClaimScore(1.0, 1.0, 1.0, 2, 2),) and len(result.calls) == 3
     again = judge.asked[-1]
@@ -115,7 +113,7 @@ def test_a_judge_that_forgets_a_claim_is_asked_again(verdicts):
 def test_claims_are_single_lines_and_each_counts_once():
     answers = '{"claims": ["one\\nclaim", "one claim", "  two "]}'
     judge = make_judge(
-        lambda claim, text: "entailed", reply=lambda prompt, own: answers if kind_of(prompt) == "claims" else own
+        lambda claim, text: True, reply=lambda prompt, own: answers if kind_of(prompt) == "claims" else own
     )
     result = score_claims([make_given("A.", "B.")], [judge])
     assert result.scores[0].num_claims == 2
@@ -181,5 +179,5 @@ def test_a_question_that_fails_already_is_not_checked():
     result = score_claims(given, [judge])
     assert [score is None for score in result.scores] == [True, False]
     assert result.errors[0] == "claims of the reference: out of memory"
-    checked = [blocks_of(prompt) for prompt in judge.asked if kind_of(prompt) == "verdicts"]
+    checked = [blocks_of(prompt) for prompt in judge.asked if kind_of(prompt) == "entailed"]
     assert checked == [["D. E.", "1. D"], ["D.", "1. D\n2. E"]]
