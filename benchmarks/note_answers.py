@@ -265,7 +265,7 @@ def answer_set(
     return {
         "rows": rows,
         "differences": paired,
-        "scores": {name: {measure: by.tolist() for measure, by in own.items()} for name, own in scores.items()},
+        "scores": {name: {measure: listed(by) for measure, by in own.items()} for name, own in scores.items()},
         "reading": asdict(sum(taken, Reading())),
         "reader_failed": sum(len(one.notes) for one in llm) < FEWEST_NOTES,
         "left_out": dict(sum((Counter(one.left_out) for one in llm), Counter())),
@@ -321,6 +321,11 @@ def score_conditions(
         raise SystemExit(f"{questions.name}: no score at all of {empty}; judges said {Counter(claims.errors)}")
     unscored = Counter(reason for reason in claims.errors if reason is not None)
     return scores, {"agreement": asdict(claims.agreement), "unscored": dict(unscored), "judged": len(given)}
+
+
+def listed(values: np.ndarray) -> list[float | None]:
+    """As JSON has them: null where a question has no score."""
+    return [float(value) if np.isfinite(value) else None for value in values]
 
 
 def common(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -18,6 +18,7 @@ import optax
 import orbax.checkpoint as ocp
 import pytest
 from safetensors.numpy import load_file, save_file
+from syntax import syntax_tree
 from tiny_encoders import random_encoder
 
 from qrag_jax.checkpoint import load_checkpoint, newest_valid_step, save_checkpoint
@@ -264,7 +265,7 @@ def test_a_flip_in_the_numbers_takes_a_hash(encoder):
 def pickle_calls(source):
     """Calls that may unpickle: torch.load at all, np.load without a literal allow_pickle=False, and their imports."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(syntax_tree(source)):
         if isinstance(node, ast.ImportFrom) and node.module in ("numpy", "torch"):
             found += [f"from {node.module} import load" for alias in node.names if alias.name == "load"]
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from syntax import syntax_tree
 from tiers import PATIENCE
 
 import qrag_jax
@@ -182,7 +183,7 @@ PACKAGES = [
 def test_public_names_are_those_of_the_stub(name):
     """Names that load on first use are written once, in the stub that type checkers read too."""
     package = importlib.import_module(name)
-    stub = ast.parse(Path(package.__file__).with_suffix(".pyi").read_text())
+    stub = syntax_tree(Path(package.__file__).with_suffix(".pyi").read_text())
     homes = {alias.name: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert sorted(homes) == sorted(package.__all__) and set(homes) <= set(dir(package))
     for public, home in homes.items():

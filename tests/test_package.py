@@ -15,6 +15,7 @@ import beartype
 import jaxtyping
 import numpy as np
 import pytest
+from syntax import syntax_tree
 from tiers import PATIENCE
 
 import qrag_jax
@@ -41,7 +42,7 @@ IMPORTED_BY_OTHERS = {"lxml_html_clean"}
 def imported_packages() -> set[str]:
     names = set()
     for path in (ROOT / "qrag_jax").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(syntax_tree(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from syntax import syntax_tree
 from tiers import of_tier
 
 from qrag_jax.chunking.chunker import STRATEGIES, ChunkConfig
@@ -224,7 +225,7 @@ def loaded_classes() -> set[str]:
     """Names of the classes that the package loads from files."""
     names = set()
     for path in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(syntax_tree(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "load_config":
                 names.add(ast.unparse(node.args[0]))
     return names
