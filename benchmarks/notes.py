@@ -57,7 +57,7 @@ from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy
 from qrag_jax.retrieval.index.notes import NotedCorpus, NoteSearch
 from qrag_jax.retrieval.index.retriever import load_retriever
 from qrag_jax.retrieval.mdp.linking import MOST_LINKED
-from qrag_jax.types import Document, Note
+from qrag_jax.types import Document, Embed, Note
 from qrag_jax.unit_rows import unit_rows
 
 HARM = {"squad": 500, "chroma": None, "scisumm": None}  # questions; None: all
@@ -141,9 +141,10 @@ def run(data: Path, out: Path, embed: TextEmbedder, only: str | None, num_storie
     if only in (None, "stories"):
         parts += story_parts(data, SMOKE_STORIES if smoke else num_stories, smoke)
     done: dict[str, Any] = read(out / "rows.json")
+    known = known_vectors(embed)  # a reader that lies reads the same stories
     for part in parts:
         if done.get(part.key, {}).get("num_stories", -1) < part.num_stories:
-            done[part.key] = score_part(part, embed) | {"num_stories": part.num_stories}
+            done[part.key] = score_part(part, embed, known) | {"num_stories": part.num_stories}
             if not smoke:
                 write_json(out / "rows.json", done)
     if only in (None, "harm"):
@@ -152,7 +153,7 @@ def run(data: Path, out: Path, embed: TextEmbedder, only: str | None, num_storie
         run_speed(out, embed, smoke)
 
 
-def score_part(part: Part, embed: TextEmbedder, runs: Mapping[str, Path] | None = None) -> dict[str, Any]:
+def score_part(part: Part, embed: TextEmbedder, known: Embed, runs: Mapping[str, Path] | None = None) -> dict[str, Any]:
     """The rows of a table, those of Q-RAG runs among them, and what was left out."""
     task = part.read()(embed.count_tokens)
     lying = partial(read_stories, wrong_share=part.wrong_share, seed=part.seed)
@@ -166,11 +167,12 @@ def score_part(part: Part, embed: TextEmbedder, runs: Mapping[str, Path] | None 
         modes=part.modes,
         ks=KS,
         seed=part.seed,
+        known=known,
     )
     for name, folder in (runs or {}).items():
         (pool,) = task.pools
         retriever = load_retriever(folder)
-        among = nearest_chunks(pool, known_vectors(embed), MOST_LINKED) if retriever.env.links else None
+        among = nearest_chunks(pool, known, MOST_LINKED) if retriever.env.links else None
         found = score_run(pool, retriever, KS, RUN_PICKS[retriever.model.mode], among)
         scores = replace(scores, modes={**scores.modes, f"run {name}": found})
     rows = [asdict(row) for row in scores.rows()]
@@ -192,7 +194,7 @@ def run_runs(
     for part in passage_parts(data, smoke, few):
         key = ", ".join([part.key, *runs, *([f"{few} questions"] if few else [])])
         if part.key in only and key not in done:
-            done[key] = score_part(part._replace(modes=("none", "best_of")), embed, runs)
+            done[key] = score_part(part._replace(modes=("none", "best_of")), embed, known_vectors(embed), runs)
             done[key]["trained"] = {name: trained(folder) for name, folder in runs.items()}
             if not smoke:
                 write_json(out / "runs.json", done)

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -14,7 +14,7 @@ from qrag_jax.eval.notes.pools import Pool
 from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy, embed_texts
 from qrag_jax.retrieval.index.hybrid import WORDS_WEIGHT, Ranked, rank_bm25
 from qrag_jax.retrieval.index.notes import MODES, NotedCorpus, NoteMode, NoteSearch, note_corpus, rank_noted
-from qrag_jax.types import CountTokens, Embed, Encoder, Note, NoteReader, UsageError
+from qrag_jax.types import CountTokens, Embed, Encoder, Note, NoteReader, ReadNotes, UsageError
 
 BM25 = "bm25"
 UNCAPPED = "best_of_uncapped"  # `best_of` without `NoteSearch.capped`
@@ -140,6 +140,7 @@ def score_notes(
     ks: Sequence[int] = (2, 4, 5, 10),
     search: NoteSearch | None = None,
     seed: int = 0,
+    known: Embed | None = None,
     progress: ReportProgress | None = None,
 ) -> NoteScores:
     """Asks every question of every pool in every mode.
@@ -148,13 +149,14 @@ def score_notes(
         task: name of the set.
         pools: searched one by one.
         reader: writes the notes of a pool.
-        embed: texts -> vectors; what the pools have in common is embedded once.
+        embed: texts -> vectors.
         count: tokens of a text.
         reader_name: of the rows.
         modes: of `EVAL_MODES`, none twice.
         ks: chunks that are looked at.
         search: what modes have in common; its `mode` and `words_weight` are those of each mode.
         seed: of random notes and intervals.
+        known: `known_vectors` of `embed`, for what is embedded before any question; None makes one for these pools.
         progress: called with (questions done, of).
 
     Raises:
@@ -163,25 +165,21 @@ def score_notes(
     """
     check_modes(modes, ks)
     search = search or NoteSearch()
-    known = known_vectors(embed)
+    read = [reader(pool.documents, pool.chunks) for pool in pools]
+    with_all = any(_search_of(mode, search, seed).mode == "all" for mode in modes)
+    noted_pools = _note_pools(pools, read, known or known_vectors(embed), count, search.max_share if with_all else None)
     num_questions, done = sum(len(pool.asked) for pool in pools), 0
     found: dict[str, list[tuple[np.ndarray, np.ndarray, int, float]]] = {mode: [] for mode in modes}
-    num_notes = num_cross = 0
-    left_out: Counter[str] = Counter()
-    for pool in pools:
-        read = reader(pool.documents, pool.chunks)
-        left_out.update(read.left_out)
-        noted = noted_pool(pool, read.notes, known, count)
-        num_notes += len(noted.notes)
-        num_cross += int(np.count_nonzero(noted.asking != noted.answering))
-        if noted.notes and any(_search_of(mode, search, seed).mode == "all" for mode in modes):
-            noted.with_all(known, search.max_share)  # before any question, and in no question's time
+    for pool, noted in zip(pools, noted_pools, strict=True):
         for asked in pool.asked:
             for mode in modes:
                 found[mode].append(_ask(noted, asked.question, asked.gold, embed, mode, search, seed, ks))
             done += 1
             if progress is not None:
                 progress(done, num_questions)
+    num_notes = sum(len(noted.notes) for noted in noted_pools)
+    num_cross = sum(int(np.count_nonzero(noted.asking != noted.answering)) for noted in noted_pools)
+    left_out = sum((Counter(one.left_out) for one in read), Counter())
     scores = {mode: _stacked(rows) for mode, rows in found.items()}
     num_chunks = sum(len(pool.chunks) for pool in pools)
     return NoteScores(task, reader_name, seed, tuple(ks), scores, num_chunks, num_notes, num_cross, dict(left_out))
@@ -200,6 +198,25 @@ def check_modes(modes: Sequence[str], ks: Sequence[int]) -> None:
         raise UsageError(f"modes {','.join(modes)}: give at least one, and none twice")
     if not ks or min(ks) < 1 or len(set(ks)) < len(ks):
         raise UsageError(f"k {','.join(map(str, ks))}: give at least one, from 1 on, and none twice")
+
+
+def _note_pools(
+    pools: Sequence[Pool], read: Sequence[ReadNotes], known: Embed, count: CountTokens, share_of_all: float | None
+) -> list[NotedCorpus]:
+    """Each pool with its notes. What is embedded is embedded for all of them at once: its blocks are fuller.
+
+    Args:
+        share_of_all: of `with_all`, where it is asked for.
+    """
+    _learn(known, (text for pool in pools for text in Corpus(pool.documents, pool.chunks).texts))
+    _learn(known, (text for one in read for note in one.notes for text in (note.text, note.question or note.text)))
+    noted_pools = [noted_pool(pool, one.notes, known, count) for pool, one in zip(pools, read, strict=True)]
+    if share_of_all is not None:
+        changed = [noted.texts_with(range(len(noted.notes)), share_of_all) for noted in noted_pools]
+        _learn(known, (text for texts in changed for text in texts.values()))
+        for noted in noted_pools:
+            noted.with_all(known, share_of_all)  # before any question, and in no question's time
+    return noted_pools
 
 
 def noted_pool(pool: Pool, notes: Sequence[Note], embed: Embed, count: CountTokens) -> NotedCorpus:
@@ -263,6 +280,13 @@ def _ask(
 def _stacked(rows: Sequence[tuple[np.ndarray, np.ndarray, int, float]]) -> ModeScores:
     all_gold, recall, embedded, seconds = zip(*rows, strict=True)
     return ModeScores(np.stack(all_gold), np.stack(recall), np.array(embedded, np.float64), np.array(seconds))
+
+
+def _learn(known: Embed, texts: Iterable[str]) -> None:
+    """Embeds what is not yet known of any number of texts."""
+    unlike = list(dict.fromkeys(texts))
+    if unlike:
+        embed_texts(known, unlike)
 
 
 def known_vectors(embed: Embed) -> Embed:
