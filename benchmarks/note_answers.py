@@ -19,7 +19,8 @@ given the first 5 chunks as `qrag ask` gives them, the notes that they were foun
 are paired to `none` by question, with 95% bootstrap intervals. A reader that keeps fewer than 20 notes of a set has
 **failed** there: its rows say nothing about notes.
 
-`reading` counts calls and tokens of this process; `reading_in_all` those of the journal with them, by stage. Judges see
+`reading` counts calls and tokens of this process, `seconds` are what they took; `reading_in_all` has the calls and
+tokens of the journal with them, by stage. Judges see
 the same claims, which the first of them finds; each one's F1 stands beside their mean. A set that is done is kept in
 DIR/answers.json, under its settings and models, and is not asked again. DIR/answers_journal.sqlite.gz is the journal;
 unpacked and named by --journal, a line that was broken off goes on from there.
@@ -28,6 +29,7 @@ unpacked and named by --journal, a line that was broken off goes on from there.
 import argparse
 import gzip
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -235,7 +237,9 @@ def answer_set(
 ) -> dict[str, Any]:
     """Rows of a set: the named conditions on the same questions, and what the reading took."""
     known = known_vectors(embed)
+    start = time.perf_counter()
     llm = [reader(pool.documents, pool.chunks) for pool in questions.pools]
+    seconds = time.perf_counter() - start
     if not all(one.is_complete for one in llm):
         raise SystemExit(f"{questions.name}: calls of the reader failed ({taken[-1].errors}); run it again")
     mentions = [mention_notes(pool.documents, pool.chunks) for pool in questions.pools]
@@ -267,6 +271,7 @@ def answer_set(
         "differences": paired,
         "scores": {name: {measure: listed(by) for measure, by in own.items()} for name, own in scores.items()},
         "reading": asdict(sum(taken, Reading())),
+        "seconds": seconds,
         "reader_failed": sum(len(one.notes) for one in llm) < FEWEST_NOTES,
         "left_out": dict(sum((Counter(one.left_out) for one in llm), Counter())),
         "mentions_left_out": dict(sum((Counter(one.left_out) for one in mentions), Counter())),

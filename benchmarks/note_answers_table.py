@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from notes_table import KS, K, machines
 
 from qrag_jax.eval.tables import align, share
@@ -16,7 +17,8 @@ HEAD = """# Answers with notes by language models
 what is done; a heading names the settings, then reader, answerer and judges. `python benchmarks/note_answers.py table`
 prints this page. 95% bootstrap intervals over questions; differences are paired to `none` by question. `both` are the
 notes of `mentions` and of the language model. Claim F1 is the mean of the judges, of the questions that all of them
-gave verdicts on; small judges err, and the first of them also wrote the notes and the answers where names are equal."""
+gave verdicts on, F1 by a judge its own; small judges err, and the first of them also wrote the notes and the answers
+where names are equal."""
 
 
 def page(done: Mapping[str, Found]) -> str:
@@ -33,14 +35,16 @@ def answers(found: Found) -> list[str]:
     rows = found["rows"]
     judges = [name for name in rows[0] if name.startswith("claim_f1 of ")]
     shown = [name for name in MEASURES if name in rows[0]]
-    heads = ["notes by", "notes", "all gold", *(MEASURES[name] for name in shown), *judges]
-    cells = [[*heads, *(f"{MEASURES[name]} minus none" for name in shown)]]
+    paired = [*(name for name in shown if name != "claim_f1"), *judges]
+    names = MEASURES | {name: name.replace("claim_f1 of", "F1 by") for name in judges}
+    heads = ["notes by", "notes", "all gold", *(names[name] for name in (*shown, *judges))]
+    cells = [[*heads, *(f"{names[name]} minus none" for name in paired)]]
     for row in rows:
         gold = "" if row["all_gold"] is None else share(row["all_gold"], 2)
         scores = [interval(row[name]) for name in shown]
         alone = [share(row[name]["mean"], 2) for name in judges]
-        paired = [difference(found, row["condition"], name) for name in shown]
-        cells.append([row["condition"], f"{row['n_notes']:,}", gold, *scores, *alone, *paired])
+        apart = [difference(found, row["condition"], name) for name in paired]
+        cells.append([row["condition"], f"{row['n_notes']:,}", gold, *scores, *alone, *apart])
     return align(cells, [False, *[True] * (len(cells[0]) - 1)], markdown=True)
 
 
@@ -75,11 +79,33 @@ def about(found: Found) -> Iterator[str]:
         a_thousand = [1000 * number / one["num_chunks"] for number in numbers]
         cells.append([stage, *(f"{number:,}" for number in numbers), *(f"{number:,.0f}" for number in a_thousand)])
     yield "\n".join(align(cells, [False, *[True] * 6], markdown=True))
+    if one["num_calls"] and "seconds" in found:
+        rate = found["seconds"] / one["num_calls"]
+        asked = sum(spent["calls"] for spent in stages.values()) / one["num_chunks"]
+        yield (
+            f"{one['num_calls']:,} of these calls were made in this run, {rate:.1f} seconds each on the machine below: "
+            f"{1000 * rate * asked:,.0f} seconds a 1,000 chunks."
+        )
     if "agreement" in found:
         same = found["agreement"]
         raw, alpha = ("-" if same[name] is None else share(same[name], 2) for name in ("raw", "alpha"))
         told = f"Judges gave the same verdict on {raw} of {same['num_items']:,} claims (Krippendorff's alpha {alpha})"
-        yield f"{told}; answers without a claim score: {found['unscored'] or 'none'}."
+        yield f"{told}; answers without a claim score: {found['unscored'] or 'none'}. {' '.join(judges_told(found))}"
+
+
+def judges_told(found: Found) -> Iterator[str]:
+    """Whether each judge tells answers apart: how its claim F1 goes with the words' F1, over all answers."""
+    answers = list(found["scores"].values())
+    for name in (name for name in answers[0] if name.startswith("claim_f1 of ")):
+        both = [(f1, own) for one in answers for f1, own in zip(one["f1"], one[name], strict=True) if own is not None]
+        words, own = np.array(both).T
+        varies = len(set(own.tolist())) > 1 < len(set(words.tolist()))
+        goes = (
+            f"goes with token F1 by a correlation of {share(np.corrcoef(words, own)[0, 1], 2)}"
+            if varies
+            else "is constant"
+        )
+        yield f"F1 by {name.removeprefix('claim_f1 of ')} {goes}."
 
 
 def left_out(found: Found) -> list[Mapping[str, int]]:
