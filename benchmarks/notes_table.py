@@ -24,11 +24,11 @@ Commands (docstring of `benchmarks/notes.py`; with the GLIBC_TUNABLES of the Mak
     python benchmarks/notes.py DATA --only harm
     python benchmarks/notes.py DATA --only stories --stories {stories}
     python benchmarks/notes.py DATA --only speed
-    python benchmarks/notes.py DATA --only runs --sets hotpot --questions 60 --qrag_run NAME=RUN ...
-    qrag train --config_path configs/qrag/multihop_latent.yaml --out RUN 'data.paths=[hotpot:TRAIN]' num_updates=60 \\
-        data.batch_size=32                       # "latent with links"; "latent": and env.links=false
-    qrag train --config_path configs/qrag/multihop_text.yaml --out RUN 'data.paths=[hotpot:TRAIN]' num_updates=30 \\
-        data.batch_size=8 dev.every=15 dev.num_questions=15     # "text", stopped after 16 updates
+    qrag train --config_path configs/qrag/multihop_latent.yaml --out LINKS 'data.paths=[hotpot:F, musique:F, 2wiki:F]'
+    qrag train ... --out LATENT env.links=false
+    qrag train --config_path configs/qrag/multihop_text.yaml --out TEXT ...
+    python benchmarks/notes.py DATA --only runs --qrag_run "latent with links=LINKS" latent=LATENT
+    python benchmarks/notes.py DATA --only runs --qrag_run text=TEXT
     python benchmarks/notes.py table > benchmarks/results/notes.md
 
 Embedded MiniLM. The defaults (`best_of` and its cap, 10 notes a question, titles and headings as names and how they are
