@@ -20,10 +20,10 @@ are paired to `none` by question, with 95% bootstrap intervals. A reader that ke
 **failed** there: its rows say nothing about notes.
 
 `reading` counts calls and tokens of this process, `seconds` are what they took; `reading_in_all` has the calls and
-tokens of the journal with them, by stage. Judges see
-the same claims, which the first of them finds; each one's F1 stands beside their mean. A set that is done is kept in
-DIR/answers.json, under its settings and models, and is not asked again. DIR/answers_journal.sqlite.gz is the journal;
-unpacked and named by --journal, a line that was broken off goes on from there.
+tokens of the journal with them, by stage. Judges see the same claims, which the first of them finds; each one's F1
+stands beside their mean. A set that is done is kept in DIR/answers.json, under its settings and models, and is not
+asked again. DIR/answers_journal.sqlite.gz is the journal; unpacked and named by --journal, a line that was broken off
+goes on from there.
 """
 
 import argparse

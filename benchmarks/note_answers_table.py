@@ -105,7 +105,17 @@ def judges_told(found: Found) -> Iterator[str]:
             if varies
             else "is constant"
         )
-        yield f"F1 by {name.removeprefix('claim_f1 of ')} {goes}."
+        yield f"F1 by {name.removeprefix('claim_f1 of ')} {goes}{by_match(answers, name)}."
+
+
+def by_match(answers: Sequence[Found], name: str) -> str:
+    """Mean of a judge's F1 over the answers that match a reference exactly, and over the others."""
+    if "em" not in answers[0]:
+        return ""
+    both = [(em, own) for one in answers for em, own in zip(one["em"], one[name], strict=True) if own is not None]
+    exact, own = np.array(both).T
+    told = [share(own[chosen].mean(), 2) if chosen.any() else "-" for chosen in (exact == 1, exact != 1)]
+    return f"; {told[0]} of exact answers, {told[1]} of the others"
 
 
 def left_out(found: Found) -> list[Mapping[str, int]]:
