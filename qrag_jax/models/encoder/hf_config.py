@@ -50,7 +50,7 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
         raise InputError(f"{path}: " + "; ".join(problems))
     family = values["model_type"]
     # Of the fields that are read alone: others make it fail, or work without end (`num_labels`).
-    values = {name: values[name] for name in _READ if name in values}
+    values = read_fields(values)
     if not _is_complete(values):
         values = _with_defaults(values, path)
     padding_id = values["pad_token_id"] if family in ("roberta", "xlm-roberta") else 1
@@ -70,6 +70,11 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
         family=family,
         padding_id=padding_id,
     )
+
+
+def read_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a `config.json` that an encoder is made from; releases of transformers change what else is in it."""
+    return {name: values[name] for name in _READ if name in values}
 
 
 def _is_complete(values: Mapping[str, Any]) -> bool:

@@ -1,6 +1,7 @@
 """What a run saves, and how it goes on from there: everything that its later updates depend on."""
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from itertools import chain
@@ -12,6 +13,7 @@ import numpy as np
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint, require_same_config, save_checkpoint
 from qrag_jax.config import to_dict
 from qrag_jax.files.whole_file import write_json
+from qrag_jax.models.encoder.hf_config import read_fields
 from qrag_jax.retrieval.index.retriever import params_group
 from qrag_jax.retrieval.mdp.batching import Sample
 from qrag_jax.retrieval.mdp.tasks import Task
@@ -33,6 +35,7 @@ _SAME_TOWERS = (
     "env.num_q_heads",
     "env.theta",
 )
+_SHAPE_FILE = "encoder/config.json"  # of `retriever_files`
 _QUERIES_AT_A_TIME = 256
 _GROUPS = tuple(field.name for field in fields(LearnerState))
 
@@ -150,16 +153,25 @@ def load_init(config: RunConfig) -> tuple[Checkpoint, str]:
 def check_same_encoder(saved: Checkpoint, files: Mapping[str, bytes]) -> None:
     """Refuses to go on with another encoder or tokenizer than the checkpoint's.
 
+    Another release of transformers may have written the checkpoint's: of `config.json`, what the encoder is made from
+    is compared.
+
     Raises:
         InputError: naming the file that differs.
     """
-    differing = sorted(name for name in {*saved.files, *files} if saved.files.get(name) != files.get(name))
+    there, here = _compared(saved.files), _compared(files)
+    differing = sorted(name for name in {*there, *here} if there.get(name) != here.get(name))
     if differing:
         raise InputError(
             f"{saved.folder}: files/{differing[0]} is not what model.encoder.source gives now: the encoder has "
             "changed, or is a scratch one that another seed, device or XLA drew. Give the one that the run was started "
             "with, or another run folder"
         )
+
+
+def _compared(files: Mapping[str, bytes]) -> dict[str, Any]:
+    shape = {_SHAPE_FILE: read_fields(json.loads(files[_SHAPE_FILE]))} if _SHAPE_FILE in files else {}
+    return {**files, **shape}
 
 
 def is_calibrated(member: Member) -> bool:

@@ -1,13 +1,15 @@
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from qrag_jax.checkpoint import Checkpoint
 from qrag_jax.retrieval.mdp.batching import Sample
 from qrag_jax.retrieval.mdp.tasks import examples_task
-from qrag_jax.train.q.saving import save_batch
-from qrag_jax.types import Example
+from qrag_jax.train.q.saving import check_same_encoder, save_batch
+from qrag_jax.types import Example, InputError
 
 
 def test_a_bad_batch_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -30,3 +32,21 @@ def test_a_bad_batch_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         save_batch(tmp_path, 7, {"loss": float("inf")}, task, sample)
     assert path.read_bytes() == saved and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_run_goes_on_under_another_release_of_transformers():
+    """Each writes its number, and other defaults, into `config.json`; what the encoder is made from is compared."""
+    shape = {"model_type": "bert", "hidden_size": 4, "layer_norm_eps": 1e-12}
+
+    def files(values, weights=b"w"):
+        return {"encoder/config.json": json.dumps(values).encode(), "encoder/model.safetensors": weights}
+
+    saved = Checkpoint(Path("run/step_1"), 1, {}, {}, files({**shape, "transformers_version": "5.23.0"}), {}, {})
+    now = {**shape, "transformers_version": "5.24.0", "is_decoder": False}
+    check_same_encoder(saved, files(now))
+    with pytest.raises(InputError, match=r"run/step_1: files/encoder/config\.json is not what model\.encoder\.source"):
+        check_same_encoder(saved, files({**now, "hidden_size": 8}))
+    with pytest.raises(InputError, match=r"files/encoder/model\.safetensors is not"):
+        check_same_encoder(saved, files(now, b"v"))
+    with pytest.raises(InputError, match=r"files/encoder/config\.json is not"):
+        check_same_encoder(saved, {"encoder/model.safetensors": b"w"})
