@@ -79,6 +79,9 @@ def about(found: Found) -> Iterator[str]:
         a_thousand = [1000 * number / one["num_chunks"] for number in numbers]
         cells.append([stage, *(f"{number:,}" for number in numbers), *(f"{number:,.0f}" for number in a_thousand)])
     yield "\n".join(align(cells, [False, *[True] * 6], markdown=True))
+    asked_again = one["num_calls"] + one["num_from_journal"] - sum(spent["calls"] for spent in stages.values())
+    if asked_again:
+        yield f"{asked_again:,} more calls asked again for an answer that could not be read."
     if one["num_calls"] and "seconds" in found:
         rate = found["seconds"] / one["num_calls"]
         asked = sum(spent["calls"] for spent in stages.values()) / one["num_chunks"]

@@ -24,9 +24,9 @@ from qrag_jax.types import (
     UsageError,
 )
 
-_MODEL_FLAGS = ("llm_model", "storage", "base_url", "journal", "no_journal", "max_llm_tokens", "max_dollars", "prices",
-                "prompts")  # fmt: skip
 _OPENAI_FLAGS = ("base_url", "key_name", "concurrency", "deadline", "any_model", "grammar_field")
+_MODEL_FLAGS = ("llm_model", "storage", *_OPENAI_FLAGS, "journal", "no_journal", "max_llm_tokens", "max_dollars",
+                "prices", "prompts", "temperature")  # fmt: skip
 # Calls that a journal claims at a time, per call at once. A round waits for its slowest call: the fewer rounds there
 # are, the less the others of the pool stand idle meanwhile. But what is claimed is closed to other processes.
 _CLAIMS_A_WORKER = 4
@@ -76,6 +76,7 @@ def make_generator(args: argparse.Namespace) -> ReadyGenerator:
 
 def given_model_flags(args: argparse.Namespace) -> list[str]:
     """Which flags were given of those that say which model answers, where its answers are kept and what it may cost."""
+    # A temperature of 0, the default, is False here.
     return [flag for flag in _MODEL_FLAGS if getattr(args, flag) not in (None, False)] + ["llm"] * (args.llm != "local")
 
 

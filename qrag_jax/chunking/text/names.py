@@ -10,7 +10,8 @@ from qrag_jax.types import Span
 
 Name = tuple[str, ...]  # the normal form: words in lower case
 
-_WORD = re.compile(r"\w[\w\u0300-\u036f]*")  # accents may be characters of their own, as in file names of macOS
+# Accents may be characters of their own, as in file names of macOS; underscores stand around words in Markdown.
+_WORD = re.compile(r"[^\W_](?:[^\W_]|[\u0300-\u036f])*")
 # "Mercury (planet)" is named as "Mercury". Begins at the first of many blanks: from each one takes the square of them.
 _WHICH_ONE = re.compile(r"(?<!\s)\s*\([^()]*\)\s*$")
 # Small words inside of a name, never at its ends.

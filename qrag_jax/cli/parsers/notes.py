@@ -25,7 +25,7 @@ Readers write the notes: `mentions` makes a sentence that names what another chu
 of its own vector and its notes', a note no more than the chunk that it comes from; best_of_uncapped: without that);
 insert (those nearest to the question are put into their chunks, which are embedded again); all; random (as many as
 insert, drawn: the control); walk (the second is what the first one names); bm25; and MODE+bm25 (fused with BM25 over
-the texts with their notes).
+the texts with their notes, whose words nothing caps).
 
 {reader_flags.HELP}
 {llm_flags.HELP}
@@ -92,25 +92,23 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--modes",
         type=_names,
-        default=MODES,
         metavar="M,M",
         help=f"of {', '.join(MODES)}, best_of_uncapped, bm25 and MODE+bm25 (default: {','.join(MODES)})",
     )
-    parser.add_argument("--k", type=flags.integers, default=(2, 4, 5, 10), metavar="K,K", help="(default: 2,4,5,10)")
+    parser.add_argument("--k", type=flags.integers, metavar="K,K", help="(default: 2,4,5,10)")
     parser.add_argument(
-        "--num_notes", type=flags.positive, default=10, metavar="N", help="insert, random: a question (default: 10)"
+        "--num_notes", type=flags.positive, metavar="N", help="insert, random: a question (default: 10)"
     )
     parser.add_argument(
         "--max_share",
         type=flags.amount,
-        default=1.0,
         metavar="X",
         help="tokens of notes in a chunk, at most so many times its own, above 0 (default: 1)",
     )
     parser.add_argument(
         "--num_questions", type=flags.positive, metavar="N", help="draw so many by --seed (default: all of the file)"
     )
-    flags.add_model(parser, "minilm", value="minilm")
+    flags.add_model(parser, "minilm")
     flags.add_seed(parser)
     flags.add_reading(parser)
     flags.add_compile_cache(parser)

@@ -16,13 +16,15 @@ _INPUTS = (
     "2wiki",
     "calibrate",
     "haystack",
+    "distractors",
+    "filler",
     "vectors",
     "prices",
     "prompts",
     "llm_model",
     "journal",
 )
-_TEXTS = {"babi": (".txt", ".gz"), "haystack": (".txt", ".md", ".gz")}  # of their folders no other files are read
+_TEXTS = {"babi": (".txt", ".gz"), "haystack": (".txt", ".md", ".gz"), "filler": (".txt", ".md", ".gz")}  # of their folders no other files are read
 _LOGS = ("metrics.jsonl", "times.jsonl")  # of a run; rows of its scores may stand beside them
 STDOUT = "-"
 
@@ -36,7 +38,6 @@ def check_outputs(args: argparse.Namespace) -> None:
             folder that is read (of the run: in a checkpoint, or a log of its training).
     """
     seen: dict[str, str] = {}
-    inputs = {os.path.realpath(str(value)): name for name in _INPUTS if (value := getattr(args, name, None))}
     for name in _OUTPUTS:
         path = getattr(args, name)
         if path is None or path == "" or (name == "json" and path == STDOUT):
@@ -44,11 +45,7 @@ def check_outputs(args: argparse.Namespace) -> None:
         if path == STDOUT:
             raise UsageError(f"--{name} -: only --json prints on standard output; name a file")
         place = os.path.realpath(path)
-        if place in inputs:
-            raise UsageError(f"--{name} {path}: is what --{inputs[place]} reads; name another file")
-        above = next((str(folder) for folder in Path(place).parents if str(folder) in inputs and folder.is_dir()), None)
-        if above is not None and place.endswith(_TEXTS.get(inputs[above], "")):
-            raise UsageError(f"--{name} {path}: is in {above}, which --{inputs[above]} reads; name a file elsewhere")
+        _check_not_read(args, name)
         if _is_of_run(Path(place), Path(os.path.realpath(args.run))):
             raise UsageError(f"--{name} {path}: belongs to the run {args.run}; name another file")
         if place in seen:
@@ -57,6 +54,27 @@ def check_outputs(args: argparse.Namespace) -> None:
             continue  # a device, such as /dev/stdout
         seen[place] = name
         check_place(name, Path(path))
+
+
+def check_output(args: argparse.Namespace, name: str) -> None:
+    """`check_outputs` of one flag that names a file.
+
+    Raises:
+        UsageError: no file can be made there, or it is read.
+    """
+    check_place(name, Path(getattr(args, name)))
+    _check_not_read(args, name)
+
+
+def _check_not_read(args: argparse.Namespace, name: str) -> None:
+    path = getattr(args, name)
+    place = os.path.realpath(path)
+    inputs = {os.path.realpath(str(value)): name for name in _INPUTS if (value := getattr(args, name, None))}
+    if place in inputs:
+        raise UsageError(f"--{name} {path}: is what --{inputs[place]} reads; name another file")
+    above = next((str(folder) for folder in Path(place).parents if str(folder) in inputs and folder.is_dir()), None)
+    if above is not None and place.endswith(_TEXTS.get(inputs[above], "")):
+        raise UsageError(f"--{name} {path}: is in {above}, which --{inputs[above]} reads; name a file elsewhere")
 
 
 def _is_of_run(place: Path, run: Path) -> bool:

@@ -4,7 +4,6 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 
 from qrag_jax.cli.generators import prices_of
 from qrag_jax.cli.note_readers import (
@@ -18,7 +17,7 @@ from qrag_jax.cli.parsers.notes import SETS
 from qrag_jax.cli.parsers.reader_flags import LLM_READERS
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown_lines, write_json
-from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_place
+from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_output
 from qrag_jax.cli.verbs.notes_index import export_notes, list_notes
 from qrag_jax.eval.notes.scores import NoteRow, check_modes, score_notes
 from qrag_jax.eval.notes.tasks import (
@@ -32,12 +31,14 @@ from qrag_jax.eval.notes.tasks import (
     read_stories,
 )
 from qrag_jax.eval.tables import align, share
-from qrag_jax.retrieval.index.notes import NoteSearch
+from qrag_jax.retrieval.index.notes import MODES, NoteSearch
 from qrag_jax.structure.estimate import Estimate
 from qrag_jax.types import NoteReader, UsageError
 
 _OF_BABI = ("filler", "chunk_sentences", "num_chunks", "wrong_share")
-_OF_EVAL = ("distractors", *_OF_BABI, "reader", "num_questions")
+_OF_EVAL = ("distractors", *_OF_BABI, "reader", "num_questions", "modes", "k", "num_notes", "max_share", "model")
+_MODEL, _NUM_PICKS = "minilm", (2, 4, 5, 10)
+_OF_SEARCH = ("num_notes", "max_share")  # as `NoteSearch` has them
 _HEADINGS = ("task", "mode", "k", "all gold", "interval", "recall", "embedded", "ms", "n")
 
 
@@ -47,16 +48,16 @@ def run(args: argparse.Namespace) -> int:
     if args.action != "eval":
         return list_notes(args) if args.action == "list" else export_notes(args)
     _check_flags(args)
-    check_modes(args.modes, args.k)
-    search = NoteSearch(num_notes=args.num_notes, max_share=args.max_share)
+    modes, ks = args.modes or MODES, args.k or _NUM_PICKS
+    check_modes(modes, ks)
+    search = NoteSearch(**{name: value for name in _OF_SEARCH if (value := getattr(args, name)) is not None})
     make_task = read_task(args)  # before a model is loaded: a bad file is told at once
     from qrag_jax.models.encoder.embedder import make_embedder
     from qrag_jax.models.encoder.weights import load_encoder
 
-    embed = make_embedder(load_encoder(args.model))
+    embed = make_embedder(load_encoder(args.model or _MODEL))
     task = make_task(embed.count_tokens)
-    if task.num_left_out:
-        say(f"{task.num_left_out:,} questions left out: their story does not fit")
+    say(task.about)
     with Progress() as progress:
         llm = None
         name = _reader_name(args)
@@ -75,8 +76,8 @@ def run(args: argparse.Namespace) -> int:
             embed,
             embed.count_tokens,
             reader_name=f"{name}, wrong {args.wrong_share:g}" if args.wrong_share else name,
-            modes=args.modes,
-            ks=args.k,
+            modes=modes,
+            ks=ks,
             search=search,
             seed=args.seed,
             progress=progress.stage("ask"),
@@ -181,7 +182,4 @@ def _check_flags(args: argparse.Namespace) -> None:
     if args.distractors and args.babi:
         raise UsageError("--distractors: stories are hidden in --filler; leave it out")
     if args.json and args.json != STDOUT:
-        check_place("json", Path(args.json))
-    inputs = [value for name in (*SETS, "babi", "distractors", "filler") if (value := getattr(args, name))]
-    if args.json and any(Path(args.json).resolve() == Path(value).resolve() for value in inputs):
-        raise UsageError(f"--json {args.json}: is what the command reads; name another file")
+        check_output(args, "json")

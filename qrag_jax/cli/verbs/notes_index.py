@@ -1,9 +1,11 @@
 """`qrag notes list` and `export`: the notes of an index, for people and as rows."""
 
 import argparse
+from pathlib import Path
 
 from qrag_jax.cli.searching.places import excerpt, note_to_json, pair_to_json, place_of, source_place
 from qrag_jax.cli.terminal import say, write_json
+from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_output
 from qrag_jax.retrieval.catalogue.info import index_info
 from qrag_jax.retrieval.catalogue.settings import read_settings
 from qrag_jax.retrieval.index.notes import NotedCorpus
@@ -15,6 +17,10 @@ _MOST_SHOWN = 120  # characters of a note; `--json` has all of it
 
 def list_notes(args: argparse.Namespace) -> int:
     """Prints the notes of an index in the order of their chunks: where each belongs, where it comes from, its text."""
+    if args.json and args.json != STDOUT:
+        check_output(args, "json")
+        if Path(args.json).resolve().is_relative_to(Path(args.index).resolve()):
+            raise UsageError(f"--json {args.json}: is in the index {args.index}; name a file elsewhere")
     noted = _open(args.index)
     if args.json is not None:
         info = index_info(args.index)

@@ -12,6 +12,7 @@ import numpy as np
 from qrag_jax.chunking.mentions import READER as MENTIONS
 from qrag_jax.chunking.mentions import mention_notes
 from qrag_jax.data.questions.multihop import READERS as MULTIHOP
+from qrag_jax.data.questions.multihop import describe
 from qrag_jax.data.questions.passages import read_passages
 from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.filler import haystack_filler, stories_filler
@@ -29,11 +30,11 @@ _MOST_HAYSTACK = 100_000  # sentences
 
 @dataclass(frozen=True)
 class NoteTask:
-    """A set: its name, its pools, and how many questions of its file were left out because their story does not fit."""
+    """A set: its name, its pools, and a line about its file: what it has, and what of it was left out."""
 
     name: str
     pools: tuple[Pool, ...]
-    num_left_out: int = 0
+    about: str
 
 
 # What was read, by the tokens of its texts -> its pools.
@@ -64,7 +65,8 @@ def read_multihop_task(
     chosen = [read.examples[i] for i in _drawn(len(read.examples), num_questions, seed)]
     more = read_passages(distractors) if distractors is not None else []
     name = kind if distractors is None else f"{kind}, more distractors"
-    return lambda count: NoteTask(name, (passage_pool(chosen, read.titles, count, more),))
+    about = describe(Path(source).name, read)
+    return lambda count: NoteTask(name, (passage_pool(chosen, read.titles, count, more),), about)
 
 
 def read_babi_task(
@@ -120,7 +122,10 @@ def read_babi_task(
             )
             for number in chosen
         ]
-        return NoteTask(f"{name}, {told}", tuple(pools), len(stories) - len(fitting))
+        about = f"{Path(source).name}: {len(stories):,} stories"
+        too_long = len(stories) - len(fitting)
+        about += f"; left out: {too_long:,} longer than {num_chunks} chunks" if too_long else ""
+        return NoteTask(f"{name}, {told}", tuple(pools), about)
 
     return cut
 

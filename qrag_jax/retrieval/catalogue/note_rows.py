@@ -163,17 +163,20 @@ def rows_of(connection: sqlite3.Connection, document_id: str) -> list[NoteRow]:
 
 def put_note_row(connection: sqlite3.Connection, row: NoteRow) -> None:
     """Writes a row in place of what was there of its documents; in a transaction of the caller's."""
+    _forget_mark(connection)
     values = (*map(to_bytes, row.pair), row.content, row.num_tokens, row.vectors)
     connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?, ?, ?, ?)", (*values, parts_sha256(*values)))
 
 
 def delete_pair(connection: sqlite3.Connection, pair: Pair) -> None:
     """Removes a row; in a transaction of the caller's."""
+    _forget_mark(connection)
     connection.execute("DELETE FROM notes WHERE answering = ? AND asking = ?", tuple(map(to_bytes, pair)))
 
 
 def delete_notes_of(connection: sqlite3.Connection, document_id: str) -> None:
     """Removes the notes that a document has or is told in; in a transaction of the caller's."""
+    _forget_mark(connection)
     key = to_bytes(document_id)
     connection.execute("DELETE FROM notes WHERE answering = ? OR asking = ?", (key, key))
 
@@ -251,7 +254,7 @@ def write_mark(connection: sqlite3.Connection, mark: Mark) -> None:
     if not mark.is_complete:
         result["is_complete"] = False
     values = (mark.documents, mark.setting.encode(), json.dumps(result, sort_keys=True).encode())
-    connection.execute("DELETE FROM noted")
+    _forget_mark(connection)
     connection.execute("INSERT INTO noted VALUES (?, ?, ?, ?)", (*values, parts_sha256(*values)))
 
 
@@ -268,6 +271,11 @@ def clear_notes(connection: sqlite3.Connection, folder: Path) -> None:
         with transaction(connection, folder / CATALOGUE):
             connection.execute("DELETE FROM notes")
             connection.execute("DELETE FROM noted")
+
+
+def _forget_mark(connection: sqlite3.Connection) -> None:
+    """With any change of a row: documents and setting may come back to what the mark says, rows do not by themselves."""
+    connection.execute("DELETE FROM noted")
 
 
 def _unpack_note(fields: dict[str, Any]) -> tuple[int, Note]:

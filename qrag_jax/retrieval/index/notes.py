@@ -56,8 +56,8 @@ class NoteSearch:
         num_notes: of `insert` and `random`: notes are taken until there are so many, all answers to one question
             together.
         max_share: notes inserted into a chunk have at most this many times its tokens.
-        capped: of `best_of`: a note counts at most as much as the chunk that it comes from: none leads where no chunk
-            does.
+        capped: of `best_of`: the vector of a note counts at most as much as that of the chunk that it comes from: none
+            leads where no chunk does. Its words are not capped.
         words_weight: of BM25 over the chunks' texts with all their notes (those without, where `mode` is `none`), in
             [0, 1]; the rest is the mode's own score. 0 leaves it out.
         seed: of `random`; a draw also depends on the question.

@@ -42,6 +42,11 @@ def test_an_accent_of_its_own_is_part_of_its_letter():
     assert found(["Zoe Lee"], text) == []
 
 
+def test_underscores_of_markdown_are_no_part_of_a_name():
+    assert found(["Ann Lee", "Up"], "We met _Ann Lee_ in __Up__ (see ann_lee).") == ["Ann Lee", "Up"]
+    assert normal_name("_Ann_Lee_") == ("ann", "lee") and normal_name("____") is None
+
+
 def found(names, text):
     normal = {name: normal_name(name, 1) for name in names}
     finder = NameFinder(normal.values(), [normal[name] for name in names if is_term(name)])

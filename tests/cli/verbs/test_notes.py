@@ -108,6 +108,14 @@ def test_notes_that_are_left_out_are_told_beside_the_rows(evaluate):
     assert list(json.loads(out)[0]) == FIELDS.split()
 
 
+def test_questions_that_cannot_be_posed_are_told(evaluate):
+    blank = {**ROWS[0], "_id": "blank", "question": " "}
+    with open("dev.json", "w") as file:
+        json.dump([*ROWS, blank], file)
+    code, _, err = evaluate("--hotpot", "dev.json", "--modes", "none", "--k", "2")
+    assert code == 0 and f"dev.json: {len(ROWS)} questions" in err and "left out: 1" in err
+
+
 def test_a_bad_file_is_told_before_a_model_is_loaded(evaluate, monkeypatch):
     monkeypatch.setattr("qrag_jax.models.encoder.weights.load_encoder", None)  # a call would fail
     with open("dev.json", "w") as file:
@@ -168,7 +176,13 @@ def test_statements_by_a_language_model(evaluate, script):
         (["--babi", "qa2.txt", "--distractors", "more.json"], "--distractors: stories are hidden in --filler"),
         (["--hotpot", "dev.json", "--modes", "best"], "mode 'best': choose of"),
         (["--hotpot", "dev.json", "--json", "."], "--json .: is a folder"),
-        (["--hotpot", "dev.json", "--json", "./dev.json"], "--json ./dev.json: is what the command reads"),
+        (["--hotpot", "dev.json", "--json", "./dev.json"], "--json ./dev.json: is what --hotpot reads; name"),
+        (
+            ["--hotpot", "dev.json", "--reader", "llm", "--journal", "j", "--json", "j"],
+            "--json j: is what --journal reads; name another",
+        ),
+        (["--hotpot", "dev.json", "--temperature", "1"], "--temperature: belongs to --reader llm or propositions"),
+        (["--hotpot", "dev.json", "--any_model"], "--any_model: belongs to --reader llm or propositions"),
         (["--hotpot", "dev.json", "--reader", "scripted"], "--reader scripted: reads bAbI stories alone"),
         (["--hotpot", "dev.json", "--max_share", "0"], "max_share 0.0: a number above 0, of a chunk's own tokens"),
         (["--hotpot", "none.json"], "none.json: no such file"),

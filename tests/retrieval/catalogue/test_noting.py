@@ -326,6 +326,40 @@ def test_a_reader_that_is_stopped_leaves_the_notes_of_the_one_before(notes):
     assert (note_rows("i"), read_settings("i")) == before and index_info("i").are_notes_current
 
 
+def test_a_document_that_comes_back_after_a_reader_that_stopped_gets_its_notes_back(notes):
+    """Documents and setting are then what they were; rows are not."""
+
+    def stop(documents, chunks):
+        raise InputError("the server is down")
+
+    note("i", notes)
+    before = note_rows("i")
+    write_notes(notes, up_down="It snowed.")
+    with pytest.raises(InputError, match="the server is down"):
+        note("i", notes, read_notes=stop)
+    write_notes(notes, up_down=FILM)
+    assert note("i", notes).notes.num_notes == 2 and note_rows("i") == before
+
+
+def test_a_setting_that_comes_back_after_a_writer_that_stopped_gets_its_notes_back(notes):
+    def ask(documents, chunks):
+        found = mention_notes(documents, chunks)
+        return ReadNotes(tuple(replace(one, reader="qwen") for one in found.notes), {})
+
+    def stop(done, of):
+        raise InputError("no room")
+
+    note("i", notes)
+    before = note_rows("i")
+    llm = replace(SETTINGS, notes=NotesSetting("llm", "qwen"))
+    with pytest.raises(InputError, match="no room"):
+        note("i", notes, settings=llm, read_notes=ask, note_progress=stop)
+    with pytest.warns(UserWarning, match="its notes are of an older state"):
+        assert {one.reader for one in load_noted_index("i").notes} == {"qwen"}
+    note("i", notes)
+    assert note_rows("i") == before
+
+
 def test_who_writes_the_notes_is_not_changed_back_by_a_command_that_waited(notes):
     note("i", notes)
     assert note("i", notes, keeps_notes=True).num_same == 3
