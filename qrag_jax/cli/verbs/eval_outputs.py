@@ -24,7 +24,9 @@ _INPUTS = (
     "llm_model",
     "journal",
 )
-_TEXTS = {"babi": (".txt", ".gz"), "haystack": (".txt", ".md", ".gz"), "filler": (".txt", ".md", ".gz")}  # of their folders no other files are read
+_HAYSTACK_TEXTS = (".txt", ".md", ".gz")
+# Of their folders no other files are read.
+_TEXTS = {"babi": (".txt", ".gz"), "haystack": _HAYSTACK_TEXTS, "filler": _HAYSTACK_TEXTS}
 _LOGS = ("metrics.jsonl", "times.jsonl")  # of a run; rows of its scores may stand beside them
 STDOUT = "-"
 

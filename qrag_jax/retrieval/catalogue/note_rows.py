@@ -274,7 +274,7 @@ def clear_notes(connection: sqlite3.Connection, folder: Path) -> None:
 
 
 def _forget_mark(connection: sqlite3.Connection) -> None:
-    """With any change of a row: documents and setting may come back to what the mark says, rows do not by themselves."""
+    """With any change of a row: documents and setting may come back to what the mark says, the row does not."""
     connection.execute("DELETE FROM noted")
 
 
