@@ -66,11 +66,11 @@ def about(found: Found) -> Iterator[str]:
         yield "**The reader failed**: it kept so few notes that rows of them say nothing."
     unreadable = sum(of.get("answer not readable", 0) for of in left_out(found))
     prompts = one["num_chunks"] + one["num_pairs"]
-    cross = next((row for row in found["rows"] if row.get("condition") == "llm"), None)
     told = f"{one['num_chunks']:,} chunks, {one['num_questions']:,} questions, {one['num_pairs']:,} pairs of chunk and "
     told += f"question; {prompts - unreadable:,} of {prompts:,} answers parsed; {one['num_notes']:,} notes"
-    if cross is not None and cross["n_notes"]:
-        told += f", {share(cross['n_cross_chunk'] / cross['n_notes'], 2)} of them from another chunk"
+    cross = cross_chunk_share(found["rows"])
+    if cross is not None and one["num_notes"]:
+        told += f", {share(cross, 2)} of them from another chunk"
     reasons = [f"{number:,} {reason}" for of in left_out(found) for reason, number in of.items()]
     yield told + (f". No notes: {', '.join(reasons)}." if reasons else ".")
     cells = [["stage", "calls", "tokens read", "written", "calls a 1,000 chunks", "read", "written"]]
@@ -94,6 +94,14 @@ def about(found: Found) -> Iterator[str]:
         raw, alpha = ("-" if same[name] is None else share(same[name], 2) for name in ("raw", "alpha"))
         told = f"Judges gave the same verdict on {raw} of {same['num_items']:,} claims (Krippendorff's alpha {alpha})"
         yield f"{told}; answers without a claim score: {found['unscored'] or 'none'}. {' '.join(judges_told(found))}"
+
+
+def cross_chunk_share(rows: Sequence[Found]) -> float | None:
+    """Of the notes that the language model wrote; None where no row has them alone."""
+    if "condition" not in rows[0]:
+        return next((row["cross_chunk_share"] for row in rows if row["reader"] != "scripted"), None)
+    row = next((row for row in rows if row["condition"] in ("llm", "llm, insert") and row["n_notes"]), None)
+    return None if row is None else row["n_cross_chunk"] / row["n_notes"]
 
 
 def judges_told(found: Found) -> Iterator[str]:
