@@ -177,8 +177,8 @@ def score_part(part: Part, embed: TextEmbedder, known: Embed, runs: Mapping[str,
         scores = replace(scores, modes={**scores.modes, f"run {name}": found})
     rows = [asdict(row) for row in scores.rows()]
     print(part.key, *(f"{r['mode']} {share(r['all_gold'], 2)}" for r in rows if r["k"] == K), sep="; ", flush=True)
-    left_out = {"questions": task.num_left_out, "notes": dict(scores.left_out)}
-    return {"rows": rows, "differences": differences(scores), "left_out": left_out, **machine()}
+    told = {"set": task.about, "left_out": {"notes": dict(scores.left_out)}}
+    return {"rows": rows, "differences": differences(scores), **told, **machine()}
 
 
 def run_runs(
