@@ -17,18 +17,15 @@ FAST_MALLOC = GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glib
 TEST_ENV = HF_HUB_OFFLINE=1 JAX_PLATFORMS=cpu PYTHONDONTWRITEBYTECODE=
 # Two at a time; whoever is done takes tests from the other.
 PYTEST = -m pytest -n 2 --dist worksteal
-# What `make test-all` runs: everything, or with REST=1 what `make test` leaves out: slow tests, and property tests with
-# all of their examples, tests of trust with more cases.
-REST ?=
-ALL = $(if $(REST),(slow or hypothesis or trust) and not oracle,not oracle)
 
-.PHONY: help demo test test-all trust oracle lint format clean
+.PHONY: help demo test test-slow test-all trust oracle lint format clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo      train a retriever on facts hidden in speeches, then ask it (ARGS='--babi FILE' adds flags)"
 	@echo "make test      run the quick tests, about eight minutes on two cores (ARGS='tests/cli -x' narrows them)"
-	@echo "make test-all  run every test with every example (REST=1: those that 'make test' leaves out)"
+	@echo "make test-slow run the tests that it leaves out, about ten minutes"
+	@echo "make test-all  run every test, property tests with all of their examples, tests of trust with a tenth of theirs"
 	@echo "make trust     attack at full size and write what came into docs/reliability.md, about an hour (GGUF=FILE)"
 	@echo "make oracle    compare with torch, sentence-transformers, rlax, ir_measures and others, in .venv-oracle"
 	@echo "make lint      ruff, pyright, import-linter; 'make format' mends what ruff can"
@@ -41,8 +38,11 @@ demo: .venv/.ready
 test: .venv/.ready
 	$(TEST_ENV) .venv/bin/python $(PYTEST) $(ARGS)
 
+test-slow: .venv/.ready
+	$(TEST_ENV) .venv/bin/python $(PYTEST) -m "slow and not oracle" $(ARGS)
+
 test-all: .venv/.ready
-	$(TEST_ENV) .venv/bin/python $(PYTEST) -m "$(ALL)" --hypothesis-profile=full $(ARGS)
+	$(TEST_ENV) .venv/bin/python $(PYTEST) -m "not oracle" --hypothesis-profile=full $(ARGS)
 
 # GGUF names another model whose answers are to be turned by hostile passages, beside the embedded one.
 trust: .venv/.ready
