@@ -444,7 +444,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="very few questions, printed and not kept")
     args = parser.parse_args()
     if str(args.data) == "table":
-        print(note_answers_table.page(read(args.out)))
+        print(note_answers_table.page(read(args.out), SEED))
         return
     if not (args.reader and args.answerer):
         parser.error("--reader MODEL and --answerer MODEL: name both")

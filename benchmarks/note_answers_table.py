@@ -21,13 +21,14 @@ gave verdicts on, F1 by a judge its own; small judges err, and the first of them
 where names are equal."""
 
 
-def page(done: Mapping[str, Found]) -> str:
+def page(done: Mapping[str, Found], seed: int) -> str:
     """Markdown."""
-    parts = [HEAD]
+    parts = [f"{HEAD} Questions of hotpot and musique and stories of qa2 are drawn with seed {seed}."]
     for key, found in done.items():
         is_answered = "condition" in found["rows"][0]
         parts += [f"## {key}", "\n".join(answers(found) if is_answered else stories(found)), *about(found)]
-    return "\n\n".join([*parts, "## Machine", "\n".join(machines({k: one["machine"] for k, one in done.items()}))])
+        parts += machines({"machine": found["machine"]})
+    return "\n\n".join(parts)
 
 
 def answers(found: Found) -> list[str]:
