@@ -68,12 +68,15 @@ def cheapest_ranges(
         least_recall: that counts as holding the evidence, in (0, 1].
 
     Raises:
-        InputError: `least_recall` out of range, or a cost that is not finite.
+        InputError: `least_recall` out of range, a recall that is no share (NaN is none), or a cost that is not finite.
     """
     if not 0 < least_recall <= 1:
         raise InputError(f"least_recall {least_recall}: above 0, at most 1 (all of the evidence)")
     if not np.isfinite(cost).all():
         raise InputError("cost: must be finite")
+    if (wrong := np.argwhere(~((recall >= 0) & (recall <= 1 + _SLACK)))).size:
+        row, column = wrong[0].tolist()
+        raise InputError(f"recall[{row}, {column}] = {recall[row, column]} is outside [0, 1]")
     width = np.array([one.most - one.least for one in ranges])
     holds = recall >= least_recall - _SLACK
     order = np.lexsort((np.broadcast_to(width, cost.shape), np.where(holds, cost, np.inf)), axis=1)

@@ -111,6 +111,8 @@ def test_bad_input_is_refused():
         labels([[1, 1, 1, 1]], [1, 1, 1, 1], least_recall=0.0)
     with pytest.raises(InputError, match="cost: must be finite"):
         labels([[1, 1, 1, 1]], [1, 1, np.nan, 1])
+    with pytest.raises(InputError, match=r"recall\[0, 2\] = nan is outside \[0, 1\]"):
+        labels([[1, 1, np.nan, 1]], [1, 1, 1, 1])
     with pytest.raises(InputError, match="levels 2 to 3: there are 3"):
         answered_ranges(1, 3, LevelRange(2, 3), lambda places, ranges: [])
     with pytest.raises(InputError, match="0 outcomes of 1 questions"):

@@ -1,7 +1,12 @@
-"""Means over questions with intervals, paired differences between two methods, and spreads over seeds."""
+"""All statistics of tables: intervals of means, paired differences, Holm's correction, means over seeds, no harm.
 
-from collections.abc import Sequence
+Questions about one document resemble each other: `groups` names the document of each question, and then documents are
+resampled and their signs flipped, each with all its questions.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Num
@@ -12,6 +17,10 @@ _NUM_RESAMPLES = 9_999
 _CONFIDENCE = 0.95
 _BATCH_ELEMENTS = 2_000_000  # resampled values held at once: 16 MB
 _SAME = 1e-12  # values nearer than this are equal: the same F1 reached by other sums
+LEVEL = 0.05  # a difference is called one below this p-value
+FEWEST_CHANGED = 6  # fewer questions that change cannot give p < LEVEL, also where all agree: 2 / 2^5 = .0625
+
+Groups = Sequence[str] | None  # the document of each question
 
 
 @dataclass(frozen=True)
@@ -26,67 +35,100 @@ class Summary:
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean of `first - second` over the same `n` questions, its interval, and a two-sided p-value of no difference."""
+    """Mean of `first - second` over the same `n` questions, its interval, and a two-sided p-value of no difference.
+
+    `better` and `worse` count the questions that the first method scores higher and lower.
+    """
 
     mean: float
     low: float
     high: float
     p_value: float
     n: int
+    better: int
+    worse: int
+
+    @property
+    def changed(self) -> int:
+        """Questions whose two values differ."""
+        return self.better + self.worse
+
+    @property
+    def is_told_apart(self) -> bool:
+        """Whether interval and test agree: of few changed questions the interval alone leaves out 0 too soon."""
+        return (self.low > 0 or self.high < 0) and self.p_value < LEVEL
 
 
 @dataclass(frozen=True)
-class SeedRange:
-    """Mean, smallest and largest value over `num_seeds` runs. A range, not a confidence interval."""
+class SeedMean:
+    """A mean over `num_seeds` runs on the same questions.
+
+    `low` and `high` are its 95% interval for other questions and other seeds, `smallest` and `largest` the range of the
+    runs' own means, which is no interval.
+    """
 
     mean: float
     low: float
     high: float
+    smallest: float
+    largest: float
     num_seeds: int
+
+
+@dataclass(frozen=True)
+class Harm:
+    """Whether `first` is worse than `second` by more than `margin` (`no_harm`).
+
+    `verdict`: `none`: a loss beyond the margin is excluded; `harm`: the first is told apart, and below;
+    `not excluded`: neither; `untested`: fewer than `FEWEST_CHANGED` questions change.
+    """
+
+    difference: Difference
+    margin: float
+    lowest: float
+    verdict: Literal["none", "harm", "not excluded", "untested"]
 
 
 def mean_interval(
     values: Float[np.ndarray, " n"],
     *,
+    groups: Groups = None,
     seed: int = 0,
     confidence: float = _CONFIDENCE,
     num_resamples: int = _NUM_RESAMPLES,
     bounds: tuple[float, float] = (0.0, 1.0),
 ) -> Summary:
-    """Mean of one value a question, with a BCa bootstrap interval over the questions.
+    """Mean of one value a question, with a BCa bootstrap interval over the questions, or over their groups.
 
     BCa (bias corrected, accelerated) rather than percentile: for shares near 0 or 1, where good retrievers live, its
     coverage stays at or above 95%, while the percentile interval falls to 91% (n = 200, true share .98).
 
     A sample whose values are all equal gives a bootstrap nothing to resample, yet `n` questions do not prove certainty.
-    Its interval is `constant_interval`: at 0 and at 1 exactly Wilson's.
+    Its interval is `constant_interval`: at 0 and at 1 exactly Wilson's. So it is of groups whose means are all equal.
 
     Args:
         values: one measure a question, inside `bounds`.
+        groups: the document of each question; None takes questions as independent.
         seed: seed of the resampling; the same seed gives the same interval.
         bounds: smallest and largest value that the measure can take.
 
     Raises:
-        InputError: no values, NaN, a value outside `bounds`, or a setting out of range.
+        InputError: no values, NaN, a value outside `bounds`, as many groups as values are not there, one group alone,
+            or a setting out of range.
     """
     _check_values("values", values, bounds)
     _check_settings(confidence, num_resamples)
     mean = float(np.mean(values))
-    if np.ptp(values) < _SAME:
-        low, high = constant_interval(mean, len(values), confidence=confidence, bounds=bounds)
+    if groups is None:
+        sample, statistic, num_units, is_constant = (values,), np.mean, len(values), np.ptp(values) < _SAME
     else:
-        from scipy import stats  # here, as below: it takes longer to import than what is not measured takes in all
-
-        interval = stats.bootstrap(
-            (values,),
-            np.mean,
-            n_resamples=num_resamples,
-            confidence_level=confidence,
-            method="BCa",
-            batch=max(1, _BATCH_ELEMENTS // len(values)),
-            rng=np.random.default_rng(seed),
-        ).confidence_interval
-        low, high = float(interval.low), float(interval.high)
+        sums, sizes = _sums_by_group(values, groups)
+        sample, statistic, num_units = (sums, sizes), _share_of_sums, len(sums)
+        is_constant = np.ptp(sums / sizes) < _SAME
+    if is_constant:
+        low, high = constant_interval(mean, num_units, confidence=confidence, bounds=bounds)
+    else:
+        low, high = _bootstrap(sample, statistic, seed, confidence, num_resamples)
     # BCa shifts its percentiles: on tiny skewed samples both can fall on one side of the mean.
     return Summary(mean=mean, low=min(low, mean), high=max(high, mean), n=len(values))
 
@@ -123,20 +165,27 @@ def ratio_interval(
     if len(parts) == 1 or not np.ptp(parts * wholes.sum() - parts.sum() * wholes):
         low, high = constant_interval(share, len(parts), confidence=confidence)
     else:
-        from scipy import stats
-
-        interval = stats.bootstrap(
-            (parts, wholes),
-            _share_of_sums,
-            n_resamples=num_resamples,
-            confidence_level=confidence,
-            method="BCa",
-            paired=True,
-            batch=max(1, _BATCH_ELEMENTS // len(parts)),
-            rng=np.random.default_rng(seed),
-        ).confidence_interval
-        low, high = float(interval.low), float(interval.high)
+        low, high = _bootstrap((parts, wholes), _share_of_sums, seed, confidence, num_resamples)
     return Summary(mean=share, low=min(low, share), high=max(high, share), n=len(parts))
+
+
+def _bootstrap(
+    sample: tuple[np.ndarray, ...], statistic: Callable, seed: int, confidence: float, num_resamples: int
+) -> tuple[float, float]:
+    """BCa interval of a statistic of one or more values a unit; units are drawn."""
+    from scipy import stats  # here, as below: it takes longer to import than what is not measured takes in all
+
+    interval = stats.bootstrap(
+        sample,
+        statistic,
+        n_resamples=num_resamples,
+        confidence_level=confidence,
+        method="BCa",
+        paired=len(sample) > 1,
+        batch=max(1, _BATCH_ELEMENTS // len(sample[0])),
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return float(interval.low), float(interval.high)
 
 
 def _share_of_sums(parts: np.ndarray, wholes: np.ndarray, axis: int = -1) -> np.ndarray | np.floating:
@@ -165,6 +214,7 @@ def paired_difference(
     first: Float[np.ndarray, " n"],
     second: Float[np.ndarray, " m"],
     *,
+    groups: Groups = None,
     seed: int = 0,
     confidence: float = _CONFIDENCE,
     num_resamples: int = _NUM_RESAMPLES,
@@ -173,16 +223,18 @@ def paired_difference(
     """Compare two methods on the same questions, question by question.
 
     The interval is the bootstrap of the differences (as `mean_interval`); the p-value is the two-sided sign-flip
-    permutation test, exact when few questions differ (2^m <= num_resamples), else from `num_resamples` draws.
+    permutation test, exact when few questions differ (2^m <= num_resamples), else from `num_resamples` draws. With
+    groups the sum of each group's differences is flipped.
 
     Args:
         first: measure of the first method, one value a question.
         second: measure of the second method, the same questions in the same order (so m = n).
+        groups: the document of each question; None takes questions as independent.
         seed: seed of both resamplings.
         bounds: smallest and largest value that the measure can take.
 
     Raises:
-        InputError: other lengths, no values, NaN or values outside `bounds`.
+        InputError: other lengths, no values, NaN or values outside `bounds`, or groups as of `mean_interval`.
     """
     if len(first) != len(second):
         raise InputError(f"a paired comparison needs the same questions twice, got {len(first)} and {len(second)}")
@@ -191,21 +243,115 @@ def paired_difference(
     differences = np.asarray(first, np.float64) - second
     width = bounds[1] - bounds[0]
     interval = mean_interval(
-        differences, seed=seed, confidence=confidence, num_resamples=num_resamples, bounds=(-width, width)
+        differences,
+        groups=groups,
+        seed=seed,
+        confidence=confidence,
+        num_resamples=num_resamples,
+        bounds=(-width, width),
     )
-    p_value = _sign_flip_p_value(differences, seed, num_resamples)
-    return Difference(interval.mean, interval.low, interval.high, p_value, interval.n)
+    flipped = differences if groups is None else _sums_by_group(differences, groups)[0]
+    return Difference(
+        interval.mean,
+        interval.low,
+        interval.high,
+        _sign_flip_p_value(flipped, seed, num_resamples),
+        interval.n,
+        better=int((differences > _SAME).sum()),
+        worse=int((differences < -_SAME).sum()),
+    )
 
 
-def over_seeds(values: Sequence[float]) -> SeedRange:
-    """Mean and range of one number over runs that differ in their seed only.
+def no_harm(
+    first: Float[np.ndarray, " n"],
+    second: Float[np.ndarray, " m"],
+    margin: float,
+    *,
+    groups: Groups = None,
+    seed: int = 0,
+    bounds: tuple[float, float] = (0.0, 1.0),
+) -> Harm:
+    """Whether the first method loses at most `margin` against the second: a test of non-inferiority at 5%.
+
+    A loss of more is excluded where the lower end of the 90% interval of the paired difference, its one-sided 95%
+    limit, lies above `-margin`. Questions that a method leaves as they were say nothing about it: with fewer than
+    `FEWEST_CHANGED` others nothing is tested.
+
+    Args:
+        first: the method that may do harm, one value a question.
+        second: what it is compared with, the same questions in the same order (so m = n).
+        margin: the loss that nobody minds, above 0, in the measure's own unit.
+        groups, seed, bounds: as of `paired_difference`.
+
+    Returns:
+        The paired difference with its 95% interval, the one-sided limit (`lowest`), and the verdict.
 
     Raises:
-        InputError: no values, or one that is not finite.
+        InputError: a margin that is not above 0, or as `paired_difference`.
     """
-    if not values or not np.isfinite(values).all():
-        raise InputError(f"a spread over seeds needs finite values, got {list(values)}")
-    return SeedRange(float(np.mean(values)), float(min(values)), float(max(values)), len(values))
+    if not margin > 0:
+        raise InputError(f"margin = {margin} must be above 0: no test excludes every loss")
+    difference = paired_difference(first, second, groups=groups, seed=seed, bounds=bounds)
+    one_sided = 1 - 2 * LEVEL
+    lowest = paired_difference(first, second, groups=groups, seed=seed, bounds=bounds, confidence=one_sided).low
+    if difference.changed < FEWEST_CHANGED:
+        verdict = "untested"
+    elif lowest > -margin:
+        verdict = "none"
+    else:
+        verdict = "harm" if difference.is_told_apart and difference.mean < 0 else "not excluded"
+    return Harm(difference, margin, lowest, verdict)
+
+
+def over_seeds(runs: Sequence[Summary], *, bounds: tuple[float, float] = (0.0, 1.0)) -> SeedMean:
+    """Mean of runs that differ in their seed alone, with an interval for other questions and other seeds.
+
+        m = mean_s m_s
+        low = m - sqrt( mean_s (m_s - low_s)^2 + (t * sd_s(m_s) / sqrt(S))^2 ),   high likewise
+
+    `low_s` are the ends of each run's own interval over questions, t is Student's with S - 1 degrees of freedom. The
+    first term is what other questions may change (of one run, so not less than that of the mean), the second what
+    other seeds may. Of one run it is that run's interval.
+
+    Args:
+        runs: mean and 95% interval over questions of each run, all on the same questions.
+        bounds: smallest and largest value that the measure can take.
+
+    Raises:
+        InputError: no runs, or a number that is not finite.
+    """
+    found = np.array([(run.mean, run.low, run.high) for run in runs], np.float64).reshape(-1, 3)
+    if not len(found) or not np.isfinite(found).all():
+        raise InputError(f"a mean over seeds needs runs with finite numbers, got {list(runs)}")
+    means, lows, highs = found.T
+    mean, num_seeds = float(means.mean()), len(means)
+    by_seed = 0.0
+    if num_seeds > 1:
+        from scipy import special
+
+        t = special.stdtrit(num_seeds - 1, 0.5 + _CONFIDENCE / 2)
+        by_seed = t * means.std(ddof=1) / np.sqrt(num_seeds)
+    below, above = (float(np.hypot(np.sqrt(np.mean((ends - means) ** 2)), by_seed)) for ends in (lows, highs))
+    low, high = max(mean - below, bounds[0]), min(mean + above, bounds[1])
+    return SeedMean(mean, low, high, float(means.min()), float(means.max()), num_seeds)
+
+
+def holm_p_values(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction for the number m of p-values, in their order.
+
+    p_holm of the p-value of rank k (from 0, smallest first) = max over ranks j <= k of min(1, (m - j) * p_j)
+
+    Raises:
+        InputError: a p-value that is NaN or outside [0, 1].
+    """
+    for index, p_value in enumerate(p_values):
+        if not 0 <= p_value <= 1:
+            raise InputError(f"p_values[{index}] = {p_value} is outside [0, 1]")
+    largest, corrected = 0.0, [0.0] * len(p_values)
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        corrected[index] = largest
+    return corrected
 
 
 def _sign_flip_p_value(differences: Float[np.ndarray, " n"], seed: int, num_resamples: int) -> float:
@@ -225,6 +371,18 @@ def _sign_flip_p_value(differences: Float[np.ndarray, " n"], seed: int, num_resa
         rng=np.random.default_rng(seed),
     )
     return float(test.pvalue)
+
+
+def _sums_by_group(
+    values: Float[np.ndarray, " n"], groups: Sequence[str]
+) -> tuple[Float[np.ndarray, " g"], Float[np.ndarray, " g"]]:
+    """Of each group the sum of its values, and their number."""
+    if len(groups) != len(values):
+        raise InputError(f"groups: {len(groups)} for {len(values)} values; give the document of each question")
+    names, place = np.unique(np.asarray(groups), return_inverse=True)
+    if len(names) < 2:
+        raise InputError(f"groups: all questions are of {str(names[0])!r}; one document has no interval by document")
+    return np.bincount(place, weights=values), np.bincount(place).astype(np.float64)
 
 
 def _check_values(name: str, values: Float[np.ndarray, " n"], bounds: tuple[float, float]) -> None:

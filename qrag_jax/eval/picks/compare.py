@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from qrag_jax.eval.measures.aggregate import Difference, paired_difference
+from qrag_jax.eval.measures.aggregate import Difference, holm_p_values, paired_difference
 from qrag_jax.eval.picks.records import QueryRecord, paired_values
-from qrag_jax.types import InputError
 
 MEASURES = ("fact_em", "fact_f1")
 
@@ -65,24 +64,6 @@ def holm(rows: Sequence[Comparison]) -> list[Comparison]:
     """The rows with Holm's correction (`holm_p_values`) for their number."""
     corrected = holm_p_values([row.p_value for row in rows])
     return [replace(row, p_holm=p_value) for row, p_value in zip(rows, corrected, strict=True)]
-
-
-def holm_p_values(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction for the number m of p-values, in their order.
-
-    p_holm of the p-value of rank k (from 0, smallest first) = max over ranks j <= k of min(1, (m - j) * p_j)
-
-    Raises:
-        InputError: a p-value that is NaN or outside [0, 1].
-    """
-    for index, p_value in enumerate(p_values):
-        if not 0 <= p_value <= 1:
-            raise InputError(f"p_values[{index}] = {p_value} is outside [0, 1]")
-    largest, corrected = 0.0, [0.0] * len(p_values)
-    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        corrected[index] = largest
-    return corrected
 
 
 def format_comparisons(rows: Sequence[Comparison]) -> str:

@@ -72,8 +72,9 @@ class Row:
     (their story did not fit into `num_chunks` chunks, or their gold is broken).
 
     `threshold` is the score below which the protocol or a beam stops, `num_taken` how many picks a question count on
-    average; `f1_low`, `f1_high` are the 95% interval of `fact_f1`. Rows of before protocols were told apart are of the
-    protocol `fixed` and have none of these numbers.
+    average; `f1_low`, `f1_high` are the 95% interval of `fact_f1`. `em_ceiling` is the share of questions with at most
+    as many gold chunks as picks, which no row of the protocol `fixed` can exceed; other protocols have none. Rows of
+    before protocols were told apart are of the protocol `fixed` and have none of these numbers.
     """
 
     task: str
@@ -91,12 +92,14 @@ class Row:
     f1_high: float | None = None
     num_taken: float | None = None
     threshold: float | None = None
+    em_ceiling: float | None = None
 
     def __post_init__(self) -> None:
         _check_kinds(self, _ROW_KINDS)
         _check_method(self.setting)
         _check_shares(self, ("fact_em", "fact_f1", "em_low", "em_high", "f1_ceiling"))
-        _check_shares(self, [name for name in ("f1_low", "f1_high") if getattr(self, name) is not None])
+        optional = ("f1_low", "f1_high", "em_ceiling")
+        _check_shares(self, [name for name in optional if getattr(self, name) is not None])
         names = {"task": self.task, "mode": self.setting.mode, "positions": self.setting.positions}
         for name, text in names.items():
             require(bool(text.strip()), name, text, "must not be empty")
@@ -140,6 +143,7 @@ def summarise(
         f1_high=f1.high,
         num_taken=float(scores.num_taken.mean()),
         threshold=threshold,
+        em_ceiling=float((scores.num_gold <= scores.num_taken).mean()) if setting.protocol == "fixed" else None,
     )
 
 
@@ -261,7 +265,7 @@ _RECORD_KINDS: Mapping[str, type] = {
 }
 _ROW_FIELDS = file_fields(Row, late_after="num_left_out")
 _RECORD_FIELDS = file_fields(QueryRecord, late_after="texts")
-_MAY_BE_NONE = frozenset({"f1_low", "f1_high", "num_taken", "threshold", "texts"})
+_MAY_BE_NONE = frozenset({"f1_low", "f1_high", "num_taken", "threshold", "em_ceiling", "texts"})
 _TUPLE_KINDS = {"chosen": int, "q_values": float, "gold": int, "texts": str}
 
 

@@ -4,7 +4,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qrag_jax.eval.measures.aggregate import over_seeds
+import numpy as np
+
+from qrag_jax.eval.measures.aggregate import Summary, over_seeds
 from qrag_jax.eval.picks.protocols import PROTOCOLS
 from qrag_jax.eval.picks.records import METHODS, Row
 from qrag_jax.eval.plots import check_png, write_png
@@ -28,7 +30,8 @@ _NAMES = {"trained": "trained", "untrained": "untrained", "single_step": "single
 class Cell:
     """One method at one length, over its seeds.
 
-    One seed: `em_low`, `em_high` are the row's 95% interval. Several seeds: the mean and the range over the seeds.
+    The ends are 95% intervals: over the questions of the row, or, of several seeds, for other questions and other seeds
+    (`over_seeds`).
     """
 
     row: Row
@@ -41,6 +44,7 @@ class Cell:
     f1_low: float | None
     f1_high: float | None
     num_taken: float | None
+    em_ceiling: float
 
 
 @dataclass(frozen=True)
@@ -102,8 +106,8 @@ def _add_length(lengths: dict[int, list[Row]], row: Row) -> None:
 def format_table(rows: Sequence[Row], *, markdown: bool = False) -> str:
     """The rows as aligned text, or as a Markdown table: a block a task, a column a length, EM above F1.
 
-    Beside fact EM stands its 95% interval over questions, or the range where a method has several seeds; the text form
-    (`.955 .941-.967`) keeps four lengths within 80 columns. What all rows share stands in the heading only.
+    Beside fact EM stands its 95% interval, of several seeds that of `over_seeds`; the text form (`.955 .941-.967`)
+    keeps four lengths within 80 columns. What all rows share stands in the heading only.
     """
     lines = collect_lines(rows)
     blocks = []
@@ -133,7 +137,7 @@ def plot_rows(path: str | os.PathLike, rows: Sequence[Row], *, title: str | None
     """Draw fact EM and fact F1 against the number of chunks into a PNG; one row of panels a task.
 
     Both axes of length are logarithmic; below each number of chunks stands the multiple of the training length. Bands
-    are the 95% intervals of the rows (ranges where a method has several seeds); the F1 ceiling is a dashed line.
+    are the 95% intervals, of several seeds those of `over_seeds`; the F1 ceiling is a dashed line.
 
     Args:
         path: ends in .png; its folder is made.
@@ -158,13 +162,27 @@ def plot_rows(path: str | os.PathLike, rows: Sequence[Row], *, title: str | None
 
 
 def _merge_seeds(rows: Sequence[Row]) -> Cell:
-    em = over_seeds([row.fact_em for row in rows])
-    low, high = (rows[0].em_low, rows[0].em_high) if len(rows) == 1 else (em.low, em.high)
-    f1, ceiling = (over_seeds([getattr(row, name) for row in rows]) for name in ("fact_f1", "f1_ceiling"))
-    f1_low, f1_high = (rows[0].f1_low, rows[0].f1_high) if len(rows) == 1 else (f1.low, f1.high)
-    known = [row.num_taken for row in rows if row.num_taken is not None]
-    num_taken = over_seeds(known).mean if known else None
-    return Cell(rows[0], len(rows), em.mean, low, high, f1.mean, ceiling.mean, f1_low, f1_high, num_taken)
+    em = over_seeds([Summary(row.fact_em, row.em_low, row.em_high, row.n) for row in rows])
+    known = [
+        Summary(row.fact_f1, row.f1_low, row.f1_high, row.n)
+        for row in rows
+        if row.f1_low is not None and row.f1_high is not None
+    ]
+    f1 = over_seeds(known) if len(known) == len(rows) else None  # rows of before have no interval of F1
+    taken = [row.num_taken for row in rows if row.num_taken is not None]
+    return Cell(
+        row=rows[0],
+        num_seeds=len(rows),
+        fact_em=em.mean,
+        em_low=em.low,
+        em_high=em.high,
+        fact_f1=float(np.mean([row.fact_f1 for row in rows])),
+        f1_ceiling=float(np.mean([row.f1_ceiling for row in rows])),
+        f1_low=None if f1 is None else f1.low,
+        f1_high=None if f1 is None else f1.high,
+        num_taken=float(np.mean(taken)) if taken else None,
+        em_ceiling=min(1.0 if row.em_ceiling is None else row.em_ceiling for row in rows),
+    )
 
 
 def _shared(lines: Sequence[Line], name: str) -> str | None:
@@ -222,7 +240,7 @@ def _notes(lines: Sequence[Line]) -> list[str]:
     cells = _cells(lines)
     interval = f"Beside fact EM{' and F1' if _many_protocols(lines) else ''}: 95% interval over the questions"
     if any(cell.num_seeds > 1 for cell in cells):
-        interval += "; of several seeds the mean, smallest and largest"
+        interval += "; of several seeds that of their mean, for other questions and other seeds"
     notes = [f"{interval}."]
     if ceilings := [cell.f1_ceiling for cell in cells if cell.row.setting.protocol == "fixed"]:
         span = f"{min(ceilings):.3f}"
@@ -232,6 +250,8 @@ def _notes(lines: Sequence[Line]) -> list[str]:
         notes.append(
             f"Fact F1 {which} exceed {span} with this many picks: 2 min(g, T) / (g + T), g gold facts, T picks."
         )
+    if (most := min(cell.em_ceiling for cell in cells)) < 1:
+        notes.append(f"Fact EM cannot exceed {most:.3f} with this many picks: other questions have more gold facts.")
     meanings = {
         "threshold": "stops below a Q that was fitted on held-out questions",
         "stop": "the retriever's own learned stop",

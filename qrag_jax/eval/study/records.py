@@ -7,6 +7,7 @@ from typing import Literal
 from qrag_jax.types import Cost, Span
 
 Part = Literal["dev", "test"]
+FEWEST_DOCUMENTS = 10  # a bootstrap over fewer says next to nothing
 
 
 @dataclass(frozen=True)
@@ -182,8 +183,18 @@ class StudyComparison:
 
     With a budget and a fill it is the mean of `fill - plain` of one strategy, measure "erec", and `baseline` is plain.
 
-    `low`, `high`: 95% bootstrap interval; `p_value`: sign-flip permutation test; `p_holm`: corrected for all
-    comparisons of this measure in the study.
+    Questions about one document are not independent. Where each question of a task is about one document, and there are
+    at least `FEWEST_DOCUMENTS` of these, documents are resampled and their signs flipped as well; else the
+    fields of this are None.
+
+    Attributes:
+        low, high: 95% bootstrap interval over questions.
+        p_value: sign-flip permutation test over questions.
+        p_holm: corrected for all comparisons of this measure in the study.
+        low_by_document, high_by_document, p_by_document: the same over documents.
+        p_holm_by_document: corrected for all comparisons of this measure: `p_by_document` where there is one, else
+            `p_value`.
+        num_groups: documents that the questions are about.
     """
 
     task: str
@@ -198,6 +209,11 @@ class StudyComparison:
     n: int
     budget: int | None = None
     fill: str | None = None
+    low_by_document: float | None = None
+    high_by_document: float | None = None
+    p_by_document: float | None = None
+    p_holm_by_document: float | None = None
+    num_groups: int | None = None
 
 
 @dataclass(frozen=True)

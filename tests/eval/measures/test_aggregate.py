@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 from qrag_jax.eval.measures.aggregate import (
+    FEWEST_CHANGED,
     Summary,
     constant_interval,
+    holm_p_values,
     mean_interval,
+    no_harm,
     over_seeds,
     paired_difference,
     ratio_interval,
@@ -105,6 +108,7 @@ def test_paired_difference_by_hand():
     first, second = np.array([1.0, 1.0, 1.0, 0.0]), np.array([0.0, 1.0, 0.0, 0.0])
     difference = paired_difference(first, second)
     assert (difference.mean, difference.n) == (0.5, 4)
+    assert (difference.better, difference.worse, difference.changed) == (2, 0, 2)
     # Two questions differ, both in favour of the first: of the four sign flips ++ and -- are as extreme.
     assert difference.p_value == pytest.approx(0.5)
 
@@ -150,10 +154,147 @@ def test_one_question_that_differs_proves_nothing():
     assert (difference.mean, difference.p_value) == (pytest.approx(1 / 3), 1.0)
 
 
-def test_over_seeds():
-    spread = over_seeds([0.9, 0.96, 0.93])
-    assert spread.mean == pytest.approx(0.93)
-    assert (spread.low, spread.high, spread.num_seeds) == (0.9, 0.96, 3)
+def test_three_changed_questions_that_agree_are_no_difference():
+    """The bootstrap leaves 0 out, three signs have p = 1/4; six that agree have 2 / 2^6."""
+    three, six = np.zeros(60), np.zeros(60)
+    three[:3], six[:6] = 1.0, 1.0
+    few, more = paired_difference(three, np.zeros(60)), paired_difference(six, np.zeros(60))
+    assert few.low > 0 and few.p_value == pytest.approx(0.25) and not few.is_told_apart
+    assert more.p_value == pytest.approx(2 / 2**FEWEST_CHANGED) and more.is_told_apart
+
+
+# --- questions of one document
+
+
+def test_groups_of_one_question_are_questions():
+    rng = np.random.default_rng(4)
+    first, second = rng.random(60), rng.random(60)
+    alone = [str(i) for i in range(60)]
+    mean, grouped = mean_interval(first), mean_interval(first, groups=alone)
+    assert (grouped.mean, grouped.n) == (mean.mean, 60)
+    assert (grouped.low, grouped.high) == pytest.approx((mean.low, mean.high), abs=0.01)
+    one, other = paired_difference(first, second), paired_difference(first, second, groups=alone)
+    assert other.p_value == pytest.approx(one.p_value, abs=0.02)
+    assert (other.low, other.high) == pytest.approx((one.low, one.high), abs=0.02)
+
+
+def test_questions_that_all_repeat_their_document_are_as_many_as_documents():
+    """Each of 20 documents asked 30 times: the interval is that of 20 values, not of 600."""
+    by_document = np.random.default_rng(5).random(20)
+    values, groups = np.repeat(by_document, 30), np.repeat([f"d{i}" for i in range(20)], 30).tolist()
+    wide, right = mean_interval(values, groups=groups), mean_interval(by_document)
+    assert (wide.low, wide.high) == pytest.approx((right.low, right.high), abs=0.02)
+    narrow = mean_interval(values)
+    assert narrow.high - narrow.low < (wide.high - wide.low) / 3
+
+
+def test_signs_of_a_document_are_flipped_together():
+    """Three documents whose questions all agree: of 2^3 flips two are as extreme, however many questions there are."""
+    first, groups = np.ones(30), [f"d{i // 10}" for i in range(30)]
+    difference = paired_difference(first, np.zeros(30), groups=groups)
+    assert difference.p_value == pytest.approx(2 / 8) and difference.changed == 30
+    assert paired_difference(first, np.zeros(30)).p_value < 0.001
+
+
+def test_a_mean_over_groups_counts_every_question_once():
+    summary = mean_interval(np.array([1.0, 0.0, 0.0, 0.0]), groups=["a", "b", "b", "b"])
+    assert summary.mean == 0.25 and summary.low < 0.25 < summary.high
+
+
+@pytest.mark.parametrize(("groups", "message"), [(["a"], "1 for 2 values"), (["a", "a"], "all questions are of 'a'")])
+def test_groups_that_are_none_are_refused(groups, message):
+    with pytest.raises(InputError, match=message):
+        mean_interval(np.array([0.5, 0.6]), groups=groups)
+
+
+# --- no harm
+
+
+def changed_by(*changes, n):
+    """Two methods on n questions, which differ by these changes."""
+    second = np.full(n, 0.5)
+    first = second.copy()
+    first[: len(changes)] += changes
+    return first, second
+
+
+@pytest.mark.parametrize(
+    ("pair", "verdict"),
+    [
+        (changed_by(n=600), "untested"),  # the interval is within the margin, as no question changed
+        (changed_by(*[-0.1] * 5, n=600), "untested"),
+        (changed_by(*[0.1, -0.1] * 20, n=600), "none"),
+        (changed_by(*[-0.3] * 40, n=600), "harm"),
+        (changed_by(*[0.5, -0.5] * 30, n=600), "not excluded"),
+    ],
+)
+def test_verdicts_on_harm(pair, verdict):
+    assert no_harm(*pair, margin=0.01).verdict == verdict
+
+
+def test_harm_is_excluded_by_the_one_sided_limit():
+    """It lies above the two-sided one, and the verdict turns where the margin passes it."""
+    found = no_harm(*changed_by(*[0.2, -0.25] * 30, n=600), margin=0.01)
+    assert found.difference.low < found.lowest < found.difference.mean
+    for margin, verdict in ((-found.lowest + 1e-6, "none"), (-found.lowest - 1e-6, "not excluded")):
+        assert no_harm(*changed_by(*[0.2, -0.25] * 30, n=600), margin=margin).verdict == verdict
+
+
+def test_a_margin_of_nothing_is_refused():
+    with pytest.raises(InputError, match=r"margin = 0.0 must be above 0"):
+        no_harm(np.ones(3), np.ones(3), margin=0.0)
+
+
+# --- seeds
+
+
+def test_one_seed_has_the_interval_of_its_questions():
+    found = over_seeds([Summary(0.9, 0.85, 0.93, 200)])
+    assert (found.mean, found.low, found.high) == pytest.approx((0.9, 0.85, 0.93))
+    assert (found.smallest, found.largest, found.num_seeds) == (0.9, 0.9, 1)
+
+
+def test_over_seeds_by_hand():
+    """Ends of .06 and .08 below and .03 above; sd of .90, .96 is .0424, t of 1 degree of freedom 12.706."""
+    found = over_seeds([Summary(0.9, 0.84, 0.93, 50), Summary(0.96, 0.88, 0.99, 50)])
+    seeds = 12.7062047 * 0.0424264 / np.sqrt(2)
+    below, above = np.hypot(np.sqrt((0.06**2 + 0.08**2) / 2), seeds), np.hypot(0.03, seeds)
+    assert found.mean == pytest.approx(0.93) and (found.smallest, found.largest) == (0.9, 0.96)
+    assert found.low == pytest.approx(0.93 - below, abs=1e-4) and found.high == 1.0 < 0.93 + above
+
+
+def test_seeds_that_agree_leave_the_interval_of_the_questions():
+    found = over_seeds([Summary(0.49, 0.38, 0.6, 80)] * 3)
+    assert (found.low, found.high) == pytest.approx((0.38, 0.6))
+
+
+def test_an_interval_over_seeds_covers_the_truth():
+    """Questions of many difficulties, seeds of many strengths; other questions and seeds are drawn each time."""
+    rng = np.random.default_rng(6)
+    truth, covered = 0.5, 0
+    for _ in range(150):
+        hard, seeds = rng.normal(0, 1, 80), rng.normal(0, 0.15, 3)
+        found = (hard[None] + seeds[:, None] + rng.normal(0, 0.7, (3, 80)) > 0).astype(np.float64)
+        one = over_seeds([mean_interval(run, num_resamples=300) for run in found])
+        covered += one.low <= truth <= one.high
+    assert covered >= 135  # of 150; the range of the three seeds holds it about half as often
+
+
+# --- Holm
+
+
+def test_holm_of_bare_p_values_by_hand():
+    """Four hypotheses: .005 * 4, .01 * 3, .03 * 2, and .04 * 1 lifted to what ranks before it; ties stay equal."""
+    assert holm_p_values([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm_p_values([0.02, 0.02]) == pytest.approx([0.04, 0.04])
+    assert holm_p_values([0.0, 1.0]) == [0.0, 1.0]
+    assert holm_p_values([]) == []
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), -0.1, 1.1])
+def test_what_is_no_p_value_is_refused(wrong):
+    with pytest.raises(InputError, match=r"p_values\[1\] = .* is outside \[0, 1\]"):
+        holm_p_values([0.5, wrong])
 
 
 @pytest.mark.parametrize(
@@ -182,10 +323,10 @@ def test_pairs_of_other_lengths_are_refused():
         paired_difference(np.zeros(2), np.zeros(1))
 
 
-@pytest.mark.parametrize("values", [[], [0.5, float("nan")]])
-def test_over_seeds_refuses(values):
-    with pytest.raises(InputError, match="finite values"):
-        over_seeds(values)
+@pytest.mark.parametrize("runs", [[], [Summary(0.5, 0.4, float("nan"), 3)]])
+def test_over_seeds_refuses(runs):
+    with pytest.raises(InputError, match="finite numbers"):
+        over_seeds(runs)
 
 
 def test_a_share_of_sums_by_hand():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_rows import LATENT, replace
 
-from qrag_jax.eval.picks.compare import Comparison, compare, comparison_values, format_comparisons, holm, holm_p_values
+from qrag_jax.eval.picks.compare import Comparison, compare, comparison_values, format_comparisons, holm
 from qrag_jax.eval.picks.records import QueryRecord
 from qrag_jax.types import InputError
 
@@ -123,20 +123,6 @@ def test_holm_by_hand():
     assert [row.p_holm for row in holm(with_p([0.5]))] == [0.5]
     assert [row.p_holm for row in holm(with_p([0.6, 0.9]))] == [1.0, 1.0]
     assert holm([]) == []
-
-
-def test_holm_of_bare_p_values_by_hand():
-    """Four hypotheses: .005 * 4, .01 * 3, .03 * 2, and .04 * 1 lifted to what ranks before it; ties stay equal."""
-    assert holm_p_values([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm_p_values([0.02, 0.02]) == pytest.approx([0.04, 0.04])
-    assert holm_p_values([0.0, 1.0]) == [0.0, 1.0]
-    assert holm_p_values([]) == []
-
-
-@pytest.mark.parametrize("wrong", [float("nan"), -0.1, 1.1])
-def test_what_is_no_p_value_is_refused(wrong):
-    with pytest.raises(InputError, match=r"p_values\[1\] = .* is outside \[0, 1\]"):
-        holm_p_values([0.5, wrong])
 
 
 def rejected(p_values, level):

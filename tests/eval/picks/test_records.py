@@ -51,7 +51,7 @@ OLD_FIELDS = (
     "task method mode positions seed num_chunks length_factor fact_em fact_f1 em_low em_high n seconds f1_ceiling "
     "num_left_out"
 ).split()
-FIELDS = [*OLD_FIELDS, "protocol", "beam_width", "f1_low", "f1_high", "num_taken", "threshold"]
+FIELDS = [*OLD_FIELDS, "protocol", "beam_width", "f1_low", "f1_high", "num_taken", "threshold", "em_ceiling"]
 
 
 def write_json(path, values):

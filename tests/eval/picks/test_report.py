@@ -1,6 +1,7 @@
 import pytest
 from tiny_rows import LATENT, replace
 
+from qrag_jax.eval.measures.aggregate import Summary, over_seeds
 from qrag_jax.eval.picks.records import METHODS, Row
 from qrag_jax.eval.picks.report import collect_lines, format_table, plot_rows, write_markdown
 from qrag_jax.types import InputError, UsageError
@@ -46,13 +47,23 @@ def test_a_missing_length_is_a_dash():
     assert ["BM25", "-", ".950", ".930-.970"] in [line.split() for line in table.split("\n")]
 
 
-def test_seeds_merge_into_mean_and_range():
-    rows = [replace(ROW, seed=seed, fact_em=em, em_low=0.5, em_high=1.0) for seed, em in enumerate((0.9, 0.96, 0.93))]
-    cell = collect_lines(rows)[0].cells[20]
-    assert (cell.num_seeds, cell.em_low, cell.em_high) == (3, 0.9, 0.96)
-    assert cell.fact_em == pytest.approx(0.93)
+def test_seeds_merge_into_a_mean_with_an_interval_for_other_questions_and_seeds():
+    rows = [replace(ROW, seed=seed, fact_em=em, em_low=0.8, em_high=1.0) for seed, em in enumerate((0.9, 0.96, 0.93))]
+    cell, found = (
+        collect_lines(rows)[0].cells[20],
+        over_seeds([Summary(em, 0.8, 1.0, 1000) for em in (0.9, 0.96, 0.93)]),
+    )
+    assert (cell.num_seeds, cell.em_low, cell.em_high) == (3, found.low, found.high)
+    assert cell.em_low < 0.9 and cell.fact_em == pytest.approx(0.93) and cell.f1_low is None
     table = format_table(rows)
-    assert "3 seeds" in table and ".930 .900-.960" in table and "smallest and largest" in table
+    assert "3 seeds" in table and ".930 .7" in table and "for other questions and other seeds" in table
+
+
+def test_a_ceiling_of_em_is_told():
+    """Two picks cannot hold three facts."""
+    table = format_table([ROW, replace(ROW, method="bm25", em_ceiling=0.625)])
+    assert "Fact EM cannot exceed 0.625 with this many picks" in table
+    assert "Fact EM cannot" not in format_table([ROW, replace(ROW, method="bm25", em_ceiling=1.0)])
 
 
 def test_what_differs_stands_in_the_line_and_what_is_shared_in_the_heading():
@@ -176,14 +187,14 @@ def test_rows_without_the_new_numbers_stand_beside_others():
     assert ["trained,", "fixed", ".780"] in table and ["trained,", "fixed", "-"] in table
 
 
-def test_seeds_of_a_protocol_merge_into_means_and_ranges():
+def test_seeds_of_a_protocol_merge_into_means():
     rows = [
         replace(protocol_rows()[1], seed=seed, fact_f1=f1, num_taken=taken)
         for seed, f1, taken in ((0, 0.84, 2.0), (1, 0.88, 3.0))
     ]
     (line,) = collect_lines(rows)
     cell = line.cells[20]
-    assert (cell.f1_low, cell.f1_high, cell.num_taken) == (0.84, 0.88, 2.5)
+    assert cell.f1_low is not None and cell.f1_low < 0.84 and cell.num_taken == 2.5
     assert cell.fact_f1 == pytest.approx(0.86) and (line.setting.protocol, line.setting.beam_width) == ("threshold", 1)
 
 

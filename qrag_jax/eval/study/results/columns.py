@@ -9,6 +9,7 @@ from qrag_jax.eval.tables import share
 
 _MIB = 2**20
 _NOT_PLAIN = ("scores", "cost", "low", "high", "budget", "fill", "erec", "erec_low", "erec_high")
+_BY_DOCUMENT = ("low_by_document", "high_by_document", "p_by_document", "p_holm_by_document", "num_groups")
 _STAGES = {"chunk": "s: cutting", "embed_sentences": "s: sentences", "embed_chunks": "s: chunks"}
 
 
@@ -26,6 +27,7 @@ def terminal_columns(result: StudyResult, lines: Sequence[Line]) -> list[Column]
     return [
         _strategy(),
         *_headline(result, "F1", f"- {result.baseline}", "p", mark=""),
+        *_by_document(lines)[1:],
         *_scores(result, lines, {"recall": "recall", "precision": "prec.", "iou": "IoU"}),
         Column("context", lambda line: f"{line.row.context_tokens:,.0f}"),
         Column("chunks", lambda line: f"{line.row.num_chunks:,}"),
@@ -46,6 +48,7 @@ def markdown_columns(result: StudyResult, lines: Sequence[Line]) -> list[Column]
         Column("config", lambda line: f"`{line.row.config}`" if line.row.config else "", is_number=False),
         Column("n", lambda line: f"{line.row.n:,}"),
         *_headline(result, f"F1@{k} [95%]", f"minus {result.baseline} [95%]", "p (Holm)", mark="**"),
+        *_by_document(lines),
         *_scores(result, lines, names),
         Column("context tokens", lambda line: f"{line.row.context_tokens:,.0f}"),
         Column("chunks", lambda line: f"{line.row.num_chunks:,}"),
@@ -66,6 +69,7 @@ def csv_values(line: Line, result: StudyResult, measures: Sequence[str], stages:
     headline = f"f1@{result.report_k}"
     plain = {name: value for name, value in asdict(row).items() if name not in _NOT_PLAIN}
     compared = {"": "difference", "_low": "low", "_high": "high", "_p": "p_value", "_p_holm": "p_holm"}
+    compared |= {f"_{name}": name for name in _BY_DOCUMENT}
     return {
         **plain,
         **{name: row.scores.get(name) for name in measures},
@@ -101,6 +105,23 @@ def _headline(result: StudyResult, f1: str, difference: str, p: str, mark: str) 
     ]
 
 
+def _by_document(lines: Sequence[Line]) -> list[Column]:
+    """Interval and p of the difference over documents, where the task has enough of them."""
+
+    def interval(line: Line) -> str:
+        one = line.versus
+        if one is None or one.low_by_document is None or one.high_by_document is None:
+            return ""
+        return _interval(one.low_by_document, one.high_by_document)
+
+    def p_value(line: Line) -> str:
+        one = line.versus
+        return "" if one is None or one.p_holm_by_document is None else _p_value(one.p_holm_by_document)
+
+    columns = [Column("by document", interval), Column("p by doc.", p_value)]
+    return columns if any(interval(line) for line in lines) else []
+
+
 def _scores(result: StudyResult, lines: Sequence[Line], names: dict[str, str]) -> list[Column]:
     """Columns of the measures that this task has."""
     measured = [(f"{name}@{result.report_k}", heading) for name, heading in names.items()]
@@ -128,8 +149,11 @@ def _dollars(lines: Sequence[Line]) -> list[Column]:
 def _difference(versus: StudyComparison | None) -> str:
     if versus is None:
         return ""
-    mean, low, high = (share(value, sign="+") for value in (versus.difference, versus.low, versus.high))
-    return f"{mean} [{low}, {high}]"
+    return f"{share(versus.difference, sign='+')} {_interval(versus.low, versus.high)}"
+
+
+def _interval(low: float, high: float) -> str:
+    return f"[{share(low, sign='+')}, {share(high, sign='+')}]"
 
 
 def _p_value(value: float) -> str:

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+from qrag_jax.eval.measures.aggregate import LEVEL
 from qrag_jax.eval.study.records import StudyComparison, StudyResult, StudyRow
 from qrag_jax.types import InputError
-
-LEVEL = 0.05  # of the corrected p value
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,8 @@ class Line:
 def study_lines(result: StudyResult) -> dict[str, list[Line]]:
     """Rows by task, in the order of the study, each with its comparison; of a strategy's rows of budgets the first.
 
-    The best F1@k of a task is marked only where it is told apart: a strategy where the 95% interval of its difference
-    to the baseline lies above 0 and the corrected p is below 0.05, the baseline where all others are worse by the same
-    rule. An interval knows nothing of the other comparisons, so it alone would mark some by chance.
+    The best F1@k of a task is marked only where it is told apart (`told_apart`): a strategy above the baseline, the
+    baseline where all others are below.
 
     Raises:
         InputError: no rows, a strategy twice in a task, or one without a comparison with the baseline.
@@ -57,9 +56,24 @@ def total_seconds(row: StudyRow) -> float:
     return sum(row.cost.seconds.values())
 
 
+def told_apart(one: StudyComparison) -> Literal[-1, 0, 1]:
+    """1 where a strategy is told apart from the baseline and above it, -1 below it, else 0.
+
+    The 95% interval of the difference leaves out 0, and the corrected p is below 0.05: an interval knows nothing of the
+    other comparisons, so it alone would mark some by chance. By document where the comparison has that, else by
+    question.
+    """
+    low = one.low if one.low_by_document is None else one.low_by_document
+    high = one.high if one.high_by_document is None else one.high_by_document
+    p_value = one.p_holm if one.p_holm_by_document is None else one.p_holm_by_document
+    if p_value >= LEVEL:
+        return 0
+    return 1 if low > 0 else -1 if high < 0 else 0
+
+
 def _is_told_apart(best: str, versus: Mapping[str, StudyComparison | None]) -> bool:
     one = versus[best]
     if one is not None:
-        return one.low > 0 and one.p_holm < LEVEL
-    others = [other for other in versus.values() if other is not None]
-    return bool(others) and all(other.high < 0 and other.p_holm < LEVEL for other in others)
+        return told_apart(one) > 0
+    others = [told_apart(other) for other in versus.values() if other is not None]
+    return bool(others) and max(others) < 0

@@ -1,14 +1,14 @@
 """Evidence recall of contexts as a table: a line a strategy and fill, a column a budget."""
 
 from qrag_jax.eval.study.records import StudyComparison, StudyResult, StudyRow
+from qrag_jax.eval.study.results.lines import told_apart
 from qrag_jax.eval.tables import share
 
 RECALL_NOTE = (
     "ERec: share of the evidence, by characters, that stands in a context of so many tokens, compared by words; with a "
     "95% bootstrap interval. Behind it: minus plain, on the same questions; * where the interval lies on one side of 0 "
-    "and the corrected p is below 0.05."
+    "and the corrected p is below 0.05, by document where there are enough of them."
 )
-_LEVEL = 0.05
 
 
 def recall_heading(task: str) -> str:
@@ -34,5 +34,4 @@ def _cell(row: StudyRow, versus: StudyComparison | None) -> str:
     found = f"{share(row.erec)} [{share(row.erec_low)}, {share(row.erec_high)}]"
     if versus is None:
         return found
-    is_told = (versus.low > 0 or versus.high < 0) and versus.p_holm < _LEVEL
-    return f"{found} {share(versus.difference, sign='+')}{'*' if is_told else ''}"
+    return f"{found} {share(versus.difference, sign='+')}{'*' if told_apart(versus) else ''}"

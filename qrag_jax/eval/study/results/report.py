@@ -8,10 +8,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from qrag_jax.chunking.text.spans import readable
-from qrag_jax.eval.study.records import StudyResult
+from qrag_jax.eval.measures.aggregate import LEVEL
+from qrag_jax.eval.study.records import FEWEST_DOCUMENTS, StudyResult
 from qrag_jax.eval.study.results.columns import Column, csv_values, markdown_columns, row_heading, terminal_columns
 from qrag_jax.eval.study.results.levels import level_table
-from qrag_jax.eval.study.results.lines import LEVEL, Line, study_lines
+from qrag_jax.eval.study.results.lines import Line, study_lines
 from qrag_jax.eval.study.results.plot import plot_study
 from qrag_jax.eval.study.results.recall import RECALL_NOTE, recall_heading, recall_table
 from qrag_jax.eval.tables import align
@@ -140,10 +141,16 @@ def _json(value: object, indent: int | None = None) -> str:
 
 def _notes(result: StudyResult) -> list[str]:
     k, baseline = result.report_k, result.baseline
+    compared = [one for one in result.comparisons if one.measure == f"f1@{k}"]
+    by_document = (
+        "by document: the same with documents drawn and flipped, each with all its questions, where each question is "
+        f"about one and there are at least {FEWEST_DOCUMENTS}; p by doc. is corrected as p, and takes p of the others."
+    )
     return [
         f"F1, recall, precision and IoU of the first {k} chunks. In brackets: 95% bootstrap intervals. A strategy is "
         f"compared with {baseline} on the same questions; p: sign-flip permutation test, Holm-corrected for all "
-        "comparisons of the study.",
+        f"{len(compared)} comparisons of the study.",
+        *([by_document] if any(one.num_groups for one in compared) else []),
         f"context: tokens of the {k} chunks together. tokens: of a chunk, mean. beyond: chunks longer than the "
         "encoder's window, embedded as averaged windows. s: seconds of chunking and embedding, as if alone.",
         *([RECALL_NOTE] if any(row.budget for row in result.rows) else []),
@@ -154,8 +161,9 @@ def _notes(result: StudyResult) -> list[str]:
 def _bold_note(result: StudyResult) -> str:
     return (
         f"Bold: the best F1@{result.report_k} of a task, where the 95% interval of its difference to "
-        f"{result.baseline} lies above 0 and p is below {LEVEL:g} ({result.baseline} itself: where all are worse "
-        f"by this rule). Where nothing is bold, the best is not told apart from {result.baseline}."
+        f"{result.baseline} lies above 0 and p is below {LEVEL:g}, by document where the table has that "
+        f"({result.baseline} itself: where all are worse by this rule). Where nothing is bold, the best is not told "
+        f"apart from {result.baseline}."
     )
 
 

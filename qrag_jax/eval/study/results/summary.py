@@ -9,12 +9,11 @@ import numpy as np
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.config import flatten, to_dict
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
-from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.eval.measures.aggregate import holm_p_values, mean_interval, paired_difference
 from qrag_jax.eval.measures.trec import write_qrels, write_run
-from qrag_jax.eval.picks.compare import holm_p_values
 from qrag_jax.eval.study.cells.costs import with_dollars
 from qrag_jax.eval.study.config import StudyConfig
-from qrag_jax.eval.study.records import CellResult, Found, StudyComparison, StudyRow
+from qrag_jax.eval.study.records import FEWEST_DOCUMENTS, CellResult, Found, StudyComparison, StudyRow
 from qrag_jax.eval.study.results.answers import StudyAnswers, answer_objects
 from qrag_jax.eval.study.results.choose import Choice
 from qrag_jax.eval.study.results.scores import headline_means
@@ -118,26 +117,13 @@ def compare_all(outcomes: Sequence[Outcome], study: StudyConfig) -> tuple[StudyC
     """
     measure = f"f1@{study.report_k}"
     bases = {outcome.cell.task: outcome for outcome in outcomes if outcome.cell.strategy == study.baseline}
-    found = [
-        (outcome, paired_difference(outcome.scores[measure], bases[outcome.cell.task].scores[measure], seed=study.seed))
-        for outcome in outcomes
-        if outcome.cell.strategy != study.baseline
-    ]
-    corrected = holm_p_values([difference.p_value for _, difference in found])
-    return tuple(
-        StudyComparison(
-            task=outcome.cell.task,
-            strategy=outcome.cell.strategy,
-            baseline=study.baseline,
-            measure=measure,
-            difference=difference.mean,
-            low=difference.low,
-            high=difference.high,
-            p_value=difference.p_value,
-            p_holm=p_holm,
-            n=difference.n,
-        )
-        for (outcome, difference), p_holm in zip(found, corrected, strict=True)
+    return _compare(
+        [
+            _Pair(outcome, outcome.scores[measure], bases[outcome.cell.task].scores[measure], study.baseline, measure)
+            for outcome in outcomes
+            if outcome.cell.strategy != study.baseline
+        ],
+        study.seed,
     )
 
 
@@ -146,32 +132,71 @@ def compare_fills(outcomes: Sequence[Outcome], study: StudyConfig) -> tuple[Stud
 
     Holm's correction counts all of these comparisons together. None where `plain` is not among the fills.
     """
-    found = []
+    pairs = []
     for outcome in outcomes:
         values = {_fill_and_budget(name): np.array(of_each) for name, of_each in outcome.cell.recall.items()}
-        found += [
-            (outcome.cell, fill, budget, paired_difference(of_each, values["plain", budget], seed=study.seed))
+        pairs += [
+            _Pair(outcome, of_each, values["plain", budget], "plain", "erec", budget, fill)
             for (fill, budget), of_each in values.items()
             if fill != "plain" and ("plain", budget) in values
         ]
-    corrected = holm_p_values([difference.p_value for *_, difference in found]) if found else []
+    return _compare(pairs, study.seed)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two methods on the questions of a task, `first` and `second` float64 [questions], and what a row calls them."""
+
+    outcome: Outcome
+    first: np.ndarray
+    second: np.ndarray
+    baseline: str
+    measure: str
+    budget: int | None = None
+    fill: str | None = None
+
+
+def _compare(pairs: Sequence[_Pair], seed: int) -> tuple[StudyComparison, ...]:
+    by_question = [paired_difference(pair.first, pair.second, seed=seed) for pair in pairs]
+    documents = [_documents(pair.outcome.task) for pair in pairs]
+    by_document = [
+        None if groups is None else paired_difference(pair.first, pair.second, groups=groups, seed=seed)
+        for pair, groups in zip(pairs, documents, strict=True)
+    ]
+    p_holm = holm_p_values([one.p_value for one in by_question])
+    p_holm_by_document = holm_p_values(
+        [(own or other).p_value for own, other in zip(by_document, by_question, strict=True)]
+    )
     return tuple(
         StudyComparison(
-            task=cell.task,
-            strategy=cell.strategy,
-            baseline="plain",
-            measure="erec",
-            difference=difference.mean,
-            low=difference.low,
-            high=difference.high,
-            p_value=difference.p_value,
-            p_holm=p_holm,
-            n=difference.n,
-            budget=budget,
-            fill=fill,
+            task=pair.outcome.cell.task,
+            strategy=pair.outcome.cell.strategy,
+            baseline=pair.baseline,
+            measure=pair.measure,
+            difference=one.mean,
+            low=one.low,
+            high=one.high,
+            p_value=one.p_value,
+            p_holm=p_holm[row],
+            n=one.n,
+            budget=pair.budget,
+            fill=pair.fill,
+            low_by_document=None if own is None else own.low,
+            high_by_document=None if own is None else own.high,
+            p_by_document=None if own is None else own.p_value,
+            p_holm_by_document=p_holm_by_document[row],
+            num_groups=None if groups is None else len(set(groups)),
         )
-        for (cell, fill, budget, difference), p_holm in zip(found, corrected, strict=True)
+        for row, (pair, one, own, groups) in enumerate(zip(pairs, by_question, by_document, documents, strict=True))
     )
+
+
+def _documents(task: StudyTask) -> list[str] | None:
+    """The document of each question; None where a question has several, or all together are few."""
+    if any(len(question.relevant) > 1 for question in task.questions):
+        return None
+    documents = [question.relevant[0] for question in task.questions]
+    return documents if len(set(documents)) >= FEWEST_DOCUMENTS else None
 
 
 def question_objects(outcome: Outcome) -> list[dict[str, object]]:

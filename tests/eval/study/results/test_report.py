@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from qrag_jax.eval.study.records import StudyComparison, StudyResult, StudyRow
-from qrag_jax.eval.study.results.lines import study_lines, total_seconds
+from qrag_jax.eval.study.results.lines import study_lines, told_apart, total_seconds
 from qrag_jax.eval.study.results.report import format_csv, format_markdown, format_table, summary_values, write_report
 from qrag_jax.types import Cost, InputError
 
@@ -123,6 +123,45 @@ def test_an_interval_without_a_corrected_p_is_not_enough():
     assert [study_lines(study(worse, [against("late", -0.1, p_holm=p)]))["notes"][0].is_best for p in (0.04, 0.06)] == [
         True, False,
     ]  # fmt: skip
+
+
+BY_DOCUMENT = {"low_by_document": 0.01, "high_by_document": 0.06, "p_by_document": 0.015, "p_holm_by_document": 0.03}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sign"),
+    [
+        ({}, 1),
+        (BY_DOCUMENT, 1),
+        (BY_DOCUMENT | {"low_by_document": -0.01}, 0),  # by question told apart, by document not
+        (BY_DOCUMENT | {"p_holm_by_document": 0.06}, 0),
+        (BY_DOCUMENT | {"low_by_document": -0.06, "high_by_document": -0.01}, -1),
+        ({"low": -0.01, "p_holm": 0.5} | BY_DOCUMENT, 1),
+    ],
+)
+def test_a_difference_is_told_apart_by_document_where_it_has_that(changes, sign):
+    one = against("late", 0.05, **changes)
+    assert told_apart(one) == sign
+    assert study_lines(study([row(f1=0.40), row("late", f1=0.45)], [one]))["notes"][1].is_best == (sign > 0)
+
+
+def test_columns_by_document_stand_where_there_are_any():
+    rows = [row(), row("late", f1=0.45), row(task="other"), row("late", task="other", f1=0.45)]
+    result = study(rows, [against("late", 0.05, num_groups=31, **BY_DOCUMENT), against("late", 0.05, task="other")])
+    own, other = format_markdown(result).split("**other (")
+    fixed, late = table_rows(own)
+    assert "by document |" not in other
+    assert (fixed["by document"], fixed["p by doc."]) == ("", "")
+    assert (late["by document"], late["p by doc."]) == ("[+.010, +.060]", ".030")
+    first, second, notes = format_table(result).split("\n\n")
+    assert "p by doc." in first and "p by doc." not in second
+    assert "Holm-corrected for all 2 comparisons of the study" in notes and "by document: the same with" in notes
+    assert "by document: the same with" not in format_table(TWO)
+    values = list(csv.DictReader(io.StringIO(format_csv(result))))
+    names = (*BY_DOCUMENT, "num_groups")
+    assert [values[1][f"difference_{name}"] for name in names] == ["0.01", "0.06", "0.015", "0.03", "31"]
+    assert [values[3][f"difference_{name}"] for name in names] == [""] * 5
+    assert summary_values(result)["comparisons"][0].items() >= BY_DOCUMENT.items()
 
 
 def test_a_baseline_alone_is_never_bold():

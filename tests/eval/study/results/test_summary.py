@@ -8,15 +8,15 @@ from tiny_study import fixed, make_config
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.eval.measures.aggregate import holm_p_values, mean_interval, paired_difference
 from qrag_jax.eval.measures.trec import read_qrels, read_run
-from qrag_jax.eval.picks.compare import holm_p_values
-from qrag_jax.eval.study.records import CellResult, Found, Hit
+from qrag_jax.eval.study.records import FEWEST_DOCUMENTS, CellResult, Found, Hit
 from qrag_jax.eval.study.results.answers import StudyAnswer, StudyAnswers
 from qrag_jax.eval.study.results.choose import Choice
 from qrag_jax.eval.study.results.summary import (
     Outcome,
     compare_all,
+    compare_fills,
     describe_config,
     document_run,
     make_row,
@@ -93,6 +93,67 @@ def test_every_strategy_is_compared_with_the_baseline_and_holm_counts_all_tasks(
         assert (one.low, one.high, one.p_value) == (expected.low, expected.high, expected.p_value)
     assert [one.p_holm for one in found] == holm_p_values([one.p_value for one in found])
     assert compare_all([outcome for outcome in outcomes if outcome.cell.strategy == "fixed"], STUDY) == ()
+
+
+def asked_of(names, several=False):
+    """Outcomes of two strategies on a question a name, about the document of this name: its questions gain alike."""
+    rng = np.random.default_rng(1)
+    documents = tuple(Document(name, "One. Two.") for name in dict.fromkeys(names))
+    questions = [StudyQuestion(f"q{row}", "Two?", (name,)) for row, name in enumerate(names)]
+    if several:
+        questions[0] = replace(questions[0], relevant=tuple(document.id for document in documents[:2]))
+    task = StudyTask("facts", "documents", documents, tuple(questions))
+    gains = {document.id: rng.uniform(-0.2, 0.3) for document in documents}
+    base = rng.uniform(0.3, 0.6, len(names))
+    late = base + [gains[name] for name in names]
+    return [make_outcome("fixed", base, task=task), make_outcome("late", late, task=task)]
+
+
+def test_questions_of_a_document_are_drawn_and_flipped_together():
+    names = [f"d{row // 5}" for row in range(60)]
+    base, late = outcomes = asked_of(names)
+    (found,) = compare_all(outcomes, STUDY)
+    values = late.scores["f1@2"], base.scores["f1@2"]
+    expected = paired_difference(*values, groups=names, seed=STUDY.seed)
+    assert (found.low_by_document, found.high_by_document) == (expected.low, expected.high)
+    assert (found.p_by_document, found.num_groups, found.n) == (expected.p_value, 12, 60)
+    assert found.low == paired_difference(*values, seed=STUDY.seed).low
+    assert found.high_by_document - found.low_by_document > 1.5 * (found.high - found.low)  # 12 gains, not 60
+    assert found.p_holm_by_document == found.p_by_document > found.p_value == found.p_holm
+
+
+def test_a_comparison_without_documents_counts_in_their_family():
+    of_documents = asked_of([f"d{row // 2}" for row in range(24)])
+    rng = np.random.default_rng(2)
+    others = [make_outcome(name, rng.random(2)) for name in ("fixed", "late")]
+    others = [replace(one, cell=replace(one.cell, task="pages")) for one in others]
+    first, second = compare_all([*of_documents, *others], STUDY)
+    assert first.p_by_document is not None and second.p_by_document is None and second.num_groups is None
+    assert [first.p_holm_by_document, second.p_holm_by_document] == holm_p_values([first.p_by_document, second.p_value])
+    assert [first.p_holm, second.p_holm] == holm_p_values([first.p_value, second.p_value])
+
+
+@pytest.mark.parametrize(
+    ("num_documents", "several", "is_given"),
+    [(FEWEST_DOCUMENTS, False, True), (FEWEST_DOCUMENTS - 1, False, False), (FEWEST_DOCUMENTS, True, False)],
+)
+def test_few_documents_or_several_a_question_have_no_interval_of_theirs(num_documents, several, is_given):
+    (found,) = compare_all(asked_of([f"d{row % num_documents}" for row in range(30)], several), STUDY)
+    given = [found.low_by_document, found.high_by_document, found.p_by_document, found.num_groups]
+    assert all(one is not None for one in given) if is_given else given == [None] * 4
+
+
+def test_fills_are_compared_by_document_too():
+    names = [f"d{row // 2}" for row in range(24)]
+    rng = np.random.default_rng(0)
+    recall = {f"{fill}@9": tuple(rng.random(24)) for fill in ("plain", "merge")}
+    outcome = asked_of(names)[0]
+    (found,) = compare_fills([replace(outcome, cell=replace(outcome.cell, recall=recall))], STUDY)
+    values = [np.array(recall[f"{fill}@9"]) for fill in ("merge", "plain")]
+    expected = paired_difference(*values, groups=names, seed=STUDY.seed)
+    assert (found.measure, found.baseline, found.budget, found.fill) == ("erec", "plain", 9, "merge")
+    assert (found.difference, found.low_by_document) == (expected.mean, expected.low)
+    assert found.p_by_document == found.p_holm_by_document == expected.p_value
 
 
 def test_an_object_a_question():
