@@ -61,6 +61,14 @@ def test_a_page_that_does_not_say_its_name_gets_notes_at_its_first_sentence():
     assert note.quote == "She made films."
 
 
+def test_a_title_in_chinese_names_its_page():
+    documents, chunks = pages(
+        ("\u8fd9\u90e8\u7535\u5f71", "\u5b83\u5f88\u957f\u3002\u5bfc\u6f14\u662f\u674e\u5c0f\u660e\u534e\u3002"),
+        ("\u674e\u5c0f\u660e\u534e", "\u5979\u4f4f\u5728\u7f57\u9a6c\u3002"),
+    )
+    assert told(documents, chunks)[0] == [(0, 1, "\u5bfc\u6f14\u662f\u674e\u5c0f\u660e\u534e\u3002")]
+
+
 def test_headings_and_file_names_are_names():
     text = "# Guide\n\nRead the Rain Gauge part.\n\n## Rain gauge\n\nA tube."
     guide = Document("g", text, {"path": "x/key_list.md"})

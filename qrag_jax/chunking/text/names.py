@@ -10,10 +10,19 @@ from qrag_jax.types import Span
 
 Name = tuple[str, ...]  # the normal form: words in lower case
 
+# Characters of scripts that are written without blanks, for a set of a pattern: each counts as a word.
+UNSPACED = (
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f\u1780-\u17ff"  # Myanmar, Khmer
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"  # Hiragana, Katakana
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
+)
 # Accents may be characters of their own, as in file names of macOS; underscores stand around words in Markdown.
-_WORD = re.compile(r"[^\W_](?:[^\W_]|[\u0300-\u036f])*")
+_WORD = re.compile(
+    rf"(?=[{UNSPACED}])[^\W_]|(?![{UNSPACED}])[^\W_](?:(?![{UNSPACED}])[^\W_]|[\u0300-\u036f])*"
+)
 # "Mercury (planet)" is named as "Mercury". Begins at the first of many blanks: from each one takes the square of them.
-_WHICH_ONE = re.compile(r"(?<!\s)\s*\([^()]*\)\s*$")
+_WHICH_ONE = re.compile(r"(?<!\s)\s*[(\uff08][^()\uff08\uff09]*[)\uff09]\s*$")
 # Small words inside of a name, never at its ends.
 _BETWEEN = frozenset(("of", "the", "de", "la", "le", "von", "van", "der", "di", "du"))
 _TOUCHING = frozenset((" ", "-", "\u2019", "'", ". "))  # what may stand between two words of a name ("J. R. Smith")
@@ -29,7 +38,7 @@ class Word(NamedTuple):
 
 
 def find_words(text: str) -> list[Word]:
-    """Words between blanks and punctuation, in order; a script without blanks gives runs, in which no name is found."""
+    """Words between blanks and punctuation, in order; of a script without blanks each character (`UNSPACED`)."""
     return [
         Word(_normal(found[0]), found.span(), found[0][0].isupper() or found[0][0].isdigit())
         for found in _WORD.finditer(text)

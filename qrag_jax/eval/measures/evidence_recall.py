@@ -2,7 +2,8 @@
 
     ERec = sum of |e| over the pieces e of the evidence that stand in the context  /  sum of |e| over all of them
 
-Both sides are compared after SQuAD's normalisation (`answer_scores.normalise_answer`): case, punctuation, articles and
+Both sides are compared in one form of Unicode (NFKC: accents joined to their letters, full-width letters as others,
+ligatures apart) and after SQuAD's normalisation (`answer_scores.normalise_answer`): case, punctuation, articles and
 white space do not count, |e| are the characters that are left, and a piece stands in the context as a run of whole
 words; of scripts without blanks between words (Chinese, Japanese, Thai, ...) every character is one. Pieces are
 sentences, long ones in parts (`evidence_scores.cut_long`), or what of them is evidence. A sentence that two
@@ -15,18 +16,22 @@ found of places is `span_scores.py` (tokens) and `evidence_scores.py` (sentences
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from unicodedata import normalize
 
+from qrag_jax.chunking.text.names import UNSPACED
 from qrag_jax.chunking.text.spans import strip_span
 from qrag_jax.eval.measures.answer_scores import normalise_answer
 from qrag_jax.eval.measures.evidence_scores import cut_long
 from qrag_jax.types import InputError, Span
 
-_UNSPACED = re.compile(
-    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
-    r"\u3000-\u30ff\u31f0-\u31ff\uff01-\uff9f"  # marks of Chinese and Japanese, kana, full-width forms
-    r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"  # Han
-)
-_normalised = lru_cache(maxsize=65_536)(normalise_answer)  # the same few pieces meet every context of a question
+_ALONE = re.compile(f"[{UNSPACED}\u3000-\u303f]")  # characters that are words, with their marks as in "\u3002"
+
+
+def _normal(text: str) -> str:
+    return normalise_answer(normalize("NFKC", text))
+
+
+_normalised = lru_cache(maxsize=65_536)(_normal)  # the same few pieces meet every context of a question
 
 
 def evidence_recall(pieces: Sequence[str], context: str) -> float:
@@ -42,13 +47,13 @@ def evidence_recall(pieces: Sequence[str], context: str) -> float:
     wanted = [words for piece in pieces if (words := _normalised(piece))]
     if not wanted:
         raise InputError("evidence has no word: there is nothing to find; leave the question out")
-    said = _apart(normalise_answer(context))
+    said = _apart(_normal(context))
     return sum(len(words) for words in wanted if _apart(words) in said) / sum(map(len, wanted))
 
 
 def _apart(text: str) -> str:
     """The words of a text with blanks around each, of scripts without blanks the characters."""
-    words = _UNSPACED.sub(r" \g<0> ", text).split()
+    words = _ALONE.sub(r" \g<0> ", text).split()
     return f" {' '.join(words)} "
 
 

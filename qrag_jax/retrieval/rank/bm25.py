@@ -18,17 +18,12 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float, Int
 
+from qrag_jax.chunking.text.names import UNSPACED
 from qrag_jax.retrieval.rank.dense import top_in_order
 from qrag_jax.types import InputError
 
-# Scripts written without spaces: one token a character, or a whole sentence would be a single word.
-_UNSPACED = (
-    "\u0e00-\u0eff"  # Thai, Lao
-    "\u1000-\u109f\u1780-\u17ff"  # Myanmar, Khmer
-    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"  # Hiragana, Katakana
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
-    "\uac00-\ud7a3"  # Hangul syllables: particles are glued to the word
-)
+# One token a character, or a whole sentence would be a single word; Hangul too, as particles are glued to the word.
+_UNSPACED = UNSPACED + "\uac00-\ud7a3"
 
 _ASCII, _PLAIN = re.compile("[a-z0-9]+"), re.compile(r"[^\W_]+")
 

@@ -100,6 +100,14 @@ def test_a_script_without_capitals_has_names_of_several_words():
     assert found([name], f"\u05e2\u05dc {name}.") == [name]
 
 
+def test_a_script_without_blanks_has_names_of_characters():
+    assert normal_name("\u5317\u4eac\u5927\u5b66\uff08\u9ad8\u6821\uff09") == tuple("\u5317\u4eac\u5927\u5b66")
+    assert found(["\u5317\u4eac\u5927\u5b66"], "\u4ed6\u5728\u5317\u4eac\u5927\u5b66\u8bfb\u4e66\u3002") == [
+        "\u5317\u4eac\u5927\u5b66"
+    ]
+    assert found(["GPT\u6a21\u578b"], "\u7528GPT\u6a21\u578b\u3002") == ["GPT\u6a21\u578b"]
+
+
 def test_no_name_is_found_by_half():
     assert found(["New York"], "In New Yorkshire, a new, York-like place.") == [
         "new, York"

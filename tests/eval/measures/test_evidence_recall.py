@@ -75,3 +75,17 @@ def test_evidence_without_a_word_is_refused():
     for pieces in ([], ["..."], ["the"]):
         with pytest.raises(InputError, match="evidence has no word"):
             evidence_recall(pieces, "x")
+
+
+@pytest.mark.parametrize(
+    ("piece", "context"),
+    [
+        ("Zo\u00eb's caf\u00e9", "It is Zoe\u0308's cafe\u0301."),  # accents joined to their letters, and apart
+        ("Zoe\u0308's cafe\u0301", "It is Zo\u00eb's caf\u00e9."),
+        ("key 42", "the \uff2b\uff45\uff59\u3000\uff14\uff12\uff01"),  # full width
+        ("\u30ab\u30ae", "\uff76\uff77\uff9e\u3002"),  # half-width kana, whose voice mark is a character
+        ("of\ufb01ce", "the office"),  # a ligature
+    ],
+)
+def test_forms_of_unicode_do_not_count(piece, context):
+    assert evidence_recall([piece], context) == 1.0
