@@ -1,7 +1,7 @@
 """`qrag notes`: the notes of an index, and what notes find, measured on sets with labels."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 
@@ -80,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
             ks=ks,
             search=search,
             seed=args.seed,
+            window=embed.window,
             progress=progress.stage("ask"),
         )
     if scores.left_out:
@@ -87,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
     if llm is not None:
         say(format_readings(llm.readings, prices_of(args)))
     rows = scores.rows()
+    if told := cut_told(rows):
+        say(f"chunks with notes in them that are longer than the encoder's {embed.window} tokens, a question: {told}")
     if args.json:
         write_json([asdict(row) for row in rows], args.json)
     if args.json != STDOUT:
@@ -98,6 +101,16 @@ def counts(left_out: Mapping[str, int]) -> str:
     """How many notes were left out, by reason, the most frequent first."""
     ordered = sorted(left_out.items(), key=lambda item: -item[1])
     return ", ".join(f"{number:,} ({reason})" for reason, number in ordered)
+
+
+def cut_told(rows: Sequence[NoteRow]) -> str:
+    """By mode how many of the chunks that were embedded with notes were cut; empty where none was."""
+    told = {
+        row.mode: f"{row.mode} {row.cut_chunks:,.1f} of {row.noted_chunks:,.1f} ({row.cut_questions:.0%} of questions)"
+        for row in rows
+        if row.cut_questions
+    }
+    return ", ".join(told.values())
 
 
 def read_task(args: argparse.Namespace) -> MakeNoteTask:
@@ -135,6 +148,9 @@ def format_rows(rows: list[NoteRow]) -> str:
     first = rows[0]
     about = f"{first.n_notes:,} notes by {first.reader} in {first.n_chunks:,} chunks, "
     about += f"{first.cross_chunk_share:.0%} from another chunk"
+    ceilings = dict.fromkeys(f"{share(row.ceiling)} at k = {row.k}" for row in rows if row.ceiling < 1)
+    if ceilings:
+        about += f"; all gold is at most {', '.join(ceilings)}, as the other questions have more gold chunks"
     return "\n".join([*align(table, [False, False, *[True] * 7]), about])
 
 

@@ -61,7 +61,8 @@ def score_run(
     wanted = np.array([len(asked.gold) for asked in pool.asked])
     recall = np.stack([found[:, :k].sum(axis=1) / wanted for k in ks], axis=1)
     states = num_steps - 1 if retriever.model.mode == "text" else 0
-    return ModeScores((recall == 1).astype(np.float64), recall, np.full(number, 1.0 * states), np.full(number, seconds))
+    all_gold, none = (recall == 1).astype(np.float64), np.zeros(number)
+    return ModeScores(all_gold, recall, np.full(number, 1.0 * states), np.full(number, seconds), none, none)
 
 
 def nearest_chunks(pool: Pool, embed: Embed, number: int) -> Int[np.ndarray, "n candidates"]:

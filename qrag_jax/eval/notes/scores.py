@@ -4,16 +4,27 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import cast
 
 import numpy as np
 from jaxtyping import Float
 
+from qrag_jax.chunking.text.spans import readable
 from qrag_jax.eval.measures.aggregate import Difference, mean_interval, paired_difference
-from qrag_jax.eval.notes.pools import Pool
+from qrag_jax.eval.notes.pools import Asked, Pool
 from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy, embed_texts
 from qrag_jax.retrieval.index.hybrid import WORDS_WEIGHT, Ranked, rank_bm25
-from qrag_jax.retrieval.index.notes import MODES, NotedCorpus, NoteMode, NoteSearch, note_corpus, rank_noted
+from qrag_jax.retrieval.index.notes import (
+    INSERTING,
+    MODES,
+    NotedCorpus,
+    NotedRanked,
+    NoteMode,
+    NoteSearch,
+    note_corpus,
+    rank_noted,
+)
 from qrag_jax.types import CountTokens, Embed, Encoder, Note, NoteReader, ReadNotes, UsageError
 
 BM25 = "bm25"
@@ -22,6 +33,10 @@ WITH_WORDS = "+bm25"  # behind a mode: fused with BM25 over texts with notes
 # The words of `random` would be those of all notes, and an order has no scores to fuse.
 EVAL_MODES = (*MODES, UNCAPPED, BM25, *(mode + WITH_WORDS for mode in MODES if mode not in ("random", "walk")))
 ReportProgress = Callable[[int, int], None]  # (questions done, of)
+_NUM_SPECIAL = 2  # [CLS] and [SEP]
+_Asked = tuple[np.ndarray, np.ndarray, int, float, int, int]  # a row of `ModeScores`
+# (places of inserted notes) -> chunks that have them, and those of these beyond the window
+_CutCounter = Callable[[tuple[int, ...]], tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -35,11 +50,15 @@ class NoteRow:
         k: chunks that are looked at.
         all_gold: share of questions whose gold chunks are all among them; low, high: its 95% interval.
         recall: mean share of the gold chunks among them.
+        ceiling: share of questions with at most k gold chunks: no search finds all of more.
         n: questions.
         n_chunks: of all pools together.
         n_notes: likewise.
         cross_chunk_share: share of the notes that come from another chunk than the one they belong to.
         embedded_at_query: texts that were embedded a question, besides the question itself.
+        noted_chunks: chunks that a question compares itself with and that were embedded with notes in them, mean.
+        cut_chunks: those of them that are longer than the encoder's window, and of which only the beginning was
+            embedded; mean. cut_questions: share of questions with one.
         seconds: median of a question, with its embedding; the first ones compile. Without what is embedded before any.
         seed: of the questions, the pools and random notes.
     """
@@ -52,11 +71,15 @@ class NoteRow:
     low: float
     high: float
     recall: float
+    ceiling: float
     n: int
     n_chunks: int
     n_notes: int
     cross_chunk_share: float
     embedded_at_query: float
+    noted_chunks: float
+    cut_chunks: float
+    cut_questions: float
     seconds: float
     seed: int
 
@@ -70,12 +93,15 @@ class ModeScores:
         recall: share of the gold chunks among the first k.
         embedded: texts that were embedded at each question, besides itself.
         seconds: of each question.
+        noted, cut: as `NoteRow.noted_chunks` and `cut_chunks`, of each question.
     """
 
     all_gold: Float[np.ndarray, "n ks"]
     recall: Float[np.ndarray, "n ks"]
     embedded: Float[np.ndarray, " n"]
     seconds: Float[np.ndarray, " n"]
+    noted: Float[np.ndarray, " n"]
+    cut: Float[np.ndarray, " n"]
 
 
 @dataclass(frozen=True)
@@ -83,6 +109,7 @@ class NoteScores:
     """All modes on the same questions, and what they searched.
 
     Attributes:
+        num_gold: gold chunks of each question.
         left_out: how many notes the reader did not write or keep, by reason (`ReadNotes`), of all pools together.
     """
 
@@ -94,6 +121,7 @@ class NoteScores:
     num_chunks: int
     num_notes: int
     num_cross_chunk: int
+    num_gold: tuple[int, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     def rows(self) -> list[NoteRow]:
@@ -118,11 +146,15 @@ class NoteScores:
             low=found.low,
             high=found.high,
             recall=float(scores.recall[:, column].mean()),
+            ceiling=gold_ceiling(self.num_gold, self.ks[column]),
             n=found.n,
             n_chunks=self.num_chunks,
             n_notes=self.num_notes,
             cross_chunk_share=self.num_cross_chunk / self.num_notes if self.num_notes else 0.0,
             embedded_at_query=float(scores.embedded.mean()),
+            noted_chunks=float(scores.noted.mean()),
+            cut_chunks=float(scores.cut.mean()),
+            cut_questions=float(np.mean(scores.cut > 0)),
             seconds=float(np.median(scores.seconds)),
             seed=self.seed,
         )
@@ -141,6 +173,7 @@ def score_notes(
     search: NoteSearch | None = None,
     seed: int = 0,
     known: Embed | None = None,
+    window: int | None = None,
     progress: ReportProgress | None = None,
 ) -> NoteScores:
     """Asks every question of every pool in every mode.
@@ -157,6 +190,7 @@ def score_notes(
         search: what modes have in common; its `mode` and `words_weight` are those of each mode.
         seed: of random notes and intervals.
         known: `known_vectors` of `embed`, for what is embedded before any question; None makes one for these pools.
+        window: most tokens that `embed` reads of a text, [CLS] and [SEP] counted; None: all.
         progress: called with (questions done, of).
 
     Raises:
@@ -169,11 +203,12 @@ def score_notes(
     with_all = any(_search_of(mode, search, seed).mode == "all" for mode in modes)
     noted_pools = _note_pools(pools, read, known or known_vectors(embed), count, search.max_share if with_all else None)
     num_questions, done = sum(len(pool.asked) for pool in pools), 0
-    found: dict[str, list[tuple[np.ndarray, np.ndarray, int, float]]] = {mode: [] for mode in modes}
+    found: dict[str, list[_Asked]] = {mode: [] for mode in modes}
     for pool, noted in zip(pools, noted_pools, strict=True):
+        cut_of = _cut_counter(noted, search.max_share, count, window)
         for asked in pool.asked:
             for mode in modes:
-                found[mode].append(_ask(noted, asked.question, asked.gold, embed, mode, search, seed, ks))
+                found[mode].append(_ask(noted, asked, embed, mode, search, seed, ks, cut_of))
             done += 1
             if progress is not None:
                 progress(done, num_questions)
@@ -182,7 +217,16 @@ def score_notes(
     left_out = sum((Counter(one.left_out) for one in read), Counter())
     scores = {mode: _stacked(rows) for mode, rows in found.items()}
     num_chunks = sum(len(pool.chunks) for pool in pools)
-    return NoteScores(task, reader_name, seed, tuple(ks), scores, num_chunks, num_notes, num_cross, dict(left_out))
+    num_gold = tuple(len(asked.gold) for pool in pools for asked in pool.asked)
+    return NoteScores(
+        task, reader_name, seed, tuple(ks), scores, num_chunks, num_notes, num_cross, num_gold, dict(left_out)
+    )
+
+
+def gold_ceiling(num_gold: Sequence[int], k: int) -> float:
+    """Share of questions with at most `k` gold chunks (`num_gold`, one number a question): the most that `all_gold` at
+    `k` can be."""
+    return float(np.mean(np.asarray(num_gold) <= k))
 
 
 def check_modes(modes: Sequence[str], ks: Sequence[int]) -> None:
@@ -255,15 +299,14 @@ def _search_of(mode: str, search: NoteSearch, seed: int) -> NoteSearch:
 
 def _ask(
     noted: NotedCorpus,
-    question: str,
-    gold: frozenset[int],
+    asked: Asked,
     embed: Embed,
     mode: str,
     search: NoteSearch,
     seed: int,
     ks: Sequence[int],
-) -> tuple[np.ndarray, np.ndarray, int, float]:
-    """All gold and recall at every k, texts embedded and seconds."""
+    cut_of: _CutCounter,
+) -> _Asked:
     embedded = [0]
 
     def counted(texts: Sequence[str]) -> np.ndarray:
@@ -271,15 +314,31 @@ def _ask(
         return embed(texts)
 
     start = time.perf_counter()
-    ids = rank_mode(question, noted, counted, mode, search, seed, max(ks)).ids.tolist()
+    ranked = rank_mode(asked.question, noted, counted, mode, search, seed, max(ks))
     seconds = time.perf_counter() - start
-    recall = np.array([len(gold.intersection(ids[:k])) / len(gold) for k in ks])
-    return (recall == 1).astype(np.float64), recall, max(embedded[0] - 1, 0), seconds
+    ids = ranked.ids.tolist()
+    recall = np.array([len(asked.gold.intersection(ids[:k])) / len(asked.gold) for k in ks])
+    inserted: list[int] = []
+    if isinstance(ranked, NotedRanked) and _search_of(mode, search, seed).mode in INSERTING:
+        inserted = ranked.telling.tolist()
+    num_noted, num_cut = cut_of(tuple(inserted))
+    return (recall == 1).astype(np.float64), recall, max(embedded[0] - 1, 0), seconds, num_noted, num_cut
 
 
-def _stacked(rows: Sequence[tuple[np.ndarray, np.ndarray, int, float]]) -> ModeScores:
-    all_gold, recall, embedded, seconds = zip(*rows, strict=True)
-    return ModeScores(np.stack(all_gold), np.stack(recall), np.array(embedded, np.float64), np.array(seconds))
+def _cut_counter(noted: NotedCorpus, max_share: float, count: CountTokens, window: int | None) -> _CutCounter:
+    most = np.inf if window is None else window - _NUM_SPECIAL
+
+    @cache  # `all` puts the same notes into the same chunks at every question
+    def cut_of(places: tuple[int, ...]) -> tuple[int, int]:
+        texts = noted.texts_with(places, max_share).values()
+        return len(texts), sum(count(readable(text)) > most for text in texts)
+
+    return cut_of
+
+
+def _stacked(rows: Sequence[_Asked]) -> ModeScores:
+    all_gold, recall, *numbers = zip(*rows, strict=True)
+    return ModeScores(np.stack(all_gold), np.stack(recall), *(np.array(one, np.float64) for one in numbers))
 
 
 def _learn(known: Embed, texts: Iterable[str]) -> None:

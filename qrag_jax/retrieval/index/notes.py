@@ -15,6 +15,7 @@ The mode says what notes do:
 * `walk`: the nearest chunk, then the nearest one of those that it names, then the others: a link without its words.
 """
 
+import warnings
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,7 @@ from qrag_jax.unit_rows import unit_rows
 
 NoteMode = Literal["none", "best_of", "insert", "all", "random", "walk"]
 MODES: tuple[NoteMode, ...] = get_args(NoteMode)
+INSERTING: tuple[NoteMode, ...] = ("insert", "all", "random")  # those that put notes into chunks
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ class NotedCorpus:
             vectors = self.corpus.unit_vectors.copy()
             if fitting:
                 texts = [self.text_with(leaf, places) for leaf, places in fitting.items()]
-                vectors[list(fitting)] = unit_rows(embed_texts(embed, texts))
+                vectors[list(fitting)] = _embed_with_notes(embed, texts)
             self._kept[max_share] = vectors, _joined(fitting)
         return self._kept[max_share]
 
@@ -464,8 +466,21 @@ def _mode_scores(
     if changed:
         own = own.copy()
         texts = [noted.text_with(leaf, places) for leaf, places in changed.items()]
-        own[list(changed)] = _cosines(unit_rows(embed_texts(embed, texts)), asked)
+        own[list(changed)] = _cosines(_embed_with_notes(embed, texts), asked)
     return own, _joined(changed)
+
+
+def _embed_with_notes(embed: Embed, texts: Sequence[str]) -> Float[np.ndarray, "n dim"]:
+    """Unit vectors of chunks with notes in them; an `Encoder` that cuts one is warned of, once a process."""
+    before = embed.counts.num_texts_cut if isinstance(embed, Encoder) else 0
+    vectors = unit_rows(embed_texts(embed, texts))
+    if isinstance(embed, Encoder) and embed.counts.num_texts_cut > before:
+        warnings.warn(
+            "notes: chunks with notes in them are longer than the encoder reads, and only their beginning is searched; "
+            "cut smaller chunks, allow fewer notes (max_share), or search by best_of, which puts none into them",
+            stacklevel=2,
+        )
+    return vectors
 
 
 def _joined(fitting: Mapping[int, Sequence[int]]) -> Int[np.ndarray, " _"]:

@@ -1,4 +1,5 @@
 import json
+from functools import partial
 
 import pytest
 from tiny_encoders import random_encoder
@@ -7,12 +8,14 @@ from qrag_jax.cli.main import main
 from qrag_jax.cli.parsers.notes import MODES, READERS
 from qrag_jax.cli.parsers.reader_flags import ANSWER_TOKENS, LLM_READERS, MOST_RELEVANT, NUM_QUESTIONS
 from qrag_jax.eval.notes.tasks import NOTE_READERS
+from qrag_jax.models.encoder import embedder
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.retrieval.index import notes
 from qrag_jax.structure import propositions, questions
 
 FIELDS = (
-    "task mode reader k all_gold low high recall n n_chunks n_notes cross_chunk_share embedded_at_query seconds seed"
+    "task mode reader k all_gold low high recall ceiling n n_chunks n_notes cross_chunk_share embedded_at_query "
+    "noted_chunks cut_chunks cut_questions seconds seed"
 )
 WORDS = "The film was made by Ann Lee . She lives in Rome : who directed it ? Mary went to kitchen took milk"
 ROWS = [
@@ -80,6 +83,24 @@ def test_rows_of_paragraphs(evaluate):
     assert all(row["all_gold"] == 1 for row in rows if row["k"] == 4)
     assert len(out.splitlines()) == 1 + len(rows) + 1
     assert out.splitlines()[-1] == "1 notes by mentions in 4 chunks, 100% from another chunk"
+
+
+def test_chunks_that_their_notes_take_beyond_the_window_are_told(evaluate, monkeypatch):
+    flags = ("--hotpot", "dev.json", "--modes", "none,insert", "--max_share", "3", "--k", "2,4")
+    code, _, err = evaluate(*flags)
+    assert code == 0 and "longer than the encoder's" not in err
+    monkeypatch.setattr(embedder, "make_embedder", partial(embedder.make_embedder, window=8))
+    code, _, err = evaluate(*flags)
+    assert code == 0
+    told = "chunks with notes in them that are longer than the encoder's 8 tokens, a question: insert 1.0 of 1.0 (100% "
+    assert f"{told}of questions)\n" in err
+
+
+def test_a_k_below_the_number_of_gold_chunks_is_told(evaluate):
+    code, out, _ = evaluate("--hotpot", "dev.json", "--modes", "none", "--k", "1,2")
+    assert code == 0 and out.splitlines()[-1].endswith(
+        "; all gold is at most .000 at k = 1, as the other questions have more gold chunks"
+    )
 
 
 def test_rows_of_stories_on_standard_output(evaluate):

@@ -14,7 +14,7 @@ from qrag_jax.data.stories.filler import stories_filler
 from qrag_jax.eval.measures.aggregate import mean_interval
 from qrag_jax.eval.notes.evidence import evidence_recall
 from qrag_jax.eval.notes.pools import passage_pool, story_pool
-from qrag_jax.eval.notes.scores import EVAL_MODES, check_modes, score_notes
+from qrag_jax.eval.notes.scores import EVAL_MODES, check_modes, gold_ceiling, score_notes
 from qrag_jax.eval.notes.tasks import NOTE_READERS, read_babi_task, read_multihop_task
 from qrag_jax.retrieval.index.notes import NoteSearch
 from qrag_jax.types import Document, Example, InputError, ReadNotes, UsageError
@@ -102,6 +102,18 @@ def test_scores_by_hand():
     }
 
 
+def test_chunks_that_their_notes_take_beyond_the_window_are_counted_by_hand():
+    pool = passage_pool(EXAMPLES, TITLES, count)
+    with_note = f"{LEE} ({FILM})"  # in all three modes: there is one note, and it is of this chunk
+    for window, cut in [(None, 0), (count(with_note) + 2, 0), (count(with_note) + 1, 1)]:
+        for mode, found in scores_of(pool, window=window).modes.items():
+            inserts = mode.removesuffix("+bm25") in ("insert", "all", "random")
+            np.testing.assert_array_equal(found.noted, [inserts, inserts], mode)
+            np.testing.assert_array_equal(found.cut, [cut * inserts, cut * inserts], mode)
+    row = scores_of(pool, window=3, modes=("insert",), ks=(1,)).rows()[0]
+    assert (row.noted_chunks, row.cut_chunks, row.cut_questions) == (1, 1, 1)
+
+
 def test_rows_say_what_was_searched():
     scores = scores_of(passage_pool(EXAMPLES, TITLES, count), modes=("best_of",), seed=3)
     first, second = scores.rows()
@@ -110,6 +122,16 @@ def test_rows_say_what_was_searched():
     expected = mean_interval(np.array([0.0, 1.0]), seed=3)
     assert (first.all_gold, first.low, first.high) == (expected.mean, expected.low, expected.high)
     assert first.recall == 0.75 and first.seconds > 0
+    assert (first.ceiling, second.ceiling) == (0.5, 1.0)  # two gold chunks, and one
+
+
+def test_a_ceiling_by_hand():
+    assert [gold_ceiling([2, 3, 4, 2], k) for k in (1, 2, 3, 4)] == [0, 0.5, 0.75, 1]
+
+
+def test_no_mode_is_above_its_ceiling():
+    for row in scores_of(passage_pool(EXAMPLES, TITLES, count)).rows():
+        assert row.all_gold <= row.ceiling
 
 
 def test_without_notes_all_modes_agree():

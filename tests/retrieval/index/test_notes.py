@@ -6,11 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tiers import examples
+from tiny_study import Counts
 
 from qrag_jax.data.stories.reader import read_stories
 from qrag_jax.retrieval.corpus.corpus import Corpus, embed_corpus
 from qrag_jax.retrieval.index.hybrid import make_single_step, rank_dense, rank_hybrid
 from qrag_jax.retrieval.index.notes import (
+    INSERTING,
     MODES,
     NoteSearch,
     best_of_scores,
@@ -33,6 +35,21 @@ def embed(texts):
     """One component a word."""
     rows = [[text.lower().replace(".", "").split().count(word) for word in WORDS] for text in texts]
     return np.array(rows, np.float32).reshape(-1, len(WORDS)) + 1e-3
+
+
+class Cutting:
+    """Reads so many words of a text."""
+
+    fingerprint = ""
+
+    def __init__(self, window):
+        self.window, self.counts = window, Counts()
+
+    def __call__(self, texts, progress=None):
+        words = [text.split() for text in texts]
+        cut = sum(len(some) > self.window for some in words)
+        self.counts = replace(self.counts, num_texts_cut=self.counts.num_texts_cut + cut)
+        return embed([" ".join(some[: self.window]) for some in words])
 
 
 class Counting:
@@ -126,6 +143,15 @@ def test_only_chunks_that_got_a_note_are_embedded():
         ranks(QUESTION, corpus, embedder, mode=mode)
         spent[mode] = len(embedder.texts)
     assert spent == {"none": 2, "best_of": 2, "insert": 4, "all": 3, "random": 4, "walk": 2}
+
+
+@pytest.mark.parametrize("mode", INSERTING)
+def test_a_chunk_that_its_notes_take_beyond_the_window_is_warned_of(mode):
+    length = count(TEXTS[1]) + count(FILM.text)
+    assert ranks("film", noted(FILM), Cutting(length), mode=mode) == ranks("film", noted(FILM), mode=mode)
+    with pytest.warns(UserWarning, match="longer than the encoder reads"):
+        ranks("film", noted(FILM), Cutting(length - 1), mode=mode)
+    assert ranks("film", noted(FILM), Cutting(1)) == ranks("film", noted(FILM))  # best_of embeds the question alone
 
 
 def test_insert_counts_the_chunk_as_it_is_with_its_notes():
