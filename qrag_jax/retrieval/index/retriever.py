@@ -27,7 +27,6 @@ from qrag_jax.retrieval.index.chunk_encoder import ChunkEncoder
 from qrag_jax.retrieval.index.search_functions import SearchFunctions, make_search_functions
 from qrag_jax.retrieval.mdp.env import EnvConfig
 from qrag_jax.retrieval.mdp.heads import fresh_heads, fresh_links
-from qrag_jax.retrieval.rank.links import COVERAGE, LINKS
 from qrag_jax.types import InputError, UsageError
 
 Progress = Callable[[int, int], None]
@@ -246,8 +245,8 @@ def _fresh_params(network: Network, env: EnvConfig, key: jax.Array) -> PyTree:
     stop_head = env.stop_head if env.stop else None
     params = {**network.init(key), **fresh_heads(network.dim, env.num_q_heads, stop_head, env.ranking_scale)}
     if env.links:  # with a key of its own: the towers are those of a run without
-        num_inputs = 2 * len(LINKS) + (len(COVERAGE) if env.coverage else 0)
-        params["links"] = fresh_links(jax.random.fold_in(key, 1), num_inputs, env.link_width, env.num_q_heads)
+        inputs = env.num_link_inputs
+        params["links"] = fresh_links(jax.random.fold_in(key, 1), inputs, env.link_width, env.num_q_heads)
     return params
 
 

@@ -18,6 +18,8 @@ from qrag_jax.models.towers.network import AnyArray, Network, PyTree
 from qrag_jax.models.towers.scores import inverse_frequencies, rotary_scores, rotation_table, turn_back
 from qrag_jax.retrieval.mdp.heads import SCALES, StopHead, coverage_inputs, link_inputs, link_q_values, stop_q_values
 from qrag_jax.retrieval.mdp.positions import Positions, chunk_positions
+from qrag_jax.retrieval.rank.bridges import BRIDGES
+from qrag_jax.retrieval.rank.links import COVERAGE, LINKS
 from qrag_jax.types import UsageError
 
 
@@ -48,6 +50,8 @@ class EnvConfig:
             text names (`rank.links`). Learned weights, zero at first; for contexts of up to 64 texts.
         coverage: links also say how much of a chunk the question and all taken chunks together have, word by word
             (`heads.coverage_inputs`).
+        bridges: links also say how two chunks join to answer the question, by a name that both have and the question
+            lacks (`rank.bridges`).
         link_width: hidden units between links and Q.
     """
 
@@ -66,6 +70,7 @@ class EnvConfig:
     ranking_scale: float | None = None
     links: bool = False
     coverage: bool = False
+    bridges: bool = False
     link_width: int = 32
 
     def __post_init__(self) -> None:
@@ -89,8 +94,19 @@ class EnvConfig:
                 f"env.ranking_scale={self.ranking_scale} must lie in [{SCALES[0]}, {SCALES[1]:g}], or be null: what is "
                 "learned from there stays in it too"
             )
-        if self.coverage and not self.links:
-            raise UsageError("env.coverage=true adds to what env.links=true reads: set both, or neither")
+        for name in ("coverage", "bridges"):
+            if getattr(self, name) and not self.links:
+                raise UsageError(f"env.{name}=true adds to what env.links=true reads: set both, or neither")
+
+    @property
+    def num_links(self) -> int:
+        """What a text says of a chunk with `links`: numbers of a pair."""
+        return len(LINKS) + (len(BRIDGES) if self.bridges else 0)
+
+    @property
+    def num_link_inputs(self) -> int:
+        """What Q reads of every chunk with `links`: the question's links, the taken chunks' ones, coverage."""
+        return 2 * self.num_links + (len(COVERAGE) if self.coverage else 0)
 
 
 @struct.dataclass

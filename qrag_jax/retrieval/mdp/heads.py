@@ -93,7 +93,8 @@ def link_inputs(
         x(s, a) = [l(question, a), max_{c taken} l(c, a)],   zeros in the place of a maximum over nothing
 
     Args:
-        links: of the question (source 0) and of each chunk i (source 1 + i), as of `rank.links.link_features`.
+        links: of the question (source 0) and of each chunk i (source 1 + i), as of `rank.links.link_features` and,
+            behind them, `rank.bridges.bridge_features` where the run reads these.
         taken: slots of the chunks in the state.
     """
     of_taken = jnp.take_along_axis(links, 1 + taken[:, :, None, None], axis=1)

@@ -7,7 +7,8 @@ import numpy as np
 
 from qrag_jax.retrieval.mdp.batching import Contexts
 from qrag_jax.retrieval.mdp.env import EnvConfig
-from qrag_jax.retrieval.rank.links import LINKS, MOST_WORDS, link_features, shared_words
+from qrag_jax.retrieval.rank.bridges import bridge_features
+from qrag_jax.retrieval.rank.links import MOST_WORDS, link_features, shared_words
 from qrag_jax.types import InputError, UsageError
 
 MOST_LINKED = 64  # chunks of a context: the work grows with their square
@@ -37,24 +38,25 @@ def make_linker(config: EnvConfig, texts: Texts | None, questions: Texts) -> Lin
             "env.links=true compares the texts of a context, and these are vectors: give texts, or train with "
             "env.links=false"
         )
-    return _linker(texts, questions, config.coverage)
+    return _linker(config, texts, questions)
 
 
-def _linker(texts: Sequence[str], questions: Sequence[str], coverage: bool) -> Link:
+def _linker(config: EnvConfig, texts: Sequence[str], questions: Sequence[str]) -> Link:
     known: dict[tuple[int, bytes], tuple[np.ndarray, np.ndarray | None]] = {}
 
     def of(question: int, chunks: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         key = question, chunks.tobytes()
         if key not in known:
             own = questions[question], [texts[int(i)] for i in chunks]
-            known[key] = link_features(*own), shared_words(*own) if coverage else None
+            pairs = [link_features(*own), *([bridge_features(*own)] if config.bridges else [])]
+            known[key] = np.concatenate(pairs, axis=-1), shared_words(*own) if config.coverage else None
         return known[key]
 
     def link(contexts: Contexts) -> Contexts:
         size, width = contexts.chunks.shape
         check_linkable(int((contexts.chunks >= 0).sum(axis=1).max(initial=0)))
-        links = np.zeros((size, 1 + width, width, len(LINKS)), np.float32)
-        words = np.zeros((size, 1 + width, MOST_WORDS), np.float32) if coverage else None
+        links = np.zeros((size, 1 + width, width, config.num_links), np.float32)
+        words = np.zeros((size, 1 + width, MOST_WORDS), np.float32) if config.coverage else None
         for row, (question, chunks) in enumerate(zip(contexts.questions, contexts.chunks, strict=True)):
             real = np.flatnonzero(chunks >= 0)
             sources = np.concatenate([[0], 1 + real])

@@ -63,9 +63,9 @@ def link_features(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "so
     words = [bm25_tokens(text) for text in texts]
     titles = [[], *(bm25_tokens(title_of(chunk)) for chunk in chunks)]
     names = [names_in(text) for text in texts]
-    vocabulary = {word: i for i, word in enumerate(dict.fromkeys(w for row in (*words, *titles, *names) for w in row))}
-    in_text, in_title, in_names = (_incidence(rows, vocabulary) for rows in (words, titles, names))
-    weights = _idf(words[1:], vocabulary)
+    vocabulary = vocabulary_of((*words, *titles, *names))
+    in_text, in_title, in_names = (incidence(rows, vocabulary) for rows in (words, titles, names))
+    weights = idf_weights(words[1:], vocabulary)
     new = in_names & ~in_text[0]
     named = _stands_in(titles, words)
     columns = {
@@ -92,9 +92,9 @@ def shared_words(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "sou
     order of appearance; of more words several share one.
     """
     words = [bm25_tokens(text) for text in (question, *chunks)]
-    vocabulary = {word: i for i, word in enumerate(dict.fromkeys(word for row in words for word in row))}
-    in_text = _incidence(words, vocabulary)
-    mass = in_text * _idf(words[1:], vocabulary)
+    vocabulary = vocabulary_of(words)
+    in_text = incidence(words, vocabulary)
+    mass = in_text * idf_weights(words[1:], vocabulary)
     total = mass.sum(axis=1, keepdims=True)
     share = np.divide(mass, total, out=np.zeros(mass.shape), where=total > 0)
     shares = np.zeros((len(words), MOST_WORDS), np.float32)
@@ -103,17 +103,28 @@ def shared_words(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "sou
     return shares
 
 
-def _incidence(rows: Sequence[Sequence[str]], vocabulary: dict[str, int]) -> Bool[np.ndarray, "texts words"]:
+def vocabulary_of(rows: Sequence[Sequence[str]]) -> dict[str, int]:
+    """The words of all rows, numbered in order of appearance."""
+    return {word: i for i, word in enumerate(dict.fromkeys(word for row in rows for word in row))}
+
+
+def incidence(rows: Sequence[Sequence[str]], vocabulary: dict[str, int]) -> Bool[np.ndarray, "texts words"]:
+    """Which words of a vocabulary each row has."""
     found = np.zeros((len(rows), len(vocabulary)), bool)
     for row, tokens in zip(found, rows, strict=True):
         row[[vocabulary[token] for token in tokens]] = True
     return found
 
 
-def _idf(chunks: Sequence[Sequence[str]], vocabulary: dict[str, int]) -> Float[np.ndarray, " words"]:
+def idf_weights(chunks: Sequence[Sequence[str]], vocabulary: dict[str, int]) -> Float[np.ndarray, " words"]:
+    """`idf_of` of every word of a vocabulary."""
     found = Counter(word for tokens in chunks for word in set(tokens))
-    n = len(chunks)
-    return np.array([math.log(1 + (n - found[word] + 0.5) / (found[word] + 0.5)) for word in vocabulary])
+    return np.array([idf_of(found[word], len(chunks)) for word in vocabulary])
+
+
+def idf_of(num_found: int, num_chunks: int) -> float:
+    """`log(1 + (n - df + 1/2) / (df + 1/2))` of a word that stands in df of n chunks."""
+    return math.log(1 + (num_chunks - num_found + 0.5) / (num_found + 0.5))
 
 
 def _share(

@@ -26,6 +26,7 @@ from qrag_jax.retrieval.mdp.batching import Contexts
 from qrag_jax.retrieval.mdp.env import EnvConfig
 from qrag_jax.retrieval.mdp.heads import coverage_inputs, link_inputs, link_q_values
 from qrag_jax.retrieval.mdp.positions import relative_positions
+from qrag_jax.retrieval.rank.bridges import BRIDGES, bridge_features
 from qrag_jax.retrieval.rank.links import LINKS, link_features, shared_words
 from qrag_jax.types import InputError, UsageError
 
@@ -389,3 +390,17 @@ def test_a_learned_stop_ends_a_search(bias, stops_at_once):
 def test_a_run_without_stop_cannot_be_asked_to_use_it(index):
     with pytest.raises(UsageError, match="this run has not learned to stop"):
         search(index, "where is the milk", 2, learned_stop=True)
+
+
+def test_a_run_with_bridges_reads_them_behind_its_links():
+    """Q is what a chunk and another one say of the question together, and next to nothing else."""
+    run = make("latent", env=EnvConfig(num_steps=2, links=True, bridges=True))
+    links = jax.tree.map(jnp.zeros_like, run.params["links"])
+    links["linear"] = links["linear"].at[len(LINKS) + BRIDGES.index("joint")].set(1e4)
+    run = replace(run, params=run.params | {"links": links})
+    texts = ["john took the milk", "Mary knows Ada", "Ada saw the milk", "Mary and the milk", "it rained"]
+    question = "what of the milk is with Mary"
+    joint = bridge_features(question, texts)[0, :, BRIDGES.index("joint")]
+    assert joint[1] == joint[2] > joint[[0, 3, 4]].max()  # joined by Ada, whom the question does not name
+    index = index_corpus(run, embed_corpus(lines_corpus("\n".join(texts)), run.chunk_encoder))
+    assert {step.chunk for step in search(index, question).steps} == {1, 2}

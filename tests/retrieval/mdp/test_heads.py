@@ -71,6 +71,10 @@ def test_the_factor_starts_where_it_is_told_and_cannot_run_away():
             {"links/linear": (19, 1), "links/hidden": (19, 5), "links/bias": (5,), "links/out": (5, 1)},
         ),
         (
+            {"links": True, "coverage": True, "bridges": True, "link_width": 5},
+            {"links/linear": (25, 1), "links/hidden": (25, 5), "links/bias": (5,), "links/out": (5, 1)},
+        ),
+        (
             {"stop": True, "reward": "at_end", "stop_head": "affine", "num_q_heads": 2},
             {"stop/vector": (8,), "stop/scale": (2,), "stop/bias": (2,)},
         ),
@@ -204,6 +208,7 @@ def test_a_run_with_links_starts_with_the_towers_of_one_without():
     [
         ({"link_width": 0}, "link_width=0 must be at least 1"),
         ({"coverage": True}, "env.coverage=true adds to what env.links=true reads: set both, or neither"),
+        ({"bridges": True}, "env.bridges=true adds to what env.links=true reads: set both, or neither"),
         ({"stop_head": "affine"}, "env.stop_head=affine belongs to env.stop=true"),
         ({"ranking_scale": 0.0}, r"env.ranking_scale=0.0 must lie in \[0.01, 1000\], or be null"),
         ({"ranking_scale": 1e9}, "env.ranking_scale=1000000000.0 must lie in"),

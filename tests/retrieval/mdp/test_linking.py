@@ -7,6 +7,7 @@ from qrag_jax.retrieval.mdp import linking
 from qrag_jax.retrieval.mdp.batching import Contexts, Packer
 from qrag_jax.retrieval.mdp.env import EnvConfig
 from qrag_jax.retrieval.mdp.linking import MOST_LINKED, make_linker
+from qrag_jax.retrieval.rank.bridges import BRIDGES, bridge_features
 from qrag_jax.retrieval.rank.links import LINKS, MOST_WORDS, link_features, shared_words
 from qrag_jax.types import InputError, UsageError
 
@@ -21,16 +22,17 @@ def make_contexts():
 
 
 def test_a_batch_is_a_loop_over_single_contexts_and_padding_is_zero():
-    contexts = make_linker(replace(LINKED, coverage=True), TEXTS, QUESTIONS)(make_contexts())
-    assert contexts.links.shape == (3, 5, 4, len(LINKS))
+    contexts = make_linker(replace(LINKED, coverage=True, bridges=True), TEXTS, QUESTIONS)(make_contexts())
+    assert contexts.links.shape == (3, 5, 4, len(LINKS) + len(BRIDGES))
     assert contexts.words.shape == (3, 5, MOST_WORDS)
     for row, (question, chunks) in enumerate(zip(contexts.questions, contexts.chunks, strict=True)):
         links, words = contexts.links[row], contexts.words[row]
         n = int((chunks >= 0).sum())
-        alone = link_features(QUESTIONS[question], [TEXTS[i] for i in chunks[:n]])
-        np.testing.assert_array_equal(links[: 1 + n, :n], alone)
-        assert alone.any()
-        np.testing.assert_array_equal(words[: 1 + n], shared_words(QUESTIONS[question], [TEXTS[i] for i in chunks[:n]]))
+        texts = QUESTIONS[question], [TEXTS[i] for i in chunks[:n]]
+        for alone, columns in ((link_features, slice(len(LINKS))), (bridge_features, slice(len(LINKS), None))):
+            np.testing.assert_array_equal(links[: 1 + n, :n, columns], alone(*texts))
+            assert alone(*texts).any()
+        np.testing.assert_array_equal(words[: 1 + n], shared_words(*texts))
         assert words.any()
         assert not words[1 + n :].any()
         assert not links[1 + n :].any()
@@ -54,6 +56,12 @@ def test_parts_of_a_packed_batch_have_their_own_links():
     assert two.words is None  # nobody asked
     sample = Packer(multiple=4).stack(two, np.tile(np.arange(4), (2, 1)), np.array([4, 2]), 2)
     np.testing.assert_array_equal(sample.links[:, 0], two.links)
+
+
+def test_a_run_without_bridges_reads_links_alone():
+    links = make_linker(LINKED, TEXTS, QUESTIONS)(make_contexts()).links
+    more = make_linker(replace(LINKED, bridges=True), TEXTS, QUESTIONS)(make_contexts()).links
+    np.testing.assert_array_equal(links, more[..., : len(LINKS)])
 
 
 def test_a_run_without_links_reads_nothing():
