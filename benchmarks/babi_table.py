@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from qrag_jax.eval.measures.aggregate import over_seeds, paired_difference
+from qrag_jax.eval.measures.aggregate import Summary, over_seeds, paired_difference
 from qrag_jax.eval.picks.compare import Comparison, holm
 
 TOKENS = {50: "1K", 160: "4K", 1200: "32K", 4600: "128K", 40000: "1M"}
@@ -27,13 +27,11 @@ class Entry:
         return [row[name] for row in self.rows]
 
     def text(self, name: str) -> str:
-        """Mean and, of several seeds, the range; of one seed the 95% interval over the questions."""
-        spread = over_seeds(self.values(name))
-        low, high = spread.low, spread.high
-        if len(self.rows) == 1:
-            prefix = {"fact_em": "em", "fact_f1": "f1"}[name]
-            low, high = self.rows[0][f"{prefix}_low"], self.rows[0][f"{prefix}_high"]
-        return f"{share(spread.mean)} [{share(low)}, {share(high)}]"
+        """Mean and its 95% interval, over the questions and, of several seeds, the seeds."""
+        prefix = {"fact_em": "em", "fact_f1": "f1"}[name]
+        runs = [Summary(row[name], row[f"{prefix}_low"], row[f"{prefix}_high"], row["n"]) for row in self.rows]
+        found = over_seeds(runs)
+        return f"{share(found.mean)} [{share(found.low)}, {share(found.high)}]"
 
     def per_question(self, measure: str) -> np.ndarray:
         """Mean over the seeds of one value a question."""
@@ -74,8 +72,8 @@ Commands: `python benchmarks/babi.py embed|run|baselines|table` (its docstring s
 `configs/qrag/babi_latent.yaml`, T = 6 picks. Latent towers on frozen MiniLM (first 2 layers), trained on contexts of
 200 sentences (ablations: 100, and fewer updates), qa3 with 4,000 simulated questions beside the 185 real stories.
 Reported are the valid questions in novels that training never saw. Contexts of 50 / 160 / 1,200 / 4,600 / 40,000
-sentences are about 1K / 4K / 32K / 128K / 1M tokens. A cell is the mean over seeds and [smallest, largest] seed; with
-one seed [95% interval over the questions].
+sentences are about 1K / 4K / 32K / 128K / 1M tokens. A cell is the mean over seeds and its [95% interval], for
+other questions and, of several seeds, other seeds.
 
 Protocols are never mixed: **fixed** takes all 6 chunks, so its F1 cannot exceed 2g / (g + 6) for g gold facts;
 **threshold** stops below a Q that was fitted once, on held-out train stories in 1,200 held-out sentences; **oracle**

@@ -1,6 +1,7 @@
 """EntailmentBank (task 2), train -> dev: the sentences that prove a hypothesis, each row by the stop of its own.
 
     python benchmarks/entailment.py run DATA [--only latent] [--seeds 0 1 2]   # resumes: a run that is there is kept
+    python benchmarks/entailment.py seen DATA                                  # seen.json alone, which run writes too
     python benchmarks/entailment.py table                                      # benchmarks/results/entailment/README.md
 
 DATA holds entailmentbank/train.jsonl.gz and dev.jsonl.gz. The question is the hypothesis, the chunks are its 25
@@ -20,19 +21,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from shared_texts import gain_by_seen, seen_in_train
 from worlds import machine
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.data.questions.jsonl import read_examples
 from qrag_jax.eval.measures.aggregate import (
     Difference,
-    SeedRange,
+    SeedMean,
     Summary,
+    holm_p_values,
     mean_interval,
     over_seeds,
     paired_difference,
 )
-from qrag_jax.eval.picks.compare import holm_p_values
 from qrag_jax.eval.picks.records import QueryRecord, read_records, read_rows
 from qrag_jax.eval.picks.report import format_table
 from qrag_jax.retrieval.mdp.tasks import examples_task
@@ -99,6 +101,12 @@ def write_held_out(run: Path, train: Path, out: Path) -> None:
     out.write_text("".join(held), encoding="utf-8")
 
 
+def write_seen(runs: Path, out: Path) -> None:
+    """How many sentences of every dev question stand in train, of the files of `convert`."""
+    dev, train = (read_examples(runs / f"{split}.jsonl") for split in ("dev", "train"))
+    out.write_text(json.dumps(seen_in_train(dev, train)) + "\n")
+
+
 def run(name: str, seed: int, runs: Path, results: Path, smoke: bool) -> None:
     out, held_out = runs / f"{name.replace(' ', '_')}_{seed}", runs / "held_out.jsonl"
     overrides = [*RUNS[name], f"seed={seed}", f"data.paths=[{runs / 'train.jsonl'}]"]
@@ -161,8 +169,23 @@ def best_number_of_picks(held_out: Sequence[QueryRecord]) -> dict[str, int]:
 def write_table(results: Path) -> None:
     abouts = [json.loads(path.read_text()) for path in sorted(results.glob("*_[0-9].json"))]
     ours = [about for about in abouts if about["run"] == "latent"]
-    parts = [_HEAD, "## Own stop", _stops(ours), "## Paired tests", _tests(ours), _TRIED]
-    parts += ["## Without a part", _parts(abouts)]
+    tests, lesser = _tests(ours), _without(abouts)
+    corrected = iter(holm_p_values([one.p_value for _, _, one in (*tests, *lesser)]))
+    told = _TESTS.format(family=len(tests) + len(lesser))
+    parts = [
+        _HEAD,
+        "## Own stop",
+        _stops(ours),
+        "## Paired tests",
+        told,
+        _test_table("trained", tests, corrected),
+        _TRIED,
+    ]
+    if (path := results / "seen.json").exists():
+        own = np.mean([_f1(about) for about in ours], axis=0)
+        told = gain_by_seen(json.loads(path.read_text()), own, _f1(ours[0], "single_step", "number of picks"))
+        parts += ["## Gold that was gold in train", _SEEN, told]
+    parts += ["## Without a part", _parts(abouts), _test_table("run", lesser, corrected)]
     parts += ["## All rows", format_table(_rows(results, ours), markdown=True), "## Runs", _runs(abouts)]
     (results / "README.md").write_text("\n\n".join(parts) + "\n")
 
@@ -177,7 +200,11 @@ number of picks that is the same for every question, and the oracle's, which rea
 gold sentence of their picks has a better F1.
 
 Sentences of the set come from one store of facts: nearly all wrong sentences of dev stand in train too, half of the
-gold ones do. One seed: [95% interval over the questions]; several: mean [smallest, largest]."""
+gold ones do. [95% interval over the questions]; of several seeds that of their mean, for other questions and seeds."""
+
+
+_SEEN = """F1 of trained by its STOP (mean of the seeds) minus that of single step, number of picks: the best row
+without training. The groups differ in their questions: bootstrap within each, permutation test."""
 
 
 _TRIED = """## Tried on held-out questions
@@ -209,13 +236,15 @@ def _f1(about: dict, method: str = "trained", stop: str | None = None) -> np.nda
     return np.array(own[stop or ("stop" if "stop" in own else "threshold")])
 
 
-def _cell(found: Summary | SeedRange) -> str:
+def _cell(found: Summary | SeedMean) -> str:
     return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
 
 
 def _stops(ours: Sequence[dict]) -> str:
     lines = ["| F1 on dev | STOP | " + " | ".join(STOPS[1:]) + " |", "|" + " --- |" * (1 + len(STOPS))]
-    over = {stop: over_seeds([_f1(about, stop=stop).mean() for about in ours]) for stop in ours[0]["f1"]["trained"]}
+    over = {
+        stop: over_seeds([mean_interval(_f1(about, stop=stop)) for about in ours]) for stop in ours[0]["f1"]["trained"]
+    }
     lines.append(_stops_line(f"**trained**, {len(ours)} seeds", over))
     for about in ours:
         for method, by_stop in about["f1"].items():
@@ -224,35 +253,30 @@ def _stops(ours: Sequence[dict]) -> str:
     return "\n".join(lines)
 
 
-def _stops_line(name: str, found: Mapping[str, Summary | SeedRange]) -> str:
+def _stops_line(name: str, found: Mapping[str, Summary | SeedMean]) -> str:
     return f"| {name} | " + " | ".join(_cell(found[stop]) if stop in found else "" for stop in STOPS) + " |"
 
 
-def _tests(ours: Sequence[dict]) -> str:
+_TESTS = """Trained by its STOP minus each other row, question by question; sign-flip permutation test, corrected (Holm)
+for the {family} comparisons of this page together, those without a part with them."""
+
+
+def _tests(ours: Sequence[dict]) -> list[tuple[str, str, Difference]]:
     """The own stop of the trained runs against every stop of the others."""
     whose = [("mean of the seeds", np.mean([_f1(about) for about in ours], axis=0))]
     whose += [(f"seed {about['seed']}", _f1(about)) for about in ours]
     rows = [(method, stop) for method in BASELINES for stop in ours[0]["f1"][method]]
     others = [(f"{NAMES[method]}, {stop}", _f1(ours[0], method, stop)) for method, stop in rows]
-    lines = ["Trained by its STOP minus each other row, question by question; sign-flip permutation test, corrected"]
-    lines += [f"(Holm) for the {len(others)} comparisons of a line's seed.", ""]
-    lines += _test_heads("trained", "minus")
-    for name, own in whose:
-        lines += _test_lines(name, [(label, paired_difference(own, other)) for label, other in others])
+    return [(name, label, paired_difference(own, other)) for name, own in whose for label, other in others]
+
+
+def _test_table(head: str, found: Sequence[tuple[str, str, Difference]], corrected: Iterator[float]) -> str:
+    """A table of comparisons; takes as many corrected p-values as it has."""
+    heads = [head, "minus", "difference", "95% interval", "p (Holm)", "n"]
+    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
+    for (first, label, d), p_value in zip(found, corrected, strict=False):
+        lines.append(f"| {first} | {label} | {d.mean:+.3f} | [{d.low:+.3f}, {d.high:+.3f}] | {p_value:.4f} | {d.n} |")
     return "\n".join(lines)
-
-
-def _test_heads(*names: str) -> list[str]:
-    heads = [*names, "difference", "95% interval", "p (Holm)", "n"]
-    return ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
-
-
-def _test_lines(first: str, found: Sequence[tuple[str, Difference]]) -> list[str]:
-    corrected = holm_p_values([difference.p_value for _, difference in found])
-    return [
-        f"| {first} | {label} | {d.mean:+.3f} | [{d.low:+.3f}, {d.high:+.3f}] | {p_value:.4f} | {d.n} |"
-        for (label, d), p_value in zip(found, corrected, strict=True)
-    ]
 
 
 def _parts(abouts: Sequence[dict]) -> str:
@@ -264,8 +288,17 @@ def _parts(abouts: Sequence[dict]) -> str:
         dev, oracle = own[name]["dev"], _f1(own[name], stop="oracle").mean()
         f1 = _cell(mean_interval(_f1(own[name])))
         lines.append(f"| {name} | {dev['fact_f1']:.3f} | {f1} | {oracle:.3f} | {dev['update']} |")
-    less = [(name, paired_difference(_f1(own["latent"]), _f1(own[name]))) for name in names if name != "latent"]
-    return "\n".join([*lines, "", *_test_heads("run", "minus"), *_test_lines("latent", less)])
+    return "\n".join(lines)
+
+
+def _without(abouts: Sequence[dict]) -> list[tuple[str, str, Difference]]:
+    """The whole run of seed 0 against those that lack a part."""
+    own = {about["run"]: about for about in abouts if about["seed"] == 0}
+    return [
+        ("latent", name, paired_difference(_f1(own["latent"]), _f1(own[name])))
+        for name in RUNS
+        if name in own and name != "latent"
+    ]
 
 
 def _runs(abouts: Sequence[dict]) -> str:
@@ -281,7 +314,7 @@ def _runs(abouts: Sequence[dict]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=("run", "table"))
+    parser.add_argument("stage", choices=("run", "seen", "table"))
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--runs", type=Path, default=Path("runs/entailment"), help="where the trained runs go")
     parser.add_argument("--only", nargs="*", choices=list(RUNS), default=list(RUNS))
@@ -290,10 +323,12 @@ def main() -> None:
     args = parser.parse_args()
     results = RESULTS / "smoke" if args.smoke else RESULTS
     results.mkdir(parents=True, exist_ok=True)
-    if args.stage == "run":
+    if args.stage != "table":
         if args.data is None:
             parser.error("say where the data are: DATA")
         convert(args.data, args.runs, 60 if args.smoke else None)
+        write_seen(args.runs, results / "seen.json")
+    if args.stage == "run":
         for name in args.only:
             for seed in args.seeds if name == "latent" else args.seeds[:1]:
                 if not (results / f"{name.replace(' ', '_')}_{seed}.json").exists():

@@ -1,6 +1,6 @@
 """How much of the evidence a context of so many tokens holds: plain, widened, and merged into sections (Auto-Merge).
 
-    nice python benchmarks/evidence_recall.py DATA [--questions N] [--out FOLDER]   # 20 minutes on 2 idle CPU cores
+    nice python benchmarks/evidence_recall.py DATA [--questions N] [--out FOLDER]   # 35 minutes on 2 idle CPU cores
 
 DATA holds the folders scisumm, squad, chroma and wikitext2. Sparse evidence: citances that ask for sentences of 60
 papers, SQuAD (a sample), Chroma's questions. Dense evidence: the titles of sections ask for whole sections of
@@ -14,32 +14,57 @@ not seen, with all strategies.
 
 Each has three fills and budgets of 500, 1,000, 2,000 and 4,000 tokens, the last chunk cut at the budget. Chunks are
 ranked by MiniLM's cosine. ERec with 95% bootstrap intervals, and each fill minus plain on the same questions
-(`eval/study/cells/contexts.py`). Nothing is chosen by the questions. What is finished is kept in the folder of `--out`,
-and the same line goes on from there.
+(`eval/study/cells/contexts.py`). Nothing is chosen by the questions.
+
+A section that is asked for is a node of the tree of `headings`, so what merging gains there may be due to any larger
+pieces of text. The control is `random`: of every article as many sections at the same levels, which begin with
+sentences that are drawn (five draws), cut, ranked and merged in the same way.
+
+What is finished is kept in the folder of `--out`, and the same line goes on from there. With `--tasks` or
+`--strategies` the other rows of the page stay as they are; the page names the commit of each.
 """
 
 import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from embed import about, about_lines
+from random_sections import (
+    DRAWS,
+    NO_TITLE,
+    Control,
+    at_random,
+    changed,
+    control,
+    control_lines,
+    kept_share,
+    recall_of,
+    tagged_sections,
+    untitled_lines,
+)
 from tagger_default import LEFT_OUT
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig
 from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig
+from qrag_jax.chunking.text.blocks import make_unit_splitter
 from qrag_jax.chunking.text.splitters import make_splitter
 from qrag_jax.data.corpora.study_task import StudyTask
+from qrag_jax.eval.measures.aggregate import Difference, holm_p_values
 from qrag_jax.eval.study.cells.encoder import load_study_encoder
-from qrag_jax.eval.study.config import FILLS, StudyConfig, TaskConfig, TaskKind
-from qrag_jax.eval.study.records import StudyResult
+from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
+from qrag_jax.eval.study.config import FILLS, FillName, StudyConfig, TaskConfig, TaskKind
+from qrag_jax.eval.study.records import StudyComparison, StudyResult, StudyRow
 from qrag_jax.eval.study.results.recall import RECALL_NOTE, recall_heading, recall_table
 from qrag_jax.eval.study.runner import run_study
 from qrag_jax.eval.study.tasks import load_task
+from qrag_jax.eval.tables import share
+from qrag_jax.types import Cost
 
 RESULTS = Path(__file__).parent / "results"
 BUDGETS = (500, 1000, 2000, 4000)
@@ -49,26 +74,47 @@ DENSE = "wikitext2"
 UNSEEN = "unseen"  # of DENSE, what the packaged tagger has not learned from
 ALL = [DENSE, UNSEEN, *SPARSE]
 MOST = {"squad": (8, 600)}  # documents of 24 and questions, for time
-Strategies = Mapping[str, tuple[ChunkConfig, ...]]
-STRATEGIES: Strategies = {
+STRATEGIES: Mapping[str, tuple[ChunkConfig, ...]] = {
     "fixed": (ChunkConfig("fixed", MOST_TOKENS),),
     "breakpoint": (ChunkConfig("breakpoint", MOST_TOKENS, breakpoint=BreakpointConfig("percentile", 80.0)),),
     "headings": (ChunkConfig("hierarchy", MOST_TOKENS, hierarchy=HierarchyConfig("headings")),),
-}
-TAGGED: Strategies = {
-    **STRATEGIES,
     "tagger": (ChunkConfig("hierarchy", MOST_TOKENS, hierarchy=HierarchyConfig("tagger")),),
 }
+CONTROLS = ((DENSE, "headings"), (UNSEEN, "headings"), (UNSEEN, "tagger"))  # set, whose sections
 
 
-def study(data: str, names: Sequence[str], strategies: Strategies, most: int | None) -> StudyConfig:
+@dataclass(frozen=True)
+class Page:
+    """All that is told.
+
+    Attributes:
+        rows: of all sets, strategies, fills and budgets.
+        comparisons: fills minus plain, by question, and the tests of `controls`, by document: one family.
+        controls: of sections and random ones.
+        shares: budget -> share of the gain of real sections that those of the tagger have, and its interval.
+        commits: "SET STRATEGY" -> where its rows were made.
+    """
+
+    rows: Sequence[StudyRow]
+    comparisons: Sequence[StudyComparison]
+    controls: Sequence[Control]
+    shares: Mapping[str, tuple[float, float, float]]
+    commits: Mapping[str, str]
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+def study(
+    data: str, names: Sequence[str], strategies: Sequence[str], fills: tuple[FillName, ...], most: int | None
+) -> StudyConfig:
     """Nothing is chosen: no set has as many dev questions as are asked for."""
     kinds: dict[str, TaskKind] = {"scisumm": "scisumm", "squad": "squad", "chroma": "chroma"}
     tasks = {
         name: TaskConfig(
             kinds.get(name, "headings"),
-            DENSE if name == UNSEEN else name,
-            questions=DENSE if name in (DENSE, UNSEEN) else "",
+            name if name in SPARSE else DENSE,
+            questions="" if name in SPARSE else DENSE,
             num_documents=MOST[name][0] if name in MOST else None,
             num_questions=most or (MOST[name][1] if name in MOST else None),
         )
@@ -76,26 +122,60 @@ def study(data: str, names: Sequence[str], strategies: Strategies, most: int | N
     }
     return StudyConfig(
         tasks,
-        dict(strategies),
+        {name: STRATEGIES[name] for name in strategies},
+        baseline=strategies[0],
         data=data,
         min_dev_questions=sys.maxsize,
         budgets=BUDGETS,
-        fills=FILLS,
+        fills=fills,
         ks=(5,),
         report_k=5,
     )
 
 
-def run(args: argparse.Namespace, names: Sequence[str], strategies: Strategies) -> StudyResult:
-    """All strategies on the tasks of these names."""
-    config = study(args.data, names, strategies, args.questions)
+def run(args: argparse.Namespace, commit: str) -> Page:
+    """All strategies on the sets, and random sections beside those that have them."""
+    config = study(args.data, args.tasks, args.strategies, FILLS, args.questions)
     split = make_splitter(config.splitter, config.language)
-    tasks = [load_task(name, how, config.data, config.seed, split) for name, how in config.tasks.items()]
-    tasks = [unseen(task) if task.name == UNSEEN else task for task in tasks]
-    for task in tasks:
+    tasks = {name: load_task(name, how, config.data, config.seed, split) for name, how in config.tasks.items()}
+    tasks |= {UNSEEN: unseen(tasks[UNSEEN])} if UNSEEN in tasks else {}
+    for task in tasks.values():
         print(f"{task.name}: {len(task.questions):,} questions, {len(task.documents)} documents {dict(task.left_out)}")
-    encoder = load_study_encoder(config.model, config.window)
-    return run_study(config, tasks, encoder, Path(args.out) / "-".join(names))
+    encoder, out = load_study_encoder(config.model, config.window), Path(args.out)
+
+    def results(
+        name: str, given: Sequence[StudyTask], strategies: Sequence[str], fills: tuple[FillName, ...] = FILLS
+    ) -> list[StudyResult]:
+        if not given or not strategies:
+            return []
+        own = study(args.data, [task.name for task in given], strategies, fills, args.questions)
+        return [run_study(own, given, encoder, out / name)]
+
+    untagged = [name for name in args.strategies if name != "tagger"]  # it has learned from DENSE
+    found = results(DENSE, [task for task in tasks.values() if task.name == DENSE], untagged)
+    found += results("others", [task for task in tasks.values() if task.name != DENSE], args.strategies)
+    asked = [(tasks[name], strategy) for name, strategy in CONTROLS if name in tasks and strategy in args.strategies]
+    drawn: list[StudyTask] = []
+    for task, strategy in asked:
+        sections = task.sections
+        if strategy == "tagger":
+            kept = SentenceCache(out / "others" / "sentences")  # the strategy itself has embedded them
+            sections = tagged_sections(task, encoder, kept, make_unit_splitter(split))
+        drawn += [at_random(task, strategy, sections, draw) for draw in DRAWS]
+    recall = recall_of([*found, *results("random", drawn, ["headings"], ("plain", "merge"))])
+    pairs = [control(task, strategy, budget, recall) for task, strategy in asked for budget in BUDGETS]
+    rows = [row for result in found for row in result.rows]
+    both = {strategy for task, strategy in asked if task.name == UNSEEN} == {"headings", "tagger"}
+    return Page(
+        rows,
+        [
+            *(one for result in found for one in result.comparisons if one.fill),
+            *(one for _, tests in pairs for one in tests),
+        ],
+        [one for one, _ in pairs],
+        {f"{budget:,}": kept_share(tasks[UNSEEN], budget, recall) for budget in BUDGETS[2:]} if both else {},
+        {f"{row.task} {row.strategy}": commit for row in rows},
+    )
 
 
 def unseen(task: StudyTask) -> StudyTask:
@@ -111,40 +191,124 @@ def unseen(task: StudyTask) -> StudyTask:
     )
 
 
-def goals(result: StudyResult, strategy: str) -> list[str]:
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+def together(new: Page, old: Page) -> Page:
+    """New rows and the old ones of other sets and strategies; Holm's correction counts all comparisons together."""
+    is_kept = lambda one: (one.task, one.strategy) not in made  # noqa: E731
+    made = {(row.task, row.strategy) for row in new.rows}
+    made |= {(task, f"random for {strategy}") for task, strategy in made}
+    comparisons = [*new.comparisons, *filter(is_kept, old.comparisons)]
+    by_question = holm_p_values([one.p_value for one in comparisons])
+    tested = [one.p_value if one.p_by_document is None else one.p_by_document for one in comparisons]
+    by_document = holm_p_values(tested)
+    return Page(
+        sorted([*new.rows, *filter(is_kept, old.rows)], key=lambda row: (ALL.index(row.task), _rank(row))),
+        [
+            replace(one, p_holm=p_holm, p_holm_by_document=own)
+            for one, p_holm, own in zip(comparisons, by_question, by_document, strict=True)
+        ],
+        [*new.controls, *filter(is_kept, old.controls)],
+        new.shares or old.shares,
+        {**old.commits, **new.commits},
+    )
+
+
+def _rank(row: StudyRow) -> int:
+    return list(STRATEGIES).index(row.strategy)
+
+
+def read_page(path: Path) -> Page:
+    """What stands there; nothing where there is no such file."""
+    if not path.exists():
+        return Page([], [], [], {}, {})
+    read = json.loads(path.read_text())
+    return Page(
+        [StudyRow(**{**row, "cost": Cost(**row["cost"])}) for row in read["rows"]],
+        [StudyComparison(**one) for one in read["comparisons"]],
+        [Control(**{**one, "titled_gain": Difference(**one["titled_gain"])}) for one in read["controls"]],
+        read["shares"],
+        read["commits"],
+    )
+
+
+def goals(page: Page, strategy: str) -> Iterator[str]:
     """What Auto-Merge changes on the sections of a strategy."""
-    own = {
-        (one.task, one.budget): one
-        for one in result.comparisons
-        if one.measure == "erec" and one.fill == "merge" and one.strategy == strategy
-    }
-    lines = []
-    for task in dict.fromkeys(name for name, _ in own):
-        told = [
-            f"{one.difference:+.3f} [{one.low:+.3f}, {one.high:+.3f}] at {budget:,}"
-            for (name, budget), one in own.items()
-            if name == task
-        ]
-        lines += [f"- {task}: {', '.join(told)}"] if told else []
-    return lines
+    own = [one for one in page.comparisons if (one.strategy, one.fill, one.baseline) == (strategy, "merge", "plain")]
+    for task in ALL:
+        told = [f"{changed(one)} at {one.budget:,}" for one in own if one.task == task]
+        if told:
+            yield f"- {task}: {', '.join(told)}"
 
 
-def format_report(results: Sequence[StudyResult], command: str, seconds: float, machine: dict) -> str:
-    told = f"`{command}`, seed {StudyConfig.seed}, {seconds:,.0f} s."
-    lines = ["# Evidence in contexts: plain, widened, merged", "", told, "", *about_lines(machine)]
+def commit_lines(commits: Mapping[str, str]) -> Iterator[str]:
+    for commit in dict.fromkeys(commits.values()):
+        yield f"- {commit}: {by_set(name for name, its in commits.items() if its == commit)}"
+
+
+def by_set(names: Iterable[str]) -> str:
+    """Names "SET STRATEGY" as `set: strategies; set: strategies`."""
+    found: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        task, _, strategy = name.partition(" ")
+        found.setdefault(task, []).append(strategy)
+    return "; ".join(f"{task}: {', '.join(own)}" for task, own in found.items())
+
+
+def format_report(page: Page, command: str, seconds: float, machine: dict[str, Any]) -> str:
+    lines = ["# Evidence in contexts: plain, widened, merged", ""]
+    lines += [f"`{command}`, seed {StudyConfig.seed}, {seconds:,.0f} s.", "", *about_lines(machine)]
+    lines += ["Rows by the commit that made them:", "", *commit_lines(page.commits), ""]
+    single = [one for one in page.comparisons if one.p_by_document is None]
+    lines += [
+        f"{RECALL_NOTE} The correction is Holm's, for one family: all {len(page.comparisons)} comparisons of this "
+        f"page. By question are {len(single)} of them ({by_set(f'{one.task} {one.strategy}' for one in single)}).",
+        "",
+    ]
     for strategy, what in (("headings", "sections as they are"), ("tagger", "sections that the packaged tagger finds")):
-        told = [line for result in results for line in goals(result, strategy)]
+        told = list(goals(page, strategy))
         lines += [f"Auto-Merge minus plain, {what} (`{strategy}`):", "", *told, ""] if told else []
-    lines += [RECALL_NOTE, ""]
-    for result in results:
-        for task in dict.fromkeys(row.task for row in result.rows):
-            lines += task_lines(result, task)
+    if page.controls:
+        lines += [
+            "## Random sections",
+            "",
+            "Of every article as many sections, at the same levels in the same order, that begin with random "
+            f"sentences; means of {len(DRAWS)} draws, and the range of the draws. All by document. `more than random`: "
+            "merged - plain of the sections less that of the random ones.",
+            "",
+            *control_lines(page.controls, page.comparisons),
+            "",
+        ]
+    if page.shares:
+        told = [
+            f"{share(mean, 2)} [{share(low, 2)}, {share(high, 2)}] at {at}"
+            for at, (mean, low, high) in page.shares.items()
+        ]
+        lines += [
+            "Share of the gain of the real sections that those of the tagger keep, `unseen` (percentile bootstrap over "
+            f"documents): {', '.join(told)}.",
+            "",
+        ]
+    if page.controls:
+        lines += [
+            f"## Without articles whose title is only `{NO_TITLE}`",
+            "",
+            "A section that is asked for is a node of the tree of `headings`. These questions do not name their "
+            "article; the others by document, without a test:",
+            "",
+            *untitled_lines(page.controls, page.comparisons),
+            "",
+        ]
+    for task in dict.fromkeys(row.task for row in page.rows):
+        lines += task_lines(page, task)
     return "\n".join(lines)
 
 
-def task_lines(result: StudyResult, task: str) -> list[str]:
-    rows = [row for row in result.rows if row.task == task]
-    head, *body = recall_table(result, task)
+def task_lines(page: Page, task: str) -> list[str]:
+    rows = [row for row in page.rows if row.task == task]
+    fills = [one for one in page.comparisons if one.baseline == "plain"]
+    head, *body = recall_table(StudyResult(5, (5,), "plain", tuple(rows), tuple(fills)), task)
     sizes = {row.strategy: f"{row.num_chunks:,} chunks of {row.mean_tokens:.0f} tokens" for row in rows}
     told = ", ".join(f"{name}: {size}" for name, size in sizes.items())
     lines = [f"## {recall_heading(task)}", "", f"{rows[0].n:,} questions, {rows[0].num_documents} documents; {told}."]
@@ -152,33 +316,37 @@ def task_lines(result: StudyResult, task: str) -> list[str]:
     return [*lines, *(f"| {' | '.join(row)} |" for row in body), ""]
 
 
+def to_json(page: Page, head: Mapping[str, Any]) -> str:
+    """A line a row, comparison and control."""
+    fields = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in head.items()]
+    fields += [f'"shares": {json.dumps(page.shares)}', f'"commits": {json.dumps(page.commits)}']
+    for name in ("rows", "comparisons", "controls"):
+        lines = ",\n".join(json.dumps(asdict(one)) for one in getattr(page, name))
+        fields.append(f'"{name}": [\n{lines}\n]')
+    return "{" + ",\n".join(fields) + "}\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", metavar="DATA", help="folder of the data sets")
     parser.add_argument("--questions", type=int, help="most questions of a set, drawn (default: all; of squad 600)")
     parser.add_argument("--tasks", nargs="+", default=ALL, choices=ALL)
+    parser.add_argument("--strategies", nargs="+", default=list(STRATEGIES), choices=STRATEGIES)
     parser.add_argument("--out", default="runs/evidence_recall", help="what is kept (default: runs/evidence_recall)")
     parser.add_argument("--name", default="evidence_recall", help="of the files in results/")
     args = parser.parse_args()
-    start = time.perf_counter()
-    parts = [([name for name in args.tasks if (name == DENSE) == plain], plain) for plain in (True, False)]
-    results = [run(args, names, STRATEGIES if plain else TAGGED) for names, plain in parts if names]
-    options = ([f"--questions {args.questions}"] if args.questions else []) + (
-        [f"--tasks {' '.join(args.tasks)}"] if args.tasks != ALL else []
-    )
-    command = " ".join(["python benchmarks/evidence_recall.py DATA", *options])
+    start, machine = time.perf_counter(), about()
+    page = together(run(args, machine["commit"]), read_page(RESULTS / f"{args.name}.json"))
+    command = "python benchmarks/evidence_recall.py DATA"
+    command += f" --questions {args.questions}" if args.questions else ""
+    command += f" --tasks {' '.join(args.tasks)}" if args.tasks != ALL else ""
+    command += f" --strategies {' '.join(args.strategies)}" if args.strategies != list(STRATEGIES) else ""
     seconds = time.perf_counter() - start
-    machine = about()
-    report = format_report(results, command, seconds, machine)
+    report = format_report(page, command, seconds, machine)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{args.name}.md").write_text(report)
-    rows = [asdict(one) for result in results for one in (*result.rows, *result.comparisons)]
-    notes = [note for result in results for note in result.notes]
-    head = json.dumps(
-        {"command": command, "seed": StudyConfig.seed, "seconds": seconds, "about": machine, "notes": notes}
-    )[:-1]
-    body = ",\n".join(map(json.dumps, rows))
-    (RESULTS / f"{args.name}.json").write_text(f'{head}, "rows": [\n{body}\n]}}\n')
+    head = {"command": command, "seed": StudyConfig.seed, "seconds": seconds, "about": machine}
+    (RESULTS / f"{args.name}.json").write_text(to_json(page, head))
     print(report)
 
 

@@ -1,6 +1,7 @@
 """What choosing levels is worth: evidence recall of fixed levels, planners and the best level of each question.
 
     nice python benchmarks/levels.py DATA [--questions N] [--cache FOLDER] [--sets chroma squad multirc scisumm]
+    nice python benchmarks/levels.py DATA --sets chroma --keep                # rows of other sets stay as they are
     nice python benchmarks/levels.py DATA --planner MODEL --journal FILE      # it plans 100 questions of each
 
 DATA holds the folders chroma, squad, multirc and scisumm, and financebench, which is measured where --sets names it:
@@ -22,17 +23,17 @@ document where there are at least 20 documents, by question else:
     smoothed range the same, or not smoothed, over one level, two, or any range that is not smoothed
     fused          ranks of a node and of those around it, 1 / (60 + rank) summed; level chosen likewise
     standard       one list of all levels, scores standardised by level
-    bound          the best level of each question, which no planner knows
-    permuted       the bound when each level's recalls are permuted over the questions; and when only what is left of
-                   them without the means of question and level is, as levels fail on the same hard questions
-    luck           the second of these minus dev, over the bound minus dev: what of the gap is the best of noisy five
+    bound          the best level of each question, which no planner knows; part of its gain is the best of five noisy
+                   numbers, and how large a part was not measured
 
-Intervals are 95% bootstraps over questions, those of a difference paired.
+Intervals are 95% bootstraps over questions, those of a difference paired; p is of sign flips. A planner is named at the
+top where it closes a quarter of the gap from dev to the bound, and interval and p agree that it is above dev.
 """
 
 import argparse
+import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ from level_vectors import LevelSet, level_set
 
 from qrag_jax.chunking.text.splitters import make_splitter
 from qrag_jax.chunking.tree.levels import LevelRange, format_levels
-from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.eval.measures.aggregate import holm_p_values, mean_interval, paired_difference
 from qrag_jax.eval.study.cells.encoder import load_study_encoder
 from qrag_jax.eval.study.config import TaskConfig, TaskKind
 from qrag_jax.eval.study.tasks import load_task
@@ -57,7 +58,7 @@ SMALL: tuple[TaskKind, ...] = ("financebench",)  # only where it is named: 22 qu
 FEW_QUESTIONS = 50
 FEW_DOCUMENTS = 20
 NUM_FOLDS = 5
-NUM_PERMUTATIONS = 50
+QUARTER = 0.25  # of the gap from dev to the bound: planners that close as much are named
 SEED = 0
 _HEAD_CHARS = 8_000  # of a document, of which the planner shows 1,000 tokens
 PLANNERS = (
@@ -109,32 +110,10 @@ def routed(
     return found
 
 
-def chance_bounds(recall: np.ndarray) -> tuple[float, float]:
-    """The bound where no level knows its questions, twice: when each level's recalls are permuted over all questions,
-    and when what is left of them without the means of question and level is, so that hard questions stay hard.
-
-    Args:
-        recall: [questions, levels].
-    """
-    rng, means = np.random.default_rng(SEED), recall.mean(axis=0)
-    expected = recall.mean(axis=1, keepdims=True) + means - means.mean()
-    left = recall - expected
-    free, hard = [], []
-    for _ in range(NUM_PERMUTATIONS):
-        free.append(_permuted(recall, rng).max(axis=1).mean())
-        hard.append(np.clip(expected + _permuted(left, rng), 0, 1).max(axis=1).mean())
-    return float(np.mean(free)), float(np.mean(hard))
-
-
-def _permuted(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Each column in another order."""
-    return np.stack([rng.permutation(column) for column in values.T], axis=1)
-
-
 def score_budget(
     recall: np.ndarray, kept: Mapping[str, np.ndarray], names: tuple[str, ...], groups: Sequence[str], folds: np.ndarray
-) -> tuple[Found, tuple[float, float]]:
-    """The recall of each row for every question at one budget, and the bounds of chance."""
+) -> Found:
+    """The recall of each row for every question at one budget."""
     columns = ways(names)
     place = {name: number for number, name in enumerate(columns)}
     levels = range(1, len(names))
@@ -153,7 +132,7 @@ def score_budget(
     rows["fused"] = best_of(recall, folds, [place[f"fused {level}"] for level in levels])
     rows["standard"] = recall[:, place[f"standard 1:{len(names) - 1}"]]
     rows["bound"] = recall[:, alone].max(axis=1)
-    return rows, chance_bounds(recall[:, alone])
+    return rows
 
 
 def score_set(known: LevelSet, kept: Mapping[str, np.ndarray]) -> list[dict]:
@@ -165,21 +144,33 @@ def score_set(known: LevelSet, kept: Mapping[str, np.ndarray]) -> list[dict]:
     folds = deal_groups(groups, NUM_FOLDS, SEED)
     found = []
     for number, budget in enumerate(BUDGETS):
-        rows, chance = score_budget(kept["recall"][:, :, number], kept, known.names, groups, folds)
-        gap = rows["bound"].mean() - rows["dev"].mean()
+        rows = score_budget(kept["recall"][:, :, number], kept, known.names, groups, folds)
         for name, values in rows.items():
-            mean = mean_interval(values, seed=SEED)
-            row = {"set": known.task.name, "budget": budget, "row": name, "n": mean.n, "folds": by_document}
-            row |= {"erec": mean.mean, "low": mean.low, "high": mean.high}
+            row = {"set": known.task.name, "budget": budget, "row": name, "folds": by_document, **recall_of(values)}
             if name in (*PLANNERS, "bound"):
-                versus = paired_difference(values, rows["dev"], seed=SEED)
-                row |= {"versus_dev": versus.mean, "versus_low": versus.low, "versus_high": versus.high}
-                row |= {"share_of_gap": versus.mean / gap if gap > 0 else None}
-            if name == "bound":
-                row |= {"permuted": chance[0], "permuted_rest": chance[1]}
-                row |= {"luck": (chance[1] - rows["dev"].mean()) / gap if gap > 0 else None}
+                row |= versus_dev(values, rows["dev"], rows["bound"])
             found.append(row)
     return found
+
+
+def recall_of(values: np.ndarray) -> dict:
+    """Mean of a row and its interval over questions."""
+    mean = mean_interval(values, seed=SEED)
+    return {"n": mean.n, "erec": mean.mean, "low": mean.low, "high": mean.high}
+
+
+def versus_dev(values: np.ndarray, dev: np.ndarray, bound: np.ndarray) -> dict:
+    """A row minus dev on the same questions, and the share of the gap from dev to the bound that it closes."""
+    versus, gap = paired_difference(values, dev, seed=SEED), bound.mean() - dev.mean()
+    return {
+        "versus_dev": versus.mean,
+        "versus_low": versus.low,
+        "versus_high": versus.high,
+        "p_value": versus.p_value,
+        "changed": versus.changed,
+        "is_told_apart": versus.is_told_apart,
+        "share_of_gap": versus.mean / gap if gap > 0 else None,
+    }
 
 
 def read_set(name: TaskKind, args: argparse.Namespace, encoder, kept_in: Path) -> LevelSet:
@@ -224,13 +215,9 @@ def plan_rows(
         values = recall[asked, [places[one] for one in own]]
         chosen_on = rest if len(rest) else np.arange(len(ids))
         dev = recall[asked, alone[int(recall[chosen_on][:, alone].mean(axis=0).argmax())]]
-        mean, versus = mean_interval(values, seed=SEED), paired_difference(values, dev, seed=SEED)
-        gap = recall[asked][:, alone].max(axis=1).mean() - dev.mean()
         rows.append(
-            {"set": known.task.name, "budget": budget, "row": "language model", "n": mean.n, "folds": False}
-            | {"erec": mean.mean, "low": mean.low, "high": mean.high, "versus_dev": versus.mean}
-            | {"versus_low": versus.low, "versus_high": versus.high}
-            | {"share_of_gap": versus.mean / gap if gap > 0 else None}
+            {"set": known.task.name, "budget": budget, "row": "language model", "folds": False, **recall_of(values)}
+            | versus_dev(values, dev, recall[asked][:, alone].max(axis=1))
             | {"fallbacks": sum(sum(one.fallbacks.values()) for one in told)}
             | {"plans": sorted({format_levels(one, known.names) for one in ranges.values()})}
         )
@@ -238,32 +225,72 @@ def plan_rows(
 
 
 def format_report(result: dict) -> str:
-    lines = [
-        "# What choosing levels is worth",
-        "",
-        f"`{result['command']}`, seed {SEED}, {result['seconds']:,.0f} s.",
-        "",
-    ]
-    lines += about_lines(result["about"])
-    lines += [f"- {line}" for line in goals(result["rows"])]
+    rows, runs = result["rows"], result["runs"]
+    lines = ["# What choosing levels is worth", ""]
+    for run in {json.dumps(run): run for run in runs.values()}.values():
+        own = ", ".join(name for name in runs if runs[name] == run)
+        lines += [f"{own}: `{run['command']}`, seed {SEED}, {run['seconds']:,.0f} s.", "", *about_lines(run["about"])]
+    lines += goals(rows)
     lines += [
-        "",
-        "ERec [95%]; behind it minus dev, paired, on the same questions. See `benchmarks/levels.py` for the rows.",
+        "ERec [95%]; behind it minus dev, paired, on the same questions. See `benchmarks/levels.py` for the rows."
     ]
-    for name in dict.fromkeys(row["set"] for row in result["rows"]):
-        lines += ["", *set_lines([row for row in result["rows"] if row["set"] == name])]
+    for name in dict.fromkeys(row["set"] for row in rows):
+        lines += ["", *set_lines([row for row in rows if row["set"] == name])]
     return "\n".join(lines) + "\n"
 
 
 def goals(rows: Sequence[dict]) -> list[str]:
-    """Which planners close a quarter of the gap to the bound with an interval above 0."""
-    told = [
-        f"{row['set']}, {row['budget']:,} tokens: {row['row']} closes {row['share_of_gap']:.0%} of the gap "
-        f"({_difference(row)})"
-        for row in rows
-        if row["row"] in (*PLANNERS, "language model") and row["versus_low"] > 0 and (row["share_of_gap"] or 0) >= 0.25
-    ]
-    return told or ["No planner closes a quarter of the gap to the bound with an interval above 0."]
+    """Which planners close a quarter of the gap to the bound and are told apart from dev.
+
+    Rows that were written before differences were tested have no p-value: their interval alone names them. Holm's
+    correction counts every difference of a planner to dev on the page that has one.
+    """
+    planners = [row for row in rows if row["row"] in (*PLANNERS, "language model")]
+    tested, old = [row for row in planners if "p_value" in row], [row for row in planners if "p_value" not in row]
+    corrected = holm_p_values([row["p_value"] for row in tested])
+    lines = []
+    if tested:
+        named = [
+            f"{_closes(row)}, p = {_p(row['p_value'])}, Holm {_p(p_holm)}"
+            for row, p_holm in zip(tested, corrected, strict=True)
+            if row["is_told_apart"] and _is_quarter(row)
+        ]
+        lines += [
+            "Planners that close a quarter of the gap, and that interval and p of sign flips tell apart from dev; "
+            f"Holm's correction is for the {len(tested)} differences of a planner to dev that have a p:",
+            "",
+            *(named or ["- none"]),
+            "",
+        ]
+    if old:
+        lines += [
+            f"Planners that close a quarter of the gap by the interval alone: {len(old)} differences were written "
+            "without p, and nothing corrects for their number:",
+            "",
+            *([_closes(row) for row in old if _is_quarter(row)] or ["- none"]),
+            "",
+        ]
+    return lines
+
+
+def _is_quarter(row: dict) -> bool:
+    return row["versus_low"] > 0 and (row["share_of_gap"] or 0) >= QUARTER
+
+
+def _closes(row: dict) -> str:
+    where = f"{row['set']}, {row['budget']:,} tokens"
+    return f"- {where}: {row['row']} closes {row['share_of_gap']:.0%} of the gap, {_difference(row)}"
+
+
+def _p(value: float) -> str:
+    return share(value, 4 if value < 0.001 else 3)
+
+
+def replaced(old: dict, new: dict) -> dict:
+    """What was written, with the rows of the sets that are measured now in the place of theirs."""
+    runs = old["runs"] | new["runs"]
+    rows = [row for row in old["rows"] if row["set"] not in new["runs"]] + new["rows"]
+    return {"seed": SEED, "runs": runs, "rows": sorted(rows, key=lambda row: list(runs).index(row["set"]))}
 
 
 def set_lines(rows: Sequence[dict]) -> list[str]:
@@ -273,20 +300,12 @@ def set_lines(rows: Sequence[dict]) -> list[str]:
     few = " (too few to tell anything)" if rows[0]["n"] < FEW_QUESTIONS else ""
     lines = [f"## {rows[0]['set']}: {rows[0]['n']} questions{few}, folds by {dealt}", ""]
     lines += [f"| row | {' | '.join(f'{budget:,}' for budget in BUDGETS)} |", "| --- " * (1 + len(BUDGETS)) + "|"]
-    lines += [f"| {name} | {' | '.join(_cell(known[name, budget]) for budget in BUDGETS)} |" for name in names]
-    bounds = [known["bound", budget] for budget in BUDGETS]
-    lines += [f"| permuted | {' | '.join(_chance(one) for one in bounds)} |"]
-    told = ["" if one["luck"] is None else f"{one['luck']:.0%}" for one in bounds]
-    return [*lines, f"| share of luck | {' | '.join(told)} |"]
+    return [*lines, *(f"| {name} | {' | '.join(_cell(known[name, budget]) for budget in BUDGETS)} |" for name in names)]
 
 
 def _cell(row: dict) -> str:
     found = f"{share(row['erec'])} [{share(row['low'])}, {share(row['high'])}]"
     return f"{found} {_difference(row)}" if "versus_dev" in row else found
-
-
-def _chance(row: dict) -> str:
-    return f"{share(row['permuted'])}, {share(row['permuted_rest'])}"
 
 
 def _difference(row: dict) -> str:
@@ -304,22 +323,26 @@ def main() -> None:
     parser.add_argument("--planned", type=int, default=100, help="questions of a set that it plans (default: 100)")
     parser.add_argument("--journal", default="runs/levels/journal.sqlite", help="its answers")
     parser.add_argument("--name", default="levels", help="of the files in results/")
+    parser.add_argument("--keep", action="store_true", help="rows of sets that are not measured now stay in the files")
     args = parser.parse_args()
     start, encoder, cache = time.perf_counter(), load_study_encoder("minilm"), Path(args.cache)
-    score: Callable[[LevelSet, Mapping[str, np.ndarray]], list[dict]] = score_set
     rows: list[dict] = []
     for name in args.sets:
         known = read_set(name, args, encoder, cache)
         kept = recalls(known, encoder.count, cache)
-        rows += score(known, kept)
+        rows += score_set(known, kept)
         if args.planner:
             rows += planned(known, kept, encoder.count, args)
     options = [f"--questions {args.questions}"] if args.questions else []
     options += [f"--sets {' '.join(args.sets)}"] if args.sets != list(SETS) else []
+    options += ["--keep"] if args.keep else []
     if args.planner:
         options += [f"--planner {model_name(args.planner)} --planned {args.planned} --journal FILE"]
     command = " ".join(["python benchmarks/levels.py DATA", *options])
-    result = {"about": about(), "command": command, "seed": SEED, "seconds": time.perf_counter() - start, "rows": rows}
+    run = {"command": command, "about": about(), "seconds": time.perf_counter() - start}
+    result = {"seed": SEED, "runs": dict.fromkeys(args.sets, run), "rows": rows}
+    if args.keep:
+        result = replaced(json.loads((RESULTS / f"{args.name}.json").read_text()), result)
     write(RESULTS, args.name, result, format_report(result))
 
 

@@ -14,16 +14,24 @@ DATA holds hotpotqa/, musique/ and squality/ (dev.jsonl.gz each) and babi/ (qa2_
 * qa2: hidden stories (`data/stories`), the same for each reader; what notes find, no answers.
 
 Rows of the first three: notes by none, by `mentions`, by the reader, by both, each searched in mode `best_of`; those of
-the reader in mode `insert`, which is the paper's way; and FLARE (`eval/notes/active.py`) without notes. The model is
-given the first 5 chunks as `qrag ask` gives them, the notes that they were found by in their own fences. Differences
-are paired to `none` by question, with 95% bootstrap intervals. A reader that keeps fewer than 20 notes of a set has
-**failed** there: its rows say nothing about notes.
+the reader in mode `insert`; and FLARE (`eval/notes/active.py`) without notes. The model is given the first 5 chunks as
+`qrag ask` gives them, at most 3 of the notes that a chunk was found by behind it, in their own fences. Two more rows
+show the same chunks as `insert` found them, so that only the showing differs: `inside` has the same notes inside of
+their chunks, which is the paper's way, and `hidden` has none. The page subtracts the row that --than names from the
+others, question by question. A reader that keeps fewer than 20 notes of a set has **failed** there: its rows say
+nothing about notes.
 
 `reading` counts calls and tokens of this process, `seconds` are what they took; `reading_in_all` has the calls and
 tokens of the journal with them, by stage. Judges see the same claims, which the first of them finds; each one's F1
-stands beside their mean. A set that is done is kept in DIR/answers.json, under its settings and models, and is not
-asked again. DIR/answers_journal.sqlite.gz is the journal; unpacked and named by --journal, a line that was broken off
-goes on from there.
+stands beside their mean; --judges without a name asks none. A set that is done is kept in DIR/answers.json, under its
+settings and models, and is not asked again. DIR/answers_journal.sqlite.gz is the journal; unpacked and named by
+--journal, a line that was broken off goes on from there. Its keys hold names and addresses of the models, so that it
+answers these alone:
+
+    qwen2.5-coder-1.5b-instruct-q4_k_m@http://127.0.0.1:8081/v1
+    qwen2.5-coder-0.5b-instruct-q4_k_m@http://127.0.0.1:8082/v1
+
+A server has to call its model so too (`model_alias` of xllamacpp's parameters); what the journal has needs no server.
 """
 
 import argparse
@@ -33,9 +41,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import note_answers_table
 import numpy as np
@@ -51,7 +59,7 @@ from qrag_jax.data.questions.multihop import READERS
 from qrag_jax.data.stories.reader import read_stories
 from qrag_jax.eval.answers.claims import score_claims
 from qrag_jax.eval.answers.measures import MeasureOptions, measure_answers
-from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.eval.measures.aggregate import mean_interval
 from qrag_jax.eval.measures.answer_scores import GivenAnswer
 from qrag_jax.eval.notes.active import retrieve_actively
 from qrag_jax.eval.notes.pools import Asked, Pool, passage_pool
@@ -65,7 +73,7 @@ from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
 from qrag_jax.pipeline import make_prompt
-from qrag_jax.retrieval.context.fill import Budget, Context, fill_context
+from qrag_jax.retrieval.context.fill import Budget, Context, Passage, fill_context
 from qrag_jax.retrieval.index.notes import NotedCorpus, NoteMode, make_noted_retrieve
 from qrag_jax.structure.calls import Reading
 from qrag_jax.structure.questions import QuestionsConfig, make_llm_reader
@@ -105,40 +113,59 @@ class Questions:
 
 @dataclass(frozen=True)
 class Condition:
-    """Who writes notes, and how they are used."""
+    """Who writes notes, how they are used in the search, and where the answerer reads those of its chunks."""
 
     reader: str
     mode: NoteMode
+    shown: Literal["apart", "inside", "hidden"] = "apart"
 
     @property
     def name(self) -> str:
-        return self.reader if self.mode in ("none", "best_of") else f"{self.reader}, {self.mode}"
+        mode = [] if self.mode in ("none", "best_of") else [self.mode]
+        return ", ".join([self.reader, *mode, *([] if self.shown == "apart" else [self.shown])])
 
 
-Told = tuple[tuple[Message, ...], bool]  # a prompt, and whether all gold chunks are in it
-FLARE = "none, FLARE"
+@dataclass(frozen=True)
+class Told:
+    """A prompt, whether all gold chunks are in it, and how many notes."""
+
+    prompt: tuple[Message, ...]
+    has_gold: bool
+    num_notes: int
+
+
+NONE, FLARE = "none", "none, FLARE"
 CONDITIONS = (
     Condition("none", "none"),
     Condition("mentions", "best_of"),
     Condition("llm", "best_of"),
     Condition("llm", "insert"),
+    Condition("llm", "insert", "inside"),
+    Condition("llm", "insert", "hidden"),
     Condition("both", "best_of"),
 )
 ALL_CONDITIONS = (*(condition.name for condition in CONDITIONS), FLARE)
 
 
 def read_paragraphs(
-    data: Path, kind: str, num_questions: int, num_distractors: int | None, embed: TextEmbedder
+    data: Path,
+    kind: str,
+    num_questions: int,
+    num_distractors: int | None,
+    num_answered: int | None,
+    embed: TextEmbedder,
 ) -> Questions:
     found = READERS[kind](data / SETS[kind] / "dev.jsonl.gz")
     rng = np.random.default_rng(SEED)
     drawn = np.sort(rng.permutation(len(found.examples))[:num_questions]).tolist()
     examples = [with_distractors(found.examples[i], num_distractors, rng) for i in drawn]
     pool = passage_pool(examples, found.titles, embed.count_tokens)
+    pool = replace(pool, asked=pool.asked[:num_answered])
     convention = "hotpot" if kind == "hotpot" else "squad"
     measures = MeasureOptions(("em", "f1"), convention)
     short = Sampling(max_tokens=SHORT_ANSWER_TOKENS)
-    return Questions(kind, (pool,), tuple(found.answers[i] for i in drawn), "short_answer", short, measures)
+    answers = tuple(found.answers[i] for i in drawn[:num_answered])
+    return Questions(kind, (pool,), answers, "short_answer", short, measures)
 
 
 def with_distractors(example: Example, number: int | None, rng: np.random.Generator) -> Example:
@@ -217,13 +244,24 @@ def make_search(noted: NotedCorpus, mode: NoteMode, embed: TextEmbedder) -> Call
     return lambda query: fill_context(noted.corpus, retrieve(query, noted.corpus, None), budget)
 
 
-def told_by(questions: Questions, pool: Pool, contexts: Sequence[Context]) -> Iterator[Told]:
-    """For each question of a pool its prompt, and whether all gold chunks are among its passages."""
+def told_by(
+    questions: Questions, noted: NotedCorpus, asked: Sequence[Asked], contexts: Sequence[Context], shown: str = "apart"
+) -> Iterator[Told]:
+    """For each question what the answerer reads."""
     template = load_prompt(questions.template)
-    for asked, context in zip(pool.asked, contexts, strict=True):
+    for one, context in zip(asked, contexts, strict=True):
         texts = [passage.text for passage in context.passages]
-        prompt = make_prompt(template, asked.question, texts, context.notes)
-        yield prompt, asked.gold <= {passage.node for passage in context.passages}
+        if shown == "inside":
+            texts = [with_notes(noted, context, passage) for passage in context.passages]
+        prompt = make_prompt(template, one.question, texts, context.notes if shown == "apart" else ())
+        has_gold = one.gold <= {passage.node for passage in context.passages}
+        yield Told(prompt, has_gold, 0 if shown == "hidden" else len(context.notes))
+
+
+def with_notes(noted: NotedCorpus, context: Context, passage: Passage) -> str:
+    """The text of a passage with the notes behind it put into it: the paper's enhanced chunk."""
+    places = [noted.notes.index(given.note) for given in context.notes if given.passage == passage.number]
+    return noted.text_with(int(noted.answering[places[0]]), places) if places else passage.text
 
 
 def answer_set(
@@ -234,8 +272,13 @@ def answer_set(
     judges: Sequence[TextGenerator],
     embed: TextEmbedder,
     conditions: Sequence[str],
+    than: str,
 ) -> dict[str, Any]:
-    """Rows of a set: the named conditions on the same questions, and what the reading took."""
+    """Rows of a set: the named conditions on the same questions, and what the reading took.
+
+    Args:
+        than: the condition that the page subtracts from the others.
+    """
     known = known_vectors(embed)
     start = time.perf_counter()
     llm = [reader(pool.documents, pool.chunks) for pool in questions.pools]
@@ -243,33 +286,39 @@ def answer_set(
     if not all(one.is_complete for one in llm):
         raise SystemExit(f"{questions.name}: calls of the reader failed ({taken[-1].errors}); run it again")
     mentions = [mention_notes(pool.documents, pool.chunks) for pool in questions.pools]
+
+    @cache  # conditions that differ only in what is shown have one search
+    def searched(reader: str, mode: NoteMode) -> list[tuple[NotedCorpus, list[Context]]]:
+        found = []
+        for pool, first, second in zip(questions.pools, mentions, llm, strict=True):
+            noted = noted_pool(pool, notes_by(reader, first, second), known, embed.count_tokens)
+            search = make_search(noted, mode, embed)
+            found.append((noted, [search(asked.question) for asked in pool.asked]))
+        return found
+
     told: dict[str, list[Told]] = {}
     counts: dict[str, Mapping[str, float]] = {}
     for condition in [one for one in CONDITIONS if one.name in conditions]:
-        found, num_notes, num_cross = [], 0, 0
-        for pool, first, second in zip(questions.pools, mentions, llm, strict=True):
-            noted = noted_pool(pool, notes_by(condition.reader, first, second), known, embed.count_tokens)
-            search = make_search(noted, condition.mode, embed)
-            found += told_by(questions, pool, [search(asked.question) for asked in pool.asked])
-            num_notes += len(noted.notes)
-            num_cross += int(np.count_nonzero(noted.asking != noted.answering))
-        told[condition.name] = found
-        counts[condition.name] = {"n_notes": num_notes, "n_cross_chunk": num_cross}
+        found = searched(condition.reader, condition.mode)
+        told[condition.name] = [
+            one
+            for pool, (noted, contexts) in zip(questions.pools, found, strict=True)
+            for one in told_by(questions, noted, pool.asked, contexts, condition.shown)
+        ]
+        num_cross = sum(int(np.count_nonzero(noted.asking != noted.answering)) for noted, _ in found)
+        counts[condition.name] = {"n_notes": sum(len(noted.notes) for noted, _ in found), "n_cross_chunk": num_cross}
     if FLARE in conditions:
         told[FLARE], counts[FLARE] = read_actively(questions, answerer, known, embed)
-    scores, judged = score_conditions(questions, told, answerer, judges)
-    rows = [{"condition": name, **counts[name], **summary(scores[name], told[name], questions)} for name in told]
-    paired = [
-        {"condition": name, "measure": measure, **asdict(paired_difference(*both))}
-        for name in told
-        if name != "none"
-        for measure in scores["none"]
-        if len((both := common(scores[name][measure], scores["none"][measure]))[0])
+    generations = answer_all(questions, told, answerer)
+    scores, judged = score_conditions(questions, told, generations, judges)
+    rows = [
+        {"condition": name, **counts[name], **seen(found, generations), **summary(scores[name], found, questions)}
+        for name, found in told.items()
     ]
     return {
         "rows": rows,
-        "differences": paired,
         "scores": {name: {measure: listed(by) for measure, by in own.items()} for name, own in scores.items()},
+        "than": than,
         "reading": asdict(sum(taken, Reading())),
         "seconds": seconds,
         "reader_failed": sum(len(one.notes) for one in llm) < FEWEST_NOTES,
@@ -285,47 +334,63 @@ def read_actively(
     told: list[Told] = []
     num_searches = 0
     for pool in questions.pools:
-        search = make_search(noted_pool(pool, (), known, embed.count_tokens), "none", embed)
-        found = retrieve_actively([asked.question for asked in pool.asked], search, answerer)
-        told += told_by(questions, pool, [one.context for one in found])
+        noted = noted_pool(pool, (), known, embed.count_tokens)
+        found = retrieve_actively([asked.question for asked in pool.asked], make_search(noted, "none", embed), answerer)
+        told += told_by(questions, noted, pool.asked, [one.context for one in found])
         num_searches += sum(one.num_searches for one in found)
     return told, {"n_notes": 0, "n_cross_chunk": 0, "searches": num_searches / len(told)}
+
+
+def answer_all(
+    questions: Questions, told: Mapping[str, Sequence[Told]], answerer: TextGenerator
+) -> dict[tuple[Message, ...], Generation]:
+    """The answer to each prompt; those of a question follow each other: what they begin with alike is read once."""
+    prompts = list(dict.fromkeys(one.prompt for same in zip(*told.values(), strict=True) for one in same))
+    generations = dict(zip(prompts, ask_all(answerer, prompts, sampling=questions.sampling), strict=True))
+    failed = Counter(one.error for one in generations.values() if one.error is not None)
+    if failed:
+        raise SystemExit(f"{questions.name}: {failed.total()} of {len(prompts)} answers failed; first of all {failed}")
+    return generations
 
 
 def score_conditions(
     questions: Questions,
     told: Mapping[str, Sequence[Told]],
-    answerer: TextGenerator,
+    generations: Mapping[tuple[Message, ...], Generation],
     judges: Sequence[TextGenerator],
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, Any]]:
     """By condition and measure a score a question, NaN where there is none; all answers are judged in one batch."""
-    # By question: what its prompts begin with in all conditions is then read once.
-    prompts = list(dict.fromkeys(prompt for same in zip(*told.values(), strict=True) for prompt, _ in same))
-    generations = dict(zip(prompts, ask_all(answerer, prompts, sampling=questions.sampling), strict=True))
-    failed = Counter(one.error for one in generations.values() if one.error is not None)
-    if failed:
-        raise SystemExit(f"{questions.name}: {failed.total()} of {len(prompts)} answers failed; first of all {failed}")
     asked = [one for pool in questions.pools for one in pool.asked]
     given = [
-        GivenAnswer(str(number), asked[number].question, generations[prompt].text.strip(), questions.answers[number])
+        GivenAnswer(
+            str(number), asked[number].question, generations[one.prompt].text.strip(), questions.answers[number]
+        )
         for found in told.values()
-        for number, (prompt, _) in enumerate(found)
+        for number, one in enumerate(found)
     ]
     scored: list[dict[str, float]] = [dict(one) for one in measure_answers(given, (), questions.measures).scores]
-    claims = score_claims(given, judges)
-    for one, score, by_judge in zip(scored, claims.scores, claims.f1_by_judge, strict=True):
-        if score is not None and by_judge is not None:
-            one |= {"claim_precision": score.precision, "claim_recall": score.recall, "claim_f1": score.f1}
-            one |= {f"claim_f1 of judge {number}": value for number, value in enumerate(by_judge, 1)}
+    judged = add_claims(scored, given, judges) if judges else {}
     names = list(dict.fromkeys(name for one in scored for name in one))
     values = np.array([[one.get(name, np.nan) for name in names] for one in scored])
     by_condition = values.reshape(len(told), len(asked), len(names))
     scores = {condition: dict(zip(names, by_condition[place].T, strict=True)) for place, condition in enumerate(told)}
     empty = [(condition, name) for condition, own in scores.items() for name in own if not np.isfinite(own[name]).any()]
     if empty:
-        raise SystemExit(f"{questions.name}: no score at all of {empty}; judges said {Counter(claims.errors)}")
+        raise SystemExit(f"{questions.name}: no score at all of {empty}; judges said {judged}")
+    return scores, judged
+
+
+def add_claims(
+    scored: Sequence[dict[str, float]], given: Sequence[GivenAnswer], judges: Sequence[TextGenerator]
+) -> dict[str, Any]:
+    """Puts claim measures beside the other scores of each answer that has them; how far the judges agreed."""
+    claims = score_claims(given, judges)
+    for one, score, by_judge in zip(scored, claims.scores, claims.f1_by_judge, strict=True):
+        if score is not None and by_judge is not None:
+            one |= {"claim_precision": score.precision, "claim_recall": score.recall, "claim_f1": score.f1}
+            one |= {f"claim_f1 of judge {number}": value for number, value in enumerate(by_judge, 1)}
     unscored = Counter(reason for reason in claims.errors if reason is not None)
-    return scores, {"agreement": asdict(claims.agreement), "unscored": dict(unscored), "judged": len(given)}
+    return {"agreement": asdict(claims.agreement), "unscored": dict(unscored), "judged": len(given)}
 
 
 def listed(values: np.ndarray) -> list[float | None]:
@@ -333,15 +398,17 @@ def listed(values: np.ndarray) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in values]
 
 
-def common(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of the questions that both have a score of."""
-    both = np.isfinite(one) & np.isfinite(other)
-    return one[both], other[both]
+def seen(found: Sequence[Told], generations: Mapping[tuple[Message, ...], Generation]) -> dict[str, float]:
+    """Notes and tokens of a prompt, means over the questions; tokens are the answerer's own."""
+    return {
+        "notes_seen": float(np.mean([one.num_notes for one in found])),
+        "prompt_tokens": float(np.mean([generations[one.prompt].prompt_tokens for one in found])),
+    }
 
 
 def summary(scores: Mapping[str, np.ndarray], found: Sequence[Told], questions: Questions) -> dict[str, Any]:
     has_gold = any(asked.gold for pool in questions.pools for asked in pool.asked)
-    told = {"n": len(found), "all_gold": float(np.mean([held for _, held in found])) if has_gold else None}
+    told = {"n": len(found), "all_gold": float(np.mean([one.has_gold for one in found])) if has_gold else None}
     for name, values in scores.items():
         one = mean_interval(values[np.isfinite(values)])
         told[name] = {"mean": one.mean, "low": one.low, "high": one.high, "n": one.n}
@@ -370,7 +437,8 @@ def run(args: argparse.Namespace) -> None:
     config = QuestionsConfig(num_questions=args.num_questions, most_relevant=args.most_relevant)
     names = [model_name(name) for name in (args.reader, args.answerer, *args.judges)]
     sets: dict[str, Callable[[], Questions]] = {
-        kind: partial(read_paragraphs, args.data, kind, args.questions, args.distractors, embed) for kind in SETS
+        kind: partial(read_paragraphs, args.data, kind, args.questions, args.distractors, args.answered, embed)
+        for kind in SETS
     }
     sets["squality"] = partial(read_stories_of, args.data, args.squality_stories, embed)
     done: dict[str, Any] = read(args.out)
@@ -389,7 +457,7 @@ def run(args: argparse.Namespace) -> None:
             else:
                 judges = [models(judge) for judge in args.judges]
                 done[key] = answer_set(
-                    sets[name](), reader, taken, models(args.answerer), judges, embed, args.conditions
+                    sets[name](), reader, taken, models(args.answerer), judges, embed, args.conditions, args.than
                 )
         done[key] |= {"reading_in_all": spent.by_stage, "machine": machine()}
         print(key, *lines(done[key]), sep="\n  ", flush=True)
@@ -407,8 +475,10 @@ def settings(name: str, args: argparse.Namespace) -> list[str]:
     else:
         of = [f"{args.questions} questions"]
         of += [] if args.distractors is None else [f"{args.distractors} distractors"]
+        of += [] if args.answered is None else [f"the first {args.answered} answered"]
     part = [] if list(args.conditions) == list(ALL_CONDITIONS) else [" + ".join(args.conditions)]
-    return [*of, *reading, *part]
+    than = [] if args.than == NONE else [f"than {args.than}"]
+    return [*of, *reading, *part, *than]
 
 
 def lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -427,14 +497,20 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="DATA, or table")
     parser.add_argument("--reader", metavar="MODEL", help=f"writes notes: {MODEL_HELP}")
     parser.add_argument("--answerer", metavar="MODEL", help="answers")
-    parser.add_argument("--judges", nargs="+", metavar="MODEL", help="judge claims; the answerer by default")
+    parser.add_argument(
+        "--judges", nargs="*", metavar="MODEL", help="judge claims, none if none is named; the answerer"
+    )
     parser.add_argument("--only", nargs="+", default=[*SETS, "squality", "qa2"], metavar="SET")
     parser.add_argument(
         "--conditions", nargs="+", default=ALL_CONDITIONS, choices=ALL_CONDITIONS, metavar="NAME",
         help=f"of {', '.join(ALL_CONDITIONS)} (all)",
     )  # fmt: skip
+    parser.add_argument("--than", default=NONE, metavar="NAME", help=f"what the others are compared with ({NONE})")
     parser.add_argument("--questions", type=int, default=60, metavar="N", help="of hotpot and musique each")
     parser.add_argument("--distractors", type=int, metavar="N", help="of these, a question's wrong paragraphs (all)")
+    parser.add_argument(
+        "--answered", type=int, metavar="N", help="of the drawn questions, the first that are put (all)"
+    )
     parser.add_argument("--squality_stories", type=int, default=NUM_STORIES, metavar="N")
     parser.add_argument("--stories", type=int, default=10, metavar="N", help="of qa2")
     parser.add_argument("--num_questions", type=int, default=3, metavar="N", help="of a chunk, at most")
@@ -448,9 +524,9 @@ def main() -> None:
         return
     if not (args.reader and args.answerer):
         parser.error("--reader MODEL and --answerer MODEL: name both")
-    args.judges = args.judges or [args.answerer]
-    if "none" not in args.conditions:
-        parser.error("--conditions: all others are compared with none; name it too")
+    args.judges = [args.answerer] if args.judges is None else args.judges
+    if args.than not in args.conditions:
+        parser.error(f"--conditions: all others are compared with {args.than}; name it too")
     if args.smoke:
         args.questions, args.squality_stories, args.stories, args.num_questions, args.most_relevant = 1, 1, 1, 2, 1
     run(args)

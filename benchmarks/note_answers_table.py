@@ -1,52 +1,113 @@
 """The page of `benchmarks/note_answers.py table`: answers with notes by set, and what reading the notes took."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from notes_table import KS, K, machines
 
+from qrag_jax.eval.measures.aggregate import Difference, holm_p_values, paired_difference
 from qrag_jax.eval.tables import align, share
 
 Found = Mapping[str, Any]  # what is kept of a set
+SEEN = {"notes_seen": "notes seen", "prompt_tokens": "prompt tokens"}
 MEASURES = {"em": "EM", "f1": "F1", "claim_f1": "claim F1"}
 
 HEAD = """# Answers with notes by language models
 
 `python benchmarks/note_answers.py DATA --reader MODEL --answerer MODEL --judges MODEL MODEL ...`, whose docstring says
 what is done; a heading names the settings, then reader, answerer and judges. `python benchmarks/note_answers.py table`
-prints this page. 95% bootstrap intervals over questions; differences are paired to `none` by question. `both` are the
-notes of `mentions` and of the language model. Claim F1 is the mean of the judges, of the questions that all of them
-gave verdicts on, F1 by a judge its own; small judges err, and the first of them also wrote the notes and the answers
-where names are equal."""
+prints this page. The journal's keys hold name and address of each model: http://127.0.0.1:8081/v1 for 1.5B,
+http://127.0.0.1:8082/v1 for 0.5B.
+
+95% bootstrap intervals over questions. Differences are paired by question; behind each stand how many questions changed
+and p of the sign-flip test, as few changed questions make an interval too narrow. **Bold** are differences whose
+interval leaves 0 out and whose p is below .05.
+{family}
+
+`both` are the notes of `mentions` and of the language model. `insert` shows notes behind their chunks, `inside` the
+same notes in them, `hidden` none, all beside the chunks that `insert` finds. Notes seen are those that the answerer
+reads beside 5 chunks, prompt tokens its own; means over the questions. Claim F1 is the mean of the judges, of the
+questions that all of them gave verdicts on, F1 by a judge its own; small judges err, and the first of them also wrote
+the notes and the answers where names are equal. Questions of hotpot and musique and stories of qa2 are drawn with seed
+{seed}; the ten questions of squality are about two stories, and count as independent."""
 
 
 def page(done: Mapping[str, Found], seed: int) -> str:
     """Markdown."""
-    parts = [f"{HEAD} Questions of hotpot and musique and stories of qa2 are drawn with seed {seed}."]
+    parts = [HEAD.format(seed=seed, family=family_told(done.values()))]
     for key, found in done.items():
         is_answered = "condition" in found["rows"][0]
-        parts += [f"## {key}", "\n".join(answers(found) if is_answered else stories(found)), *about(found)]
+        parts += [f"## {key}", "\n".join(answers(found) if is_answered else stories(found))]
+        parts += ["\n".join(differences(found))] if is_answered else []
+        parts += about(found)
         parts += machines({"machine": found["machine"]})
     return "\n\n".join(parts)
 
 
 def answers(found: Found) -> list[str]:
-    """A row a condition."""
+    """A row a condition: what the answerer read, and scores of its answers."""
     rows = found["rows"]
     judges = [name for name in rows[0] if name.startswith("claim_f1 of ")]
-    shown = [name for name in MEASURES if name in rows[0]]
-    paired = [*(name for name in shown if name != "claim_f1"), *judges]
-    names = MEASURES | {name: name.replace("claim_f1 of", "F1 by") for name in judges}
-    heads = ["notes by", "notes", "all gold", *(names[name] for name in (*shown, *judges))]
-    cells = [[*heads, *(f"{names[name]} minus none" for name in paired)]]
+    measured = [name for name in MEASURES if name in rows[0]]
+    seen = [name for name in SEEN if name in rows[0]]
+    heads = ["notes by", "notes", *(SEEN[name] for name in seen), "all gold", *(MEASURES[name] for name in measured)]
+    cells = [[*heads, *(name_of(name) for name in judges)]]
     for row in rows:
         gold = "" if row["all_gold"] is None else share(row["all_gold"], 2)
-        scores = [interval(row[name]) for name in shown]
-        alone = [share(row[name]["mean"], 2) for name in judges]
-        apart = [difference(found, row["condition"], name) for name in paired]
-        cells.append([row["condition"], f"{row['n_notes']:,}", gold, *scores, *alone, *apart])
+        read = [f"{row[name]:,.{digits}f}" for name, digits in zip(SEEN, (1, 0), strict=True) if name in row]
+        scores = [*(interval(row[name]) for name in measured), *(share(row[name]["mean"], 2) for name in judges)]
+        cells.append([row["condition"], f"{row['n_notes']:,}", *read, gold, *scores])
     return align(cells, [False, *[True] * (len(cells[0]) - 1)], markdown=True)
+
+
+def differences(found: Found) -> list[str]:
+    """A row a condition: its scores minus those of the one that it is compared with."""
+    than, paired = than_of(found), paired_differences(found)
+    measures = list(dict.fromkeys(measure for _, measure in paired))
+    cells = [[f"minus {than}", *(name_of(measure) for measure in measures)]]
+    for condition in (name for name in found["scores"] if name != than):
+        told = [paired.get((condition, measure)) for measure in measures]
+        cells.append([condition, *("" if one is None else difference(one) for one in told)])
+    return align(cells, [False, *[True] * len(measures)], markdown=True)
+
+
+def paired_differences(found: Found) -> dict[tuple[str, str], Difference]:
+    """EM, F1 and each judge's F1 by condition and measure, over the questions that both have a score of."""
+    than = found["scores"][than_of(found)]
+    paired = {}
+    for condition, own in found["scores"].items():
+        for measure in own:
+            both = np.array([own[measure], than[measure]], np.float64)  # None becomes NaN
+            both = both[:, np.isfinite(both).all(axis=0)]
+            if own is not than and is_compared(measure) and both.size:
+                paired[condition, measure] = paired_difference(*both)
+    return paired
+
+
+def is_compared(measure: str) -> bool:
+    return measure in ("em", "f1") or measure.startswith("claim_f1 of ")
+
+
+def than_of(found: Found) -> str:
+    """The condition that the others are compared with."""
+    return found.get("than", "none")
+
+
+def name_of(measure: str) -> str:
+    return MEASURES.get(measure) or measure.replace("claim_f1 of", "F1 by")
+
+
+def family_told(all_found: Iterable[Found]) -> str:
+    """All differences of the page are one family."""
+    p_values = [one.p_value for found in all_found if "scores" in found for one in paired_differences(found).values()]
+    if not p_values:
+        return ""
+    least = share(min(holm_p_values(p_values)), 2)
+    return (
+        f"The page has {len(p_values)} differences; the least p is {share(min(p_values))}, {least} after Holm's "
+        "correction for all of them."
+    )
 
 
 def stories(found: Found) -> list[str]:
@@ -146,9 +207,7 @@ def interval_of(row: Found) -> str:
     return f"{share(row['all_gold'], 2)} [{share(row['low'], 2)}, {share(row['high'], 2)}]"
 
 
-def difference(found: Found, condition: str, measure: str) -> str:
-    for one in found["differences"]:
-        if (one["condition"], one["measure"]) == (condition, measure):
-            numbers: Sequence[str] = [share(one[name], 2, "+") for name in ("mean", "low", "high")]
-            return f"{numbers[0]} [{numbers[1]}, {numbers[2]}]"
-    return ""
+def difference(one: Difference) -> str:
+    mean, low, high = (share(value, 2, "+") for value in (one.mean, one.low, one.high))
+    told = f"{mean} [{low}, {high}]"
+    return f"{f'**{told}**' if one.is_told_apart else told} ({one.changed}, p {share(one.p_value)})"

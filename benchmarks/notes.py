@@ -1,6 +1,6 @@
 """Do notes bridge chunks, and do they harm where nothing has to be bridged?
 
-    python benchmarks/notes.py DATA [--smoke] [--only multihop|harm|stories|speed|runs] [--stories N] [--out DIR]
+    python benchmarks/notes.py DATA [--smoke] [--only PART] [--stories N] [--out DIR]
     python benchmarks/notes.py DATA --only runs --qrag_run NAME=RUN ... [--sets hotpot ...] [--questions N]
     python benchmarks/notes.py table [--out DIR] > benchmarks/results/notes.md
 
@@ -16,12 +16,13 @@ qa3_valid.txt.gz), novels/dev.jsonl.gz, squad/, chroma/ and scisumm/.
       qrag train --config_path configs/qrag/multihop_latent.yaml --out RUN env.links=false 'data.paths=[hotpot:F, ...]'
       qrag train --config_path configs/qrag/multihop_text.yaml --out RUN 'data.paths=[hotpot:FILE, ...]'
   A run with links compares all chunks that it picks from with each other: it picks from the 64 nearest.
+* ceilings: adds to rows that are there the share of questions with at most k gold chunks; embeds nothing.
 * speed: milliseconds of a question and bytes of vectors; 8 notes a chunk, random vectors; the question and what is
   inserted are embedded.
 
 Rows, and paired differences (all gold at 4, bootstrap over questions), go to rows.json in DIR after every set, so that
-what is done is kept: a set whose rows are there is not asked again, unless of fewer stories. harm.json, runs.json and
-speed.json likewise. Run it with the GLIBC_TUNABLES of the Makefile.
+what is done is kept: a set whose rows are there is not asked again, unless of fewer stories. harm.json (recall of each
+question), runs.json and speed.json likewise. Run it with the GLIBC_TUNABLES of the Makefile.
 """
 
 import argparse
@@ -42,10 +43,9 @@ from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
 from qrag_jax.chunking.mentions import MentionsConfig, mention_notes
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.text.sentences import split_sentences
-from qrag_jax.eval.measures.aggregate import paired_difference
 from qrag_jax.eval.notes.evidence import evidence_recall
 from qrag_jax.eval.notes.runs import nearest_chunks, score_run
-from qrag_jax.eval.notes.scores import NoteScores, known_vectors, rank_mode, score_notes
+from qrag_jax.eval.notes.scores import NoteScores, gold_ceiling, known_vectors, rank_mode, score_notes
 from qrag_jax.eval.notes.tasks import NOTE_READERS, MakeNoteTask, read_babi_task, read_multihop_task, read_stories
 from qrag_jax.eval.study.config import TaskConfig
 from qrag_jax.eval.study.tasks import load_task
@@ -181,6 +181,26 @@ def score_part(part: Part, embed: TextEmbedder, known: Embed, runs: Mapping[str,
     return {"rows": rows, "differences": differences(scores), **told, **machine()}
 
 
+def add_ceilings(data: Path, out: Path) -> None:
+    """Gives rows that were written without it their `ceiling`, where their questions are all of a part."""
+    files = {path: read(path) for path in (out / "rows.json", out / "runs.json")}
+    for part in (*passage_parts(data, smoke=False), *story_parts(data, NUM_STORIES, smoke=False)):
+        pools = part.read()(lambda text: 1).pools  # gold chunks, whatever their tokens
+        num_gold = [len(asked.gold) for pool in pools for asked in pool.asked]
+        rows = [
+            row
+            for done in files.values()
+            for key, value in done.items()
+            for row in value["rows"]
+            if (key == part.key or key.startswith(f"{part.key}, ")) and row["n"] == len(num_gold)
+        ]
+        for row in rows:
+            row["ceiling"] = gold_ceiling(num_gold, row["k"])
+        print(part.key, *(f"{k} {share(gold_ceiling(num_gold, k))}" for k in KS), len(rows), sep="; ", flush=True)
+    for path, done in files.items():
+        write_json(path, done)
+
+
 def run_runs(
     data: Path,
     out: Path,
@@ -232,19 +252,13 @@ def run_harm(data: Path, out: Path, embed: TextEmbedder, smoke: bool) -> None:
                 modes=list(dict.fromkeys([*pairs, *pairs.values()])),
                 num_tokens=HARM_TOKENS,
             )
-            done[key] = {"n": len(task.questions), "recall": {mode: float(x.mean()) for mode, x in recall.items()}}
-            done[key]["differences"] = [
-                {"mode": mode, "other": other, **asdict(paired_difference(recall[mode], recall[other]))}
-                for mode, other in pairs.items()
-            ]
-            print(
-                key,
-                *(f"{d['mode']} {share(d['mean'], 3, '+')}" for d in done[key]["differences"]),
-                sep="; ",
-                flush=True,
-            )
+            done[key] = {
+                "documents": [question.relevant[0] for question in task.questions],
+                "recall": {mode: values.tolist() for mode, values in recall.items()},
+            }
+            print(key, *(f"{mode} {share(float(x.mean()), 3)}" for mode, x in recall.items()), sep="; ", flush=True)
             if not smoke:
-                write_json(out / "harm.json", done | {"machine": machine()})
+                write_json(out / "harm.json", done | {"machine": machine()}, indent=None)
 
 
 def random_notes(num_notes: int, dim: int, embed: TextEmbedder) -> NotedCorpus:
@@ -286,7 +300,7 @@ def run_speed(out: Path, embed: TextEmbedder, smoke: bool) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", help="DATA, or table")
-    parser.add_argument("--only", choices=("multihop", "harm", "stories", "speed", "runs"))
+    parser.add_argument("--only", choices=("multihop", "harm", "stories", "speed", "runs", "ceilings"))
     parser.add_argument("--stories", type=int, default=NUM_STORIES, metavar="N", help="of each set, filler and seed")
     parser.add_argument("--sets", nargs="*", default=[*SETS], help="of runs: hotpot, `hotpot more`, ...")
     parser.add_argument("--questions", type=int, metavar="N", help="of runs: draw so many, with their paragraphs alone")
@@ -300,6 +314,9 @@ def main() -> None:
     if (args.only == "runs") != bool(args.qrag_run):
         parser.error("--only runs and --qrag_run NAME=RUN go together")
     runs = {name: Path(folder) for name, _, folder in (given.partition("=") for given in args.qrag_run)}
+    if args.only == "ceilings":
+        add_ceilings(Path(args.data), args.out)
+        return
     embed = make_embedder(load_encoder("minilm"))
     if runs:
         run_runs(Path(args.data), args.out, embed, runs, args.sets, args.questions, args.smoke)

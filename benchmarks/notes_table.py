@@ -2,16 +2,29 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from qrag_jax.eval.measures.aggregate import (
+    FEWEST_CHANGED,
+    LEVEL,
+    Harm,
+    Summary,
+    constant_interval,
+    holm_p_values,
+    no_harm,
+    over_seeds,
+)
+from qrag_jax.eval.study.records import FEWEST_DOCUMENTS
 from qrag_jax.eval.tables import align, share
 
 KS = (2, 4, 5, 10)
 K = 4  # of the paired differences
 HARM_PAIRS = {"best_of": "none", "insert": "none", "best_of+bm25": "none+bm25"}
+MARGIN = 0.01  # of recall, that a mode may lose where nothing has to be bridged
 STORY_READERS = ("stories", "stories, wrong 0.2", "novels")
 COSTS = (("embedded_at_query", 1.0), ("seconds", 1000.0))
 Found = Mapping[str, Any]  # what a file of rows holds
@@ -24,6 +37,7 @@ Commands (docstring of `benchmarks/notes.py`; with the GLIBC_TUNABLES of the Mak
     python benchmarks/notes.py DATA --only harm
     python benchmarks/notes.py DATA --only stories --stories {stories}
     python benchmarks/notes.py DATA --only speed
+    python benchmarks/notes.py DATA --only ceilings
     qrag train --config_path configs/qrag/multihop_latent.yaml --out LINKS 'data.paths=[hotpot:F, musique:F, 2wiki:F]'
     qrag train ... --out LATENT env.links=false
     qrag train --config_path configs/qrag/multihop_text.yaml --out TEXT ...
@@ -35,35 +49,65 @@ Embedded MiniLM. The defaults (`best_of` and its cap, 10 notes a question, title
 written, 8 notes a chunk) were **chosen on these dev sets**: no row is of held-out questions. HotpotQA and
 2WikiMultihopQA were made along names that lead from page to page, which `mentions` reads; MuSiQue was not.
 
-Intervals are 95%, by bootstrap over questions; several seeds: mean [smallest, largest], and a paired difference of
-each. Milliseconds are of a machine that did other work beside, and of each question with its own embedding; those of a
-run are the mean of all, with what is compiled. A reader that is `wrong` names another place and quotes the right
-sentence: its notes still belong to the chunk that answers."""
+Intervals are 95%, by bootstrap over questions; of several seeds the mean, with an interval for other stories and other
+seeds (`over_seeds`). p: sign-flip test of the questions, of several seeds the largest. `*`: the interval leaves out 0,
+and p is below .05 after Holm's correction for all {family} differences of this page. Milliseconds are of a machine that
+did other work beside, and of each question with its own embedding; those of a run are the mean of all, with what is
+compiled. A reader that is `wrong` names another place and quotes the right sentence: its notes still belong to the
+chunk that answers."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """A paired difference (of several seeds their mean), its 95% interval, and p before and after Holm's correction."""
+
+    mean: float
+    low: float
+    high: float
+    p_value: float
+    p_holm: float
+
+    @property
+    def is_apart(self) -> bool:
+        return (self.low > 0 or self.high < 0) and self.p_holm < LEVEL
+
+    def __str__(self) -> str:
+        return _interval(self.mean, self.low, self.high, 2) + "*" * self.is_apart
+
+
+Differences = Mapping[tuple[str, str, str], Told]  # by table, mode and the mode it is compared with
+HarmTests = Mapping[tuple[str, str], tuple[Harm, str]]  # by set and mode: the test, and the units that it draws
 
 
 def page(rows: Found, runs: Found, harm: Found, speed: Found) -> str:
     """Markdown; a part without rows is not there."""
-    stories = {value["rows"][0]["n"] for key, value in rows.items() if _is_story(key)}
-    parts = [HEAD.format(stories=max(stories, default=500)), "## Goals", *_lines(goals(rows, harm, speed))]
+    parts = {"Paragraphs": of_paragraphs(rows), "Q-RAG runs": of_runs(runs), "Stories": of_stories(rows)}
+    tables = {name: found for part in parts.values() for name, found in part.items()}
+    told, tests = all_differences(tables), harm_tests(harm)
+    stories = max((found[0]["rows"][0]["n"] for found in parts["Stories"].values()), default=500)
+    lines = [
+        HEAD.format(stories=stories, family=len(told)),
+        "## Goals",
+        *_lines(goals(tables, told, tests, harm, speed)),
+    ]
     absent = missing(rows, runs, harm)
-    parts += (
+    lines += (
         [f"**Not measured yet** (the commands go on where they were stopped): {', '.join(absent)}."] if absent else []
     )
-    for title, tables in (
-        ("Paragraphs", of_paragraphs(rows)),
-        ("Q-RAG runs", of_runs(runs)),
-        ("Stories", of_stories(rows)),
-    ):
-        parts += [f"## {title}"] if tables else []
-        for name, found in tables.items():
-            parts += [f"### {name}", *_lines(one_table(found)), about(name, found, tables)]
-    parts += ["## Harm", HARM, *_lines(harm_table(harm))] if harm else []
-    parts += ["## Speed", *_lines(speed_table(speed))] if speed else []
-    return "\n\n".join([*parts, "## Machine", *_lines(machines(rows, runs, harm, speed))])
+    for title, part in parts.items():
+        lines += [f"## {title}"] if part else []
+        for name, found in part.items():
+            lines += [f"### {name}", *_lines(one_table(name, found, told)), about(name, found, tables, told)]
+    lines += ["## Harm", HARM, *_lines(harm_table(tests))] if tests else []
+    lines += ["## Harm", STORED_HARM, *_lines(stored_harm_table(harm))] if harm and not tests else []
+    lines += ["## Speed", *_lines(speed_table(speed))] if speed else []
+    return "\n\n".join([*lines, "## Machine", *_lines(machines(rows, runs, harm, speed))])
 
 
-HARM = """Share of the evidence sentences in the first chunks that 1,000 tokens hold; the mode minus the same search
-without notes. Where a difference is .000 of all modes, titles and headings gave no note that changed a question."""
+HARM = f"""Recall, the share of the evidence sentences that stand in the first chunks that 1,000 tokens hold: the mode
+minus the same search without notes. Documents are drawn, and their signs flipped, with all their questions; of Chroma,
+which has three, questions. `lowest` is the one-sided 95% limit of the difference. Harm is `none` where that lies above
+-{share(MARGIN, 2)}, and `untested` where fewer than {FEWEST_CHANGED} questions changed."""
 
 
 def _lines(table: Sequence[str]) -> list[str]:
@@ -89,45 +133,56 @@ def missing(rows: Found, runs: Found, harm: Found) -> list[str]:
     return [*absent, *(f"harm on {name}" for name in ("squad", "chroma", "scisumm") if name not in sets)]
 
 
-def goals(rows: Found, harm: Found, speed: Found) -> list[str]:
+def goals(
+    tables: Mapping[str, Sequence[Found]], told: Differences, tests: HarmTests, harm: Found, speed: Found
+) -> list[str]:
     """What was to be reached, what is found, and whether it holds."""
-    found = [*_bridges(rows), *_harmless(harm), *_selected(rows), *_quick(speed)]
-    cells = [(goal, shown, "yes" if holds else "**no**") for goal, shown, holds in found]
-    return align([("goal", "found", "holds"), *cells], markdown=True)
+    found = [*_bridges(told), *_harmless(tests, harm), *_selected(tables, told), *_quick(speed)]
+    return align([("goal", "found", "holds"), *found], markdown=True)
 
 
-def _bridges(rows: Found) -> Iterator[tuple[str, str, bool]]:
-    for key, least, apart in (("hotpot", 0.15, True), ("2wiki", 0.15, True), ("musique", -0.03, False)):
+def _holds(holds: bool) -> str:
+    return "yes" if holds else "**no**"
+
+
+def _bridges(told: Differences) -> Iterator[tuple[str, str, str]]:
+    for key, least in (("hotpot", 0.15), ("2wiki", 0.15), ("musique", -0.03)):
         for name in (key, f"{key} more"):
-            if name in rows:
-                one = _difference(rows[name], "best_of", "none")
-                goal = f"{name}: best_of minus none at {K} at least {share(least, 2, '+')}" + ", interval apart" * apart
-                yield goal, _interval(one, 2), one["mean"] >= least and (not apart or one["low"] > 0)
+            if one := told.get((name, "best_of", "none")):
+                if least > 0:
+                    goal = f"at least {share(least, 2, '+')}, told apart from 0"
+                    holds = one.mean >= least and one.is_apart
+                else:
+                    goal, holds = f"above {share(least, 2, '+')}, with its interval", one.low > least
+                yield f"{name}: best_of minus none at {K} {goal}", f"{one}, p {_p_value(one)}", _holds(holds)
 
 
-def _harmless(harm: Found) -> Iterator[tuple[str, str, bool]]:
-    for key, value in harm.items():
+def _harmless(tests: HarmTests, harm: Found) -> Iterator[tuple[str, str, str]]:
+    found = [(key, mode, *_difference(test), test.verdict) for (key, mode), (test, _) in tests.items()]
+    if not tests:
+        found = [(key, mode, difference, "", verdict) for key, _, mode, difference, verdict in stored_harm(harm)]
+    for key, mode, difference, lowest, verdict in found:
         if key.endswith(", titles and headings"):
-            for one in value["differences"]:
-                goal = f"{key.partition(',')[0]}: {one['mode']} minus {one['other']} not below -.01"
-                yield goal, _interval(one, 3), one["mean"] >= -0.01
+            shown = f"{difference}, lowest {lowest}" if lowest else difference
+            goal = f"{key.partition(',')[0]}: {mode} loses at most {share(MARGIN, 2)}"
+            yield goal, shown, verdict if verdict == "untested" else _holds(verdict == "none")
 
 
-def _selected(rows: Found) -> Iterator[tuple[str, str, bool]]:
-    for name, found in of_stories(rows).items():
-        if name.endswith(" stories"):
-            value = float(np.mean([_row(one, "insert", K)["all_gold"] for one in found]))
-            more = value - float(np.mean([_row(one, "random", K)["all_gold"] for one in found]))
-            of = f" (n {found[0]['rows'][0]['n']}, seeds: {len(found)})"
-            yield f"{name}: insert at {K} at least .65", share(value, 2) + of, value >= 0.65
-            yield f"{name}: insert minus random at {K} at least +.25", share(more, 2, "+") + of, more >= 0.25
+def _selected(tables: Mapping[str, Sequence[Found]], told: Differences) -> Iterator[tuple[str, str, str]]:
+    for name, found in tables.items():
+        if _is_story(name) and name.endswith(" stories"):
+            rows, more = [_row(one, "insert", K) for one in found], told[name, "insert", "random"]
+            of = f" (n {rows[0]['n']}, seeds: {len(rows)})"
+            holds = float(np.mean([row["all_gold"] for row in rows])) >= 0.65
+            yield f"{name}: insert at {K} at least .65", _over_seeds(rows) + of, _holds(holds)
+            yield f"{name}: insert minus random at {K} at least +.25", f"{more}{of}", _holds(more.mean >= 0.25)
 
 
-def _quick(speed: Found) -> Iterator[tuple[str, str, bool]]:
+def _quick(speed: Found) -> Iterator[tuple[str, str, str]]:
     ms = {(row["notes"], row["mode"]): row["ms"] for row in speed.get("rows", ())}
     for number in sorted({number for number, _ in ms}):
         times = ms[number, "best_of"] / ms[number, "none"]
-        yield f"{number:,} notes: best_of at most twice the time of none", f"{times:.2f} times", times <= 2
+        yield f"{number:,} notes: best_of at most twice the time of none", f"{times:.2f} times", _holds(times <= 2)
 
 
 def of_paragraphs(rows: Found) -> dict[str, list[Found]]:
@@ -147,29 +202,44 @@ def of_stories(rows: Found) -> dict[str, list[Found]]:
     return dict(sorted(grouped.items()))
 
 
-def one_table(found: Sequence[Found]) -> list[str]:
-    """All gold at each k, and the paired difference at 4; of several seeds as the mean, and its range."""
-    heads = "mode", *(f"all gold at {k}" for k in KS), "recall at 4", f"minus none at {K}", "embedded", "ms"
+def all_differences(tables: Mapping[str, Sequence[Found]]) -> Differences:
+    """Every paired difference of all tables, of several seeds their mean: one family of Holm's correction."""
+    found: dict[tuple[str, str, str], tuple[float, float, float, float]] = {}
+    for name, seeds in tables.items():
+        for mode, other in dict.fromkeys((one["mode"], one["other"]) for one in seeds[0]["differences"]):
+            own = [d for one in seeds for d in one["differences"] if (d["mode"], d["other"]) == (mode, other)]
+            mean = over_seeds([Summary(d["mean"], d["low"], d["high"], d["n"]) for d in own], bounds=(-1, 1))
+            found[name, mode, other] = mean.mean, mean.low, mean.high, max(d["p_value"] for d in own)
+    corrected = holm_p_values([p_value for *_, p_value in found.values()])
+    return {key: Told(*values, p_holm) for (key, values), p_holm in zip(found.items(), corrected, strict=True)}
+
+
+def one_table(name: str, found: Sequence[Found], told: Differences) -> list[str]:
+    """All gold at each k, and the paired difference at 4; of several seeds as the mean, with its interval."""
+    heads = "mode", *(f"all gold at {k}" for k in KS), "recall at 4", f"minus none at {K}", "p", "embedded", "ms"
     cells: list[tuple[str, ...]] = [heads]
     for mode in dict.fromkeys(row["mode"] for row in found[0]["rows"]):
         own = [[row for row in one["rows"] if row["mode"] == mode] for one in found]
-        values = [_spread([rows[column]["all_gold"] for rows in own]) for column in range(len(KS))]
-        recall = _spread([rows[KS.index(K)]["recall"] for rows in own])
+        values = [_over_seeds([rows[column] for rows in own]) for column in range(len(KS))]
+        recall = share(float(np.mean([rows[KS.index(K)]["recall"] for rows in own])), 2)
         cost = [f"{np.mean([rows[0][name] for rows in own]) * scale:.1f}" for name, scale in COSTS]
-        cells.append((mode, *values, recall, _paired(found, mode, "none"), *cost))
+        one = told.get((name, mode, "none"))
+        difference = ("", "") if one is None else (str(one), _p_value(one))
+        cells.append((mode, *values, recall, *difference, *cost))
     return align(cells, [False, *[True] * (len(heads) - 1)], markdown=True)
 
 
-def about(name: str, found: Sequence[Found], tables: Mapping[str, Sequence[Found]]) -> str:
+def about(name: str, found: Sequence[Found], tables: Mapping[str, Sequence[Found]], told: Differences) -> str:
     """What was searched, what the reader left out, and how modes differ beside `none`."""
     facts = found[0]["rows"][0]
     said = [f"n {facts['n']}" + f" of each of {len(found)} seeds" * (len(found) > 1)]
     said.append(f"{facts['n_chunks']:,} chunks, {facts['n_notes']:,} notes by {facts['reader']}")
-    said += [f"run {run}: {told}" for run, told in found[0].get("trained", {}).items()]
+    said += _ceilings(found)
+    said += [f"run {run}: {how}" for run, how in found[0].get("trained", {}).items()]
     said += [f"{number:,} notes left out ({reason})" for reason, number in found[0]["left_out"]["notes"].items()]
-    for mode, other in (("insert", "random"), ("best_of", "random")):
-        if paired := _paired(found, mode, other):
-            said.append(f"{mode} minus {other} at {K}: {paired}")
+    for mode in ("insert", "best_of"):
+        if one := told.get((name, mode, "random")):
+            said.append(f"{mode} minus random at {K}: {one}, p {_p_value(one)}")
     honest = tables.get(name.partition(", wrong")[0]) if ", wrong" in name else None
     if honest:
         for mode in ("insert", "best_of"):
@@ -181,13 +251,62 @@ def about(name: str, found: Sequence[Found], tables: Mapping[str, Sequence[Found
     return "; ".join(said)
 
 
-def harm_table(harm: Found) -> list[str]:
-    cells = [("set and names", "n", *(f"{mode} minus {other}" for mode, other in HARM_PAIRS.items()))]
+def _ceilings(found: Sequence[Found]) -> list[str]:
+    """Where some questions have more gold chunks than k."""
+    own = {k: [row["ceiling"] for one in found for row in one["rows"] if row["k"] == k] for k in KS}
+    ceilings = [f"{share(float(np.mean(values)), 2)} at {k}" for k, values in own.items() if min(values) < 1]
+    return [f"all gold is at most {', '.join(ceilings)}: the other questions have more gold chunks"] if ceilings else []
+
+
+def harm_tests(harm: Found) -> HarmTests:
+    """Each mode against the same search without notes, by document where there are enough of them."""
+    tests = {}
     for key, value in harm.items():
-        if key != "machine":
-            shown = {one["mode"]: _interval(one, 3) for one in value["differences"]}
-            cells.append((key, str(value["n"]), *(shown.get(mode, "") for mode in HARM_PAIRS)))
-    return align(cells, [False, *[True] * (len(cells[0]) - 1)], markdown=True)
+        if "documents" not in value:  # the machine, and means alone
+            continue
+        number, recall = len(set(value["documents"])), value["recall"]
+        groups = value["documents"] if number >= FEWEST_DOCUMENTS else None
+        for mode, other in HARM_PAIRS.items():
+            if mode in recall:
+                test = no_harm(np.array(recall[mode]), np.array(recall[other]), MARGIN, groups=groups)
+                units = f"{len(recall[mode])} questions" if groups is None else f"{number} documents"
+                tests[key, mode] = test, units
+    return tests
+
+
+def harm_table(tests: HarmTests) -> list[str]:
+    heads = "set and names", "mode", "drawn", "changed", "worse", "better", "difference", "lowest", "harm"
+    cells: list[tuple[str, ...]] = [heads]
+    for (key, mode), (test, units) in tests.items():
+        one = test.difference
+        counts = str(one.changed), str(one.worse), str(one.better)
+        cells.append((key, mode, units, *counts, *_difference(test), test.verdict))
+    return align(cells, [False, False, *[True] * 6, False], markdown=True)
+
+
+STORED_HARM = f"""Recall, the share of the evidence sentences that stand in the first chunks that 1,000 tokens hold:
+the mode minus the same search without notes, by question; values of each question were not kept. `untested`: the
+interval is that of differences that are all 0, so no question changed; `none`: the interval lies above
+-{share(MARGIN, 2)}; `harm`: it does not, and lies below 0, with p below .05."""
+
+
+def stored_harm(harm: Found) -> Iterator[tuple[str, str, str, str, str]]:
+    """Set and names, n, mode, difference and verdict, of files that keep means and intervals alone."""
+    for key, value in harm.items():
+        for one in value.get("differences", ()):
+            mean, low, high = one["mean"], one["low"], one["high"]
+            if mean == 0 and np.allclose((low, high), constant_interval(0.0, one["n"], bounds=(-1, 1))):
+                verdict = "untested"
+            elif low > -MARGIN:
+                verdict = "none"
+            else:
+                verdict = "harm" if high < 0 and one["p_value"] < LEVEL else "not excluded"
+            yield key, str(value["n"]), one["mode"], _interval(mean, low, high, 3), verdict
+
+
+def stored_harm_table(harm: Found) -> list[str]:
+    heads = "set and names", "n", "mode", "difference", "harm"
+    return align([heads, *stored_harm(harm)], [False, True, False, True, False], markdown=True)
 
 
 def speed_table(speed: Found) -> list[str]:
@@ -218,21 +337,24 @@ def _row(found: Found, mode: str, k: int) -> Found:
     return next(row for row in found["rows"] if (row["mode"], row["k"]) == (mode, k))
 
 
-def _difference(found: Found, mode: str, other: str) -> Found:
-    return next(one for one in found["differences"] if (one["mode"], one["other"]) == (mode, other))
+def _difference(test: Harm) -> tuple[str, str]:
+    """The difference with its interval, and its one-sided limit; of what is untested the difference alone."""
+    one = test.difference
+    if test.verdict == "untested":
+        return share(one.mean, 3, "+"), ""
+    return _interval(one.mean, one.low, one.high, 3), share(test.lowest, 3, "+")
 
 
-def _paired(found: Sequence[Found], mode: str, other: str) -> str:
-    """The difference and its interval, of every seed."""
-    own = [d for one in found for d in one["differences"] if (d["mode"], d["other"]) == (mode, other)]
-    return "; ".join(_interval(one, 2) for one in own)
+def _p_value(one: Told) -> str:
+    return "<.001" if one.p_value < 0.001 else share(one.p_value)
 
 
-def _interval(one: Found, digits: int) -> str:
-    mean, low, high = (share(one[name], digits, "+") for name in ("mean", "low", "high"))
-    return f"{mean} [{low}, {high}]"
+def _interval(mean: float, low: float, high: float, digits: int) -> str:
+    shown = [share(value, digits, "+") for value in (mean, low, high)]
+    return f"{shown[0]} [{shown[1]}, {shown[2]}]"
 
 
-def _spread(values: Sequence[float]) -> str:
-    shown = share(float(np.mean(values)), 2)
-    return shown if len(values) == 1 else f"{shown} [{share(min(values), 2)}, {share(max(values), 2)}]"
+def _over_seeds(rows: Sequence[Found]) -> str:
+    mean = over_seeds([Summary(row["all_gold"], row["low"], row["high"], row["n"]) for row in rows])
+    shown = share(mean.mean, 2)
+    return shown if len(rows) == 1 else f"{shown} [{share(mean.low, 2)}, {share(mean.high, 2)}]"

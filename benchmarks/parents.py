@@ -1,16 +1,22 @@
 """Which vectors of parents find the right one: of children, of text, by a compressor, of a language model's summary.
 
     nice python benchmarks/parents.py DATA --cache FOLDER     # 40 minutes on 2 busy CPU cores, the second time 10
+    nice python benchmarks/parents.py DATA --cache FOLDER --paired     # half an hour of one core, new papers alone
     nice python benchmarks/parents.py DATA --cache FOLDER --summaries MODEL --journal FILE --parents 300
 
-DATA holds scisumm, squad, wikitext2 and novels. Questions: citing sentences, for the sections of 60 papers and of 25 of
-them; SQuAD's questions, for paragraphs of 24 articles; of chapters of novels no questions are known, so sentences ask
-that were taken out of them. The children of every parent are its sentences; all parents of a set are searched for each
-question. R@k is the share of questions of which one right parent is among the first k (Success@k).
+DATA holds scisumm, squad, wikitext2 and novels. Questions: citing sentences, for the sections of 60 papers, of 25 of
+them (the pilot, in whose sight the training was set) and of the other 35; SQuAD's questions, for paragraphs of 24
+articles; of chapters of novels no questions are known, so sentences ask that were taken out of them. The children of
+every parent are its sentences; all parents of a set are searched for each question. R@k is the share of questions of
+which one right parent is among the first k (Success@k).
 
 Compressors learn from papers of CL-SciSumm that no question is of (`other_papers`) and WikiText-2 articles: no document
 of any set trains or chooses. Each kind and loss is trained with three seeds; a question counts the mean over them. What
-`qrag fit compressor` would choose, by recall on documents that are held out of training, is the row `chosen`.
+`qrag fit compressor` would choose, by recall on documents that are held out of training, is the row `chosen`. It is
+compared with the mean, windows, the best child and summaries, question by question, over questions and over documents.
+
+With --paired this comparison is made on the 35 papers outside the pilot alone, with the one compressor that held-out
+documents choose, without the ways that it is not compared with.
 
 With --summaries the same rows are scored on fixed samples, sections and paragraphs, whose texts the model sums up, with
 the one compressor that held-out documents choose above; the journal keeps every answer, and the same line goes on from
@@ -20,7 +26,7 @@ there.
 import argparse
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -29,10 +35,10 @@ from typing import Any
 import numpy as np
 from embed import about, about_lines, write
 from language_models import MODEL_HELP, model_name, open_model
-from parents_sets import Kept, Parent, ParentSet, cited_papers, load_sets, sample_set, squad, summary
+from parents_sets import Kept, Parent, ParentSet, cited_papers, load_sets, new_papers, sample_set, squad, summary
 
 from qrag_jax.data.headed import HeadedDocument, read_headed
-from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.eval.measures.aggregate import Summary, holm_p_values, mean_interval, over_seeds, paired_difference
 from qrag_jax.eval.tables import align, share
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
@@ -54,9 +60,9 @@ TIMED = 1_000  # parents whose vectors are timed
 TIMED_TEXTS = 24  # of them, where text is embedded
 SUMMARIES_AT_A_TIME = 8
 MOST_SUMMARY_TOKENS = 1_200  # of a text that is summed up: a model of 1.5B reads 50 a second here
-BEST = "best child"
+BEST, CHOSEN_WAY = "best child", "compressor, chosen"
+COMPARED = ("mean", "windows", BEST, "summary")  # with the chosen compressor
 CHOSEN = Candidate("both", "ranking", STRENGTH)  # what held-out documents chose with every seed
-SEARCHED = "all sentences"
 
 
 class Vectors:
@@ -136,28 +142,72 @@ def score_set(
     trained: dict[Candidate, list[dict[str, np.ndarray]]],
     chosen: Sequence[Candidate],
     summaries: np.ndarray | None = None,
-) -> list[dict[str, Any]]:
-    """A row for each way of making the vectors of parents."""
+    cuts: Sequence[int] = CUTS,
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A row for each way of making the vectors of parents, and what the chosen compressor has over others.
+
+    Args:
+        own: the set.
+        vectors: of texts.
+        trained: parameters of each candidate by seed.
+        chosen: candidate of each seed.
+        summaries: [parents, dim], vectors of theirs.
+        cuts: tokens of a parent that are embedded directly; a row each.
+    """
     texts = [parent.text for parent in own.parents]
     questions, windows = vectors.of(own.questions), vectors.windows(texts)
     family = children_of(own, vectors)
     ways: dict[str, list[np.ndarray]] = {
         "windows": [windows],
-        **{f"direct, cut at {cut}": [vectors.of(texts, cut)] for cut in CUTS},
+        **{f"direct, cut at {cut}": [vectors.of(texts, cut)] for cut in cuts},
         "mean": [mean_of_children(*family)],
     }
     made = {one: [compress_parents(params, *family) for params in seeds] for one, seeds in trained.items()}
-    ways |= {f"compressor {one.kind}, {one.loss}": found for one, found in made.items()}
-    ways["compressor, chosen"] = [made[one][seed] for seed, one in enumerate(chosen)]
+    if len(made) > 1:  # else it is the chosen one
+        ways |= {f"compressor {one.kind}, {one.loss}": found for one, found in made.items()}
+    ways[CHOSEN_WAY] = [made[one][seed] for seed, one in enumerate(chosen)]
     if summaries is not None:
         ways["summary"] = [summaries]
     first = np.flatnonzero(np.diff(family[2], prepend=-1))
     best = hits(np.maximum.reduceat(questions @ family[0].T, first, axis=1), own.gold)
     rows = [_row(own.name, BEST, [best], best, len(family[0]), None)]
+    by_way = {BEST: [best]} | {
+        name: [hits(questions @ one.T, own.gold) for one in found] for name, found in ways.items()
+    }
     for name, found in ways.items():
-        found_hits = [hits(questions @ one.T, own.gold) for one in found]
         distance = float(np.mean([np.square(one - windows).sum(axis=1).mean() for one in found]))
-        rows.append(_row(own.name, name, found_hits, best, len(own.parents), distance))
+        rows.append(_row(own.name, name, by_way[name], best, len(own.parents), distance))
+    others = {name: by_way[name][0] for name in COMPARED if name in by_way}
+    return rows, compare(own, by_way[CHOSEN_WAY], others)
+
+
+def compare(own: ParentSet, seeds: Sequence[np.ndarray], others: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """The compressor minus each other way, paired: over questions, and over the documents of their right parents.
+
+    Args:
+        own: the set.
+        seeds: hits of the compressor of each seed, [questions, ks].
+        others: hits of the ways that have no seed, likewise.
+
+    Returns:
+        A row each. A question counts its mean over the seeds; the interval by document holds the spread of the seeds
+        too (`over_seeds`), and its p-value is of flips by document.
+    """
+    documents = [own.parents[min(gold)].document for gold in own.gold]
+    rows = []
+    for name, other in others.items():
+        for column, k in enumerate(KS):
+            values, mean = other[:, column], np.mean(seeds, axis=0)[:, column]
+            over = paired_difference(mean, values)
+            by_document = paired_difference(mean, values, groups=documents)
+            each = [paired_difference(one[:, column], values, groups=documents) for one in seeds]
+            spread = over_seeds([Summary(one.mean, one.low, one.high, one.n) for one in each], bounds=(-1, 1))
+            rows.append(
+                {"set": own.name, "minus": name, "k": k, "n": over.n, "documents": len(set(documents))}
+                | {"mean": over.mean, "low": over.low, "high": over.high, "p_value": over.p_value}
+                | {"better": over.better, "worse": over.worse, "by_seed": [one.mean for one in each]}
+                | {"document_low": spread.low, "document_high": spread.high, "document_p": by_document.p_value}
+            )
     return rows
 
 
@@ -245,6 +295,10 @@ def format_report(result: dict[str, Any]) -> str:
         "questions; `-` best child: the paired difference. Distance: squared, to windows. A parent's vectors are "
         "searched in the place of its children's, but for best child.",
         "",
+        "Below each table stands the chosen compressor minus other ways, on the same questions; a question counts its "
+        "mean over the seeds. Intervals and p of sign flips are over questions, then over documents; that by document "
+        f"holds other seeds too. Holm's correction is for the {len(result['paired'])} p by document of this page.",
+        "",
         "Held-out documents choose: "
         + "; ".join(f"seed {s}: {c}" for s, c in zip(SEEDS, result["chosen"], strict=True)),
         "",
@@ -257,6 +311,7 @@ def format_report(result: dict[str, Any]) -> str:
         head = ["parents", "R@1", "R@5", "R@5 by seed", "R@1 - best child", "R@5 - best child", "distance", "vectors"]
         table = [head, *(_cells(row) for row in result["rows"] if row["set"] == own["set"])]
         lines += [*align(table, [False] + [True] * 7, markdown=True), ""]
+        lines += [*_paired_lines([row for row in result["paired"] if row["set"] == own["set"]]), ""]
     if result["ms"]:
         head = ["parents", f"ms for {TIMED:,}"]
         table = [head, *([name, f"{ms:,.0f}"] for name, ms in result["ms"].items())]
@@ -270,10 +325,26 @@ def format_report(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _paired_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What the chosen compressor has over other ways on a set."""
+    head = ["chosen minus", "at", "difference", "by seed", "better, worse", "p", "by document, seed", "p", "p (Holm)"]
+    table = [head]
+    for row in rows:
+        found = _interval(row["mean"], row["low"], row["high"], "+")
+        by_document = _interval(row["mean"], row["document_low"], row["document_high"], "+")
+        by_seed = " ".join(share(one, sign="+") for one in row["by_seed"])
+        table.append([row["minus"], f"R@{row['k']}", found, by_seed, f"{row['better']}, {row['worse']}"])
+        table[-1] += [share(row["p_value"]), by_document, share(row["document_p"]), share(row["p_holm"])]
+    return [f"Over {rows[0]['documents']} documents:", "", *align(table, [False] * 2 + [True] * 7, markdown=True)]
+
+
+def _interval(mean: float, low: float, high: float, sign: str = "") -> str:
+    return f"{share(mean, sign=sign)} [{share(low, sign=sign)}, {share(high, sign=sign)}]"
+
+
 def _cells(row: dict[str, Any]) -> list[str]:
     def interval(name: str, sign: str = "") -> str:
-        low, high = (share(row[f"{name}_{end}"], sign=sign) for end in ("low", "high"))
-        return f"{share(row[name], sign=sign)} [{low}, {high}]"
+        return _interval(row[name], row[f"{name}_low"], row[f"{name}_high"], sign)
 
     is_best = row["parents"] == BEST
     over = ["", ""] if is_best else [interval(f"r{k}_over_best", "+") for k in KS]
@@ -289,10 +360,13 @@ def main() -> None:
         "--cache", type=Path, default=Path("runs/parents"), help="vectors and compressors are kept here"
     )
     parser.add_argument("--papers", type=int, default=PAPERS, help="that compressors learn from (default: %(default)s)")
+    parser.add_argument("--paired", action="store_true", help="only papers outside the pilot, one compressor")
     parser.add_argument("--summaries", metavar="MODEL", help=f"sums up: {MODEL_HELP}")
     parser.add_argument("--journal", type=Path, metavar="FILE", help="of --summaries, keeps its answers")
     parser.add_argument("--parents", type=int, default=300, help="of --summaries, to sum up (default: %(default)s)")
     args = parser.parse_args()
+    if args.summaries and args.paired:
+        parser.error("--paired, --summaries: two tables; give one of them")
     if args.summaries and not args.journal:
         parser.error("--summaries: needs --journal FILE, which keeps what took hours")
     vectors = Vectors(args.cache)
@@ -300,27 +374,32 @@ def main() -> None:
     targets = vectors.windows
     sections = read_sections(documents, vectors.of, vectors.count, targets)
     config = CompressorConfig(losses=LOSSES, strengths=(STRENGTH,))
-    if args.summaries:
+    if args.summaries or args.paired:
         config = replace(config, kinds=(CHOSEN.kind,), losses=(CHOSEN.loss,))
     trained, chosen = train(sections, config, vectors.fingerprint, args.cache / f"compressors_{args.papers}")
-    rows, took, times = [], {}, {}
+    took, times, name = {}, {}, "parents"
     if args.summaries:
+        name = "parents_summaries"
         few = args.parents // 5  # sections take five times as long as paragraphs
         short = lambda parent: vectors.count(parent.text) <= MOST_SUMMARY_TOKENS  # noqa: E731
         sets = [
             sample_set(cited_papers(args.data), few, short),
             sample_set(squad(args.data), args.parents - few, short),
         ]
+        scored = []
         for own in sets:
             made, took[own.name] = sum_up(own.parents, args.summaries, args.journal, vectors)
-            rows += score_set(own, vectors, trained, chosen, made)
+            scored.append(score_set(own, vectors, trained, chosen, made))
+        given = f" --summaries {model_name(args.summaries)} --parents {args.parents}"
+    elif args.paired:
+        name, given, sets = "parents_paired", " --paired", [new_papers(args.data)]
+        scored = [score_set(own, vectors, trained, chosen, cuts=()) for own in sets]
     else:
-        sets = load_sets(args.data)
-        for own in sets:
-            rows += score_set(own, vectors, trained, chosen)
-            print(f"{own.name}: scored", flush=True)
-        times = time_ways(sets[1], vectors, trained)
-    given = f" --summaries {model_name(args.summaries)} --parents {args.parents}" if args.summaries else ""
+        given, sets = "", load_sets(args.data)
+        scored = [score_set(own, vectors, trained, chosen) for own in sets]
+        times = time_ways(cited_papers(args.data), vectors, trained)
+    paired = [row for _, own in scored for row in own]
+    corrected = holm_p_values([row["document_p"] for row in paired])
     result = {
         "command": f"python benchmarks/parents.py DATA --papers {args.papers}{given}",
         "about": about(),
@@ -328,11 +407,12 @@ def main() -> None:
         "num_sections": len(sections),
         "chosen": [f"{one.kind} by {one.loss}" for one in chosen],
         "sets": [dict(one) for one in summary(sets)],
-        "rows": rows,
+        "rows": [row for own, _ in scored for row in own],
+        "paired": [row | {"p_holm": p_value} for row, p_value in zip(paired, corrected, strict=True)],
         "ms": times,
         "summaries": took,
     }
-    write(RESULTS, "parents_summaries" if args.summaries else "parents", result, format_report(result))
+    write(RESULTS, name, result, format_report(result))
 
 
 if __name__ == "__main__":

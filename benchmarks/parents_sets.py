@@ -77,7 +77,8 @@ class ParentSet:
 def load_sets(data: Path) -> list[ParentSet]:
     """All sets, nothing of which is ever trained on."""
     papers = cited_papers(data)
-    return [papers.of_documents("papers of the pilot", pilot_papers(data)), papers, squad(data), novels(data)]
+    pilot = papers.of_documents("papers of the pilot", pilot_papers(data))
+    return [pilot, new_papers(data), papers, squad(data), novels(data)]
 
 
 def cited_papers(data: Path) -> ParentSet:
@@ -107,6 +108,13 @@ def pilot_papers(data: Path) -> set[str]:
     ids = [paper.id for paper in read_papers(data / "scisumm" / "cited_papers.jsonl.gz")]
     random.Random(0).shuffle(ids)
     return set(ids[:PILOT])
+
+
+def new_papers(data: Path) -> ParentSet:
+    """The cited papers that the pilot did not see, with their own sections alone to search."""
+    papers = cited_papers(data)
+    new = {parent.document for parent in papers.parents} - pilot_papers(data)
+    return papers.of_documents("papers outside the pilot", new)
 
 
 def squad(data: Path) -> ParentSet:

@@ -1,42 +1,95 @@
-"""The short table of a study for the README: F1 and seconds of every strategy on every task.
+"""The short tables of a study: F1 and seconds of every strategy on every task, and its differences by document.
 
-    python benchmarks/study_table.py benchmarks/results/study/results.json
+    python benchmarks/study_table.py benchmarks/results/study/results.json benchmarks/results/study/by_document.json
 
-`+` and `-` mark what is told apart from the baseline: the 95% interval of the paired difference leaves out 0, and the
-Holm-corrected p is below 0.05.
+`+` and `-` mark what is told apart from the baseline: the 95% interval of the paired difference leaves out 0, and p is
+below 0.05, by document where a task has enough of them, else by question. p is Holm-corrected for all comparisons
+together. A second file holds comparisons that have intervals by document, of the same rows as those of the first.
 """
 
 import argparse
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-LEVEL = 0.05
+from qrag_jax.eval.measures.aggregate import holm_p_values
+from qrag_jax.eval.study.records import StudyComparison
+from qrag_jax.eval.study.results.lines import told_apart
+from qrag_jax.eval.tables import align, share
+
+SIGNS = {1: " +", 0: "", -1: " -"}
+BY_DOCUMENT = ("low_by_document", "high_by_document", "p_holm_by_document")
+SAME = 1e-12  # differences nearer than this are of the same rows
+Compared = Mapping[tuple[str, str], StudyComparison]  # by task and strategy
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="results.json of `qrag study`")
-    print(table(json.loads(parser.parse_args().results.read_text(encoding="utf-8"))))
+    parser.add_argument("by_document", type=Path, nargs="?", help="results.json of the same study, or its comparisons")
+    args = parser.parse_args()
+    result, *more = (json.loads(path.read_text(encoding="utf-8")) for path in (args.results, args.by_document) if path)
+    found = compared(result["comparisons"], *(one["comparisons"] for one in more))
+    print("\n".join(short_table(result, found)), "\n".join(document_table(found)), sep="\n\n")
 
 
-def table(result: dict) -> str:
+def compared(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]] = ()) -> Compared:
+    """The comparisons, those of `second` in place of those of `first`, in one family of Holm's correction.
+
+    Raises:
+        ValueError: the second are of other rows.
+    """
+    found = {(one.task, one.strategy): one for one in (StudyComparison(**values) for values in first)}
+    for one in (StudyComparison(**values) for values in second):
+        if abs(found[one.task, one.strategy].difference - one.difference) > SAME:
+            raise ValueError(f"{one.task}, {one.strategy}: differences of other rows")
+        found[one.task, one.strategy] = one
+    p_holm = holm_p_values([one.p_value for one in found.values()])
+    own = [one.p_value if one.p_by_document is None else one.p_by_document for one in found.values()]
+    return {
+        key: replace(one, p_holm=by_question, p_holm_by_document=by_document)
+        for (key, one), by_question, by_document in zip(found.items(), p_holm, holm_p_values(own), strict=True)
+    }
+
+
+def short_table(result: Mapping[str, Any], found: Compared) -> list[str]:
+    """A line a strategy, a column a task."""
     rows = {(row["task"], row["strategy"]): row for row in result["rows"]}
-    compared = {(one["task"], one["strategy"]): one for one in result["comparisons"]}
     tasks, strategies = (list(dict.fromkeys(key[i] for key in rows)) for i in (0, 1))
-    heads = [f"{task} ({rows[task, strategies[0]]['n']:,})" for task in tasks]
-    lines = [f"| F1@{result['report_k']} (seconds) | {' | '.join(heads)} |", f"|---|{'---|' * len(tasks)}"]
+    cells = [
+        (f"F1@{result['report_k']} (seconds)", *(f"{task} ({rows[task, strategies[0]]['n']:,})" for task in tasks))
+    ]
     for strategy in strategies:
-        cells = [cell(rows[task, strategy], compared.get((task, strategy)), result["report_k"]) for task in tasks]
-        lines.append(f"| {strategy} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        own = [cell(rows[task, strategy], found.get((task, strategy)), result["report_k"]) for task in tasks]
+        cells.append((strategy, *own))
+    return align(cells, markdown=True)
 
 
-def cell(row: dict, versus: dict | None, k: int) -> str:
-    sign = ""
-    if versus is not None and versus["p_holm"] < LEVEL and (versus["low"] > 0 or versus["high"] < 0):
-        sign = " +" if versus["low"] > 0 else " -"
-    seconds = sum(row["cost"]["seconds"].values())
-    return f"{row['scores'][f'f1@{k}']:.3f}{sign} ({seconds:,.0f})".replace("0.", ".", 1)
+def cell(row: Mapping[str, Any], versus: StudyComparison | None, k: int) -> str:
+    sign = "" if versus is None else SIGNS[told_apart(versus)]
+    return f"{share(row['scores'][f'f1@{k}'])}{sign} ({sum(row['cost']['seconds'].values()):,.0f})"
+
+
+def document_table(found: Compared) -> list[str]:
+    """Interval, corrected p and mark, by question and by document, of every comparison that has both."""
+    heads = "task (documents)", "strategy", "minus baseline", "by question: p", "by document: p"
+    cells: list[tuple[str, ...]] = [heads]
+    for one in found.values():
+        if one.num_groups is not None:
+            by_question = replace(one, **dict.fromkeys(BY_DOCUMENT))
+            by_document = replace(
+                by_question, low=one.low_by_document, high=one.high_by_document, p_holm=one.p_holm_by_document
+            )
+            told = f"{one.task} ({one.num_groups})", one.strategy, share(one.difference, sign="+")
+            cells.append((*told, tested(by_question), tested(by_document)))
+    return align(cells, [False, False, True, False, False], markdown=True)
+
+
+def tested(one: StudyComparison) -> str:
+    interval = f"[{share(one.low, sign='+')}, {share(one.high, sign='+')}]"
+    return f"{interval}: {share(one.p_holm)}{SIGNS[told_apart(one)]}"
 
 
 if __name__ == "__main__":

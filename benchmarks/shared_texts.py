@@ -1,0 +1,73 @@
+"""How much of dev's contexts stands in train: texts that a run may know again. For the benchmarks that report it."""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+import numpy as np
+from scipy import stats
+
+from qrag_jax.eval.measures.aggregate import paired_difference
+from qrag_jax.types import Example
+
+
+class Seen(TypedDict):
+    """One number a dev question: how many chunks it has of a kind, how many of them train has, and has as gold."""
+
+    gold: list[int]
+    gold_in_train: list[int]
+    gold_as_gold: list[int]
+    wrong: list[int]
+    wrong_in_train: list[int]
+    wrong_as_gold: list[int]
+
+
+def seen_in_train(dev: Sequence[Example], train: Sequence[Example]) -> Seen:
+    """Counts chunks of dev whose text stands, letter for letter, in a context of train."""
+    texts = {text for example in train for text in example.chunks}
+    as_gold = {example.chunks[i] for example in train for i in example.gold}
+    found = Seen(gold=[], gold_in_train=[], gold_as_gold=[], wrong=[], wrong_in_train=[], wrong_as_gold=[])
+    for example in dev:
+        gold = [example.chunks[i] for i in example.gold]
+        wrong = [text for i, text in enumerate(example.chunks) if i not in example.gold]
+        found["gold"].append(len(gold))
+        found["gold_in_train"].append(sum(text in texts for text in gold))
+        found["gold_as_gold"].append(sum(text in as_gold for text in gold))
+        found["wrong"].append(len(wrong))
+        found["wrong_in_train"].append(sum(text in texts for text in wrong))
+        found["wrong_as_gold"].append(sum(text in as_gold for text in wrong))
+    return found
+
+
+def gain_by_seen(seen: Seen, own: np.ndarray, other: np.ndarray) -> str:
+    """Markdown: the gain of one row over another, by whether a dev question has gold that was gold in train.
+
+    Args:
+        seen: of the dev questions.
+        own: a measure, one value a question.
+        other: the same of the row that it is compared with.
+    """
+    gold, wrong = sum(seen["gold_as_gold"]) / sum(seen["gold"]), sum(seen["wrong_as_gold"]) / sum(seen["wrong"])
+    share_seen = np.array(seen["gold_as_gold"]) / np.array(seen["gold"])
+    is_seen, gain = share_seen > 0, own - other
+    lines = ["| dev questions | difference | 95% interval | p | n |", "|" + " --- |" * 5]
+    for name, rows in (("some of their gold was gold in train", is_seen), ("none of it", ~is_seen)):
+        d = paired_difference(own[rows], other[rows])
+        lines.append(f"| {name} | {d.mean:+.3f} | [{d.low:+.3f}, {d.high:+.3f}] | {d.p_value:.4f} | {d.n} |")
+    lines.append(_unpaired("the first minus the second", gain[is_seen], gain[~is_seen]))
+    rank, p_value = stats.spearmanr(gain, share_seen)
+    about = f"Of dev's gold sentences {gold:.0%} were gold in train, of its wrong ones {wrong:.0%}.\n"
+    about += f"Gain and share of gold that was gold in train: Spearman {rank:.2f}, p = {p_value:.3f}."
+    return "\n".join([*lines, "", about])
+
+
+def _unpaired(name: str, first: np.ndarray, second: np.ndarray) -> str:
+    """A row for other questions on either side."""
+
+    def difference(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
+        return a.mean(axis=axis) - b.mean(axis=axis)
+
+    rng = np.random.default_rng(0)
+    low, high = stats.bootstrap((first, second), difference, method="BCa", rng=rng).confidence_interval
+    p_value = stats.permutation_test((first, second), difference, vectorized=True, rng=rng).pvalue
+    mean = difference(first, second)
+    return f"| {name} | {mean:+.3f} | [{low:+.3f}, {high:+.3f}] | {p_value:.4f} | {len(first) + len(second)} |"
