@@ -18,9 +18,7 @@ UNSPACED = (
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
 )
 # Accents may be characters of their own, as in file names of macOS; underscores stand around words in Markdown.
-_WORD = re.compile(
-    rf"(?=[{UNSPACED}])[^\W_]|(?![{UNSPACED}])[^\W_](?:(?![{UNSPACED}])[^\W_]|[\u0300-\u036f])*"
-)
+_WORD = re.compile(rf"(?=[{UNSPACED}])[^\W_]|(?![{UNSPACED}])[^\W_](?:(?![{UNSPACED}])[^\W_]|[\u0300-\u036f])*")
 # "Mercury (planet)" is named as "Mercury". Begins at the first of many blanks: from each one takes the square of them.
 _WHICH_ONE = re.compile(r"(?<!\s)\s*[(\uff08][^()\uff08\uff09]*[)\uff09]\s*$")
 # Small words inside of a name, never at its ends.
