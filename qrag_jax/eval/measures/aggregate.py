@@ -80,7 +80,7 @@ class Harm:
     """Whether `first` is worse than `second` by more than `margin` (`no_harm`).
 
     `verdict`: `none`: a loss beyond the margin is excluded; `harm`: the first is told apart, and below;
-    `not excluded`: neither; `untested`: fewer than `FEWEST_CHANGED` questions change.
+    `not excluded`: neither; `untested`: fewer than `FEWEST_CHANGED` questions (or groups of them) change.
     """
 
     difference: Difference
@@ -275,7 +275,7 @@ def no_harm(
 
     A loss of more is excluded where the lower end of the 90% interval of the paired difference, its one-sided 95%
     limit, lies above `-margin`. Questions that a method leaves as they were say nothing about it: with fewer than
-    `FEWEST_CHANGED` others nothing is tested.
+    `FEWEST_CHANGED` others nothing is tested. With groups those are counted whose sum changes.
 
     Args:
         first: the method that may do harm, one value a question.
@@ -294,7 +294,10 @@ def no_harm(
     difference = paired_difference(first, second, groups=groups, seed=seed, bounds=bounds)
     one_sided = 1 - 2 * LEVEL
     lowest = paired_difference(first, second, groups=groups, seed=seed, bounds=bounds, confidence=one_sided).low
-    if difference.changed < FEWEST_CHANGED:
+    changed = difference.changed
+    if groups is not None:
+        changed = int((np.abs(_sums_by_group(first - second, groups)[0]) > _SAME).sum())
+    if changed < FEWEST_CHANGED:
         verdict = "untested"
     elif lowest > -margin:
         verdict = "none"
@@ -315,15 +318,16 @@ def over_seeds(runs: Sequence[Summary], *, bounds: tuple[float, float] = (0.0, 1
 
     Args:
         runs: mean and 95% interval over questions of each run, all on the same questions.
-        bounds: smallest and largest value that the measure can take.
+        bounds: smallest and largest value that the measure can take; ends beyond them are cut.
 
     Raises:
-        InputError: no runs, or a number that is not finite.
+        InputError: no runs, a number that is not finite, or a mean outside `bounds`.
     """
     found = np.array([(run.mean, run.low, run.high) for run in runs], np.float64).reshape(-1, 3)
     if not len(found) or not np.isfinite(found).all():
         raise InputError(f"a mean over seeds needs runs with finite numbers, got {list(runs)}")
     means, lows, highs = found.T
+    _check_values("means", means, bounds)
     mean, num_seeds = float(means.mean()), len(means)
     by_seed = 0.0
     if num_seeds > 1:
@@ -379,9 +383,12 @@ def _sums_by_group(
     """Of each group the sum of its values, and their number."""
     if len(groups) != len(values):
         raise InputError(f"groups: {len(groups)} for {len(values)} values; give the document of each question")
-    names, place = np.unique(np.asarray(groups), return_inverse=True)
-    if len(names) < 2:
-        raise InputError(f"groups: all questions are of {str(names[0])!r}; one document has no interval by document")
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(groups))}
+    if len(numbers) < 2:
+        raise InputError(
+            f"groups: all questions are of {next(iter(numbers))!r}; one document has no interval by document"
+        )
+    place = np.array([numbers[name] for name in groups])
     return np.bincount(place, weights=values), np.bincount(place).astype(np.float64)
 
 

@@ -181,7 +181,7 @@ def _merge_seeds(rows: Sequence[Row]) -> Cell:
         f1_low=None if f1 is None else f1.low,
         f1_high=None if f1 is None else f1.high,
         num_taken=float(np.mean(taken)) if taken else None,
-        em_ceiling=min(1.0 if row.em_ceiling is None else row.em_ceiling for row in rows),
+        em_ceiling=float(np.mean([1.0 if row.em_ceiling is None else row.em_ceiling for row in rows])),
     )
 
 
@@ -243,15 +243,14 @@ def _notes(lines: Sequence[Line]) -> list[str]:
         interval += "; of several seeds that of their mean, for other questions and other seeds"
     notes = [f"{interval}."]
     if ceilings := [cell.f1_ceiling for cell in cells if cell.row.setting.protocol == "fixed"]:
-        span = f"{min(ceilings):.3f}"
-        if max(ceilings) - min(ceilings) >= 5e-4:
-            span += f" to {max(ceilings):.3f}"
         which = "of the fixed protocol cannot" if _many_protocols(lines) else "cannot"
         notes.append(
-            f"Fact F1 {which} exceed {span} with this many picks: 2 min(g, T) / (g + T), g gold facts, T picks."
+            f"Fact F1 {which} exceed {_span(ceilings)} with this many picks: 2 min(g, T) / (g + T), g gold facts, "
+            "T picks."
         )
-    if (most := min(cell.em_ceiling for cell in cells)) < 1:
-        notes.append(f"Fact EM cannot exceed {most:.3f} with this many picks: other questions have more gold facts.")
+    own = [cell.em_ceiling for cell in cells if cell.row.setting.protocol == "fixed"]
+    if own and min(own) < 1:
+        notes.append(f"Fact EM cannot exceed {_span(own)} with this many picks: other questions have more gold facts.")
     meanings = {
         "threshold": "stops below a Q that was fitted on held-out questions",
         "stop": "the retriever's own learned stop",
@@ -265,6 +264,12 @@ def _notes(lines: Sequence[Line]) -> list[str]:
         counts = ", ".join(f"{count:,} at {num_chunks:,}" for num_chunks, count in left_out.items() if count)
         notes.append(f"Left out, story longer than the context or broken gold: {counts} chunks.")
     return notes + _below_untrained(lines)
+
+
+def _span(values: Sequence[float]) -> str:
+    """`0.800` for equal shares, `0.800 to 0.900` for others."""
+    low, high = min(values), max(values)
+    return f"{low:.3f}" if high - low < 5e-4 else f"{low:.3f} to {high:.3f}"
 
 
 def _below_untrained(lines: Sequence[Line]) -> list[str]:

@@ -471,7 +471,7 @@ def _mode_scores(
 
 
 def _embed_with_notes(embed: Embed, texts: Sequence[str]) -> Float[np.ndarray, "n dim"]:
-    """Unit vectors of chunks with notes in them; an `Encoder` that cuts one is warned of, once a process."""
+    """Unit vectors of chunks with notes in them; an `Encoder` that cuts one is warned of."""
     before = embed.counts.num_texts_cut if isinstance(embed, Encoder) else 0
     vectors = unit_rows(embed_texts(embed, texts))
     if isinstance(embed, Encoder) and embed.counts.num_texts_cut > before:

@@ -44,7 +44,10 @@ def bridge_features(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "
     n, texts = len(chunks), [question, *chunks]
     words, names = [bm25_tokens(text) for text in texts], [names_in(text) for text in texts]
     sentences = [(own, sentence) for own, chunk in enumerate(chunks) for sentence in _sentences(chunk)]
-    owners, spoken = np.array([own for own, _ in sentences]), [bm25_tokens(sentence) for _, sentence in sentences]
+    owners, spoken = (
+        np.array([own for own, _ in sentences], np.int64),
+        [bm25_tokens(sentence) for _, sentence in sentences],
+    )
     vocabulary = vocabulary_of((*words, *names, *spoken))
     in_text, in_names, in_sentence = (incidence(rows, vocabulary) for rows in (words, names, spoken))
     weights, new = idf_weights(words[1:], vocabulary), in_names[1:] & ~in_text[0]

@@ -106,6 +106,12 @@ def test_a_script_without_blanks_has_names_of_characters():
         "\u5317\u4eac\u5927\u5b66"
     ]
     assert found(["GPT\u6a21\u578b"], "\u7528GPT\u6a21\u578b\u3002") == ["GPT\u6a21\u578b"]
+    apart = "\u30ab\u3099\u30a4\u30c8\u3099"  # voice marks of their own, as file names of macOS have them
+    assert normal_name(apart) is None and normal_name(apart, 3) == normal_name("\u30ac\u30a4\u30c9", 3)
+    thai = "\u0e1b\u0e35\u0e43\u0e2b\u0e21\u0e48"
+    assert (
+        found([thai], f"\u0e02\u0e32\u0e22{thai}") == [thai] and found([thai], thai.replace("\u0e35", "\u0e39")) == []
+    )
 
 
 def test_no_name_is_found_by_half():

@@ -240,6 +240,12 @@ def test_harm_is_excluded_by_the_one_sided_limit():
         assert no_harm(*changed_by(*[0.2, -0.25] * 30, n=600), margin=margin).verdict == verdict
 
 
+def test_changes_of_one_document_test_no_harm_no_more_than_one_question():
+    first, second = changed_by(*[0.1, -0.1, 0.2, -0.1] * 2, n=60)
+    assert no_harm(first, second, margin=0.05).verdict == "none"
+    assert no_harm(first, second, margin=0.05, groups=[i // 10 for i in range(60)]).verdict == "untested"
+
+
 def test_a_margin_of_nothing_is_refused():
     with pytest.raises(InputError, match=r"margin = 0.0 must be above 0"):
         no_harm(np.ones(3), np.ones(3), margin=0.0)
@@ -321,6 +327,11 @@ def test_bad_settings_are_refused():
 def test_pairs_of_other_lengths_are_refused():
     with pytest.raises(InputError, match="same questions twice, got 2 and 1"):
         paired_difference(np.zeros(2), np.zeros(1))
+
+
+def test_a_mean_outside_of_its_bounds_is_refused():
+    with pytest.raises(InputError, match=r"means\[0\] = 50.0 is outside \[0.0, 1.0\]"):
+        over_seeds([Summary(50.0, 40.0, 60.0, 9)])
 
 
 @pytest.mark.parametrize("runs", [[], [Summary(0.5, 0.4, float("nan"), 3)]])

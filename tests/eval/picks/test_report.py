@@ -64,6 +64,8 @@ def test_a_ceiling_of_em_is_told():
     table = format_table([ROW, replace(ROW, method="bm25", em_ceiling=0.625)])
     assert "Fact EM cannot exceed 0.625 with this many picks" in table
     assert "Fact EM cannot" not in format_table([ROW, replace(ROW, method="bm25", em_ceiling=1.0)])
+    lengths = [replace(ROW, em_ceiling=0.9), replace(ROW, num_chunks=80, em_ceiling=1.0)]
+    assert "Fact EM cannot exceed 0.900 to 1.000" in format_table(lengths)
 
 
 def test_what_differs_stands_in_the_line_and_what_is_shared_in_the_heading():

@@ -121,3 +121,7 @@ def test_against_the_slow_reading_and_whatever_the_order(question, chunks, rando
 
 def test_texts_without_words():
     assert not bridge_features("?", ["...", "!"]).any()
+
+
+def test_a_context_without_chunks_has_no_pairs():
+    assert bridge_features("Who?", []).shape == (1, 0, len(BRIDGES))
