@@ -32,7 +32,7 @@ ANSWER_ROW = AnswerRow(
 # As files had them before a setting was a field of its own.
 ROW_FIELDS = (
     "task method mode positions seed num_chunks length_factor fact_em fact_f1 em_low em_high n seconds f1_ceiling "
-    "num_left_out protocol beam_width f1_low f1_high num_taken threshold"
+    "num_left_out protocol beam_width f1_low f1_high num_taken threshold em_ceiling"
 )
 RECORD_FIELDS = (
     "query_id question method mode positions seed num_chunks chosen q_values gold fact_em fact_f1 texts protocol "

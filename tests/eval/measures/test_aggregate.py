@@ -243,7 +243,7 @@ def test_harm_is_excluded_by_the_one_sided_limit():
 def test_changes_of_one_document_test_no_harm_no_more_than_one_question():
     first, second = changed_by(*[0.1, -0.1, 0.2, -0.1] * 2, n=60)
     assert no_harm(first, second, margin=0.05).verdict == "none"
-    assert no_harm(first, second, margin=0.05, groups=[i // 10 for i in range(60)]).verdict == "untested"
+    assert no_harm(first, second, margin=0.05, groups=[f"d{i // 10}" for i in range(60)]).verdict == "untested"
 
 
 def test_a_margin_of_nothing_is_refused():

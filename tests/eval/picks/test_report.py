@@ -61,7 +61,7 @@ def test_seeds_merge_into_a_mean_with_an_interval_for_other_questions_and_seeds(
 
 def test_a_ceiling_of_em_is_told():
     """Two picks cannot hold three facts."""
-    table = format_table([ROW, replace(ROW, method="bm25", em_ceiling=0.625)])
+    table = format_table([replace(ROW, em_ceiling=0.625), replace(ROW, method="bm25", em_ceiling=0.625)])
     assert "Fact EM cannot exceed 0.625 with this many picks" in table
     assert "Fact EM cannot" not in format_table([ROW, replace(ROW, method="bm25", em_ceiling=1.0)])
     lengths = [replace(ROW, em_ceiling=0.9), replace(ROW, num_chunks=80, em_ceiling=1.0)]
