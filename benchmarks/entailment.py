@@ -28,7 +28,6 @@ from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.data.questions.jsonl import read_examples
 from qrag_jax.eval.measures.aggregate import (
     Difference,
-    SeedMean,
     Summary,
     holm_p_values,
     mean_interval,
@@ -236,7 +235,7 @@ def _f1(about: dict, method: str = "trained", stop: str | None = None) -> np.nda
     return np.array(own[stop or ("stop" if "stop" in own else "threshold")])
 
 
-def _cell(found: Summary | SeedMean) -> str:
+def _cell(found: Summary) -> str:
     return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
 
 
@@ -253,7 +252,7 @@ def _stops(ours: Sequence[dict]) -> str:
     return "\n".join(lines)
 
 
-def _stops_line(name: str, found: Mapping[str, Summary | SeedMean]) -> str:
+def _stops_line(name: str, found: Mapping[str, Summary]) -> str:
     return f"| {name} | " + " | ".join(_cell(found[stop]) if stop in found else "" for stop in STOPS) + " |"
 
 

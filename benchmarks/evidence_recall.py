@@ -273,8 +273,9 @@ def format_report(page: Page, command: str, seconds: float, machine: dict[str, A
         lines += [
             "## Random sections",
             "",
-            "Of every article as many sections, at the same levels in the same order, that begin with random "
-            f"sentences; means of {len(DRAWS)} draws, and the range of the draws. All by document. `more than random`: "
+            "Each article gets as many sections as it has, at the same levels in the same order, but they begin with "
+            f"random sentences. The table shows means of {len(DRAWS)} draws, and the range of the draws; all is by "
+            "document. `more than random`: "
             "merged - plain of the sections less that of the random ones.",
             "",
             *control_lines(page.controls, page.comparisons),

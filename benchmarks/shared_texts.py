@@ -55,7 +55,7 @@ def gain_by_seen(seen: Seen, own: np.ndarray, other: np.ndarray) -> str:
         lines.append(f"| {name} | {d.mean:+.3f} | [{d.low:+.3f}, {d.high:+.3f}] | {d.p_value:.4f} | {d.n} |")
     lines.append(_unpaired("the first minus the second", gain[is_seen], gain[~is_seen]))
     rank, p_value = stats.spearmanr(gain, share_seen)
-    about = f"Of dev's gold sentences {gold:.0%} were gold in train, of its wrong ones {wrong:.0%}.\n"
+    about = f"{gold:.0%} of dev's gold sentences were gold in train, and {wrong:.0%} of its wrong ones.\n"
     about += f"Gain and share of gold that was gold in train: Spearman {rank:.2f}, p = {p_value:.3f}."
     return "\n".join([*lines, "", about])
 

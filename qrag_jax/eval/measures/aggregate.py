@@ -60,31 +60,14 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class SeedMean:
-    """A mean over `num_seeds` runs on the same questions.
-
-    `low` and `high` are its 95% interval for other questions and other seeds, `smallest` and `largest` the range of the
-    runs' own means, which is no interval.
-    """
-
-    mean: float
-    low: float
-    high: float
-    smallest: float
-    largest: float
-    num_seeds: int
-
-
-@dataclass(frozen=True)
 class Harm:
-    """Whether `first` is worse than `second` by more than `margin` (`no_harm`).
+    """Whether `first` is worse than `second` by more than the margin (`no_harm`), and the one-sided limit, `lowest`.
 
     `verdict`: `none`: a loss beyond the margin is excluded; `harm`: the first is told apart, and below;
     `not excluded`: neither; `untested`: fewer than `FEWEST_CHANGED` questions (or groups of them) change.
     """
 
     difference: Difference
-    margin: float
     lowest: float
     verdict: Literal["none", "harm", "not excluded", "untested"]
 
@@ -303,10 +286,10 @@ def no_harm(
         verdict = "none"
     else:
         verdict = "harm" if difference.is_told_apart and difference.mean < 0 else "not excluded"
-    return Harm(difference, margin, lowest, verdict)
+    return Harm(difference, lowest, verdict)
 
 
-def over_seeds(runs: Sequence[Summary], *, bounds: tuple[float, float] = (0.0, 1.0)) -> SeedMean:
+def over_seeds(runs: Sequence[Summary], *, bounds: tuple[float, float] = (0.0, 1.0)) -> Summary:
     """Mean of runs that differ in their seed alone, with an interval for other questions and other seeds.
 
         m = mean_s m_s
@@ -314,7 +297,7 @@ def over_seeds(runs: Sequence[Summary], *, bounds: tuple[float, float] = (0.0, 1
 
     `low_s` are the ends of each run's own interval over questions, t is Student's with S - 1 degrees of freedom. The
     first term is what other questions may change (of one run, so not less than that of the mean), the second what
-    other seeds may. Of one run it is that run's interval.
+    other seeds may. Of one run it is that run's interval; `n` are the questions.
 
     Args:
         runs: mean and 95% interval over questions of each run, all on the same questions.
@@ -337,7 +320,7 @@ def over_seeds(runs: Sequence[Summary], *, bounds: tuple[float, float] = (0.0, 1
         by_seed = t * means.std(ddof=1) / np.sqrt(num_seeds)
     below, above = (float(np.hypot(np.sqrt(np.mean((ends - means) ** 2)), by_seed)) for ends in (lows, highs))
     low, high = max(mean - below, bounds[0]), min(mean + above, bounds[1])
-    return SeedMean(mean, low, high, float(means.min()), float(means.max()), num_seeds)
+    return Summary(mean, low, high, runs[0].n)
 
 
 def holm_p_values(p_values: Sequence[float]) -> list[float]:

@@ -355,8 +355,7 @@ def _draw_task(panel, lines: Sequence[Line]) -> None:
             f"ceiling {heights[0]:.3g}: no retriever exceeds it with this many picks",
             (chunks[0], heights[0]), xytext=(0, 7), textcoords="offset points", fontsize=8, color="0.25",
         )  # fmt: skip
-    band = "band: range over seeds" if any(c.num_seeds > 1 for c in _cells(lines)) else "band: 95% interval"
-    _dress(left, "fact EM: all gold chunks among the picks", f"share of questions ({band})", lines)
+    _dress(left, "fact EM: all gold chunks among the picks", "share of questions (band: 95% interval)", lines)
     _dress(right, "fact F1 of the picks", "", lines)
     handles, labels = left.get_legend_handles_labels()
     panel.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False, fontsize=9)
