@@ -4,6 +4,7 @@
     python benchmarks/babi.py run DATA [--part 0/2]            # resumes; --only and --seeds narrow it
     python benchmarks/babi.py baselines DATA                   # untrained, single step, BM25
     python benchmarks/babi.py table                            # benchmarks/results/babi/README.md and plots
+    python benchmarks/babi.py overlap DATA                     # valid stories of which a part stands in train
 
 DATA is a folder with babi/qaN_train.txt.gz, babi/qaN_valid.txt.gz, novels/train.jsonl.gz and novels/dev.jsonl.gz.
 Training sees train stories in train novels, of which a tenth of the stories and a fifth of the novels are held out:
@@ -27,6 +28,7 @@ from worlds import machine
 from qrag_jax.config import load_config
 from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.haystack import load_haystack
+from qrag_jax.data.stories.stories import Stories
 from qrag_jax.eval.picks.calibration import calibrate
 from qrag_jax.eval.picks.harness import Labels, Scoring, Threshold, evaluate
 from qrag_jax.eval.picks.pickers import (
@@ -234,6 +236,23 @@ def baselines(data: Path, cache: VectorCache, qa: int, smoke: bool) -> list[dict
     return found
 
 
+def overlap(data: Path, qa: int) -> str:
+    """How many valid questions share their text and gold facts, and how many the whole story, with one of train."""
+    stories = [read_babi(data / f"babi/qa{qa}_{part}.txt.gz") for part in ("train", "valid")]
+    counts = []
+    for is_whole in (False, True):
+        known, asked = ([_asked(own, i, is_whole) for i in range(len(own.query_ids))] for own in stories)
+        seen = set(known)
+        counts.append(sum(one in seen for one in asked) / len(asked))
+    gold, whole = counts
+    return f"qa{qa}: {len(asked)} valid questions; in train with the gold facts {gold:.1%}, with the story {whole:.1%}"
+
+
+def _asked(stories: Stories, i: int, is_whole: bool) -> tuple[str, ...]:
+    facts = stories.fact_texts(i)
+    return (stories.question(i), *(facts if is_whole else [facts[place] for place in stories.gold[i]]))
+
+
 def write(folder: Path, found: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = file_of(folder, found["task"], found["variant"], found["seed"])
@@ -248,7 +267,7 @@ def file_of(folder: Path, task: str, variant: str, seed: int) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=("embed", "run", "baselines", "table"))
+    parser.add_argument("stage", choices=("embed", "run", "baselines", "table", "overlap"))
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--cache", type=Path, default=Path("runs/babi_cache"))
     parser.add_argument("--only", nargs="*", choices=[*VARIANTS, "text"])
@@ -265,6 +284,9 @@ def main() -> None:
         return
     if args.data is None:
         parser.error("say where the data are: DATA")
+    if args.stage == "overlap":
+        print(*(overlap(args.data, qa) for qa in args.tasks), sep="\n")
+        return
     cache = VectorCache(args.cache, 2)
     if args.stage == "embed":
         embed(args.data, cache)
