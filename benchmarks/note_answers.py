@@ -152,7 +152,6 @@ def read_paragraphs(
     kind: str,
     num_questions: int,
     num_distractors: int | None,
-    num_answered: int | None,
     embed: TextEmbedder,
 ) -> Questions:
     found = READERS[kind](data / SETS[kind] / "dev.jsonl.gz")
@@ -160,11 +159,10 @@ def read_paragraphs(
     drawn = np.sort(rng.permutation(len(found.examples))[:num_questions]).tolist()
     examples = [with_distractors(found.examples[i], num_distractors, rng) for i in drawn]
     pool = passage_pool(examples, found.titles, embed.count_tokens)
-    pool = replace(pool, asked=pool.asked[:num_answered])
     convention = "hotpot" if kind == "hotpot" else "squad"
     measures = MeasureOptions(("em", "f1"), convention)
     short = Sampling(max_tokens=SHORT_ANSWER_TOKENS)
-    answers = tuple(found.answers[i] for i in drawn[:num_answered])
+    answers = tuple(found.answers[i] for i in drawn)
     return Questions(kind, (pool,), answers, "short_answer", short, measures)
 
 
@@ -437,8 +435,7 @@ def run(args: argparse.Namespace) -> None:
     config = QuestionsConfig(num_questions=args.num_questions, most_relevant=args.most_relevant)
     names = [model_name(name) for name in (args.reader, args.answerer, *args.judges)]
     sets: dict[str, Callable[[], Questions]] = {
-        kind: partial(read_paragraphs, args.data, kind, args.questions, args.distractors, args.answered, embed)
-        for kind in SETS
+        kind: partial(read_paragraphs, args.data, kind, args.questions, args.distractors, embed) for kind in SETS
     }
     sets["squality"] = partial(read_stories_of, args.data, args.squality_stories, embed)
     done: dict[str, Any] = read(args.out)
@@ -475,7 +472,6 @@ def settings(name: str, args: argparse.Namespace) -> list[str]:
     else:
         of = [f"{args.questions} questions"]
         of += [] if args.distractors is None else [f"{args.distractors} distractors"]
-        of += [] if args.answered is None else [f"the first {args.answered} answered"]
     part = [] if list(args.conditions) == list(ALL_CONDITIONS) else [" + ".join(args.conditions)]
     than = [] if args.than == NONE else [f"than {args.than}"]
     return [*of, *reading, *part, *than]
@@ -508,9 +504,6 @@ def main() -> None:
     parser.add_argument("--than", default=NONE, metavar="NAME", help=f"what the others are compared with ({NONE})")
     parser.add_argument("--questions", type=int, default=60, metavar="N", help="of hotpot and musique each")
     parser.add_argument("--distractors", type=int, metavar="N", help="of these, a question's wrong paragraphs (all)")
-    parser.add_argument(
-        "--answered", type=int, metavar="N", help="of the drawn questions, the first that are put (all)"
-    )
     parser.add_argument("--squality_stories", type=int, default=NUM_STORIES, metavar="N")
     parser.add_argument("--stories", type=int, default=10, metavar="N", help="of qa2")
     parser.add_argument("--num_questions", type=int, default=3, metavar="N", help="of a chunk, at most")

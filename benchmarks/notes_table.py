@@ -13,7 +13,6 @@ from qrag_jax.eval.measures.aggregate import (
     LEVEL,
     Harm,
     Summary,
-    constant_interval,
     holm_p_values,
     no_harm,
     over_seeds,
@@ -88,7 +87,7 @@ def page(rows: Found, runs: Found, harm: Found, speed: Found) -> str:
     lines = [
         HEAD.format(stories=stories, family=len(told)),
         "## Goals",
-        *_lines(goals(tables, told, tests, harm, speed)),
+        *_lines(goals(tables, told, tests, speed)),
     ]
     absent = missing(rows, runs, harm)
     lines += (
@@ -99,7 +98,6 @@ def page(rows: Found, runs: Found, harm: Found, speed: Found) -> str:
         for name, found in part.items():
             lines += [f"### {name}", *_lines(one_table(name, found, told)), about(name, found, tables, told)]
     lines += ["## Harm", HARM, *_lines(harm_table(tests))] if tests else []
-    lines += ["## Harm", STORED_HARM, *_lines(stored_harm_table(harm))] if harm and not tests else []
     lines += ["## Speed", *_lines(speed_table(speed))] if speed else []
     return "\n\n".join([*lines, "## Machine", *_lines(machines(rows, runs, harm, speed))])
 
@@ -107,7 +105,8 @@ def page(rows: Found, runs: Found, harm: Found, speed: Found) -> str:
 HARM = f"""Recall, the share of the evidence sentences that stand in the first chunks that 1,000 tokens hold: the mode
 minus the same search without notes. Documents are drawn, and their signs flipped, with all their questions; of Chroma,
 which has three, questions. `lowest` is the one-sided 95% limit of the difference. Harm is `none` where that lies above
--{share(MARGIN, 2)}, and `untested` where fewer than {FEWEST_CHANGED} questions changed."""
+-{share(MARGIN, 2)}, and `untested` where fewer than {FEWEST_CHANGED} of what is drawn changed; a document changed where
+the differences of its questions do not add up to 0. `changed`, `worse` and `better` count questions."""
 
 
 def _lines(table: Sequence[str]) -> list[str]:
@@ -133,11 +132,9 @@ def missing(rows: Found, runs: Found, harm: Found) -> list[str]:
     return [*absent, *(f"harm on {name}" for name in ("squad", "chroma", "scisumm") if name not in sets)]
 
 
-def goals(
-    tables: Mapping[str, Sequence[Found]], told: Differences, tests: HarmTests, harm: Found, speed: Found
-) -> list[str]:
+def goals(tables: Mapping[str, Sequence[Found]], told: Differences, tests: HarmTests, speed: Found) -> list[str]:
     """What was to be reached, what is found, and whether it holds."""
-    found = [*_bridges(told), *_harmless(tests, harm), *_selected(tables, told), *_quick(speed)]
+    found = [*_bridges(told), *_harmless(tests), *_selected(tables, told), *_quick(speed)]
     return align([("goal", "found", "holds"), *found], markdown=True)
 
 
@@ -157,15 +154,13 @@ def _bridges(told: Differences) -> Iterator[tuple[str, str, str]]:
                 yield f"{name}: best_of minus none at {K} {goal}", f"{one}, p {_p_value(one)}", _holds(holds)
 
 
-def _harmless(tests: HarmTests, harm: Found) -> Iterator[tuple[str, str, str]]:
-    found = [(key, mode, *_difference(test), test.verdict) for (key, mode), (test, _) in tests.items()]
-    if not tests:
-        found = [(key, mode, difference, "", verdict) for key, _, mode, difference, verdict in stored_harm(harm)]
-    for key, mode, difference, lowest, verdict in found:
+def _harmless(tests: HarmTests) -> Iterator[tuple[str, str, str]]:
+    for (key, mode), (test, _) in tests.items():
         if key.endswith(", titles and headings"):
+            difference, lowest = _difference(test)
             shown = f"{difference}, lowest {lowest}" if lowest else difference
             goal = f"{key.partition(',')[0]}: {mode} loses at most {share(MARGIN, 2)}"
-            yield goal, shown, verdict if verdict == "untested" else _holds(verdict == "none")
+            yield goal, shown, test.verdict if test.verdict == "untested" else _holds(test.verdict == "none")
 
 
 def _selected(tables: Mapping[str, Sequence[Found]], told: Differences) -> Iterator[tuple[str, str, str]]:
@@ -262,7 +257,7 @@ def harm_tests(harm: Found) -> HarmTests:
     """Each mode against the same search without notes, by document where there are enough of them."""
     tests = {}
     for key, value in harm.items():
-        if "documents" not in value:  # the machine, and means alone
+        if key == "machine":
             continue
         number, recall = len(set(value["documents"])), value["recall"]
         groups = value["documents"] if number >= FEWEST_DOCUMENTS else None
@@ -282,31 +277,6 @@ def harm_table(tests: HarmTests) -> list[str]:
         counts = str(one.changed), str(one.worse), str(one.better)
         cells.append((key, mode, units, *counts, *_difference(test), test.verdict))
     return align(cells, [False, False, *[True] * 6, False], markdown=True)
-
-
-STORED_HARM = f"""Recall, the share of the evidence sentences that stand in the first chunks that 1,000 tokens hold:
-the mode minus the same search without notes, by question; values of each question were not kept. `untested`: the
-interval is that of differences that are all 0, so no question changed; `none`: the interval lies above
--{share(MARGIN, 2)}; `harm`: it does not, and lies below 0, with p below .05."""
-
-
-def stored_harm(harm: Found) -> Iterator[tuple[str, str, str, str, str]]:
-    """Set and names, n, mode, difference and verdict, of files that keep means and intervals alone."""
-    for key, value in harm.items():
-        for one in value.get("differences", ()):
-            mean, low, high = one["mean"], one["low"], one["high"]
-            if mean == 0 and np.allclose((low, high), constant_interval(0.0, one["n"], bounds=(-1, 1))):
-                verdict = "untested"
-            elif low > -MARGIN:
-                verdict = "none"
-            else:
-                verdict = "harm" if high < 0 and one["p_value"] < LEVEL else "not excluded"
-            yield key, str(value["n"]), one["mode"], _interval(mean, low, high, 3), verdict
-
-
-def stored_harm_table(harm: Found) -> list[str]:
-    heads = "set and names", "n", "mode", "difference", "harm"
-    return align([heads, *stored_harm(harm)], [False, True, False, True, False], markdown=True)
 
 
 def speed_table(speed: Found) -> list[str]:
