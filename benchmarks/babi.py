@@ -4,7 +4,7 @@
     python benchmarks/babi.py run DATA [--part 0/2]            # resumes; --only and --seeds narrow it
     python benchmarks/babi.py baselines DATA                   # untrained, single step, BM25
     python benchmarks/babi.py table                            # benchmarks/results/babi/README.md and plots
-    python benchmarks/babi.py overlap DATA                     # valid stories of which a part stands in train
+    python benchmarks/babi.py overlap DATA                     # valid questions whose gold facts stand in train
 
 DATA is a folder with babi/qaN_train.txt.gz, babi/qaN_valid.txt.gz, novels/train.jsonl.gz and novels/dev.jsonl.gz.
 Training sees train stories in train novels, of which a tenth of the stories and a fifth of the novels are held out:

@@ -1,7 +1,7 @@
 """MuSiQue: the learner itself in the outer folds of `musique_nested.py`, then the frozen config on dev, once.
 
     python benchmarks/musique_nested_runs.py outer DATA [--runs DIR]    # each fold's choice, still towers, longer
-    python benchmarks/musique_nested_runs.py dev DATA [--runs DIR]      # three seeds of the frozen config
+    python benchmarks/musique_nested_runs.py dev DATA [--runs DIR]      # three seeds of the frozen config; once alone
     python benchmarks/musique_nested_runs.py table                      # benchmarks/results/multihop/musique_nested.md
 
 All goes through `qrag train` and `qrag eval`, in this process. `outer` reads no dev file. Runs that are in DIR are not
@@ -29,7 +29,11 @@ FOLDS = RESULTS / "musique_nested.json"
 FLAGS = {"present": (False, False), "coverage": (False, True), "all new": (True, False), "all": (True, True)}
 SEEDS, MUSIQUE = (0, 1, 2), ("train", "train_more")
 STILL = ["learner.groups={state/*: {frozen: true}, action/*: {frozen: true}}"]  # towers that stay the prior
-VARIANTS = {"chosen": [], "still": STILL, "still, longer": [*STILL, "num_updates=600"]}
+VARIANTS = {
+    "chosen": [],
+    "still": STILL,
+    "still, longer": [*STILL, "num_updates=600"],
+}  # longer: three times the updates of the config
 
 
 def paths_of(data: Path, musique: Sequence[Path], kinds: Sequence[str]) -> str:
@@ -99,7 +103,13 @@ def read_lines(path: Path) -> list[str]:
 
 
 def dev(data: Path, runs: Path) -> None:
-    """Trains the frozen config with three seeds and scores it on dev; counts the dev gold that stands in train."""
+    """Trains the frozen config with three seeds and scores it on dev; counts the dev gold that stands in train.
+
+    Raises:
+        SystemExit: dev was printed before, as a second look would choose by it.
+    """
+    if "dev" in json.loads(FOLDS.read_text()):
+        raise SystemExit(f"{FOLDS}: dev was printed already, and is not printed again")
     start = time.perf_counter()
     musique = [data / f"musique/{part}.jsonl.gz" for part in MUSIQUE]
     found: dict[str, list[float]] = {}
@@ -192,14 +202,9 @@ def _learner(known: Mapping) -> str:
     groups = np.array(known["groups"]).astype(str)[scored].tolist()
     rows = {f"learner, {name}": np.array(own, float)[scored] for name, own in ems.items()}
     rows["stand-in, nested"] = np.array(known["values"]["nested"])[scored]
-    lines = [
-        "## The learner itself",
-        "",
-        f"`qrag train`, seed 0, all outer folds: {int(scored.sum())} questions. `still` is",
-    ]
-    lines += [
-        "the choice with frozen towers: they stay the prior, as in the stand-in. `longer` takes 600 updates, not 200."
-    ]
+    about = f"""`qrag train`, seed 0, all outer folds: {int(scored.sum())} questions. `still` is the
+choice with frozen towers: they stay the prior, as in the stand-in. `longer` takes three times the updates."""
+    lines = ["## The learner itself", "", about]
     lines += ["", "| row | fact EM |", "|" + " --- |" * 2]
     lines += [f"| {name} | {_interval(mean_interval(values, groups=groups))} |" for name, values in rows.items()]
     lines += ["", "| difference | mean | p | better | worse |", "|" + " --- |" * 5]

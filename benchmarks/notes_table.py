@@ -11,6 +11,7 @@ import numpy as np
 from qrag_jax.eval.measures.aggregate import (
     FEWEST_CHANGED,
     LEVEL,
+    Difference,
     Harm,
     Summary,
     holm_p_values,
@@ -104,9 +105,11 @@ def page(rows: Found, runs: Found, harm: Found, speed: Found) -> str:
 
 HARM = f"""Recall, the share of the evidence sentences that stand in the first chunks that 1,000 tokens hold: the mode
 minus the same search without notes. Documents are drawn, and their signs flipped, with all their questions; of Chroma,
-which has three, questions. `lowest` is the one-sided 95% limit of the difference. Harm is `none` where that lies above
--{share(MARGIN, 2)}, and `untested` where fewer than {FEWEST_CHANGED} of what is drawn changed; a document changed where
-the differences of its questions do not add up to 0. `changed`, `worse` and `better` count questions."""
+which has three, questions. `lowest` is the one-sided 95% limit of the difference, p of its sign-flip test, not
+corrected for the tests of this table. `changed`, `worse` and `better` count questions. Harm is `untested` where fewer
+than {FEWEST_CHANGED} of the drawn units changed; a document changed where the differences of its questions do not add
+up to 0. Else it is `none` where `lowest` lies above -{share(MARGIN, 2)}, `harm` where interval and p tell the mode
+apart and below, and `not excluded` elsewhere."""
 
 
 def _lines(table: Sequence[str]) -> list[str]:
@@ -270,13 +273,13 @@ def harm_tests(harm: Found) -> HarmTests:
 
 
 def harm_table(tests: HarmTests) -> list[str]:
-    heads = "set and names", "mode", "drawn", "changed", "worse", "better", "difference", "lowest", "harm"
+    heads = "set and names", "mode", "drawn", "changed", "worse", "better", "difference", "lowest", "p", "harm"
     cells: list[tuple[str, ...]] = [heads]
     for (key, mode), (test, units) in tests.items():
         one = test.difference
         counts = str(one.changed), str(one.worse), str(one.better)
-        cells.append((key, mode, units, *counts, *_difference(test), test.verdict))
-    return align(cells, [False, False, *[True] * 6, False], markdown=True)
+        cells.append((key, mode, units, *counts, *_difference(test), _p_value(one), test.verdict))
+    return align(cells, [False, False, *[True] * 7, False], markdown=True)
 
 
 def speed_table(speed: Found) -> list[str]:
@@ -308,14 +311,14 @@ def _row(found: Found, mode: str, k: int) -> Found:
 
 
 def _difference(test: Harm) -> tuple[str, str]:
-    """The difference with its interval, and its one-sided limit; of what is untested the difference alone."""
+    """The difference with its interval, and its one-sided limit; where no question changed the difference alone."""
     one = test.difference
-    if test.verdict == "untested":
+    if not one.changed:
         return share(one.mean, 3, "+"), ""
     return _interval(one.mean, one.low, one.high, 3), share(test.lowest, 3, "+")
 
 
-def _p_value(one: Told) -> str:
+def _p_value(one: Told | Difference) -> str:
     return "<.001" if one.p_value < 0.001 else share(one.p_value)
 
 
