@@ -314,7 +314,7 @@ def main() -> None:
 def write(folder: Path, name: str, result: dict, report: str) -> None:
     """The numbers as JSON, the tables as Markdown."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(result) + "\n")
     (folder / f"{name}.md").write_text(report)
     print(report)
 

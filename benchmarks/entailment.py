@@ -14,13 +14,12 @@ GLIBC_TUNABLES of the Makefile.
 import argparse
 import gzip
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from multihop import qrag
 from shared_texts import gain_by_seen, seen_in_train
 from worlds import machine
 
@@ -53,11 +52,6 @@ RUNS: dict[str, list[str]] = {
     "no prior": ["model.latent.prior=false", "model.latent.dim=128"],
 }
 STOPS = ("stop", "threshold", "number of picks", "oracle")
-
-
-def qrag(*arguments: str) -> None:
-    """Runs the command line in a process of its own."""
-    subprocess.run([sys.executable, "-m", "qrag_jax.cli.main", *arguments], check=True)
 
 
 def convert(data: Path, runs: Path, most: int | None) -> None:

@@ -44,7 +44,7 @@ RUNS = {
 }
 
 
-def qrag(*arguments: str) -> None:
+def qrag(*arguments: str | Path) -> None:
     """Runs the command line in a process of its own."""
     subprocess.run([sys.executable, "-m", "qrag_jax.cli.main", *arguments], check=True)
 

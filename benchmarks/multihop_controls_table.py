@@ -35,7 +35,7 @@ out choose its penalty. It picks greedily.
 
 Brackets: 95% interval over the questions; of several seeds that of their mean, for other questions and other seeds.
 Differences are paired, question by question, of the means over the seeds; p by sign flips, corrected (Holm) for all
-{num_tests} comparisons of this page. Told apart: the interval leaves out 0, and the uncorrected p is below .05."""
+{num_tests} comparisons of this page. Significant: the interval leaves out 0, and the uncorrected p is below .05."""
 
 _APART = """Trained on 2WikiMultihopQA without the questions whose gold stands in a dev context, and without each other
 paragraph that does; or with a paragraph of another train question, drawn at random, in the place of each. Questions
@@ -116,14 +116,14 @@ def _tests(found: Mapping, names: Mapping[str, str], family: list[Test], tests: 
     """The tests of one table, with p-values corrected for all of the page."""
     told = {test: _difference(found, test) for test in family}
     corrected = dict(zip(told, holm_p_values([one.p_value for one in told.values()]), strict=True))
-    table = [["run minus", "set", "difference", "p", "p (Holm)", "questions better, worse, all", "told apart"]]
+    table = [["run minus", "set", "difference", "p", "p (Holm)", "questions better, worse, all", "significant"]]
     for test in tests:
         one = told[test]
         place = SETS[test.kind] + (f", {test.group} seen" if test.group else "")
         interval = f"{share(one.mean, sign='+')} [{share(one.low, sign='+')}, {share(one.high, sign='+')}]"
         counts = f"{one.better}, {one.worse}, {one.n}"
         p_values = [f"{one.p_value:.4f}", f"{corrected[test]:.4f}"]
-        table.append([names[test.second], place, interval, *p_values, counts, "yes" if one.is_told_apart else "no"])
+        table.append([names[test.second], place, interval, *p_values, counts, "yes" if one.is_significant else "no"])
     return "\n".join(align(table, markdown=True))
 
 

@@ -4,7 +4,7 @@
     python benchmarks/musique_nested_runs.py dev DATA [--runs DIR]      # three seeds of the frozen config; once alone
     python benchmarks/musique_nested_runs.py table                      # benchmarks/results/multihop/musique_nested.md
 
-All goes through `qrag train` and `qrag eval`, in this process. `outer` reads no dev file. Runs that are in DIR are not
+All goes through `qrag train` and `qrag eval`. `outer` reads no dev file. Runs that are in DIR are not
 trained again. Run it with the GLIBC_TUNABLES of the Makefile.
 """
 
@@ -17,10 +17,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from multihop import CONFIGS, RESULTS, SETS
+from multihop import CONFIGS, RESULTS, SETS, qrag
 from worlds import machine
 
-from qrag_jax.cli.main import main as qrag
 from qrag_jax.data.questions.multihop import READERS
 from qrag_jax.eval.measures.aggregate import Summary, mean_interval, over_seeds, paired_difference
 from qrag_jax.eval.picks.records import read_records, read_rows
@@ -52,15 +51,9 @@ def overrides_of(choice: Sequence, data: Path, musique: Sequence[Path]) -> list[
     return [paths, f"env.bridges={bridges}", f"env.coverage={coverage}", f"env.link_width={width}", *weights]
 
 
-def run(*arguments: object) -> None:
-    """One command of `qrag`."""
-    if code := qrag([str(argument) for argument in arguments]):
-        raise SystemExit(code)
-
-
 def facts(trained: Path, kind: str, file: Path, found: Path) -> dict[str, float]:
     """Fact EM of a run's four picks on every question, by its id."""
-    run("eval", trained, f"--{kind}", file, "--methods", "trained", "--protocol", "fixed", "--per_query", found)
+    qrag("eval", trained, f"--{kind}", file, "--methods", "trained", "--protocol", "fixed", "--per_query", found)
     return {record.query_id: record.fact_em for record in read_records(found)}
 
 
@@ -83,7 +76,7 @@ def outer(data: Path, runs: Path) -> None:
         for name, more in VARIANTS.items():
             out, flags = folder / name, overrides_of(choice, data, [files[part] for part in MUSIQUE])
             if not out.exists():
-                run("train", "--config_path", CONFIGS / "multihop_latent.yaml", "--out", out, *flags, *more)
+                qrag("train", "--config_path", CONFIGS / "multihop_latent.yaml", "--out", out, *flags, *more)
             found = facts(out, "musique", files["test"], folder / f"{name}.jsonl")
             print(k, name, choice, np.mean(list(found.values())), flush=True)
             values.setdefault(name, {}).update(found)
@@ -117,7 +110,7 @@ def dev(data: Path, runs: Path) -> None:
         out = runs / f"musique_latent_{seed}"
         if not out.exists():
             config, files = CONFIGS / "musique_latent.yaml", paths_of(data, musique, ["musique"])
-            run("train", "--config_path", config, "--out", out, f"seed={seed}", files)
+            qrag("train", "--config_path", config, "--out", out, f"seed={seed}", files)
         for query, em in facts(out, "musique", data / "musique/dev.jsonl.gz", runs / f"dev_{seed}.jsonl").items():
             found.setdefault(query, []).append(em)
     seen = {chunk for path in musique for example in READERS["musique"](path).examples for chunk in example.chunks}

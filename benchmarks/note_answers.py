@@ -459,7 +459,7 @@ def run(args: argparse.Namespace) -> None:
         done[key] |= {"reading_in_all": spent.by_stage, "machine": machine()}
         print(key, *lines(done[key]), sep="\n  ", flush=True)
         if not args.smoke:
-            write_json(args.out, done)
+            write_json(args.out, done, indent=None)
 
 
 def settings(name: str, args: argparse.Namespace) -> list[str]:

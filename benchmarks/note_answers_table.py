@@ -210,4 +210,4 @@ def interval_of(row: Found) -> str:
 def difference(one: Difference) -> str:
     mean, low, high = (share(value, 2, "+") for value in (one.mean, one.low, one.high))
     told = f"{mean} [{low}, {high}]"
-    return f"{f'**{told}**' if one.is_told_apart else told} ({one.changed}, p {share(one.p_value)})"
+    return f"{f'**{told}**' if one.is_significant else told} ({one.changed}, p {share(one.p_value)})"

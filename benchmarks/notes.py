@@ -146,7 +146,7 @@ def run(data: Path, out: Path, embed: TextEmbedder, only: str | None, num_storie
         if done.get(part.key, {}).get("num_stories", -1) < part.num_stories:
             done[part.key] = score_part(part, embed, known) | {"num_stories": part.num_stories}
             if not smoke:
-                write_json(out / "rows.json", done)
+                write_json(out / "rows.json", done, indent=None)
     if only in (None, "harm"):
         run_harm(data, out, embed, smoke)
     if only in (None, "speed"):
@@ -198,7 +198,7 @@ def add_ceilings(data: Path, out: Path) -> None:
             row["ceiling"] = gold_ceiling(num_gold, row["k"])
         print(part.key, *(f"{k} {share(gold_ceiling(num_gold, k))}" for k in KS), len(rows), sep="; ", flush=True)
     for path, done in files.items():
-        write_json(path, done)
+        write_json(path, done, indent=None)
 
 
 def run_runs(
@@ -217,7 +217,7 @@ def run_runs(
             done[key] = score_part(part._replace(modes=("none", "best_of")), embed, known_vectors(embed), runs)
             done[key]["trained"] = {name: trained(folder) for name, folder in runs.items()}
             if not smoke:
-                write_json(out / "runs.json", done)
+                write_json(out / "runs.json", done, indent=None)
 
 
 def trained(folder: Path) -> str:

@@ -68,11 +68,11 @@ class Told:
     p_holm: float
 
     @property
-    def is_apart(self) -> bool:
+    def is_significant(self) -> bool:
         return (self.low > 0 or self.high < 0) and self.p_holm < LEVEL
 
     def __str__(self) -> str:
-        return _interval(self.mean, self.low, self.high, 2) + "*" * self.is_apart
+        return _interval(self.mean, self.low, self.high, 2) + "*" * self.is_significant
 
 
 Differences = Mapping[tuple[str, str, str], Told]  # by table, mode and the mode it is compared with
@@ -108,8 +108,8 @@ minus the same search without notes. Documents are drawn, and their signs flippe
 which has three, questions. `lowest` is the one-sided 95% limit of the difference, p of its sign-flip test, not
 corrected for the tests of this table. `changed`, `worse` and `better` count questions. Harm is `untested` where fewer
 than {FEWEST_CHANGED} of the drawn units changed; a document changed where the differences of its questions do not add
-up to 0. Else it is `none` where `lowest` lies above -{share(MARGIN, 2)}, `harm` where interval and p tell the mode
-apart and below, and `not excluded` elsewhere."""
+up to 0. Else it is `none` where `lowest` lies above -{share(MARGIN, 2)}, `harm` where the mode is
+significantly below by interval and p, and `not excluded` elsewhere."""
 
 
 def _lines(table: Sequence[str]) -> list[str]:
@@ -150,8 +150,8 @@ def _bridges(told: Differences) -> Iterator[tuple[str, str, str]]:
         for name in (key, f"{key} more"):
             if one := told.get((name, "best_of", "none")):
                 if least > 0:
-                    goal = f"at least {share(least, 2, '+')}, told apart from 0"
-                    holds = one.mean >= least and one.is_apart
+                    goal = f"at least {share(least, 2, '+')}, significantly above 0"
+                    holds = one.mean >= least and one.is_significant
                 else:
                     goal, holds = f"above {share(least, 2, '+')}, with its interval", one.low > least
                 yield f"{name}: best_of minus none at {K} {goal}", f"{one}, p {_p_value(one)}", _holds(holds)

@@ -23,7 +23,7 @@ from qrag_jax.eval.study.cells.encoder import StudyEncoder
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
 from qrag_jax.eval.study.config import StudyConfig
 from qrag_jax.eval.study.records import StudyComparison, StudyResult
-from qrag_jax.eval.study.results.lines import told_apart
+from qrag_jax.eval.study.results.lines import significant_sign
 from qrag_jax.eval.tables import align, share
 
 DRAWS = range(5)
@@ -184,7 +184,7 @@ def changed(one: StudyComparison) -> str:
     """A difference with its interval, by document where there is one, and a star where it is told from none."""
     low = one.low if one.low_by_document is None else one.low_by_document
     high = one.high if one.high_by_document is None else one.high_by_document
-    return f"{interval(one.difference, low, high)}{'*' if told_apart(one) else ''}"
+    return f"{interval(one.difference, low, high)}{'*' if significant_sign(one) else ''}"
 
 
 def interval(mean: float, low: float, high: float) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from qrag_jax.eval.measures.aggregate import holm_p_values
 from qrag_jax.eval.study.records import StudyComparison
-from qrag_jax.eval.study.results.lines import told_apart
+from qrag_jax.eval.study.results.lines import significant_sign
 from qrag_jax.eval.tables import align, share
 
 SIGNS = {1: " +", 0: "", -1: " -"}
@@ -68,7 +68,7 @@ def short_table(result: Mapping[str, Any], found: Compared) -> list[str]:
 
 
 def cell(row: Mapping[str, Any], versus: StudyComparison | None, k: int) -> str:
-    sign = "" if versus is None else SIGNS[told_apart(versus)]
+    sign = "" if versus is None else SIGNS[significant_sign(versus)]
     return f"{share(row['scores'][f'f1@{k}'])}{sign} ({sum(row['cost']['seconds'].values()):,.0f})"
 
 
@@ -89,7 +89,7 @@ def document_table(found: Compared) -> list[str]:
 
 def tested(one: StudyComparison) -> str:
     interval = f"[{share(one.low, sign='+')}, {share(one.high, sign='+')}]"
-    return f"{interval}: {share(one.p_holm)}{SIGNS[told_apart(one)]}"
+    return f"{interval}: {share(one.p_holm)}{SIGNS[significant_sign(one)]}"
 
 
 if __name__ == "__main__":

@@ -17,12 +17,12 @@ UNSPACED = (
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"  # Hiragana, Katakana
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
 )
-# Accents may be characters of their own, as in file names of macOS; underscores stand around words in Markdown.
 # Vowels and tones of these scripts that are marks on a letter; the voice marks of kana.
 _MARKS = (
     "\u3099\u309a\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece"
     "\u102b-\u103e\u1056-\u1059\u17b4-\u17d3"
 )
+# Accents may be characters of their own, as in file names of macOS; underscores stand around words in Markdown.
 _WORD = re.compile(
     rf"(?=[{UNSPACED}])[^\W_][{_MARKS}]*|(?![{UNSPACED}])[^\W_](?:(?![{UNSPACED}])[^\W_]|[\u0300-\u036f])*"
 )

@@ -54,7 +54,7 @@ class Difference:
         return self.better + self.worse
 
     @property
-    def is_told_apart(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether interval and test agree: of few changed questions the interval alone leaves out 0 too soon."""
         return (self.low > 0 or self.high < 0) and self.p_value < LEVEL
 
@@ -63,8 +63,8 @@ class Difference:
 class Harm:
     """Whether `first` is worse than `second` by more than the margin (`no_harm`), and the one-sided limit, `lowest`.
 
-    `verdict`: `none`: a loss beyond the margin is excluded; `harm`: the first is told apart, and below;
-    `not excluded`: neither; `untested`: fewer than `FEWEST_CHANGED` questions (or groups of them) change.
+    `verdict`: `none`: a loss beyond the margin is excluded; `harm`: the first is significantly below; `not excluded`:
+    neither; `untested`: fewer than `FEWEST_CHANGED` questions (or groups of them) change.
     """
 
     difference: Difference
@@ -96,8 +96,8 @@ def mean_interval(
         bounds: smallest and largest value that the measure can take.
 
     Raises:
-        InputError: no values, NaN, a value outside `bounds`, as many groups as values are not there, one group alone,
-            or a setting out of range.
+        InputError: no values, NaN, a value outside `bounds`, fewer or more groups than values, a single group, or a
+            setting out of range.
     """
     _check_values("values", values, bounds)
     _check_settings(confidence, num_resamples)
@@ -275,18 +275,17 @@ def no_harm(
     if not margin > 0:
         raise InputError(f"margin = {margin} must be above 0: no test excludes every loss")
     difference = paired_difference(first, second, groups=groups, seed=seed, bounds=bounds)
-    one_sided = 1 - 2 * LEVEL
-    lowest = paired_difference(first, second, groups=groups, seed=seed, bounds=bounds, confidence=one_sided).low
-    changed = difference.changed
-    if groups is not None:
-        changed = int((np.abs(_sums_by_group(first - second, groups)[0]) > _SAME).sum())
+    differences, width = np.asarray(first, np.float64) - second, bounds[1] - bounds[0]
+    limits = mean_interval(differences, groups=groups, seed=seed, confidence=1 - 2 * LEVEL, bounds=(-width, width))
+    units = differences if groups is None else _sums_by_group(differences, groups)[0]
+    changed = int((np.abs(units) > _SAME).sum())
     if changed < FEWEST_CHANGED:
         verdict = "untested"
-    elif lowest > -margin:
+    elif limits.low > -margin:
         verdict = "none"
     else:
-        verdict = "harm" if difference.is_told_apart and difference.mean < 0 else "not excluded"
-    return Harm(difference, lowest, verdict)
+        verdict = "harm" if difference.is_significant and difference.mean < 0 else "not excluded"
+    return Harm(difference, limits.low, verdict)
 
 
 def over_seeds(runs: Sequence[Summary], *, bounds: tuple[float, float] = (0.0, 1.0)) -> Summary:

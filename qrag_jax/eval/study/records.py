@@ -184,8 +184,8 @@ class StudyComparison:
     With a budget and a fill it is the mean of `fill - plain` of one strategy, measure "erec", and `baseline` is plain.
 
     Questions about one document are not independent. Where each question of a task is about one document, and there are
-    at least `FEWEST_DOCUMENTS` of these, documents are resampled and their signs flipped as well; else the
-    fields of this are None.
+    at least `FEWEST_DOCUMENTS` of these, documents are resampled and their signs flipped as well; else `num_groups` and
+    the ends and p by document are None.
 
     Attributes:
         low, high: 95% bootstrap interval over questions.

@@ -159,8 +159,8 @@ def test_three_changed_questions_that_agree_are_no_difference():
     three, six = np.zeros(60), np.zeros(60)
     three[:3], six[:6] = 1.0, 1.0
     few, more = paired_difference(three, np.zeros(60)), paired_difference(six, np.zeros(60))
-    assert few.low > 0 and few.p_value == pytest.approx(0.25) and not few.is_told_apart
-    assert more.p_value == pytest.approx(2 / 2**FEWEST_CHANGED) and more.is_told_apart
+    assert few.low > 0 and few.p_value == pytest.approx(0.25) and not few.is_significant
+    assert more.p_value == pytest.approx(2 / 2**FEWEST_CHANGED) and more.is_significant
 
 
 # --- questions of one document

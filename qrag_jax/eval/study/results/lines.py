@@ -21,8 +21,8 @@ class Line:
 def study_lines(result: StudyResult) -> dict[str, list[Line]]:
     """Rows by task, in the order of the study, each with its comparison; of a strategy's rows of budgets the first.
 
-    The best F1@k of a task is marked only where it is told apart (`told_apart`): a strategy above the baseline, the
-    baseline where all others are below.
+    The best F1@k of a task is marked only where it is significant (`significant_sign`): a strategy above the baseline,
+    the baseline where all others are below.
 
     Raises:
         InputError: no rows, a strategy twice in a task, or one without a comparison with the baseline.
@@ -46,7 +46,7 @@ def study_lines(result: StudyResult) -> dict[str, list[Line]]:
     for task, rows in tasks.items():
         versus = {name: known[task, name] if name != result.baseline else None for name in rows}
         best = max(rows.values(), key=lambda row: row.scores[measure]).strategy
-        is_told = _is_told_apart(best, versus)
+        is_told = _is_significant(best, versus)
         found[task] = [Line(row, versus[name], is_told and name == best) for name, row in rows.items()]
     return found
 
@@ -56,8 +56,8 @@ def total_seconds(row: StudyRow) -> float:
     return sum(row.cost.seconds.values())
 
 
-def told_apart(one: StudyComparison) -> Literal[-1, 0, 1]:
-    """1 where a strategy is told apart from the baseline and above it, -1 below it, else 0.
+def significant_sign(one: StudyComparison) -> Literal[-1, 0, 1]:
+    """1 where a strategy is significantly above the baseline, -1 where it is significantly below, else 0.
 
     The 95% interval of the difference leaves out 0, and the corrected p is below 0.05: an interval knows nothing of the
     other comparisons, so it alone would mark some by chance. By document where the comparison has that, else by
@@ -71,9 +71,9 @@ def told_apart(one: StudyComparison) -> Literal[-1, 0, 1]:
     return 1 if low > 0 else -1 if high < 0 else 0
 
 
-def _is_told_apart(best: str, versus: Mapping[str, StudyComparison | None]) -> bool:
+def _is_significant(best: str, versus: Mapping[str, StudyComparison | None]) -> bool:
     one = versus[best]
     if one is not None:
-        return told_apart(one) > 0
-    others = [told_apart(other) for other in versus.values() if other is not None]
+        return significant_sign(one) > 0
+    others = [significant_sign(other) for other in versus.values() if other is not None]
     return bool(others) and max(others) < 0

@@ -1,7 +1,7 @@
 """Evidence recall of contexts as a table: a line a strategy and fill, a column a budget."""
 
 from qrag_jax.eval.study.records import StudyComparison, StudyResult, StudyRow
-from qrag_jax.eval.study.results.lines import told_apart
+from qrag_jax.eval.study.results.lines import significant_sign
 from qrag_jax.eval.tables import share
 
 RECALL_NOTE = (
@@ -34,4 +34,4 @@ def _cell(row: StudyRow, versus: StudyComparison | None) -> str:
     found = f"{share(row.erec)} [{share(row.erec_low)}, {share(row.erec_high)}]"
     if versus is None:
         return found
-    return f"{found} {share(versus.difference, sign='+')}{'*' if told_apart(versus) else ''}"
+    return f"{found} {share(versus.difference, sign='+')}{'*' if significant_sign(versus) else ''}"

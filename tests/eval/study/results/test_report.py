@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from qrag_jax.eval.study.records import StudyComparison, StudyResult, StudyRow
-from qrag_jax.eval.study.results.lines import study_lines, told_apart, total_seconds
+from qrag_jax.eval.study.results.lines import significant_sign, study_lines, total_seconds
 from qrag_jax.eval.study.results.report import format_csv, format_markdown, format_table, summary_values, write_report
 from qrag_jax.types import Cost, InputError
 
@@ -141,7 +141,7 @@ BY_DOCUMENT = {"low_by_document": 0.01, "high_by_document": 0.06, "p_by_document
 )
 def test_a_difference_is_told_apart_by_document_where_it_has_that(changes, sign):
     one = against("late", 0.05, **changes)
-    assert told_apart(one) == sign
+    assert significant_sign(one) == sign
     assert study_lines(study([row(f1=0.40), row("late", f1=0.45)], [one]))["notes"][1].is_best == (sign > 0)
 
 
