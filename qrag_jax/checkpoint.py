@@ -209,9 +209,6 @@ def newest_valid_step(folder: str | Path) -> tuple[int | None, tuple[str, ...]]:
 
     Returns:
         (step, skipped); (None, ()) where no step was ever saved, also when there is no such folder.
-
-    Raises:
-        InputError: there are steps and all are damaged; the message names a bad file of each.
     """
     folder = Path(folder).absolute()
     if jax.process_count() == 1:
@@ -238,9 +235,6 @@ def require_same_config(
         wanted: config of this run, likewise.
         fields: dotted names to compare, `learner` standing for all below it; None compares all.
         source: where `saved` comes from, for the message.
-
-    Raises:
-        InputError: naming every field that differs, with both values.
     """
     there, here = flatten(saved), flatten(wanted)
     missing = "absent"
@@ -403,11 +397,7 @@ def _only_saver(folder: Path, step: int) -> Iterator[str]:
 
 
 def _complete(folder: Path, contents: Mapping[str, bytes | str]) -> None:
-    """Writes all but the arrays into a step's folder, and the manifest, which must list what was written here only.
-
-    Raises:
-        InputError: somebody else has written or deleted there meanwhile; the manifest would call that whole.
-    """
+    """Writes all but the arrays into a step's folder, and the manifest, which must list what was written here only."""
     # Where there is one, it holds the absolute path, and nothing reads it.
     (folder / "arrays" / "commit_success.txt").unlink(missing_ok=True)
     written: dict[str, object] = {

@@ -24,11 +24,7 @@ class DamagedError(InputError):
 
 
 def flat_leaves(tree: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The leaves of a tree by path, as Orbax is to write them, and what is known of each.
-
-    Raises:
-        InputError: a leaf that is no array or number, or whose path could not be read back.
-    """
+    """The leaves of a tree by path, as Orbax is to write them, and what is known of each."""
     flat, known = {}, {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(dict(tree))[0]:
         name, facts = _leaf_name(path), {}
@@ -52,7 +48,6 @@ def load_leaves(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> dict[st
     """Leaves by path: typed keys, Python numbers, and NumPy arrays for all else, whatever the devices were at save.
 
     Args:
-        folder: that Orbax wrote.
         known: of the leaves to read, as `flat_leaves` gave it.
 
     Raises:
@@ -126,11 +121,7 @@ def _restored(stored: Any, facts: Mapping[str, Any]) -> Any:
 
 
 def fit_leaves(group: str, template: Any, flat: Mapping[str, Any], source: Path) -> Any:
-    """Put saved leaves into the structure of a template.
-
-    Raises:
-        InputError: naming together all that does not fit.
-    """
+    """Put saved leaves into the structure of a template."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(template)
     names = [_leaf_name((jax.tree_util.DictKey(group), *path)) for path, _ in leaves]
     faults = [f"{name} is not in the checkpoint" for name in names if name not in flat]

@@ -73,11 +73,7 @@ def load_config(cls: type[Config], path: str | Path | None = None, overrides: Se
 
 
 def is_given(name: str, path: str | Path | None, overrides: Sequence[str]) -> bool:
-    """Whether a YAML file or an override names a field, by its dotted name, as `load_config` reads them.
-
-    Raises:
-        UsageError: missing or malformed file or override.
-    """
+    """Whether a YAML file or an override names a field, by its dotted name, as `load_config` reads them."""
     given = {} if path is None else flatten(_read(Path(path))[0])
     return name in {*given, *(_split_override(override)[0] for override in overrides)}
 
@@ -89,11 +85,7 @@ def is_override(word: str) -> bool:
 
 
 def config_from_dict(cls: type[Config], data: object, source: str) -> Config:
-    """Build a config from nested plain values, such as `to_dict` gave; checks and messages as in `load_config`.
-
-    Raises:
-        UsageError: they are others; no mapping, too.
-    """
+    """Build a config from nested plain values, such as `to_dict` gave; checks and messages as in `load_config`."""
     return _decode(cls, data, _Faults({}, {}, source))
 
 

@@ -75,12 +75,8 @@ def parse_place(text: str, *, is_new: bool = False) -> Place:
     """`owner/name[@revision]` is a repository, what starts with `/`, `.` or `~` is a folder; nothing else is a place.
 
     Args:
-        text: of a command line.
         is_new: something is made there: a name whose first part is a folder here may be meant as a new folder in it,
             and would become a repository that everybody sees.
-
-    Raises:
-        UsageError: neither of them, or a name that is also a folder here (`hf://` before it says that it is not meant).
     """
     if text.startswith(("/", ".", "~")):
         return Place(folder=Path(os.path.expanduser(text)))
@@ -106,13 +102,7 @@ def run_files(folder: Path, step: int, card: str, run: Path | None = None) -> di
     """What a push writes, by name: the card, the run's logs where they exist, every file that the manifest lists.
 
     Args:
-        folder: of the step, verified.
-        step: its number.
-        card: Markdown.
         run: folder of the logs; None leaves them out.
-
-    Raises:
-        InputError: one of them is a link out of its folder.
     """
     files: dict[str, Path | bytes] = {_CARD: card.encode()}
     if run is not None:
@@ -133,17 +123,11 @@ def push_run(
     Args:
         place: a folder that is empty or not there yet; a repository, made when absent.
         files: of `run_files`.
-        message: of the commit.
         private: a repository that only its owner sees.
         endpoint: of the hub; None takes HF_ENDPOINT, or huggingface.co.
 
     Returns:
         Where it is now: the folder, or the address of the commit.
-
-    Raises:
-        UsageError: the folder is not empty, or another process pushes there; the repository holds something else, or is
-            public against `private`; no token, no network, no permission.
-        InputError: a file was altered on its way.
     """
     if place.revision is not None:
         raise UsageError(f"{place}: a push goes to the main branch: leave @{place.revision} out")
@@ -177,10 +161,6 @@ def pull_run(place: Place, out: Path, step: int | None = None, endpoint: str | N
 
     Returns:
         (step, where it came from: the folder, or the repository at its commit).
-
-    Raises:
-        UsageError: `out` is not empty, another process pulls there, no such place, no network, no permission.
-        InputError: no checkpoint there, or one that is damaged: the file is named.
     """
     check_empty(out)
     check_replaceable(out)

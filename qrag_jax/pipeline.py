@@ -145,13 +145,7 @@ def find_passages(
     """What `answer_question` gives a language model to read, which needs none to be found.
 
     Args:
-        question: what is asked.
-        corpus: what is searched.
-        retrieve: ranks its nodes.
         fill: as of `answer_question`.
-
-    Raises:
-        InputError: a blank question, nothing was found, a passage does not stand in its document, or as the parts.
     """
     check_question(question)
     fill = fill or make_fill(Budget(_MAX_CONTEXT_TOKENS))
@@ -171,11 +165,7 @@ def find_passages(
 
 
 def check_question(question: str) -> None:
-    """Refuses a blank question.
-
-    Raises:
-        InputError: it is one.
-    """
+    """Refuses a blank question."""
     if not question.strip():
         raise InputError("question: nothing to ask; write a question")
 
@@ -188,8 +178,6 @@ def make_prompt(
     The same question and passages give the same prompt. Lone surrogates, which no model reads, become U+FFFD.
 
     Args:
-        template: of the prompt.
-        question: what is asked.
         passages: their texts, in the order wanted.
         notes: each stands behind its passage, between marks of its own, and the line above says what it is.
     """
@@ -225,17 +213,11 @@ def make_budget(
     """Tokens of the context: as asked for, else 2,000 or what the model's window leaves beside prompt and answer.
 
     Args:
-        question: what is asked.
-        template: of the prompt.
         count: tokens of a text, as the model counts or near it.
         window: tokens of prompt and answer together; None where the model does not tell.
         max_answer_tokens: that the answer may take of the window.
         max_tokens: of the passages; None works it out.
         max_passages: most of them; None is no limit.
-
-    Raises:
-        UsageError: the window leaves nothing.
-        InputError: the question fills it.
     """
     empty, overhead = prompt_size(template, question, count)
     if window is not None and empty + _SLACK >= window:
@@ -261,9 +243,6 @@ def make_fill(budget: Budget, num_around: int = 0, merge: MergeRules | None = No
         budget: how much may be taken.
         num_around: most sentences to add on either side of a pick, where the nodes are sentences (`widen_context`).
         merge: when a section takes the place of its leaves, where documents have trees (`merge_context`); None: never.
-
-    Raises:
-        UsageError: both widened and merged.
     """
     if num_around and merge is not None:
         raise UsageError(f"passages: either widened by {num_around} sentences or merged into sections; choose one")

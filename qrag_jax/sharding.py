@@ -52,9 +52,6 @@ def start_processes(coordinator: str | None, num_processes: int | None, process_
         coordinator: `HOST:PORT` of process 0; None asks the cluster (SLURM, Open MPI, Kubernetes, TPU pods).
         num_processes: processes in all; None asks the cluster.
         process_id: number of this one; None asks the cluster.
-
-    Raises:
-        UsageError: no cluster is found, or the processes do not meet.
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")  # read on CPU only
     try:
@@ -72,11 +69,7 @@ def is_main_process() -> bool:
 
 
 def make_mesh(config: MeshConfig) -> Mesh:
-    """The mesh of a run, with the axes `data` and `fsdp`.
-
-    Raises:
-        UsageError: more devices than there are, or not all devices of a run of several processes.
-    """
+    """The mesh of a run, with the axes `data` and `fsdp`."""
     devices = jax.devices()
     if config.size > len(devices):
         raise UsageError(
@@ -107,7 +100,6 @@ def state_shardings(mesh: Mesh, state: PyTree) -> PyTree:
     """Where each array of a training state lives.
 
     Args:
-        mesh: of the run.
         state: arrays or their shapes (`jax.eval_shape`).
     """
 
@@ -143,15 +135,7 @@ def any_process(asked: bool) -> bool:
 
 
 def check_same_everywhere(what: str, digest: str) -> None:
-    """Refuses processes that do not see the same: what each computes from it would be mixed in silence.
-
-    Args:
-        what: for the message.
-        digest: hexadecimal.
-
-    Raises:
-        InputError: a process has another digest.
-    """
+    """Refuses processes that do not see the same: what each computes from it would be mixed in silence."""
     if jax.process_count() == 1:
         return
     own = np.frombuffer(bytes.fromhex(digest), np.uint8)

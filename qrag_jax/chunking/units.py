@@ -85,9 +85,7 @@ def find_units(
     """The units of a text in order, each with a letter or digit; all others are in one of them, those of marks aside.
 
     Args:
-        text: any string.
         indented_code: a block that is indented by four spaces is code, as in Markdown, and no paragraph.
-        split: sentences of a paragraph.
         code: size of a unit of code; what has more is cut between lines.
     """
     source = " " + text[1:] if text.startswith(BYTE_ORDER_MARK) else text

@@ -58,10 +58,6 @@ def make_generator(args: argparse.Namespace) -> ReadyGenerator:
     """The language model that the flags of `add_llm_flags` name, loaded.
 
     The journal lies around the budget: an answer that was paid for earlier costs nothing.
-
-    Raises:
-        UsageError: flags that do not belong together or lack one, or there is no such model, file or price list.
-        InputError: the model's weights, the journal or a file are damaged.
     """
     _check_flags(args)
     ready = {"local": _local, "openai": _openai, "scripted": _scripted}[args.llm](args)
@@ -99,7 +95,6 @@ def spent(generations: Sequence[Generation], prices: Prices | None = None) -> Co
     """What calls cost that were made now: those of the journal are free, those that failed count what they used.
 
     Args:
-        generations: of the calls.
         prices: of the language model; None gives no dollars.
     """
     paid = [generation for generation in generations if not generation.from_journal]
@@ -111,11 +106,7 @@ def spent(generations: Sequence[Generation], prices: Prices | None = None) -> Co
 
 
 def default_journal() -> Path:
-    """The user's journal, `qrag_jax/journal.sqlite` in XDG_CACHE_HOME or ~/.cache; its folder is made, for them alone.
-
-    Raises:
-        UsageError: the user has no home, or the folder cannot be made.
-    """
+    """The user's journal, `qrag_jax/journal.sqlite` in XDG_CACHE_HOME or ~/.cache; its folder is made, theirs alone."""
     try:
         folder = cache_folder()
     except RuntimeError as error:  # as in a container whose user has no entry
@@ -134,11 +125,7 @@ def default_journal() -> Path:
 
 
 def _journal(args: argparse.Namespace) -> Journal:
-    """That of `--journal`, or the user's own.
-
-    Raises:
-        UsageError, InputError: as `Journal`; says that there is a way without one.
-    """
+    """That of `--journal`, or the user's own."""
     path = Path(args.journal) if args.journal else default_journal()
     try:
         return Journal(path)

@@ -76,14 +76,7 @@ def make_level_search(
 
     Args:
         args: with the flags of `search_flags.add_levels`.
-        source: an index with levels.
-        index: of it.
-        method: that embeds the questions.
         generator: of plans, where a language model makes them.
-
-    Raises:
-        UsageError: levels that the index has not, or a planner without what it needs; or as `load_router`.
-        InputError: as `load_router` and `make_planner`.
     """
     assert method.embed is not None  # `find_source` has refused words alone
     name = planner_name(args)
@@ -104,11 +97,7 @@ def make_level_search(
 
 
 def planner_name(args: argparse.Namespace) -> str:
-    """The planner that the flags ask for; empty where they ask for none.
-
-    Raises:
-        UsageError: flags that do not belong together.
-    """
+    """The planner that the flags ask for; empty where they ask for none."""
     name = args.planner or ("router" if args.router else "constant" if args.levels else "")
     if args.router and name != "router":
         raise UsageError(f"--router: belongs to --planner router, not to {name}; leave one of both out")
@@ -122,11 +111,7 @@ def planner_name(args: argparse.Namespace) -> str:
 
 
 def check_level_flags(args: argparse.Namespace, source: Source) -> bool:
-    """Whether levels are searched; refuses them where there are none, before anything is read.
-
-    Raises:
-        UsageError: files, an index without levels, a run or words alone; notes or merging; or as `planner_name`.
-    """
+    """Whether levels are searched; refuses them where there are none, before anything is read."""
     name = planner_name(args)
     if not name:
         return False

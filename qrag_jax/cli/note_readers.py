@@ -48,14 +48,9 @@ def make_note_reader(
     """The reader of a name of `LLM_READERS`, as the flags of `add_reader_flags` describe it; its model is loaded.
 
     Args:
-        args: of the command line.
-        name: of the reader.
         embed: of the chunks, such as of an index.
         count: tokens of a text, where the model does not count.
         progress: as of `make_llm_reader`.
-
-    Raises:
-        UsageError, InputError: as `make_generator` and `load_prompt`.
     """
     generator = make_generator(args)
     count = generator.count or count
@@ -79,11 +74,7 @@ def make_note_reader(
 
 
 def notes_setting(args: argparse.Namespace) -> NotesSetting:
-    """What an index says of notes that a language model writes, as the flags describe it.
-
-    Raises:
-        UsageError: as `load_prompt`.
-    """
+    """What an index says of notes that a language model writes, as the flags describe it."""
     asking = _asking(args)
     sampling = asking.sampling
     options = f"{asking.num_questions} questions a chunk, {asking.most_relevant} to each, answers of at most "
@@ -96,8 +87,6 @@ def index_note_reader(args: argparse.Namespace, make: MakeMaker, progress: Progr
     """The reader `llm` of an index; its model is loaded when notes are to be written, and what that takes is said.
 
     Args:
-        args: of the command line.
-        make: loads the index's encoder.
         progress: as of `make_llm_reader`.
 
     Returns:
@@ -134,11 +123,7 @@ def given_reader_flags(args: argparse.Namespace) -> list[str]:
 
 
 def check_reader_flags(args: argparse.Namespace, name: str, llm_readers: Sequence[str]) -> None:
-    """Refuses flags of a language model where none is asked, and those of questions where none are.
-
-    Raises:
-        UsageError: names the flag.
-    """
+    """Refuses flags of a language model where none is asked, and those of questions where none are."""
     given = [] if name == QUESTIONS else given_reader_flags(args)
     given = [flag for flag in given if flag in _OF_QUESTIONS or name not in llm_readers]
     if given:
@@ -148,11 +133,7 @@ def check_reader_flags(args: argparse.Namespace, name: str, llm_readers: Sequenc
 
 
 def check_speed(args: argparse.Namespace) -> None:
-    """Refuses a speed of a model that is not of two numbers.
-
-    Raises:
-        UsageError: says what is wanted.
-    """
+    """Refuses a speed of a model that is not of two numbers."""
     if args.tokens_per_second is not None and (len(args.tokens_per_second) != 2 or min(args.tokens_per_second) < 1):
         raise UsageError("--tokens_per_second: two numbers above 0, read and written, as 100,10")
 

@@ -38,15 +38,11 @@ def make_llm_source(name: str, args: argparse.Namespace, generator: ReadyGenerat
     """The source of a name of `LLM_SOURCES`; it says what it will take at most, and then what it took.
 
     Args:
-        name: of the source.
         args: of the command line, with the flags of `add_points_llm_flags`.
         generator: of `make_generator(args)`.
 
     Returns:
         A source that raises `Estimated` where `--estimate` asks for no more.
-
-    Raises:
-        UsageError: the flags do not fit each other or the model; or as `load_prompt`.
     """
     check_speed(args)
     count = generator.count or TextTokenizer.from_file(find_folder(args.model) / "tokenizer.json").count
@@ -72,11 +68,7 @@ def check_points_llm_flags(args: argparse.Namespace, names: Collection[str]) -> 
     """Refuses flags of a language model where no source asks one.
 
     Args:
-        args: of the command line.
         names: of all sources that are wanted.
-
-    Raises:
-        UsageError: names the flag.
     """
     given = [flag for flag in _OF_WINDOWS if getattr(args, flag) not in (None, False)] + given_model_flags(args)
     if given and not set(names) & set(LLM_SOURCES):

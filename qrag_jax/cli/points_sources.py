@@ -33,11 +33,7 @@ class PointTools:
 
     @cached_property
     def embedder(self) -> "TextEmbedder":
-        """The encoder of `--model`, loaded when it is first asked for.
-
-        Raises:
-            UsageError, InputError: there is no such encoder, or it is damaged.
-        """
+        """The encoder of `--model`, loaded when it is first asked for."""
         from qrag_jax.models.encoder.embedder import make_embedder
         from qrag_jax.models.encoder.weights import load_encoder
 
@@ -45,11 +41,7 @@ class PointTools:
 
     @cached_property
     def generator(self) -> ReadyGenerator:
-        """The language model of `--llm`, loaded when it is first asked for.
-
-        Raises:
-            UsageError, InputError: as `make_generator`.
-        """
+        """The language model of `--llm`, loaded when it is first asked for."""
         return make_generator(self.args)
 
     @cached_property
@@ -65,11 +57,7 @@ class PointTools:
 
 
 def make_source(name: str, tools: PointTools) -> PredictPoints:
-    """The source of a name.
-
-    Raises:
-        UsageError: there is none; or what it needs is not there.
-    """
+    """The source of a name."""
     if name not in SOURCES:
         raise UsageError(f"points {name!r}: choose one of {', '.join(SOURCES)}")
     return SOURCES[name](tools)
@@ -79,11 +67,7 @@ def check_tagger_flag(args: argparse.Namespace, names: Collection[str]) -> None:
     """Refuses a tagger that no source is.
 
     Args:
-        args: of the command line.
         names: of all sources that are wanted.
-
-    Raises:
-        UsageError: names the flag.
     """
     if args.tagger and "tagger" not in names:
         raise UsageError("--tagger: belongs to points by tagger; ask for those too, or leave it out")

@@ -87,7 +87,6 @@ class Progress:
         """Sets up, but shows nothing yet.
 
         Args:
-            quiet: show nothing at all.
             transient: remove the bars at the end, for commands whose answer is what counts.
             interval: seconds between two lines where there is no terminal.
             stream: where to write; None is standard error.

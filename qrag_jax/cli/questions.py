@@ -24,10 +24,6 @@ def report_tasks(args: argparse.Namespace, training_chunks: int, trained_on: Map
         args: flags of `qrag eval`.
         training_chunks: length that the run was trained at.
         trained_on: the `data` section of the run's config.
-
-    Raises:
-        UsageError: a path or length that cannot be.
-        InputError: a malformed file.
     """
     kind, path = source(args)
     if kind != "babi" and args.num_chunks:

@@ -22,11 +22,7 @@ _ZLIB = b"\x78"
 
 
 def cache_folder() -> Path:
-    """`qrag_jax` in XDG_CACHE_HOME, or in ~/.cache; it need not be there.
-
-    Raises:
-        RuntimeError: the user has no home, as in a container whose user has no entry.
-    """
+    """`qrag_jax` in XDG_CACHE_HOME, or in ~/.cache; it need not be there."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "qrag_jax"
 

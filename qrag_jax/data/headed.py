@@ -49,10 +49,6 @@ def read_headed(source: str | Sequence[str], view: View = "removed", *, strict: 
         view: what is left of the headings.
         strict: refuse a document without a section, and one that is there twice; else such are left out, with a warning
             that counts them. A copy would count twice, and be known to a tagger from which it is held out.
-
-    Raises:
-        UsageError: no such file or view.
-        InputError: a malformed file, or no document with a section.
     """
     if view not in VIEWS:
         raise UsageError(f"view {view!r}: choose one of {', '.join(VIEWS)}")

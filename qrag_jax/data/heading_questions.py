@@ -36,13 +36,8 @@ def read_headings(path: Path, name: str, split: SplitSentences = split_sentences
 
     Args:
         path: Markdown file or folder; or where the source is.
-        name: of the task.
         split: not used, as headed documents have their own units; here because all readers take it.
         source: `scisumm` or `wikitext2`; empty for Markdown.
-
-    Raises:
-        UsageError: no such file or source.
-        InputError: as `read_headed`, or no section is left.
     """
     del split
     if source not in ("", *SOURCES):

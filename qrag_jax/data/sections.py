@@ -102,10 +102,6 @@ def read_wikitext2(path: str) -> Iterator[Sectioned]:
 
     Args:
         path: file, or a folder with `articles.jsonl`, plain or as .gz.
-
-    Raises:
-        UsageError: no such file.
-        InputError: a malformed line, named by file and line.
     """
     file = usual_file(Path(path), _ARTICLE_NAMES, _ARTICLES)
     if file.name.endswith((".jsonl", ".jsonl.gz")):
@@ -156,10 +152,6 @@ def read_scisumm(path: str) -> Iterator[Sectioned]:
 
     Args:
         path: a file of papers, or a folder with cited_papers and other_papers or one of them (.jsonl or .jsonl.gz).
-
-    Raises:
-        UsageError: no such file.
-        InputError: a malformed line, named by file and line.
     """
     there = [file for name in _PAPER_NAMES if (file := plain_or_gz(Path(path) / name)).is_file()]
     for file in there or [usual_file(Path(path), _PAPER_NAMES, _PAPERS)]:

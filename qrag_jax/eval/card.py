@@ -23,11 +23,7 @@ for step in search(make_index(retriever, chunks), question).steps:
 
 
 def check_rows(rows: Sequence[Row], config: Mapping[str, Any], source: str) -> None:
-    """Refuses rows that are of another run, as far as they tell.
-
-    Raises:
-        UsageError: no row of the trained method, or one of another mode or kind of positions.
-    """
+    """Refuses rows that are of another run, as far as they tell."""
     flat = flatten(config)
     here = (flat.get("model.mode"), flat.get("env.positions"))
     trained = {(row.setting.mode, row.setting.positions) for row in rows if row.setting.method == "trained"}
@@ -59,7 +55,6 @@ def make_card(
 
     Args:
         saved: config, metadata and versions are used.
-        place: where it will be.
         rows: of `qrag eval`; none leaves their table out.
         licence: identifier of the hub, such as `apache-2.0`.
         inference: whether what only training needs is left out.

@@ -13,22 +13,13 @@ if TYPE_CHECKING:
 
 
 def check_png(path: str | os.PathLike) -> None:
-    """Refuses the path of a plot before anything is drawn.
-
-    Raises:
-        UsageError: it does not end in .png.
-    """
+    """Refuses the path of a plot before anything is drawn."""
     if Path(path).suffix != ".png":
         raise UsageError(f"{path}: plots are written as .png; change the ending")
 
 
 def write_png(path: str | os.PathLike, figure: "matplotlib.figure.Figure") -> None:
-    """Writes a figure, the whole file or nothing; its folder is made.
-
-    Raises:
-        UsageError: a folder, or a place where no file can be made.
-        OSError: the disk is full, or fails.
-    """
+    """Writes a figure, the whole file or nothing; its folder is made."""
     content = io.BytesIO()
     figure.savefig(content, format="png")
     write_whole(path, content.getvalue())

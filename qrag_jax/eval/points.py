@@ -60,10 +60,6 @@ def score_points(documents: Sequence[Judged], *, seed: int = 0) -> PointsScore:
 
     Args:
         documents: at least one.
-        seed: of the bootstrap.
-
-    Raises:
-        InputError: no document, or a point at a sentence that is not there.
     """
     if not documents:
         raise InputError("documents is empty: points are scored on at least one")
@@ -82,7 +78,6 @@ def count_points(documents: Sequence[Judged], level: int | None = None) -> Int[n
     """For each document the points that are right, that should be there, and that are predicted.
 
     Args:
-        documents: to count in.
         level: only points of this level; None takes all, and asks no level of them.
     """
 

@@ -11,22 +11,12 @@ from qrag_jax.types import InputError, UsageError
 
 
 def write_lines(path: str | os.PathLike, objects: Iterable[Mapping[str, Any]]) -> None:
-    """Writes one strict JSON object a line, its texts as they are, the whole file or nothing. Parent folders are made.
-
-    Raises:
-        ValueError: a number that JSON has not.
-        UsageError, OSError: as `write_whole`.
-    """
+    """Writes one strict JSON object a line, its texts as they are, the whole file or nothing; makes parent folders."""
     write_whole(path, "".join(json.dumps(x, ensure_ascii=False, allow_nan=False) + "\n" for x in objects))
 
 
 def read_text(path: str | os.PathLike) -> str:
-    """The text of a file that an evaluation wrote.
-
-    Raises:
-        UsageError: no such file.
-        InputError: not UTF-8.
-    """
+    """The text of a file that an evaluation wrote."""
     try:
         return read_text_limited(path)
     except (FileNotFoundError, IsADirectoryError) as error:

@@ -45,11 +45,7 @@ class Setting:
 
 
 def require(holds: bool, name: str, value: object, rule: str) -> None:
-    """Refuses a value of a field.
-
-    Raises:
-        InputError: `holds` is false; names the field and the value, then the rule.
-    """
+    """Refuses a value of a field."""
     if not holds:
         raise InputError(f"{name} = {value!r} {rule}")
 
@@ -86,11 +82,7 @@ def flat_values(record: Any, order: Mapping[str, bool]) -> dict[str, Any]:
 
 
 def nested_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a record from the values in its file: what is the setting's goes into one.
-
-    Raises:
-        InputError: a value that no setting has; names the field.
-    """
+    """The arguments of a record from the values in its file: what is the setting's goes into one."""
     names = {one.name for one in fields(Setting)}
     setting = Setting(**{name: value for name, value in values.items() if name in names})
     return {"setting": setting} | {name: value for name, value in values.items() if name not in names}

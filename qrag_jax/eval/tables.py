@@ -8,7 +8,6 @@ def share(value: float, digits: int = 3, sign: str = "") -> str:
 
     Args:
         value: mostly in [0, 1]; a difference of shares may be negative.
-        digits: behind the point.
         sign: `+` also marks what is positive (`+.021`).
     """
     text = f"{value:{sign}.{digits}f}"

@@ -67,7 +67,6 @@ def lock_folder(folder: str | Path, what: str, reads: bool = False) -> Iterator[
     A folder that was made for it and is still empty at the end is removed.
 
     Args:
-        folder: made when absent.
         what: the caller does with it, for who is refused.
         reads: the caller writes nothing: an absent folder is not made, and one that may not be written to is only
             looked at.

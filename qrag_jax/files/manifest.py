@@ -64,21 +64,13 @@ def find_damage(folder: Path) -> str | None:
 
 
 def verify_manifest(folder: Path) -> None:
-    """Compare every file of a folder with its manifest.
-
-    Raises:
-        InputError: naming the first file that is missing, truncated or altered, the manifest among them.
-    """
+    """Compare every file of a folder with its manifest."""
     if fault := find_damage(folder):
         raise InputError(f"{fault}; {ADVICE}")
 
 
 def path_inside(root: Path, name: str, place: str) -> Path:
-    """Path of a relative name that stays under `root`, on every system.
-
-    Raises:
-        InputError: an absolute name, a drive, a backslash or a step upwards; `place` opens the message.
-    """
+    """Path of a relative name that stays under `root`, on every system."""
     parts = PurePosixPath(name).parts
     if not parts or ".." in parts or name.startswith("/") or "\\" in name or ":" in parts[0] or "\0" in name:
         raise InputError(f"{place}: {name!r} is not a file name under the checkpoint; use a plain relative name")
@@ -91,11 +83,7 @@ def files_under(folder: Path) -> list[Path]:
 
 
 def listed_files(folder: Path) -> list[str]:
-    """Names of the files that the manifest of a folder lists, each plain and relative.
-
-    Raises:
-        InputError: it is missing or broken, lists none, or a name leads out of the folder.
-    """
+    """Names of the files that the manifest of a folder lists, each plain and relative."""
     path = folder / MANIFEST
     files = read_json(path).get("files")
     if not isinstance(files, dict) or not files:
@@ -106,11 +94,7 @@ def listed_files(folder: Path) -> list[str]:
 
 
 def check_inside(root: Path, path: Path) -> Path:
-    """The path, if no link on its way leads out of `root`.
-
-    Raises:
-        InputError: one does: what it leads to belongs to somebody, who may not want it copied.
-    """
+    """The path, if no link on its way leads out of `root`."""
     real = os.path.realpath(path)
     if not Path(real).is_relative_to(os.path.realpath(root)):
         raise InputError(

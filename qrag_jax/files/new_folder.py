@@ -25,10 +25,6 @@ def new_folder(out: Path, verb: str, what: str = "") -> Iterator[Path]:
         out: empty or not there yet; the folders above it are made.
         verb: of the command, for the name.
         what: is done, for who is refused; empty is the command to `out`.
-
-    Raises:
-        UsageError: `out` holds something, is a file, a link, the current folder or a disk of its own, or cannot be
-            made; another process writes it, or has put something there meanwhile.
     """
     check_empty(out)
     check_replaceable(out)
@@ -45,11 +41,7 @@ def new_folder(out: Path, verb: str, what: str = "") -> Iterator[Path]:
 
 
 def check_empty(out: Path) -> None:
-    """Refuses a folder that holds something, so that what is written is not mixed with what was there.
-
-    Raises:
-        UsageError: names the folder.
-    """
+    """Refuses a folder that holds something, so that what is written is not mixed with what was there."""
     remove_dead_lock(out)
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out}: is a file: give a folder that is empty or not there yet")
@@ -58,11 +50,7 @@ def check_empty(out: Path) -> None:
 
 
 def check_replaceable(out: Path) -> None:
-    """Refuses an empty folder whose place no other one can take, before gigabytes are brought beside it.
-
-    Raises:
-        UsageError: a link, the current folder, or one that a disk is mounted on.
-    """
+    """Refuses an empty folder whose place no other one can take, before gigabytes are brought beside it."""
     if out.is_symlink():
         raise UsageError(f"{out}: is a link: give the folder that it leads to, or another one")
     if out.is_dir() and (out.samefile(os.curdir) or os.path.ismount(out)):
@@ -70,11 +58,7 @@ def check_replaceable(out: Path) -> None:
 
 
 def folder_beside(out: Path, verb: str) -> Path:
-    """On the file system of `out`, so that a rename moves what is in it there.
-
-    Raises:
-        UsageError: a link stands there, and what it leads to is not ours.
-    """
+    """On the file system of `out`, so that a rename moves what is in it there."""
     out = Path(os.path.abspath(out))
     beside = out.with_name(f".{verb}-{out.name}")
     if beside.is_symlink():
@@ -83,11 +67,7 @@ def folder_beside(out: Path, verb: str) -> Path:
 
 
 def move_into(folder: Path, out: Path) -> None:
-    """Puts a folder where an empty one is, or none.
-
-    Raises:
-        UsageError: there is something by now.
-    """
+    """Puts a folder where an empty one is, or none."""
     try:
         if out.is_dir():
             out.rmdir()  # refuses if it is no longer empty

@@ -64,7 +64,6 @@ def read_with(*, max_bytes: int | None = None, follow_links: bool | None = None)
 
     Args:
         max_bytes: as of `Reading`; None leaves it as it is.
-        follow_links: likewise.
     """
     given = {"max_bytes": max_bytes, "follow_links": follow_links}
     token = _reading.set(replace(_reading.get(), **{name: x for name, x in given.items() if x is not None}))
@@ -79,7 +78,6 @@ def check_size(num_bytes: int, name: object, most: int | None = None) -> None:
 
     Args:
         num_bytes: of the input, as far as it is known.
-        name: opens the message.
         most: for files that are small wherever they come from; the limit of inputs holds as well.
 
     Raises:
@@ -131,7 +129,6 @@ def read_limited(path: str | os.PathLike, most: int | None = None) -> bytes:
     """The content of a file; one that is too large is not begun, and one that grows or has no size is left.
 
     Args:
-        path: the file.
         most: as of `check_size`.
 
     Raises:

@@ -90,9 +90,6 @@ def parse_yaml(text: str, source: str) -> object:
 
     Returns:
         Nested dicts with text keys, lists, and str, int, float, bool or None.
-
-    Raises:
-        UsageError: malformed YAML, a tag, a duplicate key, a key that is not text, or runaway nesting; with the line.
     """
     return parse_yaml_lines(text, source)[0]
 
@@ -170,11 +167,7 @@ class _Builder:
 
 
 def dump_yaml(value: object) -> str:
-    """Write nested dicts, lists and scalars as YAML, in their own order; `parse_yaml` gives the same value back.
-
-    Raises:
-        TypeError: a value that is not a dict with text keys, list, tuple, str, int, float, bool or None.
-    """
+    """Write nested dicts, lists and scalars as YAML, in their own order; `parse_yaml` gives the same value back."""
     text = _dumped(value, allow_unicode=True)
     # A terminal that is shown the text would obey signs of direction and the like: they stand there as escapes.
     return text if not any(category(one) in _UNSEEN for one in text if one != "\n") else _dumped(value)
@@ -186,11 +179,7 @@ def _dumped(value: object, allow_unicode: bool = False) -> str:
 
 
 def plain(value: object) -> object:
-    """Copy of `value` in dicts, lists and built-in scalars (tuples become lists).
-
-    Raises:
-        TypeError: a value of another type.
-    """
+    """Copy of `value` in dicts, lists and built-in scalars (tuples become lists)."""
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):

@@ -19,10 +19,6 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
 
     Missing folders are made; text becomes UTF-8, its line ends stay. A file that is there keeps its permissions, a new
     one has those that the process gives to its files (umask). What is no file (`/dev/stdout`) is written to.
-
-    Raises:
-        UsageError: a folder, or a place where no file can be made.
-        OSError: the disk is full, or fails.
     """
     path = Path(path)
     data = content.encode("utf-8") if isinstance(content, str) else content
@@ -62,39 +58,22 @@ def _is_open_elsewhere(path: Path) -> bool:
 
 
 def write_json(path: str | os.PathLike, value: Any, *, indent: int | None = 2) -> None:
-    """Writes strict JSON (no NaN) of ASCII, as `write_whole`.
-
-    Raises:
-        ValueError: a number that JSON has not.
-        UsageError, OSError: as `write_whole`.
-    """
+    """Writes strict JSON (no NaN) of ASCII, as `write_whole`."""
     write_whole(path, json.dumps(value, indent=indent, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON object.
-
-    Raises:
-        InputError: there is no such file, or it is no JSON object.
-    """
+    """Reads a JSON object."""
     return json_object(_content(path), path)
 
 
 def read_json_value(path: Path) -> Any:
-    """Reads JSON of any kind.
-
-    Raises:
-        InputError: there is no such file, or it is no JSON.
-    """
+    """Reads JSON of any kind."""
     return _parse(_content(path), path)
 
 
 def json_object(content: bytes, path: Path) -> dict[str, Any]:
-    """The JSON object that the content of a file is.
-
-    Raises:
-        InputError: it is none; `path` opens the message.
-    """
+    """The JSON object that the content of a file is."""
     value = _parse(content, path)
     if not isinstance(value, dict):
         raise InputError(f"{path}: expected a JSON object; copy the folder again")

@@ -70,14 +70,9 @@ def ask_some(
 
     Args:
         generator: of the answers; one that never calls `finished` is heard when it returns.
-        prompts: of a whole batch.
         places: in it, of those to ask for; the model is not called for none.
-        sampling: of all of them.
         tell: called once a place, with the place in the batch and the answer, as soon as that is there; a `Hearing`
             also keeps what it is not told of.
-
-    Raises:
-        InputError: the model breaks its contract.
     """
     told: set[int] = set()
 
@@ -146,11 +141,7 @@ def not_asked(answers: Iterable[Generation]) -> Generation | None:
 
 
 def _check_generation(generation: Generation) -> None:
-    """Refuses an answer that is half a failure: `finish_reason` "error" without `error`, or the other way round.
-
-    Raises:
-        InputError: it is one.
-    """
+    """Refuses an answer that is half a failure: `finish_reason` "error" without `error`, or the other way round."""
     if (generation.error is None) == (generation.finish_reason == "error"):
         raise InputError(
             f"generator: finish_reason {generation.finish_reason!r} with error {generation.error!r}: a failed call has "

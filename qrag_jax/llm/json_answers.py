@@ -77,9 +77,6 @@ def parse_json(text: str, schema: Schema) -> Any:
     """The value of an answer that is one JSON value and fits a schema.
 
     Strict: nothing around the value, no field twice, no NaN or Infinity, no number that becomes infinite.
-
-    Raises:
-        InputError: it is not; the message is a reason that the model can be told, and names the place.
     """
     if not text.strip():
         raise InputError("it is empty")
@@ -102,11 +99,7 @@ def check_json(value: object, schema: Schema, where: str = "the value") -> None:
 
     Args:
         value: as `json.loads` gives it.
-        schema: what it must be.
         where: the value's place, for the message.
-
-    Raises:
-        InputError: it does not fit; names the place, what must stand there and what does.
     """
     match schema:
         case Record(fields):

@@ -46,11 +46,7 @@ class Prices:
 
 
 def load_prices(path: str | Path) -> Prices:
-    """Reads a price file.
-
-    Raises:
-        UsageError: there is no such file, a field is unknown, or a price is no number of 0 or more; names the line.
-    """
+    """Reads a price file."""
     return load_config(Prices, path)
 
 

@@ -140,7 +140,6 @@ def passages_prompt(
 
     Args:
         template: with the places $mark, $passages and $question.
-        question: what is asked.
         passages: whole, in the order wanted; none is allowed.
         name: what the mark is drawn from; heads: as of `fence`.
         nothing: stands where there are no passages.

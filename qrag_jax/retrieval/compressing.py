@@ -47,11 +47,7 @@ def compress_parents(
     Args:
         params: of `network.init`.
         vectors: of children, of length 1 or 0; those of one parent stand side by side.
-        num_tokens: of each.
         parent: place of its parent from 0, never decreasing.
-
-    Raises:
-        InputError: vectors of another width than the compressor's.
     """
     width = (params["child"] if "child" in params else params["score_child"]).shape[0]
     if len(vectors) and vectors.shape[1] != width:

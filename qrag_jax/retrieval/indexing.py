@@ -294,11 +294,7 @@ def level_index(corpus: Corpus, settings: IndexSettings, method: Method) -> Leve
 
 
 def check_levels(settings: IndexSettings, index: str) -> None:
-    """Refuses an index whose documents have no levels.
-
-    Raises:
-        UsageError: says how to build one that has.
-    """
+    """Refuses an index whose documents have no levels."""
     if settings.parents is None:
         raise UsageError(
             f"{index}: made with {settings.cutting}, whose documents have no levels: `qrag index build INDEX PATHS... "
@@ -323,11 +319,7 @@ def _load_maker(settings: IndexSettings) -> Maker:
 
 
 def _load_points(settings: IndexSettings, encoder: Encoder) -> PredictPoints | None:
-    """Points by the tagger of an index; None where points need none.
-
-    Raises:
-        UsageError, InputError: it is not there, or another one, or of another encoder.
-    """
+    """Points by the tagger of an index; None where points need none."""
     if settings.tagger is None:
         return None
     from qrag_jax.models.tagger.weights import load_tagger, tagger_sha256
@@ -339,11 +331,7 @@ def _load_points(settings: IndexSettings, encoder: Encoder) -> PredictPoints | N
 
 
 def _load_parents(setting: ParentsSetting, method: Method) -> Parents:
-    """What makes the vectors of parents, in any process.
-
-    Raises:
-        UsageError, InputError: a compressor is not there, or another one, or of another encoder.
-    """
+    """What makes the vectors of parents, in any process."""
     assert isinstance(method.embed, Encoder) and method.window is not None  # or nothing was embedded
     if setting.name == "best_child":
         return Parents("best_child")

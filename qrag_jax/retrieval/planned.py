@@ -54,14 +54,9 @@ class PlannedSearch:
         """Computes nothing.
 
         Args:
-            index: what is searched.
-            embed: of the questions.
             planner: (questions, heads of the documents) -> the range of each.
             weight: of the words, as of `LevelIndex.rank`.
             heads: of the documents; None is `document_heads`, at the first question.
-
-        Raises:
-            InputError: the corpus has vectors of another encoder.
         """
         if isinstance(embed, Encoder):
             check_fingerprint(index.corpus, embed.fingerprint, "the question's")
@@ -69,12 +64,7 @@ class PlannedSearch:
         self._embed, self._planner, self._weight, self._heads = embed, planner, weight, heads
 
     def retrieve(self, question: str, corpus: Corpus, top_k: int | None) -> LevelRanked:
-        """The best nodes of the planned levels, with the scores of all leaves; a `Retrieve`.
-
-        Raises:
-            UsageError: another corpus than the index's, or as `LevelIndex.rank`.
-            InputError: as `embed_texts`, or as the planner.
-        """
+        """The best nodes of the planned levels, with the scores of all leaves; a `Retrieve`."""
         if corpus is not self.index.corpus:
             raise UsageError("corpus: is not the one that the index of levels is of; make an index of it")
         if self._heads is None:

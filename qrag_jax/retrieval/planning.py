@@ -65,11 +65,7 @@ class Router:
 
 
 def plan_cost(built: float, sent: float, full_built: float, full_sent: float) -> float:
-    """The cost of a plan, of the module; 0 where not even the full range takes a token.
-
-    Raises:
-        InputError: a number of tokens is below 0.
-    """
+    """The cost of a plan, of the module; 0 where not even the full range takes a token."""
     if min(built, sent, full_built, full_sent) < 0:
         raise InputError(f"cost: {built}, {sent} of {full_built}, {full_sent} tokens: none can be below 0")
     whole = full_built + full_sent
@@ -77,11 +73,7 @@ def plan_cost(built: float, sent: float, full_built: float, full_sent: float) ->
 
 
 def predict_recall(router: Router, features: Float[np.ndarray, "n f"]) -> Float[np.ndarray, "n r"]:
-    """`r` of the module for every question and range; not cut to [0, 1].
-
-    Raises:
-        InputError: features of another size than the router's.
-    """
+    """`r` of the module for every question and range; not cut to [0, 1]."""
     if features.shape[1:] != router.mean.shape:
         raise InputError(
             f"router: reads {len(router.mean)} numbers of a question, got {features.shape[1]}: give the encoder and "
@@ -108,11 +100,6 @@ def make_planner(router: Router, index: LevelIndex, embed: Embed) -> Planner:
     Args:
         router: of `load_router` or `router_fit.fit_router`.
         index: that is searched; a router on profiles searches it once a level before it decides.
-        embed: of the questions.
-
-    Raises:
-        InputError: the corpus has vectors of another encoder than the router was trained with.
-        UsageError: the index has other levels than the router knows.
     """
     if router.names != index.names:
         raise UsageError(
@@ -131,16 +118,7 @@ def make_planner(router: Router, index: LevelIndex, embed: Embed) -> Planner:
 
 
 def save_router(router: Router, run: str | Path, config: Mapping[str, Any] | None = None) -> Path:
-    """Writes a router as a run folder, whole or not at all.
-
-    Args:
-        router: that was trained.
-        run: the folder.
-        config: how it was trained.
-
-    Raises:
-        UsageError: the folder cannot be made, or another process works in it.
-    """
+    """Writes a router as a run folder, whole or not at all."""
     from qrag_jax.checkpoint import save_checkpoint  # imports JAX, which nothing else here needs
 
     about = {
@@ -162,10 +140,6 @@ def load_router(run: str | Path) -> Router:
 
     Args:
         run: folder that `qrag fit router --out` wrote.
-
-    Raises:
-        UsageError: there is no such folder, or it holds something else.
-        InputError: it is damaged.
     """
     from qrag_jax.checkpoint import load_checkpoint  # as in `save_router`
 

@@ -49,9 +49,6 @@ def deal_groups(groups: Sequence[str], num_folds: int, seed: int) -> Int[np.ndar
         groups: of each question the name of its group, which stays in one fold.
         num_folds: at least 2.
         seed: of the order.
-
-    Raises:
-        InputError: fewer groups than folds.
     """
     names, place, sizes = np.unique(np.array(groups), return_inverse=True, return_counts=True)
     if not 2 <= num_folds <= len(names):
@@ -81,16 +78,6 @@ def fit_router(
     Args:
         features: of the questions, of the kind `kind`.
         recall: evidence recall of every range at the budget, in [0, 1]; of as many questions (so m = n).
-        groups: document of each question.
-        ranges: of the columns.
-        names: of the levels.
-        kind: what the features are.
-        fingerprint: of the encoder.
-        strengths, margins: that are tried.
-        seed: of the folds.
-
-    Raises:
-        InputError: other numbers of questions or ranges, values out of range, or questions about fewer than 2 groups.
     """
     _check(features, recall, groups, ranges)
     folds = deal_groups(groups, min(_NUM_FOLDS, len(set(groups))), seed)

@@ -30,11 +30,7 @@ def make_tagger_points(tagger: Tagger, encoder: Encoder) -> PredictPoints:
 
 
 def check_encoder(tagger: Tagger, fingerprint: str) -> None:
-    """Refuses an encoder that a tagger was not trained with.
-
-    Raises:
-        InputError: vectors of two encoders say nothing of each other.
-    """
+    """Refuses an encoder that a tagger was not trained with."""
     if fingerprint != tagger.fingerprint:
         raise InputError(
             f"tagger: trained on vectors of the encoder {tagger.encoder!r} (fingerprint {tagger.fingerprint[:12]}), "

@@ -138,13 +138,6 @@ class Desk:
         Args:
             stage: what `progress` is told.
             prompts: conversations; made as they are needed, and asked `_AT_ONCE` at a time.
-            num_prompts: how many there are.
-            form: of the values.
-            max_tokens: of an answer.
-
-        Raises:
-            InputError: every call has failed, which is no reading without notes but none at all; or the generator
-                breaks its contract.
         """
         failed_before = self.reading.num_failed
         for place, outcome in enumerate(self.outcomes(stage, prompts, num_prompts, form, max_tokens), start=1):
@@ -213,11 +206,7 @@ class Desk:
 
 
 def chunk_texts(documents: Sequence[Document], chunks: Sequence[Chunk]) -> list[ChunkText]:
-    """The texts of chunks; lone surrogates as U+FFFD, one character for one.
-
-    Raises:
-        InputError: a chunk of a document that is not there.
-    """
+    """The texts of chunks; lone surrogates as U+FFFD, one character for one."""
     by_id = {document.id: document.text for document in documents}
     found = []
     for place, chunk in enumerate(chunks):

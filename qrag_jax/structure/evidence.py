@@ -26,8 +26,6 @@ def quote_places(quote: str, text: str, spans: Sequence[Span]) -> list[Span]:
     `LEAST_WORDS` words or more that stands nowhere so is looked for by its similarity (`near_places`).
 
     Args:
-        quote: what a model gave.
-        text: of the document.
         spans: of the chunk; a quote over the border of two is not found.
 
     Returns:
@@ -84,8 +82,6 @@ def whole_sentences(part: Span, text: str, spans: Sequence[Span]) -> Span:
 
     Args:
         part: within one of the spans, not blank.
-        text: of the document.
-        spans: of the chunk.
     """
     touched = [(start, end) for start, end in chunk_sentences(text, spans) if start < part[1] and part[0] < end]
     return touched[0][0], touched[-1][1]

@@ -174,9 +174,7 @@ def advance(walk: Walk, answer: Answer, config: HiChunkConfig) -> tuple[Walk, in
     A point from which the window begins is settled already, and one of level 1.
 
     Args:
-        walk: not done.
         answer: to the window that `window` gives.
-        config: of the windows.
 
     Returns:
         (walk, rows that count, rows that do not by reason).
@@ -209,7 +207,6 @@ def residual_lines(points: Sequence[Point], stop: int, lines: Lines, config: HiC
     Args:
         points: that are settled, rising; the document's beginning stands for a point of level 1 where there is none.
         stop: line with which the next window begins.
-        lines: of the document.
         config: `residuals` are tried in turn, until one has room.
     """
     begin = max((line for line, level in points if level == 1), default=0)

@@ -50,12 +50,8 @@ def number_lines(texts: Sequence[str], count: CountTokens, *, max_chars: int, to
 
     Args:
         texts: sentences or paragraphs, none blank.
-        count: tokens of a text.
         max_chars: of a line, without its number.
         tokens: of a line with its number, so that it fits into a window.
-
-    Raises:
-        UsageError: not even one character has so few tokens.
     """
     lines, costs = [], []
     for text in texts:

@@ -65,11 +65,7 @@ class NumberForm:
         return Regex(rf"{NO_ROWS}|[1-9][0-9]{{0,4}}")
 
     def read(self, text: str) -> int | None:
-        """The number of an answer, whatever stands around it; None where there is none to name.
-
-        Raises:
-            InputError: there is no number in it, or more than one.
-        """
+        """The number of an answer, whatever stands around it; None where there is none to name."""
         numbers = {number.lstrip("0") or "0" for number in _NUMBER.findall(text)}
         if len(numbers) == 1:
             return int(
@@ -161,9 +157,7 @@ def advance(walk: Walk, number: int | None, config: LumberConfig) -> tuple[Walk,
     paragraph of this one, so that the one behind it can be named; at the document's end that is all.
 
     Args:
-        walk: not done.
         number: in the window, of the paragraph that was named; None where none was. The first one cannot be.
-        config: of the windows.
 
     Returns:
         (walk, statements that count, those that do not by reason).

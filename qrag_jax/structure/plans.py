@@ -85,11 +85,7 @@ class PlanForm:
         return Record({"trace": Text(0, _TRACE_CHARS), LARGEST: level, SMALLEST: level})
 
     def read(self, text: str) -> LevelRange:
-        """The range of an answer.
-
-        Raises:
-            InputError: it is no such JSON, or the largest size is below the smallest.
-        """
+        """The range of an answer."""
         value = parse_json(text, self._schema)
         least, most = self.names.index(value[LARGEST]), self.names.index(value[SMALLEST])
         if least > most:
@@ -121,9 +117,6 @@ def make_llm_planner(
 
     Returns:
         (questions, heads of the documents) -> the range of each question, the full one where there is no plan.
-
-    Raises:
-        UsageError: a prompt of the user's that cannot be used.
     """
     config = config or PlansConfig()
     template, again = load_prompt(_PROMPT, config.prompts), load_prompt("again", config.prompts)

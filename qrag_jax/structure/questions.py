@@ -181,11 +181,7 @@ def estimate_llm_reader(
 
 
 def llm_prompts_sha256(config: QuestionsConfig | None = None) -> str:
-    """Hash of the prompts, hexadecimal: notes by other prompts are other notes.
-
-    Raises:
-        UsageError: a prompt of the user's that cannot be used.
-    """
+    """Hash of the prompts, hexadecimal: notes by other prompts are other notes."""
     prompts = _load_prompts(config or QuestionsConfig())
     return prompts_sha256([prompts.ask, prompts.answer, prompts.again])
 
@@ -199,7 +195,6 @@ def relevant_questions(
 
     Args:
         chunks, questions: unit vectors.
-        most: questions of a chunk.
     """
     found: list[Int[np.ndarray, " _"]] = []
     right = questions.astype(np.float64).T

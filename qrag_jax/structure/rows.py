@@ -76,11 +76,7 @@ class RowsForm:
         return Regex(rf"{NO_ROWS}|{rows}")
 
     def read(self, text: str) -> Answer:
-        """The rows of an answer, whatever stands around them.
-
-        Raises:
-            InputError: none of them can be one, and it does not say that there are none.
-        """
+        """The rows of an answer, whatever stands around them."""
         return read_rows(text)
 
 
@@ -116,9 +112,7 @@ def good_rows(
     the same line, and the last one of the same level is of a line above it.
 
     Args:
-        answer: to a window.
         num_read: lines at the beginning of the window that were read before.
-        num_lines: of the window.
         known: line -> level of what is settled; a row that says the same is neither.
 
     Returns:

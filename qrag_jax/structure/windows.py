@@ -76,9 +76,7 @@ def read_windows(
     Args:
         desk: where the model is asked; its `progress` is told how many lines were read in the rounds before, in the
             stage `lines`.
-        documents: at their beginnings.
         form: of the answer to a document's next window; those of one form are asked in one batch.
-        max_tokens: of an answer.
         prompt: of a document's next window.
         advance: a document behind it; every window must bring it on.
         finished: told what was read, also where a call has failed.

@@ -239,11 +239,7 @@ def describe_sections(documents: Sequence[HeadedDocument], sections: Sequence[Se
 
 
 def deal_sections(sections: Sequence[Section], num_parts: int, seed: int) -> Int[np.ndarray, " sections"]:
-    """The part of each section: documents are dealt at random, so that no two parts share one.
-
-    Raises:
-        InputError: fewer than three documents have a section.
-    """
+    """The part of each section: documents are dealt at random, so that no two parts share one."""
     documents = sorted({one.document for one in sections})
     if len(documents) < LEAST_DOCUMENTS:
         raise InputError(

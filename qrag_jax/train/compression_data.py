@@ -96,11 +96,7 @@ def read_sections(
     """The sections of documents, with their sentences embedded.
 
     Args:
-        documents: in any number.
-        embed: vectors of sentences.
-        count: their tokens.
         targets: texts of sections -> what their vectors are to be near to.
-        report: called with progress.
     """
     found: list[Section] = []
     total = sum(len(one.text) for one in documents)

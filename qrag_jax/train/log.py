@@ -27,12 +27,8 @@ class RunLog:
 
         Args:
             out: run folder, made when absent.
-            facts: about the data.
             first: update that the run starts after; 0 starts anew.
             tensorboard: also write event files into `out/tensorboard`.
-
-        Raises:
-            InputError: a line of an earlier file is no JSON.
         """
         out.mkdir(parents=True, exist_ok=True)
         self._metrics, self._times = out / METRICS, out / TIMES
@@ -66,11 +62,7 @@ class RunLog:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Objects of a JSON Lines file; none when there is no file. A last line that a kill cut short is left out.
-
-    Raises:
-        InputError: a line that is no JSON object.
-    """
+    """Objects of a JSON Lines file; none when there is no file. A last line that a kill cut short is left out."""
     if not path.exists():
         return []
     lines, found = read_limited(path).split(b"\n"), []

@@ -69,12 +69,7 @@ def stop_frozen(gradient: PyTree, groups: Groups) -> PyTree:
 
 
 def label_leaves(params: PyTree, groups: Groups) -> PyTree:
-    """The label of every leaf's optimiser.
-
-    Raises:
-        UsageError: patterns that match no leaf, leaves that several match, or no leaf that is left to train; all at
-            once.
-    """
+    """The label of every leaf's optimiser."""
     paths = leaf_paths(params)
     found = [[pattern for pattern in groups if fnmatchcase(path, pattern)] for path in paths]
     faults = [

@@ -64,11 +64,7 @@ def cheapest_ranges(
     Args:
         recall: evidence recall of the context of every range at the budget.
         cost: of every range for every question (`retrieval/planning.py:plan_cost`).
-        ranges: of the columns.
         least_recall: that counts as holding the evidence, in (0, 1].
-
-    Raises:
-        InputError: `least_recall` out of range, a recall that is no share (NaN is none), or a cost that is not finite.
     """
     if not 0 < least_recall <= 1:
         raise InputError(f"least_recall {least_recall}: above 0, at most 1 (all of the evidence)")
@@ -89,13 +85,7 @@ def answered_ranges(num_questions: int, num_levels: int, start: LevelRange, tria
     """Labels by answers: all open questions are tried together, then each range grows by a level at both ends.
 
     Args:
-        num_questions: that are labelled.
-        num_levels: of the trees.
         start: range that is tried first.
-        trial: retrieves, answers and checks.
-
-    Raises:
-        InputError: the range goes beyond the levels, or the trial gives other numbers of outcomes.
     """
     if start.most >= num_levels:
         raise InputError(f"start: levels {start.least} to {start.most}: there are {num_levels}, from 0")
@@ -133,13 +123,9 @@ def make_trial(
     """A trial over an index: the best nodes of a range, an answer from them, and a check.
 
     Args:
-        index: that is searched.
-        questions: their texts.
-        vectors: theirs.
         generator: of the answers; with a journal around it no finished call is made again.
         is_right: (place of a question, answer) -> whether it is right.
         budget: of a context; one that cuts the last node can hold any.
-        sampling: of the answers.
     """
     template, sampling = load_prompt("short_answer"), sampling or Sampling(max_tokens=60)
 

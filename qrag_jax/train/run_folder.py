@@ -24,9 +24,6 @@ def open_runs(runs: Sequence[tuple[Path | None, Checkpoint | None]]) -> Iterator
     Args:
         runs: (folder, the checkpoint in it that the run goes on from or None); a folder is not made here, None writes
             nothing.
-
-    Raises:
-        UsageError: a folder holds a run that does not go on, or is none; another process works in it.
     """
     with lock_runs([out for out, _ in runs]):
         for out, start in runs:
@@ -37,11 +34,7 @@ def open_runs(runs: Sequence[tuple[Path | None, Checkpoint | None]]) -> Iterator
 
 @contextmanager
 def lock_runs(outs: Sequence[Path | None]) -> Iterator[None]:
-    """Holds the locks of run folders, None being none; of several processes the main one does, and all learn of it.
-
-    Raises:
-        UsageError: another process works in one of them.
-    """
+    """Holds the locks of run folders, None being none; of several processes the main one does, and all learn of it."""
     with ExitStack() as locks:
         refusal = None
         if is_main_process():
@@ -70,11 +63,7 @@ def check_out(out: Path, *, resumes: bool = True) -> None:
     """Refuses a run folder that holds a run already, or is no folder.
 
     Args:
-        out: the folder.
         resumes: the verb could go on with a run.
-
-    Raises:
-        UsageError: says what is there.
     """
     steps = checkpoint_steps(out)
     if steps:
@@ -94,10 +83,6 @@ def check_room(outs: Sequence[Path | None], step_bytes: int, num_saves: int, kee
         outs: run folders, which are there; None takes no room.
         step_bytes: of one checkpoint; the arrays in it may be stored in less.
         num_saves: that are still to come.
-        keep: checkpoints.
-
-    Raises:
-        UsageError: names the folder, what is needed and what is free.
     """
     refusal = None
     if is_main_process():
@@ -129,13 +114,9 @@ def check_same_config(
     """Refuses to go on with another config than the checkpoint's.
 
     Args:
-        saved: the checkpoint.
         config: of this run, plain nested values.
         free: dotted names of what alters no update and may change.
         defaults: for fields that are younger than the checkpoint, plain nested values.
-
-    Raises:
-        InputError: naming what differs.
     """
     there, here = (
         {name: value for name, value in flatten(tree).items() if not _is_below(name, free)}
@@ -153,7 +134,6 @@ def restore(saved: Checkpoint, shapes: Mapping[str, PyTree], shardings: Mapping[
     Args:
         saved: the checkpoint, of which the metadata were read.
         shapes: of each group that is wanted (`jax.eval_shape`).
-        shardings: of each group.
     """
     placed = lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)  # noqa: E731
     templates = {name: jax.tree.map(placed, shapes[name], shardings[name]) for name in shapes}

@@ -204,11 +204,7 @@ def fit_read(
 
 
 def check_trainable(documents: Sequence[HeadedDocument]) -> None:
-    """Refuses documents that say nothing of sections.
-
-    Raises:
-        InputError: names the fault.
-    """
+    """Refuses documents that say nothing of sections."""
     number = len({one.id for one in documents})
     if number < 2:
         raise InputError(
@@ -283,8 +279,6 @@ def tagging_losses(
 
     Args:
         params: columns are those of all taggers, classes of one side by side.
-        features, cues: of the gaps.
-        classes: right ones.
         seen: which gaps a tagger is trained on.
         strengths: s_m and t_m of each, of L2 on the weights of features W and of cues C.
     """

@@ -23,9 +23,6 @@ def take_params(saved: Checkpoint, group: str, like: PyTree, optional: Collectio
         group: such as `params`.
         like: parameters; or their shapes, where nothing is optional.
         optional: parts (the first names of paths) that may be missing, and are then as in `like`, or left over.
-
-    Raises:
-        InputError: names every leaf that is missing, left over, of another shape or type, or not finite.
     """
     theirs = dict(zip(leaf_paths(saved.arrays[group]), jax.tree.leaves(saved.arrays[group]), strict=True))
     ours = dict(zip(leaf_paths(like), jax.tree.leaves(like), strict=True))

@@ -14,11 +14,7 @@ from qrag_jax.types import CountTokens, InputError, Span, UsageError
 
 
 def check_budget(max_tokens: int | None, min_tokens: int | None) -> None:
-    """Refuses budgets that no chunk can keep.
-
-    Raises:
-        UsageError: names the field.
-    """
+    """Refuses budgets that no chunk can keep."""
     if max_tokens is not None and max_tokens < 1:
         raise UsageError(f"max_tokens {max_tokens}: a chunk has at least 1 token")
     if min_tokens is not None and min_tokens < 1:
@@ -35,14 +31,8 @@ def fit_groups(
     Groups that overlap may be cut into parts that say nothing new: one inside another of the same level is left out.
 
     Args:
-        text: of the whole document.
-        groups: proposals.
         max_tokens: most tokens of a chunk.
-        count: tokens of a text.
         split: sentences of a span that is too long itself.
-
-    Raises:
-        InputError: a single character has more tokens than that; names it.
     """
     count = capped(count, max_tokens)
     fitted: list[Group] = []

@@ -32,7 +32,6 @@ def longest(fits: Callable[[int], bool], limit: int, guess: int) -> int:
 
     Args:
         fits: tells of a size in [1, limit] whether it fits.
-        limit: largest size.
         guess: where to start; any number.
     """
     if limit < 1:
@@ -123,7 +122,6 @@ def longest_run(tokens: CountRun, first: int, num_tokens: int, sums: Sequence[in
     Args:
         tokens: of a run of spans, as one chunk.
         first: where the run begins, below the number of spans.
-        num_tokens: most tokens.
         sums: int [number of spans + 1]: adds up the tokens of the spans before each, every one counted alone.
     """
     guess = bisect_right(sums, sums[first] + num_tokens) - 1 - first

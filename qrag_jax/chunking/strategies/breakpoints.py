@@ -52,11 +52,7 @@ class BreakpointConfig:
 
 
 def make_breakpoint(config: BreakpointConfig, embed: Embed) -> Strategy:
-    """Chunks of consecutive sentences, broken where the embeddings of neighbours differ most.
-
-    Raises:
-        UsageError: names the field that is out of range.
-    """
+    """Chunks of consecutive sentences, broken where the embeddings of neighbours differ most."""
     value = _checked_value(config)
 
     def strategy(text: SentenceText) -> list[Group]:

@@ -66,9 +66,6 @@ def make_linkage(config: LinkageConfig, embed: Embed) -> Strategy:
 
     A longer document is cut into windows of about equal length, 10,000 sentences at most, and no chunk crosses their
     borders (a warning says so); distances and sizes are those of the whole document.
-
-    Raises:
-        UsageError: names the field that is out of range.
     """
     _check_linkage(config)
     lambda_ = float(config.lambda_)
@@ -87,11 +84,7 @@ def make_linkage(config: LinkageConfig, embed: Embed) -> Strategy:
 
 
 def make_dbscan(config: DbscanConfig, embed: Embed) -> Strategy:
-    """Chunks by DBSCAN; memory grows with the number of sentences, time with its square.
-
-    Raises:
-        UsageError: names the field that is out of range.
-    """
+    """Chunks by DBSCAN; memory grows with the number of sentences, time with its square."""
     _check_dbscan(config)
     lambda_, eps, place_noise = float(config.lambda_), float(config.eps), config.noise == "nearest"
 

@@ -17,7 +17,6 @@ def dbscan_labels(
 
     Args:
         distances: from some sentences to all from one on.
-        num_sentences: n.
         eps: radius, inclusive (compared as float32).
         min_samples: at least 1.
         place_noise: give noise to the cluster of its nearest core sentence (ties: the first).

@@ -18,13 +18,9 @@ def sentence_vectors(embed: Embed, texts: Sequence[str]) -> np.ndarray:
 
     Args:
         embed: texts -> real vectors [n, dim] of any length; it is called once, with all texts.
-        texts: what is embedded.
 
     Returns:
         float32 [n, dim].
-
-    Raises:
-        InputError: the embedder gave something else than one vector of finite numbers for each text.
     """
     if not texts:
         return np.zeros((0, 0), np.float32)

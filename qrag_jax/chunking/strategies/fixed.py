@@ -36,11 +36,7 @@ def make_fixed(config: FixedConfig, count: CountTokens) -> Strategy:
     """Chunks of consecutive sentences; every sentence is in one, and no chunk lies inside another.
 
     Args:
-        config: size and overlap.
         count: tokens of a text; called only for sizes in tokens.
-
-    Raises:
-        UsageError: two sizes, a size below 1, or an overlap that leaves no room for anything new.
     """
     _check(config)
     if config.sentences_per_chunk is None and config.num_chunks is None:

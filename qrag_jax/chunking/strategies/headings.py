@@ -64,7 +64,6 @@ def find_sections(text: str, max_level: int = 6) -> list[Section]:
     """The sections of a Markdown text, in order; every character that is not white space is in exactly one.
 
     Args:
-        text: any string.
         max_level: as in `HeadingsConfig`.
     """
     return [part.section for part in _find_parts(text, max_level)]
@@ -89,9 +88,6 @@ def make_headings(config: HeadingsConfig) -> Strategy:
 
     The spans are Markdown blocks, so a fence, a table or a paragraph stays whole where it fits; a heading and a
     paragraph after it are one span. What is too long itself is best cut by `blocks.make_block_splitter`.
-
-    Raises:
-        UsageError: `max_level` is not 1 to 6.
     """
     _check(config)
 

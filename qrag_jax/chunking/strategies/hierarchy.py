@@ -76,16 +76,8 @@ def hierarchy_tree(
 
     Args:
         text: of the document, by `blocks.make_unit_splitter`.
-        document_id: its document.
-        predict: the source of points.
         config: what is joined and capped.
         num_tokens: most tokens of a leaf.
-        count: tokens of a text.
-        split: sentences of a text.
-
-    Raises:
-        InputError: the source gave something that are no points, there is no text but blank space, or a character has
-            more tokens than a leaf may.
     """
     (points,) = predict_checked(predict, [text], [document_id])
     merge_tokens = num_tokens if config.merge_tokens is None else config.merge_tokens
@@ -98,11 +90,7 @@ def hierarchy_tree(
 
 
 def points_source(config: HierarchyConfig, predict: PredictPoints | None) -> PredictPoints:
-    """The source that a config names: the one handed in, else one of `OWN_POINTS`.
-
-    Raises:
-        UsageError: a value of the config is out of range, or it names a model and none is handed in.
-    """
+    """The source that a config names: the one handed in, else one of `OWN_POINTS`."""
     check_hierarchy(config)
     return source_of("hierarchy.points", config.points, predict)
 
@@ -112,11 +100,7 @@ def source_of(field: str, points: str, predict: PredictPoints | None) -> Predict
 
     Args:
         field: of the config that names it, for errors.
-        points: its name.
         predict: a model that finds points.
-
-    Raises:
-        UsageError: there is no such source, or it is a model and none is handed in.
     """
     check_points_name(field, points)
     if predict is not None:
@@ -130,21 +114,13 @@ def source_of(field: str, points: str, predict: PredictPoints | None) -> Predict
 
 
 def check_points_name(field: str, points: str) -> None:
-    """Refuses a name of no source.
-
-    Raises:
-        UsageError: names those that are.
-    """
+    """Refuses a name of no source."""
     if points not in get_args(PointsName):
         raise UsageError(f"{field} {points!r}: choose one of {', '.join(get_args(PointsName))}")
 
 
 def check_hierarchy(config: HierarchyConfig) -> None:
-    """Refuses a config that no tree can be made by.
-
-    Raises:
-        UsageError: names the field that is out of range.
-    """
+    """Refuses a config that no tree can be made by."""
     check_points_name("hierarchy.points", config.points)
     if config.level_cap is not None and config.level_cap < 1:
         raise UsageError(f"hierarchy.level_cap {config.level_cap}: give at least 1, or leave it out for no cap")

@@ -58,11 +58,7 @@ class Window:
 
 
 def make_late(config: LateConfig, count: CountTokens) -> Strategy:
-    """The borders of late chunks; their vectors are `late_vectors`.
-
-    Raises:
-        UsageError: a value of the config is out of range.
-    """
+    """The borders of late chunks; their vectors are `late_vectors`."""
     if config.num_tokens is not None and config.num_tokens < 1:
         raise UsageError(f"late.num_tokens {config.num_tokens}: must be at least 1")
     _check_windows(config.window_tokens, config.overlap_tokens)
@@ -96,11 +92,6 @@ def late_vectors(
 
     Returns:
         float32 [n, dim].
-
-    Raises:
-        UsageError: window or overlap out of range.
-        InputError: a span outside the text; vectors of a wrong shape or not finite; offsets outside their window or not
-            in order; a character with more tokens than a window.
     """
     text = readable(text)
     chunks, spans = _flat_spans(text, spans_of_chunks)
@@ -131,10 +122,6 @@ def find_windows(text: str, count: CountTokens, window_tokens: int, overlap_toke
         text: any string that `count` can read.
         count: tokens of a text, special tokens not counted.
         window_tokens, overlap_tokens: as in `LateConfig`.
-
-    Raises:
-        UsageError: window or overlap out of range.
-        InputError: a single character has more tokens than a window.
     """
     _check_windows(window_tokens, overlap_tokens)
     most = window_tokens - _NUM_SPECIAL

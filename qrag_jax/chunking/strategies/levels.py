@@ -55,15 +55,7 @@ def level_tree(
 
     Args:
         text: of the document, by `blocks.make_unit_splitter`.
-        document_id: its document.
-        predict: the source of points.
-        config: names or sizes.
         num_tokens: most tokens of a leaf; None is 256, or the smallest size.
-        count: tokens of a text.
-        split: sentences of a text.
-
-    Raises:
-        InputError: as of these two.
     """
     if not config.sizes:
         return named_tree(text, document_id, predict, num_tokens or DEFAULT_NUM_TOKENS, count, split)
@@ -72,11 +64,7 @@ def level_tree(
 
 
 def levels_source(config: LevelsConfig, predict: PredictPoints | None) -> PredictPoints:
-    """The source of points that a config names, as `points_source`; none with sizes.
-
-    Raises:
-        UsageError: there is no such source, it needs a model that is not handed in, or sizes do not decrease.
-    """
+    """The source of points that a config names, as `points_source`; none with sizes."""
     check_sizes(config.sizes)
     if config.sizes:
         return no_points

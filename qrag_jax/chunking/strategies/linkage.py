@@ -55,7 +55,6 @@ def link_pairs(
 
     Args:
         condensed: float32 [n (n - 1) / 2], not negative, in the order of `_condensed`.
-        num_sentences: n.
         cap: most sentences of a cluster.
         stop_distance: a distance above it ends the joining (compared as float32); None never does.
         range_pairs: about as many pairs are sorted at a time; the result does not depend on it.

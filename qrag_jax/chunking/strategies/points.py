@@ -24,11 +24,7 @@ def _borders(text: SentenceText, strategy: Strategy) -> list[Point]:
 
 
 def equal_points(num_sentences: int) -> PredictPoints:
-    """A point of level 1 after every so many sentences.
-
-    Raises:
-        UsageError: `num_sentences` is below 1.
-    """
+    """A point of level 1 after every so many sentences."""
     if num_sentences < 1:
         raise UsageError(f"num_sentences {num_sentences}: a part has at least 1 sentence")
 

@@ -29,14 +29,6 @@ def make_recursive(config: RecursiveConfig, count: CountTokens, split: SplitSent
     is too long alone is cut into lines, which fill chunks of their own in the same way; a line that is too long into
     sentences, a sentence into words. So a chunk never holds a part of a paragraph together with anything outside that
     paragraph, nor a part of a line with anything outside the line, and so on. Every word is in one chunk.
-
-    Args:
-        config: size.
-        count: tokens of a text.
-        split: sentences of a line.
-
-    Raises:
-        UsageError: the size is below 1.
     """
     num_tokens = DEFAULT_NUM_TOKENS if config.num_tokens is None else config.num_tokens
     if num_tokens < 1:

@@ -53,11 +53,7 @@ Strategy = Callable[[SentenceText], list[Group]]
 
 
 def check_sentences(text: SentenceText) -> None:
-    """Refuses sentences that do not prove themselves: a splitter of someone else's may lose text without a word.
-
-    Raises:
-        InputError: the text is blank, or a span is out of place or leaves text out; names it.
-    """
+    """Refuses sentences that do not prove themselves: a splitter of someone else's may lose text without a word."""
     if is_blank(text.text, 0, len(text.text)):
         raise InputError("empty document: leave it out")
     done = 0

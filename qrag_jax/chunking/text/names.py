@@ -79,7 +79,6 @@ class NameFinder:
     names.
 
     Args:
-        names: that are looked for.
         terms: of these, those that are terms (`is_term`).
     """
 

@@ -32,9 +32,6 @@ def make_splitter(
         name: the library, one of `SPLITTERS`. `nltk` and `spacy` are imported here, not before.
         language: ISO 639-1 code. `nltk` has only its abbreviations to know a language by, so the code is not used.
         abbreviations: for `nltk`: in lower case, without the last dot.
-
-    Raises:
-        UsageError: no such name, the library is not installed, or spaCy does not have the language.
     """
     if name == "sentencex":
         return lambda text: split_sentences(text, language)

@@ -33,7 +33,6 @@ def find_tags(text: str, code: Sequence[Span] = ()) -> list[Span]:
     """Spans of tags, and of comments, scripts and styles with what they hold, in order.
 
     Args:
-        text: any string.
         code: blocks of code in it, in order; what begins in one of them, or in code inside of a line, is none.
     """
     if "<" not in text or not _HTML.search(text):

@@ -98,13 +98,8 @@ def tree_from_levels(text: SentenceText, labels: Sequence[Sequence[int] | np.nda
     """The tree of clusterings of the sentences that refine each other, the coarsest first.
 
     Args:
-        text: of the document.
         labels: for each level from 1 one label a sentence; equal labels stand side by side, and a border of one level
             is a border of every deeper one.
-        document_id: its document.
-
-    Raises:
-        InputError: a wrong number of labels, a label that comes back, or a border that a deeper level lacks.
     """
     points: list[tuple[int, int]] = []
     above: set[int] = set()
@@ -136,11 +131,7 @@ def _run_starts(labels: np.ndarray, where: str) -> list[int]:
 
 
 def cap_levels(tree: ChunkTree, most: int) -> ChunkTree:
-    """The tree without the nodes below a level: parents of such become leaves, so deeper splits join again.
-
-    Raises:
-        UsageError: `most` is below 0.
-    """
+    """The tree without the nodes below a level: parents of such become leaves, so deeper splits join again."""
     if most < 0:
         raise UsageError(f"most {most}: levels count from 0, which is the whole document")
     draft, kept = _Draft(), {-1: -1}
@@ -161,13 +152,8 @@ def merge_runs(
     its subsections before its siblings. Text before the first point is a piece of that point's level.
 
     Args:
-        text: of the document.
         points: (sentence from 0, level from 1), ascending, one a sentence.
         num_tokens: most tokens of joined pieces; a piece that has more alone stays as it is.
-        count: tokens of a text.
-
-    Raises:
-        UsageError: `num_tokens` is below 1.
     """
     if num_tokens < 1:
         raise UsageError(f"num_tokens {num_tokens}: pieces of no token cannot be joined; leave the merging out")

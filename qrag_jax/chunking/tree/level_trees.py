@@ -44,15 +44,7 @@ def named_tree(
 
     Args:
         text: of the document, by `blocks.make_unit_splitter`.
-        document_id: its document.
-        predict: the source of points.
         max_tokens: most tokens of a leaf.
-        count: tokens of a text.
-        split: sentences of a text.
-
-    Raises:
-        InputError: the source gave something that are no points, there is no text but blank space, or a character has
-            more tokens than a leaf may.
     """
     (points,) = predict_checked(predict, [text], [document_id])
     units = join_heading_units(text)
@@ -75,14 +67,7 @@ def size_tree(
 
     Args:
         text: of the document, by `blocks.make_unit_splitter`.
-        document_id: its document.
         sizes: most tokens of a span at each level, decreasing.
-        count: tokens of a text.
-        split: sentences of a text.
-
-    Raises:
-        UsageError: the sizes do not decrease, or one is below 1.
-        InputError: there is no text but blank space, or a character has more tokens than the smallest size.
     """
     check_sizes(sizes)
     cut, size = make_block_splitter(split), lambda piece: count(readable(piece))
@@ -100,11 +85,7 @@ def size_tree(
 
 
 def check_sizes(sizes: Sequence[int]) -> None:
-    """Refuses sizes that do not nest.
-
-    Raises:
-        UsageError: one is below 1, or not below the one before.
-    """
+    """Refuses sizes that do not nest."""
     if any(size < 1 for size in sizes) or any(coarse <= fine for coarse, fine in pairwise(sizes)):
         raise UsageError(f"levels.sizes {list(sizes)}: tokens, each fewer than the one before, the last at least 1")
 

@@ -89,11 +89,6 @@ def nodes_in(tree: ChunkTree, levels: LevelRange, num_levels: int) -> Int[np.nda
 
     Args:
         tree: of one document. Nodes finer than the last level count as of that.
-        levels: the range.
-        num_levels: how many there are.
-
-    Raises:
-        UsageError: the range goes beyond them.
     """
     if levels.most >= num_levels:
         raise UsageError(f"levels {levels.least} to {levels.most}: there are {num_levels}, from 0")

@@ -44,12 +44,7 @@ def checked_points(points: Sequence[Point], num_sentences: int, where: str) -> l
     """The points of one text as a source gave them, checked.
 
     Args:
-        points: (sentence, level).
-        num_sentences: of the text.
         where: the document and source, for errors.
-
-    Raises:
-        InputError: a sentence that is not there, one that does not come after the one before, or a level below 1.
     """
     before = -1
     for number, (sentence, level) in enumerate(points):
@@ -70,13 +65,7 @@ def predict_checked(predict: PredictPoints, texts: Sequence[SentenceText], names
     """The points of each text by a source, checked: it may come from outside.
 
     Args:
-        predict: the source.
-        texts: what it reads.
         names: of the texts, for errors.
-
-    Raises:
-        InputError: another number of lists than texts, or as `checked_points`; or the source has none, and of a
-            `TextFault` the message names the text.
     """
     try:
         given = predict(texts)
@@ -89,11 +78,7 @@ def predict_checked(predict: PredictPoints, texts: Sequence[SentenceText], names
 
 
 def predict_at_once(predict: PredictPoints, texts: Sequence[SentenceText], names: Sequence[str]) -> PredictPoints:
-    """A source that has read all of these texts together, and gives the points of any of them again.
-
-    Raises:
-        InputError: as `predict_checked`.
-    """
+    """A source that has read all of these texts together, and gives the points of any of them again."""
     known = dict(zip(texts, predict_checked(predict, texts, names), strict=True))
     return lambda wanted: [known[text] for text in wanted]
 
@@ -147,7 +132,6 @@ def section_levels(written: Sequence[int], titles: Sequence[str], *, opens: bool
 
     Args:
         written: marks of each heading, from 1.
-        titles: its words.
         opens: the first heading is the first thing that the text says.
     """
     has_title = opens and all(level > written[0] for level in written[1:])

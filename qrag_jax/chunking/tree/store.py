@@ -94,11 +94,7 @@ def to_json(tree: ChunkTree) -> str:
 
 
 def from_json(text: str) -> ChunkTree:
-    """The tree that `to_json` wrote, checked.
-
-    Raises:
-        InputError: no JSON, other fields than a tree's, or a value that breaks a rule of trees; names the field.
-    """
+    """The tree that `to_json` wrote, checked."""
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -121,11 +117,7 @@ def _int64(name: str, values: object) -> np.ndarray:
 
 
 def check_kind(path: Path) -> Path:
-    """The path, which has to end as a file of trees does.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """The path, which has to end as a file of trees does."""
     if path.suffix not in (".parquet", ".arrow"):
         raise UsageError(f"{path}: unknown kind of file for trees; expected .parquet or .arrow")
     return path

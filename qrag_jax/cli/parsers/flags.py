@@ -12,7 +12,6 @@ def add_parser(group: Any, name: str, described: ModuleType) -> argparse.Argumen
 
     Args:
         group: what `add_subparsers` gave.
-        name: as it is typed.
         described: has SUMMARY, DESCRIPTION, EXAMPLES and `add_flags`.
     """
     parser: argparse.ArgumentParser = group.add_parser(
@@ -28,29 +27,17 @@ def add_parser(group: Any, name: str, described: ModuleType) -> argparse.Argumen
 
 
 def positive(text: str) -> int:
-    """An integer of at least 1; as `type=` of a flag.
-
-    Raises:
-        ArgumentTypeError: it is none.
-    """
+    """An integer of at least 1; as `type=` of a flag."""
     return _integer(text, 1)
 
 
 def natural(text: str) -> int:
-    """An integer of at least 0; as `type=` of a flag.
-
-    Raises:
-        ArgumentTypeError: it is none.
-    """
+    """An integer of at least 0; as `type=` of a flag."""
     return _integer(text, 0)
 
 
 def amount(text: str) -> float:
-    """A finite number of at least 0; as `type=` of a flag.
-
-    Raises:
-        ArgumentTypeError: it is none.
-    """
+    """A finite number of at least 0; as `type=` of a flag."""
     try:
         value = float(text)
     except ValueError:
@@ -61,11 +48,7 @@ def amount(text: str) -> float:
 
 
 def duration(text: str) -> float:
-    """Seconds, more than 0; as `type=` of a flag.
-
-    Raises:
-        ArgumentTypeError: it is none.
-    """
+    """Seconds, more than 0; as `type=` of a flag."""
     value = amount(text)
     if value == 0:
         raise argparse.ArgumentTypeError(f"{text!r}: more than 0 seconds are needed")
@@ -73,31 +56,19 @@ def duration(text: str) -> float:
 
 
 def filled(text: str) -> str:
-    """A text that is not blank: an empty variable of a shell is no choice; as `type=` of a flag.
-
-    Raises:
-        ArgumentTypeError: it is blank.
-    """
+    """A text that is not blank: an empty variable of a shell is no choice; as `type=` of a flag."""
     if not text.strip():
         raise argparse.ArgumentTypeError("is empty: leave the flag out, or give a value")
     return text
 
 
 def integers(text: str) -> tuple[int, ...]:
-    """Integers of at least 1 with commas between them; as `type=` of a flag.
-
-    Raises:
-        ArgumentTypeError: a part is none.
-    """
+    """Integers of at least 1 with commas between them; as `type=` of a flag."""
     return tuple(positive(part.strip()) for part in text.split(","))
 
 
 def seeds(text: str) -> tuple[int, ...]:
-    """Distinct integers of at least 0 with commas between them; as `type=` of a flag.
-
-    Raises:
-        ArgumentTypeError: a part is none, or is there twice.
-    """
+    """Distinct integers of at least 0 with commas between them; as `type=` of a flag."""
     values = tuple(natural(part.strip()) for part in text.split(","))
     if len(set(values)) != len(values):
         raise argparse.ArgumentTypeError(f"{text!r} names a seed twice")
@@ -241,11 +212,7 @@ def add_compile_cache(parser: argparse.ArgumentParser) -> None:
 
 
 def gigabytes(text: str) -> int:
-    """A number of gigabytes above 0, as bytes; as `type=` of a flag.
-
-    Raises:
-        ArgumentTypeError: it is none.
-    """
+    """A number of gigabytes above 0, as bytes; as `type=` of a flag."""
     number = amount(text) * 2**30
     if not 1 <= number < 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 that any file could have")

@@ -24,7 +24,6 @@ def add_llm_flags(parser: argparse.ArgumentParser, *, max_answer_tokens: int = A
     """Adds the flags of a language model: which one, how it answers, where answers are kept, what may be spent.
 
     Args:
-        parser: of a verb.
         max_answer_tokens: the verb's default of `--max_answer_tokens`.
     """
     group = parser.add_argument_group("language model")

@@ -21,9 +21,6 @@ def make_chunking(args: argparse.Namespace, implied: str = "") -> ChunkConfig:
     Args:
         args: of the command line; flags of `OF_TREES` that a verb has not are not given.
         implied: strategy where one of these is given and none is named; empty is the one of all verbs.
-
-    Raises:
-        UsageError: flags of levels or of points with a strategy that has none, or a value is out of range.
     """
     given = [flag for flag in OF_TREES if getattr(args, flag, None) is not None]
     name = args.strategy or (implied if given and implied else DEFAULT_CHUNKING.strategy)

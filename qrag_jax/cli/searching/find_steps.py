@@ -49,11 +49,7 @@ def find_in_steps(args: argparse.Namespace, source: Source, asked: Iterable[Aske
 
 
 def _own_stop(saved: Checkpoint, retriever: Retriever) -> Stop:
-    """The stop that a run has learned, or its threshold.
-
-    Raises:
-        UsageError: the run has neither.
-    """
+    """The stop that a run has learned, or its threshold."""
     from qrag_jax.eval.picks.calibration import stored_threshold  # imports what evaluates
 
     if retriever.env.stop:
@@ -86,9 +82,6 @@ def open_index(
         found: documents to search; or a corpus that its encoder has embedded, of an index.
         num_steps: chunks to pick; None takes as many as in training.
         spent: seconds by stage are added.
-
-    Raises:
-        InputError: fewer chunks than picks.
     """
     assert retriever.encoder is not None
     encoder, count = WithBar(retriever.chunk_encoder), retriever.encoder.tokenizer.count
@@ -127,8 +120,6 @@ def print_steps(
     """Searches for one question and prints the picks on standard output.
 
     Args:
-        opened: what is searched.
-        asked: the question.
         num_steps: as of `open_index`.
         stop: None goes on to the last step.
         as_json: print `to_json` in place of tables.

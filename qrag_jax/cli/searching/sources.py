@@ -67,10 +67,6 @@ def find_source(args: argparse.Namespace, of_runs: Sequence[str], *, run_first: 
         args: `paths` and the flags of `search_flags`.
         of_runs: names of flags that belong to a run.
         run_first: the first path may be a run, which then searches the others.
-
-    Raises:
-        UsageError: a run and no path, an index among files, or flags that do not belong to what searches.
-        InputError: the settings of an index are damaged.
     """
     first, *rest = args.paths
     paths, retriever = tuple(args.paths), args.retriever
@@ -163,11 +159,7 @@ def is_run(path: str) -> bool:
 
 
 def read_source(args: argparse.Namespace, source: Source) -> list[Document] | Corpus | NotedCorpus:
-    """The documents of a source, in its order; of an index all that was made of them, with notes where they are used.
-
-    Raises:
-        UsageError, InputError: as `read_files` and `load_index`; `--only` fits no document.
-    """
+    """The documents of a source, in its order; of an index all that it holds, with notes where they are used."""
     if source.index is None:
         return read_files(source.paths, args.encoding, strict=args.strict, only=args.only)
     choose = Only(args.only).of_names if args.only else None
@@ -187,12 +179,7 @@ def searched(found: list[Document] | Corpus | NotedCorpus, method: Method, sourc
 
 
 def read_questions(args: argparse.Namespace) -> list[Asked] | Iterator[Asked]:
-    """The question of the command, or those of `--questions`: a list, or what comes from standard input.
-
-    Raises:
-        UsageError: standard input is to be both questions and a document; or as `read_asked`.
-        InputError: a blank question; or as `read_asked`.
-    """
+    """The question of the command, or those of `--questions`: a list, or what comes from standard input."""
     if args.questions is None:
         if not args.question.strip():
             raise InputError("question: nothing to ask; write a question")
@@ -203,11 +190,7 @@ def read_questions(args: argparse.Namespace) -> list[Asked] | Iterator[Asked]:
 
 
 def checked(asked: Iterable[Asked], check: Callable[[str], None]) -> Iterator[Asked]:
-    """The questions, each looked at by `check`: all of a list now, before anything is searched; others as they come.
-
-    Raises:
-        InputError: `check` refuses one; `file:line` is named where it has one.
-    """
+    """The questions, each looked at by `check`: all of a list now, before anything is searched; others as they come."""
 
     def look(one: Asked) -> Asked:
         try:
@@ -220,12 +203,7 @@ def checked(asked: Iterable[Asked], check: Callable[[str], None]) -> Iterator[As
 
 
 def make_method(args: argparse.Namespace, source: Source) -> Method:
-    """The method that searches a source, loaded.
-
-    Raises:
-        UsageError: there is no such retriever or encoder.
-        InputError: it is damaged, or another encoder than that of the index.
-    """
+    """The method that searches a source, loaded."""
     if source.is_run:
         return multi_step_method(load_run(source), args.num_steps, WithBar, source.retriever)
     if source.index is not None:
@@ -237,12 +215,7 @@ def make_method(args: argparse.Namespace, source: Source) -> Method:
 
 
 def load_run(source: Source) -> "Retriever":
-    """The retriever of a source's run; what it was trained on is said on standard error.
-
-    Raises:
-        UsageError: there is no such run, or it has no encoder to read texts with.
-        InputError: it is damaged, or has another encoder than the index.
-    """
+    """The retriever of a source's run; what it was trained on is said on standard error."""
     from qrag_jax.checkpoint import load_checkpoint
     from qrag_jax.retrieval.index.retriever import load_retriever
 
@@ -261,12 +234,7 @@ def load_run(source: Source) -> "Retriever":
 
 
 def trained_on(config: Mapping[str, Any], run: str) -> str:
-    """What a run has learned from, and what to do where texts or questions are of another kind.
-
-    Args:
-        config: of the run.
-        run: its folder.
-    """
+    """What a run has learned from, and what to do where texts or questions are of another kind."""
     data = config.get("data", {})
     paths, hidden = ", ".join(map(str, data.get("paths", ()))), f"hidden in {data.get('haystack')}"
     kinds = {

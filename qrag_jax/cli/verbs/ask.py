@@ -185,11 +185,7 @@ class _Desk:
 
 
 def _check_merge(args: argparse.Namespace, source: Source) -> None:
-    """Refuses to merge what has no sections, before anything is read.
-
-    Raises:
-        UsageError: files, an index without trees, or passages that are to be widened too.
-    """
+    """Refuses to merge what has no sections, before anything is read."""
     if not args.merge:
         return
     if source.index is None or not source.index.is_tree:
@@ -209,12 +205,7 @@ def make_answer_budget(
     generator: ReadyGenerator | None,
     template: PromptTemplate,
 ) -> Budget:
-    """Tokens of the context that the flags ask for, or that the model's window leaves.
-
-    Raises:
-        UsageError: the window leaves nothing.
-        InputError: the question fills it.
-    """
+    """Tokens of the context that the flags ask for, or that the model's window leaves."""
     return make_budget(
         question,
         template,

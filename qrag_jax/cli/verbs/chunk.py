@@ -100,11 +100,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _points_of(args: argparse.Namespace, config: ChunkConfig) -> PointsName | None:
-    """The source of points that a strategy asks; None where it asks none.
-
-    Raises:
-        UsageError: flags name one, and levels are sizes.
-    """
+    """The source of points that a strategy asks; None where it asks none."""
     if config.strategy != LEVELS:
         return config.hierarchy.points if config.strategy == HIERARCHY else None
     if not config.levels.sizes:
@@ -126,16 +122,7 @@ def _find_points(
 
 
 def _wants_tree(args: argparse.Namespace, configured: str) -> bool:
-    """Whether flags ask for all nodes of trees in place of chunks; `--strategy tree` wins over a config, `--tree` not.
-
-    Args:
-        args: of the verb.
-        configured: strategy of the config.
-
-    Raises:
-        UsageError: for a file of trees, but by a strategy that makes none; a file of another kind; or for points of
-            another strategy.
-    """
+    """Whether flags ask for all nodes of trees in place of chunks; `--strategy tree` wins over a config."""
     strategy = args.strategy or configured
     makes_trees = strategy in BY_POINTS
     for name, owners in _OWNERS.items():
@@ -174,11 +161,7 @@ def check_outputs(documents: Sequence[Document], outputs: dict[str, str | None])
     """Refuses files to write that would take the place of something, before anything is computed.
 
     Args:
-        documents: what was read.
         outputs: flag -> path, None where it was not given.
-
-    Raises:
-        UsageError: a path is a folder, a file that is read, given twice, or cannot be written.
     """
     taken = {os.path.realpath(document.id): "a file that is read" for document in documents if document.id != STDIN}
     for flag, path in outputs.items():
@@ -212,10 +195,6 @@ def _load_reader(model: str, config: ChunkConfig, with_vectors: bool = False) ->
         model: as `--model`.
         config: strategy, and of `late` the window to read in.
         with_vectors: load the weights for the vectors of late chunks.
-
-    Raises:
-        UsageError: there is no such encoder, or it has no window of that size.
-        InputError: it is incomplete or damaged.
     """
     if config.strategy not in EMBEDDING and not with_vectors:
         return Reader(TextTokenizer.from_file(find_folder(model) / "tokenizer.json"))
@@ -236,17 +215,11 @@ def _chunk_document(
     """Cuts one document, with a bar on a terminal while it is embedded; warnings are said on standard error.
 
     Args:
-        document: one text.
-        config: strategy and sizes.
         reader: with an encoder where the strategy, or `with_vectors`, needs one.
-        split: sentences of a text.
         with_vectors: also return the vectors of the chunks, which strategy `late` has.
 
     Returns:
         (chunks by where they begin, float32 [chunks, dim] or None).
-
-    Raises:
-        UsageError, InputError: as `chunking.chunker.make_chunker` and `chunking.late.late_vectors`.
     """
     embedder, count = reader.embedder, reader.tokenizer.count
     vectors = None
@@ -285,7 +258,6 @@ def format_text(document: Document, chunks: Sequence[Chunk], *, indent: bool = F
     """Aligned lines: `file:start-end` (`file:0-9,20-31` of two spans), level, tokens, and how the chunk begins.
 
     Args:
-        document: of the chunks.
         chunks: in the order of the lines.
         indent: by two spaces a level, so that it shows what lies in what.
     """

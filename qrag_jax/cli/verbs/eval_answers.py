@@ -22,11 +22,6 @@ def make_reader(args: argparse.Namespace, kind: str, tasks: Sequence[Task]) -> R
     Args:
         args: flags of `qrag eval`.
         kind: of the questions: `babi`, `jsonl`, `hotpot`, ...
-        tasks: to report.
-
-    Raises:
-        UsageError: flags that do not belong together, or no such model.
-        InputError: a task without reference answers.
     """
     if args.answers is None:
         for flag in ("answer_measures", "judges", "answer_rows", "answer_bounds"):

@@ -32,13 +32,7 @@ STDOUT = "-"
 
 
 def check_outputs(args: argparse.Namespace) -> None:
-    """Refuses output paths that could not be written, or would destroy what is read.
-
-    Raises:
-        UsageError: standard output for another flag than --json, which alone has it, so that it holds one JSON value;
-            a folder, or a place where no file can be made; one file for two flags; a file that is read, or one in a
-            folder that is read (of the run: in a checkpoint, or a log of its training).
-    """
+    """Refuses output paths that could not be written, or would destroy what is read."""
     seen: dict[str, str] = {}
     for name in _OUTPUTS:
         path = getattr(args, name)
@@ -59,11 +53,7 @@ def check_outputs(args: argparse.Namespace) -> None:
 
 
 def check_output(args: argparse.Namespace, name: str) -> None:
-    """`check_outputs` of one flag that names a file.
-
-    Raises:
-        UsageError: no file can be made there, or it is read.
-    """
+    """`check_outputs` of one flag that names a file."""
     check_place(name, Path(getattr(args, name)))
     _check_not_read(args, name)
 
@@ -88,11 +78,7 @@ def _is_of_run(place: Path, run: Path) -> bool:
 
 
 def check_place(name: str, path: Path) -> None:
-    """Whether the file of flag `name` can be made there, without making one.
-
-    Raises:
-        UsageError: it cannot.
-    """
+    """Whether the file of flag `name` can be made there, without making one."""
     if path.is_dir():
         raise UsageError(f"--{name} {path}: is a folder; name a file")
     above = next(folder for folder in path.absolute().parents if folder.exists())

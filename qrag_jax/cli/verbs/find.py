@@ -93,9 +93,6 @@ def to_json(
     """What `--json` prints: passages, best first; `text` is that of `spans`, characters of the file.
 
     Args:
-        asked: the question.
-        ranked: its passages.
-        corpus: that was searched.
         source: what was searched, and by which method; scores are on its own scale.
         cost: seconds by stage and tokens; those of reading and embedding stand with the first question.
     """

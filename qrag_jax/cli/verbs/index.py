@@ -71,11 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def make_settings(args: argparse.Namespace, folder: Path) -> IndexSettings:
-    """The settings that the flags name; those of the index, where it is there and they name none.
-
-    Raises:
-        UsageError: flags that do not belong together, or a value is out of range.
-    """
+    """The settings that the flags name; those of the index, where it is there and they name none."""
     given = [name for name in _MAKING if getattr(args, name) is not None]
     there = read_settings(folder) if is_index(folder) else None
     notes = _notes_setting(args, None if there is None else there.notes)

@@ -54,12 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def bench(args: argparse.Namespace) -> Benched:
-    """Loads the model and measures it; what can be refused is, before that.
-
-    Raises:
-        UsageError: no such model on this machine, one beyond its memory, or more tokens than its window.
-        InputError: its files are damaged.
-    """
+    """Loads the model and measures it; what can be refused is, before that."""
     if "://" in args.model:
         raise UsageError(
             f"{args.model}: bench measures models of this machine, not servers: give smollm2, a folder, a .gguf file "

@@ -114,11 +114,7 @@ def cut_told(rows: Sequence[NoteRow]) -> str:
 
 
 def read_task(args: argparse.Namespace) -> MakeNoteTask:
-    """The set that the flags name.
-
-    Raises:
-        UsageError, InputError: as `read_multihop_task` and `read_babi_task`.
-    """
+    """The set that the flags name."""
     if args.babi:
         return read_babi_task(
             args.babi,

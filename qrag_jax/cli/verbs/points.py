@@ -46,12 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check_json(args: argparse.Namespace) -> None:
-    """Refuses a file for the rows that would take the place of something that is read.
-
-    Raises:
-        UsageError: it is one of PATHS, the script or prices of a model, or a file of a folder of PATHS that may be a
-            document; or no file can be made there.
-    """
+    """Refuses a file for the rows that would take the place of something that is read."""
     check_place("json", Path(args.json))
     place = Path(os.path.realpath(args.json))
     given = [split_source(one)[1] for one in args.paths]
@@ -78,14 +73,8 @@ def points_row(
     """One method on one view of documents, as a row of JSON.
 
     Args:
-        method: name of the source.
-        view: of the documents.
         predict: the source; what it takes is `seconds`.
         documents: with the points that are right.
-        seed: of the bootstrap.
-
-    Raises:
-        InputError: the source gave something that are no points.
     """
     begin = time.perf_counter()
     found = predict_checked(predict, [one.text for one in documents], [one.id for one in documents])

@@ -71,11 +71,7 @@ def _study(args: argparse.Namespace, config: StudyConfig, out: Path) -> int:
 
 
 def split_words(words: Sequence[str]) -> Words:
-    """Overrides are `field.of.it=value`; what is not is the config.
-
-    Raises:
-        UsageError: two configs.
-    """
+    """Overrides are `field.of.it=value`; what is not is the config."""
     overrides = tuple(word for word in words if is_override(word))
     configs = [word for word in words if not is_override(word)]
     if len(configs) > 1:
@@ -84,11 +80,7 @@ def split_words(words: Sequence[str]) -> Words:
 
 
 def with_contexts(words: Words, budgets: str | None, fill: str | None) -> Words:
-    """What `--budgets` and `--fill` change in the config, before the overrides.
-
-    Raises:
-        UsageError: a fill without budgets, or a budget that is no number.
-    """
+    """What `--budgets` and `--fill` change in the config, before the overrides."""
     if budgets is None:
         if fill is not None:
             raise UsageError(f"--fill {fill}: goes with --budgets, the tokens of the contexts to be filled")
@@ -105,11 +97,7 @@ def with_contexts(words: Words, budgets: str | None, fill: str | None) -> Words:
 
 
 def with_levels(words: Words, levels: str | None, parents: str | None) -> Words:
-    """What `--levels` and `--parents` change in the config, before the overrides; the config checks the names.
-
-    Raises:
-        UsageError: parents without levels.
-    """
+    """What `--levels` and `--parents` change in the config, before the overrides; the config checks the names."""
     if levels is None and parents is not None:
         raise UsageError(f"--parents {parents}: goes with --levels, whose parents get vectors")
     given = {"levels": levels, "parents": parents}
@@ -125,13 +113,7 @@ def study_config(words: Words, corpus: str | None, questions: str | None) -> Stu
     """The config of either form of the command, with the strategies of `defaults.py` where it names none.
 
     Args:
-        words: config file and overrides.
         corpus: file or folder of documents; with it the only task is this one.
-        questions: its questions.
-
-    Raises:
-        UsageError: neither a config nor a corpus; half of the second form; a corpus, and tasks in the config too; a
-            path that is not there; or what `load_config` refuses.
     """
     if (corpus is None) != (questions is None):
         given, missing = ("--questions", "--corpus") if corpus is None else ("--corpus", "--questions")
@@ -181,11 +163,7 @@ def default_out(config_path: str | None, config: StudyConfig) -> str:
 
 
 def check_out(out: Path, config: StudyConfig) -> None:
-    """Refuses a folder for results inside a folder of documents: `table.md` would be one of them the next time.
-
-    Raises:
-        UsageError: it is in one.
-    """
+    """Refuses a folder for results inside a folder of documents: `table.md` would be one of them the next time."""
     real = os.path.realpath(out)
     for name, task in config.tasks.items():
         corpus = os.path.realpath(os.path.join(config.data, task.path))
@@ -197,11 +175,7 @@ def check_out(out: Path, config: StudyConfig) -> None:
 
 
 def _load_tasks(config: StudyConfig) -> list[StudyTask]:
-    """Reads all tasks before anything is embedded, and says what each has.
-
-    Raises:
-        UsageError, InputError: as `tasks.load_task`.
-    """
+    """Reads all tasks before anything is embedded, and says what each has."""
     split = make_splitter(config.splitter, config.language)
     tasks = []
     for name, how in config.tasks.items():

@@ -129,9 +129,6 @@ def _find_starts(outs: Sequence[Path]) -> Sequence[Checkpoint | None]:
     """The newest whole checkpoint of each run folder; says which, which were damaged, and where there is none yet.
 
     Runs that are trained together go on after the same update: a kill may have come between two of their saves.
-
-    Raises:
-        UsageError: some of several runs have no checkpoint, or all have them, but none of the same update.
     """
     steps = []
     for out in outs:

@@ -37,15 +37,8 @@ def read_beir(path: Path, name: str, split: SplitSentences = split_sentences, qr
     with a header, and say the same twice. White space at the ends of ids does not count.
 
     Args:
-        path: the folder.
-        name: of the task.
         split: not used: documents are labelled, not sentences.
         qrels: which judgements: "test", "dev", "train".
-
-    Raises:
-        UsageError: a file is missing.
-        InputError: a broken line (file, line and field named), an id that is there twice, judgements that differ, no
-            question left.
     """
     left_out: Counter[str] = Counter()
     documents = tuple(_documents(path, left_out))

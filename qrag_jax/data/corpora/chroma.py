@@ -43,13 +43,7 @@ def read_chroma(path: Path, name: str, split: SplitSentences = split_sentences) 
         path: questions as JSON Lines (`references` may be JSON text) or .csv, either one also as .gz, or a folder with
             one of them as questions.jsonl or questions_df.csv. The corpora, CORPUS_ID.md, lie in the same folder or in
             `corpora` below it; a corpus_id is a document's id.
-        name: of the task.
         split: gives the sentences of a corpus.
-
-    Raises:
-        UsageError: no such file, or no such corpus.
-        InputError: a malformed question, or none that can be posed; the message starts with `file:line` and names the
-            field.
     """
     file = usual_file(path, _NAMES, _WHAT)
     documents: dict[str, Document] = {}

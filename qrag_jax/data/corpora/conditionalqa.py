@@ -54,13 +54,8 @@ def read_conditionalqa(
     Args:
         path: folder with `documents.json` or, without it, `evidence_pool.jsonl`, and the questions, each also as .gz;
             or the file of pages, with that of questions beside it.
-        name: of the task.
         split: not used: the data has units of its own.
         questions: file of the questions, without .json: "dev" or "train".
-
-    Raises:
-        UsageError: a file is missing.
-        InputError: a broken row (place and field named), or no question left.
     """
     file = usual_file(path, _PAGE_FILES, _PAGES)
     pages = {page.document.id: page for page in _pages(file)}

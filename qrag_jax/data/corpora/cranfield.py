@@ -35,14 +35,7 @@ def read_cranfield(path: Path, name: str, split: SplitSentences = split_sentence
     document is relevant if its relevance is above 0. Documents without text are left out and counted.
 
     Args:
-        path: the folder.
-        name: of the task.
         split: not used: documents are labelled, not sentences.
-
-    Raises:
-        UsageError: a file is missing.
-        InputError: a broken element or line (file and line named), or judgements that do not number the questions in
-            order.
     """
     left_out: Counter[str] = Counter()
     documents = tuple(_documents(plain_or_gz(path / "cran.all.1400.xml"), left_out))

@@ -51,7 +51,6 @@ def locate(item: object, corpus: Corpus, default: str | None, field: str, where:
 
     Args:
         item: see the module `file_questions`.
-        corpus: the files.
         default: the file of an item that names none; None: a text is looked for in all files.
         field: of the item, and `where` its line, for messages.
 
@@ -81,11 +80,7 @@ def locate(item: object, corpus: Corpus, default: str | None, field: str, where:
 
 
 def named_file(item: Mapping[str, object], where: str, fields: Sequence[str] = FILE_FIELDS) -> str | None:
-    """What an object names as its file, in the first of these fields that it has; None if nothing.
-
-    Raises:
-        InputError: it is no text.
-    """
+    """What an object names as its file, in the first of these fields that it has; None if nothing."""
     for field in fields:
         if item.get(field) is not None:
             return full_text(item[field], field, where)

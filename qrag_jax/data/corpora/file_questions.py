@@ -56,20 +56,13 @@ def read_with_problems(
     folder are left out and counted too.
 
     Args:
-        corpus: folder, or one file.
         questions: .jsonl, or .json with one list; also as .gz.
-        name: of the task.
         split: finds the sentences in which evidence is counted.
         encoding: of the text files, by any name that Python knows; questions are UTF-8.
 
     Returns:
         The task, of kind "evidence" if any line has evidence, else "documents"; and for each blank file and each
         question that was left out a line `FILE: blank file` or `FILE:LINE: what is wrong`.
-
-    Raises:
-        UsageError: no such file or folder, no text file in it, or an unknown encoding.
-        InputError: a text file of another encoding, a line that is not such an object (place and field named), offsets
-            outside their file, or no question left.
     """
     base = corpus if corpus.is_dir() else corpus.parent
     documents, blank = _read_corpus(corpus, base, encoding)

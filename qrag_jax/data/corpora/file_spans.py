@@ -20,9 +20,6 @@ def item_spans(item: Mapping[str, object], field: str, where: str) -> Iterator[S
     """Offsets of an item of evidence: of `start` and `end`, of `span`, and of `spans`, a list of such.
 
     A span is [start, end] or {"start": start, "end": end}, numbers like 3.0 included. Not compared with any file yet.
-
-    Raises:
-        InputError: a field has another form; `field` is the item, and `where` its line.
     """
     if item.get("start") is not None or item.get("end") is not None:
         yield _span([item.get("start"), item.get("end")], field, where)
@@ -68,9 +65,6 @@ def meant_spans(spans: Sequence[Span], text: str | None, file: str, content: str
         text: what stands there, the texts of several spans after one another; None: not known.
         file: name of the file, and `content` its text.
         where: place of the item, for messages.
-
-    Raises:
-        InputError: a span is blank or not inside the file, or the text is neither there nor at one place only.
     """
     problem = _problem(spans, text, file, content)
     if problem is None:

@@ -50,13 +50,7 @@ def read_financebench(path: Path, name: str, split: SplitSentences = split_sente
     `metadata["whole_page_evidence"]`. Evidence is counted in sentences, and in rows of tables.
 
     Args:
-        path: the folder.
-        name: of the task.
         split: finds sentences in what is no table.
-
-    Raises:
-        UsageError: a file is missing.
-        InputError: a broken line (file, line and field named), or no question left.
     """
     filings = {filing.name: filing for filing in _filings(plain_or_gz(path / "pages.jsonl"))}
     left_out: Counter[str] = Counter()

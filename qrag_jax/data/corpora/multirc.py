@@ -37,13 +37,7 @@ def read_multirc(path: Path, name: str, split: SplitSentences = split_sentences)
 
     Args:
         path: JSON Lines, plain or .gz, or a folder with them as evidence.jsonl. Sentence numbers count from 0.
-        name: of the task.
         split: not used, as the data has its own sentences; here because all readers take it.
-
-    Raises:
-        UsageError: no such file.
-        InputError: a malformed line, a doc_id used twice, or no question that can be posed; the message starts with
-            `file:line` and names the field.
     """
     del split
     documents: dict[str, Document] = {}

@@ -98,13 +98,7 @@ def read_scisumm(path: Path, name: str, split: SplitSentences = split_sentences)
     Args:
         path: a folder with cited_papers and citances, each as .jsonl.gz or .jsonl; or the file of papers, with that of
             citances beside it.
-        name: of the task.
         split: not used, as the data has its own sentences; here because all readers take it.
-
-    Raises:
-        UsageError: no such file.
-        InputError: a malformed line, a paper or sentence id used twice, or no citance that can be posed; the message
-            starts with `file:line` and names the field.
     """
     del split
     file = usual_file(path, _PAPER_NAMES, _PAPERS)
@@ -129,15 +123,7 @@ def read_scisumm(path: Path, name: str, split: SplitSentences = split_sentences)
 
 
 def read_papers(file: Path) -> Iterator[Paper]:
-    """The papers of a file, sections as they are there: title and sentences may be missing.
-
-    Args:
-        file: .jsonl.gz or .jsonl.
-
-    Raises:
-        UsageError: no such file.
-        InputError: a malformed line; the message starts with `file:line` and names the field.
-    """
+    """The papers of a file, sections as they are there: title and sentences may be missing."""
     for where, row in read_json_lines(file, _PAPERS):
         paper_id = id_field(row.get("id"), "id", where)
         title = one_line(optional_text(row.get("title"), "title", where))

@@ -54,13 +54,7 @@ def read_squad(path: Path, name: str, split: SplitSentences = split_sentences) -
     Args:
         path: JSON Lines of articles, the published JSON, either one also as .gz, or a folder with one of them:
             articles.jsonl, dev-v1.1.json, dev-v2.0.json.
-        name: of the task.
         split: gives the sentences of a joined article.
-
-    Raises:
-        UsageError: no such file.
-        InputError: a malformed article, an id or a title used twice, or no question that can be posed; the message
-            starts with the place and names the field.
     """
     documents: dict[str, Document] = {}
     sentences: dict[str, Sequence[Span]] = {}

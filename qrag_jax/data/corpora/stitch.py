@@ -26,13 +26,9 @@ def stitch(task: StudyTask, num_sentences: int, seed: int, split: SplitSentences
     (id, start, end) of each part.
 
     Args:
-        task: of any kind.
         num_sentences: a joined document ends with the part that brings it to at least so many.
         seed: of the order, together with the name of the task.
         split: counts the sentences of a part; where the task has sentences of its own, these count.
-
-    Raises:
-        UsageError: `num_sentences` is not positive.
     """
     if num_sentences < 1:
         raise UsageError(f"stitch_sentences {num_sentences}: a positive number")

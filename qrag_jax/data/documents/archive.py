@@ -21,14 +21,7 @@ class Archive:
     """A zip archive whose members may be read: few enough, small enough, not encrypted, none there twice."""
 
     def __init__(self, raw: bytes):
-        """Looks through the directory of an archive.
-
-        Args:
-            raw: the whole archive.
-
-        Raises:
-            InputError: it is damaged, encrypted, or would become too large.
-        """
+        """Looks through the directory of an archive."""
         end = raw.rfind(_END)
         size = int.from_bytes(raw[end + 12 : end + 16], "little")
         if end < 0 or size > _MOST_OF_DIRECTORY:
@@ -62,11 +55,7 @@ class Archive:
         return list(self._members)
 
     def read(self, name: str) -> bytes:
-        """A member, unpacked; not more than the directory says.
-
-        Raises:
-            InputError: it is not there, or damaged.
-        """
+        """A member, unpacked; not more than the directory says."""
         if name not in self._members:
             raise InputError(f"it has no {name[:100]!r}, which it should have: is it whole?")
         try:
@@ -76,11 +65,7 @@ class Archive:
             raise InputError(f"{name[:100]!r} in it is damaged ({error}): get it again") from error
 
     def read_xml(self, name: str) -> bytes:
-        """A member that is XML and declares no entities, so that a parser makes no more of it than is there.
-
-        Raises:
-            InputError: as `read`, or it is too large, or declares entities.
-        """
+        """A member that is XML and declares no entities, so that a parser makes no more of it than is there."""
         if name in self and self.size(name) > MAX_XML_BYTES:
             raise InputError(
                 f"{name[:100]!r} in it has {self.size(name):,} bytes of XML, and at most {MAX_XML_BYTES:,} are read: "

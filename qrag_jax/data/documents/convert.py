@@ -27,11 +27,7 @@ def convert(name: str, kind: str, raw: bytes, encoding: str = "utf-8") -> Conver
     Args:
         name: of the file; opens the message.
         kind: one of `kinds.KINDS`.
-        raw: its bytes.
         encoding: of HTML that does not say its own.
-
-    Raises:
-        InputError: it cannot be read, or not within these limits; says why and what to do.
     """
     try:
         ended = subprocess.run(

@@ -13,11 +13,7 @@ _TITLES = "p[style-name='Title'] => h1:fresh\np[style-name='Subtitle'] => p:fres
 
 
 def read_docx(raw: bytes) -> Converted:
-    """The text of a DOCX document, without headers, footers, comments, pictures and equations.
-
-    Raises:
-        InputError: it is damaged, hostile, too large, or has no text.
-    """
+    """The text of a DOCX document, without headers, footers, comments, pictures and equations."""
     import mammoth
 
     from qrag_jax.data.documents.markdown import markdown

@@ -14,11 +14,7 @@ _ANY = "{*}"  # name space
 
 
 def read_epub(raw: bytes) -> Converted:
-    """The text of an EPUB book, without its table of contents.
-
-    Raises:
-        InputError: it is damaged, hostile, too large, protected against copies, or has no text.
-    """
+    """The text of an EPUB book, without its table of contents."""
     from qrag_jax.data.documents.markdown import markdown
 
     archive = Archive(raw)

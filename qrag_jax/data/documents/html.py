@@ -25,11 +25,7 @@ def read_html(raw: bytes, encoding: str = "utf-8") -> Converted:
     `_LEAST_KEPT` of these.
 
     Args:
-        raw: the page.
         encoding: of a page that does not say its own.
-
-    Raises:
-        InputError: it is not in the encoding that it says, or has no text.
     """
     import trafilatura
 
@@ -61,9 +57,6 @@ def decoded(raw: bytes, encoding: str = "utf-8") -> tuple[str, int]:
 
     Returns:
         The page, and how many characters of it are wrong and became U+FFFD.
-
-    Raises:
-        InputError: more than one of 1,000 is wrong, or its encoding is not known.
     """
     name = next((name for mark, name in _MARKS.items() if raw.startswith(mark)), None)
     declared = _DECLARED.search(raw[:_MAY_DECLARE])

@@ -73,11 +73,6 @@ def kind_of(name: str, raw: bytes) -> str:
 
     Args:
         name: of the file; opens the message.
-        raw: its bytes.
-
-    Raises:
-        InputError: it is neither text nor one of these, or not what its name says; the message says what it is, and
-            what to do.
     """
     suffix = PurePath(name).suffix.lower()
     wanted = TEXT if suffix in TEXT_SUFFIXES else KINDS.get(suffix)
@@ -112,11 +107,7 @@ def may_be_converted(name: str, head: bytes) -> bool:
 
 
 def refuse_without_extra(name: str, kind: str) -> None:
-    """Says what a file is, and how to get what reads it.
-
-    Raises:
-        InputError: the extra `documents` is not installed.
-    """
+    """Says what a file is, and how to get what reads it."""
     if not is_installed():
         raise InputError(f"{name}: {_NAMES[kind]}: to have it read, {INSTALL}, or give it as text")
 
@@ -125,7 +116,6 @@ def _told_by_bytes(raw: bytes, is_pdf: bool) -> tuple[str, str, str]:
     """(kind or "", what it is, what to do about it); all of it about a text is (`TEXT`, "", "").
 
     Args:
-        raw: of the file.
         is_pdf: its name says so, and the mark of a PDF may come later.
     """
     head = raw[:_MAY_BEGIN]

@@ -59,7 +59,6 @@ def content_markdown(html: str, with_links: bool = True) -> str:
     """`markdown` without the parts of a page that are marked as navigation, header, footer or aside.
 
     Args:
-        html: a whole page.
         with_links: the words of links are kept.
     """
     return _convert(_Content, html, PLAIN + _LINK) if with_links else _convert(_NoLinks, html, PLAIN)

@@ -21,11 +21,7 @@ _NUMBER = re.compile(r"^(?:[0-9]+|[ivxlcIVXLC]+|[A-Z])(?:\.[0-9]+)*\.?\s+")  # o
 
 
 def read_pdf(raw: bytes) -> Converted:
-    """The text of a PDF.
-
-    Raises:
-        InputError: it is encrypted, damaged, or has no text (a scan).
-    """
+    """The text of a PDF."""
     import pypdfium2
 
     try:
@@ -114,7 +110,6 @@ def with_headings(page: str, headings: list[tuple[int, str]]) -> str:
     """A page whose lines that an outline names are headings of Markdown; numbers of sections need not be in it.
 
     Args:
-        page: lines.
         headings: (level, title) in the order of the outline.
     """
     lines = page.split("\n")

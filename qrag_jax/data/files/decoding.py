@@ -10,11 +10,7 @@ _SAVE_OR_NAME = f"save it as UTF-8, or name its encoding ({_WHERE_TO_NAME_IT})"
 
 
 def check_encoding(encoding: str) -> None:
-    """Refuses names that Python does not know, and codecs that do not make text of bytes (hex, rot13).
-
-    Raises:
-        UsageError: it is one of these.
-    """
+    """Refuses names that Python does not know, and codecs that do not make text of bytes (hex, rot13)."""
     try:
         b" ".decode(encoding)  # looked up for the first byte only, so an empty text would not do
     except (LookupError, ValueError) as error:
@@ -34,9 +30,6 @@ def decode(name: str, raw: bytes, encoding: str) -> str:
         name: of the file; opens the message.
         raw: all bytes, or as many as show a zero byte.
         encoding: by any name that Python knows.
-
-    Raises:
-        InputError: not in that encoding (the byte named), or it has a zero byte.
     """
     zero = raw.find(b"\0") if is_utf8(encoding) else -1
     try:

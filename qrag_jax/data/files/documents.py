@@ -170,16 +170,12 @@ def read_document(
 
     Args:
         file: from `find_files`.
-        encoding: of a text.
         keep_blank: a text with nothing but white space is a document too.
         raw: its bytes by `read_bytes`, if they were read before.
 
     Returns:
         The document. Its metadata has `path`; of a PDF `pages`, the offset of the first character of each page,
         ascending (page 1 begins at 0); and `left_out`, phrases that say what of a file is not in its text, if anything.
-
-    Raises:
-        UsageError, InputError: as `read_files`; the message begins with the id of the file.
     """
     if raw is None:
         raw = read_bytes(file, encoding)
@@ -210,9 +206,6 @@ def reader_of(file: DocumentFile, raw: bytes, encoding: str = "utf-8") -> str:
         file: from `find_files`.
         raw: its bytes, by `read_bytes`.
         encoding: as of `read_document`.
-
-    Raises:
-        InputError: it is not read, as by `read_document`.
     """
     kind = kind_of(file.id, raw)
     if kind != TEXT:

@@ -13,9 +13,6 @@ def join_pieces(pieces: Sequence[str], gaps: Sequence[str] | str = " ") -> tuple
     Args:
         pieces: at least one; the white space at the ends of each is dropped.
         gaps: one for all places, or a sequence with one for each of the len(pieces) - 1 places.
-
-    Raises:
-        InputError: no piece, a blank piece (named by its index), or a wrong number of gaps.
     """
     between = [gaps] * (len(pieces) - 1) if isinstance(gaps, str) else list(gaps)
     if not pieces or len(between) != len(pieces) - 1:

@@ -18,9 +18,6 @@ def files_below(folder: Path, suffixes: tuple[str, ...], skipped: list[Path]) ->
         folder: what starts with a dot in it is left out.
         suffixes: ends of the names, in lower case.
         skipped: links that were not followed are added.
-
-    Raises:
-        InputError: a folder cannot be read.
     """
 
     def refuse(error: OSError) -> None:

@@ -32,11 +32,7 @@ class Only:
         return not self._compiled or any(one.match(tail) for one in self._compiled for tail in tails)
 
     def of_names(self, names: Sequence[str]) -> list[str]:
-        """Those of some ids that are asked for, in their order.
-
-        Raises:
-            UsageError: none is.
-        """
+        """Those of some ids that are asked for, in their order."""
         taken = [name for name in names if self.takes(name)]
         if names and not taken:
             shown = ", ".join(names[:_MOST_SHOWN]) + (", ..." if len(names) > _MOST_SHOWN else "")
@@ -47,11 +43,7 @@ class Only:
         return taken
 
     def of_found(self, found: Found) -> Found:
-        """What was found, as if the rest had not been there.
-
-        Raises:
-            UsageError: no file is asked for.
-        """
+        """What was found, as if the rest had not been there."""
         if not self._compiled:
             return found
         taken = set(self.of_names([file.id for file in found.files]))

@@ -120,14 +120,10 @@ def entries(row: Mapping, field: str, names: tuple[str, ...], where: str) -> lis
     """A list field as objects, whichever of four layouts it has.
 
     Args:
-        row: fields by name.
         field: a list of objects, a list of lists in the order of `names`, an object of columns (lists of one length),
             or any of these as JSON text.
         names: of the elements of such an inner list; empty where the field has no such layout.
         where: place of the row, for errors.
-
-    Raises:
-        InputError: the field is missing or has none of these layouts.
     """
     value = row.get(field)
     if isinstance(value, str):

@@ -47,12 +47,7 @@ def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def read_json_lines(path: Path, what: str) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yields (`file:line`, object) for every line of a .jsonl or .jsonl.gz file.
-
-    Raises:
-        UsageError: there is no such file.
-        InputError: a line is not a JSON object, or the file has none; or as `read_text_file`.
-    """
+    """Yields (`file:line`, object) for every line of a .jsonl or .jsonl.gz file."""
     count = 0
     for number, line in _numbered_lines(path, what):
         where = f"{path}:{number}"
@@ -95,11 +90,7 @@ def _line_text(line: bytes, codec: str, path: Path, number: int) -> str:
 
 
 def begins_with(path: Path, mark: bytes, what: str) -> bool:
-    """Whether the first characters of a file that are no white space are these.
-
-    Raises:
-        UsageError, InputError: as `read_text_file`.
-    """
+    """Whether the first characters of a file that are no white space are these."""
     with _opened(path, what) as file:
         found = b""
         for piece in pieces(file, path):
@@ -116,11 +107,7 @@ def plain_or_gz(path: Path) -> Path:
 
 
 def usual_file(path: Path, names: Sequence[str], what: str) -> Path:
-    """`path` if it is a file, else the first of the usual `names` that the folder `path` holds, plain or as .gz.
-
-    Raises:
-        UsageError: neither; names what was looked for, and `what` says which data is expected.
-    """
+    """`path` if it is a file, else the first of the usual `names` that the folder `path` holds, plain or as .gz."""
     for candidate in (path, *(plain_or_gz(path / name) for name in names)):
         if os.path.isfile(candidate):
             return candidate

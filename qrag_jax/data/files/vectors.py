@@ -55,11 +55,7 @@ def read_vectors(path: str | Path, column: str | None = None) -> np.ndarray:
 
 
 def write_vectors(path: str | Path, vectors: np.ndarray) -> None:
-    """Writes a .npy file of float32 [n, d], whole or not at all.
-
-    Raises:
-        UsageError, OSError: as `whole_file.write_whole`.
-    """
+    """Writes a .npy file of float32 [n, d], whole or not at all."""
     content = io.BytesIO()
     np.save(content, vectors.astype(np.float32, copy=False), allow_pickle=False)
     write_whole(path, content.getvalue())

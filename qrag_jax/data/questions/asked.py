@@ -33,10 +33,6 @@ def read_asked(path: str) -> list[Asked] | Iterator[Asked]:
 
     Args:
         path: a file, plain or .gz; `-` is standard input.
-
-    Raises:
-        UsageError: there is no such file, or standard input is closed.
-        InputError: a line that holds no question (`file:line` is named), or a file without any.
     """
     if path == STDIN:
         return _as_they_come()

@@ -19,10 +19,6 @@ def read_passages(path: str | Path) -> list[tuple[str, str]]:
     Args:
         path: .json, .jsonl or either as .gz: a list or lines of `{"title", "text"}` (or `paragraph_text`, or
             `contents`), or one object of titles with a text or a list of sentences each.
-
-    Raises:
-        UsageError: no such file, or an unknown kind of one.
-        InputError: a row of another form, or no passage; names the place.
     """
     path = Path(path)
     found = [(one_line(title), one_line(text)) for title, text in _passages(path)]

@@ -108,11 +108,7 @@ def make_vector_task(
 def stack_episodes(
     task: VectorTask, episode_ids: Sequence[int] | np.ndarray, num_chunks: int | None = None
 ) -> VectorBatch:
-    """Stacks episodes into arrays [B, M]; M is `num_chunks` or the longest episode, padding has id 0 and valid False.
-
-    Raises:
-        UsageError: an episode has more than `num_chunks` chunks.
-    """
+    """Stacks episodes into arrays [B, M]; M is `num_chunks` or the longest episode, padding: id 0, valid False."""
     ids = np.asarray(episode_ids, np.int64)
     lengths = np.fromiter((len(task.chunks[i]) for i in ids), np.int64, len(ids))
     width = int(lengths.max(initial=1)) if num_chunks is None else num_chunks

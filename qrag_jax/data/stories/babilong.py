@@ -28,11 +28,7 @@ class Composed:
 
 
 def text_table(stories: Stories, haystack: Haystack) -> tuple[str, ...]:
-    """The texts that the ids of `Composed.chunks` point to: facts first, then sentences of the haystack.
-
-    Raises:
-        InputError: a sentence of the haystack is also a fact, so that a copy of gold could be noise.
-    """
+    """The texts that the ids of `Composed.chunks` point to: facts first, then sentences of the haystack."""
     common = set(stories.texts).intersection(haystack.sentences)
     if common:
         raise InputError(
@@ -81,15 +77,11 @@ def compose(
     with its document.
 
     Args:
-        stories: facts, questions and gold.
         haystack: source of noise; see `text_table` for the id space.
         story_ids: B indices of questions, repeats allowed; each must fit (see `fits`).
         num_chunks: M, chunks in every context.
         rng: consumed; the same state gives the same batch.
         noise_pool: ids of haystack sentences to draw the runs from (`draw_noise_pool`); all sentences by default.
-
-    Raises:
-        UsageError: a story has more facts than `num_chunks`; the message says how many do.
     """
     story = np.asarray(story_ids, np.int32)
     facts = [stories.facts[i] for i in story]

@@ -44,14 +44,8 @@ def hide_story(
     """The facts of a question in their order, at places drawn uniformly without replacement, filler between them.
 
     Args:
-        stories: facts, questions and gold.
-        number: which question of them.
         filler: what stands at the other places, in the filler's own order.
-        num_sentences: facts and filler together.
         rng: consumed.
-
-    Raises:
-        UsageError: the story has more facts than `num_sentences`; leave it out.
     """
     facts = stories.fact_texts(number)
     if len(facts) > num_sentences:
@@ -73,9 +67,6 @@ def stories_filler(stories: Stories) -> Filler:
 
     Persons are the words with a capital letter, objects those of bAbI; places keep their names. Where a filler needs
     more stories than there are names, names are used again.
-
-    Raises:
-        UsageError: the file has one story only.
     """
     story_of = story_numbers(stories)
     # The last question of a story sees all of its facts.

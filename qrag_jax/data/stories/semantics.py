@@ -26,11 +26,7 @@ class Told:
 
 
 def parse_fact(sentence: str, vocabulary: WorldVocabulary = BABI_VOCABULARY) -> Told:
-    """Reads `P VERB the NOUN.` or `P VERB the NOUN there.`
-
-    Raises:
-        InputError: the sentence is not of this form or uses a verb outside of the vocabulary.
-    """
+    """Reads `P VERB the NOUN.` or `P VERB the NOUN there.`"""
     person, _, rest = sentence.partition(" ")
     verb, _, noun = rest.partition(" the ")
     noun = noun.removesuffix(".").removesuffix(" there")
@@ -43,11 +39,7 @@ def parse_fact(sentence: str, vocabulary: WorldVocabulary = BABI_VOCABULARY) -> 
 def explain(
     facts: Sequence[str], question: str, vocabulary: WorldVocabulary = BABI_VOCABULARY
 ) -> tuple[str, tuple[int, ...]] | None:
-    """The answer and the sorted positions of the facts that support it, or None if the facts do not tell.
-
-    Raises:
-        InputError: a fact or the question is not of a known form.
-    """
+    """The answer and the sorted positions of the facts that support it, or None if the facts do not tell."""
     told = [parse_fact(fact, vocabulary) for fact in facts]
     if match := _BEFORE.fullmatch(question):
         return _before(told, *match.groups())

@@ -147,9 +147,6 @@ def hold_out(stories: Stories, share: float, seed: int) -> tuple[Stories, Storie
         stories: in the order in which they were read; questions over one story follow each other.
         share: of the stories, in (0, 1); at least one is held out.
         seed: another seed holds out other stories.
-
-    Raises:
-        InputError: fewer than two stories, or none that is held out is new, so that nothing could be held out.
     """
     story = story_numbers(stories)
     num_stories = int(story[-1]) + 1 if len(stories) else 0
@@ -184,11 +181,7 @@ def story_numbers(stories: Stories) -> np.ndarray:
 
 
 def concatenate(parts: Sequence[Stories]) -> Stories:
-    """All questions of `parts` in order, over one text table in which every sentence has one id.
-
-    Raises:
-        InputError: if two parts use the same query id, or there are no parts.
-    """
+    """All questions of `parts` in order, over one text table in which every sentence has one id."""
     if not parts:
         raise InputError("concatenate needs at least one Stories")
     texts: dict[str, int] = {}

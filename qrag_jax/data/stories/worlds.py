@@ -47,14 +47,8 @@ def simulate_stories(
     Args:
         num_facts: supporting facts per question: 1, 2 or 3.
         num_questions: number of questions to return.
-        seed: any integer.
-        split: "train", "valid" or "test".
-        vocabulary: words of the world.
         questions_per_story: a story goes on after a question until it has asked this many.
         max_facts: leave out questions over more facts than this; `Stories.num_left_out` counts them.
-
-    Raises:
-        UsageError: a value outside of these ranges, or a `max_facts` that hardly any story keeps.
     """
     _check_arguments(num_facts, num_questions, split, questions_per_story, max_facts)
     language = make_language(vocabulary, num_facts)

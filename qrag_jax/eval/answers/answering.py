@@ -109,11 +109,7 @@ def needs_judges(measures: Sequence[MeasureOptions]) -> bool:
 
 
 def check_reader(measures: Sequence[MeasureOptions], prompts: Path | None = None) -> None:
-    """Refuses measures and templates before a model is loaded or paid for.
-
-    Raises:
-        UsageError: a measure that cannot score anything, or a template that cannot be used.
-    """
+    """Refuses measures and templates before a model is loaded or paid for."""
     judged = needs_judges(measures)
     for name in ("short_answer", *(_JUDGES_PROMPTS if judged else ())):
         load_prompt(name, prompts)

@@ -35,11 +35,7 @@ MARK = "answer"
 
 
 def check_judges(num_judges: int) -> None:
-    """Refuses an empty panel.
-
-    Raises:
-        UsageError: there is no judge.
-    """
+    """Refuses an empty panel."""
     if num_judges < 1:
         raise UsageError("this measure asks language models as judges: name at least one")
 
@@ -47,12 +43,7 @@ def check_judges(num_judges: int) -> None:
 def ask_each(
     generator: TextGenerator, prompts: Mapping[Key, Sequence[Message]], schema: Schema, options: JudgeOptions
 ) -> dict[Key, Structured[Any]]:
-    """Asks every prompt for a JSON value of a schema, all in one batch; the outcomes by key.
-
-    Raises:
-        UsageError: `options.max_asks` below 1.
-        InputError: the generator breaks its contract.
-    """
+    """Asks every prompt for a JSON value of a schema, all in one batch; the outcomes by key."""
     outcomes = ask_structured(
         generator,
         list(prompts.values()),

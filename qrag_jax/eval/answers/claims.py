@@ -105,13 +105,8 @@ def score_claims(
 
     Args:
         given: answers with their references. A blank answer has no claims and entails none: 0, without asking.
-        judges: one or several.
         extractor: takes texts apart; the first judge by default.
         options: sampling, how often to ask again, templates.
-
-    Raises:
-        UsageError: no judge, or a wrong option.
-        InputError: a generator breaks its contract.
     """
     check_judges(len(judges))
     splitting, checking = (load_prompt(name, options.prompts) for name in ("claims", "entailment"))

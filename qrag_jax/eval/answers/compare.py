@@ -19,15 +19,11 @@ def compare_answers(task: str, records: Sequence[AnswerRecord], score: str = "f1
     be no difference. `n` says how many that are; two methods without a common question are not compared.
 
     Args:
-        task: name, for the rows.
         records: of one task at one length and seed.
         score: of `records.SCORES`.
 
     Returns:
         Comparisons of the measure `answer_SCORE`, Holm's correction counting all of them together.
-
-    Raises:
-        InputError: a question twice under one method and protocol.
     """
     groups: dict[_Group, dict[str, float]] = {}
     seen: set[tuple[_Group, str]] = set()

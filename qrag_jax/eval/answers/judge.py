@@ -54,12 +54,7 @@ def judge_answers(
 
     Args:
         given: answers with their references, all of which a judge sees. A blank answer is not correct; nobody is asked.
-        judges: one or several.
         options: sampling, how often to ask again, templates.
-
-    Raises:
-        UsageError: no judge, or a wrong option.
-        InputError: a generator breaks its contract.
     """
     check_judges(len(judges))
     template = load_prompt("judge", options.prompts)

@@ -52,11 +52,7 @@ class Measured:
 
 
 def check_measures(options: MeasureOptions, num_judges: int) -> None:
-    """Refuses measures that could score nothing, before an answer is paid for.
-
-    Raises:
-        UsageError: an unknown measure, none, one named twice, or one that lacks its package, judges or labels.
-    """
+    """Refuses measures that could score nothing, before an answer is paid for."""
     for measure in options.measures:
         if measure not in MEASURES:
             raise UsageError(f"measure {measure!r}: there is none; choose from {', '.join(MEASURES)}")
@@ -78,11 +74,6 @@ def measure_answers(
     Args:
         given: answers; failed calls are none.
         judges: language models, for the measures that need them.
-        options: which measures.
-
-    Raises:
-        UsageError: as `check_measures`.
-        InputError: a judge breaks its contract.
     """
     check_measures(options, len(judges))
     scores: list[dict[str, float]] = [{} for _ in given]

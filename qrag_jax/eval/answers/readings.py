@@ -36,11 +36,7 @@ class Reading:
 
 
 def make_readings(records: Sequence[QueryRecord]) -> list[Reading]:
-    """The chosen chunks of every record, in document order whatever the order of retrieval: a story has an order.
-
-    Raises:
-        InputError: a record without the texts of its chunks.
-    """
+    """The chosen chunks of every record, in document order whatever the order of retrieval: a story has an order."""
     return [_reading(record) for record in records]
 
 
@@ -50,12 +46,7 @@ def bound_readings(
     """The same questions with all their gold chunks and nothing else, then without any chunk (`BOUNDS`).
 
     Args:
-        task: of the records.
         records: of one method under one protocol, as an evaluation gives them.
-        num_questions, seed: of that evaluation.
-
-    Raises:
-        InputError: the records are of other questions or contexts than the task gives with that seed.
     """
     queries, contexts = draw_contexts(task, num_questions, seed)
     same = [task.query_ids[int(i)] for i in queries] == [record.query_id for record in records]

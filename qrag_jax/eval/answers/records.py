@@ -147,12 +147,7 @@ def write_answer_records(path: str | os.PathLike, records: Iterable[AnswerRecord
 
 
 def read_answer_records(path: str | os.PathLike) -> list[AnswerRecord]:
-    """Reads what `write_answer_records` wrote.
-
-    Raises:
-        UsageError: no such file.
-        InputError: a malformed line, named by `file:line`.
-    """
+    """Reads what `write_answer_records` wrote."""
     lines = read_text(path).split("\n")
     return [_record(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
 

@@ -98,11 +98,7 @@ def answer_rows(
 
 
 def _reference_answers(task: Task, readings: Sequence[Reading]) -> dict[str, tuple[str, ...]]:
-    """Right answers of the questions by query id; empty where the data has none.
-
-    Raises:
-        InputError: no question has one, or a question is not of the task.
-    """
+    """Right answers of the questions by query id; empty where the data has none."""
     known = dict(zip(task.query_ids, task.answers or [()] * len(task), strict=True))
     stranger = next((reading.query_id for reading in readings if reading.query_id not in known), None)
     if stranger is not None:
@@ -123,11 +119,7 @@ def make_prompt(template: PromptTemplate, reading: Reading) -> tuple[Message, ..
 def ask_distinct(
     generator: TextGenerator, prompts: Sequence[tuple[Message, ...]], sampling: Sampling
 ) -> dict[tuple[Message, ...], Generation]:
-    """The answer to every prompt; prompts that are equal are asked once.
-
-    Raises:
-        InputError: the generator breaks its contract.
-    """
+    """The answer to every prompt; prompts that are equal are asked once."""
     distinct = list(dict.fromkeys(prompts))
     return dict(zip(distinct, ask_all(generator, distinct, sampling=sampling), strict=True))
 

@@ -94,10 +94,6 @@ def mean_interval(
         groups: the document of each question; None takes questions as independent.
         seed: seed of the resampling; the same seed gives the same interval.
         bounds: smallest and largest value that the measure can take.
-
-    Raises:
-        InputError: no values, NaN, a value outside `bounds`, fewer or more groups than values, a single group, or a
-            setting out of range.
     """
     _check_values("values", values, bounds)
     _check_settings(confidence, num_resamples)
@@ -133,10 +129,6 @@ def ratio_interval(
     Args:
         parts: one value a document, from 0 to its whole.
         wholes: as many (so m = n), none negative.
-        seed: seed of the resampling.
-
-    Raises:
-        InputError: other lengths, no values, a part that is no part of its whole, or a setting out of range.
     """
     if len(parts) != len(wholes) or not len(parts):
         raise InputError(f"a share of sums needs as many parts as wholes, got {len(parts)} and {len(wholes)}")
@@ -213,11 +205,7 @@ def paired_difference(
         first: measure of the first method, one value a question.
         second: measure of the second method, the same questions in the same order (so m = n).
         groups: the document of each question; None takes questions as independent.
-        seed: seed of both resamplings.
         bounds: smallest and largest value that the measure can take.
-
-    Raises:
-        InputError: other lengths, no values, NaN or values outside `bounds`, or groups as of `mean_interval`.
     """
     if len(first) != len(second):
         raise InputError(f"a paired comparison needs the same questions twice, got {len(first)} and {len(second)}")
@@ -268,9 +256,6 @@ def no_harm(
 
     Returns:
         The paired difference with its 95% interval, the one-sided limit (`lowest`), and the verdict.
-
-    Raises:
-        InputError: a margin that is not above 0, or as `paired_difference`.
     """
     if not margin > 0:
         raise InputError(f"margin = {margin} must be above 0: no test excludes every loss")
@@ -301,9 +286,6 @@ def over_seeds(runs: Sequence[Summary], *, bounds: tuple[float, float] = (0.0, 1
     Args:
         runs: mean and 95% interval over questions of each run, all on the same questions.
         bounds: smallest and largest value that the measure can take; ends beyond them are cut.
-
-    Raises:
-        InputError: no runs, a number that is not finite, or a mean outside `bounds`.
     """
     found = np.array([(run.mean, run.low, run.high) for run in runs], np.float64).reshape(-1, 3)
     if not len(found) or not np.isfinite(found).all():
@@ -326,9 +308,6 @@ def holm_p_values(p_values: Sequence[float]) -> list[float]:
     """Holm's step-down correction for the number m of p-values, in their order.
 
     p_holm of the p-value of rank k (from 0, smallest first) = max over ranks j <= k of min(1, (m - j) * p_j)
-
-    Raises:
-        InputError: a p-value that is NaN or outside [0, 1].
     """
     for index, p_value in enumerate(p_values):
         if not 0 <= p_value <= 1:

@@ -80,7 +80,6 @@ def token_f1(answer: str, reference: str, convention: Convention = "squad") -> f
 
     Args:
         answer: what was said; a blank answer has 0 against every reference that is not blank.
-        reference: what is right.
         convention: see the head of this file.
     """
     said, right = normalise_answer(answer), normalise_answer(reference)
@@ -99,9 +98,6 @@ def contains_reference(answer: str, references: Sequence[str]) -> float:
     For readers that answer in sentences, whose EM is 0 however right they are. It cannot tell an answer from a list of
     all candidates, so it never stands alone. A reference that is empty after normalisation is contained in its like
     only.
-
-    Raises:
-        InputError: no reference.
     """
     _check_references(references)
     said = normalise_answer(answer)
@@ -109,11 +105,7 @@ def contains_reference(answer: str, references: Sequence[str]) -> float:
 
 
 def score_answer(answer: str, references: Sequence[str], convention: Convention = "squad") -> AnswerScore:
-    """EM and F1 against the reference that fits best, each measure on its own.
-
-    Raises:
-        InputError: no reference: there is nothing to score against, which is no 0.
-    """
+    """EM and F1 against the reference that fits best, each measure on its own."""
     _check_references(references)
     return AnswerScore(
         em=max(exact_match(answer, reference) for reference in references),

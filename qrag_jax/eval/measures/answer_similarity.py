@@ -22,12 +22,8 @@ def answer_similarities(questions: Sequence[str], answers: Sequence[str], embed:
     A blank answer has 0, as has a vector of zeros. A text beyond the encoder's window is what `embed` makes of it.
 
     Args:
-        questions: n texts.
         answers: their answers, in the same order.
         embed: texts -> vectors; called once with all questions and all answers that are not blank.
-
-    Raises:
-        InputError: not as many answers as questions, or vectors of a wrong shape or not finite.
     """
     if len(questions) != len(answers):
         raise InputError(f"{len(questions)} questions and {len(answers)} answers: give one answer a question")

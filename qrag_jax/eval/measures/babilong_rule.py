@@ -28,12 +28,7 @@ _ENDS = (".", "<context>", "<example>")
 
 
 def labels_of(answers: Iterable[str]) -> frozenset[str]:
-    """The labels of a task whose reference answers are known: BabiLong's own set where it holds them, else they alone.
-
-    Raises:
-        InputError: there is no answer, or one label is part of another (`hall`, `hallway`): every answer that names the
-            longer one would name both, and be wrong.
-    """
+    """The labels of a task whose reference answers are known: BabiLong's own set where it holds them, else they."""
     named = frozenset(answer.lower() for answer in answers)
     if not named or "" in named:
         raise InputError("BabiLong's rule needs the answers of the task, each of them a text that is not empty")
@@ -54,13 +49,8 @@ def babilong_correct(answer: str, reference: str, question: str, labels: Collect
     """Whether an answer is right by the rule above.
 
     Args:
-        answer: what was said.
-        reference: the right label.
         question: its labels do not count in the answer.
         labels: of the task, in lower case (`labels_of`).
-
-    Raises:
-        InputError: the reference is none of the labels, or the question names it: no answer could be right.
     """
     right = reference.lower()
     if right not in labels:

@@ -53,9 +53,6 @@ def bert_score(answer: str, references: Sequence[str], embed_tokens: EmbedTokens
         references: at least one, none of them blank; one without tokens (of characters that the tokenizer drops) is
             matched by nothing: 0.
         embed_tokens: one text -> its token vectors, special tokens left out; called once for each text.
-
-    Raises:
-        InputError: no reference, a blank one, or token vectors that are not finite or of different sizes.
     """
     _check_references(references)
     candidate = _vectors(answer, embed_tokens) if answer.strip() else None
@@ -66,11 +63,7 @@ def bert_score(answer: str, references: Sequence[str], embed_tokens: EmbedTokens
 
 
 def _check_references(references: Sequence[str]) -> None:
-    """Refuses references that no answer can be compared with.
-
-    Raises:
-        InputError: no reference, or a blank one; says which.
-    """
+    """Refuses references that no answer can be compared with."""
     if not references:
         raise InputError("references is empty: BERTScore needs at least one reference answer")
     for number, reference in enumerate(references):
@@ -84,9 +77,6 @@ def match_tokens(candidate: Float[np.ndarray, "n dim"], reference: Float[np.ndar
     Args:
         candidate: of the answer, float [n, dim]; n = 0 scores 0.
         reference: of the reference, float [m, dim]; m = 0 scores 0.
-
-    Raises:
-        InputError: vectors of different sizes, or one that is not finite.
     """
     if candidate.shape[1] != reference.shape[1]:
         raise InputError(f"token vectors of sizes {candidate.shape[1]} and {reference.shape[1]}: use one encoder")

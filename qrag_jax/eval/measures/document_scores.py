@@ -20,7 +20,6 @@ def found_score(right: int, found: int, wanted: int) -> FoundScore:
 
     Args:
         right: what was found and wanted.
-        found: all that was found.
         wanted: all that should be found.
     """
     recall, precision = right / wanted if wanted else 0.0, right / found if found else 0.0
@@ -48,9 +47,6 @@ def document_scores(documents: Sequence[str], relevant: Collection[str], k: int)
         documents: document id of each chunk that was found, best first; ids may repeat.
         relevant: ids of the documents that answer, at least one.
         k: at least 1; fewer chunks than k are taken as they are.
-
-    Raises:
-        InputError: k below 1, or no relevant document.
     """
     if k < 1:
         raise InputError(f"k {k}: give at least 1")

@@ -40,9 +40,6 @@ def evidence_recall(pieces: Sequence[str], context: str) -> float:
     Args:
         pieces: of the evidence; one that is there twice counts twice, one without words not at all.
         context: all passages, in the order of their documents, with white space between them.
-
-    Raises:
-        InputError: no piece has a word: there is nothing to find.
     """
     wanted = [words for piece in pieces if (words := _normalised(piece))]
     if not wanted:
@@ -61,7 +58,6 @@ def evidence_pieces(text: str, sentences: Sequence[Span], evidence: Iterable[Spa
     """What of each sentence is evidence, in the order of the text; sentences of more than 300 characters in parts.
 
     Args:
-        text: of the document.
         sentences: of it, ordered and disjoint.
         evidence: half-open character offsets, which may overlap: no character is in two pieces.
     """

@@ -55,11 +55,7 @@ class SentenceIndex:
 
 
 def index_sentences(text: str, sentences: Sequence[Span]) -> SentenceIndex:
-    """Prepares the sentences of a document (ordered, disjoint, at least one) for `belonging` and `touched`.
-
-    Raises:
-        InputError: the text is blank, or there is no sentence.
-    """
+    """Prepares the sentences of a document (ordered, disjoint, at least one) for `belonging` and `touched`."""
     if not sentences:
         raise InputError("no sentences: there is nothing to count evidence in")
     characters = measure_words(text, len)
@@ -77,7 +73,6 @@ def belonging(spans: Sequence[Span], index: SentenceIndex) -> list[int]:
 
     Args:
         spans: of the chunk, ordered and disjoint.
-        index: sentences of its document.
     """
     first, held = _held(spans, index)
     return (first + np.flatnonzero(2 * held > index.sizes[first : first + held.size])).tolist()
@@ -132,9 +127,6 @@ def evidence_scores(retrieved: Sequence[Set[Sentence]], gold: Set[Sentence], k: 
         retrieved: sentences of each chunk that was found, best first.
         gold: sentences that hold evidence, at least one.
         k: at least 1; fewer chunks than k are taken as they are.
-
-    Raises:
-        InputError: k below 1, or no gold sentence.
     """
     if k < 1:
         raise InputError(f"k {k}: give at least 1")

@@ -19,11 +19,7 @@ NOT_TAKEN = -1  # fills rows of `chosen` whose retriever stopped before the last
 
 
 def fact_em(predicted: Chunks, gold: Chunks) -> float:
-    """Fact exact match of one question: 1.0 when every gold chunk was picked, else 0.0.
-
-    Raises:
-        InputError: a chunk occurs twice in either argument, an index is negative, or `gold` is empty.
-    """
+    """Fact exact match of one question: 1.0 when every gold chunk was picked, else 0.0."""
     picks, truth = _chunk_set("the prediction", predicted), _gold_set(gold)
     return float(truth <= picks)
 
@@ -106,9 +102,6 @@ def f1_ceiling(num_gold: int | Int[np.ndarray, " n"], num_steps: int | Int[np.nd
 
     Returns:
         A float, or float64 [n] when an argument is an array.
-
-    Raises:
-        InputError: an argument is out of its range.
     """
     gold, steps = np.asarray(num_gold), np.asarray(num_steps)
     if (gold < 1).any() or (steps < 0).any():

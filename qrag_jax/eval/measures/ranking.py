@@ -15,11 +15,7 @@ from qrag_jax.types import InputError
 
 
 def rank_documents(scores: Mapping[str, float]) -> list[str]:
-    """Document ids, best first; ties as the module says.
-
-    Raises:
-        InputError: a score that is NaN; names its document.
-    """
+    """Document ids, best first; ties as the module says."""
     for document, score in scores.items():
         if score != score:
             raise InputError(f"document {document!r}: score NaN has no rank; mend what gave it")
@@ -33,11 +29,7 @@ def precision_at(ranking: Sequence[str], judged: Mapping[str, int], k: int) -> f
 
     Args:
         ranking: document ids, best first, each once.
-        judged: document id -> judgement.
         k: at least 1.
-
-    Raises:
-        InputError: k below 1, or a document that is ranked twice.
     """
     return sum(_hits(ranking, judged, _checked(k))) / k
 

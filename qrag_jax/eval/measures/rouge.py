@@ -22,11 +22,7 @@ class _Tokens:
 
 
 def check_rouge() -> None:
-    """Refuses to go on without the package, so that nobody pays for answers that cannot be scored.
-
-    Raises:
-        UsageError: names the command that installs it.
-    """
+    """Refuses to go on without the package, so that nobody pays for answers that cannot be scored."""
     _scorer()
 
 
@@ -41,10 +37,6 @@ def rouge_l(answer: str, references: Sequence[str]) -> float:
     Args:
         answer: a text without any token (blank, or signs only) has 0.
         references: texts with at least one token each.
-
-    Raises:
-        UsageError: `rouge-score` is not installed.
-        InputError: no reference, or one without any token.
     """
     if not references:
         raise InputError("a question without reference answers cannot be scored: leave it out, or give it one")

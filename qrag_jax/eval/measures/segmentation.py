@@ -44,9 +44,6 @@ def gaps_of_segments(segments: Sequence[int] | Int[np.ndarray, " n"]) -> Bool[np
     """Gaps of a segment (or cluster) number a unit: a boundary wherever two neighbours have different ones.
 
     Segments that are not contiguous, as clusters may be, so have a boundary each time the text changes between them.
-
-    Raises:
-        InputError: no unit.
     """
     ids = np.asarray(segments)
     if ids.size == 0:
@@ -55,11 +52,7 @@ def gaps_of_segments(segments: Sequence[int] | Int[np.ndarray, " n"]) -> Bool[np
 
 
 def gaps_of_starts(starts: Iterable[int] | Int[np.ndarray, " k"], num_units: int) -> Bool[np.ndarray, " gaps"]:
-    """Gaps of the set of units that begin a segment; unit 0 always does and may be left out.
-
-    Raises:
-        InputError: no unit, or a start that is none of them.
-    """
+    """Gaps of the set of units that begin a segment; unit 0 always does and may be left out."""
     if num_units < 1:
         raise InputError(f"num_units {num_units}: a segmentation has at least one unit")
     gaps = np.zeros(num_units, bool)
@@ -92,9 +85,6 @@ def pk(reference: Bool[np.ndarray, " gaps"], predicted: Bool[np.ndarray, " other
         reference: gaps of the right segmentation.
         predicted: gaps of the one to judge.
         k: distance in units; None is `window_size(reference)`.
-
-    Raises:
-        InputError: another number of gaps, or k outside 1 to their number.
     """
     ref, pred = _probes(reference, predicted, k)
     return _share((ref > 0) != (pred > 0))
@@ -120,9 +110,6 @@ def boundary_f1(
 
     A share of nothing is 1 where there was nothing to find or nothing was claimed in either, else 0: no boundary
     against no boundary is a perfect 1, and none against some, or some against none, has F1 = 0.
-
-    Raises:
-        InputError: another number of gaps.
     """
     _check_same_size(reference, predicted)
     right, found, wanted = (int(mask.sum()) for mask in (reference & predicted, predicted, reference))

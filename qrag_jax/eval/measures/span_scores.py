@@ -72,9 +72,6 @@ def span_scores(
         ks: each at least 1; fewer chunks than k are taken as they are.
         measure_of: document id -> its tokens (`text_measure.measure_tokens`); asked again and again, so it should
             remember.
-
-    Raises:
-        InputError: a k below 1, or evidence without a token.
     """
     if min(ks, default=1) < 1:
         raise InputError(f"ks {list(ks)}: give at least 1")

@@ -38,11 +38,7 @@ def measure_words(text: str, weigh: Callable[[str], float]) -> TextMeasure:
     spans add up to that of the whole.
 
     Args:
-        text: a document.
         weigh: a word -> its weight, at least 0. `len` counts the characters that are not blank.
-
-    Raises:
-        InputError: there is no word.
     """
     words = [(match.start(), match.end(), weigh(match.group())) for match in _WORD.finditer(text)]
     if not words:

@@ -28,13 +28,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def read_qrels(path: Path) -> dict[str, dict[str, int]]:
-    """Query id -> document id -> judgement, in the order of the file (.gz too); the second column is ignored.
-
-    Raises:
-        UsageError: there is no such file.
-        InputError: no line, or one (named by `file:line`) that has other columns, no whole number as judgement, a
-            document that is judged twice, or an id that is no percent-encoded UTF-8.
-    """
+    """Query id -> document id -> judgement, in the order of the file (.gz too); the second column is ignored."""
     found: dict[str, dict[str, int]] = {}
     for where, (query, _, document, value) in _columns(path, _QRELS, 4):
         if not _WHOLE_NUMBER.fullmatch(value):
@@ -44,13 +38,7 @@ def read_qrels(path: Path) -> dict[str, dict[str, int]]:
 
 
 def read_run(path: Path) -> dict[str, dict[str, float]]:
-    """Query id -> document id -> score, in the order of the file (.gz too); rank and tag are ignored, as by trec_eval.
-
-    Raises:
-        UsageError: there is no such file.
-        InputError: no line, or one (named by `file:line`) that has other columns, a score that is no finite number, a
-            document that is there twice, or an id that is no percent-encoded UTF-8.
-    """
+    """Query id -> document id -> score, in the order of the file (.gz too); rank and tag are ignored (trec_eval)."""
     found: dict[str, dict[str, float]] = {}
     for where, (query, _, document, _, value, _) in _columns(path, _RUN, 6):
         score = float(value) if _NUMBER.fullmatch(value) else math.nan
@@ -61,12 +49,7 @@ def read_run(path: Path) -> dict[str, dict[str, float]]:
 
 
 def write_qrels(path: Path, qrels: Mapping[str, Mapping[str, int]]) -> None:
-    """Writes judgements in their order; `read_qrels` gives them back.
-
-    Raises:
-        InputError: nothing to write, a query without judgements, or an empty id.
-        UsageError: the file cannot be made.
-    """
+    """Writes judgements in their order; `read_qrels` gives them back."""
     for query, judged in qrels.items():
         if not judged:
             raise InputError(f"{path}: query {query!r} has no judgement: the file would lose it; leave it out")
@@ -81,13 +64,8 @@ def write_run(path: Path, run: Mapping[str, Mapping[str, float]], tag: str) -> N
     ids, whose order may be another one. A query that found nothing has no line.
 
     Args:
-        path: file to write.
         run: query id -> document id -> score.
         tag: name of the run, without blank space.
-
-    Raises:
-        InputError: nothing to write, a score that is not finite, an empty id, or a tag that is empty or has a blank.
-        UsageError: the file cannot be made.
     """
     if tag.split() != [tag]:
         raise InputError(f"{path}: tag {tag!r}: one word without blank space")

@@ -66,13 +66,8 @@ def retrieve_actively(
     The drafts of a round are one batch. A blank draft ends its question: there is nothing to search for.
 
     Args:
-        questions: what is asked.
-        search: a query -> passages.
         generator: of the drafts; must tell log-probabilities.
         config: None takes the defaults.
-
-    Raises:
-        InputError: a draft fails, or the generator tells no log-probabilities.
     """
     config, template = config or ActiveConfig(), load_prompt(_TEMPLATE)
     sampling = Sampling(max_tokens=config.max_tokens, logprobs=True)
@@ -97,11 +92,7 @@ def _prompt(template: PromptTemplate, question: str, context: Context) -> tuple[
 
 
 def _least_probability(draft: Generation, question: str) -> float:
-    """Of its tokens; 1 of none.
-
-    Raises:
-        InputError: see `retrieve_actively`.
-    """
+    """Of its tokens; 1 of none."""
     if draft.error is not None:
         raise InputError(f"draft of an answer to {question[:60]!r}: {draft.error}")
     if draft.logprobs is None:

@@ -33,11 +33,6 @@ def evidence_recall(
     a chunk holds). All documents are searched.
 
     Args:
-        task: of kind "evidence".
-        chunk: cuts a document.
-        reader: writes the notes.
-        embed: texts -> vectors.
-        count: tokens of a text.
         modes: of `scores.EVAL_MODES`.
         num_tokens: that are read; the first chunk that goes beyond them ends it.
         search, seed: as of `score_notes`.
@@ -45,10 +40,6 @@ def evidence_recall(
 
     Returns:
         For each mode one recall a question, in their order.
-
-    Raises:
-        InputError: a task without evidence, or as `build_corpus` and `note_corpus`.
-        UsageError: an unknown mode.
     """
     check_modes(modes, [1])
     if task.kind != "evidence":

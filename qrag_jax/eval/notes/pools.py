@@ -45,11 +45,7 @@ def passage_pool(
     Args:
         examples: of `data.questions.multihop`, whose chunks are `TITLE: PARAGRAPH`.
         titles: of the text of each chunk, as of `MultihopSet`.
-        count: tokens of a text.
         distractors: (title, text) of further passages.
-
-    Raises:
-        InputError: no question.
     """
     if not examples:
         raise InputError("notes: no question to ask; give a file with at least one")
@@ -79,14 +75,9 @@ def story_pool(
 
     Args:
         stories: of `read_babi`.
-        number: which question of them.
         filler: sentences to hide it in.
-        count: tokens of a text.
         rng: of the places of the facts and of the filler; consumed.
         num_chunks, chunk_sentences: the story and its filler have num_chunks * chunk_sentences sentences.
-
-    Raises:
-        UsageError: the story has more facts than that.
     """
     if num_chunks < 1 or chunk_sentences < 1:
         raise UsageError(f"num_chunks {num_chunks}, chunk_sentences {chunk_sentences}: at least 1 of each")

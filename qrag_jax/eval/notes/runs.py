@@ -66,12 +66,7 @@ def score_run(
 
 
 def nearest_chunks(pool: Pool, embed: Embed, number: int) -> Int[np.ndarray, "n candidates"]:
-    """For each question the chunks with the nearest vectors, at most so many, in the order of the pool.
-
-    Raises:
-        UsageError: `number` is below 1.
-        InputError: as `embed_corpus`.
-    """
+    """For each question the chunks with the nearest vectors, at most so many, in the order of the pool."""
     corpus = embed_corpus(Corpus(pool.documents, pool.chunks), embed)
     found = [np.sort(rank_dense(asked.question, corpus, embed, number).ids) for asked in pool.asked]
     return np.stack(found)

@@ -230,11 +230,7 @@ def gold_ceiling(num_gold: Sequence[int], k: int) -> float:
 
 
 def check_modes(modes: Sequence[str], ks: Sequence[int]) -> None:
-    """Refuses modes that there are not, and numbers of chunks that are none.
-
-    Raises:
-        UsageError: says which.
-    """
+    """Refuses modes that there are not, and numbers of chunks that are none."""
     unknown = [mode for mode in modes if mode not in EVAL_MODES]
     if unknown:
         raise UsageError(f"mode {unknown[0]!r}: choose of {', '.join(EVAL_MODES)}")
@@ -264,11 +260,7 @@ def _note_pools(
 
 
 def noted_pool(pool: Pool, notes: Sequence[Note], embed: Embed, count: CountTokens) -> NotedCorpus:
-    """A pool as a corpus with vectors, and its notes.
-
-    Raises:
-        InputError: as `Corpus` and `note_corpus`.
-    """
+    """A pool as a corpus with vectors, and its notes."""
     fingerprint = embed.fingerprint if isinstance(embed, Encoder) else ""
     bare = Corpus(pool.documents, pool.chunks)
     corpus = replace(bare, vectors=embed_texts(embed, bare.texts), made_by=MadeBy(fingerprint=fingerprint))
@@ -278,12 +270,7 @@ def noted_pool(pool: Pool, notes: Sequence[Note], embed: Embed, count: CountToke
 def rank_mode(
     question: str, noted: NotedCorpus, embed: Embed, mode: str, search: NoteSearch, seed: int, top_k: int | None = None
 ) -> Ranked:
-    """The chunks in the order of a mode of `EVAL_MODES`.
-
-    Raises:
-        UsageError: `top_k` is below 1.
-        InputError: as `rank_noted`.
-    """
+    """The chunks in the order of a mode of `EVAL_MODES`."""
     if mode == BM25:
         return rank_bm25(question, noted.corpus, top_k)
     return rank_noted(question, noted, embed, _search_of(mode, search, seed), top_k)

@@ -56,10 +56,6 @@ def read_multihop_task(
         source: as of `data.questions.multihop`.
         distractors: file of further passages (`read_passages`); None: none.
         num_questions: drawn from the file by `seed`, with their paragraphs alone; None takes all.
-        seed: of the draw.
-
-    Raises:
-        UsageError, InputError: as the readers.
     """
     read = MULTIHOP[kind](source)
     chosen = [read.examples[i] for i in _drawn(len(read.examples), num_questions, seed)]
@@ -81,15 +77,9 @@ def read_babi_task(
     """Stories of a bAbI file, each hidden in filler and cut into a pool of its own.
 
     Args:
-        source: a bAbI file.
         filler: `stories`, other stories of the file with other names; or a haystack (`load_haystack`).
-        num_chunks, chunk_sentences: of a pool.
         num_questions: drawn from those that fit by `seed`; None takes all that fit.
         seed: of the draw, the places and the filler.
-
-    Raises:
-        UsageError: no such file or haystack, or a pool of no chunk.
-        InputError: a malformed file, or no story that fits.
     """
     if num_chunks < 1 or chunk_sentences < 1:
         raise UsageError(f"num_chunks {num_chunks}, chunk_sentences {chunk_sentences}: at least 1 of each")

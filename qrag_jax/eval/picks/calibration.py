@@ -41,8 +41,6 @@ def fit_on_dev(retriever: Retriever, dev: Task, beam_widths: Sequence[int] = ())
     """What a run keeps of its held-out questions, as JSON values; hand it to `train.loop.train` as `calibrate`.
 
     Args:
-        retriever: as trained.
-        dev: held-out queries.
         beam_widths: compare the F1 of beams of these widths (1 is the greedy search) under the threshold, or under the
             learned STOP of a run that has one; the narrowest of the best is the chosen one.
     """
@@ -79,11 +77,7 @@ def _kept_f1(dev: Task, picker: Picker, num_steps: int, protocol: str, threshold
 
 
 def stored_threshold(metadata: Mapping[str, Any]) -> Threshold | None:
-    """The threshold in the metadata of a checkpoint; None if the run held nothing out, or is not finished.
-
-    Raises:
-        InputError: what stands there is none.
-    """
+    """The threshold in the metadata of a checkpoint; None if the run held nothing out, or is not finished."""
     dev = metadata.get("dev", {})
     if not isinstance(dev, dict):
         raise InputError(f"metadata of the checkpoint: dev is {dev!r:.100}: copy the run again")

@@ -45,9 +45,6 @@ def kept_by_threshold(scores: Float[np.ndarray, "n T"], threshold: float, least:
 
     Returns:
         Numbers in [least, T].
-
-    Raises:
-        InputError: a score is not finite, the threshold is NaN, or `least` is outside [0, T].
     """
     check_scores(scores)
     _check_least(least, scores.shape[1])
@@ -64,9 +61,6 @@ def kept_by_oracle(chosen: Int[np.ndarray, "n T"], gold: Bool[np.ndarray, "n M"]
     No rule on the same picks has a higher fact EM, and none that loses no gold chunk a higher fact F1. A rule that
     gives up a gold chunk which comes late can exceed its F1: hits at steps 1 and 5 of 2 facts give 4/7, stopping
     after the first gives 2/3.
-
-    Raises:
-        InputError: as `earliest_complete`.
     """
     earliest = earliest_complete(chosen, gold)
     return np.where(earliest > 0, earliest, chosen.shape[1])
@@ -76,9 +70,6 @@ def earliest_complete(chosen: Int[np.ndarray, "n T"], gold: Bool[np.ndarray, "n 
     """`t_earliest` of appendix B: the number of picks after which all gold chunks are taken, 0 where they never are.
 
     0 is free for that: every question has a gold chunk, so no set is complete before the first pick.
-
-    Raises:
-        InputError: picks that `score_facts` refuses, or a step that was not played.
     """
     hits = check_path(chosen, gold)
     complete = hits.cumsum(axis=1) == gold.sum(axis=1)[:, None]
@@ -86,11 +77,7 @@ def earliest_complete(chosen: Int[np.ndarray, "n T"], gold: Bool[np.ndarray, "n 
 
 
 def keep(chosen: Int[np.ndarray, "n T"], num_kept: Int[np.ndarray, " n"]) -> Int[np.ndarray, "n T"]:
-    """The picks with `NOT_TAKEN` after the first `num_kept` of every question.
-
-    Raises:
-        InputError: not one number a question, or a number outside [0, T].
-    """
+    """The picks with `NOT_TAKEN` after the first `num_kept` of every question."""
     if len(num_kept) != len(chosen):
         raise InputError(f"num_kept has {len(num_kept)} numbers for {len(chosen)} questions: give one each")
     wrong = np.flatnonzero((num_kept < 0) | (num_kept > chosen.shape[1]))
@@ -130,9 +117,6 @@ def calibrate_threshold(
         scores: the values that they were taken by.
         gold: True at the chunks that answer the question.
         least: as in `kept_by_threshold`; the threshold is best for this `least` only.
-
-    Raises:
-        InputError: as `earliest_complete` and `kept_by_threshold`, or shapes that differ.
     """
     check_path(chosen, gold)
     check_scores(scores, chosen.shape)
@@ -174,11 +158,7 @@ def overlap(fitted_on: Collection[str], reported: Sequence[str]) -> int:
 
 
 def check_apart(fitted_on: Collection[str], reported: Sequence[str]) -> None:
-    """A threshold is never fitted on the split that it reports: refuses questions that are in both.
-
-    Raises:
-        UsageError: some question is in both, or `fitted_on` is empty, so that nothing can be told.
-    """
+    """A threshold is never fitted on the split that it reports: refuses questions that are in both."""
     if not fitted_on:
         raise UsageError("the threshold does not say which questions it was fitted on: calibrate it again")
     known = frozenset(fitted_on)
@@ -191,12 +171,7 @@ def check_apart(fitted_on: Collection[str], reported: Sequence[str]) -> None:
 
 
 def check_path(chosen: Int[np.ndarray, "n T"], gold: Bool[np.ndarray, "n M"]) -> Bool[np.ndarray, "n T"]:
-    """True at the picks that are gold, once the picks are found to be those of all T steps.
-
-    Raises:
-        InputError: no question, no step, other numbers of rows, a step that was not played, or what `score_facts`
-            refuses.
-    """
+    """True at the picks that are gold, once the picks are found to be those of all T steps."""
     if len(chosen) != len(gold):
         raise InputError(f"chosen has {len(chosen)} questions and gold {len(gold)}: give the same questions in order")
     if chosen.size == 0:
@@ -210,11 +185,7 @@ def check_path(chosen: Int[np.ndarray, "n T"], gold: Bool[np.ndarray, "n M"]) ->
 
 
 def check_scores(scores: Float[np.ndarray, "n T"], shape: tuple[int, ...] | None = None) -> None:
-    """Refuses scores that are not finite numbers, or of another shape than the picks' `shape`.
-
-    Raises:
-        InputError: names the question and the step.
-    """
+    """Refuses scores that are not finite numbers, or of another shape than the picks' `shape`."""
     if shape is not None and scores.shape != shape:
         raise InputError(f"scores have shape {scores.shape} and chosen {shape}: give one score a pick")
     wrong = np.argwhere(~(np.abs(scores.astype(np.float64)) < _LARGEST))

@@ -187,11 +187,7 @@ def make_records(
 def paired_values(
     first: Sequence[QueryRecord], second: Sequence[QueryRecord], measure: str = "fact_em"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`measure` of two methods, matched by `query_id`, for `aggregate.paired_difference`.
-
-    Raises:
-        InputError: a query twice in one list, or the two lists are not about the same queries.
-    """
+    """`measure` of two methods, matched by `query_id`, for `aggregate.paired_difference`."""
     by_query = [{record.query_id: getattr(record, measure) for record in records} for records in (first, second)]
     for records, values in zip((first, second), by_query, strict=True):
         if len(values) != len(records):

@@ -60,11 +60,7 @@ class Line:
 
 
 def collect_lines(rows: Sequence[Row]) -> list[Line]:
-    """Group rows into lines, seeds merged; tasks in order of appearance, methods in the order of `METHODS`.
-
-    Raises:
-        InputError: no rows, or two rows of one method, length and seed.
-    """
+    """Group rows into lines, seeds merged; tasks in order of appearance, methods in the order of `METHODS`."""
     if not rows:
         raise InputError("a report needs at least one row, got none")
     groups: dict[tuple[object, ...], dict[int, list[Row]]] = {}
@@ -142,9 +138,6 @@ def plot_rows(path: str | os.PathLike, rows: Sequence[Row], *, title: str | None
     Args:
         path: ends in .png; its folder is made.
         title: stands above all panels; by default the panels' own headings suffice.
-
-    Raises:
-        UsageError: another ending, or the file cannot be written.
     """
     check_png(path)
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # heavy, and only this function needs it

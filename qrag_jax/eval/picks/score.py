@@ -206,12 +206,7 @@ def check_protocols(options: Options, run: Run, calibrated: bool) -> None:
     """Refuses protocols that no row could be of, before anything is embedded.
 
     Args:
-        options: of the evaluation.
-        run: to be scored.
         calibrated: thresholds will be fitted on held-out questions.
-
-    Raises:
-        UsageError: says what the protocol needs; names the flags of `qrag eval`.
     """
     if "threshold" in options.protocols and run.threshold is None and not calibrated:
         raise UsageError(
@@ -299,9 +294,6 @@ def _used(tasks: Sequence[Task], options: Options, questions: frozenset[str], no
     """Whether a question to report is one of those that thresholds are fitted on: before anything is embedded.
 
     A beam is searched with the threshold, whatever protocol then counts its picks.
-
-    Raises:
-        UsageError: it is, and rows that need a threshold were asked for; if not, they are left out, which is said.
     """
     wanted = "threshold" in options.protocols or max(options.beam_widths) > 1
     if not questions or (options.protocols and not wanted):

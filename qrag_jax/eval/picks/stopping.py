@@ -112,11 +112,7 @@ def analyse(
         scores: the values that they were taken by.
         gold: True at the chunks that answer the question; False at padding.
         num_chunks: chunks of each context, padding not counted.
-        thresholds: of the curve.
         budgets: numbers of picks; None stands for 1 to T.
-
-    Raises:
-        InputError: as `stopping_curve` and `budget_rows`.
     """
     num_steps = chosen.shape[1]
     return StopAnalysis(
@@ -144,10 +140,6 @@ def stop_point(
         num_chunks: chunks of each context, padding not counted.
         num_kept: `t_stop` of every question.
         threshold: of the rule, for the record.
-
-    Raises:
-        InputError: as `protocols.keep` and `protocols.earliest_complete`; a number of chunks that contradicts the
-            picks or the gold, or leaves no chunk that is not gold in any question.
     """
     earliest = earliest_complete(chosen, gold)
     measures = score_facts(keep(keep(chosen, num_kept), _num_real(chosen, gold, num_chunks)), gold)
@@ -184,9 +176,6 @@ def stopping_curve(
         thresholds: finite; the points come in their order. By default those of the paper.
 
     The other arguments are those of `analyse`.
-
-    Raises:
-        InputError: as `stop_point`; scores that are not finite or not one a pick, no or infinite thresholds.
     """
     if len(thresholds) == 0 or not np.isfinite(thresholds).all():
         raise InputError(f"thresholds = {list(thresholds)}: give at least one, finite ones only")
@@ -256,10 +245,6 @@ def budget_rows(
         gold: True at the chunks that answer the question; False at padding.
         budgets: numbers of picks; a context with fewer chunks is taken whole.
         num_chunks: chunks of each context, padding not counted; None where all have at least T.
-
-    Raises:
-        InputError: as `protocols.earliest_complete`; no budget, one twice, or one outside [1, T]; a number of chunks
-            that contradicts the picks or the gold.
     """
     budgets, num_steps = [int(budget) for budget in budgets], chosen.shape[1]
     if not budgets or len(set(budgets)) < len(budgets) or not 1 <= min(budgets) <= max(budgets) <= num_steps:

@@ -32,11 +32,7 @@ def format_stopping(analysis: StopAnalysis, *, markdown: bool = False) -> str:
 
 
 def format_budgets(rows: Sequence[BudgetRow], *, markdown: bool = False) -> str:
-    """Fact EM and F1 by the number of picks, with 95% intervals over the questions and the ceiling of F1.
-
-    Raises:
-        InputError: no rows.
-    """
+    """Fact EM and F1 by the number of picks, with 95% intervals over the questions and the ceiling of F1."""
     if not rows:
         raise InputError("a table of budgets needs at least one row, got none")
     table = _table([_BUDGET_COLUMNS, *(_budget_cells(row, markdown) for row in rows)], markdown)
@@ -53,14 +49,10 @@ def write_stopping(
     """Write `stopping.json`, `stopping.md` and `stopping.png` into a folder, which is made.
 
     Args:
-        title: what was analysed.
         notes: a line each above the tables (command, data, hardware, ...).
 
     Returns:
         The three paths.
-
-    Raises:
-        UsageError: the folder cannot be written.
     """
     paths = [Path(folder) / name for name in ("stopping.json", "stopping.md", "stopping.png")]
     write_json(paths[0], stopping_values(analysis), indent=1)
@@ -99,10 +91,6 @@ def plot_stopping(path: str | os.PathLike, analysis: StopAnalysis, *, title: str
 
     Args:
         path: ends in .png; its folder is made.
-        title: stands above all panels.
-
-    Raises:
-        UsageError: another ending, or the file cannot be written.
     """
     check_png(path)
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # heavy, and only this function needs it

@@ -91,7 +91,6 @@ def split_task(
 
     Args:
         task: of `load_task`.
-        config: of the same task.
         dev_share: of the questions, or of the documents, between 0 and 1.
         min_dev_questions: a dev part with fewer would choose by chance.
         seed: together with the name of the task.

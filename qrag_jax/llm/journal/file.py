@@ -153,7 +153,6 @@ class Session:
         """Looks calls up, in order, and claims those that are neither finished nor in flight elsewhere.
 
         Args:
-            keys: of the calls.
             most: to claim; it ends there, and says nothing of the keys behind.
 
         Returns:

@@ -28,11 +28,7 @@ class Owner:
     """
 
     def __init__(self, path: Path) -> None:
-        """Makes and locks the file `PATH.owner-NAME`.
-
-        Raises:
-            OSError: the folder cannot be written, or the disk is full.
-        """
+        """Makes and locks the file `PATH.owner-NAME`."""
         self.name = secrets.token_hex(16)
         self._path = _owner_path(path, self.name)
         while not self._take(path):
@@ -56,12 +52,7 @@ class Owner:
 
 
 def is_alive(path: Path, name: str) -> bool:
-    """Whether an owner of `path` is still at work; the file of one that is not is removed, if that may be.
-
-    Raises:
-        InputError: no name of an owner, so `path` is damaged (a name becomes part of a path here), or its file is no
-            file of ours.
-    """
+    """Whether an owner of `path` is still at work; the file of one that is not is removed, if that may be."""
     if not _NAME.fullmatch(name):
         raise InputError(f"{path}: damaged (an owner {name[:40]!r}): move it away and start again")
     return _is_held(_owner_path(path, name))

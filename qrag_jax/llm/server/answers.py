@@ -58,8 +58,6 @@ def read_answer(body: bytes, *, model: str, check_model: bool) -> Outcome:
     that are not told.
 
     Args:
-        body: as it came.
-        model: that was asked for.
         check_model: an answer of another model is an error.
     """
     try:
@@ -152,7 +150,6 @@ def num_repeated(prompts: Sequence[Sequence[Message]], answers: Sequence[Generat
     as 0 whatever it says: equal short answers to different prompts are common, and the id is evidence of nothing then.
 
     Args:
-        prompts: of the batch.
         answers: to them, in order.
     """
     given: dict[tuple[str | None, str, int, int], set[tuple[Message, ...]]] = {}

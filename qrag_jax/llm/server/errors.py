@@ -41,8 +41,6 @@ def explain(error: openai.OpenAIError, asked: Asked, attempts: Sequence[str]) ->
 
     Args:
         error: of the client, after its last attempt.
-        asked: who was asked.
-        attempts: what became of each.
     """
     if isinstance(error, AnswerTooLarge):
         return failed(f"the server's answer is too large: {error} (max_answer_bytes): lower max_tokens, or raise it")
@@ -63,13 +61,7 @@ def explain(error: openai.OpenAIError, asked: Asked, attempts: Sequence[str]) ->
 
 
 def explain_other(error: Exception, asked: Asked, attempts: Sequence[str]) -> Outcome:
-    """Something that nobody foresaw came out of a call, or out of what reads its answer.
-
-    Args:
-        error: whatever it is.
-        asked: who was asked.
-        attempts: what became of each.
-    """
+    """Something that nobody foresaw came out of a call, or out of what reads its answer."""
     places = traceback.extract_tb(error.__traceback__)
     place = f" at {Path(places[-1].filename).name}:{places[-1].lineno}" if places else ""
     return failed(

@@ -104,14 +104,9 @@ def make_client(base_url: str, key: str, *, deadline: float, max_retries: int, m
 
     Args:
         base_url: checked by `check_base_url`.
-        key: sent as bearer token.
         deadline: seconds that one read may take. A stalled answer is thus not asked for again: the caller bounds the
             whole call by the same number.
         max_retries: attempts after the first.
-        max_bytes: of one answer.
-
-    Raises:
-        UsageError: a proxy or certificates that the environment names cannot be used.
     """
     with _named_variables():
         return _client(base_url, key, deadline, max_retries, max_bytes)
@@ -164,12 +159,7 @@ def _named_variables() -> Iterator[None]:
 
 
 def check_base_url(base_url: str) -> str:
-    """The address without a slash at its end.
-
-    Raises:
-        UsageError: no http(s) address of a host, or one that holds what does not belong into logs and journals: a
-            name, a password, a query.
-    """
+    """The address without a slash at its end."""
     try:
         parts = urlsplit(base_url)
         port_is_good = parts.port is None or parts.port > 0
@@ -203,11 +193,7 @@ def _is_url(text: str) -> bool:
 
 
 def check_key_name(key_name: str) -> None:
-    """Refuses what is no name of an environment variable.
-
-    Raises:
-        UsageError: it is none; it is not repeated.
-    """
+    """Refuses what is no name of an environment variable."""
     if not _VARIABLE.fullmatch(key_name):
         raise UsageError(
             "key_name: no name of an environment variable (letters, digits and _, no digit first). It is not repeated "
@@ -216,11 +202,7 @@ def check_key_name(key_name: str) -> None:
 
 
 def check_key(environment: Mapping[str, str], key_name: str) -> str | None:
-    """The key in a variable; None where it is missing or empty.
-
-    Raises:
-        UsageError: the key cannot be sent; it is not repeated.
-    """
+    """The key in a variable; None where it is missing or empty."""
     key = environment.get(key_name, "")
     if any(not "!" <= letter <= "~" for letter in key):
         raise UsageError(

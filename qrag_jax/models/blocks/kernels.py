@@ -181,10 +181,6 @@ def _group_product(num_rows: int, packed: bool) -> Any:
 
     Codes are multiplied as they are, and what a group sums to is scaled once; so a code is converted once for all rows,
     and stored nowhere. Numba has no way to say that sums stay in registers: this is written in LLVM's language.
-
-    Args:
-        num_rows: that are multiplied together.
-        packed: two codes a byte.
     """
     vectors = _VECTORS[num_rows]
     chains = 2 if num_rows == 1 else 1  # of sums: an addition waits for the one before, and one row has few

@@ -101,7 +101,6 @@ def block_matrix(parts: Iterable[Rows], num_out: int, *, bits: Literal[4, 8] = 8
     Args:
         parts: in order; all but the last of a multiple of `LANES` rows.
         num_out: rows of all of them together.
-        bits: of a code.
     """
     made: list[np.ndarray] = []
     first = 0
@@ -206,9 +205,6 @@ def product(rows: Float[Array, "*rows num_in"], matrix: BlockMatrix) -> Float[Ar
     """`rows @ dequantised(matrix)`, float32 (TPUs may round factors, as in any product).
 
     The arrays of the matrix must be on one device.
-
-    Raises:
-        UsageError: the arrays of the matrix have other dtypes or shapes than `block_matrix` gives them.
     """
     flat = rows.reshape(-1, matrix.num_in).astype(jnp.float32)
     if jax.default_backend() == "cpu" and is_compiled():
@@ -254,10 +250,6 @@ def _check_form(matrix: BlockMatrix) -> None:
 def is_compiled() -> bool:
     """True if products on CPU are compiled: Numba is there, and the processor converts float16 itself (as
     all but x86 without F16C). The first call compiles, or loads that.
-
-    Raises:
-        UsageError: Numba is there, but not for this environment.
-        InputError: what it compiled and kept is damaged.
     """
     if importlib.util.find_spec("numba") is None:
         return False

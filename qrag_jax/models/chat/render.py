@@ -29,17 +29,12 @@ def render_chat(
     speak as another role.
 
     Args:
-        template: Jinja source.
         messages: at least one; the roles of `Message`.
         special_tokens: texts that the tokenizer would read as special tokens.
         other_tokens: texts that it would read as one token each and that mark no turn, such as `<think>`. They are left
             in what the model itself has said, and everywhere if they are of one character: those are letters.
         bos_token, eos_token: which of them open and end a text.
         add_generation_prompt: end with the opening of the model's own turn.
-
-    Raises:
-        InputError: no messages or a strange role, a template that is broken or breaks out of its caps, or
-            (`TemplateRefused`) one that turns the conversation down.
     """
     if not messages:
         raise InputError("a conversation without messages: give at least one")
@@ -63,9 +58,6 @@ def defuse(text: str, special_tokens: Sequence[str]) -> str:
     """Writes special tokens in a text with a zero width space after their first character: they look the same.
 
     Tokens of white space are left: they are no marks of a turn. A text without special tokens is returned unchanged.
-
-    Raises:
-        InputError: a special token that nothing can be put into (of one character) stands in the text.
     """
     # The longest first: breaking a short one that is a part of it would leave less to look for, not more.
     for token in sorted((token for token in special_tokens if token.strip()), key=len, reverse=True):

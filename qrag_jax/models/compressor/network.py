@@ -42,8 +42,6 @@ def init(key: Array, kind: Kind, dim: int, hidden: int) -> Params:
 
     Args:
         key: consumed.
-        kind: of the network.
-        dim: of the vectors.
         hidden: units of each inner layer.
     """
     wanted = shapes(kind, dim, hidden)

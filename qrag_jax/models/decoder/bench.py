@@ -26,11 +26,7 @@ ROWS = (1, 8)
 
 @dataclass(frozen=True)
 class Work:
-    """What a round does: `rows` prompts of `prompt_tokens` at once, and `answer_tokens` to each.
-
-    Raises:
-        UsageError: fewer than 2 tokens of an answer: the first one comes with the prompt, and is no step of writing.
-    """
+    """What a round does: `rows` prompts of `prompt_tokens` at once, and `answer_tokens` to each."""
 
     rows: int
     prompt_tokens: int
@@ -110,14 +106,9 @@ def measure_speeds(
 
     Args:
         decoding: the decoder; its batch size is at least the rows of every kind.
-        works: the kinds.
         num_rounds: that count, of each kind.
         progress: told how many of how many rounds are done, those that do not count among them.
         now: clock in seconds.
-
-    Raises:
-        UsageError: no round, more tokens than the window has, or more rows than are worked on at once.
-        InputError: the model gives NaN.
     """
     if num_rounds < 1:
         raise UsageError(f"num_rounds {num_rounds}: at least 1")

@@ -64,7 +64,6 @@ def allowed_tokens(constraint: Constraint, rooms: Int[Array, " B"]) -> Bool[Arra
     A row that cannot reach one any more may say all that its grammar admits.
 
     Args:
-        constraint: tables and rows.
         rooms: tokens that each row may still say, this one counted.
     """
     tables, where = constraint.tables, constraint.where
@@ -89,23 +88,14 @@ class Automata:
     """The automata of a vocabulary: each built once, and those of a batch put together."""
 
     def __init__(self, tokenizer: DecoderTokenizer, vocab_size: int) -> None:
-        """Builds nothing yet.
-
-        Args:
-            tokenizer: of the decoder.
-            vocab_size: of its logits.
-        """
+        """Builds nothing yet."""
         self._tokenizer, self._vocab_size = tokenizer, vocab_size
         self._spellings: list[bytes | None] | None = None
         self._built: OrderedDict[Grammar, TokenAutomaton] = OrderedDict()
         self._joined: tuple[tuple[Grammar, ...], Tables] | None = None
 
     def of(self, grammar: Grammar) -> TokenAutomaton:
-        """The automaton of a grammar.
-
-        Raises:
-            UsageError: it cannot be read, admits nothing, is too large, or this vocabulary cannot spell it.
-        """
+        """The automaton of a grammar."""
         if grammar not in self._built:
             if self._spellings is None:
                 self._spellings = self._tokenizer.spellings()
@@ -118,14 +108,7 @@ class Automata:
         return self._built[grammar]
 
     def joined(self, grammars: Sequence[Grammar | None]) -> "Joined | None":
-        """The tables of a batch, on the device, and where each prompt begins; None where no grammar is given.
-
-        Args:
-            grammars: one a prompt.
-
-        Raises:
-            UsageError: as `of`; or they are too large together.
-        """
+        """The tables of a batch, on the device, and where each prompt begins; None where no grammar is given."""
         distinct = tuple(dict.fromkeys(grammar for grammar in grammars if grammar is not None))
         if not distinct:
             return None

@@ -124,13 +124,6 @@ class Decoding:
             sampling: of all of them. An answer also ends, as "length", where prompt and answer fill the window.
             finished: called with a prompt's place and its answer as soon as that is over, in any order.
             grammars: one a prompt, or None for one that may say anything; left out, `sampling.grammar` is that of all.
-
-        Raises:
-            UsageError: more or fewer grammars than prompts, or a grammar that cannot be read, admits nothing or is too
-                large, or that the vocabulary cannot spell; a budget of `prefix_bytes` below one of these prompts;
-                before any token is made.
-            InputError: an empty prompt, an id beyond the vocabulary, a prompt that leaves no room in the window (it is
-                never cut), or a model that gives NaN.
         """
         for place, prompt in enumerate(prompts):
             self._check(place, prompt)
@@ -362,10 +355,6 @@ def make_decoder(
         cache_bytes: most memory of a batch's cache; where a batch needs more it has fewer rows, at least one.
         prefix_bytes: most memory of prompts that are kept after they were read, beside that: a later prompt that begins
             with the same tokens reads only what is new. 0 keeps none; None is 512 MiB, and what is larger is not kept.
-
-    Raises:
-        UsageError: a batch size below 1, a budget below 0, a window below 2 or beyond the model's, or a mesh for
-            parameters in blocks.
     """
     most = loaded.config.max_positions
     window = most if window is None else window

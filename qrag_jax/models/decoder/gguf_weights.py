@@ -51,12 +51,7 @@ _LLAMA3 = {"original_max_positions": 8192, "low_freq_factor": 1.0, "high_freq_fa
 
 
 def gguf_decoder_config(file: GGUFFile) -> DecoderConfig:
-    """The config of the decoder in a GGUF file.
-
-    Raises:
-        InputError: another architecture, a field that is missing or wrong, or one that asks for what is not computed
-            here.
-    """
+    """The config of the decoder in a GGUF file."""
     name = file.metadata.get("general.architecture")
     if not isinstance(name, str) or name not in _FAMILIES:
         raise InputError(f"{file.path}: general.architecture is {name!r}, only {', '.join(_FAMILIES)} are read")
@@ -165,11 +160,7 @@ def _rope_scaling(fields: _Fields) -> RopeScaling:
 
 
 def _with_llama3(file: GGUFFile, config: DecoderConfig) -> DecoderConfig:
-    """The config whose rotary frequencies are the ones that the file divides by its factors.
-
-    Raises:
-        InputError: the factors are not those of Llama 3.1 to 3.3, or stand beside another stretch.
-    """
+    """The config whose rotary frequencies are the ones that the file divides by its factors."""
     divisors = file.read(_FREQUENCIES)
     scaling = RopeScaling(kind="llama3", factor=max(1.0, _short(float(divisors.max()))), **_LLAMA3)
     plain, stretched = inverse_frequencies(config)[0], inverse_frequencies(replace(config, rope_scaling=scaling))[0]

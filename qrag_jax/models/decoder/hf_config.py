@@ -48,22 +48,13 @@ _ROPE_REQUIRED = {
 
 
 def read_decoder_config(folder: Path) -> DecoderConfig:
-    """The decoder that the `config.json` of a folder describes.
-
-    Raises:
-        InputError: the file is missing or broken, a field is missing, wrong, or asks for what is not computed here;
-            all wrong fields are named together.
-    """
+    """The decoder that the `config.json` of a folder describes."""
     path = folder / "config.json"
     return decoder_config(read_json(path), str(path))
 
 
 def decoder_config(values: Mapping[str, Any], source: str = "config.json") -> DecoderConfig:
-    """The decoder of the fields of a `config.json`. Fields that are absent have the defaults of transformers.
-
-    Raises:
-        InputError: as `read_decoder_config`.
-    """
+    """The decoder of the fields of a `config.json`. Fields that are absent have the defaults of transformers."""
     problems = _problems(values)
     if problems:
         raise InputError(f"{source}: " + "; ".join(problems))
@@ -196,11 +187,7 @@ def _is_number(value: Any) -> bool:
 
 
 def hf_decoder_config(config: DecoderConfig, dtype: str = "float32") -> dict[str, Any]:
-    """The `config.json` of a decoder, in names that transformers 4 and 5 read.
-
-    Raises:
-        InputError: biases, norms or a stretch of positions that the family's class in transformers does not have.
-    """
+    """The `config.json` of a decoder, in names that transformers 4 and 5 read."""
     expected = {
         "llama": {"qk_norm": False, "output_bias": config.qkv_bias},
         "qwen2": {"qk_norm": False, "qkv_bias": True, "output_bias": False, "mlp_bias": False},

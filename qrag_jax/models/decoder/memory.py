@@ -34,8 +34,6 @@ def loading_bytes(config: DecoderConfig, storage: Storage, kinds: Mapping[str, s
     """The least that loading takes: all parameters; plain numbers that are joined (`join_projections`) once more.
 
     Args:
-        config: of the decoder.
-        storage: how matrices are kept.
         kinds: the format of each tensor in a GGUF file, by its name in transformers; what "file" hangs on.
     """
     if storage == "file":
@@ -61,14 +59,9 @@ def check_memory(
     """Refuses a model that this machine cannot hold; where nothing tells what it has, and on accelerators, none is.
 
     Args:
-        config: of the decoder.
         source: names it in the error.
-        storage: of the matrices.
         cache: bytes of keys and values that are wanted beside them.
         kinds: see `loading_bytes`.
-
-    Raises:
-        UsageError: loading and cache take more than is available; says what would fit.
     """
     available = available_bytes() if jax.default_backend() == "cpu" else None
     number, loading = num_parameters(config), loading_bytes(config, storage, kinds)

@@ -55,11 +55,7 @@ class KVCache:
 
 
 def init_cache(config: DecoderConfig, batch: int, size: int, dtype: ComputeDtype = "float32") -> KVCache:
-    """An empty cache of `size` slots for `batch` rows. It takes 2 layers * batch * kv_heads * size * head_dim numbers.
-
-    Raises:
-        UsageError: a size below 1.
-    """
+    """An empty cache of `size` slots for `batch` rows. It has 2 layers * batch * kv_heads * size * head_dim numbers."""
     if min(batch, size) < 1:
         raise UsageError(f"a cache of {batch} rows and {size} slots: both must be at least 1")
     shape = (config.num_kv_heads * batch, size, config.head_dim)
@@ -403,9 +399,6 @@ def extend(
 
     Returns:
         Logits (float32) of the token after the `last` one of every row; the cache with slots start..start+C-1 written.
-
-    Raises:
-        UsageError: more tokens than the cache has slots.
     """
     if tokens.shape[1] > cache.num_slots:
         raise UsageError(f"{tokens.shape[1]} tokens a row for a cache of {cache.num_slots} slots: make a larger cache")

@@ -21,7 +21,6 @@ def find_stop(
     tokens is looked at when it is complete.
 
     Args:
-        decode: ids -> text.
         ids: of the answer so far.
         heard: how many of them were searched before.
         stop: texts, none of them empty.

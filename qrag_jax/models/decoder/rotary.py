@@ -29,15 +29,10 @@ def inverse_frequencies(config: DecoderConfig, length: int | None = None) -> tup
       mix that is linear in L0 / wavelength.
 
     Args:
-        config: of the decoder.
         length: tokens of the text, read by dynamic only; None is `config.max_positions`.
 
     Returns:
         float32 [head_dim / 2], computed in float64; and the factor, 1 but for yarn.
-
-    Raises:
-        InputError: dynamic with heads of 2 components, or yarn with a base of at most 1 or a beta of at most 0: there
-            the formulas have no value.
     """
     scaling, size = config.rope_scaling, config.head_dim
     base = config.rope_theta

@@ -32,7 +32,6 @@ def draw_tokens(
     stay; `draw_unfiltered` is then the same and faster.
 
     Args:
-        keys: one a row.
         logits: finite, or -inf for tokens that are never drawn; not all of a row.
         temperature: 0 or more; near 0 only the most likely token is left, and those that equal it.
         top_k: 0 is all.

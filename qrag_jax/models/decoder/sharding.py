@@ -25,9 +25,6 @@ def decoder_shardings(mesh: Mesh, config: DecoderConfig, params: PyTree) -> PyTr
         mesh: with an axis "model"; further axes hold copies.
         config: of the decoder; it says which columns belong to one head.
         params: arrays or their shapes (`jax.eval_shape`).
-
-    Raises:
-        UsageError: the mesh has no axis "model", or its axes are not of the type Auto.
     """
     ways = _ways(mesh)
     units = {
@@ -56,11 +53,7 @@ def _split_axis(module: str, name: str) -> int | None:
 
 
 def cache_sharding(mesh: Mesh, config: DecoderConfig) -> KVCache:
-    """Where each layer's keys and values live: split by head where the heads divide, else whole everywhere.
-
-    Raises:
-        UsageError: the mesh has no axis "model".
-    """
+    """Where each layer's keys and values live: split by head where the heads divide, else whole everywhere."""
     spec = PartitionSpec() if config.num_kv_heads % _ways(mesh) else PartitionSpec(_AXIS)
     layers = (NamedSharding(mesh, spec),) * config.num_layers
     return KVCache(layers, layers)

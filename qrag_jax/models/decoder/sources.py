@@ -36,11 +36,6 @@ def find_decoder(source: str | Path, revision: str | None = None) -> Path:
         source: "smollm2" (SmolLM2-135M-Instruct, the embedded package), a folder, a `.gguf` file, or a hub id
             `owner/name`, in this order.
         revision: commit or tag of a hub id.
-
-    Raises:
-        UsageError: no such file or folder, the package is absent, the hub cannot be reached and has nothing cached, or
-            a revision of what has none.
-        InputError: the embedded weights are not the pinned ones.
     """
     path = Path(source)
     is_hub = isinstance(source, str) and source != SMOLLM2 and not path.exists() and _HUB_ID.fullmatch(source)

@@ -58,8 +58,6 @@ def compiled_steps(
     """The jitted functions, shared by all decoders of an architecture.
 
     Args:
-        config: of the decoder.
-        compute_dtype: of matrix products.
         ends: ids that end an answer.
         mesh: where caches live; None is one device.
     """
@@ -128,11 +126,9 @@ def _choose_tokens(
     """The next token of every row, its log-probability, and where its grammar then is.
 
     Args:
-        logits: of the next token.
         hashes: of each row's prompt and seed; with `counts` they make the key of a draw.
         counts: new tokens that each row has already.
         rooms: most new tokens of each row.
-        draws: how.
         constraint: what rows are held to; None is nothing. Log-probabilities are those without it.
     """
     kept = logits
@@ -180,7 +176,6 @@ def _decode_block(
 
     Args:
         config, compute_dtype, ends: see `compiled_steps`.
-        params: of the decoder.
         cache: with everything before `slot`.
         tokens: the last token of each row, which is in no slot yet.
         pads: slots before each row's prompt.
@@ -189,8 +184,6 @@ def _decode_block(
         live: bool [B], rows whose answer is not over.
         slot: where `tokens` go.
         steps: at most `BLOCK`.
-        leave_early: bool.
-        draws: how tokens are chosen.
         constraint: see `_choose_tokens`.
 
     Returns:

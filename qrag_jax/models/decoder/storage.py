@@ -29,11 +29,7 @@ Make = Callable[[TensorRow], tuple[Any, str | None] | None]
 
 
 def float_dtype(storage: Storage) -> Any:
-    """The dtype of what is not kept in blocks: norms, biases, and matrices of "float32" and "bfloat16".
-
-    Raises:
-        UsageError: no such storage.
-    """
+    """The dtype of what is not kept in blocks: norms, biases, and matrices of "float32" and "bfloat16"."""
     if storage not in STORAGES:
         raise UsageError(f"storage {storage!r}: choose one of {', '.join(STORAGES)}")
     return jnp.dtype("bfloat16" if storage == "bfloat16" else "float32")
@@ -73,9 +69,6 @@ def maker(config: DecoderConfig, tensors: Mapping[str, np.ndarray], storage: Sto
     of "float32" (but for the scales of K formats, which float16 rounds); formats that `CODE_BITS` does not name as
     "int8"; floats in the dtype of the file; embeddings that are no output layer as `FileRows`. A matrix whose inputs
     are no multiple of 32 is kept in float32.
-
-    Raises:
-        UsageError: "file" of what is no GGUF file.
     """
     if storage not in ("int8", "file"):
         return None

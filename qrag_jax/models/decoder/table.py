@@ -58,11 +58,7 @@ def decoder_params_from_tensors(
     Args:
         tensors: each is asked for once and let go.
         source: opens the message of an error.
-        dtype: of the parameters.
         make: another way to a parameter; see `params_from_rows`.
-
-    Raises:
-        InputError: tensors are missing, left over, of a wrong shape, no floats, or not finite; all are named together.
     """
     if config.num_layers > len(tensors):  # a table of so many layers is not even made
         raise InputError(f"{source}: {config.num_layers} layers are declared, but {len(tensors)} tensors are there")
@@ -73,9 +69,5 @@ def decoder_params_from_tensors(
 def tensors_from_decoder_params(
     config: DecoderConfig, params: Mapping[str, Any], dtype: DTypeLike = np.float32
 ) -> dict[str, np.ndarray]:
-    """The inverse of `decoder_params_from_tensors`: tensors by the names of transformers.
-
-    Raises:
-        InputError: parameters are missing, left over or of a wrong shape; all are named together.
-    """
+    """The inverse of `decoder_params_from_tensors`: tensors by the names of transformers."""
     return tensors_from_rows(decoder_table(config), params, "decoder", dtype)

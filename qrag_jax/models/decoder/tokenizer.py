@@ -53,13 +53,8 @@ class DecoderTokenizer:
             bos_token: the token that opens a text.
             eos_token: the token that ends an answer.
             eos_ids: further ids that end an answer.
-            chat_template: jinja source.
-            source: names it in errors.
             is_built_here: nothing of it comes from elsewhere but the vocabulary, and nobody else holds it: it is taken
                 as it is, which saves a second for a large one.
-
-        Raises:
-            InputError: a named token or id is not in the vocabulary.
         """
         self._source = source
         with named_faults(source):
@@ -85,9 +80,6 @@ class DecoderTokenizer:
         """Reads `tokenizer.json`, and beside it what there is of `tokenizer_config.json` (bos, eos, chat template),
         `chat_template.jinja` (before the one in the config) and `generation_config.json` (ids that end an answer;
         special tokens that are known to be ends do so too, as in GGUF files).
-
-        Raises:
-            InputError: a missing or broken file, or one that names a token that is not there.
         """
         folder = Path(folder)
         path = folder / "tokenizer.json"
@@ -113,12 +105,7 @@ class DecoderTokenizer:
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any], source: str = "GGUF") -> "DecoderTokenizer":
-        """Builds the tokenizer that the metadata of a GGUF file (`tokenizer.ggml.*`) describes.
-
-        Raises:
-            InputError: another model than byte-level BPE, a pre-tokenizer that we do not know (it is named), or a
-                field that is missing or broken.
-        """
+        """Builds the tokenizer that the metadata of a GGUF file (`tokenizer.ggml.*`) describes."""
         tokenizer = tokenizer_from_gguf(metadata, source)
         bos_id, eos_id, ends = ends_of_gguf(metadata, source)
         template = metadata.get("tokenizer.chat_template")
@@ -139,10 +126,6 @@ class DecoderTokenizer:
 
         Args:
             special: texts of special tokens are read as those tokens; False keeps them plain text, as data needs it.
-
-        Raises:
-            InputError: no `str`, a lone surrogate, or plain text that this vocabulary can only write as the special
-                token that it spells.
         """
         try:
             with named_faults(self._source):
@@ -165,11 +148,7 @@ class DecoderTokenizer:
         return isinstance(self._tokenizer.decoder, decoders.ByteLevel)
 
     def spellings(self) -> list[bytes | None]:
-        """The bytes of every token, by id; None for special tokens, other marks and ids without a token.
-
-        Raises:
-            UsageError: not a byte-level vocabulary, where a token's text hangs on its place.
-        """
+        """The bytes of every token, by id; None for special tokens, other marks and ids without a token."""
         if not self.is_of_bytes:
             raise UsageError(f"grammar: {self._source}: only byte-level vocabularies can be held to one")
         found: list[bytes | None] = [None] * self.vocab_size

@@ -88,21 +88,13 @@ def load_decoder(source: str | Path, *, revision: str | None = None, storage: St
 
 
 def load_decoder_config(source: str | Path, *, revision: str | None = None) -> DecoderConfig:
-    """The config of a decoder alone; no tensor is read.
-
-    Raises:
-        UsageError, InputError: as `load_decoder`.
-    """
+    """The config of a decoder alone; no tensor is read."""
     path = find_decoder(source, revision)
     return read_decoder_config(path) if path.is_dir() else gguf_decoder_config(read_gguf(path))
 
 
 def tensor_kinds(source: str | Path, *, revision: str | None = None) -> dict[str, str]:
-    """The format of each tensor of a GGUF file, by its name in transformers; empty for a folder.
-
-    Raises:
-        UsageError, InputError: as `load_decoder`.
-    """
+    """The format of each tensor of a GGUF file, by its name in transformers; empty for a folder."""
     path = find_decoder(source, revision)
     if path.is_dir():
         return {}

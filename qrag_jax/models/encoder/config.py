@@ -35,10 +35,6 @@ class EncoderConfig:
             `bert` has `first_position` rows more.
         type_vocab_size: kinds of token types; 0 for `mpnet`. All our tokens are of type 0.
         padding_id: id that all but `bert` skip when they count positions; `bert` ignores it.
-
-    Raises:
-        UsageError: a size is not positive, `num_heads` does not divide `hidden_size`, or a field does not fit the
-            family.
     """
 
     vocab_size: int

@@ -37,9 +37,6 @@ def fold_scale(config: EncoderConfig, params: Params, scale: float) -> dict:
     """Parameters whose pooled vectors are `scale` times those of `params`, up to rounding.
 
     The last LayerNorm ends in `gamma * x + beta` and pooling is linear, so both are multiplied by `scale`.
-
-    Raises:
-        UsageError: the encoder normalises its vectors, which removes every scale, or `scale` is not a positive number.
     """
     if not (np.isfinite(scale) and scale > 0):
         raise UsageError(f"scale {scale}: a positive number is needed")
@@ -110,9 +107,6 @@ def export_router(
         windows: longest text of `state` and of `action` in tokens, special tokens counted; None is all positions.
         base: name of the model that the towers were trained from, for the card.
         notes: further paragraphs for the card.
-
-    Raises:
-        UsageError: a scale that cannot be folded.
     """
     folder = Path(folder)
     scaled = {route: fold_scale(config, params[tower], scale) for route, tower in _ROUTES.items()}

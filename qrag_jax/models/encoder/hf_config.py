@@ -35,10 +35,6 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
     """The encoder that a folder holds: `config.json`, and pooling from `modules.json` where there is one.
 
     Without `modules.json` the pooling is the masked mean without normalisation (Contriever).
-
-    Raises:
-        InputError: a file is missing or broken, a field is missing or of a model that is not supported; all wrong
-            fields are named together.
     """
     path = folder / "config.json"
     if not path.is_file() and (folder / ROUTER_PATH).is_dir():
@@ -138,9 +134,6 @@ def _read_pooling(folder: Path) -> tuple[Pooling, bool]:
     """Pooling and L2 normalisation as `modules.json` and the pooling module's `config.json` state them.
 
     One tower of a Router has them beside its folder.
-
-    Raises:
-        InputError: another pooling than mean or CLS, or a module that would change the vectors (Dense, ...).
     """
     route = folder.name.removesuffix("_0_Transformer")
     router_path, modules_path = folder.parent / "router_config.json", folder / "modules.json"

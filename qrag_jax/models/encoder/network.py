@@ -129,9 +129,6 @@ class Encoder(nn.Module):
         Args:
             tokens: token ids in [0, vocab_size); what stands at invalid positions has no effect on valid ones.
             valid: True at tokens, False at padding.
-
-        Raises:
-            UsageError: rows are longer than `config.max_positions`.
         """
         return self.contextualise(self.embed(tokens, self.places(tokens)), valid[:, None])
 
@@ -158,7 +155,6 @@ class Encoder(nn.Module):
         """All transformer layers on embedded tokens; they share one table of relative biases, where there is one.
 
         Args:
-            hidden: embedded tokens.
             mask: True where a position (second axis) attends to another (third).
         """
         bias = None

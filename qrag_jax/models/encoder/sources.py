@@ -34,10 +34,6 @@ def find_folder(source: str | Path, revision: str | None = None) -> Path:
     Args:
         source: "minilm" (the embedded package), a folder, or a hub id `owner/name`, in this order.
         revision: commit or tag of a hub id.
-
-    Raises:
-        UsageError: no such folder, the package is absent, or the hub cannot be reached and has nothing cached.
-        InputError: the embedded weights are not the pinned ones.
     """
     if source == MINILM:
         return _PACKAGE.find().parent

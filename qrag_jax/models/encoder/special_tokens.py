@@ -16,11 +16,7 @@ _USUAL = {CLS: SPECIAL_TOKENS, "<s>": _ROBERTA_TOKENS}  # by the token that open
 
 
 def read_special_tokens(path: Path) -> dict[str, str]:
-    """Special tokens by role in a `tokenizer_config.json`: strings, or objects with their `content`.
-
-    Raises:
-        InputError: the file is broken.
-    """
+    """Special tokens by role in a `tokenizer_config.json`: strings, or objects with their `content`."""
     values = read_json(path)
     named = {role: values.get(role) for role in ROLES}
     named = {role: value.get("content") if isinstance(value, dict) else value for role, value in named.items()}
@@ -39,13 +35,9 @@ def find_special_tokens(
     the vocabulary says nothing: MPNet's holds BERT's special tokens beside its own.
 
     Args:
-        tokenizer: without truncation and padding.
         padding: the padding section of its file, which names the padding token.
         names: special tokens by role, as `tokenizer_config.json` has them.
         source: names the tokenizer in errors.
-
-    Raises:
-        InputError: a special token is missing or cannot be told.
     """
     around = tokenizer.encode("").tokens
     if len(around) not in (0, 2):

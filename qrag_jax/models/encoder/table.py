@@ -89,9 +89,6 @@ def params_from_tensors(
 
     Known and ignored: the family's prefix (`bert.`, `roberta.`, `mpnet.`), `embeddings.position_ids`, `pooler.*`, and
     the heads of pre-training (`lm_head.*`, `cls.predictions.*`, `cls.seq_relationship.*`).
-
-    Raises:
-        InputError: tensors are missing, left over, of a wrong shape, no floats, or not finite; all are named together.
     """
     if config.num_layers > len(tensors):  # a table of so many layers is not even made
         raise InputError(f"{source}: {config.num_layers} layers are declared, but {len(tensors)} tensors are there")
@@ -99,11 +96,7 @@ def params_from_tensors(
 
 
 def tensors_from_params(config: EncoderConfig, params: Params) -> dict[str, np.ndarray]:
-    """The inverse of `params_from_tensors`: float32 tensors by Hugging Face names.
-
-    Raises:
-        InputError: parameters are missing, left over or of a wrong shape; all are named together.
-    """
+    """The inverse of `params_from_tensors`: float32 tensors by Hugging Face names."""
     return tensors_from_rows(weight_table(config), params, "encoder")
 
 
@@ -122,12 +115,7 @@ def params_from_rows(
         tensors: each is asked for once and let go, so a mapping that reads them from a file holds few at a time: a
             thread a core takes them.
         ignored: names that may be there and are not read.
-        source: opens the message.
-        dtype: of the parameters.
         make: another way to a parameter, asked first: gives it and what is wrong with it, or None where it has none.
-
-    Raises:
-        InputError: tensors are missing, left over, of a wrong shape, no floats, or not finite; all are named together.
     """
     problems = []
     missing = [row.name for row in rows if row.name not in tensors]
@@ -171,10 +159,6 @@ def tensors_from_rows(
 
     Args:
         what: the model's kind, for the message.
-        dtype: of the tensors.
-
-    Raises:
-        InputError: parameters are missing, left over or of a wrong shape; all are named together.
     """
     flat = _flatten(params)
     problems = [f"missing: {'/'.join(row.path)}" for row in rows if row.path not in flat]

@@ -63,11 +63,7 @@ class TextTokenizer:
 
         Args:
             tokenizer: of the `tokenizers` library. What it puts around a text are [CLS] and [SEP].
-            source: names it in errors.
             names: special tokens by role, as far as `tokenizer_config.json` has them.
-
-        Raises:
-            InputError: a special token is missing or cannot be told.
         """
         check_ids(tokenizer, source)
         content, self._source = tokenizer.to_str(), source
@@ -83,11 +79,7 @@ class TextTokenizer:
 
     @classmethod
     def from_file(cls, path: str | Path) -> "TextTokenizer":
-        """Reads a `tokenizer.json`, and names of special tokens from a `tokenizer_config.json` beside it.
-
-        Raises:
-            InputError: a missing or broken file.
-        """
+        """Reads a `tokenizer.json`, and names of special tokens from a `tokenizer_config.json` beside it."""
         path = Path(path)
         if not path.is_file():
             raise InputError(f"{path}: no such tokenizer file (a tokenizer.json of the `tokenizers` library)")
@@ -117,11 +109,7 @@ class TextTokenizer:
         return self._tokenizer.to_str(pretty=False)
 
     def ids(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Token ids of each text (int32), whole and without special tokens.
-
-        Raises:
-            InputError: a text is no `str`, or holds a lone surrogate, which no tokenizer can read.
-        """
+        """Token ids of each text (int32), whole and without special tokens."""
         return [np.asarray(encoding.ids, np.int32) for encoding in self._encode_batch(texts, offsets=False)]
 
     def encode(
@@ -136,10 +124,6 @@ class TextTokenizer:
             name: what the texts are, for the error ("question").
             length: pad to this many tokens instead of to the longest row; at least `window` of them are needed when a
                 text can be that long.
-
-        Raises:
-            UsageError: window below 3, or `length` below a row's length.
-            InputError: strict, and a text is longer than the window.
         """
         return self.table(self.ids(texts), window, strict=strict, name=name, length=length, texts=texts)
 
@@ -204,7 +188,6 @@ def train_word_level(texts: Iterable[str], vocab_size: int = 30_000, min_count: 
     ties, its pieces change from call to call, so it is not offered.)
 
     Args:
-        texts: read once.
         vocab_size: most ids, the 4 special tokens counted; rarer words fall out first, ties alphabetically.
         min_count: words that occur more rarely fall out.
     """

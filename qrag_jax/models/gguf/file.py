@@ -82,11 +82,7 @@ class GGUFFile:
         self.data.madvise(mmap.MADV_DONTNEED, first, tensor.start + tensor.size - first)
 
     def read(self, name: str) -> np.ndarray:
-        """The numbers of a tensor, float32, of its shape; a view of the file where they are stored so.
-
-        Raises:
-            InputError: it has a block format that is not for weights.
-        """
+        """The numbers of a tensor, float32, of its shape; a view of the file where they are stored so."""
         tensor, raw = self.tensors[name], self.raw(name)
         if tensor.kind in _PLAIN:
             return raw.view(_PLAIN[tensor.kind]).reshape(tensor.shape).astype(np.float32, copy=False)
@@ -113,12 +109,7 @@ def _dequantise(raw: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
 
 
 def read_gguf(path: str | Path) -> GGUFFile:
-    """Reads metadata and the list of tensors of a GGUF file; tensors are read when asked for.
-
-    Raises:
-        InputError: no GGUF file, truncated, big endian, one of several parts, or with a count, size, type, name or
-            offset that cannot be; the message says which.
-    """
+    """Reads metadata and the list of tensors of a GGUF file; tensors are read when asked for."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")

@@ -46,12 +46,7 @@ _PRE_TOKENIZERS: dict[str, Callable[[], PreTokenizer]] = {
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, Any], source: str) -> Tokenizer:
-    """Builds the tokenizer; control and user-defined tokens are read whole, the control ones are special.
-
-    Raises:
-        InputError: another model than "gpt2" (byte-level BPE), an unknown pre-tokenizer, or a field that is missing or
-            broken.
-    """
+    """Builds the tokenizer; control and user-defined tokens are read whole, the control ones are special."""
     model, name = metadata.get(_KEY + "model"), metadata.get(_KEY + "pre")
     if model != "gpt2":
         raise InputError(f"{source}: {_KEY}model is {model!r}, only 'gpt2' (byte-level BPE) is read")
@@ -78,9 +73,6 @@ def ends_of_gguf(metadata: Mapping[str, Any], source: str) -> tuple[int | None, 
 
     Those are the named ends of a text, a turn and a message, and control tokens that are known to be ends: files name
     one or two where the models' makers stop at three.
-
-    Raises:
-        InputError: an id that is not in the vocabulary.
     """
     tokens = _texts(metadata, "tokens", source)
     ids = {role: _id(metadata, role, len(tokens), source) for role in ("bos", "eos", "eot", "eom")}

@@ -31,7 +31,6 @@ def unpack_blocks(kind: str, blocks: AnyArray, xp: Any = np) -> Unpacked:
     """Takes blocks of one of `CODE_BITS` apart.
 
     Args:
-        kind: the format.
         blocks: uint8 [blocks, bytes of a block].
         xp: numpy or jax.numpy, whichever `blocks` are of.
     """

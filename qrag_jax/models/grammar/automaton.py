@@ -61,11 +61,7 @@ class ByteAutomaton:
 
 
 def byte_automaton(expression: Expression) -> ByteAutomaton:
-    """The automaton of an expression.
-
-    Raises:
-        UsageError: it admits no text, is too large, or has runs that begin like what stands beside them.
-    """
+    """The automaton of an expression."""
     parts = _Parts()
     try:
         start = parts.add(expression, parts.final)

@@ -12,11 +12,7 @@ from qrag_jax.types import Choice, Grammar, JsonSchema, Regex
 
 @lru_cache(maxsize=64)
 def compile_grammar(grammar: Grammar) -> ByteAutomaton:
-    """What a grammar admits, byte by byte.
-
-    Raises:
-        UsageError: it cannot be read, admits nothing or is too large.
-    """
+    """What a grammar admits, byte by byte."""
     match grammar:
         case Choice(texts):
             return byte_automaton(either(*texts))

@@ -54,11 +54,7 @@ _VISIBLE = either(Characters(without(union([_WHITE_CHARACTERS, without(_PLAIN)])
 
 
 def parse_schema(schema: object) -> Expression:
-    """The expression of a JSON schema, white space around the value allowed.
-
-    Raises:
-        UsageError: a keyword that is not known, or a value that it cannot have; names the place.
-    """
+    """The expression of a JSON schema, white space around the value allowed."""
     return sequence(_white(), _value(schema, "$", 0), _white())
 
 

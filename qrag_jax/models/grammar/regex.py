@@ -30,11 +30,7 @@ _MAX_COUNT = 10_000  # of a quantifier
 
 
 def parse_regex(pattern: str) -> Expression:
-    """The expression of a pattern.
-
-    Raises:
-        UsageError: it cannot be read or is beyond the subset; names the place.
-    """
+    """The expression of a pattern."""
     parser = _Parser(pattern)
     expression = parser.options(0)
     if parser.place < len(pattern):

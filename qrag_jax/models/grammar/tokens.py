@@ -51,14 +51,9 @@ def token_automaton(
     """Walks every token through every state.
 
     Args:
-        automaton: over bytes.
         spellings: bytes of each token; None, empty ones and those beyond the list are in no answer.
         ends: ids of the tokens that end an answer; allowed exactly in accepting states.
         vocab_size: of the model, which may be padded.
-
-    Raises:
-        UsageError: no token ends an answer, the vocabulary cannot spell any text of the grammar, or the tables are too
-            large.
     """
     if not ends:
         raise UsageError("grammar: this model has no token that ends an answer, so none would end: use another model")

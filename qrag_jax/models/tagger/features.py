@@ -85,7 +85,6 @@ def text_gaps(
     """What can be told of one document without any other one: all features but the components of its vectors.
 
     Args:
-        texts: its sentences.
         starts: which of them begin a paragraph.
         vectors: of the sentences, of length 1.
     """
@@ -108,9 +107,6 @@ def with_components(
         gaps: of `text_gaps`.
         vectors: of the sentences, of length 1.
         centre, components: of `principal_components`.
-
-    Raises:
-        InputError: vectors of another length.
     """
     if vectors.shape[1:] != centre.shape:
         raise InputError(
@@ -123,11 +119,7 @@ def with_components(
 
 
 def standardise(gaps: Gaps, basis: Basis) -> Gaps:
-    """Features in standard deviations from the mean of the training documents, at most 8 either way.
-
-    Raises:
-        InputError: there are others than in the training documents.
-    """
+    """Features in standard deviations from the mean of the training documents, at most 8 either way."""
     if gaps.features.shape[1] != len(basis.mean):
         raise InputError(
             f"tagger: trained on {len(basis.mean)} features, this version makes {gaps.features.shape[1]}: train it anew"

@@ -17,9 +17,7 @@ def init(num_features: int, num_columns: int = NUM_CLASSES, num_cues: int = NUM_
     """Parameters that prefer no class: all are zero. The problem is convex, so no draw is needed.
 
     Args:
-        num_features: columns of the features.
         num_columns: classes; or those of several taggers that are trained side by side.
-        num_cues: buckets.
     """
     return {
         "weights": jnp.zeros((num_features, num_columns)),
@@ -42,7 +40,5 @@ def tag(
 
     Args:
         params: of `init`.
-        features: standardised.
-        cues: buckets of each gap.
     """
     return jax.nn.log_softmax(scores(params, features, cues))

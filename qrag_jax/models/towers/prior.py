@@ -42,9 +42,7 @@ class PriorState(nn.Module):
 
         Args:
             question: standardised; what is learned reads this.
-            chunks: likewise.
             similar: the question's vector at length 1, from the mean of all chunks; what the prior compares.
-            similar_chunks: likewise.
         """
         c = self.config
         x = read_state(c, self.dtype, question, chunks)
@@ -98,7 +96,6 @@ def make_prior_network(
         config: sizes; `dim` is that of t.
         mean: mean of the training vectors.
         std: their standard deviation per component, positive.
-        compute: precision.
     """
     state, action = PriorState(config, compute.dtype), PriorAction(config, compute.dtype)
 

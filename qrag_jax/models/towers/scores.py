@@ -15,11 +15,7 @@ from qrag_jax.types import UsageError
 
 
 def inverse_frequencies(dim: int, num_heads: int = 1, theta: float = 1e4) -> np.ndarray:
-    """Radians per unit of position for every component pair, float32 [dim / 2], head after head.
-
-    Raises:
-        UsageError: `dim` does not split into `num_heads` slices of even width.
-    """
+    """Radians per unit of position for every component pair, float32 [dim / 2], head after head."""
     if num_heads < 1 or dim % (2 * num_heads):
         raise UsageError(f"dim={dim} must split into num_heads={num_heads} slices of even width: choose another width")
     width = dim // num_heads
@@ -98,9 +94,6 @@ def rotary_scores(
     Args:
         table: cosines and sines of `rotation_table` for every chunk; None leaves the actions unrotated. A table of
             fewer pairs than the vectors have is of their last components; those before are not turned.
-
-    Raises:
-        UsageError: several heads of vectors of which a part is not turned.
     """
     if table is None:
         heads = actions.reshape(len(actions), num_heads, -1)

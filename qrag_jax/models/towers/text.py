@@ -29,9 +29,7 @@ def assemble_state(
 
     Args:
         question: `[CLS] question [SEP]`, padded.
-        question_length: its real tokens.
         chunks: `[CLS] chunk [SEP]` of the taken chunks in document order, padded.
-        chunk_lengths: their real tokens.
         chunk_window: most tokens that one chunk adds; the tail of a longer chunk is cut, its [SEP] stays.
         sep_id: id of [SEP].
 

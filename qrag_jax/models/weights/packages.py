@@ -42,12 +42,7 @@ class EmbeddedPackage:
         return importlib.util.find_spec(self.module) is not None
 
     def find(self) -> Path:
-        """The weights, which are read whole to compare their sha256.
-
-        Raises:
-            UsageError: the package is absent or of another version.
-            InputError: the weights are not the pinned ones.
-        """
+        """The weights, which are read whole to compare their sha256."""
         name = f"{self.what} {self.source!r}"
         spec = importlib.util.find_spec(self.module)
         if spec is None or not spec.submodule_search_locations:
@@ -79,12 +74,7 @@ def hub_folder(name: str, revision: str | None, patterns: Sequence[str], instead
 
     Args:
         name: `owner/name`.
-        revision: commit or tag.
         patterns: of the files that are needed.
-        instead: named in the error.
-
-    Raises:
-        UsageError: the hub cannot be reached and has nothing cached, or has no such model.
     """
     # Imported here: it costs a second, and a local folder needs none of it.
     import huggingface_hub

@@ -27,12 +27,7 @@ class FolderTensors(Mapping[str, np.ndarray]):
     """
 
     def __init__(self, folder: Path) -> None:
-        """Opens the files and compares them with their index.
-
-        Raises:
-            InputError: no weights, a broken file, a dtype that is no float, an index that names a file outside the
-                folder, or one that does not fit its files; all tensors concerned are named together.
-        """
+        """Opens the files and compares them with their index."""
         paths = _weight_files(folder)
         self.files = sorted(set(paths.values()))
         opened = {path: safe_open(path, "numpy") for path in self.files}
@@ -93,11 +88,7 @@ def _shard(folder: Path, name: str, index: Path) -> Path:
 
 
 def check_header(path: Path) -> None:
-    """Refuses a header larger than any model's: the library takes sixteen times its bytes to read it.
-
-    Raises:
-        InputError: it is larger.
-    """
+    """Refuses a header larger than any model's: the library takes sixteen times its bytes to read it."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
     if size > _MAX_HEADER_BYTES:
@@ -126,7 +117,6 @@ def save_tensors(folder: Path, tensors: Mapping[str, np.ndarray], max_shard_byte
     Weights that were there before are removed. The index comes last: a folder that was left half written has none.
 
     Args:
-        folder: is there.
         tensors: in the order of the files.
         max_shard_bytes: of the tensors in a file; one that is larger has a file of its own.
     """
@@ -153,11 +143,7 @@ def save_tensors(folder: Path, tensors: Mapping[str, np.ndarray], max_shard_byte
 
 
 def write_tensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
-    """Writes one safetensors file.
-
-    Raises:
-        OSError: it cannot be written, on a full disk too, for which the library has an error of its own.
-    """
+    """Writes one safetensors file."""
     try:
         save_file(dict(tensors), path, metadata={"format": "pt"})
     except SafetensorError as error:

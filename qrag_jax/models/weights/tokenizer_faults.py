@@ -19,12 +19,7 @@ _MAY_TAKE_NONE = re.compile(r"[*?|^$]|\{\s*[0,]|\(\s*\)|\\[bBAzZGKyYkg1-9]")
 
 @contextmanager
 def named_faults(source: str) -> Iterator[None]:
-    """Errors of the `tokenizers` library as ours.
-
-    Raises:
-        InputError: it raised its only error of its own, a bare `Exception`, or its Rust panicked, or a token has half
-            of a surrogate pair; `source` opens it.
-    """
+    """Errors of the `tokenizers` library as ours."""
     try:
         yield
     except BaseException as error:  # a panic is no `Exception`
@@ -37,11 +32,7 @@ def named_faults(source: str) -> Iterator[None]:
 
 
 def check_ids(tokenizer: Tokenizer, source: str) -> None:
-    """Refuses an id beyond any vocabulary: to write a tokenizer down the library counts up to it, for minutes.
-
-    Raises:
-        InputError: there is one; `source` opens the message.
-    """
+    """Refuses an id beyond any vocabulary: to write a tokenizer down the library counts up to it, for minutes."""
     ids = tokenizer.get_vocab(with_added_tokens=True)
     token = max(ids, key=lambda token: ids[token], default="")
     if ids.get(token, 0) > _MAX_ID:
@@ -55,10 +46,6 @@ def check_growth(content: str, source: str) -> None:
 
     Args:
         content: of a `tokenizer.json`, which the library has read.
-        source: opens the message.
-
-    Raises:
-        InputError: its normalizer or decoder may make a text more than 256 times as long.
     """
     values = json.loads(content)
     for part in ("normalizer", "decoder"):

@@ -105,11 +105,7 @@ def looked_through(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def reading_from(folder: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that sees the catalogue as it is now, whatever is written meanwhile.
-
-    Raises:
-        InputError: there is none, it is damaged, or of another kind or format.
-    """
+    """A connection that sees the catalogue as it is now, whatever is written meanwhile."""
     with closing(_open_to_read(folder / CATALOGUE)) as connection:
         yield connection
 
@@ -119,9 +115,6 @@ def writing_to(folder: Path) -> Iterator[sqlite3.Connection]:
     """A connection that writes; the caller holds the folder (`place.one_writer`).
 
     At the end the log of changes is taken into the file and emptied: what was removed is in neither.
-
-    Raises:
-        InputError: as `reading_from`.
     """
     path = folder / CATALOGUE
     for left in folder.glob(f"{_MAKING.format(CATALOGUE)}*"):  # of a writer that was killed
@@ -138,11 +131,7 @@ def writing_to(folder: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """All of its statements, or none.
-
-    Raises:
-        InputError: as `named`.
-    """
+    """All of its statements, or none."""
     with named(path):
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -154,12 +143,7 @@ def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
 
 
 def create(folder: Path) -> None:
-    """Makes an empty catalogue, whole or not at all; one that a killed writer left empty is as good.
-
-    Raises:
-        UsageError: no file can be made there.
-        InputError: the disk is full.
-    """
+    """Makes an empty catalogue, whole or not at all; one that a killed writer left empty is as good."""
     if (folder / CATALOGUE).exists():
         return
     with new_file(folder) as connection:
@@ -168,12 +152,7 @@ def create(folder: Path) -> None:
 
 @contextmanager
 def new_file(folder: Path) -> Iterator[sqlite3.Connection]:
-    """A connection to an empty catalogue beside the place of the real one, which it takes when all is on the disk.
-
-    Raises:
-        UsageError: no file can be made there.
-        InputError: the disk is full.
-    """
+    """A connection to an empty catalogue beside the place of the real one, which it takes when all is on the disk."""
     path = folder / CATALOGUE
     beside = folder / f"{_MAKING.format(CATALOGUE)}{secrets.token_hex(4)}"
     try:
@@ -198,11 +177,7 @@ def new_file(folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 def bring_up_to_format(folder: Path) -> None:
-    """Adds what an older format had not, at once; from then on older versions refuse the file.
-
-    Raises:
-        InputError: as `reading_from`, or the disk is full.
-    """
+    """Adds what an older format had not, at once; from then on older versions refuse the file."""
     with writing_to(folder) as connection, named(folder / CATALOGUE):
         if connection.execute("PRAGMA user_version").fetchone()[0] != _FORMAT:
             connection.executescript(f"BEGIN IMMEDIATE; {_NOTES_SCHEMA} PRAGMA user_version = {_FORMAT}; COMMIT;")

@@ -91,11 +91,7 @@ class Row:
 
 
 def pack(entry: Entry) -> Row:
-    """The bytes of an entry.
-
-    Raises:
-        InputError: metadata that JSON would change.
-    """
+    """The bytes of an entry."""
     there = np.full(len(entry.nodes), True) if entry.has_vector is None else entry.has_vector
     columns = [
         [node.level for node in entry.nodes],
@@ -115,11 +111,7 @@ def pack(entry: Entry) -> Row:
 
 
 def unpack_document(document_id: str, row: Row) -> Document:
-    """The document of a row.
-
-    Raises:
-        ValueError, TypeError: it is no row of ours.
-    """
+    """The document of a row."""
     metadata = read_metadata(row.metadata.decode())
     if not isinstance(metadata, dict):
         raise TypeError("metadata: no JSON object")
@@ -127,11 +119,7 @@ def unpack_document(document_id: str, row: Row) -> Document:
 
 
 def unpack_nodes(document_id: str, row: Row) -> tuple[list[Chunk], Bool[np.ndarray, " nodes"]]:
-    """The chunks of a row, and which of them are cut.
-
-    Raises:
-        ValueError, TypeError: it is no row of ours.
-    """
+    """The chunks of a row, and which of them are cut."""
     ids = json.loads(row.ids)
     if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
         raise TypeError("ids of chunks: no list of texts")
@@ -147,11 +135,7 @@ def has_vectors(row: Row, num_nodes: int) -> Bool[np.ndarray, " nodes"]:
 
 
 def unpack_vectors(row: Row, num_nodes: int) -> Float[np.ndarray, "nodes dim"]:
-    """The vectors of a row, zeros where there is none; read-only where all have one.
-
-    Raises:
-        ValueError: it is no row of ours.
-    """
+    """The vectors of a row, zeros where there is none; read-only where all have one."""
     there = has_vectors(row, num_nodes)
     kept = np.frombuffer(row.vectors, _FLOAT).reshape(int(there.sum()), -1)
     if there.all():
@@ -170,11 +154,7 @@ def parents_in(row: Row, num_nodes: int) -> Bool[np.ndarray, " nodes"]:
 
 
 def unpack_tree(document_id: str, row: Row, nodes: Sequence[Chunk]) -> ChunkTree | None:
-    """The tree of a row, whose nodes are these; None where it has none.
-
-    Raises:
-        ValueError: it is no row of ours; a `TreeError` where it is no tree.
-    """
+    """The tree of a row, whose nodes are these; None where it has none."""
     if not row.tree:
         return None
     parent = np.frombuffer(row.tree, _INTEGER).astype(np.int64)
@@ -185,11 +165,7 @@ def unpack_tree(document_id: str, row: Row, nodes: Sequence[Chunk]) -> ChunkTree
 
 
 def unpack(document_id: str, row: Row, origin: Origin) -> Entry:
-    """The entry of a row.
-
-    Raises:
-        ValueError, TypeError: it is no row of ours.
-    """
+    """The entry of a row."""
     nodes, is_cut = unpack_nodes(document_id, row)
     tree = unpack_tree(document_id, row, nodes)
     document, vectors = unpack_document(document_id, row), unpack_vectors(row, len(nodes))
@@ -222,11 +198,7 @@ def to_bytes(text: str) -> bytes:
 
 
 def to_text(content: bytes) -> str:
-    """What `to_bytes` wrote.
-
-    Raises:
-        UnicodeDecodeError: it did not.
-    """
+    """What `to_bytes` wrote."""
     return content.decode("utf-8", "surrogatepass")
 
 

@@ -64,9 +64,6 @@ def load_with_notes(path: str | os.PathLike, choose: ChooseNames | None = None) 
 
     Args:
         path, choose: as of `load_index`; notes between documents that are both wanted are there.
-
-    Raises:
-        UsageError, InputError: as `load_index`, or notes are damaged.
     """
     return _load(index_folder(path), choose, with_notes=True)
 

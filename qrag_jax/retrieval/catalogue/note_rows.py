@@ -98,11 +98,7 @@ def pack_notes(notes: Sequence[tuple[int, Note]]) -> bytes:
 
 
 def unpack_notes(content: bytes) -> tuple[tuple[int, Note], ...]:
-    """What `pack_notes` packed.
-
-    Raises:
-        ValueError, TypeError, KeyError, RecursionError: it did not.
-    """
+    """What `pack_notes` packed."""
     return tuple(_unpack_note(fields) for fields in json.loads(content))
 
 
@@ -259,11 +255,7 @@ def write_mark(connection: sqlite3.Connection, mark: Mark) -> None:
 
 
 def clear_notes(connection: sqlite3.Connection, folder: Path) -> None:
-    """Removes all notes, if there are any.
-
-    Raises:
-        InputError: the disk is full.
-    """
+    """Removes all notes, if there are any."""
     with named(folder / CATALOGUE):
         query = "SELECT EXISTS (SELECT 1 FROM notes) OR EXISTS (SELECT 1 FROM noted)"
         (is_filled,) = connection.execute(query).fetchone()

@@ -71,11 +71,7 @@ class NotesMade:
 
 
 def note_reader(setting: NotesSetting) -> NoteReader:
-    """The reader of a setting whose name says all of it.
-
-    Raises:
-        UsageError: it asks a language model, which must be handed in.
-    """
+    """The reader of a setting whose name says all of it."""
     if setting.reader == "mentions":
         return mention_notes
     raise UsageError(
@@ -146,16 +142,10 @@ def update_notes(
 
     Args:
         connection: that writes; every row was looked at (`mend`).
-        folder: of the index.
-        settings: of it.
         make: loads what embeds; not called where no text is new.
         known: texts whose vectors are known, more than the rows have.
         read: writes the notes; None takes the reader of the setting.
         progress: called with (rows written, rows to write).
-
-    Raises:
-        UsageError: the setting needs a reader to be handed in.
-        InputError: a note that does not prove itself, another encoder, or a full disk. What was finished stays.
     """
     if not settings.has_notes:
         take_up(folder, settings)

@@ -29,11 +29,7 @@ def is_filled(path: str | os.PathLike) -> bool:
 
 
 def index_folder(path: str | os.PathLike) -> Path:
-    """The folder of an index.
-
-    Raises:
-        UsageError: there is none, or it may not be looked into.
-    """
+    """The folder of an index."""
     folder = Path(path)
     if not is_index(folder):
         names_in(folder)  # one that may not be looked into may be an index
@@ -44,11 +40,7 @@ def index_folder(path: str | os.PathLike) -> Path:
 
 
 def names_in(folder: Path) -> list[str]:
-    """What is in a folder; nothing where there is none.
-
-    Raises:
-        UsageError: it may not be looked into.
-    """
+    """What is in a folder; nothing where there is none."""
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -60,11 +52,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def finished_shards(folder: Path) -> list[str]:
-    """Names of the shards that are finished and not joined yet, `3-of-8`.
-
-    Raises:
-        UsageError: their folder may not be looked into.
-    """
+    """Names of the shards that are finished and not joined yet, `3-of-8`."""
     return [name for name in names_in(folder / SHARDS) if _SHARD.fullmatch(name)]
 
 
@@ -86,13 +74,9 @@ def one_writer(
     """Holds the folder for one writer; another one that holds it is waited for.
 
     Args:
-        folder: made when absent.
         what: this writer does, for the one who waits.
         patience: seconds to wait.
         waits: told once whom it waits for.
-
-    Raises:
-        UsageError: the other one is still at it; the message says who. Or as `lock_folder`.
     """
     until, was_told = time.monotonic() + patience, False
     with ExitStack() as stack:

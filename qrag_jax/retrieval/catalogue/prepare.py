@@ -105,12 +105,7 @@ def prepare(maker: Maker, tasks: Sequence[Task], ask: Ask | None) -> Made:
     """Reads, cuts and embeds some files together; one that cannot be read or cut is a failure of its own.
 
     Args:
-        maker: cuts and embeds.
-        tasks: the files.
         ask: for the vectors that are known; None where texts do not decide on vectors.
-
-    Raises:
-        InputError: the encoder gives no vectors.
     """
     cut = [_cut(maker, task) for task in tasks]
     whole = [(task, found) for task, found in zip(tasks, cut, strict=True) if not isinstance(found, Failure)]
@@ -137,8 +132,6 @@ def keys_of(
     """What the vector of each node is known by: the text that was embedded, and in which way; None where none was.
 
     Args:
-        text: of the document.
-        nodes: of it.
         holds: which of them hold others.
         reading: of the texts of these.
     """

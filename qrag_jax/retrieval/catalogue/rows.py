@@ -154,11 +154,7 @@ def survey(connection: sqlite3.Connection, folder: Path) -> Survey:
 
 
 def put(connection: sqlite3.Connection, folder: Path, entry: Entry) -> int:
-    """Writes a document in place of what was there under its id; all of it or nothing. Gives the number of its row.
-
-    Raises:
-        InputError: the disk is full, or metadata that JSON would change.
-    """
+    """Writes a document in place of what was there under its id; all of it or nothing. Gives the number of its row."""
     row = astuple(pack(entry))
     with transaction(connection, folder / CATALOGUE):
         _delete(connection, entry.document.id)
@@ -171,11 +167,7 @@ def put(connection: sqlite3.Connection, folder: Path, entry: Entry) -> int:
 
 
 def put_failure(connection: sqlite3.Connection, folder: Path, failure: Failure) -> None:
-    """Records that a document could not be read; what was known of it is removed.
-
-    Raises:
-        InputError: the disk is full.
-    """
+    """Records that a document could not be read; what was known of it is removed."""
     with transaction(connection, folder / CATALOGUE):
         _delete(connection, failure.id)
         _enter(connection, failure.id, None, failure.origin, to_bytes(failure.reason), ())
@@ -200,21 +192,13 @@ def put_beside(connection: sqlite3.Connection, folder: Path, document_id: str, f
 
 
 def remove(connection: sqlite3.Connection, folder: Path, document_id: str) -> None:
-    """Removes all that is kept of a document.
-
-    Raises:
-        InputError: the disk is full.
-    """
+    """Removes all that is kept of a document."""
     with transaction(connection, folder / CATALOGUE):
         _delete(connection, document_id)
 
 
 def copy(connection: sqlite3.Connection, folder: Path, known: Known) -> None:
-    """Writes what another catalogue had, as it was.
-
-    Raises:
-        InputError: the disk is full, or it is no row of ours.
-    """
+    """Writes what another catalogue had, as it was."""
     if known.number is None:
         put_failure(connection, folder, Failure(known.id, known.error, known.origin))
         return
@@ -224,11 +208,7 @@ def copy(connection: sqlite3.Connection, folder: Path, known: Known) -> None:
 
 
 def entry_of(known: Known, folder: Path) -> Entry:
-    """The entry of a document that could be read.
-
-    Raises:
-        InputError: its row has the right hash, and is none of ours.
-    """
+    """The entry of a document that could be read."""
     assert known.row is not None
     try:
         return unpack(known.id, known.row, known.origin)

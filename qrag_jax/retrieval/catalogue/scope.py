@@ -39,9 +39,6 @@ def gone(
     """Documents that no file stands for any more; and those that stay though their file was not seen.
 
     Args:
-        known: ids of the index.
-        paths: that were asked for.
-        found: what they lead to.
         unread: ids of files that are there and could not be read.
 
     An empty folder and a link that is not followed hide what lay there, also below a path: an absent disk looks so.
@@ -77,11 +74,7 @@ def _has_no_disk(name: str) -> bool:
 
 
 def check_place(folder: Path) -> None:
-    """Refuses a folder with something else in it.
-
-    Raises:
-        UsageError: it has; or it is no folder, or the current one; or it may not be looked into.
-    """
+    """Refuses a folder with something else in it."""
     if is_index(folder):
         return
     if os.path.islink(folder) or (os.path.exists(folder) and not os.path.isdir(folder)):

@@ -64,9 +64,6 @@ class ParentsSetting:
         name: of the way (`corpus/parents.py`).
         run: folder of a compressor; empty of other ways.
         fingerprint: of the compressor; likewise.
-
-    Raises:
-        UsageError: there is no such way, or an index cannot be made in it.
     """
 
     name: ParentsName = "best_child"
@@ -197,11 +194,7 @@ def with_sha256(settings: Any) -> dict[str, Any]:
 
 
 def settings_of(folder: Path, asked: IndexSettings) -> IndexSettings | None:
-    """The settings of an index, if it is there; notes are as asked for: they are made anew of what is there.
-
-    Raises:
-        UsageError: documents are cut otherwise than is asked for; or as `read_settings`.
-    """
+    """The settings of an index, if it is there; notes are as asked for: they are made anew of what is there."""
     if not is_index(folder):
         return None
     known = read_settings(folder)
@@ -220,13 +213,9 @@ def check_made_by(setting: TaggerSetting | ParentsSetting, fingerprint: str, wha
     """Refuses a tagger or compressor that is not the one that an index was made with.
 
     Args:
-        setting: of the index.
         fingerprint: of the one that is there now.
         what: it is, for the message.
         run: its folder; empty is what comes with the package.
-
-    Raises:
-        InputError: it is another one.
     """
     if setting.fingerprint != fingerprint:
         names = [name or f"the packaged {what}" for name in (setting.run, run)]
@@ -240,12 +229,7 @@ def check_encoder(settings: IndexSettings, fingerprint: str, name: str) -> None:
     """Refuses an encoder whose vectors cannot be compared with those of an index.
 
     Args:
-        settings: of the index.
-        fingerprint: of the encoder.
         name: of the encoder, for the message.
-
-    Raises:
-        InputError: it is another one.
     """
     if settings.fingerprint != fingerprint:
         raise InputError(

@@ -51,15 +51,8 @@ def build_shard(
     """Makes one shard of a new index; None where it is finished already.
 
     Args:
-        folder: of the index.
         paths, found, settings, make, plan: as of `update_index`.
         shard: from 0.
-        num_shards: in all.
-
-    Raises:
-        UsageError: the index is there already, it was begun with another number of shards, or there is no such shard;
-            or as `update_index`.
-        InputError: as `update_index`.
     """
     if not 0 <= shard < num_shards:
         raise UsageError(f"--shard {shard}: of {num_shards} shards, give 0 to {num_shards - 1}")
@@ -104,14 +97,9 @@ def merge_shards(
     One that was stopped is begun again and comes to the same. The notes of all documents are made last.
 
     Args:
-        folder: of the index.
         make: settings -> what loads what embeds; needed where chunks get notes.
         read_notes: as of `Plan`.
         patience, waits: as of `place.one_writer`.
-
-    Raises:
-        UsageError: there is no shard, one is missing, or `make` is; or the index is there, made with other settings.
-        InputError: shards of different settings, a damaged one, or a full disk.
     """
     with one_writer(folder, "qrag index merge", patience, waits):
         was_joined = finish_merge(folder)

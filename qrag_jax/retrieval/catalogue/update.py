@@ -126,18 +126,9 @@ def update_index(
 
     Args:
         folder: of the index; made where there is none.
-        paths: that were asked for.
-        found: what they lead to.
         settings: how it is made; the fingerprint may be empty.
         make: loads what cuts and embeds by these settings; not called where nothing is to be read and the encoder has
             the name of that of the index.
-        plan: how.
-
-    Raises:
-        UsageError: there is something else at `folder`, or shards that are to be joined first, its settings are others,
-            another writer holds it, or no file was found.
-        InputError: another encoder, a full disk, an index that cannot be mended, or with `strict` a file that cannot be
-            read. What was finished stays.
     """
     check_place(folder)
     if not found.files:

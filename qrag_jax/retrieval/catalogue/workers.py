@@ -65,11 +65,7 @@ class Workers:
         self._workers = {}
 
     def run(self, groups: Iterator[Group]) -> Iterator[Made]:
-        """What became of each group, in the order in which they are done.
-
-        Raises:
-            InputError: the encoder cannot be loaded or is refused, or gives no vectors.
-        """
+        """What became of each group, in the order in which they are done."""
         while True:
             self._hand_out(groups)
             if not any(worker.group for worker in self._workers.values()):

@@ -115,11 +115,7 @@ def merge_context(corpus: Corpus, ranked: Ranked, budget: Budget, rules: MergeRu
 
 
 def check_trees(corpus: Corpus) -> None:
-    """Refuses a corpus whose documents have no trees.
-
-    Raises:
-        InputError: it has none.
-    """
+    """Refuses a corpus whose documents have no trees."""
     if not corpus.trees:
         raise InputError(
             "corpus: its documents have no trees to merge passages by: keep them as trees of their sections (`qrag "
@@ -246,11 +242,7 @@ def _within(passages: list[Passage], budget: Budget, retrieved: _Retrieved) -> l
 
 
 def _check_leaves(corpus: Corpus, nodes: Int[np.ndarray, " k"]) -> None:
-    """Refuses what cannot be merged.
-
-    Raises:
-        InputError: a node that is not there, or no leaf.
-    """
+    """Refuses what cannot be merged."""
     outside = (nodes < 0) | (nodes >= len(corpus))
     if outside.any():
         corpus.tree_of(int(nodes[np.argmax(outside)]))  # says so

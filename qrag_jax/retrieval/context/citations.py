@@ -91,11 +91,7 @@ def cite(answer: str, context: Context, documents: Sequence[Document]) -> Cited:
 
 
 def make_citation(passage: Passage, document: Document | None) -> Citation:
-    """The citation of a passage, its text compared with the document's.
-
-    Raises:
-        InputError: the passage does not stand there.
-    """
+    """The citation of a passage, its text compared with the document's."""
     check_place(document, passage.document_id, passage.spans)
     assert document is not None
     if chunk_text(document.text, passage.spans) != passage.text:
@@ -106,11 +102,7 @@ def make_citation(passage: Passage, document: Document | None) -> Citation:
 
 
 def cite_note(given: GivenNote, documents: Mapping[str, Document]) -> Citation:
-    """The citation of a note: the sentence that it is, or what its answer was read from.
-
-    Raises:
-        InputError: it does not stand there.
-    """
+    """The citation of a note: the sentence that it is, or what its answer was read from."""
     text = check_given(given, documents)
     document_id, span = given.place
     document = documents[document_id]
@@ -122,11 +114,6 @@ def render(answer: str, cited: Cited, name: Callable[[Citation], str] = lambda c
     """The answer with what its numbers stand for, `[1 a.txt:120-164]`; a made-up one becomes `[7: no such passage]`.
 
     Brackets that do not cite stay as they are.
-
-    Args:
-        answer: that was cited from.
-        cited: its citations.
-        name: of a citation.
     """
     names = {citation.number: f"[{citation.number} {name(citation)}]" for citation in cited.citations}
     listed = names.keys() | set(cited.unknown)

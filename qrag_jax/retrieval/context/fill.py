@@ -167,12 +167,7 @@ def last_passage(passage: Passage, budget: Budget, used: int) -> list[Passage]:
 
     Args:
         passage: too large for what is left.
-        budget: of the context.
         used: tokens of all passages before it, with what is written around each.
-
-    Raises:
-        InputError: there is none before it, and nothing may be cut: the best passage is larger than the budget.
-        UsageError: the budget cuts and has no `count`.
     """
     if budget.cut_last:
         cut = cut_passage(passage, budget, budget.max_tokens - used - budget.overhead)
@@ -186,11 +181,7 @@ def last_passage(passage: Passage, budget: Budget, used: int) -> list[Passage]:
 
 
 def cut_passage(passage: Passage, budget: Budget, room: int) -> Passage | None:
-    """The longest beginning of a passage that has at most `room` tokens; None where not a character fits.
-
-    Raises:
-        UsageError: the budget has no `count`.
-    """
+    """The longest beginning of a passage that has at most `room` tokens; None where not a character fits."""
     text = passage.text
     size = longest(lambda n: budget.tokens(text[:n]) <= room, len(text), 4 * max(0, room)) if room > 0 else 0
     text = text[:size].rstrip()

@@ -55,9 +55,6 @@ def check_given(given: GivenNote, documents: Mapping[str, Document]) -> str:
 
     Returns:
         The text of its place.
-
-    Raises:
-        InputError: it does not stand there.
     """
     document_id, (start, end) = given.place
     document = documents.get(document_id)
@@ -74,7 +71,6 @@ def is_said_in(note: Note, asking: str, spans: Sequence[tuple[str, Sequence[Span
 
     Args:
         note: of a chunk of the document `asking`.
-        spans: (document, spans) of passages.
     """
     start, end = note.source
     return note.is_verbatim and any(

@@ -51,10 +51,6 @@ def fill_widened(corpus: Corpus, ranked: Ranked, budget: Budget, num_around: int
         ranked: its leaves, best first.
         budget: how much may be taken, with a `count`.
         num_around: most neighbours on either side of a leaf.
-
-    Raises:
-        UsageError: `num_around` is negative, or the budget has no `count`.
-        InputError: a leaf of several spans, or the best leaf alone is larger than the budget.
     """
     leaves = corpus.leaves.tolist()
     _check([corpus.nodes[leaf] for leaf in leaves], num_around)

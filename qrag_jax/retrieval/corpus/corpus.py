@@ -239,11 +239,7 @@ def embed_corpus(corpus: Corpus, embed: Embed, encoder: str = "") -> Corpus:
 
 
 def embed_texts(embed: Embed, texts: Sequence[str]) -> np.ndarray:
-    """Vectors of texts, float32 [n, dim]; lone surrogates are read as U+FFFD.
-
-    Raises:
-        InputError: the embedder gave something else than a vector each, of finite numbers in float32.
-    """
+    """Vectors of texts, float32 [n, dim]; lone surrogates are read as U+FFFD."""
     given = embed([readable(text) for text in texts])
     try:
         with np.errstate(over="ignore"):  # what is too large for float32 is infinite, and refused
@@ -259,11 +255,7 @@ def embed_texts(embed: Embed, texts: Sequence[str]) -> np.ndarray:
 
 
 def check_fingerprint(corpus: Corpus, fingerprint: str, what: str) -> None:
-    """Refuses to compare vectors of two encoders; what is not known is not compared.
-
-    Raises:
-        InputError: both fingerprints are known and differ.
-    """
+    """Refuses to compare vectors of two encoders; what is not known is not compared."""
     known = corpus.made_by.fingerprint
     if known and fingerprint and known != fingerprint:
         raise InputError(
@@ -273,11 +265,7 @@ def check_fingerprint(corpus: Corpus, fingerprint: str, what: str) -> None:
 
 
 def check_place(document: Document | None, document_id: str, spans: Sequence[Span]) -> None:
-    """Refuses spans that are not in their document, in order: what is found and cited must exist.
-
-    Raises:
-        InputError: there is no such document, or no such place in it.
-    """
+    """Refuses spans that are not in their document, in order: what is found and cited must exist."""
     if document is None:
         raise InputError(f"passage of {document_id!r}: there is no such document; mend the chunker")
     borders = [border for span in spans for border in span]

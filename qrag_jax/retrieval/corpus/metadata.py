@@ -16,11 +16,7 @@ _ADVICE = "give texts, plain Python numbers (x.item()), lists, tuples and dicts 
 
 
 def metadata_json(document: Document) -> str:
-    """The metadata of a document; `read_metadata` gives them back.
-
-    Raises:
-        InputError: a value that would come back as another one; names its place.
-    """
+    """The metadata of a document; `read_metadata` gives them back."""
     try:
         return json.dumps(_written(dict(document.metadata), "metadata"))
     except InputError as error:
@@ -34,11 +30,7 @@ def metadata_json(document: Document) -> str:
 
 
 def read_metadata(text: str) -> Any:
-    """What `metadata_json` wrote.
-
-    Raises:
-        ValueError: it is no JSON.
-    """
+    """What `metadata_json` wrote."""
     return json.loads(text, object_hook=_read_tuple)
 
 

@@ -9,13 +9,9 @@ def check_note(note: Note, number: int, chunks: Mapping[str, Chunk], documents: 
     """Refuses a note that does not prove itself.
 
     Args:
-        note: to look at.
         number: of it, for the message.
         chunks: that may have notes, by their ids: the leaves.
         documents: of the chunks, by theirs.
-
-    Raises:
-        InputError: a chunk is not there, or source, evidence or quote are not where the note says.
     """
     where = f"note {number} ({note.text[:40]!r})"
     for name, key, (start, end) in (("asking", note.asking, note.source), ("answering", note.answering, note.evidence)):

@@ -70,13 +70,8 @@ def fill_parents(
     """The vectors of all nodes, of which those of leaves are given.
 
     Args:
-        tree: whose nodes these are.
         vectors: of length 1 or 0; those of parents count for nothing.
-        num_tokens: of each node.
         of_children: makes the vectors of parents.
-
-    Raises:
-        InputError: as `fill_levels_above`.
     """
     found = vectors.astype(np.float32, copy=True)
     fill_levels_above(tree.parent, tree.level, found, num_tokens, of_children, np.ones(len(tree), bool))
@@ -95,14 +90,8 @@ def fill_levels_above(
 
     Args:
         parent: of each node of one tree or several, -1 of a root.
-        level: of each node.
         vectors: float32; those of all children of wanted parents are there, or are wanted too. Written into.
-        num_tokens: of each node.
-        of_children: makes the vectors.
         wanted: which parents; leaves are left alone.
-
-    Raises:
-        InputError: what was made is not finite, or of another shape.
     """
     children = np.flatnonzero(parent >= 0)
     children = children[wanted[parent[children]]]
@@ -126,10 +115,6 @@ def _check_made(made: np.ndarray, shape: tuple[int, int]) -> None:
 
 
 def check_parents(name: str) -> None:
-    """Refuses a way that is none.
-
-    Raises:
-        UsageError: names those that are.
-    """
+    """Refuses a way that is none."""
     if name not in PARENTS:
         raise UsageError(f"parents {name!r}: choose one of {', '.join(PARENTS)}")

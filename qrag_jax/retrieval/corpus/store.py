@@ -114,12 +114,7 @@ def load_corpus(folder: str | os.PathLike) -> Corpus:
 
 
 def _read_cost(values: Mapping[str, Any]) -> Cost:
-    """What a corpus cost, every number one that a cost can have.
-
-    Raises:
-        InputError: one is not.
-        TypeError: a field that costs do not have.
-    """
+    """What a corpus cost, every number one that a cost can have."""
     cost = Cost(**values)
     if not isinstance(cost.seconds, dict):
         raise InputError(f"cost.seconds {cost.seconds!r:.80}: no object")

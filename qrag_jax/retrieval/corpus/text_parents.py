@@ -100,16 +100,11 @@ def window_vectors(
 
     Args:
         texts: any; one without a word is read as the empty text.
-        embed: texts -> vectors.
         count: tokens of a text, special ones not counted.
         window_tokens: of a window, [CLS] and [SEP] counted.
 
     Returns:
         float32, length 1 or 0.
-
-    Raises:
-        UsageError: a window without room for a token.
-        InputError: a character with more tokens than a window, or as `embed_texts`.
     """
     pieces: list[str] = []
     place: list[int] = []

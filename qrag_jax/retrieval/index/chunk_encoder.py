@@ -39,7 +39,6 @@ class ChunkEncoder:
         """Vectors of texts, float32 [n, dim].
 
         Args:
-            texts: any number of them.
             progress: called with (texts done, texts in all).
         """
         vectors = self._embedder([one_line(text) for text in texts], progress)

@@ -51,11 +51,7 @@ Retrieve = Callable[[str, Corpus, int | None], Ranked]
 
 
 def check_top_k(top_k: int | None) -> None:
-    """Refuses to look for no node at all.
-
-    Raises:
-        UsageError: `top_k` is below 1.
-    """
+    """Refuses to look for no node at all."""
     if top_k is not None and top_k < 1:
         raise UsageError(f"top_k={top_k}: give at least 1, or None for as many as the method ranks")
 
@@ -102,13 +98,8 @@ def rank_words(question: str, corpus: Corpus, words: Bm25Index, top_k: int | Non
     """`rank_bm25` by other words of the leaves than their own, such as those of notes too.
 
     Args:
-        question: what is asked.
-        corpus: what is searched.
         words: of its leaves; ids are places in `corpus.leaves`.
         top_k: most nodes; None: all that share a word with the question.
-
-    Raises:
-        UsageError: `top_k` is below 1.
     """
     check_top_k(top_k)
     ranked = _by_score(rounded(words.scores(readable(question))))
@@ -157,9 +148,7 @@ def fused_with_words(
     """`(1 - weight) * score(c) + weight * bm25(q, c) / bound(q)` of every chunk; words that are nowhere add nothing.
 
     Args:
-        scores: by meaning.
         words: of the chunks, in the same order.
-        question: what is asked.
         weight: of the words, in [0, 1].
     """
     asked = readable(question)

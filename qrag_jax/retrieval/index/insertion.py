@@ -15,11 +15,7 @@ def insert_notes(text: str, notes: Sequence[tuple[int, str]]) -> str:
     and what is in them the text is what it was.
 
     Args:
-        text: of a chunk.
         notes: (offset of a character of the sentence that it belongs to, text of the note).
-
-    Raises:
-        UsageError: an offset outside of the text.
     """
     ends = [end for _, end in split_sentences(text)]
     joined: defaultdict[int, list[str]] = defaultdict(list)
@@ -48,11 +44,7 @@ def fitting_notes(num_tokens: Sequence[int], most: float) -> list[int]:
 
 
 def offset_in_chunk(spans: Sequence[Span], offset: int) -> int:
-    """Where a character of a document stands in the text of a chunk (`chunk_text`: spans joined by a line break).
-
-    Raises:
-        UsageError: it is in no span of the chunk.
-    """
+    """Where a character of a document stands in the text of a chunk (`chunk_text`: spans joined by a line break)."""
     done = 0
     for start, end in spans:
         if start <= offset < end:

@@ -326,11 +326,7 @@ def rank_noted(
 
 
 def rank_noted_words(question: str, noted: NotedCorpus, top_k: int | None = None) -> NotedRanked:
-    """The leaves that share a word with the question, themselves or in a note: `rank_bm25` over texts with notes.
-
-    Raises:
-        UsageError: `top_k` is below 1.
-    """
+    """The leaves that share a word with the question, themselves or in a note: `rank_bm25` over texts with notes."""
     ranked = rank_words(question, noted.corpus, noted.words, top_k)
     return NotedRanked(ranked.ids, ranked.scores, question, noted, np.zeros(0, np.int64), True)
 
@@ -377,8 +373,6 @@ def best_of_scores(
     so find its chunk before the one that says it, and push that one out where a single chunk answers.
 
     Args:
-        own: scores of the chunks.
-        notes: scores of the notes.
         answering: of each note the chunk that it belongs to.
         asking: of each note the chunk that it comes from; None: notes are not capped.
     """

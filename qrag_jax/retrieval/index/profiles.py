@@ -40,7 +40,6 @@ def score_profiles(
 
     Args:
         index: that is searched, once a level and question.
-        questions: their texts.
         vectors: theirs, by the encoder of the corpus.
     """
     rows = [_profile(index, question, vector) for question, vector in zip(questions, vectors, strict=True)]

@@ -223,12 +223,7 @@ def with_constants(retriever: Retriever, constants: Any, source: str) -> Retriev
     """The retriever with the constants of another: parameters mean what they did under these.
 
     Args:
-        retriever: of the same towers.
         constants: of the other one, as they were read.
-        source: of these, for messages.
-
-    Raises:
-        InputError: they are others than this retriever has, or no mean and standard deviation.
     """
     kept = {name: np.asarray(value) for name, value in constants.items()} if isinstance(constants, Mapping) else None
     own = {name: (value.shape, value.dtype) for name, value in retriever.constants.items()}
@@ -282,10 +277,6 @@ def drawn_encoder(model: ModelConfig, folder: Path) -> LoadedEncoder | None:
     """The `scratch` encoder that a checkpoint of latent towers keeps; None where there is another or none.
 
     Other devices, releases or flags of XLA would draw it with other last bits.
-
-    Args:
-        model: config of the checkpoint.
-        folder: of the checkpoint.
     """
     is_kept = model.mode == "latent" and model.encoder.source == "scratch"
     return load_encoder(folder / "files" / "encoder") if is_kept else None
@@ -322,7 +313,6 @@ def save_for_inference(saved: Checkpoint, folder: Path) -> Path:
 
     Args:
         saved: with any groups; those that are needed are read from its folder.
-        folder: where to.
 
     Returns:
         The folder of the step.
@@ -374,11 +364,7 @@ def _standardises(constants: Mapping[str, np.ndarray], encoder: LoadedEncoder | 
 def _check_fits(
     model: ModelConfig, env: EnvConfig, network: Network, params: PyTree, encoder: LoadedEncoder | None, source: str
 ) -> None:
-    """Refuses parameters of other shapes than a config makes: they were not trained with it.
-
-    Raises:
-        InputError: names one that differs.
-    """
+    """Refuses parameters of other shapes than a config makes: they were not trained with it."""
     there = _shapes(params)
     layers = model.latent.num_layers if model.mode == "latent" or encoder is None else encoder.config.num_layers
     if layers > len(there):  # before a network of so many is traced

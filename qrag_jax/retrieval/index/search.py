@@ -197,11 +197,7 @@ def retrieve(
 
 
 def check_questions(retriever: Retriever, questions: Texts) -> None:
-    """Refuses questions that the retriever cannot read, before anything is embedded.
-
-    Raises:
-        InputError: a question that is empty, or longer than its window.
-    """
+    """Refuses questions that the retriever cannot read, before anything is embedded."""
     if isinstance(questions, np.ndarray) or retriever.encoder is None:
         return
     window = retriever.model.encoder.question_window
@@ -221,7 +217,6 @@ def num_tokens_asked(retriever: Retriever, question: str, picked: Sequence[str])
 
     Args:
         retriever: that searched, one of texts.
-        question: as asked.
         picked: texts of its picks, in their order.
     """
     assert retriever.encoder is not None

@@ -421,12 +421,8 @@ def q_of_negatives(
     product, where a place for every row would be a rotation of every row in every state.
 
     Args:
-        network: the towers.
         vectors: `network.actions` of the rows; as many are at each place.
-        batch: environments.
-        taken: what the states took.
         states: `state_vectors`.
-        config: the decision process.
     """
     groups = vectors.reshape(batch.places.shape[1], -1, vectors.shape[-1])
     indices = jnp.floor(batch.places * batch.lengths[:, None].astype(jnp.float32)).astype(batch.indices.dtype)

@@ -19,7 +19,6 @@ def fresh_heads(dim: int, num_q_heads: int, stop_head: StopHead | None, ranking_
 
     Args:
         dim: width of the vectors that meet.
-        num_q_heads: slices of them.
         stop_head: of a run that learns STOP; None is one that does not.
         ranking_scale: start of the learned factor; None has none.
 
@@ -49,7 +48,6 @@ def stop_q_values(stop: Any, states: Float[Array, "batch dim"], num_q_heads: int
     Args:
         stop: `params["stop"]`, of either kind.
         states: what the state tower says.
-        num_q_heads: slices of the vectors.
     """
     if not isinstance(stop, dict):
         return (states * stop).reshape(len(states), num_q_heads, -1).sum(-1)
@@ -71,8 +69,6 @@ def fresh_links(key: Array, num_inputs: int, width: int, num_q_heads: int) -> di
     Args:
         key: draws the hidden layer; consumed.
         num_inputs: of `link_inputs`, and of `coverage_inputs` where Q reads them.
-        width: of the hidden layer.
-        num_q_heads: Q functions.
 
     Returns:
         float32 `linear` [inputs, heads], `hidden` [inputs, width], `bias` [width], `out` [width, heads].

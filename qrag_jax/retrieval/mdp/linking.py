@@ -23,13 +23,7 @@ def make_linker(config: EnvConfig, texts: Texts | None, questions: Texts) -> Lin
     Every context is read once: what was made of it is kept as long as the linker lives.
 
     Args:
-        config: of the run.
         texts: pool of chunks that the contexts are over.
-        questions: pool of questions.
-
-    Raises:
-        UsageError: the run reads links, and the pools are vectors. Of the contexts: InputError of one with more than
-            `MOST_LINKED` chunks.
     """
     if not config.links:
         return lambda contexts: contexts

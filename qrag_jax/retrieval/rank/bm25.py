@@ -78,9 +78,6 @@ class Bm25Index:
             texts: the pool; an id below is an index into it.
             k1: saturation of repeated words, >= 0.
             b: weight of the length normalisation, in [0, 1].
-
-        Raises:
-            InputError: an empty pool, or a parameter out of range.
         """
         if not texts:
             raise InputError("BM25 needs at least one text, got none")
@@ -110,9 +107,6 @@ class Bm25Index:
 
         Returns:
             float64 scores, 0 where no word of the question occurs, in the order of `among`.
-
-        Raises:
-            InputError: an empty context, or an id outside the pool.
         """
         self._check_context(among)
         lengths = self._lengths if among is None else self._lengths[among]
@@ -152,9 +146,6 @@ class Bm25Index:
 
         Returns:
             int32 indices *into `among`* (which are text ids when `among` is None), and their float64 scores.
-
-        Raises:
-            InputError: `k` is not in [1, size of the context]; otherwise as `scores`.
         """
         size = self.num_texts if among is None else len(among)
         if not 1 <= k <= size:

@@ -38,7 +38,6 @@ def bridge_features(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "
       chunks, else 0. Of the question the largest of all chunks' ones.
 
     Args:
-        question: text.
         chunks: texts of its context, n of them.
     """
     n, texts = len(chunks), [question, *chunks]

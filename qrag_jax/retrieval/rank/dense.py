@@ -28,16 +28,11 @@ def search_vectors(
 
     Args:
         questions: unit vectors; zeros where a text has no direction.
-        vectors: of the chunks, likewise.
         k: most chunks a question; where fewer compete it gets all of them.
         among: for each question the chunks that compete, increasing; None: all.
 
     Returns:
         For each question the indices of its chunks (int64) and their scores (float64).
-
-    Raises:
-        InputError: no chunks, `k` below 1, a vector that is not finite or not of length 1 or 0, or chunks in `among`
-            that do not exist.
     """
     if k < 1 or len(vectors) == 0:
         raise InputError(f"search for {k} of {len(vectors)} chunks: both must be at least 1")
@@ -61,7 +56,6 @@ def top_in_order(
 
     Args:
         scores: to order by.
-        k: most of them.
         then: orders equal scores, the largest first; what is equal in this too goes by index.
     """
     kept = np.arange(len(scores))

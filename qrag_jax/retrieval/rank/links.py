@@ -56,7 +56,6 @@ def link_features(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "so
     * `new_names`: share of the names of the source that the question does not have, in the names of the chunk.
 
     Args:
-        question: text.
         chunks: texts of its context, n of them.
     """
     texts = [question, *chunks]

@@ -29,13 +29,7 @@ def make_dev_score(retriever: Retriever, task: Task, batch_size: int, seed: int,
 
     Args:
         retriever: whose towers are scored; its own parameters are not used.
-        task: held-out queries.
-        batch_size: environments of one call.
-        seed: of the contexts.
         mesh: devices that the parameters live on; None is the first one.
-
-    Raises:
-        InputError: no query, or a context with fewer chunks than picks.
     """
     if not len(task):
         raise InputError(

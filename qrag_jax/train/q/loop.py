@@ -209,7 +209,6 @@ def jitted_update(
     A sample with places for mined texts comes with their ids, as a last argument.
 
     Args:
-        learner: the update.
         num_parts: `learner.accumulate`; above 1 the sample has one more axis in front.
         shardings: of the new state; None leaves them to XLA. Metrics are on every device.
         num_members: runs that are trained together; above 1 state, sample and metrics have one more axis in front.

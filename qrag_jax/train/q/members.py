@@ -19,11 +19,7 @@ class Member:
 
 
 def check_members(members: Sequence[Member]) -> None:
-    """Refuses runs that cannot share one update.
-
-    Raises:
-        UsageError: says why.
-    """
+    """Refuses runs that cannot share one update."""
     if len(members) == 1:
         return
     config = members[0].config

@@ -62,12 +62,7 @@ class MiningConfig:
 
 
 def check_minable(task: Task, config: MiningConfig, num_runs: int, num_devices: int) -> None:
-    """Refuses what cannot be mined, before anything is embedded.
-
-    Raises:
-        UsageError: the task has no haystack or too small a one, the pool is smaller than what a context asks of it, or
-            several runs or devices train together.
-    """
+    """Refuses what cannot be mined, before anything is embedded."""
     if config.every is None:
         return
     if task.noise is None:
@@ -128,11 +123,7 @@ def hardness(
     those after the end of an episode, which no search gets into.
 
     Args:
-        network: the towers.
-        params: of them.
-        batch: environments.
         played: rollouts in them, whose states count.
-        config: the decision process.
         noise: rows of the sentences, as of the table of the batch.
         places: where in a document each stands, as a share of its length in [0, 1).
     """
@@ -204,17 +195,10 @@ class Miner:
         """Prepares the rounds.
 
         Args:
-            network: the towers.
-            env: the decision process.
             config: what is mined; `every` is set, and `check_minable` has passed.
-            task: training data.
             pools: what the towers read of its texts and of its questions, on the device.
-            seed: of the run.
             stretch: of the positions of contexts.
             earlier: what a checkpoint keeps of a run that goes on; None starts with sentences drawn at random.
-
-        Raises:
-            InputError: what a checkpoint keeps does not fit.
         """
         assert task.noise is not None and config.every is not None
         self._task, self._config, self._seed, self._stretch, self._pools = task, config, seed, stretch, pools

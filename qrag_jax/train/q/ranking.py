@@ -45,9 +45,6 @@ def cross_entropy(
     Any of the right actions will do: none of them is pushed down because another is up.
 
     Args:
-        logits: of the actions.
-        allowed: what may be chosen.
-        right: what should be; allowed.
         rest: log of the sum of `exp(logit)` over wrong actions that are no columns; None is none of them.
     """
     some = right.any(axis=1)
@@ -83,9 +80,7 @@ def ranking_loss(
     With `Batch.negatives` the softmax is over the whole document that a context is a sample of (`rest_of_documents`).
 
     Args:
-        network: the towers.
         params: parameters; gradients flow to all of them.
-        batch: environments.
         played: the rollout whose states count.
         visited: these states (`visited_states` of the same parameters).
         config: the decision process; `ranking_scale` is set.
@@ -119,10 +114,8 @@ def stop_loss(batch: Batch, played: Rollout, visited: Sequence[Visited], config:
     STOP ends the episode, so its reward is its return: no draw of it is needed, and none is noisy.
 
     Args:
-        batch: environments.
         played: the rollout whose states count.
         visited: these states (`visited_states`); gradients flow through them.
-        config: the decision process.
     """
     errors = [jnp.zeros(len(batch.gold))]
     for taken, _, _, q in visited:
@@ -133,11 +126,7 @@ def stop_loss(batch: Batch, played: Rollout, visited: Sequence[Visited], config:
 
 
 def check_negatives(task: Task, num_negatives: int | None, num_devices: int) -> None:
-    """Refuses negatives that a task or the devices cannot give, before anything is embedded.
-
-    Raises:
-        UsageError: the task has no haystack or too small a one, or they cannot be split into groups and over devices.
-    """
+    """Refuses negatives that a task or the devices cannot give, before anything is embedded."""
     if num_negatives is None:
         return
     if task.noise is None:

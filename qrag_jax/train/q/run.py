@@ -404,9 +404,6 @@ def shares_of_sets(task: Task, data: DataConfig) -> list[tuple[np.ndarray, int]]
     """What a batch is made of: the queries of each set, and how many of them it has, by largest remainders.
 
     Without `data.weights` all queries are one set.
-
-    Raises:
-        UsageError: a set has no weight, a weight no set, or too little of it for one question in a batch.
     """
     if not data.weights:
         return [(np.arange(len(task)), data.batch_size)]

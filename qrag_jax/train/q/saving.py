@@ -56,13 +56,9 @@ def save_run(
     they are of, their mean return, and what was fitted.
 
     Args:
-        out: run folder.
-        config: of the run.
         state: after an update; sharded or not.
-        constants: of the retriever.
         files: of the retriever (`retriever_files`).
         about: metadata: the task, and what the sampler needs to go on (`describe_task`, `rows`).
-        best: of held-out queries.
         fitted: on held-out queries, at the end of the run.
     """
     arrays = {name: getattr(state, name) for name in _GROUPS} | {"constants": dict(constants)}
@@ -106,11 +102,7 @@ def _parts(task: Task) -> Iterator[bytes]:
 
 
 def check_resumable(saved: Checkpoint, config: RunConfig, about: Mapping[str, Any]) -> None:
-    """Refuses to go on with another config or other data than those of the checkpoint.
-
-    Raises:
-        InputError: naming what differs.
-    """
+    """Refuses to go on with another config or other data than those of the checkpoint."""
     check_same_config(saved, to_dict(config), _FREE_FIELDS, to_dict(RunConfig()))
     for name in ("data_sha256", "rows"):
         if name not in saved.metadata:
@@ -124,11 +116,7 @@ def check_resumable(saved: Checkpoint, config: RunConfig, about: Mapping[str, An
 
 
 def mined_ids(saved: Checkpoint) -> list[int]:
-    """The mined sentences of a run that goes on (`mining.Miner.ids`).
-
-    Raises:
-        InputError: the checkpoint has none.
-    """
+    """The mined sentences of a run that goes on (`mining.Miner.ids`)."""
     ids = saved.metadata.get("mined")
     if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < 2**31 for i in ids):
         raise InputError(f"{saved.folder}: metadata.json has no mined sentences: copy the run again")
@@ -136,12 +124,7 @@ def mined_ids(saved: Checkpoint) -> list[int]:
 
 
 def load_init(config: RunConfig) -> tuple[Checkpoint, str]:
-    """What a warm start (`init`) begins with: a checkpoint with the result of its run, and the group which that is.
-
-    Raises:
-        UsageError: there is no such run.
-        InputError: it is damaged, or its towers compute something else from the same parameters.
-    """
+    """What a warm start (`init`) begins with: a checkpoint with the result of its run, and the group which that is."""
     try:
         saved = load_checkpoint(config.init, groups=lambda about: (params_group(about), "constants"))
     except UsageError as error:
@@ -155,9 +138,6 @@ def check_same_encoder(saved: Checkpoint, files: Mapping[str, bytes]) -> None:
 
     Another release of transformers may have written the checkpoint's: of `config.json`, what the encoder is made from
     is compared.
-
-    Raises:
-        InputError: naming the file that differs.
     """
     there, here = _compared(saved.files), _compared(files)
     differing = sorted(name for name in {*there, *here} if there.get(name) != here.get(name))
@@ -187,8 +167,6 @@ def restore_state(
 
     Args:
         saved: the checkpoint, of which the metadata were read.
-        shapes: of the state.
-        shardings: of the state.
         best: takes over what held-out queries have chosen so far, if anything.
     """
     like, where = ({name: getattr(tree, name) for name in _GROUPS} for tree in (shapes, shardings))

@@ -21,9 +21,6 @@ class ScheduleConfig:
         kind: shape of the decay.
         warmup: share of the run in which the value rises linearly from 0 to `start`.
         until: share of the run at which the decay ends.
-
-    Raises:
-        UsageError: shares out of order, or an exponential schedule that touches 0.
     """
 
     start: float

@@ -23,9 +23,7 @@ def trajectory_loss(
     with a chunk too many among them: there STOP is right.
 
     Args:
-        network: the towers.
         params: parameters; gradients flow to all of them.
-        batch: environments.
         key: draws which gold chunk a state grows by; folded by environment, then by step; consumed.
         env: positions, heads and the number of steps; its rewards play no part.
 

@@ -49,21 +49,15 @@ def run_config(
 
     Args:
         strategy, number: name of the strategy in the study and which of its configs this is.
-        config: how documents are cut.
         parts: dev and test over the same documents, or one of them alone.
         scope: a question searches the whole `corpus`, or the chunks of its relevant `document` only.
         k: most chunks that are found for a question.
-        tools: encoder, sentence vectors, splitter.
         questions: of each part the vectors of its questions (`embed_questions`).
         progress: called with the share of the work that is done.
         contexts: whose evidence recall is measured on the test part, of a task of evidence.
 
     Returns:
         One result a part; each carries the cost of the whole corpus.
-
-    Raises:
-        UsageError: a value of the config is out of range.
-        InputError: the parts have other documents; a document is blank; the encoder gave something impossible.
     """
     corpora = [tuple(document.id for document in task.documents) for task in parts.values()]
     if len(set(corpora)) != 1:
@@ -104,16 +98,12 @@ def study_corpus(
 
     Args:
         documents: none of them blank.
-        config: strategy and sizes.
         tools: as in `run_config`.
         progress: called with the share of the work that is done.
         points: where sections begin, for strategy `hierarchy` by headings; None reads them in the text.
 
     Returns:
         The chunks with vectors of length 1, or zeros where a chunk has no token; its cost is without dollars.
-
-    Raises:
-        UsageError, InputError: as `run_config`.
     """
     sentences, whole, encoder = Meter(), Meter(), tools.encoder
     report = progress or (lambda share: None)
@@ -157,14 +147,9 @@ def find_chunks(
     """The `k` chunks nearest to every question, in the order of the questions.
 
     Args:
-        corpus: that is searched.
         questions: whose relevant documents bound the search where `scope` is "document".
         vectors: float32 [questions, dim].
-        k: most chunks a question.
         scope: as in `run_config`.
-
-    Raises:
-        InputError: as `search_vectors`; a question whose relevant documents have no chunk.
     """
     rankings = _rankings(corpus, questions, vectors, k, scope)
     return tuple(

@@ -59,9 +59,6 @@ class FilledCorpus:
         """Makes the trees.
 
         Args:
-            chunks: without trees.
-            count: tokens of a word.
-            split: sentences of a text.
             points: the source of sections of strategy `hierarchy`; None is the one that its config names.
         """
         count_word = cache(count)
@@ -90,13 +87,7 @@ class FilledCorpus:
         """("FILL@BUDGET", ERec) of a question, for every fill that the corpus can have.
 
         Args:
-            task: with sentences.
-            question: of it.
             ranking: (places among the chunks, scores), best first; as many as the largest budget has tokens, or all.
-            contexts: fills and budgets.
-
-        Raises:
-            InputError: its evidence has no word.
         """
         pieces = question_pieces(task, question)
         if not any(normalise_answer(piece) for piece in pieces):
@@ -135,13 +126,8 @@ def known_points(
     """The source of points that strategy `hierarchy` or `levels` is handed in; None where it needs none.
 
     Args:
-        config: of the chunks.
         points: what the task tells of sections, for `hierarchy` by headings.
         embed: sentences -> vectors, for the packaged tagger.
-        fingerprint: of its encoder.
-
-    Raises:
-        InputError: the tagger was trained with another encoder.
     """
     if config is None or config.strategy not in BY_POINTS:
         return None

@@ -60,7 +60,6 @@ def make_cost(
         chunk_seconds: wall time of chunking, without embedding (`Meter.waited` taken off).
         sentence_meter: of what the strategy embedded to find borders.
         chunk_meter: of the vectors of its chunks.
-        index_bytes: of these vectors.
         prices: None leaves `dollars` None.
 
     Returns:

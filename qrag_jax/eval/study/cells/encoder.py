@@ -49,9 +49,7 @@ class StudyEncoder:
         """Wraps an embedder.
 
         Args:
-            embedder: reads the texts.
             config: its shape, for FLOPs, and its pooling.
-            model, fingerprint: as the attributes.
             tokens_per_block: what `embedder` computes at once, for `warm_up`.
         """
         self.model = model
@@ -97,12 +95,8 @@ class StudyEncoder:
         """Vectors of texts, float32 [n, dim] of length 1; what is beyond the window is cut, and counted in the meter.
 
         Args:
-            texts: any number of them.
             meter: charged with seconds, tokens and FLOPs.
             progress: called with (texts done, texts in all).
-
-        Raises:
-            InputError: a vector is not finite.
         """
         texts = [readable(text) for text in texts]
         # Only the sum of lengths is known of the embedder; counting again takes a fiftieth of embedding, off the clock.
@@ -146,15 +140,10 @@ class StudyEncoder:
         without any token has a vector of zeros then.
 
         Args:
-            texts: document id -> text.
             chunks: of these documents, with `num_tokens` by `count`.
             meter: charged with seconds (finding windows and pooling among them), tokens and FLOPs.
             late: of the strategy `late`, None for all others.
             progress: called with (chunks or windows done, in all).
-
-        Raises:
-            UsageError: late chunks of an encoder that does not average its tokens, or windows out of range.
-            InputError: a chunk of an unknown document, or counted with another tokenizer; a vector that is not finite.
         """
         for chunk in chunks:
             if chunk.document_id not in texts:
@@ -180,11 +169,7 @@ class StudyEncoder:
         return unit_rows(sums).astype(np.float32), sum(beyond)
 
     def check_late(self, late: LateConfig) -> None:
-        """Refuses what `chunk_vectors` would refuse of late chunks, before hours are spent.
-
-        Raises:
-            UsageError: the encoder does not average its tokens, or a value is out of range.
-        """
+        """Refuses what `chunk_vectors` would refuse of late chunks, before hours are spent."""
         if self._config.pooling != "mean":
             raise UsageError(
                 f"late: encoder {self.model} has pooling {self._config.pooling!r}: its vector of a text is no mean of "

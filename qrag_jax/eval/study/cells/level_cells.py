@@ -34,12 +34,6 @@ def make_parents(way: str, embed: Embed, tools: Tools) -> Parents:
 
     Args:
         way: of `StudyConfig.parents`.
-        embed: of texts.
-        tools: with the encoder.
-
-    Raises:
-        UsageError: there is no such run, or it holds no compressor.
-        InputError: a compressor of another encoder, or a damaged one.
     """
     name, _, run = way.partition(":")
     if name == "compressor":
@@ -71,15 +65,9 @@ def run_levels(
     Args:
         strategy, number: name of the strategy in the study, and which of its configs this is.
         config: of strategy `levels`.
-        way: of parents.
         parts: dev and test over the same documents, or one of them alone.
-        scope, budgets: of the study.
-        tools: encoder, sentence vectors, splitter.
         questions: of each part the vectors of its questions.
         progress: called with (questions of a part done, of).
-
-    Raises:
-        UsageError, InputError: as `make_parents`, or a blank document, or evidence without a word.
     """
     task, encoder, meter = next(iter(parts.values())), tools.encoder, Meter()
     embed = encoder.sentence_embed(tools.cache, meter)
@@ -139,21 +127,12 @@ class LevelStore:
         return self.out / "levels" / task / f"{strategy}-{number}-{name}-{part}.json"
 
     def read(self, task: str, strategy: str, number: int, way: str, part: Part, origin: MadeOf) -> LevelCell | None:
-        """A stored cell; None where there is none, or it is damaged.
-
-        Raises:
-            UsageError: it was made of something else than `origin`.
-        """
+        """A stored cell; None where there is none, or it is damaged."""
         wanted = (task, strategy, number, way, part)
         return read_cell(self.path(*wanted), self.out, origin, _cell, lambda one: _place(one) == wanted)
 
     def write(self, cell: LevelCell, origin: MadeOf) -> None:
-        """Stores a cell, whole or not at all.
-
-        Raises:
-            ValueError: a number of it is not finite.
-            UsageError: the folder cannot be written.
-        """
+        """Stores a cell, whole or not at all."""
         write_cell(self.path(*_place(cell)), cell, origin)
 
 

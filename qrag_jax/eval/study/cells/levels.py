@@ -44,9 +44,6 @@ class LevelContexts:
 
         Args:
             corpus: of trees of the task's documents.
-            task: of evidence.
-            budgets: in tokens.
-            count: tokens of a word.
         """
         self.corpus, self.task, self.budgets = corpus, task, tuple(budgets)
         count_word = cache(count)
@@ -59,11 +56,7 @@ class LevelContexts:
         return fill_context(self.corpus, ranked, Budget(budget, self._count, max_notes=0, cut_last=True))
 
     def recalls(self, question: StudyQuestion, ranked: Ranked) -> tuple[list[float], list[int]]:
-        """(evidence recall, tokens sent) at every budget.
-
-        Raises:
-            InputError: the evidence of the question has no word.
-        """
+        """(evidence recall, tokens sent) at every budget."""
         pieces, found, sent = self._pieces(question.id), [], []
         for budget in self.budgets:
             context = self.fill(ranked, budget)
@@ -94,16 +87,8 @@ def level_recall(
     """The recall of contexts from every range.
 
     Args:
-        index: that is searched.
-        contexts: of its corpus.
-        questions: of the task.
-        vectors: of the questions.
-        ranges: of the columns.
         scope: `corpus`, or `document`: a question searches its relevant documents alone.
         progress: called with (questions done, of).
-
-    Raises:
-        InputError, UsageError: as `LevelIndex.rank` and `LevelContexts.recalls`.
     """
     most = max(contexts.budgets)  # nodes: none has less than a token
     shape = len(questions), len(ranges), len(contexts.budgets)

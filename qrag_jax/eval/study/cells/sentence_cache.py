@@ -37,7 +37,6 @@ class SentenceCache:
         """Vectors float32 [n, dim] of a call and what it cost; None where it is not known, or its file is damaged.
 
         Args:
-            fingerprint: of the encoder.
             texts: all texts of the call, in order.
         """
         path = self.path(fingerprint, texts)
@@ -50,12 +49,7 @@ class SentenceCache:
             return None
 
     def put(self, fingerprint: str, texts: Sequence[str], vectors: np.ndarray, cost: Meter) -> None:
-        """Keeps the vectors of a call, float32 [n, dim], and what it cost.
-
-        Raises:
-            InputError: a number is not finite, or there is not one vector for each text.
-            UsageError: the folder cannot be written.
-        """
+        """Keeps the vectors of a call, float32 [n, dim], and what it cost."""
         if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.dtype != np.float32:
             raise InputError(f"vectors {vectors.dtype} {list(vectors.shape)}: expected float32 [{len(texts)}, dim]")
         if not np.isfinite(vectors).all():

@@ -46,7 +46,6 @@ def made_of(study: StudyConfig, task: StudyTask, encoder: str) -> dict[str, Any]
     Args:
         study: for ks, seed, splitter and the task's scope.
         task: the dev or test part of a task.
-        encoder: its fingerprint.
     """
     budgets = {"budgets": list(study.budgets), "fills": list(study.fills)} if study.budgets else {}
     return budgets | {
@@ -89,21 +88,12 @@ class CellStore:
         return self.out / "cells" / task / f"{strategy}-{number}-{part}.json"
 
     def read(self, task: str, strategy: str, number: int, part: Part, origin: MadeOf) -> CellResult | None:
-        """A stored cell; None where there is none, or it is damaged.
-
-        Raises:
-            UsageError: it was made of something else than `origin`.
-        """
+        """A stored cell; None where there is none, or it is damaged."""
         wanted = (task, strategy, number, part)
         return read_cell(self.path(*wanted), self.out, origin, _result, lambda one: _place(one) == wanted)
 
     def write(self, result: CellResult, origin: MadeOf) -> None:
-        """Stores a cell, whole or not at all.
-
-        Raises:
-            ValueError: a number of it is not finite.
-            UsageError: the folder cannot be written.
-        """
+        """Stores a cell, whole or not at all."""
         write_cell(self.path(*_place(result)), result, origin)
 
 
@@ -118,13 +108,9 @@ def read_cell(
 
     Args:
         path: of the cell, under `out`.
-        out: folder of the study.
         origin: what it has to be made of.
         parse: the cell of what was read.
         is_wanted: whether it is the cell that belongs there.
-
-    Raises:
-        UsageError: it was made of something else than `origin`, or it is no file.
     """
     _check_file(path)
     if not path.is_file():
@@ -144,21 +130,12 @@ def read_cell(
 
 
 def write_cell(path: Path, cell: CellResult | LevelCell, origin: MadeOf) -> None:
-    """Stores a cell, whole or not at all.
-
-    Raises:
-        ValueError: a number of it is not finite.
-        UsageError: the folder cannot be written.
-    """
+    """Stores a cell, whole or not at all."""
     write_whole(path, sealed({"made_of": dict(origin), "result": asdict(cell)}))
 
 
 def check_same(path: Path, out: Path, known: MadeOf, origin: MadeOf) -> None:
-    """Refuses a file that was made of something else.
-
-    Raises:
-        UsageError: names what differs.
-    """
+    """Refuses a file that was made of something else."""
     old, new = _whole(known), _whole(origin)
     differing = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
     if differing:
@@ -176,9 +153,6 @@ def claim_folder(out: Path, config: StudyConfig) -> None:
     """Writes `config.yaml` into the folder of a study, or finds that it has the same one.
 
     What a run that was killed while it wrote has left there is removed: one study writes there at once.
-
-    Raises:
-        UsageError: it holds another study; names the fields that differ. Or it cannot be written.
     """
     path, text = out / _CONFIG_FILE, dump_config(config)
     _check_file(path)
@@ -213,21 +187,13 @@ def _remove_half_files(out: Path) -> None:
 
 
 def sealed(body: Mapping[str, Any]) -> bytes:
-    """The content of a file that can prove itself: the sha256 of what follows, and a line of JSON.
-
-    Raises:
-        ValueError: a number is not finite.
-    """
+    """The content of a file that can prove itself: the sha256 of what follows, and a line of JSON."""
     content = json.dumps(body, allow_nan=False).encode() + b"\n"
     return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
 
 
 def unsealed(content: bytes) -> dict[str, Any]:
-    """What `sealed` was given.
-
-    Raises:
-        InputError: it was altered, or is something else.
-    """
+    """What `sealed` was given."""
     digest, _, body = content.partition(b"\n")
     if digest != hashlib.sha256(body).hexdigest().encode():
         raise InputError("its sha256 differs")

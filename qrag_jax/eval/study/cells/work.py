@@ -53,9 +53,6 @@ class Work:
         """Looks up what is there.
 
         Args:
-            config: of the study.
-            sides: of its tasks.
-            store: its cells.
             report: called with ("study", done, of).
         """
         self._report = report

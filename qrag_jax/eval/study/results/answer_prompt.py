@@ -12,7 +12,6 @@ def make_prompt(question: str, passages: Sequence[str], name: str) -> tuple[Mess
     """The conversation that asks a question: what to do, then the passages in the order given and the question.
 
     Args:
-        question: what is asked.
         passages: texts of the chunks, whole; none is allowed.
         name: id of the question. The mark is drawn from it: the same for all strategies, known to no document.
     """

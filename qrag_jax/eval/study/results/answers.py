@@ -96,18 +96,12 @@ def answer_questions(
     (`Generation.error`), which counts as failed.
 
     Args:
-        task: documents and questions.
         found: chunks of every question, in the order of `task.questions`.
         generator: called once with all prompts; a question for which nothing was found is asked too, without passages.
         num_chunks: passages a prompt, at most; the paper's text says 5, its code takes 1.
         sampling: the paper's 400 tokens, greedy.
         embed: encoder of the query-answer cosine; None leaves it out.
         embed_tokens: encoder of BERTScore; None leaves it out.
-
-    Raises:
-        UsageError: `num_chunks` below 1.
-        InputError: `found` does not belong to the task (before the model is called), or the generator breaks its
-            contract.
     """
     if num_chunks < 1:
         raise UsageError(f"num_chunks {num_chunks}: at least 1 passage a prompt")

@@ -35,9 +35,6 @@ def dev_score(scores: Mapping[str, np.ndarray], ks: Sequence[int]) -> float:
     Args:
         scores: "f1@k" -> float64 [questions] for every k, as `scores.score_questions` gives them.
         ks: numbers of chunks, at least one.
-
-    Raises:
-        InputError: a k that was not scored, or a score that is no number.
     """
     missing = [k for k in ks if f"f1@{k}" not in scores]
     if missing or not ks:
@@ -53,10 +50,6 @@ def choose(scores: Sequence[Mapping[str, np.ndarray]] | None, ks: Sequence[int])
 
     Args:
         scores: for each config its scores on dev questions; None where nothing may be chosen.
-        ks: numbers of chunks.
-
-    Raises:
-        InputError: no configs, or as `dev_score`.
     """
     if scores is None:
         return Choice(0, False, None)

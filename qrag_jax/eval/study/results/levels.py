@@ -64,12 +64,7 @@ class _Plan:
 
 
 def level_rows(outcome: LevelOutcome, study: StudyConfig, prices: Prices | None) -> Iterator[LevelRow]:
-    """The rows of all plans of a study, at every budget.
-
-    Raises:
-        UsageError: a run that holds no router, or one of other levels.
-        InputError: a router of another encoder, or damaged.
-    """
+    """The rows of all plans of a study, at every budget."""
     for number, budget in enumerate(study.budgets):
         for plan in _plans(outcome, study, number):
             yield _row(outcome, plan, study, number, budget, prices)

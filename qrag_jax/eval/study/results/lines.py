@@ -23,9 +23,6 @@ def study_lines(result: StudyResult) -> dict[str, list[Line]]:
 
     The best F1@k of a task is marked only where it is significant (`significant_sign`): a strategy above the baseline,
     the baseline where all others are below.
-
-    Raises:
-        InputError: no rows, a strategy twice in a task, or one without a comparison with the baseline.
     """
     if not result.rows:
         raise InputError("a report of a study needs at least one row, got none")

@@ -50,10 +50,6 @@ def plot_study(path: str | os.PathLike, result: StudyResult) -> None:
     Args:
         path: ends in .png; its folder is made.
         result: at least one row.
-
-    Raises:
-        UsageError: another ending, or a place where no file can be made.
-        InputError: as `report_lines.study_lines`.
     """
     check_png(path)
     write_png(path, draw_study(result))
@@ -64,9 +60,6 @@ def draw_study(result: StudyResult) -> "matplotlib.figure.Figure":
 
     Bars are the 95% intervals of the rows; the dashed line is the baseline's F1. Seconds are on an axis of logarithms,
     which begins at a millisecond.
-
-    Raises:
-        InputError: as `report_lines.study_lines`.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # heavy, and only this function needs it
     from matplotlib.figure import Figure
@@ -101,7 +94,6 @@ def place_labels(
     """Boxes for the names of points, one after the other, each where it covers least.
 
     Args:
-        points: (x, y) in pixels.
         sizes: (width, height) of each name in pixels.
         taken: what should not be covered: markers and bars.
         frame: inside which names should stay.

@@ -42,11 +42,7 @@ def format_table(result: StudyResult) -> str:
 
 
 def format_markdown(result: StudyResult, plot: str | None = None) -> str:
-    """The whole table as Markdown: a table a task, the notes, and the link of a plot.
-
-    Raises:
-        InputError: as `report_lines.study_lines`.
-    """
+    """The whole table as Markdown: a table a task, the notes, and the link of a plot."""
     parts = []
     for task, lines in study_lines(result).items():
         columns = markdown_columns(result, lines)
@@ -71,11 +67,7 @@ def format_markdown(result: StudyResult, plot: str | None = None) -> str:
 
 
 def format_csv(result: StudyResult) -> str:
-    """Every number of every row, unrounded: a line a task and strategy; what a row does not have is empty.
-
-    Raises:
-        InputError: as `report_lines.study_lines`.
-    """
+    """Every number of every row, unrounded: a line a task and strategy; what a row does not have is empty."""
     lines = [line for own in study_lines(result).values() for line in own]
     measures = list(dict.fromkeys(name for line in lines for name in line.row.scores))
     stages = list(dict.fromkeys(name for line in lines for name in line.row.cost.seconds))
@@ -94,10 +86,6 @@ def write_report(result: StudyResult, out: Path) -> list[Path]:
 
     Returns:
         Their paths.
-
-    Raises:
-        InputError: as `report_lines.study_lines`.
-        UsageError: a file cannot be written there.
     """
     texts = {
         "table.md": format_markdown(result, "plot.png"),

@@ -28,17 +28,11 @@ def score_questions(
     - of both: `context_tokens@k`, the tokens of the first k chunks together, overlaps counted as often as they occur.
 
     Args:
-        task: documents, questions, sentences.
         found: one a question, in the order of `task.questions`.
-        ks: numbers of chunks.
         count: tokens of a word; each distinct word is counted once.
 
     Returns:
         name@k -> float64 [n questions], in the order of `task.questions`.
-
-    Raises:
-        InputError: `found` is of other questions, a chunk is not of this corpus, a k is below 1, or evidence is blank
-            or in no sentence.
     """
     if not ks or min(ks) < 1:
         raise InputError(f"ks {list(ks)}: give at least one, each at least 1")
@@ -67,9 +61,6 @@ def headline_means(task_scores: Mapping[str, np.ndarray], ks: Sequence[int]) -> 
     `f1@k` is the mean of the F1 of each question and has an interval; `f1_of_means@k`, F1 of the means, is how the
     authors of the study average. They differ: a question with all the recall and another with all the precision have
     F1 of means 0.5 and mean F1 0.
-
-    Raises:
-        InputError: a measure has no question, or recall@k or precision@k is missing.
     """
     for name, values in task_scores.items():
         if not values.size:

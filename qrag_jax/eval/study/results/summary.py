@@ -113,7 +113,6 @@ def compare_all(outcomes: Sequence[Outcome], study: StudyConfig) -> tuple[StudyC
 
     Args:
         outcomes: of all tasks; each task with the baseline.
-        study: baseline, report_k, seed.
     """
     measure = f"f1@{study.report_k}"
     bases = {outcome.cell.task: outcome for outcome in outcomes if outcome.cell.strategy == study.baseline}
@@ -250,11 +249,7 @@ def document_run(found: Sequence[Found]) -> dict[str, dict[str, float]]:
 
 
 def write_trec(outcome: Outcome, folder: Path) -> None:
-    """Writes `TASK.qrels`, relevant documents, and `TASK.STRATEGY.run`, documents by their best chunk.
-
-    Raises:
-        UsageError: the folder cannot be written.
-    """
+    """Writes `TASK.qrels`, relevant documents, and `TASK.STRATEGY.run`, documents by their best chunk."""
     task, strategy = outcome.cell.task, outcome.cell.strategy
     relevant = {question.id: dict.fromkeys(question.relevant, 1) for question in outcome.task.questions}
     write_qrels(folder / f"{task}.qrels", relevant)
