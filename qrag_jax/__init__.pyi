@@ -2,15 +2,9 @@
 
 from .checkpoint import load_checkpoint as load_checkpoint
 from .checkpoint import save_checkpoint as save_checkpoint
-from .chunking.chunker import (
-    ChunkConfig as ChunkConfig,
-)
-from .chunking.chunker import (
-    make_chunker as make_chunker,
-)
-from .chunking.chunker import (
-    make_tree_builder as make_tree_builder,
-)
+from .chunking.chunker import ChunkConfig as ChunkConfig
+from .chunking.chunker import make_chunker as make_chunker
+from .chunking.chunker import make_tree_builder as make_tree_builder
 from .chunking.tree.store import load_trees as load_trees
 from .chunking.tree.store import save_trees as save_trees
 from .chunking.tree.tree import ChunkTree as ChunkTree
@@ -52,50 +46,20 @@ from .retrieval.indexing import build_index as build_index
 from .retrieval.mdp.tasks import examples_task as examples_task
 from .retrieval.methods import multi_step_method as multi_step_method
 from .retrieval.methods import single_step_method as single_step_method
-from .types import (
-    Choice as Choice,
-)
-from .types import (
-    Chunk as Chunk,
-)
-from .types import (
-    Cost as Cost,
-)
-from .types import (
-    Document as Document,
-)
-from .types import (
-    Example as Example,
-)
-from .types import (
-    Generation as Generation,
-)
-from .types import (
-    InputError as InputError,
-)
-from .types import (
-    JsonSchema as JsonSchema,
-)
-from .types import (
-    Message as Message,
-)
-from .types import (
-    Regex as Regex,
-)
-from .types import (
-    Sampling as Sampling,
-)
-from .types import (
-    Step as Step,
-)
-from .types import (
-    TextGenerator as TextGenerator,
-)
-from .types import (
-    Trajectory as Trajectory,
-)
-from .types import (
-    UsageError as UsageError,
-)
+from .types import Choice as Choice
+from .types import Chunk as Chunk
+from .types import Cost as Cost
+from .types import Document as Document
+from .types import Example as Example
+from .types import Generation as Generation
+from .types import InputError as InputError
+from .types import JsonSchema as JsonSchema
+from .types import Message as Message
+from .types import Regex as Regex
+from .types import Sampling as Sampling
+from .types import Step as Step
+from .types import TextGenerator as TextGenerator
+from .types import Trajectory as Trajectory
+from .types import UsageError as UsageError
 
 __version__: str

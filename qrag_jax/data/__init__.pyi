@@ -16,13 +16,7 @@ from .questions.multihop import read_musique as read_musique
 from .questions.vector_task import VectorTask as VectorTask
 from .questions.vector_task import read_vector_task as read_vector_task
 from .stories.babi import read_babi as read_babi
-from .stories.haystack import (
-    Haystack as Haystack,
-)
-from .stories.haystack import (
-    held_back_haystack as held_back_haystack,
-)
-from .stories.haystack import (
-    load_haystack as load_haystack,
-)
+from .stories.haystack import Haystack as Haystack
+from .stories.haystack import held_back_haystack as held_back_haystack
+from .stories.haystack import load_haystack as load_haystack
 from .stories.stories import Stories as Stories

@@ -14,24 +14,12 @@ from .picks.harness import Labels as Labels
 from .picks.harness import Scoring as Scoring
 from .picks.harness import evaluate as evaluate
 from .picks.pickers import make_pickers as make_pickers
-from .picks.records import (
-    QueryRecord as QueryRecord,
-)
-from .picks.records import (
-    Row as Row,
-)
-from .picks.records import (
-    read_records as read_records,
-)
-from .picks.records import (
-    read_rows as read_rows,
-)
-from .picks.records import (
-    write_records as write_records,
-)
-from .picks.records import (
-    write_rows as write_rows,
-)
+from .picks.records import QueryRecord as QueryRecord
+from .picks.records import Row as Row
+from .picks.records import read_records as read_records
+from .picks.records import read_rows as read_rows
+from .picks.records import write_records as write_records
+from .picks.records import write_rows as write_rows
 from .picks.report import format_table as format_table
 from .picks.score import Options as Options
 from .picks.score import Run as Run

@@ -20,40 +20,20 @@ from .context.fill import fill_context as fill_context
 from .context.levels import LevelRanked as LevelRanked
 from .context.levels import fill_levels as fill_levels
 from .context.widen import widen_context as widen_context
-from .corpus.corpus import (
-    Corpus as Corpus,
-)
-from .corpus.corpus import (
-    build_corpus as build_corpus,
-)
-from .corpus.corpus import (
-    embed_corpus as embed_corpus,
-)
-from .corpus.corpus import (
-    tree_corpus as tree_corpus,
-)
+from .corpus.corpus import Corpus as Corpus
+from .corpus.corpus import build_corpus as build_corpus
+from .corpus.corpus import embed_corpus as embed_corpus
+from .corpus.corpus import tree_corpus as tree_corpus
 from .corpus.parents import Parents as Parents
 from .corpus.store import load_corpus as load_corpus
 from .corpus.store import save_corpus as save_corpus
 from .corpus.text_parents import text_parents as text_parents
-from .index.hybrid import (
-    Ranked as Ranked,
-)
-from .index.hybrid import (
-    fuse as fuse,
-)
-from .index.hybrid import (
-    make_single_step as make_single_step,
-)
-from .index.hybrid import (
-    rank_bm25 as rank_bm25,
-)
-from .index.hybrid import (
-    rank_dense as rank_dense,
-)
-from .index.hybrid import (
-    rank_hybrid as rank_hybrid,
-)
+from .index.hybrid import Ranked as Ranked
+from .index.hybrid import fuse as fuse
+from .index.hybrid import make_single_step as make_single_step
+from .index.hybrid import rank_bm25 as rank_bm25
+from .index.hybrid import rank_dense as rank_dense
+from .index.hybrid import rank_hybrid as rank_hybrid
 from .index.levels import LevelIndex as LevelIndex
 from .index.levels import make_level_retrieve as make_level_retrieve
 from .index.notes import NotedCorpus as NotedCorpus
@@ -62,36 +42,16 @@ from .index.notes import NoteSearch as NoteSearch
 from .index.notes import make_noted_retrieve as make_noted_retrieve
 from .index.notes import note_corpus as note_corpus
 from .index.notes import rank_noted as rank_noted
-from .index.retriever import (
-    EncoderSpec as EncoderSpec,
-)
-from .index.retriever import (
-    ModelConfig as ModelConfig,
-)
-from .index.retriever import (
-    Retriever as Retriever,
-)
-from .index.retriever import (
-    load_retriever as load_retriever,
-)
-from .index.retriever import (
-    new_retriever as new_retriever,
-)
-from .index.search import (
-    Index as Index,
-)
-from .index.search import (
-    index_corpus as index_corpus,
-)
-from .index.search import (
-    make_index as make_index,
-)
-from .index.search import (
-    retrieve as retrieve,
-)
-from .index.search import (
-    search as search,
-)
+from .index.retriever import EncoderSpec as EncoderSpec
+from .index.retriever import ModelConfig as ModelConfig
+from .index.retriever import Retriever as Retriever
+from .index.retriever import load_retriever as load_retriever
+from .index.retriever import new_retriever as new_retriever
+from .index.search import Index as Index
+from .index.search import index_corpus as index_corpus
+from .index.search import make_index as make_index
+from .index.search import retrieve as retrieve
+from .index.search import search as search
 from .indexing import add_to_index as add_to_index
 from .indexing import build_index as build_index
 from .indexing import index_method as index_method
@@ -110,18 +70,10 @@ from .mdp.env import Rollout as Rollout
 from .mdp.env import rollout as rollout
 from .mdp.positions import chunk_positions as chunk_positions
 from .mdp.positions import relative_positions as relative_positions
-from .mdp.tasks import (
-    Task as Task,
-)
-from .mdp.tasks import (
-    examples_task as examples_task,
-)
-from .mdp.tasks import (
-    hidden_stories_tasks as hidden_stories_tasks,
-)
-from .mdp.tasks import (
-    vectors_task as vectors_task,
-)
+from .mdp.tasks import Task as Task
+from .mdp.tasks import examples_task as examples_task
+from .mdp.tasks import hidden_stories_tasks as hidden_stories_tasks
+from .mdp.tasks import vectors_task as vectors_task
 from .methods import Method as Method
 from .methods import multi_step_method as multi_step_method
 from .methods import single_step_method as single_step_method

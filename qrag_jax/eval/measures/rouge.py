@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from qrag_jax.retrieval.rank.bm25 import bm25_tokens
+from qrag_jax.chunking.text.words import bm25_tokens
 from qrag_jax.types import InputError, UsageError
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from qrag_jax.retrieval.rank.bm25 import bm25_tokens
+from qrag_jax.chunking.text.words import bm25_tokens
 from qrag_jax.retrieval.rank.links import idf_of, idf_weights, incidence, names_in, title_of, vocabulary_of
 
 BRIDGES = ("sentence", "rarest", "joint")

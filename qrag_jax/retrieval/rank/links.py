@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from qrag_jax.chunking.text.names import without_bracket
-from qrag_jax.retrieval.rank.bm25 import bm25_tokens
+from qrag_jax.chunking.text.words import bm25_tokens
 
 COVERAGE = ("covered", "adds", "elsewhere")  # made of `shared_words` by `mdp.heads.coverage_inputs`
 MOST_WORDS = 256  # shared words of a context that are told apart

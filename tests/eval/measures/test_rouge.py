@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score import rouge_scorer
 
+from qrag_jax.chunking.text.words import bm25_tokens
 from qrag_jax.eval.measures import rouge
 from qrag_jax.eval.measures.rouge import check_rouge, rouge_l
-from qrag_jax.retrieval.rank.bm25 import bm25_tokens
 from qrag_jax.types import InputError, UsageError
 
 

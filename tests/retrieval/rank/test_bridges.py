@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrag_jax.retrieval.rank.bm25 import bm25_tokens
+from qrag_jax.chunking.text.words import bm25_tokens
 from qrag_jax.retrieval.rank.bridges import BRIDGES, bridge_features
 from qrag_jax.retrieval.rank.links import names_in, title_of
 

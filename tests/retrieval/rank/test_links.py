@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qrag_jax.chunking.text.words import bm25_tokens
 from qrag_jax.retrieval.rank import links as links_module
-from qrag_jax.retrieval.rank.bm25 import bm25_tokens
 from qrag_jax.retrieval.rank.links import LINKS, link_features, names_in, shared_words, title_of
 
 QUESTION = "Who directed Red River?"
