@@ -22,10 +22,10 @@ import numpy as np
 from embed import about, about_lines, write
 
 from qrag_jax.chunking.tree.tree import ChunkTree
-from qrag_jax.retrieval.context.auto_merge import merge_context
-from qrag_jax.retrieval.context.fill import Budget
-from qrag_jax.retrieval.corpus.corpus import Corpus, tree_corpus
-from qrag_jax.retrieval.index.hybrid import Ranked
+from qrag_jax.search.context.auto_merge import merge_context
+from qrag_jax.search.context.pack import Budget
+from qrag_jax.search.corpus import Corpus, tree_corpus
+from qrag_jax.search.hybrid import Ranked
 from qrag_jax.types import Document
 
 RESULTS = Path(__file__).parent / "results" / "speed"

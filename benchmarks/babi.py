@@ -29,24 +29,24 @@ from qrag_jax.config import load_config
 from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.haystack import load_haystack
 from qrag_jax.data.stories.stories import Stories
-from qrag_jax.eval.picks.calibration import calibrate
-from qrag_jax.eval.picks.harness import Labels, Scoring, Threshold, evaluate
-from qrag_jax.eval.picks.pickers import (
+from qrag_jax.eval.retrieval.calibration import calibrate
+from qrag_jax.eval.retrieval.harness import Labels, Scoring, Threshold, evaluate
+from qrag_jax.eval.retrieval.pickers import (
     Picker,
     bm25_picker,
     multi_step_picker,
     single_step_picker,
     untrained_retriever,
 )
-from qrag_jax.eval.picks.records import QueryRecord
+from qrag_jax.eval.retrieval.records import QueryRecord
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
-from qrag_jax.retrieval.index.retriever import ModelConfig
-from qrag_jax.retrieval.index.search import make_index
-from qrag_jax.retrieval.mdp.env import EnvConfig
-from qrag_jax.retrieval.mdp.tasks import Task, hidden_stories_tasks
-from qrag_jax.train.q.loop import train
-from qrag_jax.train.q.run import RunConfig, training_tasks
+from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.multi_step_search import make_index
+from qrag_jax.qrag.retriever import ModelConfig
+from qrag_jax.qrag.tasks import Task, hidden_stories_tasks
+from qrag_jax.train.qrag.config import RunConfig, training_tasks
+from qrag_jax.train.qrag.loop import train
 
 CONFIGS = Path(__file__).parent.parent / "configs" / "qrag"
 RESULTS = Path(__file__).parent / "results" / "babi"

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from qrag_jax.eval.measures.aggregate import Summary, over_seeds, paired_difference
-from qrag_jax.eval.picks.compare import Comparison, holm
+from qrag_jax.eval.retrieval.compare import Comparison, holm
+from qrag_jax.measures.aggregate import Summary, over_seeds, paired_difference
 
 TOKENS = {50: "1K", 160: "4K", 1200: "32K", 4600: "128K", 40000: "1M"}
 SHORT = {50: "1K", 1200: "32K"}  # lengths of the ablations

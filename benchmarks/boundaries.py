@@ -43,8 +43,8 @@ from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, windowed_
 from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig
 from qrag_jax.chunking.strategies.fixed import FixedConfig
 from qrag_jax.chunking.text.chunks import Group, SentenceText
-from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
-from qrag_jax.eval.measures.segmentation import (
+from qrag_jax.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.measures.boundary_scores import (
     SegmentationScore,
     gaps_of_segments,
     gaps_of_starts,

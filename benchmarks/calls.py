@@ -102,7 +102,7 @@ def checkpoint(folder: Path, url: str) -> Iterator[Work]:
 
 def study(folder: Path, url: str) -> Iterator[Work]:
     """Cells of a study: a hundred, of fifty questions with ten hits each."""
-    from qrag_jax.eval.study.cells.store import CellStore
+    from qrag_jax.eval.study.cells.cell_files import CellStore
     from qrag_jax.eval.study.records import CellResult, Found, Hit
     from qrag_jax.types import Cost
 
@@ -123,8 +123,8 @@ def study(folder: Path, url: str) -> Iterator[Work]:
 
 def corpus(folder: Path, url: str) -> Iterator[Work]:
     """A corpus of 1,000 documents in 10,000 chunks, with vectors of 384 numbers."""
-    from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy
-    from qrag_jax.retrieval.corpus.store import load_corpus, save_corpus
+    from qrag_jax.index.corpus_folder import load_corpus, save_corpus
+    from qrag_jax.search.corpus import Corpus, MadeBy
     from qrag_jax.types import Chunk, Document
 
     documents = tuple(Document(f"{number:04}", "A sentence of some words. " * 100) for number in range(1_000))

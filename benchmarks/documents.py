@@ -33,8 +33,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
-from qrag_jax.data.documents.kinds import reader_of
-from qrag_jax.data.files.documents import DocumentFile, read_document
+from qrag_jax.documents.kinds import reader_of
+from qrag_jax.documents.read import DocumentFile, read_document
 from qrag_jax.types import Document, InputError
 
 KINDS = ("pdf", "html", "docx", "epub")

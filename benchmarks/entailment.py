@@ -24,8 +24,10 @@ from shared_texts import gain_by_seen, seen_in_train
 from worlds import machine
 
 from qrag_jax.checkpoint import load_checkpoint
-from qrag_jax.data.questions.jsonl import read_examples
-from qrag_jax.eval.measures.aggregate import (
+from qrag_jax.data.questions.examples import read_examples
+from qrag_jax.eval.retrieval.records import QueryRecord, read_records, read_rows
+from qrag_jax.eval.retrieval.report import format_table
+from qrag_jax.measures.aggregate import (
     Difference,
     Summary,
     holm_p_values,
@@ -33,9 +35,7 @@ from qrag_jax.eval.measures.aggregate import (
     over_seeds,
     paired_difference,
 )
-from qrag_jax.eval.picks.records import QueryRecord, read_records, read_rows
-from qrag_jax.eval.picks.report import format_table
-from qrag_jax.retrieval.mdp.tasks import examples_task
+from qrag_jax.qrag.tasks import examples_task
 
 CONFIG = Path(__file__).parent.parent / "configs" / "qrag" / "entailment_latent.yaml"
 RESULTS = Path(__file__).parent / "results" / "entailment"

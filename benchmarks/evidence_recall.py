@@ -14,7 +14,7 @@ not seen, with all strategies.
 
 Each has three fills and budgets of 500, 1,000, 2,000 and 4,000 tokens, the last chunk cut at the budget. Chunks are
 ranked by MiniLM's cosine. ERec with 95% bootstrap intervals, and each fill minus plain on the same questions
-(`eval/study/cells/contexts.py`). Nothing is chosen by the questions.
+(`eval/study/cells/filled_contexts.py`). Nothing is chosen by the questions.
 
 A section that is asked for is a node of the tree of `headings`, so what merging gains there may be due to any larger
 pieces of text. The control is `random`: of every article as many sections at the same levels, which begin with
@@ -53,17 +53,17 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig
 from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig
 from qrag_jax.chunking.text.blocks import make_unit_splitter
-from qrag_jax.chunking.text.splitters import make_splitter
+from qrag_jax.chunking.text.sentences import make_splitter
 from qrag_jax.data.corpora.study_task import StudyTask
-from qrag_jax.eval.measures.aggregate import Difference, holm_p_values
-from qrag_jax.eval.study.cells.encoder import load_study_encoder
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
+from qrag_jax.eval.study.cells.study_encoder import load_study_encoder
 from qrag_jax.eval.study.config import FILLS, FillName, StudyConfig, TaskConfig, TaskKind
+from qrag_jax.eval.study.load_tasks import load_task
 from qrag_jax.eval.study.records import StudyComparison, StudyResult, StudyRow
-from qrag_jax.eval.study.results.recall import RECALL_NOTE, recall_heading, recall_table
+from qrag_jax.eval.study.results.study_tables import RECALL_NOTE, recall_heading, recall_table
 from qrag_jax.eval.study.runner import run_study
-from qrag_jax.eval.study.tasks import load_task
 from qrag_jax.eval.tables import share
+from qrag_jax.measures.aggregate import Difference, holm_p_values
 from qrag_jax.types import Cost
 
 RESULTS = Path(__file__).parent / "results"

@@ -22,15 +22,15 @@ from resource import RUSAGE_CHILDREN, getrusage
 import numpy as np
 
 from qrag_jax.chunking.text.chunks import make_chunk
-from qrag_jax.data.files.documents import read_files
 from qrag_jax.data.stories.haystack import load_haystack
+from qrag_jax.documents.read import read_files
+from qrag_jax.index import build_index, index_method, index_settings, load_index, read_settings, single_step_method
+from qrag_jax.index.settings import write_settings
+from qrag_jax.index.stores.sqlite.database import create, writing_to
+from qrag_jax.index.stores.sqlite.document_rows import put
+from qrag_jax.index.stores.sqlite.entries import Entry, Origin
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
-from qrag_jax.retrieval import build_index, index_method, index_settings, load_index, read_settings, single_step_method
-from qrag_jax.retrieval.catalogue.database import create, writing_to
-from qrag_jax.retrieval.catalogue.entries import Entry, Origin
-from qrag_jax.retrieval.catalogue.rows import put
-from qrag_jax.retrieval.catalogue.settings import write_settings
 from qrag_jax.types import Document
 
 CHUNKS_PER_DOCUMENT, WORDS_PER_CHUNK, DIM = 100, 150, 384

@@ -30,10 +30,11 @@ import numpy as np
 from embed import RESULTS, about, about_lines, write
 
 from qrag_jax.chunking.chunker import ChunkConfig
-from qrag_jax.chunking.tree.levels import all_ranges
-from qrag_jax.retrieval import Ranked, build_index, index_method, index_settings, load_level_index, read_settings
-from qrag_jax.retrieval.corpus.corpus import embed_texts
-from qrag_jax.retrieval.corpus.parents import ParentsName
+from qrag_jax.chunking.tree.level_ranges import all_ranges
+from qrag_jax.chunking.tree.parent_vectors import ParentsName
+from qrag_jax.index import build_index, index_method, index_settings, load_level_index, read_settings
+from qrag_jax.search import Ranked
+from qrag_jax.search.corpus import embed_texts
 
 WAYS: tuple[ParentsName, ...] = ("best_child", "mean", "windows")
 KILLED: ParentsName = "windows"  # which keeps most, and embeds most

@@ -18,13 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
+from qrag_jax.annotate.mentions import mention_notes
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
-from qrag_jax.chunking.mentions import mention_notes
-from qrag_jax.data.files.documents import find_files
-from qrag_jax.retrieval import index_settings, load_index, load_noted_index, make_noted_retrieve, make_single_step
-from qrag_jax.retrieval.catalogue.prepare import Maker
-from qrag_jax.retrieval.catalogue.settings import IndexSettings
-from qrag_jax.retrieval.catalogue.update import Plan, update_index
+from qrag_jax.documents.read import find_files
+from qrag_jax.index import index_settings, load_index, load_noted_index
+from qrag_jax.index.prepare import Maker
+from qrag_jax.index.settings import IndexSettings
+from qrag_jax.index.update import Plan, update_index
+from qrag_jax.search import make_noted_retrieve, make_single_step
 
 DIM, CHUNKS, WORDS = 384, 10, 60
 QUESTION = "Where does the neighbour of page twelve live?"

@@ -27,13 +27,13 @@ import optax
 from train_step import MODES, PARTS, ROOT
 
 from qrag_jax.config import load_config
-from qrag_jax.retrieval.index.retriever import Retriever, new_retriever
-from qrag_jax.retrieval.mdp.batching import Packer, Sample, materialise
-from qrag_jax.retrieval.mdp.env import Rollout, rollout
-from qrag_jax.retrieval.mdp.policy import make_boltzmann
-from qrag_jax.train.q.learner import make_learner
-from qrag_jax.train.q.returns import state_value
-from qrag_jax.train.q.run import RunConfig, make_sampler, training_tasks
+from qrag_jax.qrag.batching import Packer, Sample, materialise
+from qrag_jax.qrag.env import Rollout, rollout
+from qrag_jax.qrag.policy import make_boltzmann
+from qrag_jax.qrag.retriever import Retriever, new_retriever
+from qrag_jax.train.qrag.config import RunConfig, make_sampler, training_tasks
+from qrag_jax.train.qrag.learner import make_learner
+from qrag_jax.train.qrag.returns import state_value
 
 TARGET_FACTOR = 0.99  # target parameters of the check are this share of the online ones, so that a mix-up shows
 NUM_BATCHES = 4

@@ -7,8 +7,8 @@ answers are not the same: tables name which of them answered.
 
 from pathlib import Path
 
-from qrag_jax.llm.journal.file import Journal
 from qrag_jax.llm.journal.journal import JournaledGenerator
+from qrag_jax.llm.journal.journal_file import Journal
 from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.llm.server.openai import OpenAIGenerator
 from qrag_jax.types import TextGenerator

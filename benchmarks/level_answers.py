@@ -23,24 +23,24 @@ from embed import RESULTS, about, about_lines, write
 from language_models import MODEL_HELP, model_name, open_model
 
 from qrag_jax.chunking.chunker import ChunkConfig, make_tree_builder
-from qrag_jax.chunking.strategies.levels import LevelsConfig
-from qrag_jax.chunking.tree.levels import LevelRange, full_range, size_names
-from qrag_jax.eval.answers.measures import MeasureOptions, measure_answers
-from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
-from qrag_jax.eval.measures.answer_scores import GivenAnswer
+from qrag_jax.chunking.strategies.level_leaves import LevelsConfig
+from qrag_jax.chunking.tree.level_ranges import LevelRange, full_range, size_names
+from qrag_jax.chunking.tree.parent_vectors import Parents, mean_of_children
+from qrag_jax.eval.answers.measure_answers import MeasureOptions, measure_answers
 from qrag_jax.eval.tables import align, share
 from qrag_jax.llm.calls import ask_all
 from qrag_jax.llm.prompts import load_prompt
+from qrag_jax.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.measures.answer_scores import GivenAnswer
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
-from qrag_jax.pipeline import make_prompt
-from qrag_jax.retrieval.context.fill import Budget
-from qrag_jax.retrieval.context.levels import fill_levels
-from qrag_jax.retrieval.corpus.corpus import embed_corpus, tree_corpus
-from qrag_jax.retrieval.corpus.parents import Parents, mean_of_children
-from qrag_jax.retrieval.index.levels import LevelIndex
-from qrag_jax.retrieval.planned import PlannedSearch
-from qrag_jax.retrieval.planning import constant
+from qrag_jax.search.answer import make_prompt
+from qrag_jax.search.context.pack import Budget
+from qrag_jax.search.corpus import embed_corpus, tree_corpus
+from qrag_jax.search.levels.level_context import fill_levels
+from qrag_jax.search.levels.level_search import LevelIndex
+from qrag_jax.search.levels.planned_search import PlannedSearch
+from qrag_jax.search.levels.planners import constant
 from qrag_jax.types import Document, Sampling, TextGenerator
 
 SIZES = (512, 256, 128, 64)

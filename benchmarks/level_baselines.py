@@ -30,24 +30,24 @@ from embed import about, about_lines, write
 
 from qrag_jax.chunking.chunker import ChunkConfig, make_tree_builder
 from qrag_jax.chunking.strategies.late import late_vectors
-from qrag_jax.chunking.strategies.levels import LevelsConfig
-from qrag_jax.chunking.text.splitters import make_splitter
+from qrag_jax.chunking.strategies.level_leaves import LevelsConfig
+from qrag_jax.chunking.text.sentences import make_splitter
 from qrag_jax.chunking.tree.cluster_trees import make_cluster_trees
-from qrag_jax.chunking.tree.levels import LevelRange, full_range, size_names
+from qrag_jax.chunking.tree.level_ranges import LevelRange, full_range, size_names
+from qrag_jax.chunking.tree.parent_vectors import Parents
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.data.corpora.study_task import StudyTask
-from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
-from qrag_jax.eval.measures.evidence_recall import evidence_recall
-from qrag_jax.eval.study.cells.contexts import question_pieces
 from qrag_jax.eval.study.cells.costs import Meter
-from qrag_jax.eval.study.cells.encoder import StudyEncoder, load_study_encoder
+from qrag_jax.eval.study.cells.filled_contexts import question_pieces
+from qrag_jax.eval.study.cells.study_encoder import StudyEncoder, load_study_encoder
 from qrag_jax.eval.study.config import TaskConfig, TaskKind
-from qrag_jax.eval.study.tasks import load_task
-from qrag_jax.retrieval.context.fill import Budget, fill_context
-from qrag_jax.retrieval.corpus.corpus import Corpus, embed_corpus, tree_corpus
-from qrag_jax.retrieval.corpus.parents import Parents
-from qrag_jax.retrieval.corpus.text_parents import window_vectors
-from qrag_jax.retrieval.index.levels import LevelIndex
+from qrag_jax.eval.study.load_tasks import load_task
+from qrag_jax.index.parent_texts import window_vectors
+from qrag_jax.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.measures.evidence_recall import evidence_recall
+from qrag_jax.search.context.pack import Budget, fill_context
+from qrag_jax.search.corpus import Corpus, embed_corpus, tree_corpus
+from qrag_jax.search.levels.level_search import LevelIndex
 from qrag_jax.types import Document
 from qrag_jax.unit_rows import unit_rows
 

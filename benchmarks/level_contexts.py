@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from level_vectors import LevelSet, joined
 
-from qrag_jax.chunking.tree.levels import LevelRange
-from qrag_jax.eval.study.cells.levels import LevelContexts
-from qrag_jax.retrieval.corpus.parents import Parents
-from qrag_jax.retrieval.index.levels import LevelIndex
-from qrag_jax.retrieval.index.profiles import score_profiles
+from qrag_jax.chunking.tree.level_ranges import LevelRange
+from qrag_jax.chunking.tree.parent_vectors import Parents
+from qrag_jax.eval.study.cells.level_cells import LevelContexts
+from qrag_jax.search.levels.level_search import LevelIndex
+from qrag_jax.search.levels.planners import score_profiles
 from qrag_jax.types import CountTokens
 
 BUDGETS = (128, 256, 512, 1024, 2048)

@@ -18,10 +18,10 @@ import numpy as np
 from embed import about, about_lines, write
 
 from qrag_jax.chunking.chunker import ChunkConfig, make_tree_builder
-from qrag_jax.chunking.tree.levels import NAMES, parse_levels
-from qrag_jax.retrieval.corpus.corpus import Corpus, embed_corpus, tree_corpus
-from qrag_jax.retrieval.corpus.parents import Parents, fill_levels_above, mean_of_children
-from qrag_jax.retrieval.index.levels import LevelIndex
+from qrag_jax.chunking.tree.level_ranges import NAMES, parse_levels
+from qrag_jax.chunking.tree.parent_vectors import Parents, fill_levels_above, mean_of_children
+from qrag_jax.search.corpus import Corpus, embed_corpus, tree_corpus
+from qrag_jax.search.levels.level_search import LevelIndex
 from qrag_jax.types import Document
 
 RESULTS = Path(__file__).parent / "results"

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from qrag_jax.chunking.chunker import ChunkConfig, level_names, make_tree_builder
-from qrag_jax.chunking.strategies.levels import LevelsConfig
-from qrag_jax.chunking.text.splitters import make_splitter
+from qrag_jax.chunking.strategies.level_leaves import LevelsConfig
+from qrag_jax.chunking.text.sentences import make_splitter
+from qrag_jax.chunking.tree.parent_vectors import fill_levels_above, mean_of_children
 from qrag_jax.data.corpora.study_task import StudyTask
-from qrag_jax.eval.study.cells.contexts import section_points
 from qrag_jax.eval.study.cells.costs import Meter
-from qrag_jax.eval.study.cells.encoder import StudyEncoder
-from qrag_jax.retrieval.corpus.corpus import Corpus, tree_corpus
-from qrag_jax.retrieval.corpus.parents import fill_levels_above, mean_of_children
+from qrag_jax.eval.study.cells.filled_contexts import section_points
+from qrag_jax.eval.study.cells.study_encoder import StudyEncoder
+from qrag_jax.search.corpus import Corpus, tree_corpus
 
 SIZES = (512, 256, 128, 64, 32)
 _NODES_AT_ONCE = 4_000

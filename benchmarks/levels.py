@@ -18,7 +18,7 @@ document where there are at least 20 documents, by question else:
     range          the best range of the other folds
     all            one list of all levels
     best child     a level whose nodes have the score of their best leaf, chosen on the other folds
-    router ...     ridge on the question's vector, or on the profile of scores (`retrieval/router_fit.py`)
+    router ...     ridge on the question's vector, or on the profile of scores (`search/levels/router_training.py`)
     smoothed       (1 - a) own score + a * the parent's, plain or so made itself; level and a chosen on the other folds
     smoothed range the same, or not smoothed, over one level, two, or any range that is not smoothed
     fused          ranks of a node and of those around it, 1 / (60 + rank) summed; level chosen likewise
@@ -42,15 +42,15 @@ from language_models import MODEL_HELP, model_name, open_model
 from level_contexts import BUDGETS, recalls, searched, ways
 from level_vectors import LevelSet, level_set
 
-from qrag_jax.chunking.text.splitters import make_splitter
-from qrag_jax.chunking.tree.levels import LevelRange, format_levels
-from qrag_jax.eval.measures.aggregate import LEVEL, holm_p_values, mean_interval, paired_difference
-from qrag_jax.eval.study.cells.encoder import load_study_encoder
+from qrag_jax.chunking.text.sentences import make_splitter
+from qrag_jax.chunking.tree.level_ranges import LevelRange, format_levels
+from qrag_jax.eval.study.cells.study_encoder import load_study_encoder
 from qrag_jax.eval.study.config import TaskConfig, TaskKind
-from qrag_jax.eval.study.tasks import load_task
+from qrag_jax.eval.study.load_tasks import load_task
 from qrag_jax.eval.tables import share
-from qrag_jax.retrieval.router_fit import deal_groups, fit_router, route
-from qrag_jax.structure.plans import make_llm_planner
+from qrag_jax.measures.aggregate import LEVEL, holm_p_values, mean_interval, paired_difference
+from qrag_jax.search.levels.llm_planner import make_llm_planner
+from qrag_jax.search.levels.router_training import deal_groups, fit_router, route
 from qrag_jax.types import CountTokens
 
 SETS: tuple[TaskKind, ...] = ("chroma", "squad", "multirc", "scisumm")

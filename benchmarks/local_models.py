@@ -44,21 +44,20 @@ from local_models_rivals import END, until_end
 from parts import STORAGE, STORAGES, Parts, files_of, load_stored, model_name, timed, watched
 
 from qrag_jax.cli.progress import Progress
-from qrag_jax.eval.answers.rows import SHORT_ANSWER
-from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
-from qrag_jax.eval.measures.answer_scores import contains_reference, score_answer
-from qrag_jax.llm.calls import ask_all
-from qrag_jax.llm.defaults import ANSWER_TOKENS
+from qrag_jax.eval.answers.answer_rows import SHORT_ANSWER
+from qrag_jax.llm.calls import ANSWER_TOKENS, ask_all
 from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.llm.prompts import load_prompt, passages_prompt
+from qrag_jax.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.measures.answer_scores import contains_reference, score_answer
+from qrag_jax.models.decoder.causal_lm import all_logits
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.generation import make_decoder
-from qrag_jax.models.decoder.network import all_logits
 from qrag_jax.models.decoder.sources import find_decoder
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.decoder.weights import LoadedDecoder, save_decoder
 from qrag_jax.models.gguf.file import read_gguf
-from qrag_jax.pipeline import make_prompt
+from qrag_jax.search.answer import make_prompt
 from qrag_jax.types import Generation, Message, Sampling
 
 RESULTS = Path(__file__).parent / "results" / "speed"

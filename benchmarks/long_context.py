@@ -82,10 +82,10 @@ def measure_length(texts: Texts) -> dict:
     import jax
 
     from qrag_jax.models.encoder.embedder import make_embedder
-    from qrag_jax.models.towers.network import VectorRows
-    from qrag_jax.retrieval.index.retriever import ModelConfig, new_retriever
-    from qrag_jax.retrieval.index.search import make_index, search
-    from qrag_jax.retrieval.mdp.env import EnvConfig
+    from qrag_jax.models.towers.q_network import VectorRows
+    from qrag_jax.qrag.env import EnvConfig
+    from qrag_jax.qrag.multi_step_search import make_index, search
+    from qrag_jax.qrag.retriever import ModelConfig, new_retriever
 
     questions, num_chunks = texts.questions, len(texts.chunks)
     env = EnvConfig(num_steps=NUM_STEPS, positions="relative")
@@ -127,7 +127,7 @@ def measure_searches(
     relative: Any, index: Any, rows: Any, action_vectors: np.ndarray, questions: Sequence[str]
 ) -> dict:
     """Whole searches with relative positions, without, and with faiss, in turn; picks of the last two are the same."""
-    from qrag_jax.retrieval.index.search import search
+    from qrag_jax.qrag.multi_step_search import search
 
     faiss_search = make_faiss_search(index, rows, action_vectors)
     rotated, ours, theirs = take_turns(
@@ -208,7 +208,7 @@ def states_of(retriever: Any, index: Any, questions: Sequence[str]) -> np.ndarra
 
 def measure_parts(relative: Any, plain: Any, questions: Sequence[str]) -> dict:
     """Where a call of `search` spends its time: reading the question, and the compiled 6 steps."""
-    from qrag_jax.retrieval.mdp.batching import Contexts
+    from qrag_jax.qrag.batching import Contexts
 
     everything = np.arange(plain.num_chunks, dtype=np.int32)[None]
     contexts = Contexts(np.zeros(1, np.int32), everything, np.zeros(everything.shape, bool))
@@ -225,9 +225,8 @@ def measure_scores(env: Any, action_vectors: np.ndarray, states: np.ndarray) -> 
     """One state against all chunks: the best, the ten best, and with relative positions after three picks."""
     import jax
 
-    from qrag_jax.models.towers.scores import inverse_frequencies, rotary_scores, rotation_table
-    from qrag_jax.retrieval.mdp.policy import greedy
-    from qrag_jax.retrieval.mdp.positions import relative_positions
+    from qrag_jax.models.towers.positions import inverse_frequencies, relative_positions, rotary_scores, rotation_table
+    from qrag_jax.qrag.policy import greedy
 
     n, dim = action_vectors.shape
     actions, allowed, places = jax.device_put((action_vectors, np.ones(n, bool), np.arange(n, dtype=np.int32)))

@@ -19,9 +19,9 @@ from pathlib import Path
 from worlds import machine
 
 from qrag_jax.checkpoint import load_checkpoint
-from qrag_jax.eval.measures.aggregate import holm_p_values
-from qrag_jax.eval.picks.records import read_rows
-from qrag_jax.eval.picks.report import format_table
+from qrag_jax.eval.retrieval.records import read_rows
+from qrag_jax.eval.retrieval.report import format_table
+from qrag_jax.measures.aggregate import holm_p_values
 
 CONFIGS = Path(__file__).parent.parent / "configs" / "qrag"
 RESULTS = Path(__file__).parent / "results" / "multihop"

@@ -26,11 +26,11 @@ from worlds import machine
 
 from qrag_jax.config import load_config
 from qrag_jax.data.questions.multihop import READERS, MultihopSet
-from qrag_jax.eval.picks.pickers import make_pickers
-from qrag_jax.eval.picks.records import METHODS
-from qrag_jax.eval.picks.score import open_run
-from qrag_jax.retrieval.mdp.tasks import examples_task
-from qrag_jax.train.q.run import RunConfig, training_tasks
+from qrag_jax.eval.retrieval.pickers import make_pickers
+from qrag_jax.eval.retrieval.records import METHODS
+from qrag_jax.eval.retrieval.score import open_run
+from qrag_jax.qrag.tasks import examples_task
+from qrag_jax.train.qrag.config import RunConfig, training_tasks
 
 CONFIG = CONFIGS / "multihop_latent.yaml"
 TRAINED = ("latent", "latent_dropped", "latent_replaced")  # the run; without dev's paragraphs; others in their place

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qrag_jax.eval.measures.aggregate import Difference, holm_p_values, mean_interval, over_seeds, paired_difference
 from qrag_jax.eval.tables import align, share
+from qrag_jax.measures.aggregate import Difference, holm_p_values, mean_interval, over_seeds, paired_difference
 
 SETS = {"hotpot": "HotpotQA", "musique": "MuSiQue", "2wiki": "2WikiMultihopQA"}
 ROWS = {

@@ -10,17 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize, special
 
-from qrag_jax.eval.measures.facts import score_facts
-from qrag_jax.eval.picks.harness import draw_contexts, pick_all
-from qrag_jax.eval.picks.pickers import Picked, Picker
-from qrag_jax.models.towers.network import VectorRows
+from qrag_jax.eval.retrieval.harness import draw_contexts, pick_all
+from qrag_jax.eval.retrieval.pickers import Picked, Picker
+from qrag_jax.measures.facts import score_facts
 from qrag_jax.models.towers.prior import unit
-from qrag_jax.retrieval.index.retriever import Kind, Retriever, Texts
-from qrag_jax.retrieval.mdp.batching import Contexts
-from qrag_jax.retrieval.mdp.env import EnvConfig
-from qrag_jax.retrieval.mdp.heads import link_inputs
-from qrag_jax.retrieval.mdp.linking import Link, make_linker
-from qrag_jax.retrieval.mdp.tasks import Task
+from qrag_jax.models.towers.q_network import VectorRows
+from qrag_jax.qrag.batching import Contexts, Link, make_linker
+from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.heads import link_inputs
+from qrag_jax.qrag.retriever import Kind, Retriever, Texts
+from qrag_jax.qrag.tasks import Task
 
 NUM_STEPS = 4
 STRENGTHS = 10.0 ** np.arange(-4, 1)  # of the L2 penalty

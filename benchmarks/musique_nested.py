@@ -26,14 +26,13 @@ from worlds import machine
 from qrag_jax.data.questions.multihop import READERS
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
-from qrag_jax.retrieval.mdp.env import EnvConfig, untaken
-from qrag_jax.retrieval.mdp.heads import coverage_inputs, fresh_links, link_inputs, link_q_values
-from qrag_jax.retrieval.mdp.linking import Texts, make_linker
-from qrag_jax.retrieval.mdp.tasks import examples_task
-from qrag_jax.retrieval.rank.bridges import BRIDGES
-from qrag_jax.retrieval.rank.links import LINKS
-from qrag_jax.train.q.ranking import cross_entropy
-from qrag_jax.train.q.schedules import ScheduleConfig, make_schedule
+from qrag_jax.qrag.batching import Texts, make_linker
+from qrag_jax.qrag.env import EnvConfig, untaken
+from qrag_jax.qrag.heads import coverage_inputs, fresh_links, link_inputs, link_q_values
+from qrag_jax.qrag.tasks import examples_task
+from qrag_jax.qrag.text_links import BRIDGES, LINKS
+from qrag_jax.train.optimise import ScheduleConfig, make_schedule
+from qrag_jax.train.qrag.label_losses import cross_entropy
 
 RESULTS = Path(__file__).parent / "results" / "multihop"
 FILES = {

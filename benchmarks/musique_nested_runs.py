@@ -21,8 +21,8 @@ from multihop import CONFIGS, RESULTS, SETS, qrag
 from worlds import machine
 
 from qrag_jax.data.questions.multihop import READERS
-from qrag_jax.eval.measures.aggregate import Summary, mean_interval, over_seeds, paired_difference
-from qrag_jax.eval.picks.records import read_records, read_rows
+from qrag_jax.eval.retrieval.records import read_records, read_rows
+from qrag_jax.measures.aggregate import Summary, mean_interval, over_seeds, paired_difference
 
 FOLDS = RESULTS / "musique_nested.json"
 FLAGS = {"present": (False, False), "coverage": (False, True), "all new": (True, False), "all": (True, True)}

@@ -23,19 +23,19 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 # Module -> tests that are most likely to notice.
 TESTS = {
-    "train/q/returns.py": ["tests/train/q/test_returns.py", "tests/train/q/test_learner.py"],
-    "retrieval/mdp/env.py": [
-        "tests/retrieval/mdp/test_env.py",
-        "tests/retrieval/mdp/test_env_stop.py",
-        "tests/train/q/test_learner.py",
+    "train/qrag/returns.py": ["tests/train/qrag/test_returns.py", "tests/train/qrag/test_learner.py"],
+    "qrag/env.py": [
+        "tests/qrag/test_env.py",
+        "tests/qrag/test_env_stop.py",
+        "tests/train/qrag/test_learner.py",
     ],
-    "retrieval/mdp/positions.py": ["tests/retrieval/mdp/test_positions.py", "tests/retrieval/mdp/test_env.py"],
+    "models/towers/positions.py": ["tests/models/towers/test_positions.py", "tests/qrag/test_env.py"],
     "chunking/size/budget.py": ["tests/chunking"],
     "checkpoint.py": [
         "tests/test_checkpoint.py",
         "tests/test_damage.py",
         "tests/trust/test_corruption.py",
-        "tests/train/q/test_loop.py",
+        "tests/train/qrag/test_loop.py",
     ],
     "llm/journal/journal.py": ["tests/llm"],
 }

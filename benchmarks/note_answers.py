@@ -52,31 +52,29 @@ from notes import K, differences
 from notes_table import KS, read
 from worlds import machine
 
+from qrag_jax.annotate.ask_chunks import Reading
+from qrag_jax.annotate.chunk_questions import QuestionsConfig, make_llm_reader
+from qrag_jax.annotate.mentions import mention_notes
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
-from qrag_jax.chunking.mentions import mention_notes
 from qrag_jax.cli.progress import Progress
 from qrag_jax.data.questions.multihop import READERS
-from qrag_jax.data.stories.reader import read_stories
+from qrag_jax.data.stories.story_notes import read_stories
 from qrag_jax.eval.answers.claims import score_claims
-from qrag_jax.eval.answers.measures import MeasureOptions, measure_answers
-from qrag_jax.eval.measures.aggregate import mean_interval
-from qrag_jax.eval.measures.answer_scores import GivenAnswer
+from qrag_jax.eval.answers.measure_answers import MeasureOptions, measure_answers
 from qrag_jax.eval.notes.active import retrieve_actively
-from qrag_jax.eval.notes.pools import Asked, Pool, passage_pool
-from qrag_jax.eval.notes.scores import known_vectors, noted_pool, score_notes
-from qrag_jax.eval.notes.tasks import read_babi_task
+from qrag_jax.eval.notes.note_scores import known_vectors, noted_pool, score_notes
+from qrag_jax.eval.notes.note_sets import Asked, Pool, passage_pool, read_babi_task
 from qrag_jax.eval.tables import share
 from qrag_jax.files.whole_file import write_json
-from qrag_jax.llm.calls import ask_all
-from qrag_jax.llm.defaults import SHORT_ANSWER_TOKENS
+from qrag_jax.llm.calls import SHORT_ANSWER_TOKENS, ask_all
 from qrag_jax.llm.prompts import load_prompt
+from qrag_jax.measures.aggregate import mean_interval
+from qrag_jax.measures.answer_scores import GivenAnswer
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
-from qrag_jax.pipeline import make_prompt
-from qrag_jax.retrieval.context.fill import Budget, Context, Passage, fill_context
-from qrag_jax.retrieval.index.notes import NotedCorpus, NoteMode, make_noted_retrieve
-from qrag_jax.structure.calls import Reading
-from qrag_jax.structure.questions import QuestionsConfig, make_llm_reader
+from qrag_jax.search.answer import make_prompt
+from qrag_jax.search.context.pack import Budget, Context, Passage, fill_context
+from qrag_jax.search.note_search import NotedCorpus, NoteMode, make_noted_retrieve
 from qrag_jax.types import (
     Document,
     Embed,

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from notes_table import KS, K, machines
 
-from qrag_jax.eval.measures.aggregate import Difference, holm_p_values, paired_difference
 from qrag_jax.eval.tables import align, share
+from qrag_jax.measures.aggregate import Difference, holm_p_values, paired_difference
 
 Found = Mapping[str, Any]  # what is kept of a set
 SEEN = {"notes_seen": "notes seen", "prompt_tokens": "prompt tokens"}

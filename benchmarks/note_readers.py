@@ -16,14 +16,14 @@ from pathlib import Path
 
 from worlds import machine
 
+from qrag_jax.annotate.ask_chunks import Reading
+from qrag_jax.annotate.chunk_questions import QuestionsConfig, make_llm_reader
 from qrag_jax.data.questions.multihop import READERS
-from qrag_jax.eval.notes.pools import passage_pool
+from qrag_jax.eval.notes.note_sets import passage_pool
 from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.models.decoder.weights import LoadedDecoder, best_storage, load_decoder
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
-from qrag_jax.structure.calls import Reading
-from qrag_jax.structure.questions import QuestionsConfig, make_llm_reader
 from qrag_jax.types import Message, Sampling
 
 SHARED_PROMPTS, WARM_PROMPTS = 40, 9

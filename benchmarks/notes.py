@@ -38,25 +38,25 @@ import numpy as np
 from notes_table import HARM_PAIRS, KS, K, read
 from worlds import machine
 
+from qrag_jax.annotate.mentions import MentionsConfig, mention_notes
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
-from qrag_jax.chunking.mentions import MentionsConfig, mention_notes
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.eval.notes.evidence import evidence_recall
+from qrag_jax.eval.notes.note_scores import NoteScores, gold_ceiling, known_vectors, rank_mode, score_notes
+from qrag_jax.eval.notes.note_sets import NOTE_READERS, MakeNoteTask, read_babi_task, read_multihop_task, read_stories
 from qrag_jax.eval.notes.runs import nearest_chunks, score_run
-from qrag_jax.eval.notes.scores import NoteScores, gold_ceiling, known_vectors, rank_mode, score_notes
-from qrag_jax.eval.notes.tasks import NOTE_READERS, MakeNoteTask, read_babi_task, read_multihop_task, read_stories
 from qrag_jax.eval.study.config import TaskConfig
-from qrag_jax.eval.study.tasks import load_task
+from qrag_jax.eval.study.load_tasks import load_task
 from qrag_jax.eval.tables import share
 from qrag_jax.files.whole_file import write_json
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
-from qrag_jax.retrieval.corpus.corpus import Corpus, MadeBy
-from qrag_jax.retrieval.index.notes import NotedCorpus, NoteSearch
-from qrag_jax.retrieval.index.retriever import load_retriever
-from qrag_jax.retrieval.mdp.linking import MOST_LINKED
+from qrag_jax.qrag.batching import MOST_LINKED
+from qrag_jax.qrag.retriever import load_retriever
+from qrag_jax.search.corpus import Corpus, MadeBy
+from qrag_jax.search.note_search import NotedCorpus, NoteSearch
 from qrag_jax.types import Document, Embed, Note
 from qrag_jax.unit_rows import unit_rows
 

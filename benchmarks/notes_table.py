@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from qrag_jax.eval.measures.aggregate import (
+from qrag_jax.eval.study.records import FEWEST_DOCUMENTS
+from qrag_jax.eval.tables import align, share
+from qrag_jax.measures.aggregate import (
     FEWEST_CHANGED,
     LEVEL,
     Difference,
@@ -18,8 +20,6 @@ from qrag_jax.eval.measures.aggregate import (
     no_harm,
     over_seeds,
 )
-from qrag_jax.eval.study.records import FEWEST_DOCUMENTS
-from qrag_jax.eval.tables import align, share
 
 KS = (2, 4, 5, 10)
 K = 4  # of the paired differences

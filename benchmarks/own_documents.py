@@ -43,11 +43,11 @@ import numpy as np
 from scipy.stats import binomtest
 
 from qrag_jax.chunking.chunker import ChunkConfig
-from qrag_jax.data.files.documents import read_files
-from qrag_jax.retrieval.corpus.corpus import Corpus
-from qrag_jax.retrieval.corpus.store import load_corpus, save_corpus
-from qrag_jax.retrieval.index.hybrid import Ranked, fuse, rank_bm25, rank_dense
-from qrag_jax.retrieval.methods import DEFAULT_CHUNKING, Method, multi_step_method, single_step_method
+from qrag_jax.documents.read import read_files
+from qrag_jax.index.corpus_folder import load_corpus, save_corpus
+from qrag_jax.index.methods import DEFAULT_CHUNKING, Method, multi_step_method, single_step_method
+from qrag_jax.search.corpus import Corpus
+from qrag_jax.search.hybrid import Ranked, fuse, rank_bm25, rank_dense
 from qrag_jax.types import Document
 
 ENGINE = Path(__file__).parent / "own_documents_llamaindex.py"
@@ -157,7 +157,7 @@ def make_ours(method: Method, corpus: Corpus, folder: Path, top_k: int | None) -
 
 
 def make_run(run: str, documents: Sequence[Document], folder: Path) -> Rank:
-    from qrag_jax.retrieval.index.retriever import load_retriever
+    from qrag_jax.qrag.retriever import load_retriever
 
     method = multi_step_method(load_retriever(run))
     return make_ours(method, method.build(documents), folder, NUM_PICKS)

@@ -37,17 +37,17 @@ from embed import about, about_lines, write
 from language_models import MODEL_HELP, model_name, open_model
 from parents_sets import Kept, Parent, ParentSet, cited_papers, load_sets, new_papers, sample_set, squad, summary
 
-from qrag_jax.data.headed import HeadedDocument, read_headed
-from qrag_jax.eval.measures.aggregate import Summary, holm_p_values, mean_interval, over_seeds, paired_difference
+from qrag_jax.annotate.summaries import SummariesConfig, summarise
+from qrag_jax.chunking.tree.parent_vectors import FromChildren, mean_of_children
+from qrag_jax.data.corpora.headed_documents import HeadedDocument, read_headed
 from qrag_jax.eval.tables import align, share
+from qrag_jax.index.parent_texts import window_vectors
+from qrag_jax.measures.aggregate import Summary, holm_p_values, mean_interval, over_seeds, paired_difference
+from qrag_jax.models.compressor import compress_parents
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
-from qrag_jax.retrieval.compressing import compress_parents
-from qrag_jax.retrieval.corpus.parents import FromChildren, mean_of_children
-from qrag_jax.retrieval.corpus.text_parents import window_vectors
-from qrag_jax.structure.summaries import SummariesConfig, summarise
-from qrag_jax.train.compression import LOSSES, Candidate, CompressorConfig, fit_sections, train_candidate
-from qrag_jax.train.compression_data import Section, read_sections
+from qrag_jax.train.compressor import LOSSES, Candidate, CompressorConfig, fit_sections, train_candidate
+from qrag_jax.train.compressor_data import Section, read_sections
 from qrag_jax.unit_rows import unit_rows
 
 RESULTS = Path(__file__).parent / "results"

@@ -11,7 +11,7 @@ import numpy as np
 
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.corpora.scisumm import read_papers
-from qrag_jax.data.files.textfile import read_json_lines
+from qrag_jax.files.text_files import read_json_lines
 from qrag_jax.types import Embed
 
 LEAST_CHILDREN = 2

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from qrag_jax.cli.progress import Progress
 from qrag_jax.files.whole_file import write_whole
-from qrag_jax.llm.watched import WatchedGenerator
+from qrag_jax.llm.wrappers import WatchedGenerator
 from qrag_jax.models.decoder.sources import find_decoder
 from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder
 from qrag_jax.types import Generation, Storage, TextGenerator

@@ -35,18 +35,19 @@ from points_tagger import Taggers
 
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, make_breakpoint
 from qrag_jax.chunking.strategies.clusters import LinkageConfig, make_linkage
-from qrag_jax.chunking.strategies.points import equal_points, strategy_points
-from qrag_jax.chunking.tree.points import (
+from qrag_jax.chunking.tree.boundaries import (
     Point,
     PredictPoints,
+    equal_points,
     no_points,
     paragraph_points,
     predict_checked,
     rule_points,
+    strategy_points,
 )
-from qrag_jax.data.headed import VIEWS, HeadedDocument, View, read_headed
-from qrag_jax.eval.points import Judged, count_points, micro_f1, score_points
+from qrag_jax.data.corpora.headed_documents import VIEWS, HeadedDocument, View, read_headed
 from qrag_jax.eval.tables import align, share
+from qrag_jax.measures.boundary_scores import Judged, count_points, micro_f1, score_points
 from qrag_jax.types import Embed
 
 NUM_SPLITS = 5

@@ -23,23 +23,22 @@ from typing import Any
 import numpy as np
 from embed import RESULTS, about, about_lines, write
 
+from qrag_jax.annotate.hichunk import HiChunkConfig, make_hichunk
+from qrag_jax.annotate.lumber import make_lumber
+from qrag_jax.annotate.windows import PointsReading
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, make_breakpoint
-from qrag_jax.chunking.strategies.points import strategy_points
 from qrag_jax.chunking.text.chunks import SentenceText
-from qrag_jax.chunking.tree.points import Point, PredictPoints, paragraph_points, predict_checked
+from qrag_jax.chunking.tree.boundaries import Point, PredictPoints, paragraph_points, predict_checked, strategy_points
 from qrag_jax.cli.progress import Progress
-from qrag_jax.data.headed import VIEWS, HeadedDocument, View, read_headed
-from qrag_jax.eval.points import Judged, score_points
+from qrag_jax.data.corpora.headed_documents import VIEWS, HeadedDocument, View, read_headed
 from qrag_jax.eval.tables import align, share
 from qrag_jax.llm.calls import AroundGenerator
-from qrag_jax.llm.journal.file import Journal
 from qrag_jax.llm.journal.journal import JournaledGenerator
+from qrag_jax.llm.journal.journal_file import Journal
 from qrag_jax.llm.local import LocalGenerator
+from qrag_jax.measures.boundary_scores import Judged, score_points
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
-from qrag_jax.structure.hichunk import HiChunkConfig, make_hichunk
-from qrag_jax.structure.lumber import make_lumber
-from qrag_jax.structure.windows import PointsReading
 from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator
 
 SOURCES = {"articles": "wikitext2:{}/wikitext2", "papers": "scisumm:{}/scisumm/cited_papers.jsonl.gz"}

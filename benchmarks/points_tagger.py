@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import Any
 
 from qrag_jax.chunking.text.chunks import SentenceText
-from qrag_jax.chunking.tree.points import PredictPoints
-from qrag_jax.data.headed import HeadedDocument
-from qrag_jax.retrieval.tagging import tagged_points
+from qrag_jax.chunking.tree.boundaries import PredictPoints
+from qrag_jax.data.corpora.headed_documents import HeadedDocument
+from qrag_jax.models.tagger.predict import tagged_points
 from qrag_jax.train.tagger import FittedTagger, ReadDocument, TaggerConfig, fit_read, read_documents
 from qrag_jax.types import Embed
 

@@ -16,15 +16,15 @@ from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig
 from qrag_jax.chunking.text.chunks import SentenceText, SplitSentences
 from qrag_jax.data.corpora.stitch import named_rng
 from qrag_jax.data.corpora.study_task import StudyTask
-from qrag_jax.eval.measures.aggregate import Difference, paired_difference
-from qrag_jax.eval.study.cells.contexts import known_points
 from qrag_jax.eval.study.cells.costs import Meter
-from qrag_jax.eval.study.cells.encoder import StudyEncoder
+from qrag_jax.eval.study.cells.filled_contexts import known_points
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
+from qrag_jax.eval.study.cells.study_encoder import StudyEncoder
 from qrag_jax.eval.study.config import StudyConfig
 from qrag_jax.eval.study.records import StudyComparison, StudyResult
-from qrag_jax.eval.study.results.lines import significant_sign
+from qrag_jax.eval.study.results.study_tables import significant_sign
 from qrag_jax.eval.tables import align, share
+from qrag_jax.measures.aggregate import Difference, paired_difference
 
 DRAWS = range(5)
 NO_TITLE = "<unk>"  # all that WikiText-2 has left of some titles

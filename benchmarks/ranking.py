@@ -27,15 +27,15 @@ from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.config import config_from_dict, load_config
 from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.haystack import load_haystack
-from qrag_jax.eval.measures.facts import score_facts
-from qrag_jax.eval.picks.calibration import calibrate
-from qrag_jax.eval.picks.harness import draw_contexts, num_kept_by, pick_all
-from qrag_jax.eval.picks.pickers import multi_step_picker
-from qrag_jax.eval.picks.protocols import keep
-from qrag_jax.retrieval.index.search import make_index
-from qrag_jax.retrieval.mdp.tasks import Task
-from qrag_jax.train.q.loop import train
-from qrag_jax.train.q.run import RunConfig, training_tasks
+from qrag_jax.eval.retrieval.calibration import calibrate
+from qrag_jax.eval.retrieval.harness import draw_contexts, num_kept_by, pick_all
+from qrag_jax.eval.retrieval.pickers import multi_step_picker
+from qrag_jax.eval.retrieval.protocols import keep
+from qrag_jax.measures.facts import score_facts
+from qrag_jax.qrag.multi_step_search import make_index
+from qrag_jax.qrag.tasks import Task
+from qrag_jax.train.qrag.config import RunConfig, training_tasks
+from qrag_jax.train.qrag.loop import train
 
 RESULTS = Path(__file__).parent / "results"
 LINES = RESULTS / "ranking.jsonl"

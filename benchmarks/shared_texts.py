@@ -6,7 +6,7 @@ from typing import TypedDict
 import numpy as np
 from scipy import stats
 
-from qrag_jax.eval.measures.aggregate import paired_difference
+from qrag_jax.measures.aggregate import paired_difference
 from qrag_jax.types import Example
 
 

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qrag_jax.eval.measures.aggregate import holm_p_values
 from qrag_jax.eval.study.records import StudyComparison
-from qrag_jax.eval.study.results.lines import significant_sign
+from qrag_jax.eval.study.results.study_tables import significant_sign
 from qrag_jax.eval.tables import align, share
+from qrag_jax.measures.aggregate import holm_p_values
 
 SIGNS = {1: " +", 0: "", -1: " -"}
 BY_DOCUMENT = ("low_by_document", "high_by_document", "p_holm_by_document")

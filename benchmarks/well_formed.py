@@ -43,11 +43,11 @@ from parts import STORAGE, Parts, files_of, load_stored, model_name, timed, watc
 
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.cli.progress import Progress
-from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
-from qrag_jax.eval.measures.segmentation import boundary_f1, gaps_of_starts
 from qrag_jax.llm.json_answers import OneOf, Record, Text, parse_json, schema_grammar
 from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.llm.structured import Structured, ask_structured
+from qrag_jax.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.measures.boundary_scores import boundary_f1, gaps_of_starts
 from qrag_jax.models.decoder.weights import LoadedDecoder
 from qrag_jax.types import Generation, Grammar, InputError, Message, Regex, Sampling
 

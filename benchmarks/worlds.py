@@ -20,13 +20,13 @@ from pathlib import Path
 from qrag_jax.config import load_config
 from qrag_jax.data.stories.haystack import held_back_haystack
 from qrag_jax.data.stories.worlds import simulate_stories
-from qrag_jax.eval.picks.harness import Labels, Scoring, evaluate
-from qrag_jax.eval.picks.pickers import make_pickers
-from qrag_jax.eval.picks.records import Row, read_rows, write_rows
-from qrag_jax.eval.picks.report import format_table, plot_rows
-from qrag_jax.retrieval.mdp.tasks import hidden_stories_tasks
-from qrag_jax.train.q.loop import train
-from qrag_jax.train.q.run import RunConfig, training_tasks
+from qrag_jax.eval.retrieval.harness import Labels, Scoring, evaluate
+from qrag_jax.eval.retrieval.pickers import make_pickers
+from qrag_jax.eval.retrieval.records import Row, read_rows, write_rows
+from qrag_jax.eval.retrieval.report import format_table, plot_rows
+from qrag_jax.qrag.tasks import hidden_stories_tasks
+from qrag_jax.train.qrag.config import RunConfig, training_tasks
+from qrag_jax.train.qrag.loop import train
 
 CONFIGS = Path(__file__).parent.parent / "configs" / "qrag"
 RESULTS = Path(__file__).parent / "results"

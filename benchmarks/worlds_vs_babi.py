@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from qrag_jax.data.stories.babi import read_babi
-from qrag_jax.data.stories.semantics import Told, explain, parse_fact
 from qrag_jax.data.stories.stories import Stories, concatenate
+from qrag_jax.data.stories.story_notes import Told, explain, parse_fact
 from qrag_jax.data.stories.worlds import simulate_stories
 
 RESULT = Path(__file__).parent / "results" / "worlds_vs_babi.md"

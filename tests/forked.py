@@ -19,9 +19,7 @@ from tiers import PATIENCE
 
 from qrag_jax.types import UsageError
 
-_IMPORTED = (
-    "qrag_jax.cli.main qrag_jax.cli.parser qrag_jax.cli.verbs.train qrag_jax.retrieval.corpus.store rich.progress"
-)
+_IMPORTED = "qrag_jax.cli.main qrag_jax.cli.parser qrag_jax.cli.verbs.train qrag_jax.index.corpus_folder rich.progress"
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(_IMPORTED.split())
 

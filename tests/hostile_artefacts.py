@@ -30,26 +30,26 @@ from tiny_runs import save_run
 from tiny_study import make_config
 
 from qrag_jax.checkpoint import load_checkpoint, save_checkpoint
-from qrag_jax.chunking.tree.store import load_trees, save_trees
+from qrag_jax.chunking.tree.tree_files import load_trees, save_trees
 from qrag_jax.data.corpora.file_questions import read_with_problems
-from qrag_jax.data.questions.jsonl import read_examples
+from qrag_jax.data.questions.examples import read_examples
 from qrag_jax.data.questions.multihop import READERS
-from qrag_jax.eval.picks.calibration import stored_threshold
-from qrag_jax.eval.picks.records import read_records, write_records
-from qrag_jax.eval.study.cells.store import CellStore, claim_folder, sealed
+from qrag_jax.eval.retrieval.calibration import stored_threshold
+from qrag_jax.eval.retrieval.records import read_records, write_records
+from qrag_jax.eval.study.cells.cell_files import CellStore, claim_folder, sealed
 from qrag_jax.eval.study.records import CellResult, Found, Hit
 from qrag_jax.files.manifest import MANIFEST, json_text, write_manifest
 from qrag_jax.hub import Place, pull_run
-from qrag_jax.llm.journal.file import Journal
+from qrag_jax.index.corpus_folder import load_corpus, save_corpus
 from qrag_jax.llm.journal.journal import JournaledGenerator
+from qrag_jax.llm.journal.journal_file import Journal
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.models.chat.render import render_chat
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.decoder.weights import load_decoder, save_decoder
 from qrag_jax.models.encoder.weights import load_encoder, save_encoder
-from qrag_jax.retrieval.corpus.corpus import embed_corpus, tree_corpus
-from qrag_jax.retrieval.corpus.store import load_corpus, save_corpus
-from qrag_jax.retrieval.index.retriever import load_retriever
+from qrag_jax.qrag.retriever import load_retriever
+from qrag_jax.search.corpus import embed_corpus, tree_corpus
 from qrag_jax.types import Cost, Document, Message, Sampling
 
 WORDS = ["mary went to the kitchen", "john took the milk"]

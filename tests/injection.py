@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 
 from qrag_jax.llm.calls import ask_all
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
-from qrag_jax.pipeline import PROMPT, make_prompt
+from qrag_jax.search.answer import PROMPT, make_prompt
 from qrag_jax.types import Message, Sampling, TextGenerator
 
 MAX_TOKENS = 24  # of an answer

@@ -3,8 +3,8 @@
 import numpy as np
 
 from qrag_jax.chunking.text.chunks import make_chunk
-from qrag_jax.retrieval.corpus.corpus import Corpus, build_corpus
-from qrag_jax.retrieval.index.hybrid import Ranked
+from qrag_jax.search.corpus import Corpus, build_corpus
+from qrag_jax.search.hybrid import Ranked
 from qrag_jax.types import Document
 
 

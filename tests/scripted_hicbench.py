@@ -1,10 +1,10 @@
-"""A script that builds a benchmark as `structure/hicbench.py` asks it to, and documents to build it on."""
+"""A script that builds a benchmark as `annotate/hicbench.py` asks it to, and documents to build it on."""
 
 import json
 import re
 
 from qrag_jax.chunking.text.chunks import SentenceText
-from qrag_jax.data.headed import HeadedDocument
+from qrag_jax.data.corpora.headed_documents import HeadedDocument
 
 STAGES = {
     "You sum up": "summaries",

@@ -1,9 +1,9 @@
-"""Scripts that answer the prompts of `structure/hichunk.py` from nothing but the lines in them."""
+"""Scripts that answer the prompts of `annotate/hichunk.py` from nothing but the lines in them."""
 
 import re
 
+from qrag_jax.annotate.numbered_lines import Row, format_rows
 from qrag_jax.chunking.text.chunks import SentenceText
-from qrag_jax.structure.rows import Row, format_rows
 
 _LINES = re.compile(r"<(passage-\w+)>\n(.*?)\n</\1>", re.DOTALL)
 _NEW = re.compile(r"The lines from (\d+) to (\d+) are new")

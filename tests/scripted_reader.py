@@ -1,10 +1,10 @@
-"""Scripts that answer the prompts of `structure/questions.py`: by hand, and as the reader of bAbI stories would."""
+"""Scripts that answer the prompts of `annotate/chunk_questions.py`: by hand, and as the reader of bAbI stories would."""
 
 import json
 import re
 
 from qrag_jax.chunking.text.sentences import split_sentences
-from qrag_jax.data.stories.semantics import parse_fact
+from qrag_jax.data.stories.story_notes import parse_fact
 from qrag_jax.types import InputError
 
 _PASSAGE = re.compile(r"<(passage-\w+)>\n(.*?)\n</\1>", re.DOTALL)

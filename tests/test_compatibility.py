@@ -11,23 +11,23 @@ import pytest
 from tiny import quick_compilation  # noqa: F401
 
 from qrag_jax.checkpoint import load_checkpoint
-from qrag_jax.chunking.tree.store import from_json, load_trees
+from qrag_jax.chunking.tree.tree_files import from_json, load_trees
 from qrag_jax.cli.main import main
 from qrag_jax.eval.answers.records import read_answer_records
-from qrag_jax.eval.picks.records import read_records, read_rows
-from qrag_jax.eval.study.cells import store as cell_store
+from qrag_jax.eval.retrieval.records import read_records, read_rows
+from qrag_jax.eval.study.cells import cell_files as cell_store
 from qrag_jax.files.step_folders import checkpoint_steps
+from qrag_jax.index.build import build_index, load_noted_index
+from qrag_jax.index.info import index_info
+from qrag_jax.index.load import load_index
+from qrag_jax.index.remove import remove_documents
+from qrag_jax.index.settings import NotesSetting, read_settings
+from qrag_jax.index.update import Plan
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
-from qrag_jax.retrieval.catalogue.info import index_info
-from qrag_jax.retrieval.catalogue.load import load_index
-from qrag_jax.retrieval.catalogue.remove import remove_documents
-from qrag_jax.retrieval.catalogue.settings import NotesSetting, read_settings
-from qrag_jax.retrieval.catalogue.update import Plan
-from qrag_jax.retrieval.index.hybrid import rank_bm25, rank_dense
-from qrag_jax.retrieval.indexing import build_index, load_noted_index
+from qrag_jax.search.hybrid import rank_bm25, rank_dense
 from qrag_jax.train.log import read_lines
 from qrag_jax.types import Document, Generation, Message, Sampling
 

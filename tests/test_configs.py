@@ -7,7 +7,7 @@ import pytest
 
 from qrag_jax.config import flatten, load_config, to_dict
 from qrag_jax.files.strict_yaml import parse_yaml
-from qrag_jax.train.q.run import RunConfig
+from qrag_jax.train.qrag.config import RunConfig
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "configs/qrag").rglob("*.yaml"))

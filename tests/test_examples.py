@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from qrag_jax.chunking.units import unit_chunks
-from qrag_jax.data.files.documents import read_files
-from qrag_jax.data.questions.jsonl import read_examples
-from qrag_jax.retrieval.index.chunk_encoder import one_line
+from qrag_jax.data.questions.examples import read_examples
+from qrag_jax.documents.read import read_files
+from qrag_jax.qrag.chunk_encoder import one_line
 
 FOLDER = Path(__file__).parent.parent / "examples"
 

@@ -26,13 +26,13 @@ JAX_FREE = [
     "qrag_jax.cli.verbs.find",
     "qrag_jax.config",
     "qrag_jax.data",
-    "qrag_jax.eval.measures.aggregate",
-    "qrag_jax.eval.measures.facts",
-    "qrag_jax.eval.picks.report",
+    "qrag_jax.measures.aggregate",
+    "qrag_jax.measures.facts",
+    "qrag_jax.eval.retrieval.report",
     "qrag_jax.files.manifest",
-    "qrag_jax.pipeline",
-    "qrag_jax.retrieval.corpus.store",
-    "qrag_jax.retrieval.methods",
+    "qrag_jax.search.answer",
+    "qrag_jax.index.corpus_folder",
+    "qrag_jax.index.methods",
     "qrag_jax.files.strict_yaml",
     "qrag_jax.types",
 ]
@@ -73,12 +73,12 @@ note("package", "qrag_jax")
 sys.modules["qrag_jax"].Document
 note("a public name")
 note("hub", "qrag_jax.hub")
-note("bm25", "qrag_jax.retrieval.rank.bm25")
+note("bm25", "qrag_jax.search.bm25")
 from qrag_jax.cli.main import main, parse
 parse(["study", "x.yaml"])
 note("parsing of a study")
 from qrag_jax.eval import setting
-from qrag_jax.eval.picks import protocols, records, report, stopping, stopping_report
+from qrag_jax.eval.retrieval import protocols, records, report, stopping, stopping_report
 note("analysis")
 for argv in argvs:
     try:

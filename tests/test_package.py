@@ -67,7 +67,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
 def test_the_extra_of_rouge_is_what_its_module_asks_for_by_name():
     """It is imported by name where it is used, so nobody needs it who does not ask for it."""
     assert requirement_names(PROJECT["optional-dependencies"]["eval"]) == {"rouge-score"}
-    assert 'import_module("rouge_score.rouge_scorer")' in (ROOT / "qrag_jax/eval/measures/rouge.py").read_text()
+    assert 'import_module("rouge_score.rouge_scorer")' in (ROOT / "qrag_jax/measures/answer_scores.py").read_text()
 
 
 def test_no_upper_pins():

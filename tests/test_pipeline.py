@@ -3,10 +3,10 @@ from passages import count, documents, ranked, split_lines
 
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
-from qrag_jax.pipeline import answer_question, make_budget, make_fill, make_prompt, prompt_size
-from qrag_jax.retrieval.context.fill import Budget
-from qrag_jax.retrieval.corpus.corpus import build_corpus
-from qrag_jax.retrieval.index.hybrid import make_single_step
+from qrag_jax.search.answer import answer_question, make_budget, make_fill, make_prompt, prompt_size
+from qrag_jax.search.context.pack import Budget
+from qrag_jax.search.corpus import build_corpus
+from qrag_jax.search.hybrid import make_single_step
 from qrag_jax.types import Chunk, Generation, InputError, UsageError
 
 DOCUMENTS = documents("Mary has the key.\nIt rained.\n", "The key opens the garden.\nJohn slept.\n")

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qrag_jax.models.encoder.network import EncoderConfig, init_encoder
+from qrag_jax.models.encoder.text_encoder import EncoderConfig, init_encoder
 from qrag_jax.models.towers.latent import LatentConfig, make_latent_network
-from qrag_jax.models.towers.network import Network, TokenRows, VectorRows
+from qrag_jax.models.towers.q_network import Network, TokenRows, VectorRows
 from qrag_jax.models.towers.text import make_text_network
-from qrag_jax.retrieval.mdp.env import Batch
+from qrag_jax.qrag.env import Batch
 
 VECTOR = 6  # components of a given vector
 DIM = 8  # where states and actions meet

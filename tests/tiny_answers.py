@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from qrag_jax.eval.answers.readings import make_readings
+from qrag_jax.eval.answers.answer_rows import make_readings
 from qrag_jax.eval.answers.records import AnswerRecord
-from qrag_jax.eval.picks.records import QueryRecord
+from qrag_jax.eval.retrieval.records import QueryRecord
 from qrag_jax.eval.setting import Setting
 from qrag_jax.llm.scripted import ScriptedGenerator
-from qrag_jax.retrieval.mdp.tasks import examples_task
+from qrag_jax.qrag.tasks import examples_task
 from qrag_jax.types import Example
 
 CHUNKS = ("Ada went to Rome.", "It rained.", "Ben went to Oslo.", "Cy is at home.")

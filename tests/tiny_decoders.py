@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from qrag_jax.models.decoder.causal_lm import init_decoder
 from qrag_jax.models.decoder.config import DecoderConfig, RopeScaling
-from qrag_jax.models.decoder.network import init_decoder
 from qrag_jax.models.decoder.rotary import inverse_frequencies
 
 FAMILIES = {

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from qrag_jax.models.encoder.network import EncoderConfig, init_encoder
+from qrag_jax.models.encoder.text_encoder import EncoderConfig, init_encoder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer, train_word_level
 from qrag_jax.models.encoder.weights import LoadedEncoder
 

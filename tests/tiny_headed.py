@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 
 from qrag_jax.chunking.text.chunks import SentenceText
-from qrag_jax.data.headed import HeadedDocument
+from qrag_jax.data.corpora.headed_documents import HeadedDocument
 
 DIM = 8
 TOPICS = ("river", "engine", "garden", "treaty", "planet")

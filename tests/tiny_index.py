@@ -13,14 +13,14 @@ from passages import split_lines
 from tiny_study import Counts
 
 from qrag_jax.chunking.chunker import ChunkConfig
-from qrag_jax.data.files.documents import find_files, read_files
-from qrag_jax.retrieval.catalogue.place import one_writer
-from qrag_jax.retrieval.catalogue.prepare import Maker
-from qrag_jax.retrieval.catalogue.scope import outside
-from qrag_jax.retrieval.catalogue.settings import IndexSettings
-from qrag_jax.retrieval.catalogue.shards import merge_shards
-from qrag_jax.retrieval.catalogue.update import Plan, update_index
-from qrag_jax.retrieval.corpus.corpus import build_corpus
+from qrag_jax.documents.read import find_files, read_files
+from qrag_jax.index.folder import one_writer
+from qrag_jax.index.prepare import Maker
+from qrag_jax.index.remove import outside
+from qrag_jax.index.settings import IndexSettings
+from qrag_jax.index.shards import merge_shards
+from qrag_jax.index.update import Plan, update_index
+from qrag_jax.search.corpus import build_corpus
 from qrag_jax.types import UsageError
 
 SETTINGS = IndexSettings(ChunkConfig(max_tokens=20), "hashes")

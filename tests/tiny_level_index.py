@@ -9,14 +9,14 @@ import numpy as np
 from tiny_index import HashEncoder, count_words, update
 
 from qrag_jax.chunking.chunker import ChunkConfig, level_names, make_chunker, make_tree_builder
-from qrag_jax.chunking.tree.levels import all_ranges
-from qrag_jax.retrieval.catalogue import update as update_module
-from qrag_jax.retrieval.catalogue.load import load_index
-from qrag_jax.retrieval.catalogue.prepare import Maker
-from qrag_jax.retrieval.catalogue.settings import IndexSettings, ParentsSetting
-from qrag_jax.retrieval.corpus.corpus import embed_corpus, tree_corpus
-from qrag_jax.retrieval.corpus.parents import Parents, mean_of_children
-from qrag_jax.retrieval.index.levels import LevelIndex
+from qrag_jax.chunking.tree.level_ranges import all_ranges
+from qrag_jax.chunking.tree.parent_vectors import Parents, mean_of_children
+from qrag_jax.index import update as update_module
+from qrag_jax.index.load import load_index
+from qrag_jax.index.prepare import Maker
+from qrag_jax.index.settings import IndexSettings, ParentsSetting
+from qrag_jax.search.corpus import embed_corpus, tree_corpus
+from qrag_jax.search.levels.level_search import LevelIndex
 from qrag_jax.unit_rows import unit_rows
 
 CHUNKING = ChunkConfig("levels", max_tokens=20)

@@ -3,11 +3,11 @@
 import numpy as np
 
 from qrag_jax.chunking.chunker import ChunkConfig, level_names, make_tree_builder
-from qrag_jax.chunking.strategies.levels import LevelsConfig
+from qrag_jax.chunking.strategies.level_leaves import LevelsConfig
 from qrag_jax.chunking.text.sentences import split_sentences
-from qrag_jax.retrieval.corpus.corpus import embed_corpus, tree_corpus
-from qrag_jax.retrieval.corpus.parents import Parents
-from qrag_jax.retrieval.index.levels import LevelIndex
+from qrag_jax.chunking.tree.parent_vectors import Parents
+from qrag_jax.search.corpus import embed_corpus, tree_corpus
+from qrag_jax.search.levels.level_search import LevelIndex
 from qrag_jax.types import Document
 
 CONFIG = ChunkConfig("levels", levels=LevelsConfig(sizes=(16, 8, 4)))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tiny_index import SETTINGS, maker, update
 
-from qrag_jax.chunking.mentions import MentionsConfig, mention_notes
-from qrag_jax.retrieval.catalogue.settings import NotesSetting
+from qrag_jax.annotate.mentions import MentionsConfig, mention_notes
+from qrag_jax.index.settings import NotesSetting
 
 NOTED = replace(SETTINGS, notes=NotesSetting("mentions"))
 FILM, LEE, RAIN = (

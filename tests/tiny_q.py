@@ -6,8 +6,8 @@ from itertools import combinations
 import jax.numpy as jnp
 import numpy as np
 
-from qrag_jax.models.towers.network import Network, VectorRows
-from qrag_jax.retrieval.mdp.env import Batch, EnvConfig, Rollout
+from qrag_jax.models.towers.q_network import Network, VectorRows
+from qrag_jax.qrag.env import Batch, EnvConfig, Rollout
 
 NUM_CHUNKS = 6  # at most, in a table
 STOP = NUM_CHUNKS  # the component of a state that `params["stop"]` reads

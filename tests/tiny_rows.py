@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from qrag_jax.eval.picks import harness
+from qrag_jax.eval.retrieval import harness
 from qrag_jax.eval.setting import Setting
 
 LATENT = Setting(method="trained", mode="latent", positions="relative", seed=0, num_chunks=20)

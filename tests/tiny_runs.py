@@ -6,14 +6,14 @@ from tiny import LATENT
 
 from qrag_jax.checkpoint import load_checkpoint, save_checkpoint
 from qrag_jax.config import to_dict
-from qrag_jax.models.encoder.network import Compute
-from qrag_jax.retrieval.index.retriever import EncoderSpec, ModelConfig, new_retriever, retriever_files
-from qrag_jax.retrieval.mdp.env import EnvConfig
-from qrag_jax.retrieval.mdp.tasks import examples_task
+from qrag_jax.models.encoder.text_encoder import Compute
+from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, new_retriever, retriever_files
+from qrag_jax.qrag.tasks import examples_task
 from qrag_jax.sharding import MeshConfig
 from qrag_jax.train.log import read_lines
-from qrag_jax.train.q.learner import LearnerConfig
-from qrag_jax.train.q.run import DataConfig, DevConfig, RunConfig
+from qrag_jax.train.qrag.config import DataConfig, DevConfig, RunConfig
+from qrag_jax.train.qrag.learner import LearnerConfig
 from qrag_jax.types import Example
 
 NUM_UPDATES = 7

@@ -8,8 +8,8 @@ import numpy as np
 from passages import lines_corpus
 
 from qrag_jax.checkpoint import Checkpoint, save_checkpoint
-from qrag_jax.retrieval.corpus.corpus import Corpus
-from qrag_jax.retrieval.corpus.store import save_corpus
+from qrag_jax.index.corpus_folder import save_corpus
+from qrag_jax.search.corpus import Corpus
 
 FILES = {"tokenizer.json": "{}", "encoder/config.json": '{"hidden_size": 4}'}
 

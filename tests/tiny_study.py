@@ -11,7 +11,7 @@ from qrag_jax.chunking.strategies.fixed import FixedConfig
 from qrag_jax.chunking.strategies.late import LateConfig
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.eval.study.cells.encoder import StudyEncoder
+from qrag_jax.eval.study.cells.study_encoder import StudyEncoder
 from qrag_jax.eval.study.config import StudyConfig, TaskConfig
 from qrag_jax.models.encoder.config import EncoderConfig
 from qrag_jax.types import Document

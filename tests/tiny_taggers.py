@@ -4,10 +4,9 @@ import numpy as np
 from tiny_headed import sentence_text
 
 from qrag_jax.models.tagger.features import fit_basis, principal_components, with_components
-from qrag_jax.models.tagger.network import NUM_CLASSES
+from qrag_jax.models.tagger.predict import read_gaps, vectors_of
 from qrag_jax.models.tagger.surface import NUM_CUES
-from qrag_jax.models.tagger.weights import Tagger
-from qrag_jax.retrieval.tagging import read_gaps, vectors_of
+from qrag_jax.models.tagger.tagger import NUM_CLASSES, Tagger
 
 _SENTENCES = [f"Sentence {number} says {word}." for number, word in enumerate("one two three four five".split())]
 

@@ -6,7 +6,7 @@ import numpy as np
 from tiny_decoders import decoder_config, random_decoder_params
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from qrag_jax.models.decoder.network import all_logits
+from qrag_jax.models.decoder.causal_lm import all_logits
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.decoder.weights import LoadedDecoder
 

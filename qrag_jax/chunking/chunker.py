@@ -20,7 +20,7 @@ from qrag_jax.chunking.strategies.hierarchy import (
     points_source,
 )
 from qrag_jax.chunking.strategies.late import LateConfig, make_late
-from qrag_jax.chunking.strategies.levels import LevelsConfig, level_tree, levels_source, make_levels
+from qrag_jax.chunking.strategies.level_leaves import LevelsConfig, level_tree, levels_source, make_levels
 from qrag_jax.chunking.strategies.recursive import RecursiveConfig, make_recursive
 from qrag_jax.chunking.text.blocks import find_blocks, make_block_splitter, make_unit_splitter
 from qrag_jax.chunking.text.chunks import (
@@ -34,9 +34,9 @@ from qrag_jax.chunking.text.chunks import (
 )
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.text.spans import readable
+from qrag_jax.chunking.tree.boundaries import PredictPoints, no_points
 from qrag_jax.chunking.tree.build import refine_leaves
-from qrag_jax.chunking.tree.levels import NAMES, size_names
-from qrag_jax.chunking.tree.points import PredictPoints, no_points
+from qrag_jax.chunking.tree.level_ranges import NAMES, size_names
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.types import Chunk, CountTokens, Document, Embed, InputError, UsageError
 

@@ -25,9 +25,9 @@ from markdown_it.token import Token
 from qrag_jax.chunking.size.packing import pack_spans
 from qrag_jax.chunking.text.blocks import BYTE_ORDER_MARK, block_parser, end_of_front_matter, line_starts
 from qrag_jax.chunking.text.chunks import SplitSentences, make_chunk
+from qrag_jax.chunking.text.html_tags import find_tags, masked, without
 from qrag_jax.chunking.text.sentences import BLANK_LINE, split_sentences
 from qrag_jax.chunking.text.spans import cut_text, strip_span
-from qrag_jax.chunking.text.tags import find_tags, masked, without
 from qrag_jax.types import Chunk, CountTokens, Document, InputError, Span
 
 _MARKDOWN_SUFFIXES = (".md", ".markdown")  # of documents in which an indented block is code

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qrag_jax.cli.user_cache import cache_folder
-from qrag_jax.llm.calls import AroundGenerator
-from qrag_jax.llm.defaults import CONCURRENCY, DEADLINE, OPENAI_KEY_NAME, OWN_KEY_NAME
+from qrag_jax.llm.calls import CONCURRENCY, DEADLINE, OPENAI_KEY_NAME, OWN_KEY_NAME, AroundGenerator
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.prices import Prices, dollars, load_prices
 from qrag_jax.llm.scripted import load_script
-from qrag_jax.llm.spending import BudgetedGenerator
+from qrag_jax.llm.wrappers import BudgetedGenerator
 from qrag_jax.types import (
     Cost,
     CountTokens,

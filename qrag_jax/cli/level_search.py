@@ -5,17 +5,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from qrag_jax.chunking.tree.levels import format_levels, full_range, parse_levels
+from qrag_jax.chunking.tree.level_ranges import format_levels, full_range, parse_levels
 from qrag_jax.cli.generators import ReadyGenerator, prompts_folder
 from qrag_jax.cli.searching.sources import Source
 from qrag_jax.cli.terminal import say
-from qrag_jax.retrieval.corpus.corpus import Corpus
-from qrag_jax.retrieval.index.hybrid import WORDS_WEIGHT
-from qrag_jax.retrieval.index.levels import LevelIndex
-from qrag_jax.retrieval.methods import Method
-from qrag_jax.retrieval.planned import PlannedSearch
-from qrag_jax.retrieval.planning import Planner, constant, load_router, make_planner
-from qrag_jax.structure.plans import PlansConfig, PlansReading, make_llm_planner
+from qrag_jax.index.methods import Method
+from qrag_jax.search.corpus import Corpus
+from qrag_jax.search.hybrid import WORDS_WEIGHT
+from qrag_jax.search.levels.level_search import LevelIndex
+from qrag_jax.search.levels.llm_planner import PlansConfig, PlansReading, make_llm_planner
+from qrag_jax.search.levels.planned_search import PlannedSearch
+from qrag_jax.search.levels.planners import Planner, constant, load_router, make_planner
 from qrag_jax.types import Generation, UsageError
 
 
@@ -121,7 +121,7 @@ def check_level_flags(args: argparse.Namespace, source: Source) -> bool:
             f"{flag}: {source.paths[0]}: files have no levels that are kept: `qrag index build INDEX PATHS... "
             "--strategy levels`, and ask that"
         )
-    from qrag_jax.retrieval.indexing import check_levels  # imports what builds one
+    from qrag_jax.index.build import check_levels  # imports what builds one
 
     check_levels(source.index, source.paths[0])
     if source.retriever == "bm25":
@@ -136,7 +136,7 @@ def check_level_flags(args: argparse.Namespace, source: Source) -> bool:
 
 def level_index_of(corpus: Corpus, source: Source, method: Method) -> LevelIndex:
     """The index of levels of what was read."""
-    from qrag_jax.retrieval.indexing import level_index
+    from qrag_jax.index.build import level_index
 
     assert source.index is not None
     return level_index(corpus, source.index, method)

@@ -5,17 +5,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from qrag_jax.annotate.ask_chunks import Estimate, Progressed, Reading
+from qrag_jax.annotate.chunk_questions import READER as QUESTIONS
+from qrag_jax.annotate.chunk_questions import QuestionsConfig, estimate_llm_reader, llm_prompts_sha256, make_llm_reader
+from qrag_jax.annotate.propositions import PropositionsConfig, estimate_propositions_reader, make_propositions_reader
 from qrag_jax.cli.generators import given_model_flags, make_generator, prices_of, prompts_folder, sampling_of
 from qrag_jax.cli.parsers.reader_flags import MOST_RELEVANT, NUM_QUESTIONS
 from qrag_jax.cli.terminal import say
+from qrag_jax.index.prepare import MakeMaker
+from qrag_jax.index.settings import NotesSetting
 from qrag_jax.llm.prices import Prices, dollars
-from qrag_jax.retrieval.catalogue.prepare import MakeMaker
-from qrag_jax.retrieval.catalogue.settings import NotesSetting
-from qrag_jax.structure.calls import Progressed, Reading
-from qrag_jax.structure.estimate import Estimate
-from qrag_jax.structure.propositions import PropositionsConfig, estimate_propositions_reader, make_propositions_reader
-from qrag_jax.structure.questions import READER as QUESTIONS
-from qrag_jax.structure.questions import QuestionsConfig, estimate_llm_reader, llm_prompts_sha256, make_llm_reader
 from qrag_jax.types import Chunk, Cost, CountTokens, Document, Embed, NoteReader, ReadNotes, UsageError
 
 _STATEMENTS = 4  # times the tokens of an answer: all statements of a chunk are one

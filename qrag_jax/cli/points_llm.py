@@ -3,8 +3,12 @@
 import argparse
 from collections.abc import Callable, Collection, Sequence
 
+from qrag_jax.annotate.ask_chunks import Estimate, Progressed
+from qrag_jax.annotate.hichunk import HiChunkConfig, estimate_hichunk, make_hichunk
+from qrag_jax.annotate.lumber import LumberConfig, estimate_lumber, make_lumber
+from qrag_jax.annotate.windows import PointsReading
 from qrag_jax.chunking.text.chunks import SentenceText
-from qrag_jax.chunking.tree.points import Point, PredictPoints
+from qrag_jax.chunking.tree.boundaries import Point, PredictPoints
 from qrag_jax.cli.generators import (
     ReadyGenerator,
     given_model_flags,
@@ -19,11 +23,6 @@ from qrag_jax.cli.terminal import say
 from qrag_jax.llm.prices import Prices
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
-from qrag_jax.structure.calls import Progressed
-from qrag_jax.structure.estimate import Estimate
-from qrag_jax.structure.hichunk import HiChunkConfig, estimate_hichunk, make_hichunk
-from qrag_jax.structure.lumber import LumberConfig, estimate_lumber, make_lumber
-from qrag_jax.structure.windows import PointsReading
 from qrag_jax.types import CountTokens, UsageError
 
 _OF_WINDOWS = ("window_tokens", "window_lines", "estimate", "tokens_per_second")

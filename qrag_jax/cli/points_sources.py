@@ -10,8 +10,15 @@ import numpy as np
 
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, make_breakpoint
 from qrag_jax.chunking.strategies.clusters import LinkageConfig, make_linkage
-from qrag_jax.chunking.strategies.points import equal_points, strategy_points
-from qrag_jax.chunking.tree.points import PredictPoints, heading_points, no_points, paragraph_points, rule_points
+from qrag_jax.chunking.tree.boundaries import (
+    PredictPoints,
+    equal_points,
+    heading_points,
+    no_points,
+    paragraph_points,
+    rule_points,
+    strategy_points,
+)
 from qrag_jax.cli.generators import ReadyGenerator, make_generator
 from qrag_jax.cli.points_llm import make_llm_source
 from qrag_jax.cli.progress import Progress, WithBar
@@ -84,8 +91,8 @@ def _linkage(tools: PointTools) -> PredictPoints:
 
 
 def _tagger(tools: PointTools) -> PredictPoints:
-    from qrag_jax.models.tagger.weights import load_tagger
-    from qrag_jax.retrieval.tagging import make_tagger_points
+    from qrag_jax.models.tagger.predict import make_tagger_points
+    from qrag_jax.models.tagger.tagger import load_tagger
 
     return make_tagger_points(load_tagger(tools.args.tagger), WithBar(tools.embedder))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import numpy as np
 
 from qrag_jax.cli.terminal import may_be_lost
-from qrag_jax.llm.watched import Told
+from qrag_jax.llm.wrappers import Told
 from qrag_jax.types import Counts, Encoder, Generation
 
 if TYPE_CHECKING:

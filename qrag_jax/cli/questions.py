@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from qrag_jax.cli.terminal import say
-from qrag_jax.data.questions.jsonl import read_examples
+from qrag_jax.data.questions.examples import read_examples
 from qrag_jax.data.questions.multihop import READERS, describe
 from qrag_jax.data.questions.vector_task import read_vector_task
 from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.haystack import Haystack, held_back_haystack
-from qrag_jax.retrieval.mdp.tasks import Task, examples_task, hidden_stories_tasks, vectors_task
+from qrag_jax.qrag.tasks import Task, examples_task, hidden_stories_tasks, vectors_task
 from qrag_jax.types import UsageError
 
 LENGTH_FACTORS = (1, 4, 16, 64)

@@ -2,14 +2,7 @@
 
 from .corpora.study_task import StudyQuestion as StudyQuestion
 from .corpora.study_task import StudyTask as StudyTask
-from .files.documents import DocumentFile as DocumentFile
-from .files.documents import Found as Found
-from .files.documents import Skipped as Skipped
-from .files.documents import find_files as find_files
-from .files.documents import page_of as page_of
-from .files.documents import read_files as read_files
-from .files.vectors import read_vectors as read_vectors
-from .questions.jsonl import read_examples as read_examples
+from .questions.examples import read_examples as read_examples
 from .questions.multihop import read_2wiki as read_2wiki
 from .questions.multihop import read_hotpot as read_hotpot
 from .questions.multihop import read_musique as read_musique

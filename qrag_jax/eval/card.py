@@ -5,16 +5,16 @@ from typing import Any
 
 from qrag_jax.checkpoint import Checkpoint
 from qrag_jax.config import flatten
-from qrag_jax.eval.picks.records import Row
-from qrag_jax.eval.picks.report import format_table
+from qrag_jax.eval.retrieval.records import Row
+from qrag_jax.eval.retrieval.report import format_table
 from qrag_jax.files.strict_yaml import dump_yaml
 from qrag_jax.hub import Place
 from qrag_jax.types import InputError, UsageError
 
 _TAGS = ("qrag_jax", "jax", "retrieval", "multi-step-retrieval", "reinforcement-learning")
 _PYTHON = """\
-from qrag_jax.retrieval.index.retriever import load_retriever
-from qrag_jax.retrieval.index.search import make_index, search
+from qrag_jax.qrag.retriever import load_retriever
+from qrag_jax.qrag.multi_step_search import make_index, search
 
 retriever = load_retriever("{folder}")
 for step in search(make_index(retriever, chunks), question).steps:

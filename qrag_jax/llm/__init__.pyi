@@ -1,9 +1,9 @@
 """The public names, by where they live; `__init__.py` loads each on first use."""
 
 from .calls import ask_all as ask_all
-from .journal.file import Journal as Journal
 from .journal.journal import JournaledGenerator as JournaledGenerator
 from .journal.journal import call_key as call_key
+from .journal.journal_file import Journal as Journal
 from .local import LocalGenerator as LocalGenerator
 from .prompts import PromptTemplate as PromptTemplate
 from .prompts import fence as fence
@@ -11,8 +11,8 @@ from .prompts import load_prompt as load_prompt
 from .scripted import ScriptedGenerator as ScriptedGenerator
 from .scripted import load_script as load_script
 from .server.openai import OpenAIGenerator as OpenAIGenerator
-from .spending import BudgetedGenerator as BudgetedGenerator
 from .structured import Structured as Structured
 from .structured import ask_structured as ask_structured
-from .watched import Told as Told
-from .watched import WatchedGenerator as WatchedGenerator
+from .wrappers import BudgetedGenerator as BudgetedGenerator
+from .wrappers import Told as Told
+from .wrappers import WatchedGenerator as WatchedGenerator

@@ -7,8 +7,8 @@ from pathlib import Path
 from jax.sharding import Mesh
 
 from qrag_jax.models.chat.render import render_chat
+from qrag_jax.models.decoder.causal_lm import ComputeDtype
 from qrag_jax.models.decoder.generation import Decoded, Decoding, make_decoder
-from qrag_jax.models.decoder.network import ComputeDtype
 from qrag_jax.models.decoder.sources import SMOLLM2
 from qrag_jax.models.decoder.weights import LoadedDecoder, best_storage, load_decoder
 from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling, Storage, UsageError

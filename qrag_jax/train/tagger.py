@@ -20,13 +20,22 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from qrag_jax.checkpoint import save_checkpoint
-from qrag_jax.chunking.tree.points import Point
+from qrag_jax.chunking.tree.boundaries import Point
 from qrag_jax.config import to_dict
-from qrag_jax.data.headed import HeadedDocument
+from qrag_jax.data.corpora.headed_documents import HeadedDocument
 from qrag_jax.models.tagger.features import Gaps, fit_basis, principal_components, standardise, with_components
-from qrag_jax.models.tagger.network import NUM_CLASSES, NUM_LEVELS, Params, init, scores
-from qrag_jax.models.tagger.weights import KIND, Tagger, describe_tagger, tagger_arrays
-from qrag_jax.retrieval.tagging import points_of, probabilities, read_gaps, vectors_of
+from qrag_jax.models.tagger.predict import points_of, probabilities, read_gaps, vectors_of
+from qrag_jax.models.tagger.tagger import (
+    KIND,
+    NUM_CLASSES,
+    NUM_LEVELS,
+    Params,
+    Tagger,
+    describe_tagger,
+    init,
+    scores,
+    tagger_arrays,
+)
 from qrag_jax.train.run_folder import open_log, open_runs
 from qrag_jax.train.trainer import Hooks, Plan, Report, Trainer, jit_update
 from qrag_jax.types import Embed, InputError, UsageError

@@ -4,8 +4,15 @@ A learner brings `update(state, batch) -> (state, metrics)`, jitted by `jit_upda
 seed and number alone, so that a resumed run draws the same. The loop makes batches ahead of use, places them, logs,
 saves, scores on held-out data, stops when asked, and looks at every update for numbers that are not finite. It knows
 nothing of what is learned: `tests/train/test_trainer.py` fits a line with it.
+
+Named losses that add up.
+
+The parameters that did best on held-out data.
+
+Where the arrays of a training loop lie: its devices, and the runs that one update trains together.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,19 +24,120 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding
 
-from qrag_jax.sharding import MeshConfig, PyTree, any_process, is_main_process, make_mesh, place, replicated
-from qrag_jax.train.layout import Layout
+from qrag_jax.sharding import MeshConfig, PyTree, any_process, is_main_process, make_mesh, place, replicated, split_rows
 from qrag_jax.train.log import RunLog
-from qrag_jax.types import InputError, Stopped
+from qrag_jax.types import InputError, Stopped, UsageError
+
+
+def add_losses(terms: Mapping[str, tuple[jax.Array, float]]) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The loss that a learner descends, and its parts for the log.
+
+        total = sum over terms of  weight * loss
+
+    Args:
+        terms: by name (loss, scalar; weight, at least 0). A weight of 0 logs a loss and trains nothing on it.
+
+    Returns:
+        The total, and it as the metric `loss`, with each term before its weight as `loss/NAME` where there are several.
+
+    Raises:
+        UsageError: no term, or a weight that is negative or not finite.
+    """
+    for name, (_, weight) in terms.items():
+        if not 0 <= weight < math.inf:
+            raise UsageError(f"loss {name}: weight={weight} must be at least 0 and finite")
+    weighted = [loss if weight == 1 else weight * loss for loss, weight in terms.values() if weight]
+    if not weighted:
+        raise UsageError(f"no loss is left to train on: of {', '.join(terms) or 'none'} give one a weight above 0")
+    total = sum(weighted[1:], start=weighted[0])
+    parts = {f"loss/{name}": loss for name, (loss, _) in terms.items()} if len(terms) > 1 else {}
+    return total, {"loss": total, **parts}
+
+
+class KeepBest:
+    """The parameters with the best score so far, the later ones among equals; for `trainer.Hooks.score`."""
+
+    def __init__(self, score: Callable[[PyTree], float]):
+        """Args: score, of parameters; the higher the better."""
+        self.params: PyTree = None
+        self.update, self.value = 0, -np.inf
+        self._score = score
+
+    def offer(self, params: PyTree, update: int) -> float:
+        """Scores parameters and keeps a copy of them (the update reuses their buffers) if none were better."""
+        value = self._score(params)
+        if value >= self.value:
+            self.params, self.update, self.value = jax.tree.map(jnp.copy, params), update, value
+        return value
+
+
+Batch = TypeVar("Batch")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The arrays of runs in one: those of one run as they are, those of several in front of all axes.
+
+    Attributes:
+        mesh: devices.
+        num_runs: runs in one update, `vmap`ped over them and spread over the devices.
+        num_parts: above 1 a batch has one more axis in front, of parts that are played one after the other.
+    """
+
+    mesh: Mesh
+    num_runs: int = 1
+    num_parts: int = 1
+
+    @property
+    def stacked(self) -> bool:
+        """Whether arrays have an axis of runs."""
+        return self.num_runs > 1
+
+    @property
+    def batches(self) -> NamedSharding:
+        """Every device has a share of the rows of a batch, or some of the runs."""
+        return split_rows(self.mesh, axis=int(not self.stacked and self.num_parts > 1))
+
+    def join(self, trees: Sequence[PyTree]) -> PyTree:
+        """One tree of those of all runs."""
+        if not self.stacked:
+            return trees[0]
+        stack = jax.jit(
+            lambda trees: jax.tree.map(lambda *x: jnp.stack(x), *trees), out_shardings=split_rows(self.mesh)
+        )
+        return stack(list(trees))
+
+    def part(self, tree: PyTree, i: int) -> PyTree:
+        """What of a joined tree, or of host arrays, is run i's."""
+        return jax.tree.map(lambda x: x[i], tree) if self.stacked else tree
+
+    def shardings(self, one: PyTree) -> PyTree:
+        """Shardings of the joined state, from those of one run's."""
+        return jax.tree.map(lambda _: split_rows(self.mesh), one) if self.stacked else one
+
+    def sampler(self, samplers: Sequence[Callable[[int], Batch]]) -> Callable[[int], Batch]:
+        """Update number -> the batches of all runs, joined."""
+        if not self.stacked:
+            return samplers[0]
+
+        def sample(number: int) -> Batch:
+            drawn = [one(number) for one in samplers]
+            if len({tuple(map(np.shape, jax.tree.leaves(one))) for one in drawn}) > 1:  # a later run needed more rows
+                drawn = [one(number) for one in samplers]
+            return jax.tree.map(lambda *arrays: np.stack(arrays), *drawn)
+
+        return sample
+
 
 # A batch's shape may grow: rarely, and only at the start of a run.
 _MAX_TRACES = 6
 _RUN_NUMBERS = count()
 
 State = TypeVar("State")
-Batch = TypeVar("Batch")
 Metrics = Mapping[str, Any]  # scalars by name
 Update = Callable[[State, Batch], tuple[State, Metrics]]
 Report = Callable[[str, int, int, dict[str, float]], None]  # (stage, done, of, metrics)

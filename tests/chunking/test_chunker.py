@@ -33,7 +33,7 @@ from qrag_jax.chunking.strategies.fixed import FixedConfig
 from qrag_jax.chunking.strategies.headings import HeadingsConfig
 from qrag_jax.chunking.strategies.hierarchy import OWN_POINTS, HierarchyConfig
 from qrag_jax.chunking.strategies.late import LateConfig
-from qrag_jax.chunking.strategies.levels import LevelsConfig
+from qrag_jax.chunking.strategies.level_leaves import LevelsConfig
 from qrag_jax.chunking.strategies.recursive import RecursiveConfig
 from qrag_jax.types import Document, InputError, UsageError
 

@@ -9,7 +9,7 @@ from tiers import examples
 
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.units import find_units, unit_chunks
-from qrag_jax.retrieval.context.fill import line_of
+from qrag_jax.search.context.pack import line_of
 from qrag_jax.types import Document, InputError
 
 # What may stand between units: no letter or digit, but for the numbers of lists and what is said of a fence.

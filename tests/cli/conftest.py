@@ -25,9 +25,9 @@ def save_untrained():
     from qrag_jax.checkpoint import save_checkpoint
     from qrag_jax.config import to_dict
     from qrag_jax.models.towers.latent import LatentConfig
-    from qrag_jax.retrieval.index.retriever import EncoderSpec, ModelConfig, new_retriever, retriever_files
-    from qrag_jax.retrieval.mdp.env import EnvConfig
-    from qrag_jax.train.q.run import RunConfig
+    from qrag_jax.qrag.env import EnvConfig
+    from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, new_retriever, retriever_files
+    from qrag_jax.train.qrag.config import RunConfig
 
     latent = LatentConfig(width=8, num_layers=1, num_heads=2, action_hidden=8, dim=8)
 

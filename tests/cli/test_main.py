@@ -14,12 +14,12 @@ from qrag_jax.chunking.chunker import STRATEGIES
 from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.parser import kinds_of, make_parser
 from qrag_jax.cli.parsers import chunk, eval, fit, fit_compressor, search_flags
-from qrag_jax.eval.picks.protocols import PROTOCOLS
-from qrag_jax.eval.picks.records import METHODS
+from qrag_jax.eval.retrieval.protocols import PROTOCOLS
+from qrag_jax.eval.retrieval.records import METHODS
 from qrag_jax.files.reading import reading
-from qrag_jax.models.compressor.network import KINDS
-from qrag_jax.retrieval.index.hybrid import RETRIEVERS
-from qrag_jax.train.compression import LOSSES
+from qrag_jax.models.compressor import KINDS
+from qrag_jax.search.hybrid import RETRIEVERS
+from qrag_jax.train.compressor import LOSSES
 from qrag_jax.types import InputError, UsageError
 
 VERBS = [

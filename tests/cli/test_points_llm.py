@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from qrag_jax.annotate.ask_chunks import Reading
+from qrag_jax.annotate.hichunk import HiChunkConfig
+from qrag_jax.annotate.windows import PointsReading
 from qrag_jax.cli.main import main
 from qrag_jax.cli.parsers import points_llm_flags
 from qrag_jax.cli.points_llm import format_reading
 from qrag_jax.llm.prices import Prices
-from qrag_jax.structure.calls import Reading
-from qrag_jax.structure.hichunk import HiChunkConfig
-from qrag_jax.structure.windows import PointsReading
 
 MILL = "The mill was built. It is old.\n\nThe bridge is new. It was opened in 1931.\n"
 MARKDOWN = "# Village\n\n## Mill\n\nThe mill was built. It is old.\n\n## Bridge\n\nThe bridge is new. It was opened.\n"

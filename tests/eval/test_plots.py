@@ -1,7 +1,7 @@
 import pytest
 from matplotlib.figure import Figure
 
-from qrag_jax.eval.plots import check_png, write_png
+from qrag_jax.eval.tables import check_png, write_png
 from qrag_jax.types import UsageError
 
 

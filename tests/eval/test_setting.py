@@ -12,7 +12,7 @@ from qrag_jax.eval.answers.records import (
     read_answer_records,
     write_answer_records,
 )
-from qrag_jax.eval.picks.records import (
+from qrag_jax.eval.retrieval.records import (
     Row,
     read_records,
     read_rows,

@@ -5,8 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from qrag_jax.files.arrow_sizes import file_sizes, stream_sizes
-from qrag_jax.files.parquet import read_arrow, read_parquet
+from qrag_jax.files.parquet import file_sizes, read_arrow, read_parquet, stream_sizes
 from qrag_jax.files.reading import InputTooLarge, read_with
 
 TABLE = pa.table(

@@ -6,7 +6,6 @@ import os
 import pytest
 
 from qrag_jax.config import load_config
-from qrag_jax.data.files.textfile import read_json_lines
 from qrag_jax.files.reading import (
     InputTooLarge,
     check_size,
@@ -17,6 +16,7 @@ from qrag_jax.files.reading import (
     reading,
 )
 from qrag_jax.files.strict_yaml import parse_yaml
+from qrag_jax.files.text_files import read_json_lines
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.types import InputError, UsageError
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from qrag_jax.llm.calls import FATAL, NOT_ASKED
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
-from qrag_jax.llm.spending import BudgetedGenerator
+from qrag_jax.llm.wrappers import BudgetedGenerator
 from qrag_jax.types import Cost, Generation, InputError, Message, Sampling, TextGenerator, UsageError
 
 SAMPLING = Sampling(max_tokens=10)

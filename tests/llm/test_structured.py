@@ -10,8 +10,8 @@ from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.json_answers import Boolean, ListOf, Record, Text, parse_json, schema_grammar
 from qrag_jax.llm.prompts import PromptTemplate
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
-from qrag_jax.llm.spending import BudgetedGenerator
 from qrag_jax.llm.structured import Structured, ask_structured
+from qrag_jax.llm.wrappers import BudgetedGenerator
 from qrag_jax.types import Choice, Generation, InputError, JsonSchema, Message, Sampling, UsageError
 
 CLAIMS = Record({"claims": ListOf(Text(), min_items=1, max_items=3), "sure": Boolean()})

@@ -5,7 +5,7 @@ import pytest
 from qrag_jax.llm.calls import Hearing
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.scripted import ScriptedGenerator
-from qrag_jax.llm.watched import WatchedGenerator
+from qrag_jax.llm.wrappers import WatchedGenerator
 from qrag_jax.types import Choice, Generation, Message, Sampling, TextGenerator
 
 PROMPTS = [[Message("user", text)] for text in ("a", "b", "c")]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qrag_jax.eval.measures.bert_score import bert_score, match_tokens
+from qrag_jax.measures.answer_vectors import bert_score, match_tokens
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.sources import MINILM, find_folder
 from qrag_jax.models.encoder.weights import load_encoder

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, find_breaks, make_breakpoint
-from qrag_jax.chunking.strategies.dbscan import dbscan_labels
+from qrag_jax.chunking.strategies.clusters import dbscan_labels
 from qrag_jax.chunking.strategies.distances import joint_distances, neighbour_distances, sentence_vectors
 from qrag_jax.chunking.text.chunks import SentenceText
 

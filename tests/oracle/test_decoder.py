@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tiny import quick_compilation  # noqa: F401
 
+from qrag_jax.models.decoder.causal_lm import Decoder, all_logits, extend, init_cache
 from qrag_jax.models.decoder.config import DecoderConfig, RopeScaling
-from qrag_jax.models.decoder.network import Decoder, all_logits, extend, init_cache
 
 pytestmark = pytest.mark.oracle
 

@@ -10,7 +10,7 @@ from tiny import quick_compilation  # noqa: F401
 from tiny_decoders import SCALINGS, decoder_config, random_decoder_params
 from tiny_gguf import CHAT, TOKENS, decoder_fields, decoder_tensors, tokenizer_fields, write_gguf
 
-from qrag_jax.models.decoder.network import all_logits, extend, init_cache
+from qrag_jax.models.decoder.causal_lm import all_logits, extend, init_cache
 from qrag_jax.models.decoder.sources import find_decoder, has_smollm2
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.decoder.weights import load_decoder, save_decoder

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from tiny import quick_compilation  # noqa: F401
 
-from qrag_jax.models.encoder.network import Encoder, encode, encode_in_blocks, valid_tokens
 from qrag_jax.models.encoder.table import weight_table
-from qrag_jax.models.encoder.token_positions import relative_buckets
+from qrag_jax.models.encoder.text_encoder import Encoder, encode, encode_in_blocks, relative_buckets, valid_tokens
 from qrag_jax.models.encoder.tokenizer import train_word_level
 from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 

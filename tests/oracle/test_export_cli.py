@@ -11,9 +11,9 @@ from qrag_jax.checkpoint import save_checkpoint
 from qrag_jax.cli.main import main
 from qrag_jax.config import to_dict
 from qrag_jax.models.encoder.weights import save_encoder
-from qrag_jax.retrieval.index.retriever import EncoderSpec, ModelConfig, new_retriever, retriever_files
-from qrag_jax.retrieval.mdp.env import EnvConfig
-from qrag_jax.train.q.run import RunConfig
+from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, new_retriever, retriever_files
+from qrag_jax.train.qrag.config import RunConfig
 
 pytestmark = pytest.mark.oracle
 

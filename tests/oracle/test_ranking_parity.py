@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from qrag_jax.eval.measures.ranking import score_run
-from qrag_jax.eval.measures.trec import read_qrels, read_run, write_qrels, write_run
+from qrag_jax.measures.trec import read_qrels, read_run, score_run, write_qrels, write_run
 
 pytestmark = pytest.mark.oracle
 

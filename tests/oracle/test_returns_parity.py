@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qrag_jax.train.q.returns import lambda_returns
+from qrag_jax.train.qrag.returns import lambda_returns
 
 pytestmark = pytest.mark.oracle
 

@@ -20,8 +20,8 @@ from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.config import dump_config
 from qrag_jax.sharding import MeshConfig
 from qrag_jax.train.log import read_lines
-from qrag_jax.train.q.loop import train
-from qrag_jax.train.q.run import DevConfig, RunConfig
+from qrag_jax.train.qrag.config import DevConfig, RunConfig
+from qrag_jax.train.qrag.loop import train
 from qrag_jax.types import UsageError
 
 NUM_UPDATES = 8
@@ -89,7 +89,7 @@ def test_devices_and_parts_do_not_change_the_losses(mode, one, tmp_path):
 @pytest.mark.slow
 def test_parameters_of_fsdp_are_split_while_a_run_lasts(tmp_path, monkeypatch):
     """Every device holds a quarter of each large array; the folder and the result hold whole ones."""
-    import qrag_jax.train.q.loop as loop
+    import qrag_jax.train.qrag.loop as loop
 
     seen = []
     save = loop.save_run
@@ -153,8 +153,8 @@ qrag_jax.sharding._SMALLEST_SPLIT = 16
 start_processes("localhost:{port}", 2, int(sys.argv[1]))
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.config import load_config
-from qrag_jax.train.q.loop import train
-from qrag_jax.train.q.run import RunConfig
+from qrag_jax.train.qrag.loop import train
+from qrag_jax.train.qrag.config import RunConfig
 from qrag_jax.types import Stopped
 from tiny_runs import after, make_task
 config, out = load_config(RunConfig, {config!r}), Path({out!r})

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qrag_jax.train.losses import add_losses
+from qrag_jax.train.trainer import add_losses
 from qrag_jax.types import UsageError
 
 

@@ -5,9 +5,9 @@ import optax
 import pytest
 
 from qrag_jax.config import config_from_dict, load_config, to_dict
-from qrag_jax.train.param_groups import GroupConfig, group_optimiser, label_leaves, stop_frozen
-from qrag_jax.train.q.learner import LearnerConfig, make_optimiser
-from qrag_jax.train.q.run import RunConfig
+from qrag_jax.train.optimise import GroupConfig, group_optimiser, label_leaves, stop_frozen
+from qrag_jax.train.qrag.config import RunConfig
+from qrag_jax.train.qrag.learner import LearnerConfig, make_optimiser
 from qrag_jax.types import UsageError
 
 PARAMS = {"state": {"in": jnp.array([1.0, -2.0]), "out": jnp.array([3.0])}, "action": {"in": jnp.array([0.5])}}

@@ -13,13 +13,13 @@ from tiny_runs import NUM_UPDATES, after, leaves, make_config, make_task, same_r
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.files.step_folders import checkpoint_steps
-from qrag_jax.retrieval.index import retriever as retriever_module
+from qrag_jax.qrag import retriever as retriever_module
 from qrag_jax.sharding import MeshConfig
 from qrag_jax.train.log import read_lines
-from qrag_jax.train.q.job import prepare
-from qrag_jax.train.q.loop import train
-from qrag_jax.train.q.members import Member
-from qrag_jax.train.q.run import DevConfig
+from qrag_jax.train.qrag.config import DevConfig
+from qrag_jax.train.qrag.job import prepare
+from qrag_jax.train.qrag.loop import train
+from qrag_jax.train.qrag.saving import Member
 from qrag_jax.types import InputError, Stopped
 
 

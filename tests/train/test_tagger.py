@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from tiny_headed import hashed_vectors, headed_document
 
-from qrag_jax.eval.points import Judged, score_points
-from qrag_jax.models.tagger.network import NUM_CLASSES
-from qrag_jax.models.tagger.weights import load_tagger, tagger_arrays
-from qrag_jax.retrieval.tagging import tagged_points
+from qrag_jax.measures.boundary_scores import Judged, score_points
+from qrag_jax.models.tagger.predict import tagged_points
+from qrag_jax.models.tagger.tagger import NUM_CLASSES, load_tagger, tagger_arrays
 from qrag_jax.train.tagger import (
     TaggerConfig,
     best_threshold,

@@ -15,11 +15,9 @@ import pytest
 from qrag_jax.checkpoint import load_checkpoint, save_checkpoint
 from qrag_jax.files.step_folders import checkpoint_steps
 from qrag_jax.sharding import MeshConfig, make_mesh, replicated
-from qrag_jax.train.best import KeepBest
-from qrag_jax.train.layout import Layout
 from qrag_jax.train.log import RunLog
 from qrag_jax.train.run_folder import check_same_config, open_log, open_runs, restore
-from qrag_jax.train.trainer import Hooks, Plan, Trainer, jit_update, prefetch
+from qrag_jax.train.trainer import Hooks, KeepBest, Layout, Plan, Trainer, jit_update, prefetch
 from qrag_jax.types import InputError, Stopped, UsageError
 
 NUM_UPDATES = 9

@@ -13,15 +13,13 @@ from tiny import LATENT, quick_compilation  # noqa: F401
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint
 from qrag_jax.data.questions.vector_task import make_vector_task
-from qrag_jax.retrieval.index.retriever import EncoderSpec, ModelConfig, load_retriever, with_constants
-from qrag_jax.retrieval.mdp.env import EnvConfig
-from qrag_jax.retrieval.mdp.tasks import vectors_task
-from qrag_jax.train.param_groups import GroupConfig
-from qrag_jax.train.q.learner import LearnerConfig
-from qrag_jax.train.q.loop import train
-from qrag_jax.train.q.run import DataConfig, DevConfig, RunConfig
-from qrag_jax.train.q.schedules import ScheduleConfig
-from qrag_jax.train.warm_start import take_params
+from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, load_retriever, with_constants
+from qrag_jax.qrag.tasks import vectors_task
+from qrag_jax.train.optimise import GroupConfig, ScheduleConfig, take_params
+from qrag_jax.train.qrag.config import DataConfig, DevConfig, RunConfig
+from qrag_jax.train.qrag.learner import LearnerConfig
+from qrag_jax.train.qrag.loop import train
 from qrag_jax.types import InputError, Stopped, UsageError
 
 STILL = LearnerConfig(learning_rate=ScheduleConfig(0.0, 0.0))  # its parameters stay those that it starts with

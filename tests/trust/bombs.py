@@ -55,7 +55,7 @@ def _zeros_gz(folder: Path, megabytes: int) -> None:
 
 
 def _read_text(folder: Path) -> object:
-    from qrag_jax.data.files.textfile import read_text_file
+    from qrag_jax.files.text_files import read_text_file
 
     return read_text_file(folder / "a.txt.gz", "a text")
 
@@ -69,7 +69,7 @@ def _one_line_gz(folder: Path, megabytes: int) -> None:
 
 
 def _read_lines(folder: Path) -> object:
-    from qrag_jax.data.files.textfile import read_json_lines
+    from qrag_jax.files.text_files import read_json_lines
 
     return sum(1 for _ in read_json_lines(next(folder.glob("a.jsonl*")), "rows"))
 
@@ -86,13 +86,13 @@ def _text(folder: Path, megabytes: int) -> None:
 
 
 def _read_documents(folder: Path) -> object:
-    from qrag_jax.data.files.documents import read_files
+    from qrag_jax.documents.read import read_files
 
     return len(read_files(folder))
 
 
 def _read_stdin(folder: Path) -> object:
-    from qrag_jax.data.files.documents import read_files
+    from qrag_jax.documents.read import read_files
 
     with (folder / "a.txt").open() as file:
         sys.stdin = file
@@ -104,7 +104,7 @@ def _endless(folder: Path, megabytes: int) -> None:
 
 
 def _read_endless(folder: Path) -> object:
-    from qrag_jax.data.files.documents import read_files
+    from qrag_jax.documents.read import read_files
 
     with (folder / "a.txt").open() as file:
         sys.stdin = file
@@ -216,7 +216,7 @@ def _sealed_tree(folder: Path, megabytes: int) -> None:
 
 
 def _read_trees(folder: Path) -> object:
-    from qrag_jax.chunking.tree.store import load_trees
+    from qrag_jax.chunking.tree.tree_files import load_trees
 
     return len(load_trees(folder / "a.arrow"))
 
@@ -232,7 +232,7 @@ def _npy(folder: Path, megabytes: int) -> None:
 
 
 def _read_npy(folder: Path) -> object:
-    from qrag_jax.data.files.vectors import read_vectors
+    from qrag_jax.files.vector_files import read_vectors
 
     return read_vectors(folder / "v.npy").shape
 
@@ -396,7 +396,7 @@ def _document(name: str, content: Callable[[], bytes], is_streamed: bool) -> Bom
     """A file that is converted in a process of its own, which counts too."""
 
     def read(folder: Path) -> object:
-        from qrag_jax.data.files.documents import read_files
+        from qrag_jax.documents.read import read_files
 
         return len(read_files(folder / name))
 

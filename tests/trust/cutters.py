@@ -12,8 +12,7 @@ from trust.samples import PROSE, Reader, texts
 
 from qrag_jax.chunking.chunker import STRATEGIES, ChunkConfig, make_chunker, make_tree_builder
 from qrag_jax.chunking.text.blocks import find_blocks
-from qrag_jax.chunking.text.sentences import split_sentences
-from qrag_jax.chunking.text.splitters import make_splitter
+from qrag_jax.chunking.text.sentences import make_splitter, split_sentences
 from qrag_jax.chunking.units import find_units, unit_chunks
 from qrag_jax.types import Document, InputError, Span
 

@@ -16,18 +16,18 @@ from qrag_jax.data.corpora.conditionalqa import read_conditionalqa
 from qrag_jax.data.corpora.cranfield import read_cranfield
 from qrag_jax.data.corpora.file_questions import read_with_problems
 from qrag_jax.data.corpora.financebench import read_financebench
+from qrag_jax.data.corpora.headed_documents import read_headed
 from qrag_jax.data.corpora.multirc import read_multirc
 from qrag_jax.data.corpora.scisumm import read_scisumm
 from qrag_jax.data.corpora.squad import read_squad
-from qrag_jax.data.documents.kinds import is_installed
-from qrag_jax.data.files.documents import read_files
-from qrag_jax.data.files.textfile import read_text_file
-from qrag_jax.data.headed import read_headed
-from qrag_jax.data.questions.jsonl import read_examples
+from qrag_jax.data.questions.examples import read_examples
 from qrag_jax.data.questions.multihop import read_2wiki, read_hotpot, read_musique
 from qrag_jax.data.questions.vector_task import read_vector_task
 from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.haystack import load_haystack
+from qrag_jax.documents.kinds import is_installed
+from qrag_jax.documents.read import read_files
+from qrag_jax.files.text_files import read_text_file
 
 # Documents, questions, stories.
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tiny_index import load_maker, maker, update, write_notes
 
-from qrag_jax.retrieval.catalogue import update as update_module
-from qrag_jax.retrieval.catalogue.prepare import Maker
+from qrag_jax.index import update as update_module
+from qrag_jax.index.prepare import Maker
 from qrag_jax.types import InputError, UsageError
 
 REFUSED = 3  # exit status of a writer that met a typed error

@@ -19,9 +19,10 @@ from tiny_gguf import decoder_fields, decoder_tensors, tokenizer_fields, write_g
 from tiny_talkers import CHATML, byte_tokenizer
 from trust.samples import PROSE, Reader, reseal, texts, value_of
 
-from qrag_jax.chunking.tree.store import from_json, load_trees, save_trees, to_json
-from qrag_jax.data.files.vectors import read_vectors
+from qrag_jax.chunking.tree.tree_files import from_json, load_trees, save_trees, to_json
 from qrag_jax.files.manifest import MANIFEST
+from qrag_jax.files.vector_files import read_vectors
+from qrag_jax.index.corpus_folder import load_corpus, save_corpus
 from qrag_jax.models.chat.render import render_chat
 from qrag_jax.models.decoder.gguf_weights import GGUFTensors, gguf_decoder_config
 from qrag_jax.models.decoder.hf_config import hf_decoder_config, read_decoder_config
@@ -31,8 +32,7 @@ from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 from qrag_jax.models.gguf.file import read_gguf
 from qrag_jax.models.weights.tensor_files import FolderTensors, save_tensors
-from qrag_jax.retrieval.corpus.corpus import embed_corpus, tree_corpus
-from qrag_jax.retrieval.corpus.store import load_corpus, save_corpus
+from qrag_jax.search.corpus import embed_corpus, tree_corpus
 from qrag_jax.types import InputError, Message
 
 # Vectors, trees, corpora.

@@ -19,32 +19,32 @@ from qrag_jax.checkpoint import load_checkpoint, save_checkpoint
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.config import load_config
 from qrag_jax.eval.answers.records import read_answer_records, write_answer_records
-from qrag_jax.eval.measures.trec import read_qrels, read_run
-from qrag_jax.eval.picks.records import Row as ResultRow
-from qrag_jax.eval.picks.records import read_records, read_rows, write_records, write_rows
+from qrag_jax.eval.retrieval.records import Row as ResultRow
+from qrag_jax.eval.retrieval.records import read_records, read_rows, write_records, write_rows
+from qrag_jax.eval.study.cells.cell_files import CellStore, claim_folder
 from qrag_jax.eval.study.cells.costs import Meter
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
-from qrag_jax.eval.study.cells.store import CellStore, claim_folder
 from qrag_jax.eval.study.config import StudyConfig
 from qrag_jax.eval.study.records import CellResult, Found, Hit
 from qrag_jax.files.folder_lock import LOCK, lock_folder
 from qrag_jax.files.manifest import find_damage, listed_files, write_manifest
 from qrag_jax.files.whole_file import write_json
-from qrag_jax.llm.journal.file import Journal
+from qrag_jax.index.build import load_noted_index
+from qrag_jax.index.prepare import Maker
+from qrag_jax.index.settings import IndexSettings, NotesSetting, with_sha256, write_settings
+from qrag_jax.index.stores.sqlite.database import SQLITE_ERRORS, create, writing_to
+from qrag_jax.index.stores.sqlite.document_rows import put, put_beside, put_failure
+from qrag_jax.index.stores.sqlite.entries import Entry, Failure, Origin, parts_sha256, row_sha256
+from qrag_jax.index.update_notes import KnownTexts, update_notes
+from qrag_jax.llm.journal.journal_file import Journal
 from qrag_jax.llm.json_answers import Boolean, Integer, ListOf, Number, OneOf, Record, Text, mend_json, parse_json
 from qrag_jax.llm.prices import load_prices
 from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.llm.scripted import load_script
 from qrag_jax.llm.server.answers import read_answer
-from qrag_jax.retrieval.catalogue.database import SQLITE_ERRORS, create, writing_to
-from qrag_jax.retrieval.catalogue.entries import Entry, Failure, Origin, parts_sha256, row_sha256
-from qrag_jax.retrieval.catalogue.noting import KnownTexts, update_notes
-from qrag_jax.retrieval.catalogue.prepare import Maker
-from qrag_jax.retrieval.catalogue.rows import put, put_beside, put_failure
-from qrag_jax.retrieval.catalogue.settings import IndexSettings, NotesSetting, with_sha256, write_settings
-from qrag_jax.retrieval.indexing import load_noted_index
+from qrag_jax.measures.trec import read_qrels, read_run
 from qrag_jax.train.log import read_lines
-from qrag_jax.train.q.run import RunConfig
+from qrag_jax.train.qrag.config import RunConfig
 from qrag_jax.types import Chunk, Cost, Document, Generation, InputError, Note, ReadNotes
 
 # Configs, what a run and a study write, language models.

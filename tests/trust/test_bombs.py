@@ -11,7 +11,7 @@ from tiers import PATIENCE, of_tier, slow_but
 from trust import bombs
 from trust.bombs import BOMBS
 
-from qrag_jax.data.documents.kinds import is_installed
+from qrag_jax.documents.kinds import is_installed
 
 WITNESSES = ("gzip: zeros", "DOCX: 200 KB become 65 MB of XML")
 CONVERTED = ("PDF", "HTML", "DOCX", "EPUB")  # what names of such bombs begin with

@@ -20,13 +20,12 @@ from tiers import of_tier
 
 from qrag_jax.chunking.chunker import STRATEGIES, ChunkConfig
 from qrag_jax.config import is_override, load_config, to_dict
-from qrag_jax.eval.study.config import TaskConfig
-from qrag_jax.eval.study.defaults import DefaultStudy
+from qrag_jax.eval.study.config import DefaultStudy, TaskConfig
 from qrag_jax.files.strict_yaml import dump_yaml
 from qrag_jax.llm.prices import Prices
-from qrag_jax.train.param_groups import GroupConfig
-from qrag_jax.train.q.learner import LearnerConfig
-from qrag_jax.train.q.run import DataConfig, DevConfig, RunConfig
+from qrag_jax.train.optimise import GroupConfig
+from qrag_jax.train.qrag.config import DataConfig, DevConfig, RunConfig
+from qrag_jax.train.qrag.learner import LearnerConfig
 from qrag_jax.types import UsageError
 
 SOURCES = Path(__file__).parents[2] / "qrag_jax"

@@ -19,9 +19,9 @@ from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
 from qrag_jax.models.decoder.sources import SMOLLM2_INSTALL, has_smollm2
 from qrag_jax.models.decoder.weights import load_decoder
-from qrag_jax.pipeline import answer_question
-from qrag_jax.retrieval.corpus.corpus import build_corpus
-from qrag_jax.retrieval.index.hybrid import make_single_step
+from qrag_jax.search.answer import answer_question
+from qrag_jax.search.corpus import build_corpus
+from qrag_jax.search.hybrid import make_single_step
 
 GGUF = os.environ.get("TRUST_GGUF", "")
 WINDOW = 1024  # tokens; the prompts are a third of it

@@ -22,13 +22,13 @@ from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.llm.prompts import PromptTemplate
 from qrag_jax.llm.scripted import ScriptedGenerator
-from qrag_jax.pipeline import answer_question, make_fill
-from qrag_jax.retrieval.context.fill import Budget
-from qrag_jax.retrieval.corpus.corpus import build_corpus
-from qrag_jax.retrieval.index.hybrid import make_single_step
-from qrag_jax.retrieval.index.retriever import EncoderSpec, ModelConfig, Retriever
-from qrag_jax.retrieval.index.search import index_corpus, search
-from qrag_jax.retrieval.mdp.env import EnvConfig
+from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.multi_step_search import index_corpus, search
+from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, Retriever
+from qrag_jax.search.answer import answer_question, make_fill
+from qrag_jax.search.context.pack import Budget
+from qrag_jax.search.corpus import build_corpus
+from qrag_jax.search.hybrid import make_single_step
 from qrag_jax.types import Document, Sampling
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="reads /proc")

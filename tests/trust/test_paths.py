@@ -24,8 +24,8 @@ from hostile_values import SECRET, Canary, outcome
 from tiers import of_tier
 
 from qrag_jax.cli.main import main
-from qrag_jax.data.files.documents import read_files
 from qrag_jax.data.stories.haystack import read_documents
+from qrag_jax.documents.read import read_files
 from qrag_jax.files.manifest import MANIFEST
 from qrag_jax.files.reading import read_with
 

@@ -11,7 +11,7 @@ from tiny_runs import same_run
 from tiny_saves import assert_seeded, save_seeded, save_seeded_corpus, seeded_corpus
 
 from qrag_jax.checkpoint import load_checkpoint
-from qrag_jax.retrieval.corpus.store import load_corpus
+from qrag_jax.index.corpus_folder import load_corpus
 
 pytestmark = pytest.mark.slow  # tests/files/test_folder_lock.py has the witness, of one process that holds a lock
 BELOW = 13  # the twelve

@@ -5,14 +5,14 @@ from typing import Literal, get_args
 
 from qrag_jax.chunking.text.blocks import join_heading_units, make_block_splitter
 from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences, Strategy
-from qrag_jax.chunking.tree.build import cap_levels, merge_runs, refine_leaves, tree_from_points
-from qrag_jax.chunking.tree.points import (
+from qrag_jax.chunking.tree.boundaries import (
     PredictPoints,
     heading_points,
     paragraph_points,
     predict_checked,
     rule_points,
 )
+from qrag_jax.chunking.tree.build import cap_levels, merge_runs, refine_leaves, tree_from_points
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.types import CountTokens, UsageError
 

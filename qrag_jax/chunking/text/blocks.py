@@ -17,8 +17,8 @@ from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 
 from qrag_jax.chunking.text.chunks import SentenceText, SplitSentences
+from qrag_jax.chunking.text.html_tags import find_tags, without
 from qrag_jax.chunking.text.spans import cut_text
-from qrag_jax.chunking.text.tags import find_tags, without
 from qrag_jax.types import Span
 
 BlockKind = Literal[

@@ -5,16 +5,25 @@ long texts); white space outside ASCII is handed over as plain spaces and lone s
 for one (it panics on some texts with U+3000 and refuses surrogates); whatever it leaves out becomes a sentence of its
 own; if it still panics, a plain rule takes over for that paragraph; a quotation mark or bracket stays with what it
 closes or opens; a point between digits ends nothing, full-width ones included. All but the panic are `split_guarded`,
-which other libraries share (`chunking/text/splitters.py`).
+which other libraries share (`chunking/text/sentences.py`).
+
+Sentence splitters by name: `sentencex`, which comes with this package, or NLTK or spaCy where the user has them.
+
+Whatever the library, the spans keep the promise of `chunking/text/sentences.py:split_sentences`, and nothing is ever
+downloaded: NLTK's Punkt runs on the abbreviations that it is given instead of a trained model, spaCy on an empty
+pipeline with its rule for punctuation.
 """
 
+import importlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import ModuleType
 
 import sentencex
 
+from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.chunking.text.spans import cut_text, readable
-from qrag_jax.types import Span
+from qrag_jax.types import Span, UsageError
 
 # One paragraph -> offsets where it may be cut; they need not be sorted, distinct or inside.
 FindCuts = Callable[[str], Iterable[int]]
@@ -118,3 +127,67 @@ def _beside_quotes(paragraph: str, cut: int) -> int:
         while cut > 1 and (paragraph[cut - 1] in _OPENERS or _ASCII_OPENER.match(paragraph, max(cut - 2, 0))):
             cut -= 1
     return cut
+
+
+SPLITTERS = ("sentencex", "nltk", "spacy")
+
+
+# Punkt without a model takes "Dr." for the end of a sentence. It wants them in lower case and without the last dot.
+ABBREVIATIONS: tuple[str, ...] = (
+    *("mr", "mrs", "ms", "dr", "prof", "rev", "hon", "st", "sr", "jr", "gen", "col", "capt", "lt", "sgt"),
+    *("vs", "etc", "e.g", "i.e", "cf", "al", "fig", "figs", "eq", "no", "nos", "vol", "pp", "ed", "inc", "ltd", "co"),
+)
+
+
+def make_splitter(
+    name: str = "sentencex", language: str = "en", abbreviations: Sequence[str] = ABBREVIATIONS
+) -> SplitSentences:
+    """A function from a text to its sentences.
+
+    Args:
+        name: the library, one of `SPLITTERS`. `nltk` and `spacy` are imported here, not before.
+        language: ISO 639-1 code. `nltk` has only its abbreviations to know a language by, so the code is not used.
+        abbreviations: for `nltk`: in lower case, without the last dot.
+    """
+    if name == "sentencex":
+        return lambda text: split_sentences(text, language)
+    if name == "nltk":
+        return _guarded(_nltk_starts(abbreviations))
+    if name == "spacy":
+        return _guarded(_spacy_starts(language))
+    raise UsageError(f"splitter {name!r}: no such splitter; choose {', '.join(SPLITTERS)}")
+
+
+def _guarded(find_starts: FindCuts) -> SplitSentences:
+    """Neither library cuts text without spaces: it is cut after the full stops of its script as well."""
+    return lambda text: split_guarded(
+        text, lambda paragraph: {*cuts_by_pieces(paragraph, find_starts), *wide_cuts(paragraph)}
+    )
+
+
+def _nltk_starts(abbreviations: Iterable[str]) -> FindCuts:
+    punkt = _imported("nltk.tokenize.punkt", "nltk")
+    parameters = punkt.PunktParameters()
+    parameters.abbrev_types.update(abbreviations)
+    tokenizer = punkt.PunktSentenceTokenizer(parameters)
+    return lambda text: [start for start, _ in tokenizer.span_tokenize(text)]
+
+
+def _spacy_starts(language: str) -> FindCuts:
+    spacy = _imported("spacy", "spacy")
+    try:
+        pipeline = spacy.blank(language)
+    except ImportError as error:  # spaCy's way to say that it, or a package that it needs, has no such language
+        raise UsageError(f"splitter 'spacy': language {language!r}: {error}") from error
+    pipeline.add_pipe("sentencizer")
+
+    return lambda text: [sentence.start_char for sentence in pipeline(text).sents]
+
+
+def _imported(module: str, package: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise UsageError(f"splitter {package!r}: not installed; run: pip install {package}") from error

@@ -4,7 +4,7 @@ import re
 import unicodedata
 from functools import cache
 
-from qrag_jax.chunking.text.names import UNSPACED
+from qrag_jax.chunking.text.proper_names import UNSPACED
 
 # One token a character, or a whole sentence would be a single word; Hangul too, as particles are glued to the word.
 _UNSPACED = UNSPACED + "\uac00-\ud7a3"

@@ -14,9 +14,9 @@ from qrag_jax.chunking.size.packing import capped, pack_spans
 from qrag_jax.chunking.text.blocks import find_blocks, join_heading_units, join_headings, make_block_splitter
 from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences
 from qrag_jax.chunking.text.spans import readable
+from qrag_jax.chunking.tree.boundaries import PredictPoints, predict_checked, starts_paragraph
 from qrag_jax.chunking.tree.build import refine_leaves, tree_from_sections
-from qrag_jax.chunking.tree.levels import NAMES
-from qrag_jax.chunking.tree.points import PredictPoints, predict_checked, starts_paragraph
+from qrag_jax.chunking.tree.level_ranges import NAMES
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.types import CountTokens, InputError, UsageError
 

@@ -49,7 +49,7 @@ the same ids. The model itself is loaded for breakpoint, linkage, dbscan and --v
 All files are read before the first is cut. One that is bad (another encoding, a zero byte, nothing but blank space) is
 left out of a folder with a warning; where it was named itself, or with --strict, nothing is printed. --html, --tree and
 --vectors are written when all files are done. --tree has the trees of all files, one after the other; Python:
-qrag_jax.chunking.tree.store.load_trees(file).
+qrag_jax.chunking.tree.tree_files.load_trees(file).
 """
 DESCRIPTION = f"{_STRATEGIES}\n{points_llm_flags.HELP}\n{llm_flags.HELP}"
 EXAMPLES = """\

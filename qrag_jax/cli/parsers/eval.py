@@ -4,7 +4,7 @@ import argparse
 
 from qrag_jax.cli.parsers import flags
 from qrag_jax.cli.parsers.llm_flags import HELP, add_llm_flags
-from qrag_jax.llm.defaults import SHORT_ANSWER_TOKENS
+from qrag_jax.llm.calls import SHORT_ANSWER_TOKENS
 
 METHODS = ("trained", "untrained", "single_step", "bm25")  # as in eval.picks.records, whose import takes longer
 PROTOCOLS = ("fixed", "threshold", "stop", "oracle")  # as in eval.picks.protocols

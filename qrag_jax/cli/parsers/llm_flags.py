@@ -4,7 +4,7 @@ import argparse
 from typing import get_args
 
 from qrag_jax.cli.parsers.flags import amount, duration, filled, integers, positive
-from qrag_jax.llm.defaults import ANSWER_TOKENS, CONCURRENCY, DEADLINE, GRAMMAR_FIELDS, OPENAI_KEY_NAME, OWN_KEY_NAME
+from qrag_jax.llm.calls import ANSWER_TOKENS, CONCURRENCY, DEADLINE, GRAMMAR_FIELDS, OPENAI_KEY_NAME, OWN_KEY_NAME
 from qrag_jax.types import Storage
 
 _LLMS = ("local", "openai", "scripted")

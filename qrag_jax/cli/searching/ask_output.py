@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from qrag_jax.cli.searching.places import excerpt
 from qrag_jax.cli.searching.sources import Source
 from qrag_jax.cli.terminal import shown
-from qrag_jax.pipeline import Answer, FoundPassages
-from qrag_jax.retrieval.context.citations import Citation, render
+from qrag_jax.search.answer import Answer, FoundPassages
+from qrag_jax.search.context.citations import Citation, render
 from qrag_jax.types import Cost
 
 _MOST_SHOWN = 160  # characters of a cited passage in the list

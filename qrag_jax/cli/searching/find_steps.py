@@ -12,10 +12,10 @@ from qrag_jax.cli.searching.sources import Source, checked, load_run, read_sourc
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.eval.tables import align
-from qrag_jax.retrieval.corpus.corpus import Corpus, build_corpus, embed_corpus
-from qrag_jax.retrieval.index.notes import NotedCorpus
-from qrag_jax.retrieval.index.retriever import Retriever
-from qrag_jax.retrieval.index.search import Index, check_questions, index_corpus, num_tokens_asked, search
+from qrag_jax.qrag.multi_step_search import Index, check_questions, index_corpus, num_tokens_asked, search
+from qrag_jax.qrag.retriever import Retriever
+from qrag_jax.search.corpus import Corpus, build_corpus, embed_corpus
+from qrag_jax.search.note_search import NotedCorpus
 from qrag_jax.types import Cost, Document, InputError, Step, Trajectory, UsageError
 
 _MOST_SHOWN = 100  # characters of a chunk in a table
@@ -50,7 +50,7 @@ def find_in_steps(args: argparse.Namespace, source: Source, asked: Iterable[Aske
 
 def _own_stop(saved: Checkpoint, retriever: Retriever) -> Stop:
     """The stop that a run has learned, or its threshold."""
-    from qrag_jax.eval.picks.calibration import stored_threshold  # imports what evaluates
+    from qrag_jax.eval.retrieval.calibration import stored_threshold  # imports what evaluates
 
     if retriever.env.stop:
         return Stop(learned=True)

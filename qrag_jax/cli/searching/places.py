@@ -2,9 +2,9 @@
 
 from qrag_jax.chunking.text.chunks import chunk_text
 from qrag_jax.cli.terminal import shown
-from qrag_jax.data.files.documents import page_of
-from qrag_jax.retrieval.context.fill import line_of
-from qrag_jax.retrieval.corpus.corpus import Corpus
+from qrag_jax.documents.read import page_of
+from qrag_jax.search.context.pack import line_of
+from qrag_jax.search.corpus import Corpus
 from qrag_jax.types import Document, Note
 
 

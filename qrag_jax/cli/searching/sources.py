@@ -13,23 +13,23 @@ from qrag_jax.cli.parsers.search_flags import RETRIEVERS, SHOWN_RETRIEVERS
 from qrag_jax.cli.progress import WithBar
 from qrag_jax.cli.searching.cutting import make_chunking
 from qrag_jax.cli.terminal import say
-from qrag_jax.data.files.decoding import check_encoding, is_utf8
-from qrag_jax.data.files.documents import STDIN, read_files
-from qrag_jax.data.files.only import Only
 from qrag_jax.data.questions.asked import Asked, read_asked
+from qrag_jax.documents.decoding import check_encoding, is_utf8
+from qrag_jax.documents.found import Only
+from qrag_jax.documents.read import STDIN, read_files
 from qrag_jax.files.manifest import MANIFEST
 from qrag_jax.files.step_folders import checkpoint_steps, step_folder
-from qrag_jax.retrieval.catalogue.load import load_index
-from qrag_jax.retrieval.catalogue.place import CATALOGUE, SHARDS, finished_shards, is_filled, is_index
-from qrag_jax.retrieval.catalogue.settings import IndexSettings, check_encoder, read_settings
-from qrag_jax.retrieval.corpus.corpus import Corpus
-from qrag_jax.retrieval.index.hybrid import RetrieverName
-from qrag_jax.retrieval.index.notes import NotedCorpus, NoteMode, make_noted_retrieve
-from qrag_jax.retrieval.methods import Method, multi_step_method, single_step_method
+from qrag_jax.index.folder import CATALOGUE, SHARDS, finished_shards, is_filled, is_index
+from qrag_jax.index.load import load_index
+from qrag_jax.index.methods import Method, multi_step_method, single_step_method
+from qrag_jax.index.settings import IndexSettings, check_encoder, read_settings
+from qrag_jax.search.corpus import Corpus
+from qrag_jax.search.hybrid import RetrieverName
+from qrag_jax.search.note_search import NotedCorpus, NoteMode, make_noted_retrieve
 from qrag_jax.types import Document, InputError, UsageError
 
 if TYPE_CHECKING:
-    from qrag_jax.retrieval.index.retriever import Retriever
+    from qrag_jax.qrag.retriever import Retriever
 
 _OF_FILES = ("strategy", "max_tokens", "points", "tagger", "sizes", "model")
 _OF_METHODS = {
@@ -165,7 +165,7 @@ def read_source(args: argparse.Namespace, source: Source) -> list[Document] | Co
     choose = Only(args.only).of_names if args.only else None
     if source.notes_mode == "none":
         return load_index(source.paths[0], choose)
-    from qrag_jax.retrieval.indexing import load_noted_index  # imports what builds one
+    from qrag_jax.index.build import load_noted_index  # imports what builds one
 
     return load_noted_index(source.paths[0], choose)
 
@@ -207,7 +207,7 @@ def make_method(args: argparse.Namespace, source: Source) -> Method:
     if source.is_run:
         return multi_step_method(load_run(source), args.num_steps, WithBar, source.retriever)
     if source.index is not None:
-        from qrag_jax.retrieval.indexing import index_method  # imports what builds one
+        from qrag_jax.index.build import index_method  # imports what builds one
 
         return index_method(source.index, source.retriever, show=WithBar)
     name, chunking = cast(RetrieverName, source.retriever), make_chunking(args)
@@ -217,7 +217,7 @@ def make_method(args: argparse.Namespace, source: Source) -> Method:
 def load_run(source: Source) -> "Retriever":
     """The retriever of a source's run; what it was trained on is said on standard error."""
     from qrag_jax.checkpoint import load_checkpoint
-    from qrag_jax.retrieval.index.retriever import load_retriever
+    from qrag_jax.qrag.retriever import load_retriever
 
     saved = load_checkpoint(source.retriever, groups=())
     retriever = load_retriever(saved.folder)
@@ -225,7 +225,7 @@ def load_run(source: Source) -> "Retriever":
         raise UsageError(
             f"{source.retriever}: this run was trained on given vectors and has no text encoder to read files with: "
             "name one that was trained on texts, or search its vectors with `qrag eval RUN --vectors DIR` or from "
-            "Python (qrag_jax.retrieval.index.search)"
+            "Python (qrag_jax.qrag.multi_step_search)"
         )
     if source.index is not None:
         check_encoder(source.index, retriever.chunk_encoder.fingerprint, source.retriever)

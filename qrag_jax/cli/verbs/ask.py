@@ -22,11 +22,12 @@ from qrag_jax.cli.searching.sources import (
 )
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.data.questions.asked import Asked
+from qrag_jax.index.methods import Method
 from qrag_jax.llm.calls import AroundGenerator
 from qrag_jax.llm.prices import Prices
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
-from qrag_jax.llm.watched import WatchedGenerator
-from qrag_jax.pipeline import (
+from qrag_jax.llm.wrappers import WatchedGenerator
+from qrag_jax.search.answer import (
     PROMPT,
     Answer,
     FoundPassages,
@@ -36,11 +37,10 @@ from qrag_jax.pipeline import (
     make_budget,
     make_fill,
 )
-from qrag_jax.retrieval.context.auto_merge import MergeRules
-from qrag_jax.retrieval.context.fill import Budget, Context
-from qrag_jax.retrieval.context.levels import fill_levels
-from qrag_jax.retrieval.corpus.corpus import Corpus
-from qrag_jax.retrieval.methods import Method
+from qrag_jax.search.context.auto_merge import MergeRules
+from qrag_jax.search.context.pack import Budget, Context
+from qrag_jax.search.corpus import Corpus
+from qrag_jax.search.levels.level_context import fill_levels
 from qrag_jax.types import Cost, Finished, Generation, Message, Sampling, TextGenerator, UsageError
 
 _NUM_AROUND = 2  # sentences on either side of a pick of a run

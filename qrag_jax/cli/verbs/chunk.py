@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qrag_jax.chunking.chunker import BY_POINTS, EMBEDDING, ChunkConfig, make_chunker, make_tree_builder
-from qrag_jax.chunking.html import html_page
+from qrag_jax.chunking.html_page import html_page
 from qrag_jax.chunking.strategies.hierarchy import PointsName
 from qrag_jax.chunking.strategies.late import late_vectors
 from qrag_jax.chunking.text.blocks import make_unit_splitter
 from qrag_jax.chunking.text.chunks import SentenceText, SplitSentences
-from qrag_jax.chunking.text.splitters import make_splitter
-from qrag_jax.chunking.tree.points import PredictPoints, predict_at_once
-from qrag_jax.chunking.tree.store import check_kind, save_trees
+from qrag_jax.chunking.text.sentences import make_splitter
+from qrag_jax.chunking.tree.boundaries import PredictPoints, predict_at_once
 from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.chunking.tree.tree_files import check_kind, save_trees
 from qrag_jax.cli.note_readers import Estimated
 from qrag_jax.cli.parsers.chunk import TREE
 from qrag_jax.cli.points_llm import check_points_llm_flags
@@ -29,9 +29,9 @@ from qrag_jax.cli.points_sources import PointTools, check_tagger_flag, make_sour
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown
 from qrag_jax.config import load_config
-from qrag_jax.data.files.documents import STDIN, page_of, read_files
-from qrag_jax.data.files.vectors import write_vectors
+from qrag_jax.documents.read import STDIN, page_of, read_files
 from qrag_jax.eval.tables import align
+from qrag_jax.files.vector_files import write_vectors
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer

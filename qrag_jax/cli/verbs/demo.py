@@ -14,26 +14,26 @@ from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.cli.verbs.eval import watch
 from qrag_jax.cli.verbs.train import describe
 from qrag_jax.config import dump_config
-from qrag_jax.data.files.documents import read_files
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.haystack import Haystack, held_back_haystack
 from qrag_jax.data.stories.stories import Stories
 from qrag_jax.data.stories.worlds import simulate_stories
-from qrag_jax.eval.picks.harness import Labels
-from qrag_jax.eval.picks.records import Row, row_values, write_records, write_rows
-from qrag_jax.eval.picks.report import format_table, plot_rows, write_markdown
-from qrag_jax.eval.picks.score import Options, Run, score
+from qrag_jax.documents.read import read_files
+from qrag_jax.eval.retrieval.harness import Labels
+from qrag_jax.eval.retrieval.records import Row, row_values, write_records, write_rows
+from qrag_jax.eval.retrieval.report import format_table, plot_rows, write_markdown
+from qrag_jax.eval.retrieval.score import Options, Run, score
 from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.files.step_folders import checkpoint_steps
 from qrag_jax.files.whole_file import write_whole
-from qrag_jax.retrieval.index.retriever import Retriever, load_retriever
-from qrag_jax.retrieval.mdp.env import EnvConfig
-from qrag_jax.retrieval.mdp.tasks import Task, hidden_stories_tasks
-from qrag_jax.train.param_groups import GroupConfig
-from qrag_jax.train.q.learner import LearnerConfig
-from qrag_jax.train.q.loop import train
-from qrag_jax.train.q.run import DataConfig, RunConfig, training_tasks
+from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.retriever import Retriever, load_retriever
+from qrag_jax.qrag.tasks import Task, hidden_stories_tasks
+from qrag_jax.train.optimise import GroupConfig
+from qrag_jax.train.qrag.config import DataConfig, RunConfig, training_tasks
+from qrag_jax.train.qrag.learner import LearnerConfig
+from qrag_jax.train.qrag.loop import train
 from qrag_jax.types import UsageError
 
 _NUM_QUESTIONS = 1000

@@ -11,11 +11,11 @@ from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_outputs
 from qrag_jax.eval.answers.answering import Answered, Reader, read_answers
 from qrag_jax.eval.answers.records import answer_row_values
 from qrag_jax.eval.answers.report import format_answers
-from qrag_jax.eval.picks.compare import compare, comparison_values, format_comparisons
-from qrag_jax.eval.picks.records import row_values, write_records, write_rows
-from qrag_jax.eval.picks.report import format_table
-from qrag_jax.eval.picks.score import Options, Scored, Watch, check_protocols, default_methods, open_run, score
-from qrag_jax.retrieval.mdp.tasks import Task
+from qrag_jax.eval.retrieval.compare import compare, comparison_values, format_comparisons
+from qrag_jax.eval.retrieval.records import row_values, write_records, write_rows
+from qrag_jax.eval.retrieval.report import format_table
+from qrag_jax.eval.retrieval.score import Options, Scored, Watch, check_protocols, default_methods, open_run, score
+from qrag_jax.qrag.tasks import Task
 
 
 def run(args: argparse.Namespace) -> int:

@@ -11,8 +11,8 @@ from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.eval.answers.answering import Answered, Reader, check_reader, choose_measures, needs_judges
 from qrag_jax.eval.answers.records import answer_row_values, write_answer_records
-from qrag_jax.llm.watched import WatchedGenerator
-from qrag_jax.retrieval.mdp.tasks import Task
+from qrag_jax.llm.wrappers import WatchedGenerator
+from qrag_jax.qrag.tasks import Task
 from qrag_jax.types import InputError, TextGenerator, UsageError
 
 

@@ -7,8 +7,8 @@ from qrag_jax.cli.terminal import say
 from qrag_jax.files.new_folder import new_folder
 from qrag_jax.models.encoder.export import export_router, export_sentence_transformer
 from qrag_jax.models.encoder.sources import MINILM
-from qrag_jax.retrieval.index.retriever import Retriever, load_retriever
-from qrag_jax.retrieval.mdp.env import EnvConfig
+from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.retriever import Retriever, load_retriever
 from qrag_jax.types import UsageError
 
 _FROZEN = (

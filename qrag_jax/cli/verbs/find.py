@@ -18,8 +18,8 @@ from qrag_jax.cli.searching.sources import (
 )
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.data.questions.asked import Asked
-from qrag_jax.retrieval.corpus.corpus import Corpus
-from qrag_jax.retrieval.index.hybrid import Ranked
+from qrag_jax.search.corpus import Corpus
+from qrag_jax.search.hybrid import Ranked
 from qrag_jax.types import InputError
 
 _TOP_K = 5

@@ -5,20 +5,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+from qrag_jax.annotate.summaries import SummariesConfig
+from qrag_jax.chunking.tree.parent_vectors import FromTexts
 from qrag_jax.cli.generators import given_model_flags, make_generator, prompts_folder, sampling_of
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, write_json
-from qrag_jax.data.headed import read_headed
-from qrag_jax.eval.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.data.corpora.headed_documents import read_headed
 from qrag_jax.eval.tables import share
-from qrag_jax.models.compressor.network import KINDS
+from qrag_jax.index.parent_texts import text_parents
+from qrag_jax.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.models.compressor import KINDS
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
-from qrag_jax.retrieval.corpus.parents import FromTexts
-from qrag_jax.retrieval.corpus.text_parents import text_parents
-from qrag_jax.structure.summaries import SummariesConfig
-from qrag_jax.train.compression import LOSSES, TOP_K, CompressorConfig, FittedCompressor, fit_compressor, recalls
-from qrag_jax.train.compression_data import make_lead_targets
+from qrag_jax.train.compressor import LOSSES, TOP_K, CompressorConfig, FittedCompressor, fit_compressor, recalls
+from qrag_jax.train.compressor_data import make_lead_targets
 from qrag_jax.train.run_folder import check_out
 from qrag_jax.types import UsageError
 

@@ -10,25 +10,23 @@ from typing import Any
 import numpy as np
 
 from qrag_jax.chunking.chunker import ChunkConfig
-from qrag_jax.chunking.text.splitters import make_splitter
-from qrag_jax.chunking.tree.levels import all_ranges, format_levels, full_range
+from qrag_jax.chunking.text.sentences import make_splitter
+from qrag_jax.chunking.tree.level_ranges import all_ranges, format_levels, full_range
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.config import is_override, load_config, to_dict
 from qrag_jax.data.corpora.study_task import StudyTask
-from qrag_jax.eval.study.cells.cells import Tools, embed_questions
-from qrag_jax.eval.study.cells.encoder import load_study_encoder
 from qrag_jax.eval.study.cells.level_cells import run_levels
+from qrag_jax.eval.study.cells.run_cell import Tools, embed_questions
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
-from qrag_jax.eval.study.config import StudyConfig
-from qrag_jax.eval.study.defaults import DefaultStudy
+from qrag_jax.eval.study.cells.study_encoder import load_study_encoder
+from qrag_jax.eval.study.config import DefaultStudy, StudyConfig
+from qrag_jax.eval.study.load_tasks import load_task
 from qrag_jax.eval.study.records import LevelCell
-from qrag_jax.eval.study.tasks import load_task
 from qrag_jax.eval.tables import share
-from qrag_jax.retrieval.corpus.corpus import ReportProgress
-from qrag_jax.retrieval.planning import FEATURES, plan_cost, save_router
-from qrag_jax.retrieval.router_fit import FittedRouter, fit_router
-from qrag_jax.train.plan_labels import PlanLabels, cheapest_ranges
+from qrag_jax.search.corpus import ReportProgress
+from qrag_jax.search.levels.planners import FEATURES, plan_cost, save_router
+from qrag_jax.search.levels.router_training import FittedRouter, PlanLabels, cheapest_ranges, fit_router
 from qrag_jax.train.run_folder import check_out
 from qrag_jax.types import InputError, UsageError
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, write_json
-from qrag_jax.data.headed import HeadedDocument, read_headed
-from qrag_jax.eval.points import Judged, PointsScore, score_points
+from qrag_jax.data.corpora.headed_documents import HeadedDocument, read_headed
 from qrag_jax.eval.tables import share
+from qrag_jax.measures.boundary_scores import Judged, PointsScore, score_points
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
 from qrag_jax.train.run_folder import check_out

@@ -3,16 +3,16 @@
 import argparse
 from pathlib import Path
 
+from qrag_jax.annotate.hicbench import Built, HiCBenchConfig, build_hicbench, write_hicbench
 from qrag_jax.cli.generators import make_generator, prices_of, prompts_folder, sampling_of
 from qrag_jax.cli.note_readers import spent_by
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say
-from qrag_jax.data.headed import read_headed
+from qrag_jax.data.corpora.headed_documents import read_headed
 from qrag_jax.files.new_folder import new_folder
 from qrag_jax.llm.prices import Prices
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
-from qrag_jax.structure.hicbench import Built, HiCBenchConfig, build_hicbench, write_hicbench
 from qrag_jax.types import InputError
 
 

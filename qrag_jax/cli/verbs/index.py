@@ -20,18 +20,17 @@ from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.searching.cutting import LEVELS, OF_TREES, make_chunking
 from qrag_jax.cli.terminal import say, shown, write_json
 from qrag_jax.config import to_dict
-from qrag_jax.data.files.documents import Found, Skipped, find_files
-from qrag_jax.data.files.found import warn_of_found
-from qrag_jax.retrieval.catalogue.info import IndexInfo, index_info
-from qrag_jax.retrieval.catalogue.noting import NotesMade
-from qrag_jax.retrieval.catalogue.place import index_folder, is_index
-from qrag_jax.retrieval.catalogue.prepare import MakeMaker
-from qrag_jax.retrieval.catalogue.remove import remove_documents
-from qrag_jax.retrieval.catalogue.scope import outside
-from qrag_jax.retrieval.catalogue.settings import IndexSettings, NotesSetting, read_settings
-from qrag_jax.retrieval.catalogue.shards import build_shard, merge_shards
-from qrag_jax.retrieval.catalogue.update import Changes, Plan, update_index
-from qrag_jax.retrieval.indexing import index_settings, make_maker
+from qrag_jax.documents.found import warn_of_found
+from qrag_jax.documents.read import Found, Skipped, find_files
+from qrag_jax.index.build import index_settings, make_maker
+from qrag_jax.index.folder import index_folder, is_index
+from qrag_jax.index.info import IndexInfo, index_info
+from qrag_jax.index.prepare import MakeMaker
+from qrag_jax.index.remove import outside, remove_documents
+from qrag_jax.index.settings import IndexSettings, NotesSetting, read_settings
+from qrag_jax.index.shards import build_shard, merge_shards
+from qrag_jax.index.update import Changes, Plan, update_index
+from qrag_jax.index.update_notes import NotesMade
 from qrag_jax.types import InputError, NoteReader, UsageError
 
 _MAKING = ("retriever", "model", "strategy", "max_tokens", *OF_TREES)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 
+from qrag_jax.annotate.ask_chunks import Estimate
 from qrag_jax.cli.generators import prices_of
 from qrag_jax.cli.note_readers import (
     check_reader_flags,
@@ -19,8 +20,8 @@ from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown_lines, write_json
 from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_output
 from qrag_jax.cli.verbs.notes_index import export_notes, list_notes
-from qrag_jax.eval.notes.scores import NoteRow, check_modes, score_notes
-from qrag_jax.eval.notes.tasks import (
+from qrag_jax.eval.notes.note_scores import NoteRow, check_modes, score_notes
+from qrag_jax.eval.notes.note_sets import (
     MENTIONS,
     NOTE_READERS,
     SCRIPTED,
@@ -31,8 +32,7 @@ from qrag_jax.eval.notes.tasks import (
     read_stories,
 )
 from qrag_jax.eval.tables import align, share
-from qrag_jax.retrieval.index.notes import MODES, NoteSearch
-from qrag_jax.structure.estimate import Estimate
+from qrag_jax.search.note_search import MODES, NoteSearch
 from qrag_jax.types import NoteReader, UsageError
 
 _OF_BABI = ("filler", "chunk_sentences", "num_chunks", "wrong_share")

@@ -6,10 +6,10 @@ from pathlib import Path
 from qrag_jax.cli.searching.places import excerpt, note_to_json, pair_to_json, place_of, source_place
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_output
-from qrag_jax.retrieval.catalogue.info import index_info
-from qrag_jax.retrieval.catalogue.settings import read_settings
-from qrag_jax.retrieval.index.notes import NotedCorpus
-from qrag_jax.retrieval.indexing import load_noted_index
+from qrag_jax.index.build import load_noted_index
+from qrag_jax.index.info import index_info
+from qrag_jax.index.settings import read_settings
+from qrag_jax.search.note_search import NotedCorpus
 from qrag_jax.types import Note, UsageError
 
 _MOST_SHOWN = 120  # characters of a note; `--json` has all of it

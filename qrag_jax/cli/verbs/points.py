@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from qrag_jax.chunking.tree.points import PredictPoints, predict_checked
+from qrag_jax.chunking.tree.boundaries import PredictPoints, predict_checked
 from qrag_jax.cli.note_readers import Estimated
 from qrag_jax.cli.parsers.points_llm_flags import LLM_SOURCES
 from qrag_jax.cli.points_llm import check_points_llm_flags
 from qrag_jax.cli.points_sources import PointTools, check_tagger_flag, make_source
 from qrag_jax.cli.terminal import shown_lines, write_json
 from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_place
-from qrag_jax.data.headed import HeadedDocument, View, read_headed, split_source
-from qrag_jax.eval.points import Judged, score_points
+from qrag_jax.data.corpora.headed_documents import HeadedDocument, View, read_headed, split_source
 from qrag_jax.eval.tables import align, share
+from qrag_jax.measures.boundary_scores import Judged, score_points
 from qrag_jax.types import UsageError
 
 _REMOVED: View = "removed"

@@ -8,11 +8,11 @@ from pathlib import Path
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint
 from qrag_jax.cli.terminal import say
 from qrag_jax.eval.card import check_rows, local_paths, make_card
-from qrag_jax.eval.picks.records import read_rows
+from qrag_jax.eval.retrieval.records import read_rows
 from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.files.manifest import MANIFEST, check_inside
 from qrag_jax.hub import Place, parse_place, push_run, run_files
-from qrag_jax.retrieval.index.retriever import save_for_inference
+from qrag_jax.qrag.retriever import save_for_inference
 
 
 def run(args: argparse.Namespace) -> int:

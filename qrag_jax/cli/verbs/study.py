@@ -11,18 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from qrag_jax.chunking.text.splitters import make_splitter
+from qrag_jax.chunking.text.sentences import make_splitter
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown, shown_lines, write_json
 from qrag_jax.config import is_override, load_config
 from qrag_jax.data.corpora.study_task import StudyTask
-from qrag_jax.eval.study.cells.encoder import load_study_encoder
-from qrag_jax.eval.study.config import FILLS, StudyConfig
-from qrag_jax.eval.study.defaults import DefaultStudy
+from qrag_jax.eval.study.cells.study_encoder import load_study_encoder
+from qrag_jax.eval.study.config import FILLS, DefaultStudy, StudyConfig
+from qrag_jax.eval.study.load_tasks import load_with_problems
 from qrag_jax.eval.study.records import StudyResult
 from qrag_jax.eval.study.results.report import format_table, summary_values, write_report
 from qrag_jax.eval.study.runner import run_study
-from qrag_jax.eval.study.tasks import load_with_problems
 from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.types import UsageError
 

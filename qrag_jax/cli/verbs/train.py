@@ -15,14 +15,14 @@ from qrag_jax.checkpoint import Checkpoint, find_fault, load_checkpoint, newest_
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.config import dump_config, is_given, load_config
-from qrag_jax.eval.picks.calibration import fit_on_dev
+from qrag_jax.eval.retrieval.calibration import fit_on_dev
 from qrag_jax.files.step_folders import checkpoint_steps
-from qrag_jax.retrieval.mdp.tasks import Task
+from qrag_jax.qrag.tasks import Task
 from qrag_jax.sharding import is_main_process, start_processes
 from qrag_jax.train.log import METRICS, TIMES, read_lines
-from qrag_jax.train.q.loop import train_together
-from qrag_jax.train.q.members import Member
-from qrag_jax.train.q.run import RunConfig, fitting_updates, training_tasks
+from qrag_jax.train.qrag.config import RunConfig, fitting_updates, training_tasks
+from qrag_jax.train.qrag.loop import train_together
+from qrag_jax.train.qrag.saving import Member
 from qrag_jax.train.run_folder import check_out, lock_runs
 from qrag_jax.types import InputError, Stopped, UsageError
 

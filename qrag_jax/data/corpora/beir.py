@@ -9,9 +9,8 @@ from pathlib import Path
 from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
-from qrag_jax.data.files.fields import full_text, id_field, optional_text
-from qrag_jax.data.files.rows import short
-from qrag_jax.data.files.textfile import numbered_lines, plain_or_gz, read_json_lines, read_text_file
+from qrag_jax.data.dataset_rows import full_text, id_field, optional_text, short
+from qrag_jax.files.text_files import numbered_lines, plain_or_gz, read_json_lines, read_text_file
 from qrag_jax.types import Document, InputError, UsageError
 
 # Why a question is left out; the last two count judgements and documents, as they say.

@@ -17,9 +17,8 @@ from pathlib import Path
 from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.data.files.fields import any_text, full_text, int_field
-from qrag_jax.data.files.rows import entries
-from qrag_jax.data.files.textfile import read_json_lines, read_text_file, usual_file
+from qrag_jax.data.dataset_rows import any_text, entries, full_text, int_field
+from qrag_jax.files.text_files import read_json_lines, read_text_file, usual_file
 from qrag_jax.types import Document, InputError, Span
 
 # Why a question is left out.

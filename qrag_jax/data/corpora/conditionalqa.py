@@ -14,11 +14,10 @@ from pathlib import Path
 
 from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.chunking.text.sentences import split_sentences
+from qrag_jax.chunking.text.spans import join_pieces
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.data.files.fields import full_text, id_field, list_field, optional_text
-from qrag_jax.data.files.joined_text import join_pieces
-from qrag_jax.data.files.rows import one_line, read_rows, short
-from qrag_jax.data.files.textfile import usual_file
+from qrag_jax.data.dataset_rows import full_text, id_field, list_field, one_line, optional_text, read_rows, short
+from qrag_jax.files.text_files import usual_file
 from qrag_jax.types import Document, InputError, Span
 
 # Why a question is left out.

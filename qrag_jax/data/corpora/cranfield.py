@@ -12,8 +12,8 @@ from pathlib import Path
 from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
-from qrag_jax.data.files.rows import one_line, short
-from qrag_jax.data.files.textfile import numbered_lines, plain_or_gz, read_text_file
+from qrag_jax.data.dataset_rows import one_line, short
+from qrag_jax.files.text_files import numbered_lines, plain_or_gz, read_text_file
 from qrag_jax.types import Document, InputError
 
 NO_RELEVANT = "no relevant document with a text"

@@ -27,12 +27,19 @@ from pathlib import Path
 
 from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.chunking.text.sentences import split_sentences
-from qrag_jax.data.corpora.file_evidence import FILE_FIELDS, Corpus, NotFound, find_file, locate, named_file
-from qrag_jax.data.corpora.file_spans import SPAN_FIELDS, is_pair
+from qrag_jax.data.corpora.file_evidence import (
+    FILE_FIELDS,
+    SPAN_FIELDS,
+    Corpus,
+    NotFound,
+    find_file,
+    is_pair,
+    locate,
+    named_file,
+)
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.data.files.documents import read_files
-from qrag_jax.data.files.fields import full_text, id_field, optional_text
-from qrag_jax.data.files.rows import read_rows
+from qrag_jax.data.dataset_rows import full_text, id_field, optional_text, read_rows
+from qrag_jax.documents.read import read_files
 from qrag_jax.types import Document, InputError
 
 NO_EVIDENCE = "no evidence"  # why a question is left out, beside the reasons of `file_evidence.py`

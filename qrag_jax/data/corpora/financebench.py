@@ -7,13 +7,11 @@ from pathlib import Path
 
 from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.chunking.text.sentences import split_sentences
-from qrag_jax.chunking.text.spans import cut_text, strip_span
+from qrag_jax.chunking.text.spans import cut_text, join_pieces, strip_span
+from qrag_jax.data.corpora.find_text import find_letters
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.data.files.fields import full_text, id_field, int_field, list_field, optional_text
-from qrag_jax.data.files.joined_text import join_pieces
-from qrag_jax.data.files.places import find_letters
-from qrag_jax.data.files.rows import one_line, short
-from qrag_jax.data.files.textfile import plain_or_gz, read_json_lines
+from qrag_jax.data.dataset_rows import full_text, id_field, int_field, list_field, one_line, optional_text, short
+from qrag_jax.files.text_files import plain_or_gz, read_json_lines
 from qrag_jax.types import Document, InputError, Span
 
 # Why a question is left out.

@@ -21,11 +21,19 @@ from pathlib import Path
 
 from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.chunking.text.sentences import split_sentences
+from qrag_jax.chunking.text.spans import join_pieces
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.data.files.fields import any_text, full_text, id_field, optional_text
-from qrag_jax.data.files.joined_text import join_pieces
-from qrag_jax.data.files.rows import entries, one_line, short, text_field
-from qrag_jax.data.files.textfile import read_json_lines, usual_file
+from qrag_jax.data.dataset_rows import (
+    any_text,
+    entries,
+    full_text,
+    id_field,
+    one_line,
+    optional_text,
+    short,
+    text_field,
+)
+from qrag_jax.files.text_files import read_json_lines, usual_file
 from qrag_jax.types import Document, InputError, Span
 
 # Why a citance is left out.

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qrag_jax.data.files.documents import STDIN
-from qrag_jax.data.files.rows import short
-from qrag_jax.data.files.textfile import numbered_lines, read_text_file
+from qrag_jax.data.dataset_rows import short
+from qrag_jax.documents.read import STDIN
 from qrag_jax.files.reading import check_json
+from qrag_jax.files.text_files import numbered_lines, read_text_file
 from qrag_jax.types import InputError, UsageError
 
 _EXPECTED = 'a question a line, or {"question": str, "id": str}'

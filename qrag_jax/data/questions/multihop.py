@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from qrag_jax.data.files.rows import entries, one_line, read_rows, short, text_field
+from qrag_jax.data.dataset_rows import entries, one_line, read_rows, short, text_field
 from qrag_jax.types import Example, InputError
 
 # Why a question is left out.
@@ -71,7 +71,7 @@ def read_hotpot(source: str | Path) -> MultihopSet:
     Sentence numbers of supporting facts do not matter to paragraphs; one that does not exist is counted as odd.
 
     Args:
-        source: what `qrag_jax.data.files.rows.read_rows` takes: the official .json, JSON Lines, Parquet, a saved
+        source: what `qrag_jax.data.dataset_rows.read_rows` takes: the official .json, JSON Lines, Parquet, a saved
             dataset or a hub id. `context` and `supporting_facts` may be lists of pairs, lists of objects, columns of
             lists (the hub's layout), or any of these as JSON text.
 

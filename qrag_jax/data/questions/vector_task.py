@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from qrag_jax.data.files.textfile import read_json_lines
-from qrag_jax.data.files.vectors import VECTOR_SUFFIXES, read_table, read_vectors
+from qrag_jax.files.text_files import read_json_lines
+from qrag_jax.files.vector_files import VECTOR_SUFFIXES, read_table, read_vectors
 from qrag_jax.types import InputError, UsageError
 
 _EPISODES = (

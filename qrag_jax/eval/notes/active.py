@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from qrag_jax.llm.calls import ask_all
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt, passages_prompt
-from qrag_jax.retrieval.context.fill import Context
+from qrag_jax.search.context.pack import Context
 from qrag_jax.types import Generation, InputError, Message, Sampling, TextGenerator, UsageError
 
 _TEMPLATE = "study_answer"  # a few sentences out of passages

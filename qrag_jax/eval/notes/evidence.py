@@ -6,10 +6,10 @@ import numpy as np
 from jaxtyping import Float
 
 from qrag_jax.data.corpora.study_task import StudyTask
-from qrag_jax.eval.measures.evidence_scores import Sentence, evidence_scores, make_sentence_finders
-from qrag_jax.eval.notes.scores import ReportProgress, check_modes, rank_mode
-from qrag_jax.retrieval.corpus.corpus import ChunkDocument, build_corpus
-from qrag_jax.retrieval.index.notes import NoteSearch, note_corpus
+from qrag_jax.eval.notes.note_scores import ReportProgress, check_modes, rank_mode
+from qrag_jax.measures.evidence_scores import Sentence, evidence_scores, make_sentence_finders
+from qrag_jax.search.corpus import ChunkDocument, build_corpus
+from qrag_jax.search.note_search import NoteSearch, note_corpus
 from qrag_jax.types import Chunk, CountTokens, Embed, InputError, NoteReader
 
 
@@ -29,7 +29,7 @@ def evidence_recall(
     """Share of the evidence sentences that stand in the first chunks which `num_tokens` hold together, mode by mode.
 
     Of sentences, by their places; ERec, of characters by what a context says, is `measures/evidence_recall.py`. Notes
-    take no room: what is read is the document's own text (`eval/measures/evidence_scores.py` says which sentences
+    take no room: what is read is the document's own text (`measures/evidence_scores.py` says which sentences
     a chunk holds). All documents are searched.
 
     Args:

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
-from qrag_jax.eval.notes.pools import Pool
-from qrag_jax.eval.notes.scores import ModeScores
-from qrag_jax.eval.picks.harness import pick_all
-from qrag_jax.eval.picks.pickers import multi_step_picker
-from qrag_jax.retrieval.corpus.corpus import Corpus, embed_corpus
-from qrag_jax.retrieval.index.hybrid import rank_dense
-from qrag_jax.retrieval.index.retriever import Retriever
-from qrag_jax.retrieval.index.search import make_index
-from qrag_jax.retrieval.mdp.batching import Contexts
+from qrag_jax.eval.notes.note_scores import ModeScores
+from qrag_jax.eval.notes.note_sets import Pool
+from qrag_jax.eval.retrieval.harness import pick_all
+from qrag_jax.eval.retrieval.pickers import multi_step_picker
+from qrag_jax.qrag.batching import Contexts
+from qrag_jax.qrag.multi_step_search import make_index
+from qrag_jax.qrag.retriever import Retriever
+from qrag_jax.search.corpus import Corpus, embed_corpus
+from qrag_jax.search.hybrid import rank_dense
 from qrag_jax.types import Embed, UsageError
 
 

@@ -112,10 +112,10 @@ class LevelCell:
         parents: as the study names it.
         names: of the levels, the coarsest first.
         num_documents: that were searched.
-        built_tokens, num_vectors: of each range (`retrieval/index/levels.py:LevelIndex`).
+        built_tokens, num_vectors: of each range (`search/levels/level_search.py:LevelIndex`).
         recall: evidence recall of [question][range][budget].
         sent: tokens of the contexts, likewise.
-        profiles: of every question (`retrieval/index/profiles.py`).
+        profiles: of every question (`search/levels/planners.py`).
         cost: of the trees and of all vectors.
     """
 
@@ -148,7 +148,7 @@ class LevelRow:
         num_vectors: that a search between these levels compares with the question's.
         built_tokens: that the encoder reads for these levels.
         sent_tokens: of a context, mean.
-        scores: `plan_cost`, the mean of `retrieval/planning.py:plan_cost`; of `router` also `share_routed`, questions
+        scores: `plan_cost`, the mean of `search/levels/planners.py:plan_cost`; of `router` also `share_routed`, questions
             that leave the fallback.
         cost: of the vectors of these levels: what all took, by the share of the tokens that are built.
         was_chosen: by dev questions.

@@ -12,35 +12,35 @@ from pathlib import Path
 import numpy as np
 
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
-from qrag_jax.chunking.text.splitters import make_splitter
+from qrag_jax.chunking.text.sentences import make_splitter
 from qrag_jax.data.corpora.study_task import StudyTask
-from qrag_jax.eval.study.cells.cells import Tools, embed_questions, run_config
-from qrag_jax.eval.study.cells.contexts import Contexts, known_points
+from qrag_jax.eval.study.cells.cell_files import CellStore, claim_folder, made_of, with_config
 from qrag_jax.eval.study.cells.costs import Meter
-from qrag_jax.eval.study.cells.encoder import StudyEncoder
+from qrag_jax.eval.study.cells.filled_contexts import Contexts, known_points
 from qrag_jax.eval.study.cells.level_cells import LevelStore, make_parents, run_levels
+from qrag_jax.eval.study.cells.run_cell import Tools, embed_questions, run_config
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
-from qrag_jax.eval.study.cells.store import CellStore, claim_folder, made_of, with_config
+from qrag_jax.eval.study.cells.study_encoder import StudyEncoder
 from qrag_jax.eval.study.cells.work import Report, Sides, Work
 from qrag_jax.eval.study.config import StudyConfig
+from qrag_jax.eval.study.load_tasks import split_task
 from qrag_jax.eval.study.records import CellResult, LevelCell, Part, StudyResult
-from qrag_jax.eval.study.results.answers import StudyAnswers, answer_questions
-from qrag_jax.eval.study.results.choose import choose
-from qrag_jax.eval.study.results.levels import LevelOutcome, level_notes, level_rows
-from qrag_jax.eval.study.results.scores import score_questions
+from qrag_jax.eval.study.results.level_rows import LevelOutcome, level_notes, level_rows
+from qrag_jax.eval.study.results.question_scores import score_questions
+from qrag_jax.eval.study.results.study_answers import StudyAnswers, answer_questions
 from qrag_jax.eval.study.results.summary import (
     Outcome,
+    choose,
     compare_all,
     compare_fills,
     make_rows,
     question_objects,
     write_trec,
 )
-from qrag_jax.eval.study.tasks import split_task
 from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.prices import load_prices
-from qrag_jax.retrieval.planning import load_router
+from qrag_jax.search.levels.planners import load_router
 from qrag_jax.types import InputError, TextGenerator, UsageError
 
 

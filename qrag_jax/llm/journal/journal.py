@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import asdict, fields, replace
 
 from qrag_jax.llm.calls import AroundGenerator, Hearing, ask_some, not_asked
-from qrag_jax.llm.journal.file import Journal, Session
+from qrag_jax.llm.journal.journal_file import Journal, Session
 from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator, UsageError
 
 _PAUSES = (0.02, 1.0)  # seconds between two looks for answers of other processes: the first, the longest
@@ -111,7 +111,7 @@ class JournaledGenerator(AroundGenerator):
         warnings.warn(
             f"{self._journal.path}: {self._journal.num_old_answers()} answers are from a version of qrag_jax that took "
             "what a misbehaving server sent behind an answer for the answer to the next prompt. They are used. To drop "
-            'them, and have them asked and paid for again: python -c "from qrag_jax.llm.journal.file import Journal; '
+            'them, and have them asked and paid for again: python -c "from qrag_jax.llm.journal.journal_file import Journal; '
             f'Journal({str(self._journal.path)!r}).drop_old_answers()"',
             UserWarning,
             stacklevel=3,

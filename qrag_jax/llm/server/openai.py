@@ -1,21 +1,35 @@
-"""Language models behind any OpenAI-compatible server, through the official client."""
+"""Language models behind any OpenAI-compatible server, through the official client.
+
+Which call comes after which: prompts that begin alike follow one another, so that a server reads the beginning once.
+
+A server keeps what a slot of it has read, but calls that are made at the same time read the same beginning each for
+itself. So a worker that was answered about one chunk goes on with that chunk, as long as there is more to ask of it.
+"""
 
 import asyncio
 import json
 import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import openai
 
-from qrag_jax.llm.calls import NOT_ASKED, keep
-from qrag_jax.llm.defaults import CONCURRENCY, DEADLINE, GRAMMAR_FIELDS, OPENAI_KEY_NAME
-from qrag_jax.llm.server.answers import Outcome, failed, num_repeated, read_answer
-from qrag_jax.llm.server.errors import Asked, explain, explain_other, explain_timeout
+from qrag_jax.llm.calls import CONCURRENCY, DEADLINE, GRAMMAR_FIELDS, NOT_ASKED, OPENAI_KEY_NAME, keep
+from qrag_jax.llm.server.answers import (
+    Asked,
+    Outcome,
+    explain,
+    explain_other,
+    explain_timeout,
+    failed,
+    num_repeated,
+    read_answer,
+)
 from qrag_jax.llm.server.http import (
     MIN_SECRET,
     RESPONSE,
@@ -27,10 +41,61 @@ from qrag_jax.llm.server.http import (
     is_openai,
     is_secret,
     make_client,
+    run_in_own_loop,
 )
-from qrag_jax.llm.server.own_loop import run_in_own_loop
-from qrag_jax.llm.server.turns import Turns
 from qrag_jax.types import Choice, Finished, Generation, Grammar, JsonSchema, Message, Regex, Sampling, UsageError
+
+
+def runs_of(prompts: Sequence[Sequence[Message]]) -> list[list[int]]:
+    """Places of neighbours that begin alike, in order.
+
+    Neighbours are of one run where they have at least half of the longer one in common, not counting what all prompts
+    of the batch begin with: that alone says nothing about which of them belong together.
+    """
+    texts = ["\n".join(f"{message.role} {message.content}" for message in prompt) for prompt in prompts]
+    if not texts:
+        return []
+    of_all = _num_common(min(texts), max(texts))
+    runs = [[0]]
+    for place, (one, other) in enumerate(zip(texts, texts[1:], strict=False), 1):
+        common = _num_common(one, other) - of_all
+        if common > 0 and 2 * common >= max(len(one), len(other)) - of_all:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    return runs
+
+
+def _num_common(one: str, other: str) -> int:
+    """Characters that both begin with; by halves, as texts are compared quickly and characters are not."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+class Turns:
+    """The prompts of a batch, handed out to several workers: each place once."""
+
+    def __init__(self, prompts: Sequence[Sequence[Message]]) -> None:
+        self._waiting = deque(map(deque, runs_of(prompts)))  # that no worker has begun
+        self._begun: list[deque[int]] = []
+
+    def of_worker(self) -> Iterator[int]:
+        """Places for one worker: a run to its end, then the next one; when all are begun, the longest from its end."""
+        while self._waiting:
+            run = self._waiting.popleft()
+            self._begun.append(run)
+            while run:
+                yield run.popleft()
+        while longest := max(self._begun, key=len, default=None):
+            while longest:  # to its end too: another one would have to be read again
+                yield longest.pop()
+
 
 _NO_KEY = "no-key"  # what is sent where there is none: many local servers want some
 

@@ -4,27 +4,143 @@ A chat template is a program. Jinja's sandbox keeps it away from Python's intern
 endless recursion or text that doubles in a loop. Here every step is charged to a budget before it is taken: the syntax
 tree is rewritten (`template_tree.py`) so that loops, concatenations, lists, comparisons and output report to the
 environment, and only the filters, methods and functions that chat templates need are left.
+
+What the steps of a template cost, counted before they are taken; the unit is about a character.
+
+The syntax tree of a template, rewritten so that every step reports to the environment of `template_sandbox.py`.
 """
 
 import json
+import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from types import BuiltinMethodType, MethodType
 from typing import Any
 
-from jinja2 import TemplateError, Undefined
+from jinja2 import TemplateError, Undefined, nodes
 from jinja2.exceptions import SecurityError
-from jinja2.ext import loopcontrols
+from jinja2.ext import Extension, loopcontrols
 from jinja2.filters import FILTERS
+from jinja2.parser import Parser
 from jinja2.runtime import Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.tests import TESTS
 from jinja2.utils import Namespace
+from jinja2.visitor import NodeTransformer
 
-from qrag_jax.models.chat.costs import STEP, size_of, work_of
-from qrag_jax.models.chat.tree import Charging, Generation
 from qrag_jax.types import InputError
+
+STEP = 16  # of an iteration, an item: roughly what they cost in characters
+_MAX_INTEGER_BITS = 1024
+_MAX_PARTS = 1_000_000
+
+
+def size_of(value: Any) -> int:
+    """About how many characters a value would take, its parts counted as often as they occur in it; at least 1."""
+    total, parts, stack = 1, 1, [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str | range):
+            total += len(item)
+        elif isinstance(item, int):
+            total += item.bit_length() // 3
+        elif isinstance(item, dict | list | tuple):
+            parts += len(item)
+            if parts > _MAX_PARTS:
+                return sys.maxsize  # lists that hold a list twice, which holds a list twice: nobody can pay for it
+            stack.extend(item)
+            stack.extend(item.values() if isinstance(item, dict) else ())
+    return total + STEP * parts
+
+
+def work_of(sign: str, left: Any, right: Any) -> int:
+    """Work of `left sign right`.
+
+    Raises:
+        SecurityError: a number, or a width in a format, that no template needs.
+    """
+    if sign == "%" and isinstance(left, str):
+        if re.sub("%[sd%]", "", left).count("%"):
+            raise SecurityError("a format other than %s and %d")
+        return size_of(left) + left.count("%") * size_of(right)
+    sizes = size_of(left) + size_of(right)
+    if sign == "*" and not (isinstance(left, int | float) and isinstance(right, int | float)):
+        return sizes + sum(
+            max(times, 0) * size_of(item) for times, item in ((left, right), (right, left)) if isinstance(times, int)
+        )
+    if isinstance(left, int) and isinstance(right, int):
+        bits = left.bit_length() * max(right, 1) if sign == "**" else left.bit_length() + right.bit_length()
+        if bits > _MAX_INTEGER_BITS:
+            raise SecurityError(f"a whole number of more than {_MAX_INTEGER_BITS} bits")
+    return sizes
+
+
+class Charging(NodeTransformer):
+    """Makes a template tell the environment what it does where Jinja offers no hook."""
+
+    def visit_Output(self, node: nodes.Output) -> nodes.Node:  # noqa: N802
+        """Every output is a text, and paid for."""
+        self.generic_visit(node)
+        node.nodes = [_call("text_of", child, at=node) for child in node.nodes]
+        return node
+
+    def visit_TemplateData(self, node: nodes.TemplateData) -> nodes.Node:  # noqa: N802
+        """The text between tags too: a loop may repeat it."""
+        return nodes.Const(node.data, lineno=node.lineno)
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
+        """`~`, which is no operator that the sandbox sees."""
+        self.generic_visit(node)
+        return _call("concatenated", *node.nodes, at=node)
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
+        """Comparing and searching read what they compare."""
+        self.generic_visit(node)
+        node.expr = _call("seen", node.expr, at=node)
+        for operand in node.ops:
+            operand.expr = _call("seen", operand.expr, at=node)
+        return node
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
+        """Every round of a loop, and every item that its condition looks at."""
+        self.generic_visit(node)
+        if node.test is not None:
+            node.test = nodes.Or(_call("step", at=node), node.test, lineno=node.lineno)  # a step is an empty text
+        node.body.insert(0, nodes.ExprStmt(_call("step", at=node), lineno=node.lineno))
+        return node
+
+    def _seen(self, node: Any) -> nodes.Node:
+        self.generic_visit(node)
+        # What is assigned to is no value.
+        return node if getattr(node, "ctx", "load") != "load" else _call("seen", node, at=node)
+
+    def visit_Call(self, node: nodes.Call) -> nodes.Node:  # noqa: N802
+        """Arguments that are unpacked, which happens before the environment hears of the call."""
+        self.generic_visit(node)
+        for name in ("dyn_args", "dyn_kwargs"):
+            if (packed := getattr(node, name)) is not None:
+                setattr(node, name, _call("seen", packed, at=node))
+        return node
+
+    visit_List = visit_Tuple = visit_Dict = visit_Getitem = _seen
+
+
+def _call(name: str, *args: nodes.Expr, at: nodes.Node) -> nodes.Call:
+    return nodes.Call(nodes.EnvironmentAttribute(name), list(args), [], None, None, lineno=at.lineno)
+
+
+class Generation(Extension):
+    """`{% generation %}`, which marks what a model is trained on in some templates and means nothing here."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        """Leaves the body only."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
 
 _MAX_TEMPLATE_CHARACTERS = 65_536
 MAX_SECONDS = 10.0

@@ -17,7 +17,7 @@ import numpy as np
 
 from qrag_jax.models.decoder.generation import Decoding
 from qrag_jax.models.decoder.memory import cache_bytes
-from qrag_jax.models.decoder.plan import cache_size
+from qrag_jax.models.decoder.scheduling import cache_size
 from qrag_jax.models.decoder.steps import compiled_steps
 from qrag_jax.types import Sampling, UsageError
 

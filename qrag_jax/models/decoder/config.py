@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from qrag_jax.models.weights.sizes import size_problem
+from qrag_jax.models.weights.config_limits import size_problem
 from qrag_jax.types import InputError
 
 DecoderFamily = Literal["llama", "qwen2", "qwen3"]

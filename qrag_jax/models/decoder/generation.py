@@ -20,10 +20,12 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from qrag_jax.models.decoder.causal_lm import ComputeDtype, KVCache, init_cache, join_projections
 from qrag_jax.models.decoder.constraint import Automata, Constraint, Joined, Where
-from qrag_jax.models.decoder.network import ComputeDtype, KVCache, init_cache, join_projections
-from qrag_jax.models.decoder.plan import (
+from qrag_jax.models.decoder.scheduling import (
     CHUNKS,
+    Prefixes,
+    ReadPrompt,
     cache_size,
     chunk_lengths,
     find_stop,
@@ -32,7 +34,6 @@ from qrag_jax.models.decoder.plan import (
     reading_cost,
     shared_start,
 )
-from qrag_jax.models.decoder.prefixes import Prefixes, ReadPrompt
 from qrag_jax.models.decoder.sharding import cache_sharding, decoder_shardings
 from qrag_jax.models.decoder.steps import BLOCK, Draws, compiled_steps
 from qrag_jax.models.decoder.storage import has_blocks

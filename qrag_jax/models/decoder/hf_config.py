@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 
 from qrag_jax.files.whole_file import read_json
 from qrag_jax.models.decoder.config import DecoderConfig, DecoderFamily, RopeScaling
-from qrag_jax.models.weights.sizes import size_problem
+from qrag_jax.models.weights.config_limits import size_problem
 from qrag_jax.types import InputError
 
 _SIZES = {

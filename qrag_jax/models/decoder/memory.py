@@ -10,8 +10,8 @@ from pathlib import Path
 
 import jax
 
+from qrag_jax.models.decoder.causal_lm import GATE_UP, QUERY_KEY_VALUE, ComputeDtype, init_cache
 from qrag_jax.models.decoder.config import DecoderConfig
-from qrag_jax.models.decoder.network import GATE_UP, QUERY_KEY_VALUE, ComputeDtype, init_cache
 from qrag_jax.models.decoder.storage import stored_bytes
 from qrag_jax.models.decoder.table import decoder_table
 from qrag_jax.models.encoder.table import TensorRow

@@ -1,7 +1,7 @@
 """Rotary positions of decoders (RoPE, Su et al. 2021) and how they are stretched to longer texts.
 
 Component k of a head turns together with component k + head_dim / 2 ("halves", the layout of Hugging Face files) by
-`position * frequency[k]`. `models/towers/scores.py` is the other layout, neighbouring pairs, on pooled vectors.
+`position * frequency[k]`. `models/towers/positions.py` is the other layout, neighbouring pairs, on pooled vectors.
 """
 
 import math

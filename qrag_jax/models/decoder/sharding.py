@@ -10,8 +10,8 @@ from typing import Any
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from qrag_jax.models.decoder.causal_lm import KVCache
 from qrag_jax.models.decoder.config import DecoderConfig
-from qrag_jax.models.decoder.network import KVCache
 from qrag_jax.types import UsageError
 
 PyTree = Any

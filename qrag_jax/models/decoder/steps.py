@@ -11,9 +11,9 @@ from flax import struct
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, UInt32
 
+from qrag_jax.models.decoder.causal_lm import ComputeDtype, KVCache, Params, extend
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.constraint import Constraint, Where, allowed_tokens, step_on
-from qrag_jax.models.decoder.network import ComputeDtype, KVCache, Params, extend
 from qrag_jax.models.decoder.sampling import draw_tokens, draw_unfiltered, log_probabilities
 from qrag_jax.models.decoder.sharding import cache_sharding
 from qrag_jax.types import Sampling

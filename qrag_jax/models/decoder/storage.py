@@ -13,8 +13,7 @@ from qrag_jax.models.blocks.matrix import GROUP, LANES, BlockMatrix, Rows, block
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.gguf_weights import GGUFTensors
 from qrag_jax.models.encoder.table import TensorRow, read_row, tensor_problem
-from qrag_jax.models.gguf.rows import FileRows
-from qrag_jax.models.gguf.unpack import CODE_BITS, block_numbers, unpack_blocks
+from qrag_jax.models.gguf.unpack import CODE_BITS, FileRows, block_numbers, unpack_blocks
 from qrag_jax.types import Storage, UsageError
 
 STORAGES: tuple[Storage, ...] = get_args(Storage)

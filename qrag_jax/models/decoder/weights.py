@@ -17,11 +17,11 @@ import numpy as np
 
 from qrag_jax.files.whole_file import write_json, write_whole
 from qrag_jax.models.blocks.matrix import is_compiled
+from qrag_jax.models.decoder.causal_lm import is_joined, join_projections
 from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.gguf_weights import GGUFTensors, gguf_decoder_config
 from qrag_jax.models.decoder.hf_config import hf_decoder_config, read_decoder_config
 from qrag_jax.models.decoder.memory import check_memory, give_back
-from qrag_jax.models.decoder.network import is_joined, join_projections
 from qrag_jax.models.decoder.sources import SMOLLM2, SMOLLM2_SHA256, find_decoder
 from qrag_jax.models.decoder.storage import float_dtype, has_blocks, maker
 from qrag_jax.models.decoder.table import decoder_params_from_tensors, tensors_from_decoder_params

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from qrag_jax.models.weights.sizes import size_problem
+from qrag_jax.models.weights.config_limits import size_problem
 from qrag_jax.types import UsageError
 
 Family = Literal["bert", "roberta", "xlm-roberta", "mpnet"]  # as `model_type` in config.json

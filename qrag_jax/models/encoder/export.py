@@ -12,7 +12,7 @@ import numpy as np
 from qrag_jax.files.whole_file import write_json, write_whole
 from qrag_jax.models.encoder.config import EncoderConfig
 from qrag_jax.models.encoder.hf_config import ROUTER_PATH, module_kinds, module_type, pooling_config
-from qrag_jax.models.encoder.network import Params
+from qrag_jax.models.encoder.text_encoder import Params
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.models.encoder.weights import save_encoder, save_transformer
 from qrag_jax.types import UsageError

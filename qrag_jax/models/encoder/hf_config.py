@@ -9,9 +9,9 @@ from typing import Any
 
 from qrag_jax.files.whole_file import read_json, read_json_value
 from qrag_jax.models.encoder.config import FAMILIES, Activation, EncoderConfig, Pooling
-from qrag_jax.models.encoder.token_positions import NUM_BUCKETS
+from qrag_jax.models.encoder.text_encoder import NUM_BUCKETS
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
-from qrag_jax.models.weights.sizes import size_problem
+from qrag_jax.models.weights.config_limits import size_problem
 from qrag_jax.types import InputError
 
 _SIZES = {

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from qrag_jax.models.encoder.config import EncoderConfig
-from qrag_jax.models.encoder.network import Params
-from qrag_jax.models.encoder.token_positions import NUM_BUCKETS
+from qrag_jax.models.encoder.text_encoder import NUM_BUCKETS, Params
 from qrag_jax.types import InputError
 
 POOLER = ("pooler.dense.weight", "pooler.dense.bias")

@@ -27,9 +27,9 @@ from qrag_jax.models.encoder.hf_config import (
     read_encoder_config,
     read_max_seq_length,
 )
-from qrag_jax.models.encoder.network import Params
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.table import POOLER, params_from_tensors, tensors_from_params, without_prefix
+from qrag_jax.models.encoder.text_encoder import Params
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.models.weights.tensor_files import check_header, write_tensors
 from qrag_jax.types import InputError, UsageError

@@ -3,12 +3,17 @@
 Of a block of 32 numbers (Q4_0 to Q8_0), or of 256 in sub-blocks (the K formats). The functions take the bytes of whole
 blocks as NumPy or JAX arrays, uint8 [blocks, bytes of a block], and give arrays of the same kind. What they read is
 laid out in ggml's ggml-common.h; `gguf.dequantize` is what the tests compare with.
+
+Rows of a tensor that stay as they are in a GGUF file, and become numbers when they are looked up.
 """
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
+from flax import struct
+from jaxtyping import Array, Float, Int
 
 AnyArray = Any  # of NumPy or of JAX
 
@@ -138,3 +143,21 @@ _UNPACK: dict[str, Callable[[AnyArray, Any], Unpacked]] = {
 }  # fmt: skip
 # Bits that a code of each format is kept in.
 CODE_BITS: dict[str, Literal[4, 8]] = {kind: 4 if kind in ("Q4_0", "Q4_1", "Q4_K") else 8 for kind in _UNPACK}
+
+
+@struct.dataclass
+class FileRows:
+    """A table of which a few rows are read at a time, such as token embeddings.
+
+    Attributes:
+        raw: uint8 [rows, blocks, bytes of a block].
+        kind: format of the blocks, one of `unpack.CODE_BITS`.
+    """
+
+    raw: Any
+    kind: str = struct.field(pytree_node=False)
+
+    def rows(self, ids: Int[Array, "*ids"]) -> Float[Array, "*ids num_in"]:
+        """The numbers of some rows, float32."""
+        blocks = self.raw[ids].reshape(-1, self.raw.shape[-1])
+        return block_numbers(self.kind, blocks, jnp).reshape(*ids.shape, -1)

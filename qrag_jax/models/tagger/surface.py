@@ -148,7 +148,7 @@ def paragraph_columns(starts: Bool[np.ndarray, " sentences"]) -> Float[np.ndarra
     All zeros where only the first sentence begins one: such a document has no paragraphs.
 
     Args:
-        starts: which sentences begin a paragraph (`chunking/tree/points.py:starts_paragraph`).
+        starts: which sentences begin a paragraph (`chunking/tree/boundaries.py:starts_paragraph`).
     """
     n = len(starts)
     if not starts[1:].any():

@@ -15,9 +15,9 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from qrag_jax.models.encoder.network import FLOAT32, Compute
-from qrag_jax.models.towers.network import Network, VectorRows
-from qrag_jax.models.weights.sizes import size_problem
+from qrag_jax.models.encoder.text_encoder import FLOAT32, Compute
+from qrag_jax.models.towers.q_network import Network, VectorRows
+from qrag_jax.models.weights.config_limits import size_problem
 from qrag_jax.types import UsageError
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from qrag_jax.models.encoder.network import FLOAT32, Compute
+from qrag_jax.models.encoder.text_encoder import FLOAT32, Compute
 from qrag_jax.models.towers.latent import LatentConfig, read_state
-from qrag_jax.models.towers.network import Network, VectorRows
+from qrag_jax.models.towers.q_network import Network, VectorRows
 
 _ZEROS = nn.initializers.zeros_init()
 _SHORTEST = 1e-6  # vectors below this length stay short, and do not become noise

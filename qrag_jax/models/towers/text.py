@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from qrag_jax.models.encoder.network import FLOAT32, Compute, EncoderConfig, encode_in_blocks
-from qrag_jax.models.towers.network import Network, PyTree, TokenRows
+from qrag_jax.models.encoder.text_encoder import FLOAT32, Compute, EncoderConfig, encode_in_blocks
+from qrag_jax.models.towers.q_network import Network, PyTree, TokenRows
 from qrag_jax.sharding import map_rows
 from qrag_jax.types import UsageError
 

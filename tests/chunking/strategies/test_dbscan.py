@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 from tiers import examples
 
-from qrag_jax.chunking.strategies.dbscan import dbscan_labels
+from qrag_jax.chunking.strategies.clusters import dbscan_labels
 
 
 def slow_dbscan(matrix, eps, min_samples):

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from markdown_text import MARKDOWN, check_cover
 from tiers import examples
 
-from qrag_jax.chunking.text.sentences import split_sentences
-from qrag_jax.chunking.text.splitters import ABBREVIATIONS, SPLITTERS, make_splitter
+from qrag_jax.chunking.text.sentences import ABBREVIATIONS, SPLITTERS, make_splitter, split_sentences
 from qrag_jax.types import UsageError
 
 

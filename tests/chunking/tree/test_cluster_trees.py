@@ -11,7 +11,7 @@ from tiny_trees import fields_of, obeys
 
 from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.tree.cluster_trees import cluster_labels, make_cluster_trees
-from qrag_jax.chunking.tree.levels import LevelRange, nodes_in
+from qrag_jax.chunking.tree.level_ranges import LevelRange, nodes_in
 from qrag_jax.types import Document, InputError, UsageError
 from qrag_jax.unit_rows import unit_rows
 

@@ -9,9 +9,9 @@ from tiers import examples
 from tiny_trees import fields_of, obeys
 
 from qrag_jax.chunking.chunker import ChunkConfig, level_names, make_chunker, make_tree_builder
-from qrag_jax.chunking.strategies.levels import LevelsConfig
+from qrag_jax.chunking.strategies.level_leaves import LevelsConfig
 from qrag_jax.chunking.text.spans import readable
-from qrag_jax.chunking.tree.levels import NAMES, LevelRange, nodes_in
+from qrag_jax.chunking.tree.level_ranges import NAMES, LevelRange, nodes_in
 from qrag_jax.types import Document, InputError, UsageError
 
 _PIECES = [

@@ -10,12 +10,12 @@ from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.main import main
 from qrag_jax.cli.searching.find_steps import format_steps, to_json
 from qrag_jax.cli.searching.sources import trained_on
-from qrag_jax.data.files.documents import read_files
 from qrag_jax.data.questions.asked import Asked
-from qrag_jax.retrieval.corpus.corpus import build_corpus
-from qrag_jax.retrieval.index.chunk_encoder import one_line
-from qrag_jax.retrieval.index.search import retrieve
-from qrag_jax.retrieval.mdp.env import EnvConfig
+from qrag_jax.documents.read import read_files
+from qrag_jax.qrag.chunk_encoder import one_line
+from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.multi_step_search import retrieve
+from qrag_jax.search.corpus import build_corpus
 from qrag_jax.types import Cost, Step, Trajectory
 
 

@@ -15,13 +15,13 @@ from qrag_jax.cli.parsers.search_flags import RETRIEVERS
 from qrag_jax.cli.searching.ask_output import format_cost
 from qrag_jax.cli.searching.sources import find_source, make_method
 from qrag_jax.cli.verbs.ask import make_answer_budget
-from qrag_jax.data.files.documents import read_files
+from qrag_jax.documents.read import read_files
+from qrag_jax.index.methods import Method
 from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.models.encoder.sources import PACKAGE_MODULE
 from qrag_jax.models.encoder.weights import save_encoder
-from qrag_jax.retrieval.index.hybrid import make_single_step
-from qrag_jax.retrieval.methods import Method
+from qrag_jax.search.hybrid import make_single_step
 from qrag_jax.types import Cost, InputError, UsageError
 
 

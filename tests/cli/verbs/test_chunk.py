@@ -14,14 +14,14 @@ from tiny_encoders import random_encoder
 
 from qrag_jax.chunking.chunker import STRATEGIES, ChunkConfig
 from qrag_jax.chunking.text.chunks import make_chunk
-from qrag_jax.chunking.text.splitters import SPLITTERS
-from qrag_jax.chunking.tree.store import load_trees
+from qrag_jax.chunking.text.sentences import SPLITTERS
+from qrag_jax.chunking.tree.tree_files import load_trees
 from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.parsers import chunk as chunk_parser
 from qrag_jax.cli.parsers import points_llm_flags
 from qrag_jax.cli.verbs.chunk import EMBEDDING, format_json, format_text
 from qrag_jax.config import to_dict
-from qrag_jax.data.documents.kinds import is_installed
+from qrag_jax.documents.kinds import is_installed
 from qrag_jax.models.encoder import embedder as embedder_module
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.types import Chunk, Document

@@ -6,9 +6,9 @@ import pytest
 from qrag_jax.cli.main import main
 from qrag_jax.cli.verbs.demo import demo_config
 from qrag_jax.config import load_config
-from qrag_jax.eval.picks.records import read_rows
+from qrag_jax.eval.retrieval.records import read_rows
 from qrag_jax.models.encoder.sources import is_installed
-from qrag_jax.train.q.run import RunConfig
+from qrag_jax.train.qrag.config import RunConfig
 
 
 @pytest.mark.slow

@@ -5,10 +5,10 @@ import pytest
 from tiny import quick_compilation  # noqa: F401
 
 from qrag_jax.cli.main import main
-from qrag_jax.data.questions.jsonl import read_examples
-from qrag_jax.eval.picks.records import read_records, read_rows
-from qrag_jax.retrieval.mdp.env import EnvConfig
-from qrag_jax.retrieval.mdp.tasks import examples_task
+from qrag_jax.data.questions.examples import read_examples
+from qrag_jax.eval.retrieval.records import read_records, read_rows
+from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.tasks import examples_task
 
 BABI = "1 Mary moved to the bathroom.\n2 John went to the hallway.\n3 Where is Mary?\tbathroom\t1\n"
 FIELDS = (

@@ -9,9 +9,9 @@ from tiny_encoders import random_encoder
 
 from qrag_jax.cli.main import main
 from qrag_jax.cli.verbs.export import base_name, positions_note
-from qrag_jax.models.encoder.network import encode
+from qrag_jax.models.encoder.text_encoder import encode
 from qrag_jax.models.encoder.weights import load_encoder, save_encoder
-from qrag_jax.retrieval.mdp.env import EnvConfig
+from qrag_jax.qrag.env import EnvConfig
 
 QUESTIONS = ["Where is the milk?", "John?", "Mary went back to the office."]
 

@@ -12,9 +12,9 @@ from qrag_jax.cli.main import main
 from qrag_jax.cli.searching import sources
 from qrag_jax.cli.searching.places import excerpt, fields_of, place_of
 from qrag_jax.cli.verbs.find import format_ranked
-from qrag_jax.data.files.documents import read_files
+from qrag_jax.documents.read import read_files
+from qrag_jax.index.methods import single_step_method
 from qrag_jax.models.encoder.weights import save_encoder
-from qrag_jax.retrieval.methods import single_step_method
 from qrag_jax.types import Document
 
 SENTENCES = ("--strategy", "fixed", "--max_tokens", "11")

@@ -9,7 +9,7 @@ from tiny_headed import headed_document
 from qrag_jax.cli.main import main
 from qrag_jax.cli.verbs import fit_tagger as fit_verb
 from qrag_jax.models.encoder.weights import save_encoder
-from qrag_jax.models.tagger.weights import load_tagger
+from qrag_jax.models.tagger.tagger import load_tagger
 from qrag_jax.train.tagger import TaggerConfig
 
 

@@ -5,11 +5,11 @@ import json
 import pytest
 from scripted_hicbench import build_script
 
+from qrag_jax.annotate.hicbench import HiCBenchConfig
 from qrag_jax.cli.main import main
 from qrag_jax.cli.parsers import hicbench as parser
 from qrag_jax.cli.verbs import hicbench
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
-from qrag_jax.structure.hicbench import HiCBenchConfig
 
 SENTENCES = " ".join(f"Fact {number} of this is so and no other way." for number in range(60))
 PAGE = "# Village\n\n" + "".join(f"## {place}\n\n{SENTENCES}\n\n" for place in ("Mill", "Bridge", "Road"))

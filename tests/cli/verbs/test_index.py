@@ -10,16 +10,16 @@ from tiny_index import write_notes
 
 from qrag_jax.chunking.chunker import ChunkConfig, make_tree_builder
 from qrag_jax.cli.main import main
-from qrag_jax.data.files.documents import read_files
+from qrag_jax.documents.read import read_files
+from qrag_jax.index.build import index_method
+from qrag_jax.index.load import load_index
+from qrag_jax.index.methods import multi_step_method, single_step_method
+from qrag_jax.index.settings import read_settings
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import load_encoder, save_encoder
-from qrag_jax.retrieval.catalogue.load import load_index
-from qrag_jax.retrieval.catalogue.settings import read_settings
-from qrag_jax.retrieval.corpus.corpus import embed_corpus, tree_corpus
-from qrag_jax.retrieval.index.retriever import load_retriever
-from qrag_jax.retrieval.indexing import index_method
-from qrag_jax.retrieval.mdp.env import EnvConfig
-from qrag_jax.retrieval.methods import multi_step_method, single_step_method
+from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.retriever import load_retriever
+from qrag_jax.search.corpus import embed_corpus, tree_corpus
 from qrag_jax.types import InputError, UsageError
 
 WORDS = "Mary has the key of the garden. John went home and it rained all day."

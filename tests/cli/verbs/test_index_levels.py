@@ -10,17 +10,16 @@ from tiny_index import write_notes
 from tiny_taggers import eager_tagger
 
 from qrag_jax.checkpoint import save_checkpoint
-from qrag_jax.chunking.tree.levels import NAMES, LevelRange
+from qrag_jax.chunking.tree.level_ranges import NAMES, LevelRange
 from qrag_jax.cli.main import main
-from qrag_jax.models.compressor.network import init
-from qrag_jax.models.compressor.weights import KIND, Compressor, describe_compressor
+from qrag_jax.index.build import index_method, load_level_index
+from qrag_jax.index.load import load_index
+from qrag_jax.index.settings import read_settings
+from qrag_jax.models.compressor import KIND, Compressor, describe_compressor, init
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import load_encoder, save_encoder
-from qrag_jax.models.tagger.weights import save_tagger
-from qrag_jax.retrieval.catalogue.load import load_index
-from qrag_jax.retrieval.catalogue.settings import read_settings
-from qrag_jax.retrieval.indexing import index_method, load_level_index
-from qrag_jax.retrieval.planning import Router, save_router
+from qrag_jax.models.tagger.tagger import save_tagger
+from qrag_jax.search.levels.planners import Router, save_router
 from qrag_jax.unit_rows import unit_rows
 
 NOTES = """# Garden

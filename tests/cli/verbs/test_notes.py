@@ -4,14 +4,15 @@ from functools import partial
 import pytest
 from tiny_encoders import random_encoder
 
+from qrag_jax.annotate import chunk_questions as questions
+from qrag_jax.annotate import propositions
 from qrag_jax.cli.main import main
 from qrag_jax.cli.parsers.notes import MODES, READERS
 from qrag_jax.cli.parsers.reader_flags import ANSWER_TOKENS, LLM_READERS, MOST_RELEVANT, NUM_QUESTIONS
-from qrag_jax.eval.notes.tasks import NOTE_READERS
+from qrag_jax.eval.notes.note_sets import NOTE_READERS
 from qrag_jax.models.encoder import embedder
 from qrag_jax.models.encoder.weights import save_encoder
-from qrag_jax.retrieval.index import notes
-from qrag_jax.structure import propositions, questions
+from qrag_jax.search import note_search as notes
 
 FIELDS = (
     "task mode reader k all_gold low high recall ceiling n n_chunks n_notes cross_chunk_share embedded_at_query "

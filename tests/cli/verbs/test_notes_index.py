@@ -7,14 +7,14 @@ import pytest
 from tiny_encoders import random_encoder
 from tiny_index import write_notes
 
-from qrag_jax.chunking.mentions import mention_notes
+from qrag_jax.annotate.mentions import mention_notes
 from qrag_jax.cli.main import main
 from qrag_jax.cli.parsers import index as index_parser
 from qrag_jax.cli.parsers import search_flags
+from qrag_jax.index.build import add_to_index, load_noted_index, remove_from_index
+from qrag_jax.index.settings import NOTE_READERS, NotesSetting, read_settings, write_settings
 from qrag_jax.models.encoder.weights import save_encoder
-from qrag_jax.retrieval.catalogue.settings import NOTE_READERS, NotesSetting, read_settings, write_settings
-from qrag_jax.retrieval.index.notes import MODES
-from qrag_jax.retrieval.indexing import add_to_index, load_noted_index, remove_from_index
+from qrag_jax.search.note_search import MODES
 from qrag_jax.types import UsageError
 
 FILM, LEE, RAIN = (

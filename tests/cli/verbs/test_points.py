@@ -11,12 +11,12 @@ from tiny_encoders import random_encoder
 
 from qrag_jax.chunking.strategies.breakpoints import Threshold
 from qrag_jax.chunking.strategies.hierarchy import OWN_POINTS
-from qrag_jax.chunking.tree.store import load_trees
+from qrag_jax.chunking.tree.tree_files import load_trees
 from qrag_jax.cli.main import main
 from qrag_jax.cli.parsers import chunk as chunk_parser
 from qrag_jax.cli.parsers import points as points_parser
 from qrag_jax.cli.points_sources import SOURCES
-from qrag_jax.data.headed import VIEWS
+from qrag_jax.data.corpora.headed_documents import VIEWS
 from qrag_jax.models.encoder.weights import save_encoder
 
 BOOK = (

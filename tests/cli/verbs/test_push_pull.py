@@ -14,11 +14,11 @@ from tiny_rows import LATENT, replace
 from qrag_jax.checkpoint import load_checkpoint, save_checkpoint
 from qrag_jax.cli.main import main, parse
 from qrag_jax.eval.card import local_paths
-from qrag_jax.eval.picks.records import Row, row_values
+from qrag_jax.eval.retrieval.records import Row, row_values
 from qrag_jax.files.folder_lock import LOCK
 from qrag_jax.files.manifest import files_under
-from qrag_jax.retrieval.index.retriever import load_retriever
-from qrag_jax.retrieval.index.search import make_index, search
+from qrag_jax.qrag.multi_step_search import make_index, search
+from qrag_jax.qrag.retriever import load_retriever
 
 DEV = {
     "update": 4,

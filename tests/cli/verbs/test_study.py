@@ -23,9 +23,9 @@ from qrag_jax.cli.verbs.study import (
     warnings_once,
 )
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
-from qrag_jax.eval.study import tasks as tasks_module
-from qrag_jax.eval.study.cells.encoder import StudyEncoder
-from qrag_jax.eval.study.defaults import DEFAULT_STRATEGIES
+from qrag_jax.eval.study import load_tasks as tasks_module
+from qrag_jax.eval.study.cells.study_encoder import StudyEncoder
+from qrag_jax.eval.study.config import DEFAULT_STRATEGIES
 from qrag_jax.files.folder_lock import LOCK
 from qrag_jax.models.encoder.config import EncoderConfig
 from qrag_jax.models.encoder.embedder import EmbedCounts

@@ -16,8 +16,8 @@ from qrag_jax.cli.main import main
 from qrag_jax.config import load_config
 from qrag_jax.files.folder_lock import LOCK
 from qrag_jax.files.step_folders import checkpoint_steps
-from qrag_jax.retrieval.index.retriever import load_retriever
-from qrag_jax.train.q.run import RunConfig
+from qrag_jax.qrag.retriever import load_retriever
+from qrag_jax.train.qrag.config import RunConfig
 from qrag_jax.train.run_folder import check_out
 from qrag_jax.types import Stopped, UsageError
 

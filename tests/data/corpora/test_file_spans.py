@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrag_jax.data.corpora.file_spans import is_pair, item_spans, meant_spans
+from qrag_jax.data.corpora.file_evidence import is_pair, item_spans, meant_spans
 from qrag_jax.types import InputError
 
 WINDOWS = "One.\r\nTwo words.\r\n\r\nThree. Three."

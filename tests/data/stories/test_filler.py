@@ -9,8 +9,7 @@ from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.filler import haystack_filler, hide_story, stories_filler
 from qrag_jax.data.stories.haystack import Haystack
-from qrag_jax.data.stories.reader import NO_OTHER_PLACE, read_stories
-from qrag_jax.data.stories.semantics import parse_fact
+from qrag_jax.data.stories.story_notes import NO_OTHER_PLACE, parse_fact, read_stories
 from qrag_jax.data.stories.vocabulary import WorldVocabulary
 from qrag_jax.types import Chunk, Document, InputError, UsageError
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qrag_jax.data.stories.semantics import Told, explain, parse_fact
+from qrag_jax.data.stories.story_notes import Told, explain, parse_fact
 from qrag_jax.types import InputError
 
 STORY = [

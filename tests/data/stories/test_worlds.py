@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tiers import slow_but
 
-from qrag_jax.data.stories.semantics import explain, parse_fact
+from qrag_jax.data.stories.story_notes import explain, parse_fact
 from qrag_jax.data.stories.vocabulary import BABI_VOCABULARY, LARGE_VOCABULARY, WorldVocabulary
 from qrag_jax.data.stories.worlds import FACTS_PER_TICK, RECENT_FACTS, simulate_stories, split_of
 from qrag_jax.types import UsageError

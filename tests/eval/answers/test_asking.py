@@ -1,4 +1,4 @@
-from qrag_jax.eval.answers.asking import JudgeOptions, ask_each, calls_of, judge_name
+from qrag_jax.eval.answers.judges import JudgeOptions, ask_each, calls_of, judge_name
 from qrag_jax.llm.json_answers import Boolean, Record
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.types import Message

@@ -4,11 +4,10 @@ from hypothesis import strategies as st
 from scripted_judges import blocks_of, kind_of, make_judge
 from tiers import examples
 
-from qrag_jax.eval.answers.agreement import Agreement
-from qrag_jax.eval.answers.asking import JudgeOptions
 from qrag_jax.eval.answers.claims import ClaimScore, score_claims
-from qrag_jax.eval.measures.answer_scores import GivenAnswer
+from qrag_jax.eval.answers.judges import Agreement, JudgeOptions
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
+from qrag_jax.measures.answer_scores import GivenAnswer
 from qrag_jax.types import UsageError
 
 

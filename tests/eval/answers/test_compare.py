@@ -3,9 +3,9 @@ import pytest
 from tiny_answers import ANSWERED, FAILED
 from tiny_rows import replace
 
-from qrag_jax.eval.answers.compare import compare_answers
-from qrag_jax.eval.measures.aggregate import holm_p_values, paired_difference
-from qrag_jax.eval.picks.compare import format_comparisons
+from qrag_jax.eval.answers.answering import compare_answers
+from qrag_jax.eval.retrieval.compare import format_comparisons
+from qrag_jax.measures.aggregate import holm_p_values, paired_difference
 from qrag_jax.types import InputError
 
 

@@ -1,11 +1,9 @@
 import pytest
 from scripted_judges import blocks_of, make_judge
 
-from qrag_jax.eval.answers.agreement import Agreement
-from qrag_jax.eval.answers.asking import JudgeOptions
-from qrag_jax.eval.answers.judge import judge_answers
-from qrag_jax.eval.measures.answer_scores import GivenAnswer
+from qrag_jax.eval.answers.judges import Agreement, JudgeOptions, judge_answers
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
+from qrag_jax.measures.answer_scores import GivenAnswer
 from qrag_jax.types import UsageError
 
 

@@ -3,11 +3,10 @@ from dataclasses import replace
 from scripted_judges import make_judge
 from tiny_answers import READINGS, make_reader, make_record, make_task
 
-from qrag_jax.eval.answers.agreement import Agreement
-from qrag_jax.eval.answers.measures import MeasureOptions
-from qrag_jax.eval.answers.readings import bound_readings
+from qrag_jax.eval.answers.answer_rows import answer_rows, bound_readings
+from qrag_jax.eval.answers.judges import Agreement
+from qrag_jax.eval.answers.measure_answers import MeasureOptions
 from qrag_jax.eval.answers.report import format_answers
-from qrag_jax.eval.answers.rows import answer_rows
 from qrag_jax.llm.scripted import failed
 
 

@@ -4,13 +4,12 @@ from scripted_judges import reply_to
 from tiny_answers import CHUNKS, EXAMPLES, READINGS, TRAINED, make_reader, make_task, passages_of
 from tiny_rows import replace
 
-from qrag_jax.eval.answers.measures import MeasureOptions
-from qrag_jax.eval.answers.readings import make_readings
+from qrag_jax.eval.answers.answer_rows import answer_rows, ask_distinct, make_prompt, make_readings
+from qrag_jax.eval.answers.measure_answers import MeasureOptions
 from qrag_jax.eval.answers.records import Score
-from qrag_jax.eval.answers.rows import answer_rows, ask_distinct, make_prompt
-from qrag_jax.eval.measures.aggregate import mean_interval
 from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
+from qrag_jax.measures.aggregate import mean_interval
 from qrag_jax.types import Generation, InputError, Message, Sampling, UsageError
 
 

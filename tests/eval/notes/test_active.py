@@ -4,7 +4,7 @@ import pytest
 
 from qrag_jax.eval.notes.active import ActiveConfig, retrieve_actively
 from qrag_jax.llm.scripted import ScriptedGenerator
-from qrag_jax.retrieval.context.fill import Context, Passage
+from qrag_jax.search.context.pack import Context, Passage
 from qrag_jax.types import Generation, InputError, UsageError
 
 

@@ -5,18 +5,17 @@ import numpy as np
 import pytest
 from tiny_study import Counts
 
-from qrag_jax.chunking.mentions import mention_notes
+from qrag_jax.annotate.mentions import mention_notes
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
 from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.filler import stories_filler
-from qrag_jax.eval.measures.aggregate import mean_interval
 from qrag_jax.eval.notes.evidence import evidence_recall
-from qrag_jax.eval.notes.pools import passage_pool, story_pool
-from qrag_jax.eval.notes.scores import EVAL_MODES, check_modes, gold_ceiling, score_notes
-from qrag_jax.eval.notes.tasks import NOTE_READERS, read_babi_task, read_multihop_task
-from qrag_jax.retrieval.index.notes import NoteSearch
+from qrag_jax.eval.notes.note_scores import EVAL_MODES, check_modes, gold_ceiling, score_notes
+from qrag_jax.eval.notes.note_sets import NOTE_READERS, passage_pool, read_babi_task, read_multihop_task, story_pool
+from qrag_jax.measures.aggregate import mean_interval
+from qrag_jax.search.note_search import NoteSearch
 from qrag_jax.types import Document, Example, InputError, ReadNotes, UsageError
 
 WORDS = ["film", "lee", "rome", "rain", "key", "born", "made"]

@@ -6,12 +6,12 @@ import pytest
 from tiny import quick_compilation  # noqa: F401
 
 from qrag_jax.chunking.text.chunks import make_chunk
-from qrag_jax.eval.notes.pools import Asked, Pool
+from qrag_jax.eval.notes.note_sets import Asked, Pool
 from qrag_jax.eval.notes.runs import nearest_chunks, score_run
 from qrag_jax.models.towers.latent import LatentConfig
-from qrag_jax.retrieval.index.retriever import EncoderSpec, ModelConfig, new_retriever
-from qrag_jax.retrieval.index.search import make_index, retrieve, search
-from qrag_jax.retrieval.mdp.env import EnvConfig
+from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.multi_step_search import make_index, retrieve, search
+from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, new_retriever
 from qrag_jax.types import Document, UsageError
 
 TEXTS = ["mary went to the kitchen", "john took the milk", "it rained", "john went to the garden", "mary took the cup"]

@@ -11,9 +11,9 @@ from tiny_study import WordEmbedder, make_config, make_encoder, make_tasks
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.clusters import LinkageConfig
 from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig
-from qrag_jax.eval.measures.aggregate import holm_p_values, mean_interval, paired_difference
 from qrag_jax.eval.study.results.report import format_csv, format_markdown, format_table, summary_values
 from qrag_jax.eval.study.runner import run_study
+from qrag_jax.measures.aggregate import holm_p_values, mean_interval, paired_difference
 from qrag_jax.types import UsageError
 
 BUDGETS, FILLS = (8, 30), ("plain", "widen", "merge")

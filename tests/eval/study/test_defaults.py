@@ -9,8 +9,7 @@ import pytest
 from qrag_jax.chunking.chunker import make_chunker
 from qrag_jax.config import dump_config, flatten, load_config, to_dict
 from qrag_jax.data.corpora.file_questions import read_with_problems
-from qrag_jax.eval.study.config import MOST_CONFIGS, StudyConfig
-from qrag_jax.eval.study.defaults import DEFAULT_STRATEGIES, MOST_TOKENS, DefaultStudy
+from qrag_jax.eval.study.config import DEFAULT_STRATEGIES, MOST_CONFIGS, MOST_TOKENS, DefaultStudy, StudyConfig
 from qrag_jax.files.strict_yaml import parse_yaml
 from qrag_jax.types import Document, UsageError
 

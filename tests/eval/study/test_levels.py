@@ -8,15 +8,15 @@ import pytest
 from tiny_study import WordEmbedder, fixed, make_config, make_encoder, make_task
 
 from qrag_jax.chunking.chunker import ChunkConfig, make_tree_builder
-from qrag_jax.chunking.strategies.levels import LevelsConfig
-from qrag_jax.chunking.tree.levels import LevelRange, all_ranges
-from qrag_jax.eval.study.cells import levels as levels_module
+from qrag_jax.chunking.strategies.level_leaves import LevelsConfig
+from qrag_jax.chunking.tree.level_ranges import LevelRange, all_ranges
+from qrag_jax.eval.study.cells import level_cells as levels_module
 from qrag_jax.eval.study.config import StudyConfig, TaskConfig
 from qrag_jax.eval.study.results.report import format_markdown, format_table, summary_values
 from qrag_jax.eval.study.runner import run_study
-from qrag_jax.retrieval.corpus.corpus import tree_corpus
-from qrag_jax.retrieval.index.hybrid import Ranked
-from qrag_jax.retrieval.planning import Router, save_router
+from qrag_jax.search.corpus import tree_corpus
+from qrag_jax.search.hybrid import Ranked
+from qrag_jax.search.levels.planners import Router, save_router
 from qrag_jax.types import UsageError
 
 NAMES = ("document", "24", "12", "6")

@@ -16,11 +16,11 @@ from tiny_study import WordEmbedder, fixed, make_config, make_encoder, make_task
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.config import load_config
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
-from qrag_jax.eval.measures.trec import read_qrels, read_run
 from qrag_jax.eval.study.config import StudyConfig, TaskConfig
-from qrag_jax.eval.study.results.scores import score_questions
+from qrag_jax.eval.study.results.question_scores import score_questions
 from qrag_jax.eval.study.runner import run_study
 from qrag_jax.llm.journal.journal import Journal
+from qrag_jax.measures.trec import read_qrels, read_run
 from qrag_jax.types import Document, Generation, InputError, UsageError
 
 TESTS = Path(__file__).parents[2]

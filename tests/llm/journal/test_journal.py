@@ -14,7 +14,7 @@ from qrag_jax.llm.calls import FATAL, NOT_ASKED
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator, call_key
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
 from qrag_jax.llm.server.openai import OpenAIGenerator
-from qrag_jax.llm.spending import BudgetedGenerator
+from qrag_jax.llm.wrappers import BudgetedGenerator
 from qrag_jax.types import (
     Choice,
     Generation,

@@ -4,7 +4,7 @@ import bad_server
 import pytest
 from bad_server import MODEL, numbered_prompts, serve_badly
 
-from qrag_jax.llm.server.errors import Asked, explain_timeout
+from qrag_jax.llm.server.answers import Asked, explain_timeout
 from qrag_jax.llm.server.openai import OpenAIGenerator
 from qrag_jax.types import Sampling
 

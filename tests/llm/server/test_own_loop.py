@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from qrag_jax.llm.server.own_loop import run_in_own_loop
+from qrag_jax.llm.server.http import run_in_own_loop
 
 
 async def _three(report):

@@ -5,7 +5,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrag_jax.llm.server.turns import Turns, runs_of
+from qrag_jax.llm.server.openai import Turns, runs_of
 from qrag_jax.types import Message
 
 SYSTEM = Message("system", "Look the answer up in a passage. " * 20)
@@ -80,6 +80,6 @@ def test_one_worker_takes_all_in_order(texts):
 
 @given(st.text("ab", max_size=40), st.text("ab", max_size=40))
 def test_common_beginnings_are_those_of_the_library(one, other):
-    from qrag_jax.llm.server.turns import _num_common
+    from qrag_jax.llm.server.openai import _num_common
 
     assert _num_common(one, other) == len(os.path.commonprefix([one, other]))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tiny_decoders import decoder_config, random_decoder_params
 
-from qrag_jax.models.decoder import network
-from qrag_jax.models.decoder.network import attend_grouped, attend_written, extend, init_cache
+from qrag_jax.models.decoder import causal_lm as network
+from qrag_jax.models.decoder.causal_lm import attend_grouped, attend_written, extend, init_cache
 
 SLOTS = 8
 

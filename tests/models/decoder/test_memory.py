@@ -5,6 +5,7 @@ import pytest
 from tiny_decoders import FAMILIES, decoder_config, random_decoder_params
 from tiny_talkers import tiny_talker
 
+from qrag_jax.models.decoder.causal_lm import join_projections
 from qrag_jax.models.decoder.memory import (
     available_bytes,
     cache_bytes,
@@ -13,7 +14,6 @@ from qrag_jax.models.decoder.memory import (
     num_parameters,
     resident_bytes,
 )
-from qrag_jax.models.decoder.network import join_projections
 from qrag_jax.models.decoder.weights import load_decoder, load_decoder_config, save_decoder
 from qrag_jax.types import UsageError
 

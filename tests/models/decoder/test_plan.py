@@ -4,7 +4,7 @@ from itertools import combinations_with_replacement
 
 import pytest
 
-from qrag_jax.models.decoder.plan import CHUNKS, cache_size, chunk_lengths, find_stop, group_by_size, prompt_hash
+from qrag_jax.models.decoder.scheduling import CHUNKS, cache_size, chunk_lengths, find_stop, group_by_size, prompt_hash
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from tiny_talkers import tiny_talker
 
 from qrag_jax.models.decoder import generation
 from qrag_jax.models.decoder.generation import make_decoder
-from qrag_jax.models.decoder.plan import CHUNKS, chunk_lengths, reading_cost, shared_start
-from qrag_jax.models.decoder.prefixes import Prefixes, ReadPrompt
+from qrag_jax.models.decoder.scheduling import CHUNKS, Prefixes, ReadPrompt, chunk_lengths, reading_cost, shared_start
 from qrag_jax.types import Regex, Sampling, UsageError
 
 RNG = np.random.default_rng(0)

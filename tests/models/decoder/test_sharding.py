@@ -9,7 +9,7 @@ from tiers import slow_but
 from tiny import quick_compilation  # noqa: F401
 from tiny_decoders import decoder_config, padded_rows, random_decoder_params, random_rows
 
-from qrag_jax.models.decoder.network import all_logits, extend, init_cache
+from qrag_jax.models.decoder.causal_lm import all_logits, extend, init_cache
 from qrag_jax.models.decoder.sharding import cache_sharding, decoder_shardings
 from qrag_jax.types import UsageError
 

@@ -13,13 +13,13 @@ from tiny_gguf import CHAT, TOKENS, decoder_fields, decoder_tensors, random_bloc
 
 from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.models.blocks.matrix import BlockMatrix, columns, dequantised
+from qrag_jax.models.decoder.causal_lm import extend, init_cache, join_projections
 from qrag_jax.models.decoder.generation import make_decoder
 from qrag_jax.models.decoder.memory import check_memory, loading_bytes
-from qrag_jax.models.decoder.network import extend, init_cache, join_projections
 from qrag_jax.models.decoder.storage import has_blocks
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.decoder.weights import best_storage, load_decoder, save_decoder, tensor_kinds
-from qrag_jax.models.gguf.rows import FileRows
+from qrag_jax.models.gguf.unpack import FileRows
 from qrag_jax.types import InputError, Sampling, UsageError
 
 TOKENIZER = DecoderTokenizer.from_gguf(tokenizer_fields() | {"tokenizer.chat_template": CHAT})

@@ -12,7 +12,7 @@ from tiers import examples
 
 import qrag_jax.models.encoder.embedder as embedder_module
 from qrag_jax.models.encoder.embedder import EmbedCounts, make_embedder, plan_blocks
-from qrag_jax.models.encoder.network import EncoderConfig, encode, encode_tokens, init_encoder
+from qrag_jax.models.encoder.text_encoder import EncoderConfig, encode, encode_tokens, init_encoder
 from qrag_jax.models.encoder.tokenizer import train_word_level
 from qrag_jax.models.encoder.weights import LoadedEncoder
 from qrag_jax.types import InputError, UsageError

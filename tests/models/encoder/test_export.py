@@ -11,7 +11,7 @@ from tiny import quick_compilation  # noqa: F401
 from tiny_encoders import random_encoder, random_params
 
 from qrag_jax.models.encoder.export import export_router, export_sentence_transformer, fold_scale
-from qrag_jax.models.encoder.network import EncoderConfig, encode
+from qrag_jax.models.encoder.text_encoder import EncoderConfig, encode
 from qrag_jax.models.encoder.tokenizer import train_word_level
 from qrag_jax.models.encoder.weights import load_encoder
 from qrag_jax.types import InputError, UsageError

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 
 from qrag_jax.models.encoder.config import EncoderConfig
-from qrag_jax.models.encoder.fingerprint import encoder_fingerprint
+from qrag_jax.models.encoder.embedder import encoder_fingerprint
 
 CONFIG = EncoderConfig(vocab_size=5)
 

@@ -11,7 +11,7 @@ from tiers import slow_but
 from tiny import quick_compilation  # noqa: F401
 from tiny_encoders import NUM_TYPES, random_params
 
-from qrag_jax.models.encoder.network import (
+from qrag_jax.models.encoder.text_encoder import (
     FLOAT32,
     Compute,
     Encoder,
@@ -21,10 +21,11 @@ from qrag_jax.models.encoder.network import (
     encode_tokens,
     init_encoder,
     normalized,
+    num_packed_rows,
+    pack_rows,
     pool,
     valid_tokens,
 )
-from qrag_jax.models.encoder.packing import num_packed_rows, pack_rows
 from qrag_jax.types import UsageError
 
 CONFIG = EncoderConfig(

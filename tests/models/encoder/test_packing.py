@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import examples
 
-from qrag_jax.models.encoder.packing import max_members, num_packed_rows, pack_rows, packed_width
+from qrag_jax.models.encoder.text_encoder import max_members, num_packed_rows, pack_rows, packed_width
 
 MOST = 30  # rows of a drawn example: one compilation for all
 

@@ -3,7 +3,7 @@ import json
 import pytest
 from tokenizers import Tokenizer, models, processors
 
-from qrag_jax.models.encoder.special_tokens import find_special_tokens, read_special_tokens
+from qrag_jax.models.encoder.tokenizer import find_special_tokens, read_special_tokens
 from qrag_jax.types import InputError
 
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]

@@ -7,8 +7,8 @@ import pytest
 from tiny_encoders import NUM_TYPES
 from tiny_tensors import CONFIG, config_of, shapes_of, tensors_of
 
-from qrag_jax.models.encoder.network import init_encoder
 from qrag_jax.models.encoder.table import params_from_tensors, tensors_from_params, weight_table
+from qrag_jax.models.encoder.text_encoder import init_encoder
 from qrag_jax.types import InputError
 
 

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qrag_jax.models.encoder.token_positions import MAX_DISTANCE, NUM_BUCKETS, counted_positions, relative_buckets
+from qrag_jax.models.encoder.text_encoder import MAX_DISTANCE, NUM_BUCKETS, counted_positions, relative_buckets
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 

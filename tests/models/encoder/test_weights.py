@@ -15,9 +15,9 @@ from safetensors.numpy import load_file, save_file
 from tiny_encoders import unigram
 from tiny_tensors import CONFIG, SHAPES, shapes_of, tensors_of
 
-from qrag_jax.models.encoder.network import EncoderConfig
 from qrag_jax.models.encoder.sources import INSTALL_COMMAND, PACKAGE_MODULE, PACKAGE_VERSION
 from qrag_jax.models.encoder.table import params_from_tensors
+from qrag_jax.models.encoder.text_encoder import EncoderConfig
 from qrag_jax.models.encoder.tokenizer import train_word_level
 from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 from qrag_jax.types import InputError, UsageError

@@ -6,8 +6,7 @@ import pytest
 from tiny import quick_compilation  # noqa: F401
 from tiny_gguf import random_blocks
 
-from qrag_jax.models.gguf.rows import FileRows
-from qrag_jax.models.gguf.unpack import CODE_BITS, block_numbers, unpack_blocks
+from qrag_jax.models.gguf.unpack import CODE_BITS, FileRows, block_numbers, unpack_blocks
 
 
 def numbers_of(kind, blocks):

@@ -7,7 +7,7 @@ import numpy as np
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
 from qrag_jax.models.tagger.features import NUM_COMPONENTS, text_gaps
-from qrag_jax.models.tagger.weights import load_tagger
+from qrag_jax.models.tagger.tagger import load_tagger
 
 FOLDER = resources.files("qrag_jax.models.tagger") / "default"
 

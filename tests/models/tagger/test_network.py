@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qrag_jax.models.tagger.network import NUM_CLASSES, init, tag
+from qrag_jax.models.tagger.tagger import NUM_CLASSES, init, tag
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 

@@ -6,9 +6,8 @@ import pytest
 
 from qrag_jax.checkpoint import save_checkpoint
 from qrag_jax.models.tagger.features import Basis
-from qrag_jax.models.tagger.network import NUM_CLASSES
 from qrag_jax.models.tagger.surface import NUM_CUES
-from qrag_jax.models.tagger.weights import Tagger, describe_tagger, load_tagger, save_tagger, tagger_arrays
+from qrag_jax.models.tagger.tagger import NUM_CLASSES, Tagger, describe_tagger, load_tagger, save_tagger, tagger_arrays
 from qrag_jax.types import InputError, UsageError
 
 

@@ -16,7 +16,7 @@ from tiny import (  # noqa: F401
 )
 
 from qrag_jax.models.towers.latent import LatentConfig, make_latent_network, order_code
-from qrag_jax.models.towers.network import VectorRows
+from qrag_jax.models.towers.q_network import VectorRows
 from qrag_jax.types import UsageError
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")

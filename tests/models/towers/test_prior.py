@@ -8,11 +8,11 @@ import pytest
 from tiny import LATENT, VECTOR, make_batch, quick_compilation, quick_jit, random_params, vector_rows  # noqa: F401
 
 from qrag_jax.models.towers.latent import LatentConfig
-from qrag_jax.models.towers.network import VectorRows
 from qrag_jax.models.towers.prior import make_prior_network, unit
-from qrag_jax.retrieval.mdp.env import EnvConfig, observe, q_values
-from qrag_jax.train.q.learner import LearnerConfig, make_learner
-from qrag_jax.train.q.schedules import ScheduleConfig
+from qrag_jax.models.towers.q_network import VectorRows
+from qrag_jax.qrag.env import EnvConfig, observe, q_values
+from qrag_jax.train.optimise import ScheduleConfig
+from qrag_jax.train.qrag.learner import LearnerConfig, make_learner
 from qrag_jax.types import UsageError
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qrag_jax.models.towers.scores import cos_sin, inverse_frequencies, rotary_scores, rotate, rotation_table
+from qrag_jax.models.towers.positions import cos_sin, inverse_frequencies, rotary_scores, rotate, rotation_table
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 

@@ -16,8 +16,8 @@ from tiny import (  # noqa: F401
     token_rows,
 )
 
-from qrag_jax.models.encoder.network import encode, init_encoder
-from qrag_jax.models.towers.network import TokenRows
+from qrag_jax.models.encoder.text_encoder import encode, init_encoder
+from qrag_jax.models.towers.q_network import TokenRows
 from qrag_jax.models.towers.text import assemble_state, make_text_network
 from qrag_jax.types import UsageError
 

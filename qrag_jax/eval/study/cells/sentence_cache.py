@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from qrag_jax.data.files.vectors import NPY_ERRORS
 from qrag_jax.eval.study.cells.costs import Meter
 from qrag_jax.files.reading import read_limited
+from qrag_jax.files.vector_files import NPY_ERRORS
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.types import InputError
 

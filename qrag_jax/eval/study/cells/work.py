@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from qrag_jax.data.corpora.study_task import StudyTask
-from qrag_jax.eval.study.cells.cells import EMBEDDING, ReportShare
-from qrag_jax.eval.study.cells.store import CellStore
+from qrag_jax.eval.study.cells.cell_files import CellStore
+from qrag_jax.eval.study.cells.run_cell import EMBEDDING, ReportShare
 from qrag_jax.eval.study.config import StudyConfig
 from qrag_jax.eval.study.records import Part
 

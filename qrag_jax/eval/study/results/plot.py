@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qrag_jax.eval.plots import check_png, write_png
 from qrag_jax.eval.study.records import StudyResult
-from qrag_jax.eval.study.results.lines import Line, study_lines, total_seconds
+from qrag_jax.eval.study.results.study_tables import Line, study_lines, total_seconds
+from qrag_jax.eval.tables import check_png, write_png
 
 if TYPE_CHECKING:
     import matplotlib.figure

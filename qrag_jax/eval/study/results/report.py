@@ -8,15 +8,24 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from qrag_jax.chunking.text.spans import readable
-from qrag_jax.eval.measures.aggregate import LEVEL
 from qrag_jax.eval.study.records import FEWEST_DOCUMENTS, StudyResult
-from qrag_jax.eval.study.results.columns import Column, csv_values, markdown_columns, row_heading, terminal_columns
-from qrag_jax.eval.study.results.levels import level_table
-from qrag_jax.eval.study.results.lines import Line, study_lines
+from qrag_jax.eval.study.results.level_rows import level_table
 from qrag_jax.eval.study.results.plot import plot_study
-from qrag_jax.eval.study.results.recall import RECALL_NOTE, recall_heading, recall_table
+from qrag_jax.eval.study.results.study_tables import (
+    RECALL_NOTE,
+    Column,
+    Line,
+    csv_values,
+    markdown_columns,
+    recall_heading,
+    recall_table,
+    row_heading,
+    study_lines,
+    terminal_columns,
+)
 from qrag_jax.eval.tables import align
 from qrag_jax.files.whole_file import write_whole
+from qrag_jax.measures.aggregate import LEVEL
 
 _OF_CONTEXTS = {"budget", "fill", "erec", "erec_low", "erec_high"}
 _OF_LEVELS = ("plan", "level_min", "level_max", "parents", "num_vectors", "built_tokens", "sent_tokens")

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from tiny_encoders import random_encoder
 
-import qrag_jax.eval.study.cells.encoder as encoder_module
+import qrag_jax.eval.study.cells.study_encoder as encoder_module
 import qrag_jax.models.encoder.embedder as embedder_module
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
 from qrag_jax.chunking.strategies.late import LateConfig, late_vectors
 from qrag_jax.eval.study.cells.costs import Meter, encoder_flops
-from qrag_jax.eval.study.cells.encoder import StudyEncoder, load_study_encoder
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
+from qrag_jax.eval.study.cells.study_encoder import StudyEncoder, load_study_encoder
 from qrag_jax.models.encoder.config import EncoderConfig
 from qrag_jax.models.encoder.embedder import EmbedCounts, make_embedder
-from qrag_jax.models.encoder.network import encode, encode_tokens
+from qrag_jax.models.encoder.text_encoder import encode, encode_tokens
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.types import Chunk, Document, InputError, UsageError
 

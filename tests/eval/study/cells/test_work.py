@@ -1,8 +1,8 @@
 from tiny_study import make_config, make_tasks
 
-from qrag_jax.eval.study.cells.store import CellStore
+from qrag_jax.eval.study.cells.cell_files import CellStore
 from qrag_jax.eval.study.cells.work import STAGE, Sides, Work
-from qrag_jax.eval.study.tasks import split_task
+from qrag_jax.eval.study.load_tasks import split_task
 
 
 def make_sides(config, min_dev=4):

@@ -2,7 +2,7 @@
 
 import re
 
-from qrag_jax.eval.study.results.answer_prompt import make_prompt, prompt_sha256
+from qrag_jax.eval.study.results.study_answers import make_prompt, prompt_sha256
 from qrag_jax.llm.prompts import load_prompt
 
 

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
-from qrag_jax.eval.measures.bert_score import BertScore
 from qrag_jax.eval.study.records import Found, Hit
-from qrag_jax.eval.study.results.answer_prompt import make_prompt, prompt_sha256
-from qrag_jax.eval.study.results.answers import answer_objects, answer_questions
+from qrag_jax.eval.study.results.study_answers import answer_objects, answer_questions, make_prompt, prompt_sha256
+from qrag_jax.measures.answer_vectors import BertScore
 from qrag_jax.types import Document, Generation, InputError, Sampling, UsageError
 
 WORDS = ("red", "blue", "green")

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from qrag_jax.eval.study.results.choose import Choice, choose, dev_score
+from qrag_jax.eval.study.results.summary import Choice, choose, dev_score
 from qrag_jax.types import InputError
 
 

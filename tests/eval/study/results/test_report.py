@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 import pytest
 
 from qrag_jax.eval.study.records import StudyComparison, StudyResult, StudyRow
-from qrag_jax.eval.study.results.lines import significant_sign, study_lines, total_seconds
 from qrag_jax.eval.study.results.report import format_csv, format_markdown, format_table, summary_values, write_report
+from qrag_jax.eval.study.results.study_tables import significant_sign, study_lines, total_seconds
 from qrag_jax.types import Cost, InputError
 
 COST = Cost({"chunk": 0.25, "embed_sentences": 4.0, "embed_chunks": 8.0}, 61_000, 2.5e12, 3 * 2**20, 9_000, 70)

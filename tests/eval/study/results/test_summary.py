@@ -8,12 +8,10 @@ from tiny_study import fixed, make_config
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.eval.measures.aggregate import holm_p_values, mean_interval, paired_difference
-from qrag_jax.eval.measures.trec import read_qrels, read_run
 from qrag_jax.eval.study.records import FEWEST_DOCUMENTS, CellResult, Found, Hit
-from qrag_jax.eval.study.results.answers import StudyAnswer, StudyAnswers
-from qrag_jax.eval.study.results.choose import Choice
+from qrag_jax.eval.study.results.study_answers import StudyAnswer, StudyAnswers
 from qrag_jax.eval.study.results.summary import (
+    Choice,
     Outcome,
     compare_all,
     compare_fills,
@@ -24,6 +22,8 @@ from qrag_jax.eval.study.results.summary import (
     write_trec,
 )
 from qrag_jax.llm.prices import Prices
+from qrag_jax.measures.aggregate import holm_p_values, mean_interval, paired_difference
+from qrag_jax.measures.trec import read_qrels, read_run
 from qrag_jax.types import Cost, Document, Generation
 
 STUDY = make_config(ks=(1, 2), report_k=2)

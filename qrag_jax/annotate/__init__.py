@@ -1,0 +1,5 @@
+"""What is found out about documents, mostly by a language model: boundaries, notes, summaries. No JAX."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # names: __init__.pyi

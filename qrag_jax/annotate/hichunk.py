@@ -1,0 +1,294 @@
+"""Points by a language model that reads a document window by window: HiChunk (sec. 4, Algorithm 1).
+
+    predict = make_hichunk(generator, count)
+    points = predict(texts)
+
+A window is numbered lines, one a sentence, and the model names those that begin a part, each with its level. A document
+of more than a window is read in several, and each is told where it goes on: it begins where the last part of level 1
+does, or else with residual lines, which were read before and show what has which level. Without them a model takes the
+first part of its window for one of level 1, and levels drift.
+
+All documents are read together, one window of each in a round.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
+
+from qrag_jax.annotate.ask_chunks import Desk, Estimate, Progressed, prompt_tokens
+from qrag_jax.annotate.numbered_lines import MOST_RISING, Answer, Lines, RowsForm, good_rows, number_lines
+from qrag_jax.annotate.windows import PointsReading, read_windows
+from qrag_jax.chunking.text.chunks import SentenceText
+from qrag_jax.chunking.tree.boundaries import Point, PredictPoints
+from qrag_jax.llm.calls import takes_grammar
+from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt
+from qrag_jax.types import CountTokens, Message, Sampling, TextGenerator, UsageError
+
+_PROMPT = "hichunk"
+_FORM_LINES = (8, 16, 32, 64, 128, MOST_RISING)  # of grammars that know the order of lines; an automaton each
+_RESIDUAL_SHARE = 8  # of a window, that residual lines may take: one part in so many
+
+
+@dataclass(frozen=True)
+class Clips:
+    """Which residual lines are taken of a part of level 1, which its points of level 2 cut into clips.
+
+    Attributes:
+        first: clips from its beginning.
+        last: clips before its end.
+        lines: the first ones of each clip.
+    """
+
+    first: int
+    last: int
+    lines: int
+
+
+@dataclass(frozen=True)
+class HiChunkConfig:
+    """How a language model finds points.
+
+    Attributes:
+        window_tokens: of the lines of a window, residual ones among them; the prompt around them and the answer come on
+            top.
+        window_lines: at most, likewise; None is any number. Of windows with up to 200 the grammar admits rising rows of
+            their lines only (their number rounded up), of larger ones rows in any order.
+        max_chars: of a sentence, as the model is shown it.
+        residuals: what is tried in turn until it has at most 1/8 of the window; after the last one there are none.
+        least_advance: of a window's new lines, the share that must lie before its last point of level 1 for the next
+            window to begin there; else the next one goes on behind it. 0 is Algorithm 1 to the letter, by which a model
+            that finds its parts at the beginning of every window is asked once a line.
+        max_answer_tokens: of all rows of a window, about 10 each.
+        sampling: of all calls, but for `max_tokens`.
+        max_asks: calls of a prompt, at most: an answer without any row is asked for again with the reason.
+        prompts: folder of the user's templates; None takes ours.
+    """
+
+    window_tokens: int = 16_384
+    window_lines: int | None = None
+    max_chars: int = 100
+    residuals: tuple[Clips, ...] = (Clips(2, 3, 20), Clips(1, 2, 15), Clips(1, 1, 5), Clips(1, 1, 1))
+    least_advance: float = 0.25
+    max_answer_tokens: int = 2_000
+    sampling: Sampling = Sampling()
+    max_asks: int = 2
+    prompts: Path | None = None
+
+    def __post_init__(self) -> None:
+        least = {"window_tokens": 64, "window_lines": 2, "max_chars": 1, "max_answer_tokens": 1, "max_asks": 1}
+        for name, number in least.items():
+            value = getattr(self, name)
+            if value is not None and value < number:
+                raise UsageError(f"hichunk.{name} {value}: at least {number}")
+        if not 0 <= self.least_advance <= 1:
+            raise UsageError(f"hichunk.least_advance {self.least_advance}: a share, from 0 to 1")
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A document on its way through its windows.
+
+    Attributes:
+        lines: of the whole document.
+        first: new line with which the next window begins.
+        residual: lines read before, which stand in front of it; rising.
+        points: that are settled, all of lines up to `first`.
+    """
+
+    lines: Lines
+    first: int = 0
+    residual: tuple[int, ...] = ()
+    points: tuple[Point, ...] = ()
+
+    @property
+    def num_read(self) -> int:
+        """Lines before the next window."""
+        return self.first
+
+    @property
+    def num_lines(self) -> int:
+        """All lines."""
+        return len(self.lines)
+
+    @property
+    def is_done(self) -> bool:
+        """Every line was read; a single one has nothing to ask."""
+        return self.first >= len(self.lines) or len(self.lines) == 1
+
+
+def make_hichunk(
+    generator: TextGenerator,
+    count: CountTokens,
+    config: HiChunkConfig | None = None,
+    *,
+    progress: Progressed | None = None,
+    finished: Callable[[PointsReading], None] | None = None,
+) -> PredictPoints:
+    """A source of points that asks a language model; see the module.
+
+    Args:
+        generator: of the rows; with a journal around it no finished call is made again.
+        count: tokens of a text, as of the model.
+        config: None takes the defaults.
+        progress: told of every answer, in the stage `lines`: how many were read in the rounds before.
+        finished: told what was read, also where a call has failed.
+
+    Returns:
+        Texts -> their points. A window whose answer cannot be read has none, which is counted. A text that a failed
+        call belongs to is read no further, and when all others are read it raises InputError: points that are missing
+        because a server was down would look like a document without parts.
+
+    Raises:
+        UsageError: a prompt of the user's that cannot be used.
+    """
+    config = config or HiChunkConfig()
+    template, again = load_prompt(_PROMPT, config.prompts), load_prompt("again", config.prompts)
+    is_held = takes_grammar(generator, RowsForm().grammar)
+
+    def predict(texts: Sequence[SentenceText]) -> list[list[Point]]:
+        return read_windows(
+            Desk(generator, config.sampling, config.max_asks, again, progress),
+            [Walk(_lines(text, count, config)) for text in texts],
+            lambda walk: _form(walk, config) if is_held else RowsForm(),
+            config.max_answer_tokens,
+            prompt=lambda walk: _window_prompt(template, walk, config),
+            advance=lambda walk, answer: advance(walk, answer or Answer(()), config),
+            finished=finished,
+        )
+
+    return predict
+
+
+def advance(walk: Walk, answer: Answer, config: HiChunkConfig) -> tuple[Walk, int, Counter[str]]:
+    """The walk after its next window was answered.
+
+        the window reached the end:                    all its points, done
+        two points of level 1 or more, the last at b:  the points up to b; the next window begins with b
+        else:                                          all its points; the next window begins behind it, residual lines
+                                                       in front
+
+    A point from which the window begins is settled already, and one of level 1.
+
+    Args:
+        answer: to the window that `window` gives.
+
+    Returns:
+        (walk, rows that count, rows that do not by reason).
+    """
+    shown, stop = window(walk, config)
+    settled = {len(walk.residual): 1} if walk.points and walk.points[-1][0] == walk.first else {}
+    rows, dropped = good_rows(answer, len(walk.residual), len(shown), settled)
+    found = [(shown[line], level) for line, level in rows.items()]
+    tops = [walk.first] * len(settled) + [line for line, level in found if level == 1]
+    points = (*walk.points, *found)
+    is_end = stop == len(walk.lines)
+    if not is_end and len(tops) > 1 and tops[-1] - walk.first >= config.least_advance * (stop - walk.first):
+        points = tuple(point for point in points if point[0] <= tops[-1])
+        return Walk(walk.lines, tops[-1], (), points), len(rows), dropped
+    residual = () if is_end else residual_lines(points, stop, walk.lines, config)
+    return Walk(walk.lines, stop, residual, points), len(rows), dropped
+
+
+def window(walk: Walk, config: HiChunkConfig) -> tuple[list[int], int]:
+    """The lines of the next window, residual ones first, and the line behind its last one."""
+    costs = sum(walk.lines.costs[line] for line in walk.residual)
+    most = None if config.window_lines is None else config.window_lines - len(walk.residual)
+    stop = walk.lines.stop(walk.first, config.window_tokens - costs, most)
+    return [*walk.residual, *range(walk.first, stop)], stop
+
+
+def residual_lines(points: Sequence[Point], stop: int, lines: Lines, config: HiChunkConfig) -> tuple[int, ...]:
+    """Lines read before that show the next window the levels: of the last part of level 1, by its clips.
+
+    Args:
+        points: that are settled, rising; the document's beginning stands for a point of level 1 where there is none.
+        stop: line with which the next window begins.
+        config: `residuals` are tried in turn, until one has room.
+    """
+    begin = max((line for line, level in points if level == 1), default=0)
+    starts = [begin, *(line for line, level in points if level == 2 and line > begin)]
+    clips = [range(start, end) for start, end in zip(starts, [*starts[1:], stop], strict=True)]
+    tokens, most = _residual_room(config)
+    for take in config.residuals:
+        chosen = [*clips[: take.first], *clips[max(take.first, len(clips) - take.last) :]]
+        found = tuple(line for clip in chosen for line in clip[: take.lines])
+        if sum(lines.costs[line] for line in found) <= tokens and (most is None or len(found) <= most):
+            return found
+    return ()
+
+
+def estimate_hichunk(
+    texts: Sequence[SentenceText], count: CountTokens, config: HiChunkConfig | None = None
+) -> Estimate:
+    """What finding the points will take at most, whatever the model answers.
+
+    Every window but the last of a document is taken to advance by no more than `least_advance`, and to have as many
+    residual lines as there may be.
+
+    Args:
+        texts: as given to the source.
+        count: tokens of a text.
+        config: as of `make_hichunk`.
+    """
+    config = config or HiChunkConfig()
+    template = load_prompt(_PROMPT, config.prompts)
+    around = prompt_tokens(lines_prompt(template, "", 0, 0), count)
+    shared = prompt_tokens(lines_prompt(template, "", 0, 0)[:-1], count)
+    total = Estimate()
+    for text in texts:
+        lines = _lines(text, count, config)
+        num_calls = _most_windows(lines, config)
+        tokens = num_calls * (around + min(config.window_tokens, sum(lines.costs)))
+        fresh = tokens - num_calls * shared
+        total += Estimate(num_calls, tokens, fresh, num_calls * config.max_answer_tokens)
+    return replace(total, new_prompt_tokens=total.new_prompt_tokens + shared) if total.num_calls else total
+
+
+def _form(walk: Walk, config: HiChunkConfig) -> RowsForm:
+    """That of the next window, by its lines rounded up: windows of one form are asked together."""
+    size = next((size for size in _FORM_LINES if size >= len(window(walk, config)[0])), None)
+    return RowsForm(size if config.window_lines is None or size is None else min(size, config.window_lines))
+
+
+def _lines(text: SentenceText, count: CountTokens, config: HiChunkConfig) -> Lines:
+    room = config.window_tokens - _residual_room(config)[0]
+    return number_lines(text.texts(), count, max_chars=config.max_chars, tokens=room)
+
+
+def _residual_room(config: HiChunkConfig) -> tuple[int, int | None]:
+    """(tokens, lines) that residual lines may have."""
+    lines = config.window_lines
+    return config.window_tokens // _RESIDUAL_SHARE, None if lines is None else max(1, lines // _RESIDUAL_SHARE)
+
+
+def _most_windows(lines: Lines, config: HiChunkConfig) -> int:
+    tokens, most = _residual_room(config)
+    room = config.window_tokens - tokens
+    room_lines = None if config.window_lines is None or most is None else config.window_lines - most
+    first = number = 0
+    while first < len(lines) > 1:
+        number += 1
+        stop = lines.stop(first, room, room_lines)
+        if stop == len(lines):
+            break
+        first += max(1, ceil(config.least_advance * (stop - first)))
+    return number
+
+
+def _window_prompt(template: PromptTemplate, walk: Walk, config: HiChunkConfig) -> tuple[Message, ...]:
+    shown, _ = window(walk, config)
+    return lines_prompt(template, walk.lines.written(shown), len(walk.residual), len(shown) - 1)
+
+
+def lines_prompt(template: PromptTemplate, lines: str, first: int, last: int) -> tuple[Message, ...]:
+    """The conversation about a window.
+
+    Args:
+        template: `hichunk`, ours or the user's.
+        lines: as `Lines.written` gives them.
+        first, last: numbers of the new ones.
+    """
+    mark, fenced = fence([lines], "lines")
+    return template.fill(mark=mark, lines=fenced, first=str(first), last=str(last))

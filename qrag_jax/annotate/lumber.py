@@ -1,0 +1,208 @@
+"""Points by a language model that names where the content changes: LumberChunker, a flat baseline.
+
+    predict = make_lumber(generator, count)
+    points = predict(texts)
+
+A window is numbered paragraphs, and the model names the first one that is about another matter than those before it.
+There a part begins, and so does the next window. All points are of level 1.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from qrag_jax.annotate.ask_chunks import Desk, Estimate, Progressed, prompt_tokens
+from qrag_jax.annotate.numbered_lines import NO_ROWS, OUT_OF_RANGE, Lines, number_lines
+from qrag_jax.annotate.windows import PointsReading, read_windows
+from qrag_jax.chunking.text.chunks import SentenceText
+from qrag_jax.chunking.tree.boundaries import Point, PredictPoints, starts_paragraph
+from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt
+from qrag_jax.types import CountTokens, Grammar, InputError, Message, Regex, Sampling, TextGenerator, UsageError
+
+_PROMPT = "lumber"
+_NUMBER = re.compile(r"\d+")
+_MOST_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class LumberConfig:
+    """How a language model finds where the content changes.
+
+    Attributes:
+        window_tokens: of the paragraphs of a window; the prompt around them and the answer come on top. One paragraph
+            is shown with at most half of them.
+        max_answer_tokens: of a number.
+        sampling: of all calls, but for `max_tokens`.
+        max_asks: calls of a prompt, at most: an answer without a number is asked for again with the reason.
+        prompts: folder of the user's templates; None takes ours.
+    """
+
+    window_tokens: int = 550
+    max_answer_tokens: int = 16
+    sampling: Sampling = Sampling()
+    max_asks: int = 2
+    prompts: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name, number in {"window_tokens": 32, "max_answer_tokens": 1, "max_asks": 1}.items():
+            if getattr(self, name) < number:
+                raise UsageError(f"lumber.{name} {getattr(self, name)}: at least {number}")
+
+
+@dataclass(frozen=True)
+class NumberForm:
+    """Answers of one number; an `AnswerForm`."""
+
+    @property
+    def grammar(self) -> Grammar:
+        """A number, or `none`."""
+        return Regex(rf"{NO_ROWS}|[1-9][0-9]{{0,4}}")
+
+    def read(self, text: str) -> int | None:
+        """The number of an answer, whatever stands around it; None where there is none to name."""
+        numbers = {number.lstrip("0") or "0" for number in _NUMBER.findall(text)}
+        if len(numbers) == 1:
+            return int(
+                numbers.pop()[:_MOST_DIGITS]
+            )  # of more digits than any window has lines: out of range either way
+        if not numbers and text.strip(" \n.`'\"").lower() == NO_ROWS:
+            return None
+        raise InputError(f"it holds {len(numbers)} numbers; it must be one, or {NO_ROWS!r}")
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A document on its way through its windows.
+
+    Attributes:
+        lines: its paragraphs.
+        sentences: with which they begin.
+        first: paragraph with which the next window begins.
+        points: that were found.
+    """
+
+    lines: Lines
+    sentences: tuple[int, ...]
+    first: int = 0
+    points: tuple[Point, ...] = ()
+
+    @property
+    def num_read(self) -> int:
+        """Lines before the next window."""
+        return self.first
+
+    @property
+    def num_lines(self) -> int:
+        """All lines."""
+        return len(self.lines)
+
+    @property
+    def is_done(self) -> bool:
+        """At most one paragraph is left, within which nothing begins."""
+        return self.first >= len(self.lines) - 1
+
+
+def make_lumber(
+    generator: TextGenerator,
+    count: CountTokens,
+    config: LumberConfig | None = None,
+    *,
+    progress: Progressed | None = None,
+    finished: Callable[[PointsReading], None] | None = None,
+) -> PredictPoints:
+    """A source of points that asks a language model; see the module.
+
+    Paragraphs are those of `tree/points.py:starts_paragraph`; of a text without any, its sentences.
+
+    Args:
+        generator: of the numbers; with a journal around it no finished call is made again.
+        count: tokens of a text, as of the model.
+        config: None takes the defaults.
+        progress: told of every answer, in the stage `lines`: how many were read in the rounds before.
+        finished: told what was read, also where a call has failed.
+
+    Returns:
+        Texts -> their points; failed calls are errors as of `hichunk.make_hichunk`.
+
+    Raises:
+        UsageError: a prompt of the user's that cannot be used.
+    """
+    config = config or LumberConfig()
+    template, again = load_prompt(_PROMPT, config.prompts), load_prompt("again", config.prompts)
+
+    def predict(texts: Sequence[SentenceText]) -> list[list[Point]]:
+        return read_windows(
+            Desk(generator, config.sampling, config.max_asks, again, progress),
+            [_begin(text, count, config) for text in texts],
+            lambda _: NumberForm(),
+            config.max_answer_tokens,
+            prompt=lambda walk: _window_prompt(template, walk, config),
+            advance=lambda walk, number: advance(walk, number, config),
+            finished=finished,
+        )
+
+    return predict
+
+
+def advance(walk: Walk, number: int | None, config: LumberConfig) -> tuple[Walk, int, Counter[str]]:
+    """The walk after its next window was answered.
+
+    Where a paragraph was named, a part and the next window begin with it. Else the next window begins with the last
+    paragraph of this one, so that the one behind it can be named; at the document's end that is all.
+
+    Args:
+        number: in the window, of the paragraph that was named; None where none was. The first one cannot be.
+
+    Returns:
+        (walk, statements that count, those that do not by reason).
+    """
+    stop = walk.lines.stop(walk.first, config.window_tokens)
+    if number is not None and 1 <= number < stop - walk.first:
+        line = walk.first + number
+        return Walk(walk.lines, walk.sentences, line, (*walk.points, (walk.sentences[line], 1))), 1, Counter()
+    first = stop if stop == len(walk.lines) else stop - 1
+    return Walk(walk.lines, walk.sentences, first, walk.points), 0, Counter({OUT_OF_RANGE: int(number is not None)})
+
+
+def estimate_lumber(texts: Sequence[SentenceText], count: CountTokens, config: LumberConfig | None = None) -> Estimate:
+    """What finding the points will take at most: the model names the next paragraph every time.
+
+    Args:
+        texts: as given to the source.
+        count: tokens of a text.
+        config: as of `make_lumber`.
+    """
+    config = config or LumberConfig()
+    template = load_prompt(_PROMPT, config.prompts)
+    around, shared = (prompt_tokens(part, count) for part in (_prompt(template, "", 0), _prompt(template, "", 0)[:-1]))
+    total = Estimate()
+    for text in texts:
+        lines = _begin(text, count, config).lines
+        stops = [lines.stop(first, config.window_tokens) for first in range(len(lines) - 1)]
+        tokens = sum(around + sum(lines.costs[first:stop]) for first, stop in enumerate(stops))
+        total += Estimate(len(stops), tokens, tokens - len(stops) * shared, len(stops) * config.max_answer_tokens)
+    return total + Estimate(new_prompt_tokens=shared if total.num_calls else 0)
+
+
+def _begin(text: SentenceText, count: CountTokens, config: LumberConfig) -> Walk:
+    starts = np.flatnonzero(starts_paragraph(text)).tolist()
+    starts = list(range(len(text))) if len(starts) == 1 else starts
+    ends = [text.sentences[start - 1][1] for start in starts[1:]] + [text.sentences[-1][1]] if starts else []
+    paragraphs = [text.text[text.sentences[start][0] : end] for start, end in zip(starts, ends, strict=True)]
+    tokens = config.window_tokens // 2
+    lines = number_lines(paragraphs, count, max_chars=max(map(len, paragraphs), default=0), tokens=tokens)
+    return Walk(lines, tuple(starts))
+
+
+def _window_prompt(template: PromptTemplate, walk: Walk, config: LumberConfig) -> tuple[Message, ...]:
+    stop = walk.lines.stop(walk.first, config.window_tokens)
+    return _prompt(template, walk.lines.written(range(walk.first, stop)), stop - walk.first - 1)
+
+
+def _prompt(template: PromptTemplate, lines: str, last: int) -> tuple[Message, ...]:
+    mark, fenced = fence([lines], "lines")
+    return template.fill(mark=mark, lines=fenced, last=str(last))

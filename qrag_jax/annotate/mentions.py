@@ -1,0 +1,294 @@
+"""Notes without a language model (ours): a sentence that names what another chunk is about becomes a note of it.
+
+A question over several texts often describes what it asks for in the words of another text: "the director of the film
+X" shares no word with the director's page, but the page of X says "X is a film by D", and D is the title of a page.
+That sentence, as a note of D's page, is what finds it. HotpotQA and 2WikiMultihopQA were made by following such names,
+MuSiQue was not.
+"""
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import PurePath
+
+from qrag_jax.chunking.strategies.headings import find_sections
+from qrag_jax.chunking.text.proper_names import Name, NameFinder, Word, find_words, is_term, normal_name, written_names
+from qrag_jax.chunking.text.sentences import split_sentences
+from qrag_jax.types import Chunk, Document, InputError, Note, ReadNotes, Span, UsageError
+
+READER = "mentions"
+# Why something is no note.
+SENTENCE_TOO_LONG = "sentence too long"
+NAME_AMBIGUOUS = "name of too many chunks"
+NAME_COMMON = "name in too many chunks"
+BEYOND_MOST = "beyond the most notes of a chunk"
+
+
+@dataclass(frozen=True)
+class MentionsConfig:
+    """Which names count, and how many notes come of them.
+
+    Attributes:
+        most_notes: of a chunk, those of the most specific names: titles before names that a text introduces, then
+            what fewer chunks name, then the longer one.
+        min_chars: letters and digits that a name has at least.
+        most_owners: a title of more chunks than this tells none of them, and is left out.
+        most_naming: a name that more chunks hold than this is a common word here, and is left out.
+        most_introduced: a name that a text introduces must be in no more chunks of its document than this; 0, the
+            default, leaves such names out: where one chunk answers they cost more than they find
+            (`benchmarks/notes.py --only harm`).
+        max_chars: a longer sentence (a table, a list of names) is no note.
+    """
+
+    most_notes: int = 8
+    min_chars: int = 4
+    most_owners: int = 3
+    most_naming: int = 50
+    most_introduced: int = 0
+    max_chars: int = 600
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            least = 0 if name == "most_introduced" else 1
+            if value < least:
+                raise UsageError(f"mentions.{name} {value}: at least {least}")
+
+
+@dataclass(frozen=True)
+class _Sentence:
+    """A sentence: its chunk (a place among all), and its span in the document."""
+
+    chunk: int
+    span: Span
+    text: str
+
+    @property
+    def words(self) -> list[Word]:
+        """Its words, with offsets into it; not kept, as those of all documents would fill memory."""
+        return find_words(self.text)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A note that may be kept; those of lower `rank` first."""
+
+    rank: tuple[int, int, int, int]
+    answering: int
+    name: Name
+    sentence: _Sentence
+
+
+def mention_notes(
+    documents: Sequence[Document], chunks: Sequence[Chunk], config: MentionsConfig | None = None
+) -> ReadNotes:
+    """Notes out of names: each is a sentence, word for word, that names what another chunk is about.
+
+    A chunk is named by its document's title (`metadata["title"]`, without what stands in brackets at its end) and file
+    name (`metadata["path"]`) if it is the first one, by the headings in it and, where `most_introduced` asks for it,
+    by names that its document says in it for the first time. Titles and headings count in all documents; introduced
+    names in their own one, where the order of chunks means something.
+
+    Args:
+        documents: with distinct ids.
+        chunks: all that are searched, in the order of the documents: the nodes of a `Corpus`, of trees the leaves.
+        config: None takes the defaults.
+
+    Returns:
+        Notes whose `text` is the asking document's text at `source`, and whose `evidence` is the sentence of the
+        answering chunk that has the name, or its first one.
+
+    Raises:
+        InputError: a chunk of a document that is not there.
+    """
+    config = config or MentionsConfig()
+    left_out: Counter[str] = Counter()
+    sentences = _sentences(documents, chunks)
+    own = {chunk: list(group) for chunk, group in groupby(sentences, key=lambda sentence: sentence.chunk)}
+    titles, terms = _titles(documents, chunks, config, own)
+    telling = {name: owners for name, owners in titles.items() if len(owners) <= config.most_owners}
+    left_out[NAME_AMBIGUOUS] = len(titles) - len(telling)
+    candidates = [
+        *_of_titles(sentences, titles, terms, config, left_out),
+        *_of_introduced(sentences, chunks, telling, config, left_out),
+    ]
+    candidates = [candidate for candidate in candidates if not _is_its_own(candidate, own, chunks)]
+    kept = _most_specific(candidates, config.most_notes, left_out)
+    notes = tuple(_note(candidate, own[candidate.answering], chunks) for candidate in kept)
+    return ReadNotes(notes, {reason: number for reason, number in left_out.items() if number})
+
+
+def _sentences(documents: Sequence[Document], chunks: Sequence[Chunk]) -> list[_Sentence]:
+    """The sentences of all chunks, in their order; one that a chunk cuts is there as far as it is in the chunk."""
+    by_id = {document.id: document for document in documents}
+    found = []
+    for place, chunk in enumerate(chunks):
+        document = by_id.get(chunk.document_id)
+        if document is None:
+            raise InputError(f"chunk {place}: of {chunk.document_id!r}, which is not among the documents; give it too")
+        for begin, stop in chunk.spans:
+            for start, end in split_sentences(document.text[begin:stop]):
+                text = document.text[begin + start : begin + end]
+                found.append(_Sentence(place, (begin + start, begin + end), text))
+    return found
+
+
+def _titles(
+    documents: Sequence[Document],
+    chunks: Sequence[Chunk],
+    config: MentionsConfig,
+    own: Mapping[int, Sequence[_Sentence]],
+) -> tuple[dict[Name, list[int]], set[Name]]:
+    """Names of chunks by titles, file names and headings: to each its chunks that say anything, and which are terms."""
+    spans: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
+    for place in own:
+        spans[chunks[place].document_id] += [(start, end, place) for start, end in chunks[place].spans]
+    owners: defaultdict[Name, dict[int, None]] = defaultdict(dict)
+    terms: set[Name] = set()
+    for document in documents:
+        places = sorted(spans[document.id])
+        named = [(name, places[0][2]) for name in _document_names(document)] if places else []
+        for title, offset in _headings(document.text):
+            named += [(title, place) for place in _chunk_at(places, offset)]
+        for text, place in named:
+            name = normal_name(text, config.min_chars)
+            if name is not None:
+                owners[name][place] = None
+                terms |= {name} if is_term(text) else set()
+    return {name: list(places) for name, places in owners.items()}, terms
+
+
+def _chunk_at(spans: Sequence[tuple[int, int, int]], offset: int) -> list[int]:
+    """The chunk that a character stands in, the last one where they overlap; none where it is in none.
+
+    Args:
+        spans: (start, end, chunk) in order.
+    """
+    last = bisect_right(spans, offset, key=lambda span: span[0]) - 1
+    return [spans[last][2]] if last >= 0 and offset < spans[last][1] else []
+
+
+def _document_names(document: Document) -> Iterator[str]:
+    title, path = document.metadata.get("title"), document.metadata.get("path")
+    if isinstance(title, str):
+        yield title
+    if isinstance(path, str):
+        yield PurePath(path).stem.replace("_", " ")
+
+
+def _headings(text: str) -> Iterator[tuple[str, int]]:
+    """The words of each Markdown heading, and where they begin."""
+    for section in find_sections(text):
+        if section.title_span is not None:
+            start, end = section.title_span
+            yield text[start:end], start
+
+
+def _of_titles(
+    sentences: Sequence[_Sentence],
+    owners: Mapping[Name, Sequence[int]],
+    terms: Collection[Name],
+    config: MentionsConfig,
+    left_out: Counter[str],
+) -> Iterator[_Candidate]:
+    # Ambiguous names are found too, or "New York" would name York.
+    finder = NameFinder(owners, terms)
+    mentions = [
+        (name, sentence)
+        for sentence in sentences
+        for name in _named(finder, sentence)
+        if len(owners[name]) <= config.most_owners
+    ]
+    naming: defaultdict[Name, set[int]] = defaultdict(set)
+    for name, sentence in mentions:
+        naming[name].add(sentence.chunk)
+    left_out[NAME_COMMON] += sum(len(chunks) > config.most_naming for chunks in naming.values())
+    for order, (name, sentence) in enumerate(mentions):
+        if len(naming[name]) <= config.most_naming:
+            rank = (0, len(naming[name]), -sum(map(len, name)), order)
+            for owner in owners[name]:
+                yield from _candidate(rank, owner, name, sentence, config, left_out)
+
+
+def _of_introduced(
+    sentences: Sequence[_Sentence],
+    chunks: Sequence[Chunk],
+    titles: Mapping[Name, Sequence[int]],
+    config: MentionsConfig,
+    left_out: Counter[str],
+) -> Iterator[_Candidate]:
+    """Names that a document writes itself: later chunks that hold one make notes of the first chunk that does."""
+    if not config.most_introduced:
+        return
+    for _, group in groupby(sentences, key=lambda sentence: chunks[sentence.chunk].document_id):
+        own = list(group)
+        written = {name for sentence in own for name in written_names(sentence.text, sentence.words)}
+        finder = NameFinder(name for name in written if name not in titles and sum(map(len, name)) >= config.min_chars)
+        mentions = [(name, sentence) for sentence in own for name in _named(finder, sentence)]
+        naming: defaultdict[Name, list[int]] = defaultdict(list)
+        for name, sentence in mentions:
+            if naming[name][-1:] != [sentence.chunk]:
+                naming[name].append(sentence.chunk)
+        for order, (name, sentence) in enumerate(mentions):
+            if 2 <= len(naming[name]) <= config.most_introduced:
+                rank = (1, len(naming[name]), -sum(map(len, name)), order)
+                yield from _candidate(rank, naming[name][0], name, sentence, config, left_out)
+
+
+def _named(finder: NameFinder, sentence: _Sentence) -> list[Name]:
+    """The names in a sentence, each once."""
+    return list(dict.fromkeys(name for name, _ in finder.find(sentence.words)))
+
+
+def _candidate(
+    rank: tuple[int, int, int, int],
+    answering: int,
+    name: Name,
+    sentence: _Sentence,
+    config: MentionsConfig,
+    left_out: Counter[str],
+) -> Iterator[_Candidate]:
+    """The candidate, unless it is of its own chunk, says nothing but the name (a heading), or too much."""
+    if answering == sentence.chunk or len(sentence.words) == len(name):
+        return
+    if len(sentence.text) > config.max_chars:
+        left_out[SENTENCE_TOO_LONG] += 1
+        return
+    yield _Candidate(rank, answering, name, sentence)
+
+
+def _is_its_own(candidate: _Candidate, own: Mapping[int, Sequence[_Sentence]], chunks: Sequence[Chunk]) -> bool:
+    """Whether the sentence stands in its answering chunk too, as where chunks overlap: it would tell it nothing."""
+    sentence, answering = candidate.sentence, candidate.answering
+    return chunks[sentence.chunk].document_id == chunks[answering].document_id and any(
+        sentence.span == one.span for one in own[answering]
+    )
+
+
+def _most_specific(candidates: Sequence[_Candidate], most: int, left_out: Counter[str]) -> list[_Candidate]:
+    """At most so many of each chunk, those of lower rank; no text of a chunk twice."""
+    found: defaultdict[int, dict[str, _Candidate]] = defaultdict(dict)
+    for candidate in sorted(candidates, key=lambda one: one.rank):
+        found[candidate.answering].setdefault(candidate.sentence.text, candidate)
+    kept = []
+    for answering in sorted(found):
+        best = list(found[answering].values())
+        left_out[BEYOND_MOST] += len(best[most:])
+        kept += best[:most]
+    return kept
+
+
+def _note(candidate: _Candidate, own: Sequence[_Sentence], chunks: Sequence[Chunk]) -> Note:
+    """The note of a candidate; it belongs to the sentence of its chunk that has the name, or to the first one."""
+    finder = NameFinder([candidate.name], [candidate.name])
+    anchor = next((sentence for sentence in own if _named(finder, sentence)), own[0])
+    return Note(
+        asking=chunks[candidate.sentence.chunk].id,
+        answering=chunks[candidate.answering].id,
+        text=candidate.sentence.text,
+        source=candidate.sentence.span,
+        evidence=anchor.span,
+        quote=anchor.text,
+        reader=READER,
+    )

@@ -1,0 +1,157 @@
+"""Notes that say a chunk's facts one by one: propositions (Dense X Retrieval), as a baseline of notes that join chunks.
+
+Each is a note of the chunk that it was taken from, so that a chunk is found by the best of its facts. None says
+anything of another chunk, so `best_of` must not be capped: a note would count at most as much as its own chunk.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from qrag_jax.annotate.ask_chunks import (
+    ChunkText,
+    Desk,
+    Estimate,
+    Form,
+    Progressed,
+    Reading,
+    chunk_prompt,
+    chunk_texts,
+    prompt_tokens,
+)
+from qrag_jax.annotate.quotes import most_like, share_of_words
+from qrag_jax.llm.json_answers import ListOf, Record, Text
+from qrag_jax.llm.prompts import PromptTemplate, load_prompt
+from qrag_jax.types import (
+    Chunk,
+    CountTokens,
+    Document,
+    Note,
+    NoteReader,
+    ReadNotes,
+    Sampling,
+    TextGenerator,
+    UsageError,
+)
+
+READER = "propositions"
+# Why something is no note.
+SAID_BEFORE = "statement made before"
+NOT_OF_CHUNK = "statement in other words than its chunk's"
+TOO_LONG = "note longer than its chunk"
+_PROMPT = "propositions"
+_LEAST_SHARE = 2 / 3  # of a statement's words that its chunk has: small models state what the prompt has as its example
+_STATEMENTS = Form(Record({"statements": ListOf(Text(1, 400), 0, 40)}), Record({"statements": ListOf(Text(0), 0)}))
+
+
+@dataclass(frozen=True)
+class PropositionsConfig:
+    """How a language model takes chunks apart.
+
+    Attributes:
+        max_tokens: of all statements of a chunk.
+        sampling: of all calls, but for `max_tokens`.
+        max_asks: calls of a prompt, at most.
+        prompts: folder of the user's templates; None takes ours.
+    """
+
+    max_tokens: int = 800
+    sampling: Sampling = Sampling()
+    max_asks: int = 2
+    prompts: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_tokens", "max_asks"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"propositions.{name} {getattr(self, name)}: at least 1")
+
+
+def make_propositions_reader(
+    generator: TextGenerator,
+    config: PropositionsConfig | None = None,
+    *,
+    progress: Progressed | None = None,
+    finished: Callable[[Reading], None] | None = None,
+) -> NoteReader:
+    """A reader whose notes are the statements of a chunk about itself, in the model's words.
+
+    The place of a statement, `source` and `evidence`, is the sentence of the chunk that has the most of its words. A
+    statement is left out if its chunk has fewer than two thirds of them, as in a script without blanks. Its text is
+    also its `answer`, as it is nowhere word for word.
+
+    Args:
+        generator: of the statements.
+        config: None takes the defaults.
+        progress: told of every answer, in the stage `statements`.
+        finished: told what a reading took, before its notes are given.
+
+    Returns:
+        (documents, chunks) -> notes, as of `questions.make_llm_reader`.
+
+    Raises:
+        UsageError: a prompt of the user's that cannot be used.
+    """
+    config = config or PropositionsConfig()
+    template, again = _load_prompts(config)
+
+    def read(documents: Sequence[Document], chunks: Sequence[Chunk]) -> ReadNotes:
+        texts = chunk_texts(documents, chunks)
+        desk = Desk(generator, config.sampling, config.max_asks, again, progress)
+        notes = tuple(_notes(desk, texts, template, config))
+        if finished is not None:
+            finished(desk.reading + Reading(len(texts), num_notes=len(notes)))
+        left_out = {reason: number for reason, number in desk.left_out.items() if number}
+        return ReadNotes(notes, left_out, is_complete=not desk.reading.num_failed)
+
+    return read
+
+
+def estimate_propositions_reader(
+    documents: Sequence[Document], chunks: Sequence[Chunk], count: CountTokens, config: PropositionsConfig | None = None
+) -> Estimate:
+    """What the reader will take at most; as `questions.estimate_llm_reader`."""
+    config = config or PropositionsConfig()
+    template, _ = _load_prompts(config)
+    texts = chunk_texts(documents, chunks)
+    num_tokens = sum(prompt_tokens(chunk_prompt(template, one.text), count) for one in texts)
+    return Estimate(len(texts), num_tokens, num_tokens, config.max_tokens * len(texts))
+
+
+def _load_prompts(config: PropositionsConfig) -> tuple[PromptTemplate, PromptTemplate]:
+    return load_prompt(_PROMPT, config.prompts), load_prompt("again", config.prompts)
+
+
+def _notes(
+    desk: Desk, texts: Sequence[ChunkText], template: PromptTemplate, config: PropositionsConfig
+) -> Iterator[Note]:
+    prompts = (chunk_prompt(template, one.text) for one in texts)
+    values = desk.ask("statements", prompts, len(texts), _STATEMENTS, config.max_tokens)
+    for one, value in zip(texts, values, strict=True):
+        statements = [" ".join(statement.split()) for statement in value["statements"]] if value is not None else []
+        different = dict.fromkeys(statements)
+        desk.left_out[SAID_BEFORE] += len(statements) - len(different)
+        for statement in different:
+            found = _note(one, statement, desk.generator.model)
+            if isinstance(found, Note):
+                yield found
+            else:
+                desk.left_out[found] += 1
+
+
+def _note(one: ChunkText, statement: str, reader: str) -> Note | str:
+    """The note of a statement, or why it is none."""
+    if len(statement) > len(one.text):
+        return TOO_LONG
+    place = most_like(statement, one.document, one.chunk.spans)
+    if place is None or share_of_words(statement, one.text) < _LEAST_SHARE:
+        return NOT_OF_CHUNK
+    return Note(
+        asking=one.chunk.id,
+        answering=one.chunk.id,
+        text=statement,
+        source=place,
+        evidence=place,
+        quote=one.document[slice(*place)],
+        reader=reader,
+        answer=statement,
+    )

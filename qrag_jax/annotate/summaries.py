@@ -1,0 +1,123 @@
+"""Summaries of parts of documents by a language model: what SmartChunk embeds a parent by, and pays for."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from qrag_jax.annotate.ask_chunks import CALL_FAILED, Estimate, Progressed, Reading, chunk_prompt, prompt_tokens
+from qrag_jax.chunking.text.spans import readable
+from qrag_jax.llm.calls import ask_all
+from qrag_jax.llm.prompts import load_prompt
+from qrag_jax.types import CountTokens, Generation, InputError, Sampling, TextGenerator, UsageError
+
+EMPTY = "empty summary"
+_PROMPT = "summary"
+_STAGE = "summaries"
+
+
+@dataclass(frozen=True)
+class SummariesConfig:
+    """How a language model sums up.
+
+    Attributes:
+        max_tokens: of a summary, the paper's 128; what is longer is cut there.
+        sampling: of all calls, but for `max_tokens`.
+        prompts: folder of the user's templates; None takes ours.
+    """
+
+    max_tokens: int = 128
+    sampling: Sampling = Sampling()
+    prompts: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise UsageError(f"summaries.max_tokens {self.max_tokens}: at least 1")
+
+
+@dataclass(frozen=True)
+class Summaries:
+    """What became of texts that were to be summed up.
+
+    Attributes:
+        texts: of each its summary; None where there is none.
+        left_out: how many have none, by reason.
+        reading: what the calls took.
+    """
+
+    texts: tuple[str | None, ...]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    reading: Reading = field(default_factory=Reading)
+
+
+def summarise(
+    generator: TextGenerator,
+    texts: Sequence[str],
+    config: SummariesConfig | None = None,
+    *,
+    progress: Progressed | None = None,
+) -> Summaries:
+    """Sums texts up, each in a call of its own; equal texts share one.
+
+    Args:
+        generator: of the summaries; around a journal (`llm/journal`) no finished call is made again.
+        texts: of parts of documents; lone surrogates are read as U+FFFD.
+        config: None takes the defaults.
+        progress: told of every answer, in the stage `summaries`.
+
+    Raises:
+        InputError: every call has failed; or the generator breaks its contract.
+        UsageError: a prompt of the user's that cannot be used.
+    """
+    config = config or SummariesConfig()
+    template = load_prompt(_PROMPT, config.prompts)
+    different = list(dict.fromkeys(readable(text) for text in texts))
+    answered = 0
+
+    def tell(place: int, generation: Generation) -> None:
+        nonlocal answered
+        answered += 1
+        if progress is not None:
+            progress(_STAGE, answered, len(different), generation)
+
+    prompts = [chunk_prompt(template, text) for text in different]
+    answers = ask_all(generator, prompts, sampling=replace(config.sampling, max_tokens=config.max_tokens), tell=tell)
+    reading = sum(map(_reading, answers), Reading(len(texts)))
+    if different and reading.num_failed == len(different):
+        raise InputError(
+            f"{_STAGE}: all {len(different):,} calls of the language model failed; the first one: {reading.errors[0]}"
+        )
+    known = dict(zip(different, answers, strict=True))
+    found = [known[readable(text)] for text in texts]
+    summaries = tuple(" ".join(answer.text.split()) or None for answer in found)
+    left_out = Counter(CALL_FAILED if one.error else EMPTY for one in found if not one.text.strip())
+    return Summaries(summaries, left_out, reading)
+
+
+def estimate_summaries(texts: Sequence[str], count: CountTokens, config: SummariesConfig | None = None) -> Estimate:
+    """What `summarise` will take at most; as `questions.estimate_llm_reader`."""
+    config = config or SummariesConfig()
+    template = load_prompt(_PROMPT, config.prompts)
+    different = dict.fromkeys(readable(text) for text in texts)
+    num_tokens = sum(prompt_tokens(chunk_prompt(template, text), count) for text in different)
+    return Estimate(len(different), num_tokens, num_tokens, config.max_tokens * len(different))
+
+
+def summaries_fingerprint(generator: TextGenerator, config: SummariesConfig | None = None) -> str:
+    """Equal for summaries of the same model, prompt and sampling."""
+    config = config or SummariesConfig()
+    template = load_prompt(_PROMPT, config.prompts)
+    return f"{generator.model} {template.sha256[:16]} {replace(config.sampling, max_tokens=config.max_tokens)}"
+
+
+def _reading(answer: Generation) -> Reading:
+    """What one answer took now."""
+    paid = Generation("", "stop") if answer.from_journal else answer
+    return Reading(
+        num_calls=int(not answer.from_journal),
+        num_from_journal=int(answer.from_journal),
+        num_failed=int(answer.error is not None),
+        prompt_tokens=paid.prompt_tokens,
+        completion_tokens=paid.completion_tokens,
+        errors=() if answer.error is None else (answer.error,),
+    )

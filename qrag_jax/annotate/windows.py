@@ -1,0 +1,130 @@
+"""Documents that a language model reads window by window: one window of each in a round, until all are read."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from qrag_jax.annotate.ask_chunks import AnswerForm, Desk, Progressed, Reading
+from qrag_jax.chunking.tree.boundaries import Point, TextFault
+from qrag_jax.types import Message
+
+
+@dataclass(frozen=True)
+class PointsReading:
+    """What finding the points of some texts took.
+
+    Attributes:
+        num_texts: that were read.
+        num_windows: that the model was asked about.
+        num_rows: statements of its answers that count, those among them that a later window took back.
+        num_points: that were found.
+        dropped: statements that do not count, answers that cannot be read and calls that failed, by reason.
+        calls: what they cost.
+    """
+
+    num_texts: int = 0
+    num_windows: int = 0
+    num_rows: int = 0
+    num_points: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    calls: Reading = field(default_factory=Reading)
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """A document on its way through its windows."""
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """That were found so far."""
+        ...
+
+    @property
+    def num_read(self) -> int:
+        """Its lines that lie before the next window; never fewer than before."""
+        ...
+
+    @property
+    def num_lines(self) -> int:
+        """All of its lines."""
+        ...
+
+    @property
+    def is_done(self) -> bool:
+        """There is no further window."""
+        ...
+
+
+W = TypeVar("W", bound=Reader)
+# (document, the value of the answer or None) -> (document, statements that count, those that do not by reason).
+Advance = Callable[[W, Any], tuple[W, int, Counter[str]]]
+
+
+def read_windows(
+    desk: Desk,
+    documents: Sequence[W],
+    form: Callable[[W], AnswerForm],
+    max_tokens: int,
+    *,
+    prompt: Callable[[W], tuple[Message, ...]],
+    advance: Advance[W],
+    finished: Callable[[PointsReading], None] | None = None,
+) -> list[list[Point]]:
+    """The points of all documents, read to their ends.
+
+    Args:
+        desk: where the model is asked; its `progress` is told how many lines were read in the rounds before, in the
+            stage `lines`.
+        form: of the answer to a document's next window; those of one form are asked in one batch.
+        prompt: of a document's next window.
+        advance: a document behind it; every window must bring it on.
+        finished: told what was read, also where a call has failed.
+
+    Raises:
+        TextFault: calls have failed. Documents that they belong to are read no further, all others to their ends.
+    """
+    now, failed = list(documents), dict[int, str]()
+    desk = replace(desk, progress=_progress_by_lines(now, desk.progress))
+    num_windows = num_rows = 0
+    while going := [place for place, one in enumerate(now) if not one.is_done and place not in failed]:
+        batches: dict[AnswerForm, list[int]] = {}
+        for place in going:
+            batches.setdefault(form(now[place]), []).append(place)
+        for kind, places in batches.items():
+            prompts = (prompt(now[place]) for place in places)
+            outcomes = desk.outcomes("windows", prompts, len(places), kind, max_tokens)
+            for place, outcome in zip(places, outcomes, strict=True):
+                if (error := outcome.generations[-1].error) is not None:
+                    failed[place] = error
+                    continue
+                now[place], rows, dropped = advance(now[place], outcome.value)
+                desk.left_out += dropped
+                num_rows += rows
+        num_windows += len(going)
+    if desk.progress is not None and num_windows:
+        desk.progress("windows", 0, 0, None)
+    if finished is not None:
+        num_points = sum(len(one.points) for one in now)
+        dropped = {reason: number for reason, number in desk.left_out.items() if number}
+        finished(PointsReading(len(now), num_windows, num_rows, num_points, dropped, desk.reading))
+    _check_failed(failed, len(now))
+    return [list(one.points) for one in now]
+
+
+def _progress_by_lines(now: Sequence[Reader], progress: Progressed | None) -> Progressed | None:
+    """What a desk tells of every answer, as lines of all documents: how many windows there will be is not known."""
+    if progress is None:
+        return None
+    of = sum(one.num_lines for one in now)
+    return lambda stage, done, total, generation: progress("lines", sum(one.num_read for one in now), of, generation)
+
+
+def _check_failed(failed: Mapping[int, str], num_texts: int) -> None:
+    if failed:
+        place, error = min(failed.items())
+        raise TextFault(
+            f"a call of the language model failed: {error}; {len(failed):,} of {num_texts:,} texts have no points "
+            "(with a journal, asking again asks for these only)",
+            place,
+        )

@@ -1,0 +1,71 @@
+"""Trees whose levels have names, and their leaves as chunks: sections down to sentences, or spans of sizes."""
+
+from dataclasses import dataclass
+
+from qrag_jax.chunking.strategies.hierarchy import PointsName, source_of
+from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences, Strategy
+from qrag_jax.chunking.tree.boundaries import PredictPoints, no_points
+from qrag_jax.chunking.tree.build import refine_leaves
+from qrag_jax.chunking.tree.level_trees import check_sizes, named_tree, size_tree
+from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.types import CountTokens
+
+
+@dataclass(frozen=True)
+class LevelsConfig:
+    """What the levels of a tree are.
+
+    Attributes:
+        points: where sections and subsections come from, as in `HierarchyConfig`; of no account with `sizes`.
+        sizes: most tokens of a span at each level, decreasing (`tree/levels.py:SIZES`); empty: document, section,
+            subsection, paragraph, sentence.
+    """
+
+    points: PointsName = "headings"
+    sizes: tuple[int, ...] = ()
+
+
+def make_levels(
+    predict: PredictPoints | None,
+    config: LevelsConfig,
+    num_tokens: int | None,
+    count: CountTokens,
+    split: SplitSentences,
+) -> Strategy:
+    """Chunks that are the leaves of `level_tree`; arguments and errors are the same."""
+    source = levels_source(config, predict)
+
+    def strategy(text: SentenceText) -> list[Group]:
+        tree = level_tree(text, "text", source, config, num_tokens, count, split)
+        return [Group((tree.span(leaf),), int(tree.level[leaf])) for leaf in tree.leaves.tolist()]
+
+    return strategy
+
+
+def level_tree(
+    text: SentenceText,
+    document_id: str,
+    predict: PredictPoints,
+    config: LevelsConfig,
+    num_tokens: int | None,
+    count: CountTokens,
+    split: SplitSentences,
+) -> ChunkTree:
+    """The tree of a text with the levels of a config: `named_tree`, or `size_tree` where it has sizes.
+
+    Args:
+        text: of the document, by `blocks.make_unit_splitter`.
+        num_tokens: most tokens of a leaf; None is 256, or the smallest size.
+    """
+    if not config.sizes:
+        return named_tree(text, document_id, predict, num_tokens or DEFAULT_NUM_TOKENS, count, split)
+    tree = size_tree(text, document_id, config.sizes, count, split)
+    return tree if num_tokens is None else refine_leaves(tree, text, num_tokens, count, split)
+
+
+def levels_source(config: LevelsConfig, predict: PredictPoints | None) -> PredictPoints:
+    """The source of points that a config names, as `points_source`; none with sizes."""
+    check_sizes(config.sizes)
+    if config.sizes:
+        return no_points
+    return source_of("levels.points", config.points, predict)

@@ -1,1 +1,0 @@
-"""What readers share: files, rows and fields with errors that name their place."""

@@ -1,0 +1,5 @@
+"""Users' own files as documents: what is read, by which reader, and what is left out. No JAX."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # names: __init__.pyi

@@ -1,0 +1,118 @@
+"""The process in which one file of a stranger is converted: `python -c "..." KIND ENCODING`, bytes in, JSON out.
+
+Its limits are set when the libraries are there and the file has been read; from then on it opens no file but those of
+its libraries, no connection and no process, and whatever happens to it happens to nobody else.
+"""
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from qrag_jax.documents.readers.converted import Converted
+from qrag_jax.types import InputError
+
+MEMORY = 512 * 2**20  # of address space, above what the process has when it begins to convert
+SECONDS = 30  # of CPU time
+_FORBIDDEN = (
+    "socket.", "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.remove", "os.rename",
+    "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown", "os.kill", "urllib.",
+    "ftplib.", "http.", "smtplib.", "webbrowser.", "shutil.", "ctypes.dlopen",
+)  # fmt: skip
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+def main() -> None:
+    """Converts standard input."""
+    kind, encoding = sys.argv[1:]
+    read = reader(kind, encoding)
+    raw = sys.stdin.buffer.read()
+    out = sys.stdout
+    _limit()
+    sys.addaudithook(_refuse)
+    try:
+        found = read(raw)
+        answer = {"text": found.text, "pages": found.pages, "left_out": found.left_out}
+        content = json.dumps(answer)
+    except InputError as error:
+        content = json.dumps({"refused": str(error)})
+    except MemoryError:
+        content = json.dumps({"refused": f"needs more than {MEMORY // 2**20} MB of memory to be read: split it"})
+    except RecursionError:
+        content = json.dumps({"refused": "is nested too deep to be read: it is damaged or hostile"})
+    except Exception as error:  # noqa: BLE001 -- of any library on any bytes; the message says which
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        content = json.dumps({"refused": f"cannot be read as {kind.upper()} ({reason}): is it whole? Save it anew"})
+    out.write(content)
+    out.flush()
+    os._exit(0)  # deep trees are not taken apart
+
+
+def reader(kind: str, encoding: str) -> Callable[[bytes], Converted]:
+    """What reads a kind of file; its libraries are imported here.
+
+    Args:
+        kind: one of `kinds.KINDS`.
+        encoding: of HTML that does not say its own.
+    """
+    if kind == "pdf":
+        import pypdfium2  # noqa: F401
+
+        from qrag_jax.documents.readers.pdf import read_pdf
+
+        return read_pdf
+    import qrag_jax.documents.readers.html_as_markdown  # noqa: F401
+
+    if kind == "html":
+        import trafilatura  # noqa: F401
+
+        from qrag_jax.documents.readers.html import read_html
+
+        return lambda raw: read_html(raw, encoding)
+    if kind == "docx":
+        import mammoth  # noqa: F401
+
+        from qrag_jax.documents.readers.docx import read_docx
+
+        return read_docx
+    from qrag_jax.documents.readers.epub import read_epub
+
+    return read_epub
+
+
+def _limit() -> None:
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = int(spent.ru_utime + spent.ru_stime) + 1 + SECONDS
+    for what, most in (
+        (resource.RLIMIT_AS, used + MEMORY),
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        allowed = resource.getrlimit(what)[1]
+        hard = most + (what == resource.RLIMIT_CPU)  # SIGXCPU comes a second before SIGKILL
+        hard = hard if allowed == resource.RLIM_INFINITY else min(hard, allowed)
+        resource.setrlimit(what, (min(most, hard), hard))
+
+
+def _refuse(event: str, arguments: tuple) -> None:
+    """An audit hook: refuses what no conversion needs."""
+    if event == "open":
+        path, _, flags = arguments
+        if flags & _WRITES or not _is_of_libraries(path):
+            raise PermissionError(f"a document asked for {str(path)[:100]!r}")
+    elif event.startswith(_FORBIDDEN):
+        raise PermissionError(f"a document asked for {event}")
+
+
+def _is_of_libraries(path: object) -> bool:
+    if not isinstance(path, str | bytes | os.PathLike):
+        return False  # a descriptor
+    real = os.path.realpath(os.fsdecode(path))
+    return any(real.startswith(f"{folder}{os.sep}") for folder in _FOLDERS)
+
+
+_FOLDERS = frozenset(os.path.realpath(folder) for folder in (sys.prefix, sys.base_prefix, *sys.path) if folder)

@@ -1,0 +1,260 @@
+"""Which files of the paths that a user names are read, and what is said of those that are not.
+
+Files in folders of documents; links there are skipped with a warning, unless they are asked for.
+
+Some documents of many, by patterns of their names.
+"""
+
+import os
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import translate
+from pathlib import Path
+
+from qrag_jax.documents.kinds import INSTALL, KINDS, is_installed, read_suffixes
+from qrag_jax.files.reading import reading
+from qrag_jax.types import InputError, UsageError
+
+_MOST_NAMED = 3
+
+
+def files_below(folder: Path, suffixes: tuple[str, ...], skipped: list[Path]) -> list[Path]:
+    """Files of a folder and of those in it, sorted by path; a folder is entered once, so that loops of links end.
+
+    Args:
+        folder: what starts with a dot in it is left out.
+        suffixes: ends of the names, in lower case.
+        skipped: links that were not followed are added.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"{error.filename}: cannot be read ({error.strerror}); change its rights or leave it out")
+
+    wanted = (path for path in all_below(folder, skipped, refuse) if path.name.lower().endswith(suffixes))
+    return sorted((path for path in wanted if may_read(path, skipped)), key=lambda file: file.parts)
+
+
+def all_below(folder: Path, skipped: list[Path], unreadable: Callable[[OSError], object]) -> Iterator[Path]:
+    """What is no folder in a folder and in those below it, links among it; a folder is entered once.
+
+    Args:
+        folder: what starts with a dot in it is left out.
+        skipped: links to folders that were not followed are added.
+        unreadable: told of a folder that cannot be read.
+    """
+    entered: set[tuple[int, int]] = set()
+    for root, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
+        status = os.stat(root)
+        if (status.st_dev, status.st_ino) in entered:
+            folders.clear()
+            continue
+        entered.add((status.st_dev, status.st_ino))
+        folders[:] = [name for name in sorted(folders) if name[0] != "." and may_read(Path(root, name), skipped)]
+        yield from (Path(root, name) for name in sorted(names) if name[0] != ".")
+
+
+def may_read(path: Path, skipped: list[Path]) -> bool:
+    """Whether what lies in a folder is read: all but links, which may lead anywhere. A link is added to `skipped`."""
+    if reading().follow_links or not os.path.islink(path):  # of Path it raises where it may not look
+        return True
+    skipped.append(path)
+    return False
+
+
+def warn_of_skipped(skipped: Sequence[Path], stacklevel: int = 3) -> None:
+    """One warning of all links that were skipped, if there are any; `stacklevel` as of `warnings.warn`."""
+    if skipped:
+        named = ", ".join(map(str, skipped[:_MOST_NAMED])) + (", ..." if len(skipped) > _MOST_NAMED else "")
+        warnings.warn(
+            f"{len(skipped)} links in folders were not followed ({named}): --follow_links follows them, or name what "
+            "is to be read itself (Python: qrag_jax.files.reading.read_with)",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+
+
+STDIN = "-"  # the path that stands for standard input, and its document id
+_MOST_SHOWN = 3  # files, or ends of names
+
+
+@dataclass(frozen=True)
+class DocumentFile:
+    """A file to read.
+
+    Attributes:
+        id: of its document: its path as it was found.
+        path: None is standard input.
+        named: by the user, and not a member of a folder: if it is bad, that is an error.
+    """
+
+    id: str
+    path: Path | None
+    named: bool
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A member of a folder that was not read.
+
+    Attributes:
+        id: its path.
+        reason: why, and what to do.
+    """
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the paths of a user lead to.
+
+    Attributes:
+        files: to be read, in the order of the paths, members of a folder sorted.
+        skipped: bad members of folders.
+        others: how many files of unread types lie in the folders, by the end of their names in lower case.
+        links: in folders, which were not followed.
+        lossy: what was read, but not all of it; reasons say what is missing.
+    """
+
+    files: tuple[DocumentFile, ...]
+    skipped: tuple[Skipped, ...] = ()
+    others: Mapping[str, int] = field(default_factory=dict)
+    links: tuple[Path, ...] = ()
+    lossy: tuple[Skipped, ...] = ()
+
+
+def find_files(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> Found:
+    """The files of paths and folders; opens none of them.
+
+    A folder gives its texts (.txt, .md), and with the extra `documents` also .pdf, .html, .htm, .xhtml, .docx and
+    .epub, those of its subfolders included, sorted by path; what starts with a dot is skipped there, and so are links
+    unless `files.reading.read_with(follow_links=True)` holds. A path that is named itself is taken whatever its ending,
+    also a link. The text "-" is standard input ("./-" is a file of that name). A file that is reached twice (by a link,
+    or named beside its folder) is there once.
+
+    Raises:
+        UsageError: a path that does not exist, or is neither a file nor a folder.
+        InputError: a folder that is named cannot be read.
+    """
+    paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    files: dict[str, DocumentFile] = {}  # by what they really are
+    skipped: list[Skipped] = []
+    links: list[Path] = []
+    others: Counter[str] = Counter()
+    is_named = {os.path.realpath(path) for path in paths if path != STDIN and os.path.isfile(path)}
+    for path in paths:
+        if path == STDIN:
+            files.setdefault(STDIN, DocumentFile(STDIN, None, True))
+            continue
+        for member in [Path(path)] if os.path.isfile(path) else _members(Path(path), skipped, others, links):
+            real = os.path.realpath(member)
+            name = f"./{member}" if str(member) == STDIN else str(member)
+            files.setdefault(real, DocumentFile(name, member, real in is_named))
+    return Found(tuple(files.values()), tuple(skipped), dict(others.most_common()), tuple(links))
+
+
+def _members(folder: Path, skipped: list[Skipped], others: Counter[str], links: list[Path]) -> list[Path]:
+    """Files of a folder, sorted; see `find_files`."""
+    if not os.path.exists(folder):
+        raise UsageError(f"{folder}: no such file or folder; check the path")
+    if not os.path.isdir(folder):
+        raise UsageError(f"{folder}: neither a file nor a folder; name a text file or a folder that has some")
+
+    def unreadable(error: OSError) -> None:
+        reason = f"cannot be read ({error.strerror}); change its rights or leave it out"
+        if str(error.filename) == str(folder):
+            raise InputError(f"{folder}: {reason}")
+        skipped.append(Skipped(str(error.filename), reason))
+
+    suffixes, wanted = read_suffixes(), []
+    for path in all_below(folder, links, unreadable):
+        if path.suffix.lower() not in suffixes:
+            others[path.suffix.lower()] += 1
+        elif may_read(path, links):
+            wanted.append(path)
+    return sorted(wanted, key=lambda file: file.parts)
+
+
+def warn_of_found(found: Found) -> None:
+    """Says what was not read, and what was read in part: one warning, and one of links, where there is any."""
+    warn_of_skipped(found.links, stacklevel=4)  # as of this one: the caller of its caller
+    said = []
+    if found.skipped:
+        said.append(
+            f"left out {_several(len(found.skipped), 'file')} in folders ({named(found.skipped)}); --strict (Python: "
+            "strict=True) refuses such"
+        )
+    if found.lossy:
+        said.append(f"read {_several(len(found.lossy), 'file')} in part ({named(found.lossy)})")
+    if found.others:
+        said.append(f"did not read {_several(sum(found.others.values()), 'file')} of other types ({of_types(found)})")
+    if said:
+        warnings.warn("; ".join(said), UserWarning, stacklevel=3)
+
+
+def named(files: Iterable[Skipped]) -> str:
+    """The first few files with their reasons."""
+    shown = [f"{file.id}: {file.reason}" for file in files]
+    return " | ".join(shown[:_MOST_SHOWN]) + (" | ..." if len(shown) > _MOST_SHOWN else "")
+
+
+def of_types(found: Found) -> str:
+    """Numbers of files by their types, the most frequent first; and how some of them could be read."""
+    each = [f"{number} {end or 'without an ending'}" for end, number in found.others.items()]
+    text = ", ".join(each[:_MOST_SHOWN]) + (", ..." if len(each) > _MOST_SHOWN else "")
+    if is_installed() or not KINDS.keys() & found.others:
+        return text
+    return f"{text}: {INSTALL} reads {', '.join(KINDS)}"
+
+
+def _several(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+_MOST_NAMES = 3  # names in a message
+
+
+class Only:
+    """Tells which documents patterns ask for."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        """Reads patterns.
+
+        Args:
+            patterns: `*` stands for any characters, a `/` too, `?` for one, `[ab]` for one of some. A pattern is
+                compared with a whole id, and with what follows each `/` of it: `reports/*` takes `docs/reports/a.md`.
+                None of them takes every document.
+        """
+        self.patterns = tuple(patterns)
+        self._compiled = [re.compile(translate(pattern)) for pattern in patterns]
+
+    def takes(self, name: str) -> bool:
+        """Whether a document of this id is asked for."""
+        parts = name.split("/")
+        tails = ["/".join(parts[first:]) for first in range(len(parts))]
+        return not self._compiled or any(one.match(tail) for one in self._compiled for tail in tails)
+
+    def of_names(self, names: Sequence[str]) -> list[str]:
+        """Those of some ids that are asked for, in their order."""
+        taken = [name for name in names if self.takes(name)]
+        if names and not taken:
+            shown = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
+            raise UsageError(
+                f"--only {' '.join(map(repr, self.patterns))}: fits none of {len(names):,} documents ({shown}): `*` "
+                "stands for any characters, as in 'reports/*'"
+            )
+        return taken
+
+    def of_found(self, found: Found) -> Found:
+        """What was found, as if the rest had not been there."""
+        if not self._compiled:
+            return found
+        taken = set(self.of_names([file.id for file in found.files]))
+        files = tuple(file for file in found.files if file.id in taken)
+        return replace(
+            found, files=files, skipped=tuple(file for file in found.skipped if self.takes(file.id)), others={}
+        )

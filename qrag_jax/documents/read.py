@@ -1,0 +1,295 @@
+"""Users' own files as documents.
+
+Files of strangers converted in a process of their own, with limits of memory, time and size.
+"""
+
+import codecs
+import json
+import os
+import signal
+import subprocess
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import cast
+
+from qrag_jax.documents import kinds
+from qrag_jax.documents.decoding import check_encoding, decode, is_utf8
+from qrag_jax.documents.found import (
+    STDIN,
+    DocumentFile,
+    Found,
+    Only,
+    Skipped,
+    find_files,
+    named,
+    of_types,
+    warn_of_found,
+)
+from qrag_jax.documents.kinds import (
+    INSTALL,
+    MAX_DOCUMENT_BYTES,
+    TEXT,
+    TEXT_SUFFIXES,
+    kind_of,
+    may_be_converted,
+    read_suffixes,
+    refuse_without_extra,
+)
+from qrag_jax.documents.readers.converted import Converted
+from qrag_jax.files.reading import Source, check_size, pieces
+from qrag_jax.types import Document, InputError, UsageError
+
+_COMMAND = "from qrag_jax.documents.child import main; main()"
+_WALL_SECONDS = 120  # the child waits for nothing, so CPU time ends it first, unless the machine is very busy
+_REASONS = {
+    signal.SIGXCPU: "takes more than 30 seconds of CPU time to be read: split it",
+    signal.SIGKILL: "takes more than 30 seconds of CPU time, or more memory than there is, to be read: split it",
+}
+
+
+def convert(name: str, kind: str, raw: bytes, encoding: str = "utf-8") -> Converted:
+    """A file as Markdown.
+
+    A child reads it: at most 512 MB of memory above what its libraries take, 30 seconds of CPU time, 200 MB unpacked;
+    it can open no connection, no process and no file but its libraries.
+
+    Args:
+        name: of the file; opens the message.
+        kind: one of `kinds.KINDS`.
+        encoding: of HTML that does not say its own.
+    """
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-P", "-c", _COMMAND, kind, encoding],
+            input=raw,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=_environment(),
+            timeout=_WALL_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InputError(f"{name}: takes more than {_WALL_SECONDS} seconds to be read: split it") from error
+    if ended.returncode < 0:
+        ending = signal.Signals(-ended.returncode)
+        crash = f"its reader crashed ({ending.name}): it is damaged or hostile, or needs more than 512 MB of memory"
+        raise InputError(f"{name}: {_REASONS.get(ending, crash)}")
+    try:
+        answer = json.loads(ended.stdout)
+    except ValueError as error:
+        raise InputError(
+            f"{name}: its reader ended with code {ended.returncode}: it is damaged, or what reads it is ({INSTALL})"
+        ) from error
+    if "refused" in answer:
+        raise InputError(f"{name}: {answer['refused']}")
+    pages = answer["pages"]
+    return Converted(answer["text"], None if pages is None else tuple(pages), tuple(answer["left_out"]))
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of ours but where modules are: no keys, and no settings of memory, which the limits would meet."""
+    kept = {name: os.environ[name] for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONHOME") if name in os.environ}
+    paths = [path for path in sys.path if path and os.path.exists(path)]
+    return kept | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUTF8": "1", "MALLOC_ARENA_MAX": "1"}
+
+
+__all__ = [
+    "STDIN", "DocumentFile", "Found", "Skipped", "encoding_of", "find_files", "page_of", "read_bytes", "read_document",
+    "read_files", "reader_of",
+]  # fmt: skip
+
+_BEFORE_ENCODING = ", "  # in what `reader_of` gives
+_PAGES, _LEFT_OUT = "pages", "left_out"  # of a document's metadata
+
+
+def read_files(
+    paths: str | os.PathLike | Iterable[str | os.PathLike],
+    encoding: str = "utf-8",
+    *,
+    keep_blank: bool = False,
+    strict: bool = False,
+    report: Callable[[Found], None] | None = None,
+    only: Sequence[str] = (),
+) -> list[Document]:
+    """Read files and folders (`find_files` says which files); the id of a document is its path.
+
+    Texts stay as they are, line ends too; a byte order mark is no part of them. What else is read becomes Markdown
+    (docs/documents.md). A bad member of a folder is left out, with one warning of all of them; a file that is named
+    itself is refused.
+
+    Args:
+        paths: files and folders; "-" is standard input.
+        encoding: of all texts, by any name that Python knows ("latin-1", "cp1252", "utf-16", "gb18030").
+        keep_blank: texts with nothing but white space are documents too.
+        strict: bad members of folders are refused too.
+        report: told what was and was not read, in place of the warning.
+        only: patterns of ids (`only.Only`); files of other names are not read.
+
+    Raises:
+        UsageError: no path given, a path that does not exist, no file found that is read, or an unknown encoding.
+        InputError: a file that is named, or any with `strict` or where none is left: blank, not in that encoding (file
+            and byte named), of a kind that is not read, damaged, or not readable.
+        InputTooLarge: all together have more bytes than `files.reading.Reading.max_bytes`.
+    """
+    check_encoding(encoding)
+    paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    found = Only(only).of_found(find_files(paths))
+    documents: list[Document] = []
+    skipped, size = list(found.skipped), 0
+    if strict and skipped:
+        raise InputError(f"{skipped[0].id}: {skipped[0].reason}")
+    for file in found.files:
+        try:
+            raw = read_bytes(file, encoding)
+            document = read_document(file, encoding, keep_blank, raw)
+        except InputError as error:
+            if strict or file.named:
+                raise
+            skipped.append(Skipped(file.id, str(error).removeprefix(f"{file.id}: ")))
+            continue
+        size += max(len(raw), len(document.text))
+        check_size(size, f"all documents up to {file.id}")
+        documents.append(document)
+    lossy = tuple(part for one in documents if (part := read_in_part(one)) is not None)
+    found = replace(found, skipped=tuple(skipped), lossy=lossy)
+    if not documents:
+        _refuse_nothing(found, paths)
+    (report or warn_of_found)(found)
+    return documents
+
+
+def read_in_part(document: Document) -> Skipped | None:
+    """What of a document's file is not in its text; None where all of it is."""
+    left_out = cast(Sequence[str], document.metadata.get(_LEFT_OUT, ()))
+    return Skipped(document.id, f"without {' and '.join(left_out)}") if left_out else None
+
+
+def _refuse_nothing(found: Found, paths: Sequence[str | os.PathLike]) -> None:
+    where = ", ".join(map(str, paths)) or "no path given"
+    if found.skipped:
+        raise InputError(f"{where}: none of {len(found.skipped)} files could be read: {named(found.skipped)}")
+    wanted = f"no {' or '.join(TEXT_SUFFIXES)} file found"
+    if more := read_suffixes()[len(TEXT_SUFFIXES) :]:
+        wanted += f", nor one that ends in {', '.join(more)}"
+    there = f"; there are {of_types(found)}" if found.others else ""
+    raise UsageError(f"{wanted} ({where}{there}); name a text file or a folder that has some")
+
+
+def read_bytes(file: DocumentFile, encoding: str = "utf-8") -> bytes:
+    """The bytes of a file; of one that is no text as many as show it: not gigabytes of zeros.
+
+    Args:
+        file: from `find_files`.
+        encoding: as of `read_document`; in UTF-8 a zero byte is no text.
+
+    Raises:
+        UsageError: standard input is closed.
+        InputError: no regular file, not readable, or it changed while it was read.
+        InputTooLarge: it has more bytes than `files.reading.Reading.max_bytes`.
+    """
+    if file.path is None:
+        if sys.stdin is None:  # what Python makes of a closed one
+            raise UsageError(f"{STDIN}: standard input is closed; name a file, or ./{STDIN} for a file of that name")
+        return _pieces(sys.stdin.buffer, file.id, encoding)
+    if not os.path.isfile(file.path):  # a pipe would block for ever, a dangling link has nothing
+        raise InputError(f"{file.id}: not a regular file, or a link to nothing; remove it or leave it out")
+    try:
+        with file.path.open("rb") as opened:
+            before = os.fstat(opened.fileno())
+            check_size(before.st_size, file.id)
+            raw = _pieces(opened, file.id, encoding)
+            after = os.fstat(opened.fileno())
+    except OSError as error:
+        raise InputError(f"{file.id}: cannot be read ({error.strerror}); change its rights or leave it out") from error
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        raise InputError(f"{file.id}: changed while it was read; try again when it is written")
+    return raw
+
+
+def _pieces(file: Source, name: str, encoding: str) -> bytes:
+    found: list[bytes] = []
+    size, is_converted = 0, False
+    for piece in pieces(file, name):
+        is_converted = is_converted or (not found and may_be_converted(name, piece))
+        found.append(piece)
+        size += len(piece)
+        if is_converted and size > MAX_DOCUMENT_BYTES:
+            raise InputError(
+                f"{name}: more than {MAX_DOCUMENT_BYTES:,} bytes of PDF, HTML, DOCX or EPUB are not converted; split it"
+            )
+        if not is_converted and is_utf8(encoding) and b"\0" in piece:
+            break
+    return b"".join(found)
+
+
+def read_document(
+    file: DocumentFile, encoding: str = "utf-8", keep_blank: bool = False, raw: bytes | None = None
+) -> Document:
+    """One file as a document; see `read_files`.
+
+    Args:
+        file: from `find_files`.
+        keep_blank: a text with nothing but white space is a document too.
+        raw: its bytes by `read_bytes`, if they were read before.
+
+    Returns:
+        The document. Its metadata has `path`; of a PDF `pages`, the offset of the first character of each page,
+        ascending (page 1 begins at 0); and `left_out`, phrases that say what of a file is not in its text, if anything.
+    """
+    if raw is None:
+        raw = read_bytes(file, encoding)
+    kind = kind_of(file.id, raw)
+    if kind != TEXT:
+        return _converted(file.id, kind, raw, encoding)
+    text = decode(file.id, raw, encoding)
+    if not text.strip() and not keep_blank:
+        raise InputError(f"{file.id}: empty document; leave this file out")
+    return Document(id=file.id, text=text, metadata={"path": file.id})
+
+
+def _converted(name: str, kind: str, raw: bytes, encoding: str) -> Document:
+    refuse_without_extra(name, kind)
+    found = convert(name, kind, raw, encoding)
+    metadata: dict[str, object] = {"path": name}
+    if found.pages is not None:
+        metadata[_PAGES] = found.pages
+    if found.left_out:
+        metadata[_LEFT_OUT] = found.left_out
+    return Document(id=name, text=found.text, metadata=metadata)
+
+
+def reader_of(file: DocumentFile, raw: bytes, encoding: str = "utf-8") -> str:
+    """What `read_document` reads these bytes with: where it is equal, equal bytes give an equal text.
+
+    Args:
+        file: from `find_files`.
+        raw: its bytes, by `read_bytes`.
+        encoding: as of `read_document`.
+    """
+    kind = kind_of(file.id, raw)
+    if kind != TEXT:
+        refuse_without_extra(file.id, kind)
+    return f"{kinds.reader_of(kind)}{_BEFORE_ENCODING}{codecs.lookup(encoding).name}"
+
+
+def encoding_of(reader: str) -> str | None:
+    """The encoding in what `reader_of` gave, by whatever name; None where there is none that Python knows."""
+    _, before, name = reader.rpartition(_BEFORE_ENCODING)
+    try:
+        check_encoding(name)
+    except UsageError:
+        return None
+    return codecs.lookup(name).name if before else None
+
+
+def page_of(document: Document, start: int) -> int | None:
+    """The page, from 1, on which a character of a document stands; None where it has no pages.
+
+    Args:
+        document: of `read_files`, or from a corpus.
+        start: offset of the character.
+    """
+    pages = document.metadata.get(_PAGES)
+    return bisect_right(cast(Sequence[int], pages), start) if isinstance(pages, list | tuple) and pages else None

@@ -1,0 +1,36 @@
+"""The text of a DOCX document; headings, lists and tables by its styles."""
+
+import re
+from io import BytesIO
+
+from qrag_jax.documents.readers.converted import Converted, several
+from qrag_jax.documents.readers.zip_archive import MAX_XML_BYTES, Archive
+from qrag_jax.types import InputError
+
+_MAIN = "word/document.xml"
+_EQUATION = re.compile(rb"<(?:\w+:)?oMath[\s>]")
+_TITLES = "p[style-name='Title'] => h1:fresh\np[style-name='Subtitle'] => p:fresh"
+
+
+def read_docx(raw: bytes) -> Converted:
+    """The text of a DOCX document, without headers, footers, comments, pictures and equations."""
+    import mammoth
+
+    from qrag_jax.documents.readers.html_as_markdown import markdown
+
+    archive = Archive(raw)
+    parts = {name for name in archive.names() if name.endswith((".xml", ".rels")) and "/theme/" not in name}
+    size = sum(archive.size(name) for name in parts)
+    if size > MAX_XML_BYTES:
+        raise InputError(
+            f"{len(raw):,} bytes with {size:,} bytes of XML in them, and at most {MAX_XML_BYTES:,} are read: split the "
+            "document"
+        )
+    num_equations = len(_EQUATION.findall(archive.read_xml(_MAIN)))
+    for name in parts - {_MAIN}:
+        archive.read_xml(name)
+    found = mammoth.convert_to_html(BytesIO(raw), style_map=_TITLES, convert_image=lambda image: [])
+    text = markdown(found.value)
+    if not text.strip():
+        raise InputError("a DOCX document without text (pictures or equations alone): leave it out")
+    return Converted(text, left_out=(several(num_equations, "equation"),) if num_equations else ())

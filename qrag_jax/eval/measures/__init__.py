@@ -1,1 +1,0 @@
-"""Measures of picks, rankings, spans, borders and answers; intervals and aggregates."""

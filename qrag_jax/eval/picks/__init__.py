@@ -1,1 +1,0 @@
-"""What methods pick, scored: methods, protocols, rows, thresholds, tests, stopping."""

@@ -1,0 +1,1 @@
+"""Evaluation of retrieval: methods, protocols of stopping, rows, comparisons."""

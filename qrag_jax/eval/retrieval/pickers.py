@@ -1,0 +1,170 @@
+"""The methods that are compared: each picks T chunks of a context, over a pool of texts that is indexed once.
+
+Every method picks to the end; `protocols` then says how many of its picks count.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qrag_jax.eval.retrieval.records import METHODS
+from qrag_jax.models.encoder.embedder import make_embedder
+from qrag_jax.models.encoder.weights import LoadedEncoder, load_encoder
+from qrag_jax.qrag.batching import Contexts
+from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.multi_step_search import Index, Progress, Texts, make_index
+from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, Retriever, retriever_around
+from qrag_jax.search.bm25 import Bm25Index
+from qrag_jax.types import UsageError
+
+
+class Picked(NamedTuple):
+    """T picks for each of `batch` questions.
+
+    Attributes:
+        chosen: int [batch, T], chunks in order of retrieval.
+        scores: float [batch, T], the value that each was picked by.
+        num_before_stop: int [batch], picks before the method's own learned STOP (T where it never stops); None for a
+            method that has none.
+    """
+
+    chosen: np.ndarray
+    scores: np.ndarray
+    num_before_stop: np.ndarray | None = None
+
+
+# (contexts, num_steps) -> picks
+Picker = Callable[[Contexts, int], Picked]
+
+
+def multi_step_picker(index: Index, questions: Texts) -> Picker:
+    """Greedy multi-step retrieval over an index."""
+    asked, link = index.read_questions(questions), index.linker(questions)
+
+    def pick(contexts: Contexts, num_steps: int) -> Picked:
+        played = index.play(asked, link(contexts), num_steps)
+        q = np.asarray(played.q_values.sum(-1))
+        stops = np.asarray(played.stop_q_values.sum(-1)) > q
+        before = np.where(stops.any(1), stops.argmax(1), num_steps) if index.retriever.env.stop else None
+        return Picked(np.asarray(played.actions), q, before)
+
+    return pick
+
+
+def beam_picker(index: Index, questions: Texts, width: int, threshold: float | None = None) -> Picker:
+    """Beam search over Q (`retrieval.beam`); a beam of a run without STOP is finished below the `threshold`."""
+    asked, link, stop = index.read_questions(questions), index.linker(questions), index.retriever.env.stop
+    lowest = -np.inf if threshold is None or stop else threshold
+
+    def pick(contexts: Contexts, num_steps: int) -> Picked:
+        plan = index.plan(asked, link(contexts), num_steps, width, lowest)
+        before = np.asarray(plan.num_kept) if stop else None
+        return Picked(np.asarray(plan.actions), np.asarray(plan.q_values), before)
+
+    return pick
+
+
+# What an encoder has no parameters for.
+_AS_PUBLISHED: dict[str, Any] = {
+    "positions": "none",
+    "num_q_heads": 1,
+    "stop": False,
+    "stop_head": "vector",
+    "ranking_scale": None,
+    "links": False,
+    "coverage": False,
+}
+
+
+def untrained_retriever(loaded: LoadedEncoder, model: ModelConfig, env: EnvConfig) -> Retriever:
+    """An encoder as it was published, in the same multi-step search: state text against chunk text.
+
+    It has neither positions nor STOP, which are learned.
+    """
+    spec = EncoderSpec(
+        "as given", num_layers=None, window=model.encoder.window, question_window=model.encoder.question_window
+    )
+    text = ModelConfig(mode="text", encoder=spec, state_chunk_window=model.state_chunk_window, scale=1.0)
+    return retriever_around(text, replace(env, **_AS_PUBLISHED), loaded)
+
+
+def single_step_picker(chunk_vectors: np.ndarray, question_vectors: np.ndarray) -> Picker:
+    """Nearest neighbours of the question alone by inner product, T at once."""
+
+    def pick(contexts: Contexts, num_steps: int) -> Picked:
+        rows = chunk_vectors[np.maximum(contexts.chunks, 0)]
+        scores = np.einsum("bmd,bd->bm", rows, question_vectors[contexts.questions])
+        scores = np.where(contexts.chunks >= 0, scores, -np.inf)
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :num_steps]
+        return Picked(best, np.take_along_axis(scores, best, axis=1))
+
+    return pick
+
+
+def bm25_picker(texts: Sequence[str], questions: Sequence[str]) -> Picker:
+    """BM25 over each context as a collection of its own, T chunks at once."""
+    index = Bm25Index(texts)
+
+    def pick(contexts: Contexts, num_steps: int) -> Picked:
+        asked = [str(questions[i]) for i in contexts.questions]
+        if (contexts.chunks >= 0).all():
+            return Picked(*index.top_k_each(asked, num_steps, contexts.chunks))
+        each = [index.top_k(q, num_steps, row[row >= 0]) for q, row in zip(asked, contexts.chunks, strict=True)]
+        return Picked(np.stack([chosen for chosen, _ in each]), np.stack([scores for _, scores in each]))
+
+    return pick
+
+
+def make_pickers(
+    retriever: Retriever,
+    texts: Texts,
+    questions: Texts,
+    methods: Sequence[str],
+    baseline_encoder: str = "minilm",
+    progress: Progress | None = None,
+    index: Index | None = None,
+) -> dict[str, Picker]:
+    """One picker for every method name.
+
+    Args:
+        retriever: the trained one.
+        texts: pool of chunks.
+        questions: pool of questions.
+        methods: of `trained`, `untrained` (the baseline encoder in the same multi-step search), `single_step` (its
+            nearest neighbours of the question) and `bm25`.
+        baseline_encoder: source of the encoder of the untrained methods, all its layers, as published.
+        progress: of the embedding of the texts.
+        index: of the texts by the trained retriever, if it is at hand.
+
+    Raises:
+        UsageError: an unknown method, or one that does not apply to a task of vectors.
+    """
+    unknown = sorted(set(methods) - set(METHODS))
+    if unknown:
+        raise UsageError(f"method {unknown[0]!r}: choose from {', '.join(METHODS)}")
+    pickers: dict[str, Picker] = {}
+    if "trained" in methods:
+        pickers["trained"] = multi_step_picker(index or make_index(retriever, texts, progress), questions)
+    if isinstance(texts, np.ndarray) or isinstance(questions, np.ndarray):
+        if set(methods) & {"untrained", "bm25"}:
+            raise UsageError(
+                "untrained and bm25 read texts, this task is made of vectors: --methods trained,single_step"
+            )
+        if "single_step" in methods:
+            pickers["single_step"] = single_step_picker(np.asarray(texts), np.asarray(questions))
+        return pickers
+    if set(methods) & {"untrained", "single_step"}:
+        loaded = load_encoder(baseline_encoder)
+        window = retriever.model.encoder.window
+        vectors = make_embedder(loaded, window=window)(texts, progress)  # both methods search these
+        if "untrained" in methods:
+            untrained = untrained_retriever(loaded, retriever.model, retriever.env)
+            pickers["untrained"] = multi_step_picker(make_index(untrained, texts, vectors=vectors), questions)
+        if "single_step" in methods:
+            ask = make_embedder(loaded, window=retriever.model.encoder.question_window)
+            pickers["single_step"] = single_step_picker(vectors, ask(questions))
+    if "bm25" in methods:
+        pickers["bm25"] = bm25_picker(texts, questions)
+    return pickers

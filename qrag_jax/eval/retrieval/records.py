@@ -1,0 +1,341 @@
+"""What an evaluation leaves behind: one JSON line a question, and the rows of `results.json`.
+
+Every value is validated when it is made and when it is read back; NaN and infinity are refused both ways. Files are
+written whole, beside their place, and then moved onto it: a run that dies leaves the old file or the new one.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from qrag_jax.eval.retrieval.protocols import PROTOCOLS
+from qrag_jax.eval.setting import Setting, file_fields, flat_values, nested_values, read_text, require, write_lines
+from qrag_jax.files.whole_file import write_whole
+from qrag_jax.measures.aggregate import mean_interval
+from qrag_jax.measures.facts import NOT_TAKEN, FactScores
+from qrag_jax.types import InputError
+
+# The fixed method names, in the order of tables and legends.
+METHODS = ("trained", "untrained", "single_step", "bm25")
+_SLACK = 1e-9  # rounding between a mean and a bound that it may touch
+
+
+@dataclass(frozen=True)
+class QueryRecord:
+    """The answer of one method to one question; in its file the fields of `setting` stand among the others.
+
+    `chosen` holds the chunk indices that the protocol kept, in order of retrieval, `q_values` the value each was picked
+    by (Q, or the BM25 score), `texts` the chosen chunks' texts where they are kept, `gold` the indices that answer the
+    question.
+    """
+
+    query_id: str
+    question: str
+    setting: Setting
+    chosen: tuple[int, ...]
+    q_values: tuple[float, ...]
+    gold: tuple[int, ...]
+    fact_em: float
+    fact_f1: float
+    texts: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _check_kinds(self, _RECORD_KINDS)
+        _check_method(self.setting)
+        _check_shares(self, ("fact_em", "fact_f1"))
+        num_chunks = self.setting.num_chunks
+        require(len(self.q_values) == len(self.chosen), "q_values", self.q_values, "needs one value a chosen chunk")
+        if self.texts is not None:
+            require(len(self.texts) == len(self.chosen), "texts", self.texts, "needs one text a chosen chunk")
+        for name in ("chosen", "gold"):
+            chunks = getattr(self, name)
+            inside = all(0 <= chunk < num_chunks for chunk in chunks) and len(set(chunks)) == len(chunks)
+            require(inside, name, chunks, f"must hold distinct indices below num_chunks = {num_chunks}")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method at one context length: a row of `results.json`.
+
+    In the file the fields of `setting` stand among the others.
+
+    `fact_em`, `fact_f1` and `f1_ceiling` are means over the `n` questions that were scored, `em_low` and `em_high` the
+    95% interval of `fact_em`; `length_factor` is `num_chunks` over the training length; `seconds` is the wall time of
+    picking, the same for all protocols of a method; `num_left_out` counts the questions that the task could not pose
+    (their story did not fit into `num_chunks` chunks, or their gold is broken).
+
+    `threshold` is the score below which the protocol or a beam stops, `num_taken` how many picks a question count on
+    average; `f1_low`, `f1_high` are the 95% interval of `fact_f1`. `em_ceiling` is the share of questions with at most
+    as many gold chunks as picks, which no row of the protocol `fixed` can exceed; other protocols have none. Rows of
+    before protocols were told apart are of the protocol `fixed` and have none of these numbers.
+    """
+
+    task: str
+    setting: Setting
+    length_factor: float
+    fact_em: float
+    fact_f1: float
+    em_low: float
+    em_high: float
+    n: int
+    seconds: float
+    f1_ceiling: float
+    num_left_out: int
+    f1_low: float | None = None
+    f1_high: float | None = None
+    num_taken: float | None = None
+    threshold: float | None = None
+    em_ceiling: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_kinds(self, _ROW_KINDS)
+        _check_method(self.setting)
+        _check_shares(self, ("fact_em", "fact_f1", "em_low", "em_high", "f1_ceiling"))
+        optional = ("f1_low", "f1_high", "em_ceiling")
+        _check_shares(self, [name for name in optional if getattr(self, name) is not None])
+        names = {"task": self.task, "mode": self.setting.mode, "positions": self.setting.positions}
+        for name, text in names.items():
+            require(bool(text.strip()), name, text, "must not be empty")
+        for name, least in (("n", 1), ("num_left_out", 0), ("seconds", 0)):
+            require(getattr(self, name) >= least, name, getattr(self, name), f"must be at least {least}")
+        require(self.length_factor > 0, "length_factor", self.length_factor, "must be positive")
+        inside = self.em_low - _SLACK <= self.fact_em <= self.em_high + _SLACK
+        require(inside, "fact_em", self.fact_em, f"lies outside its interval [{self.em_low}, {self.em_high}]")
+        possible = self.fact_f1 <= self.f1_ceiling + _SLACK
+        require(possible, "fact_f1", self.fact_f1, f"exceeds its ceiling {self.f1_ceiling}")
+
+
+def summarise(
+    scores: FactScores,
+    task: str,
+    setting: Setting,
+    *,
+    length_factor: float,
+    seconds: float,
+    num_left_out: int = 0,
+    threshold: float | None = None,
+) -> Row:
+    """The row of one method at one length: means over the questions, and the bootstrap intervals of fact EM and F1.
+
+    The resampling always uses seed 0: the interval belongs to the questions, not to the run's `seed`.
+    """
+    em, f1 = mean_interval(scores.em), mean_interval(scores.f1)
+    return Row(
+        task=task,
+        setting=setting,
+        length_factor=float(length_factor),
+        fact_em=em.mean,
+        fact_f1=f1.mean,
+        em_low=em.low,
+        em_high=em.high,
+        n=em.n,
+        seconds=float(seconds),
+        f1_ceiling=float(scores.f1_ceiling.mean()),
+        num_left_out=int(num_left_out),
+        f1_low=f1.low,
+        f1_high=f1.high,
+        num_taken=float(scores.num_taken.mean()),
+        threshold=threshold,
+        em_ceiling=float((scores.num_gold <= scores.num_taken).mean()) if setting.protocol == "fixed" else None,
+    )
+
+
+def make_records(
+    scores: FactScores,
+    setting: Setting,
+    asked: Sequence[tuple[str, str]],
+    *,
+    chosen: Int[np.ndarray, "n T"],
+    q_values: Float[np.ndarray, "n T"],
+    gold: Bool[np.ndarray, "n M"],
+    texts: Sequence[Sequence[str]] | None = None,
+) -> list[QueryRecord]:
+    """One record a question from the arrays of an evaluation; picks of `NOT_TAKEN` are dropped.
+
+    Args:
+        scores: `score_facts(chosen, gold)`.
+        setting: that all of them are of.
+        asked: query id and question of every row of the arrays.
+        texts: for every question the texts of the picks that are kept, or None to keep indices only.
+    """
+    records = []
+    for row, (query_id, question) in enumerate(asked):
+        taken = chosen[row] != NOT_TAKEN
+        records.append(
+            QueryRecord(
+                query_id=query_id,
+                question=question,
+                setting=setting,
+                chosen=tuple(chosen[row][taken].tolist()),
+                q_values=tuple(q_values[row][taken].tolist()),
+                gold=tuple(np.flatnonzero(gold[row]).tolist()),
+                fact_em=float(scores.em[row]),
+                fact_f1=float(scores.f1[row]),
+                texts=None if texts is None else tuple(texts[row]),
+            )
+        )
+    return records
+
+
+def paired_values(
+    first: Sequence[QueryRecord], second: Sequence[QueryRecord], measure: str = "fact_em"
+) -> tuple[np.ndarray, np.ndarray]:
+    """`measure` of two methods, matched by `query_id`, for `aggregate.paired_difference`."""
+    by_query = [{record.query_id: getattr(record, measure) for record in records} for records in (first, second)]
+    for records, values in zip((first, second), by_query, strict=True):
+        if len(values) != len(records):
+            raise InputError("a query occurs twice in one list: compare one method at one length and seed")
+    alone = sorted(by_query[0].keys() ^ by_query[1].keys())
+    if alone:
+        raise InputError(f"{len(alone)} queries have one record only, {alone[0]!r} first: compare the same questions")
+    left, right = (np.array([values[query_id] for query_id in by_query[0]], np.float64) for values in by_query)
+    return left, right
+
+
+def write_records(path: str | os.PathLike, records: Iterable[QueryRecord]) -> None:
+    """Write one JSON object a line (`record_values`). Parent folders are made."""
+    write_lines(path, map(record_values, records))
+
+
+def record_values(record: QueryRecord) -> dict[str, Any]:
+    """A record as JSON values, as its line has them; `texts` is left out where it is None."""
+    values = flat_values(record, _RECORD_FIELDS)
+    if record.texts is None:
+        del values["texts"]
+    return values
+
+
+def read_records(path: str | os.PathLike) -> list[QueryRecord]:
+    """Read what `write_records` wrote.
+
+    Raises:
+        UsageError: no such file.
+        InputError: a malformed line, named by `file:line`.
+    """
+    lines = read_text(path).split("\n")
+    return [
+        _from_json(QueryRecord, _parse(line, f"{path}:{number}"), f"{path}:{number}")
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+
+
+def write_rows(path: str | os.PathLike, rows: Iterable[Row]) -> None:
+    """Write `results.json`: a JSON list, one row a line. Parent folders are made."""
+    lines = [json.dumps(values, ensure_ascii=False, allow_nan=False) for values in row_values(rows)]
+    write_whole(path, "[\n" + ",\n".join(lines) + "\n]\n")
+
+
+def row_values(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """The rows as JSON values, as `results.json` has them."""
+    return [flat_values(row, _ROW_FIELDS) for row in rows]
+
+
+def read_rows(path: str | os.PathLike) -> list[Row]:
+    """Read a `results.json`.
+
+    Raises:
+        UsageError: no such file.
+        InputError: not JSON, not a list, or a row with a missing, unknown or impossible field (row number named).
+    """
+    values = _parse(read_text(path), str(path))
+    if not isinstance(values, list):
+        raise InputError(f"{path}: a results file is a JSON list of rows, got {type(values).__name__}")
+    return [_from_json(Row, value, f"{path}: row {number}") for number, value in enumerate(values, start=1)]
+
+
+_KIND_NAMES = {str: "a text", int: "a whole number", float: "a finite number"}
+# float | None fields are checked as floats where they hold something.
+_ROW_KINDS: Mapping[str, type] = {
+    name: kind if kind in _KIND_NAMES else float for name, kind in get_type_hints(Row).items() if name != "setting"
+}
+_RECORD_KINDS: Mapping[str, type] = {
+    name: kind for name, kind in get_type_hints(QueryRecord).items() if kind in _KIND_NAMES
+}
+_ROW_FIELDS = file_fields(Row, late_after="num_left_out")
+_RECORD_FIELDS = file_fields(QueryRecord, late_after="texts")
+_MAY_BE_NONE = frozenset({"f1_low", "f1_high", "num_taken", "threshold", "em_ceiling", "texts"})
+_TUPLE_KINDS = {"chosen": int, "q_values": float, "gold": int, "texts": str}
+
+
+def _is_kind(value: object, kind: type) -> bool:
+    if kind is float:  # compared: a whole number may be beyond what a float can hold
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _check_kinds(record: Row | QueryRecord, kinds: Mapping[str, type]) -> None:
+    for name, kind in kinds.items():
+        value = getattr(record, name)
+        fits = _is_kind(value, kind) or (value is None and name in _MAY_BE_NONE)
+        require(fits, name, value, f"must be {_KIND_NAMES[kind]}")
+    for name, kind in _TUPLE_KINDS.items():
+        for value in getattr(record, name, None) or ():
+            require(_is_kind(value, kind), name, value, f"must hold {_KIND_NAMES[kind]} each")
+
+
+def _check_method(setting: Setting) -> None:
+    for name, known in (("method", METHODS), ("protocol", PROTOCOLS)):
+        value = getattr(setting, name)
+        require(value in known, name, value, f"must be one of {', '.join(known)}")
+
+
+def _check_shares(record: Row | QueryRecord, names: Sequence[str]) -> None:
+    for name in names:
+        value = getattr(record, name)
+        require(0 <= value <= 1, name, value, "must lie in [0, 1]")
+
+
+def _from_json(cls: type, values: object, where: str) -> Any:
+    """Build `cls` from a JSON object; fields with a default may be absent; every error names `where`."""
+    if not isinstance(values, dict):
+        raise InputError(f"{where}: expected a JSON object, got {type(values).__name__}")
+    known = _ROW_FIELDS if cls is Row else _RECORD_FIELDS
+    missing = sorted(name for name, optional in known.items() if not optional and name not in values)
+    unknown = sorted(values.keys() - known.keys())
+    if missing or unknown:
+        raise InputError(f"{where}: missing fields {missing}, unknown fields {unknown}; write the file again")
+    for name in _TUPLE_KINDS.keys() & values.keys():
+        if not isinstance(values[name], list):
+            raise InputError(f"{where}: {name} = {values[name]!r} must be a list")
+    try:
+        return cls(**nested_values({name: _from_json_value(name, value, cls) for name, value in values.items()}))
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def _from_json_value(name: str, value: object, cls: type) -> object:
+    """Lists become tuples, and whole numbers floats where the field is one (other writers print 1.0 as 1)."""
+    kinds = _ROW_KINDS if cls is Row else _RECORD_KINDS
+    if isinstance(value, list):
+        as_float = _TUPLE_KINDS.get(name) is float
+        is_whole = [as_float and isinstance(item, int) and _is_kind(item, float) for item in value]
+        return tuple(float(item) if whole else item for item, whole in zip(value, is_whole, strict=True))
+    if kinds.get(name) is float and isinstance(value, int) and _is_kind(value, float):
+        return float(value)
+    return value
+
+
+def _parse(text: str, where: str) -> object:
+    def refuse_constant(name: str) -> float:
+        raise InputError(f"{where}: {name} is not a number that a results file may hold")
+
+    def refuse_duplicates(pairs: list) -> dict:
+        names = [name for name, _ in pairs]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InputError(f"{where}: the field {twice[0]!r} is there twice; keep one")
+        return dict(pairs)
+
+    try:
+        return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=refuse_duplicates)
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not valid JSON ({error}); the file may have been cut off") from error

@@ -1,0 +1,203 @@
+"""One config of a strategy over a corpus: its chunks, their vectors, what both cost, and what each question finds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker
+from qrag_jax.chunking.text.chunks import SplitSentences
+from qrag_jax.chunking.tree.boundaries import PredictPoints
+from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
+from qrag_jax.eval.study.cells.costs import Meter, make_cost
+from qrag_jax.eval.study.cells.filled_contexts import Contexts, FilledCorpus, known_points, section_points
+from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
+from qrag_jax.eval.study.cells.study_encoder import StudyEncoder
+from qrag_jax.eval.study.records import CellResult, Found, Hit, Part
+from qrag_jax.search.corpus import Corpus, MadeBy, build_corpus
+from qrag_jax.search.dense import Ranking, search_vectors
+from qrag_jax.types import Document, InputError
+
+_QUESTIONS_AT_ONCE = 64
+Scope = Literal["corpus", "document"]
+ReportShare = Callable[[float], None]  # of a config's work that is done, 0 to 1
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What every config of a study works with: an encoder, its kept sentence vectors, and a sentence splitter."""
+
+    encoder: StudyEncoder
+    cache: SentenceCache
+    split: SplitSentences
+
+
+def run_config(
+    strategy: str,
+    number: int,
+    config: ChunkConfig,
+    parts: Mapping[Part, StudyTask],
+    scope: Scope,
+    k: int,
+    tools: Tools,
+    questions: Mapping[Part, np.ndarray],
+    progress: ReportShare | None = None,
+    contexts: Contexts | None = None,
+) -> list[CellResult]:
+    """The results of one config on each part of a task; the corpus, which the parts share, is cut and embedded once.
+
+    Args:
+        strategy, number: name of the strategy in the study and which of its configs this is.
+        parts: dev and test over the same documents, or one of them alone.
+        scope: a question searches the whole `corpus`, or the chunks of its relevant `document` only.
+        k: most chunks that are found for a question.
+        questions: of each part the vectors of its questions (`embed_questions`).
+        progress: called with the share of the work that is done.
+        contexts: whose evidence recall is measured on the test part, of a task of evidence.
+
+    Returns:
+        One result a part; each carries the cost of the whole corpus.
+    """
+    corpora = [tuple(document.id for document in task.documents) for task in parts.values()]
+    if len(set(corpora)) != 1:
+        raise InputError(f"{len(set(corpora))} corpora: parts that are run together share their documents")
+    task = next(iter(parts.values()))
+    corpus = study_corpus(task.documents, config, tools, progress, section_points(task))
+    tokens = [chunk.num_tokens for chunk in corpus.nodes]
+    return [
+        CellResult(
+            task=task.name,
+            strategy=strategy,
+            number=number,
+            part=part,
+            num_documents=len(corpus.documents),
+            num_chunks=len(tokens),
+            mean_tokens=float(np.mean(tokens)),
+            most_tokens=max(tokens),
+            share_beyond_window=corpus.num_beyond_window / len(tokens),
+            cost=corpus.cost,
+            found=find_chunks(corpus, side.questions, questions[part], k, scope),
+            recall=_recall(corpus, side, questions[part], scope, tools, contexts) if part == "test" else {},
+        )
+        for part, side in parts.items()
+    ]
+
+
+def study_corpus(
+    documents: Sequence[Document],
+    config: ChunkConfig,
+    tools: Tools,
+    progress: ReportShare | None = None,
+    points: PredictPoints | None = None,
+) -> Corpus:
+    """Cuts documents and embeds the chunks, each step with its cost.
+
+    The seconds of chunking are those of a clock around it without the time that embedding took (`Meter.waited`), so
+    that sentence vectors which were kept make no strategy look cheaper; what these cost is in the meter.
+
+    Args:
+        documents: none of them blank.
+        tools: as in `run_config`.
+        progress: called with the share of the work that is done.
+        points: where sections begin, for strategy `hierarchy` by headings; None reads them in the text.
+
+    Returns:
+        The chunks with vectors of length 1, or zeros where a chunk has no token; its cost is without dollars.
+    """
+    sentences, whole, encoder = Meter(), Meter(), tools.encoder
+    report = progress or (lambda share: None)
+    chunking_share = 0.5 if config.strategy in EMBEDDING else 0.1  # for the bar only
+    embed = encoder.sentence_embed(tools.cache, sentences)
+    chunker = make_chunker(
+        config, encoder.count, embed, tools.split, known_points(config, points, embed, encoder.fingerprint)
+    )
+    cut = build_corpus(
+        documents, chunker, chunking=config, progress=lambda done, of: report(chunking_share * done / of)
+    )
+    vectors, num_beyond = encoder.chunk_vectors(
+        {document.id: document.text for document in documents},
+        cut.nodes,
+        whole,
+        late=config.late if config.strategy == "late" else None,
+        progress=lambda done, of: report(chunking_share + (1 - chunking_share) * done / max(1, of)),
+    )
+    seconds = max(0.0, cut.cost.seconds["chunk"] - sentences.waited)
+    return replace(
+        cut,
+        vectors=vectors,
+        made_by=MadeBy(config, encoder.model, encoder.fingerprint),
+        cost=make_cost(seconds, sentences, whole, vectors.nbytes, None),
+        num_beyond_window=num_beyond,
+    )
+
+
+def embed_questions(questions: Sequence[StudyQuestion], tools: Tools) -> np.ndarray:
+    """Vectors of questions, float32 [n, dim], of length 1.
+
+    Once a task and for all strategies alike, so that none is charged for them. All questions are one call, kept like
+    the sentences: a study that was interrupted goes on with the same vectors to the bit.
+    """
+    return tools.encoder.sentence_embed(tools.cache, Meter())([question.text for question in questions])
+
+
+def find_chunks(
+    corpus: Corpus, questions: Sequence[StudyQuestion], vectors: np.ndarray, k: int, scope: Scope
+) -> tuple[Found, ...]:
+    """The `k` chunks nearest to every question, in the order of the questions.
+
+    Args:
+        questions: whose relevant documents bound the search where `scope` is "document".
+        vectors: float32 [questions, dim].
+        scope: as in `run_config`.
+    """
+    rankings = _rankings(corpus, questions, vectors, k, scope)
+    return tuple(
+        Found(question.id, _hits(corpus, ranking)) for question, ranking in zip(questions, rankings, strict=True)
+    )
+
+
+def _rankings(
+    corpus: Corpus, questions: Sequence[StudyQuestion], vectors: np.ndarray, k: int, scope: Scope
+) -> list[Ranking]:
+    among = _chunks_of_relevant(corpus, questions) if scope == "document" else None
+    return search_vectors(vectors, corpus.unit_vectors, k, among)
+
+
+def _recall(
+    corpus: Corpus, task: StudyTask, vectors: np.ndarray, scope: Scope, tools: Tools, contexts: Contexts | None
+) -> dict[str, tuple[float, ...]]:
+    """Evidence recall in budgets; searched some questions at a time, as a context may take thousands of chunks."""
+    if contexts is None or task.kind != "evidence":
+        return {}
+    embed = tools.encoder.sentence_embed(tools.cache, Meter())  # the sentences were paid for when they were cut
+    points = known_points(corpus.made_by.chunking, section_points(task), embed, tools.encoder.fingerprint)
+    filled = FilledCorpus(corpus, tools.encoder.count, tools.split, points)
+    found: dict[str, list[float]] = {}
+    for start in range(0, len(task.questions), _QUESTIONS_AT_ONCE):
+        asked = task.questions[start : start + _QUESTIONS_AT_ONCE]
+        own = vectors[start : start + _QUESTIONS_AT_ONCE]
+        rankings = _rankings(corpus, asked, own, max(contexts.budgets), scope)
+        for question, ranking in zip(asked, rankings, strict=True):
+            for name, value in filled.recall(task, question, ranking, contexts):
+                found.setdefault(name, []).append(value)
+    return {name: tuple(values) for name, values in found.items()}
+
+
+def _chunks_of_relevant(corpus: Corpus, questions: Sequence[StudyQuestion]) -> list[np.ndarray]:
+    among = []
+    for question in questions:
+        chosen = sorted(node for name in question.relevant for node in corpus.nodes_of(name))
+        if not chosen:
+            raise InputError(f"question {question.id}: its documents {list(question.relevant)} have no chunks")
+        among.append(np.array(chosen, np.int64))
+    return among
+
+
+def _hits(corpus: Corpus, ranking: Ranking) -> tuple[Hit, ...]:
+    places, scores = ranking
+    chunks = [corpus.nodes[place] for place in places.tolist()]
+    return tuple(
+        Hit(chunk.id, chunk.document_id, chunk.spans, chunk.num_tokens, float(score))
+        for chunk, score in zip(chunks, scores, strict=True)
+    )

@@ -1,0 +1,218 @@
+"""Rows of levels: fixed ones, the full range, what dev questions choose, routers, and the bound.
+
+    each     every level alone
+    all      the full range
+    dev      the range, of all, that is best on dev questions at the budget
+    router   trained on dev questions at the budget, on vectors or profiles, as cross-validation among them says
+    bound    of each question the level alone that is best for it, which no planner knows
+
+A plan that differs from question to question costs what the range costs that holds all of its ranges.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.chunking.tree.level_ranges import LevelRange, all_ranges, full_range
+from qrag_jax.data.corpora.study_task import StudyTask
+from qrag_jax.eval.study.cells.costs import with_dollars
+from qrag_jax.eval.study.config import StudyConfig
+from qrag_jax.eval.study.records import LevelCell, LevelRow
+from qrag_jax.eval.study.results.summary import describe_config
+from qrag_jax.eval.tables import share
+from qrag_jax.llm.prices import Prices
+from qrag_jax.measures.aggregate import mean_interval
+from qrag_jax.search.levels.planners import Router, load_router, plan_cost
+from qrag_jax.search.levels.router_training import fit_router, route
+from qrag_jax.types import Cost, InputError, UsageError
+
+
+@dataclass(frozen=True)
+class LevelOutcome:
+    """What a strategy of levels found on a task, in one way of parents.
+
+    Attributes:
+        config: of its trees.
+        test: the part that is reported.
+        dev: the part that chooses; None where there are too few questions.
+        cell, dev_cell: what each range found on them.
+        vectors, dev_vectors: of their questions.
+        fingerprint: of the encoder.
+    """
+
+    config: ChunkConfig
+    test: StudyTask
+    dev: StudyTask | None
+    cell: LevelCell
+    dev_cell: LevelCell | None
+    vectors: np.ndarray
+    dev_vectors: np.ndarray | None
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The place among all ranges of the one of each question."""
+
+    name: str
+    chosen: Int[np.ndarray, " questions"]
+    scores: dict[str, float]
+    was_chosen: bool = False
+
+
+def level_rows(outcome: LevelOutcome, study: StudyConfig, prices: Prices | None) -> Iterator[LevelRow]:
+    """The rows of all plans of a study, at every budget."""
+    for number, budget in enumerate(study.budgets):
+        for plan in _plans(outcome, study, number):
+            yield _row(outcome, plan, study, number, budget, prices)
+
+
+def level_notes(outcome: LevelOutcome, study: StudyConfig) -> Iterator[str]:
+    """What a reader of these rows should know."""
+    missing = [name for name in study.levels if name in ("dev", "router")]
+    if outcome.dev_cell is None and missing:
+        yield f"{outcome.cell.task}: no row of levels {' and '.join(missing)}: too few dev questions to choose by"
+
+
+def _plans(outcome: LevelOutcome, study: StudyConfig, number: int) -> Iterator[_Plan]:
+    ranges, rows = all_ranges(outcome.cell.names), len(outcome.cell.recall)
+    recall = np.array(outcome.cell.recall)[:, :, number]
+    alone = np.array([place for place, one in enumerate(ranges) if one.least == one.most])
+    for name in study.levels:
+        kind, _, run = name.partition(":")
+        if kind == "each":
+            yield from (_Plan(name, np.full(rows, place), {}) for place in alone)
+        elif kind == "all":
+            yield _Plan(name, np.full(rows, ranges.index(full_range(outcome.cell.names))), {})
+        elif kind == "bound":
+            yield _Plan(name, alone[recall[:, alone].argmax(axis=1)], {})
+        elif run:
+            yield _routed(name, outcome, _known_router(run, outcome), False)
+        elif outcome.dev_cell is not None:
+            on_dev = np.array(outcome.dev_cell.recall)[:, :, number]
+            if kind == "dev":
+                yield _Plan(name, np.full(rows, on_dev.mean(axis=0).argmax()), {}, True)
+            else:
+                yield _routed(name, outcome, _train(outcome, on_dev, study.seed), True)
+
+
+def _train(outcome: LevelOutcome, on_dev: Float[np.ndarray, "questions ranges"], seed: int) -> Router:
+    """The better router of both kinds of features; the best fixed range where questions are about one document."""
+    assert outcome.dev is not None and outcome.dev_cell is not None and outcome.dev_vectors is not None
+    groups = [question.relevant[0] for question in outcome.dev.questions]
+    if len(set(groups)) < 2 * _FOLDS_OF_GROUPS:
+        groups = [question.id for question in outcome.dev.questions]
+    features = {"profiles": np.array(outcome.dev_cell.profiles), "vectors": outcome.dev_vectors}
+    names, ranges = outcome.cell.names, all_ranges(outcome.cell.names)
+    fitted = [
+        fit_router(
+            features[kind],
+            on_dev,
+            groups,
+            ranges,
+            names=names,
+            kind=kind,
+            fingerprint=outcome.fingerprint,
+            seed=seed,
+        )
+        for kind in ("profiles", "vectors")
+    ]
+    return max(fitted, key=lambda one: one.held_out).router
+
+
+_FOLDS_OF_GROUPS = 5  # with fewer than twice as many documents, single questions are held out
+
+
+def _known_router(run: str, outcome: LevelOutcome) -> Router:
+    router = load_router(run)
+    if router.names != outcome.cell.names:
+        raise UsageError(
+            f"levels router:{run}: trained on the levels {', '.join(router.names)}, strategy {outcome.cell.strategy} "
+            f"has {', '.join(outcome.cell.names)}: give a router of these (qrag fit router)"
+        )
+    if router.fingerprint != outcome.fingerprint:
+        raise InputError(
+            f"levels router:{run}: trained on vectors of another encoder: give one that was trained with this study's "
+            "model (qrag fit router)"
+        )
+    return router
+
+
+def _routed(name: str, outcome: LevelOutcome, router: Router, was_chosen: bool) -> _Plan:
+    features = outcome.vectors if router.features == "vectors" else np.array(outcome.cell.profiles)
+    places, ranges = route(router, features), all_ranges(outcome.cell.names)
+    known = np.array([ranges.index(one) for one in router.ranges])
+    return _Plan(name, known[places], {"share_routed": float((places != router.fallback).mean())}, was_chosen)
+
+
+def _row(
+    outcome: LevelOutcome, plan: _Plan, study: StudyConfig, number: int, budget: int, prices: Prices | None
+) -> LevelRow:
+    cell, questions = outcome.cell, np.arange(len(plan.chosen))
+    ranges = all_ranges(cell.names)
+    used = [ranges[place] for place in np.unique(plan.chosen).tolist()]
+    around = LevelRange(min(one.least for one in used), max(one.most for one in used))
+    place, full = ranges.index(around), ranges.index(full_range(cell.names))
+    erec = mean_interval(np.array(cell.recall)[questions, plan.chosen, number], seed=study.seed)
+    all_sent = np.array(cell.sent)[:, :, number]
+    sent, full_sent = float(all_sent[questions, plan.chosen].mean()), float(all_sent[:, full].mean())
+    built, full_built = cell.built_tokens[place], cell.built_tokens[full]
+    cost = plan_cost(float(built), sent, float(full_built), full_sent)
+    return LevelRow(
+        task=cell.task,
+        kind=outcome.test.kind,
+        strategy=cell.strategy,
+        number=cell.number,
+        config=describe_config(outcome.config, cell.strategy),
+        num_documents=cell.num_documents,
+        n=erec.n,
+        plan=plan.name,
+        level_min=cell.names[around.least],
+        level_max=cell.names[around.most],
+        parents=cell.parents,
+        budget=budget,
+        erec=erec.mean,
+        erec_low=erec.low,
+        erec_high=erec.high,
+        num_vectors=cell.num_vectors[place],
+        built_tokens=built,
+        sent_tokens=sent,
+        scores={"plan_cost": cost, **plan.scores},
+        cost=with_dollars(_shared(cell, place, full), prices),
+        was_chosen=plan.was_chosen,
+    )
+
+
+def _shared(cell: LevelCell, place: int, full: int) -> Cost:
+    """What the vectors of a range cost: of all that was embedded the share of its tokens."""
+    part = cell.built_tokens[place] / max(1, cell.built_tokens[full])
+    vectors = cell.num_vectors[place] / max(1, cell.num_vectors[full])
+    seconds = {name: spent if name == "chunk" else part * spent for name, spent in cell.cost.seconds.items()}
+    return replace(
+        cell.cost,
+        seconds=seconds,
+        embedder_tokens=round(part * cell.cost.embedder_tokens),
+        flops=part * cell.cost.flops,
+        index_bytes=round(vectors * cell.cost.index_bytes),
+    )
+
+
+def level_table(rows: Sequence[LevelRow], task: str) -> list[list[str]]:
+    """Heading and lines of a task: a line a plan and way of parents, a column a budget; empty where it has no rows."""
+    own = [row for row in rows if row.task == task]
+    budgets = list(dict.fromkeys(row.budget for row in own))
+    lines: dict[tuple[str, ...], dict[int, LevelRow]] = {}
+    for row in own:
+        level = f"{row.level_min}:{row.level_max}" if row.plan == "each" else ""
+        lines.setdefault((row.strategy, row.parents, row.plan, level), {})[row.budget] = row
+    body = [
+        [*key[:3], key[3].partition(":")[0], *(_cell(of_each[n]) for n in budgets)] for key, of_each in lines.items()
+    ]
+    return [["strategy", "parents", "plan", "level", *(f"{n:,}" for n in budgets)], *body] if body else []
+
+
+def _cell(row: LevelRow) -> str:
+    return f"{share(row.erec)} [{share(row.erec_low)}, {share(row.erec_high)}]"

@@ -1,0 +1,5 @@
+"""The index on disk: made, searched, brought up to date, verified."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # names: __init__.pyi

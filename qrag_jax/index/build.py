@@ -1,0 +1,345 @@
+"""An index of files, whole: made and brought up to date with a model or a run, and the method that searches it.
+
+build_index("notes.index", ["notes/"])                          # the next time only what has changed is read
+corpus, method = load_index("notes.index"), index_method(read_settings("notes.index"))
+ranked = method.retrieve("Who has the key?", corpus, 5)
+noted = load_noted_index("notes.index")                         # and the notes of its chunks
+ranked = make_noted_retrieve("hybrid", noted, method.embed, "best_of")("Who has the key?", noted.corpus, 5)
+"""
+
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from qrag_jax.chunking.chunker import BY_POINTS, ChunkConfig, level_names, make_tree_builder, points_of
+from qrag_jax.chunking.tree.boundaries import PredictPoints
+from qrag_jax.chunking.tree.parent_vectors import Parents, ParentsName, mean_of_children
+from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.documents.read import find_files
+from qrag_jax.index.folder import index_folder, is_index
+from qrag_jax.index.load import ChooseNames, load_index, load_with_notes
+from qrag_jax.index.methods import DEFAULT_CHUNKING, Method, Show, multi_step_method, single_step_method
+from qrag_jax.index.parent_texts import text_parents
+from qrag_jax.index.prepare import Maker
+from qrag_jax.index.remove import outside, remove_documents
+from qrag_jax.index.settings import (
+    IndexSettings,
+    NoteReaderName,
+    NotesSetting,
+    ParentsSetting,
+    TaggerSetting,
+    check_encoder,
+    check_made_by,
+    read_settings,
+)
+from qrag_jax.index.update import Changes, Plan, update_index
+from qrag_jax.search.corpus import Corpus
+from qrag_jax.search.hybrid import RETRIEVERS, RetrieverName, make_single_step
+from qrag_jax.search.levels.level_search import LevelIndex
+from qrag_jax.search.note_search import NotedCorpus
+from qrag_jax.types import Chunk, Document, Encoder, NoteReader, UsageError
+
+_MODEL = "minilm"
+
+
+def index_settings(
+    run: str | os.PathLike | None = None,
+    model: str = _MODEL,
+    chunking: ChunkConfig = DEFAULT_CHUNKING,
+    *,
+    tree: bool = False,
+    notes: NoteReaderName | NotesSetting | None = None,
+    tagger: str | os.PathLike | None = None,
+    parents: ParentsName | None = None,
+    compressor: str | os.PathLike | None = None,
+) -> IndexSettings:
+    """How an index is to be made.
+
+    Args:
+        run: folder of a run whose sentences and encoder it has; model, chunking and tree then count for nothing.
+        model: encoder: minilm, a folder or a hub id.
+        chunking: how documents are cut.
+        tree: keep the trees of documents (`make_tree_builder`), of which `chunking` then has the sizes. Those of
+            strategies `hierarchy` and `levels` are kept in any case.
+        notes: who writes notes; None is mentions, and none for a run and for levels, whose search does not look at
+            them.
+        tagger: of points by tagger, its run; None is the one that comes with the package.
+        parents: of strategy `levels`, how nodes above leaves get vectors; None is best_child.
+        compressor: of parents by compressor, its run.
+
+    Raises:
+        UsageError: flags that do not belong together; no such tagger or compressor.
+        InputError: that is damaged.
+    """
+    has_levels = run is None and chunking.strategy == "levels"
+    if parents is not None and not has_levels:
+        raise UsageError(f"parents {parents}: belong to strategy levels, whose trees have them; choose that")
+    if compressor is not None and parents != "compressor":
+        raise UsageError(f"compressor {compressor}: belongs to parents by compressor; ask for those, or leave it out")
+    by_tagger = run is None and points_of(chunking) == "tagger"
+    if tagger is not None and not by_tagger:
+        raise UsageError(f"tagger {tagger}: belongs to points by tagger; ask for those too, or leave it out")
+    notes = notes or ("none" if run is not None or has_levels else "mentions")
+    setting = NotesSetting(notes) if isinstance(notes, str) else notes
+    if run is not None:
+        return IndexSettings(None, os.path.abspath(run), is_run=True, notes=setting)
+    return IndexSettings(
+        chunking,
+        os.path.abspath(model) if os.path.isdir(model) else model,
+        is_tree=tree or chunking.strategy in BY_POINTS,
+        notes=setting,
+        tagger=_tagger_setting(tagger) if by_tagger else None,
+        parents=_parents_setting(parents or "best_child", compressor) if has_levels else None,
+    )
+
+
+def _tagger_setting(run: str | os.PathLike | None) -> TaggerSetting:
+    from qrag_jax.models.tagger.tagger import load_tagger, tagger_sha256
+
+    return TaggerSetting(
+        "" if run is None else os.path.abspath(run), tagger_sha256(load_tagger(None if run is None else Path(run)))
+    )
+
+
+def _parents_setting(name: ParentsName, compressor: str | os.PathLike | None) -> ParentsSetting:
+    if name != "compressor":
+        return ParentsSetting(name)
+    if compressor is None:
+        raise UsageError("parents compressor: name a run of `qrag fit compressor` (--compressor)")
+    from qrag_jax.models.compressor import load_compressor
+
+    return ParentsSetting(name, os.path.abspath(compressor), load_compressor(Path(compressor)).identity)
+
+
+def build_index(
+    index: str | os.PathLike,
+    paths: str | os.PathLike | Iterable[str | os.PathLike],
+    settings: IndexSettings | None = None,
+    plan: Plan | None = None,
+) -> Changes:
+    """Makes an index of files and folders, or brings one up to date; documents that are gone are removed.
+
+    Args:
+        index: its folder.
+        paths: as of `read_files`.
+        settings: how it is made; None takes those of the index, or `index_settings()` for a new one.
+        plan: encoding, processes, progress; one with `mirror=False` removes nothing.
+
+    Raises:
+        UsageError: there is something else at `index`, it was made with other settings, or no file was found.
+        InputError: another encoder, a full disk, damage that cannot be mended. What was finished stays.
+    """
+    folder = Path(index)
+    names = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    plan = plan or Plan(mirror=True)
+    if settings is None:
+        settings = read_settings(folder) if is_index(folder) else index_settings()
+        plan = replace(plan, keeps_notes=True)
+    found, _ = outside(find_files(names), names, folder)
+    return update_index(folder, names, found, settings, make_maker(settings), plan)
+
+
+def add_to_index(
+    index: str | os.PathLike,
+    paths: str | os.PathLike | Iterable[str | os.PathLike],
+    read_notes: NoteReader | None = None,
+) -> Changes:
+    """Brings documents of files and folders into an index that is there; removes nothing.
+
+    Args:
+        index: its folder.
+        paths: as of `read_files`.
+        read_notes: writes the notes, where a language model does (`structure.make_llm_reader`).
+
+    Raises:
+        UsageError, InputError: as `build_index`, or there is no index.
+    """
+    return build_index(index_folder(index), paths, plan=Plan(mirror=False, read_notes=read_notes))
+
+
+def remove_from_index(
+    index: str | os.PathLike,
+    paths: str | os.PathLike | Iterable[str | os.PathLike],
+    read_notes: NoteReader | None = None,
+) -> tuple[str, ...]:
+    """Takes documents of files and folders out of an index, with their notes; gives their ids.
+
+    Args:
+        index: its folder.
+        paths: as they are named in it.
+        read_notes: as of `add_to_index`.
+
+    Raises:
+        UsageError, InputError: as `remove_documents`.
+    """
+    names = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    folder = index_folder(index)
+    return remove_documents(folder, names, make=make_maker(read_settings(folder)), read_notes=read_notes)
+
+
+def load_noted_index(index: str | os.PathLike, choose: ChooseNames | None = None) -> NotedCorpus:
+    """An index as it is searched with its notes; none where it has none.
+
+    Warns where notes are missing, as an update was not finished: what is there holds.
+
+    Args:
+        index: its folder.
+        choose: as of `load_index`.
+
+    Raises:
+        UsageError, InputError: as `load_index`; notes are damaged.
+    """
+    corpus, found = load_with_notes(index, choose)
+    if not found.is_current:
+        warnings.warn(
+            f"{index}: its notes are of an older state of its documents, as an update was not finished: those that "
+            f"still hold are used; `qrag index add {index} PATHS...` makes the others",
+            stacklevel=2,
+        )
+    return NotedCorpus(corpus, found.notes, found.vectors, found.keys, found.num_tokens)
+
+
+def index_method(
+    settings: IndexSettings, retriever: str = "", num_steps: int | None = None, show: Show | None = None
+) -> Method:
+    """The method that searches an index, and that cuts and embeds what is added to it.
+
+    Args:
+        settings: of the index (`read_settings`).
+        retriever: one of `hybrid.RETRIEVERS`, or the folder of a run that reads chunks with the index's encoder; empty
+            is the run that the index was made with, else hybrid.
+        num_steps: as of `multi_step_method`.
+        show: wraps the encoder.
+
+    Raises:
+        UsageError: there is no such run or encoder.
+        InputError: it is damaged, or another one than that of the index, whose vectors it could not be asked for.
+    """
+    is_method, tagger = not retriever or retriever in RETRIEVERS, (settings.tagger and settings.tagger.run) or None
+    if is_method and not settings.is_run:
+        assert settings.chunking is not None  # of all that is no run's
+        name = cast(RetrieverName, retriever or "hybrid")
+        method = single_step_method(name, settings.model, settings.chunking, show, tagger)
+    else:
+        from qrag_jax.qrag.retriever import load_retriever  # takes a second, which hybrid need not wait for
+
+        run = settings.model if is_method else retriever
+        try:
+            loaded = load_retriever(run)
+        except UsageError as error:
+            if not is_method:
+                raise
+            raise UsageError(
+                f"the index was made with the run {run}: {error}; if it lies elsewhere now, or another run has its "
+                "encoder, name that (--retriever)"
+            ) from error
+        method = multi_step_method(loaded, num_steps, show, run)
+        if retriever in RETRIEVERS:
+            method = replace(method, retrieve=make_single_step(retriever, method.embed))
+    if isinstance(method.embed, Encoder) and settings.fingerprint:
+        check_encoder(settings, method.embed.fingerprint, method.encoder)
+    return method
+
+
+def make_maker(settings: IndexSettings) -> partial[Maker]:
+    """What loads, in any process, what cuts and embeds by these settings."""
+    return partial(_load_maker, replace(settings, fingerprint=""))
+
+
+def load_level_index(index: str | os.PathLike, method: Method, choose: ChooseNames | None = None) -> LevelIndex:
+    """An index whose documents have levels, as any range of these is searched.
+
+    Args:
+        index: its folder.
+        method: of `index_method`.
+        choose: as of `load_index`.
+
+    Raises:
+        UsageError: there is no index, or it has no levels.
+        InputError: as `load_index`.
+    """
+    settings = read_settings(index)
+    check_levels(settings, str(index))
+    return level_index(load_index(index, choose), settings, method)
+
+
+def level_index(corpus: Corpus, settings: IndexSettings, method: Method) -> LevelIndex:
+    """The same of what was loaded; vectors that an index keeps of parents are not made anew.
+
+    Args:
+        corpus: of `load_index`.
+        settings: of the index, which has levels.
+        method: of `index_method`.
+    """
+    assert settings.chunking is not None and settings.parents is not None
+    names, parents = level_names(settings.chunking), settings.parents
+    if parents.name == "compressor":  # which nothing loads where the vectors are there
+
+        def of_children(*children: np.ndarray) -> np.ndarray:
+            made = _load_parents(parents, method).of_children
+            assert made is not None
+            return made(*children)
+
+        way = Parents("compressor", of_children, fingerprint=parents.fingerprint)
+    else:
+        way = _load_parents(parents, method)
+    return LevelIndex(corpus, names, way, has_parents=parents.name != "best_child")
+
+
+def check_levels(settings: IndexSettings, index: str) -> None:
+    """Refuses an index whose documents have no levels."""
+    if settings.parents is None:
+        raise UsageError(
+            f"{index}: made with {settings.cutting}, whose documents have no levels: `qrag index build INDEX PATHS... "
+            "--strategy levels`, and ask that"
+        )
+
+
+def _load_maker(settings: IndexSettings) -> Maker:
+    method = index_method(settings)
+    assert isinstance(method.embed, Encoder)  # hybrid and runs have one
+    if not settings.is_tree:
+        return Maker(method.chunk, method.embed, method.count)
+    assert settings.chunking is not None  # of all that is no run's
+    build = make_tree_builder(settings.chunking, method.count, predict=_load_points(settings, method.embed))
+
+    def tree(document: Document) -> tuple[ChunkTree, Sequence[Chunk]]:
+        made = build(document)
+        return made, made.node_chunks(document, method.count)
+
+    parents = None if settings.parents is None else _load_parents(settings.parents, method)
+    return Maker(method.chunk, method.embed, method.count, tree, parents)
+
+
+def _load_points(settings: IndexSettings, encoder: Encoder) -> PredictPoints | None:
+    """Points by the tagger of an index; None where points need none."""
+    if settings.tagger is None:
+        return None
+    from qrag_jax.models.tagger.predict import make_tagger_points
+    from qrag_jax.models.tagger.tagger import load_tagger, tagger_sha256
+
+    tagger = load_tagger(settings.tagger.run or None)
+    check_made_by(settings.tagger, tagger_sha256(tagger), "tagger", settings.tagger.run)
+    return make_tagger_points(tagger, encoder)
+
+
+def _load_parents(setting: ParentsSetting, method: Method) -> Parents:
+    """What makes the vectors of parents, in any process."""
+    assert isinstance(method.embed, Encoder) and method.window is not None  # or nothing was embedded
+    if setting.name == "best_child":
+        return Parents("best_child")
+    if setting.name == "mean":
+        return Parents("mean", of_children=mean_of_children)
+    if setting.name != "compressor":
+        return text_parents(setting.name, method.embed, method.count, window_tokens=method.window)
+    from qrag_jax.models.compressor import compressor_parents, load_compressor
+
+    compressor = load_compressor(setting.run)
+    check_made_by(setting, compressor.identity, "compressor", setting.run)
+    return compressor_parents(compressor, method.embed.fingerprint)

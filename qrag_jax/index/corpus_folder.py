@@ -1,0 +1,257 @@
+"""A corpus on disk: a folder that is there whole or not at all, and proves itself by a manifest of hashes.
+
+    corpus.json        format, what made it, what it cost
+    documents.parquet  id, text, metadata (JSON, see `metadata.py`); a row a document
+    nodes.parquet      id, document (its number), level, num_tokens, spans (start, end, start, end, ...); a row a node
+    trees.parquet      as `chunking/tree/tree_files.py`; only where there are trees
+    vectors.npy        float32 [nodes, dim]; only where there are vectors
+
+Ids and texts are stored as bytes, UTF-8 in which lone surrogates are kept: documents may hold them.
+"""
+
+import json
+import math
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qrag_jax.chunking.tree.tree_files import load_trees, save_trees
+from qrag_jax.config import config_from_dict, to_dict
+from qrag_jax.files.manifest import MANIFEST, find_damage, json_text, write_manifest
+from qrag_jax.files.new_folder import new_folder
+from qrag_jax.files.parquet import read_parquet
+from qrag_jax.files.reading import InputTooLarge, reading
+from qrag_jax.files.vector_files import load_npy
+from qrag_jax.files.whole_file import read_json
+from qrag_jax.index.metadata import metadata_json, read_metadata
+from qrag_jax.search.corpus import Corpus, MadeBy
+from qrag_jax.types import Chunk, Cost, Document, InputError, UsageError
+
+_FORMATS = (1, 2)  # in the first tuples of metadata had become lists
+_ABOUT, _DOCUMENTS, _NODES = "corpus.json", "documents.parquet", "nodes.parquet"
+_TREES, _VECTORS = "trees.parquet", "vectors.npy"
+_COUNTS = ("embedder_tokens", "index_bytes", "prompt_tokens", "completion_tokens")  # of a cost
+_TREE_ROW = 45  # bytes without the document's id
+_DOCUMENT_COLUMNS = {"id": "binary", "text": "binary", "metadata": "string"}
+_NODE_COLUMNS = {
+    "id": "binary",
+    "document": "int64",
+    "level": "int64",
+    "num_tokens": "int64",
+    "spans": "list<element: int64>",
+}
+_ADVICE = "build the corpus again, or copy its folder again from where it came"
+
+
+def save_corpus(corpus: Corpus, folder: str | os.PathLike) -> None:
+    """Writes a corpus into a new folder, which appears when all of it is on the disk.
+
+    Until then it is written to `.save-NAME` beside; what a save that was killed left there, the next one removes.
+
+    Args:
+        corpus: vectors must have a known encoder, or none could ever be compared with them.
+        folder: not there yet, or empty; the folders above it are made.
+
+    Raises:
+        UsageError: there is something at `folder` already, a link or the current folder too, it cannot be made, or
+            another process saves a corpus there.
+        InputError: vectors without the fingerprint of their encoder, or metadata that JSON would change.
+        OSError: the disk is full, or fails.
+
+    Warns where a file has more bytes than inputs may have when they are read (`files.reading.Reading.max_bytes`).
+    """
+    folder = Path(folder)
+    if corpus.vectors is not None and not corpus.made_by.fingerprint:
+        raise InputError(
+            "corpus: its vectors have no fingerprint, so no encoder could be trusted to ask it later: embed it with a "
+            "types.Encoder, such as make_embedder gives"
+        )
+    with new_folder(folder, "save", f"save_corpus to {folder}") as made:
+        sizes = _write(corpus, made)
+    _warn_of_limit(sizes, folder)
+
+
+def load_corpus(folder: str | os.PathLike) -> Corpus:
+    """Reads what `save_corpus` wrote, checked against its manifest and then as `Corpus` checks what is built.
+
+    Raises:
+        UsageError: there is no such folder, or no corpus in it.
+        InputError: a file is missing, altered, or of another format; names it.
+    """
+    folder = Path(folder)
+    if not (folder / MANIFEST).is_file() and not (folder / _ABOUT).is_file():
+        raise UsageError(f"{folder}: no corpus here ({_ABOUT} is missing); give a folder that save_corpus made")
+    if not (folder / MANIFEST).is_file():
+        raise InputError(f"{folder}: no {MANIFEST}, so this is no whole corpus; {_ADVICE}")
+    if fault := find_damage(folder):
+        raise InputError(f"{fault}; {_ADVICE}")
+    about = read_json(folder / _ABOUT)
+    if about.get("format") not in _FORMATS:
+        raise InputError(f"{folder / _ABOUT}: format {about.get('format')!r}, this version reads {_FORMATS}; {_ADVICE}")
+    if wrong := [name for name in ("made_by", "cost") if not isinstance(about.get(name), dict)]:
+        raise InputError(f"{folder / _ABOUT}: no object {' and '.join(wrong)}; {_ADVICE}")
+    has_trees, has_vectors = about.get("has_trees") is True, about.get("has_vectors") is True
+    for name in (_DOCUMENTS, _NODES, *([_VECTORS] if has_vectors else [])):
+        if not (folder / name).is_file():  # a pipe, which the manifest does not list, would be waited for
+            raise InputError(f"{folder / name}: no such file; {_ADVICE}")
+    documents = _read_documents(folder / _DOCUMENTS, json.loads if about["format"] == 1 else read_metadata)
+    trees = load_trees(folder / _TREES, {one.id: one for one in documents}) if has_trees else []
+    nodes = _read_nodes(folder / _NODES, documents)
+    vectors = _read_vectors(folder / _VECTORS) if has_vectors else None
+    try:
+        made_by = config_from_dict(MadeBy, about["made_by"], str(folder / _ABOUT))
+        cost, num_beyond = _read_cost(about["cost"]), about["num_beyond_window"]
+        if type(num_beyond) is not int or not 0 <= num_beyond <= len(nodes):
+            raise InputError(f"num_beyond_window {num_beyond!r:.80}: of {len(nodes)} nodes")
+        return Corpus(tuple(documents), tuple(nodes), vectors, made_by, cost, num_beyond, tuple(trees))
+    except (InputError, KeyError, TypeError) as error:
+        raise InputError(f"{folder}: no whole corpus ({error}); {_ADVICE}") from error
+
+
+def _read_cost(values: Mapping[str, Any]) -> Cost:
+    """What a corpus cost, every number one that a cost can have."""
+    cost = Cost(**values)
+    if not isinstance(cost.seconds, dict):
+        raise InputError(f"cost.seconds {cost.seconds!r:.80}: no object")
+    counts = {name: getattr(cost, name) for name in _COUNTS}
+    amounts = {**cost.seconds, "flops": cost.flops, **({} if cost.dollars is None else {"dollars": cost.dollars})}
+    for name, value in (counts | amounts).items():
+        if type(value) not in ((int,) if name in counts else (int, float)) or not 0 <= value < math.inf:
+            raise InputError(f"cost: {name} {value!r:.80}: no number that a cost can have")
+    return cost
+
+
+def _write(corpus: Corpus, folder: Path) -> dict[str, int]:
+    """Writes all files; the sizes, as they are counted when they are read, of those that grow with a corpus."""
+    sizes: dict[str, int] = {}
+    about = {
+        "format": _FORMATS[-1],
+        "has_trees": bool(corpus.trees),
+        "has_vectors": corpus.vectors is not None,
+        "made_by": to_dict(corpus.made_by),
+        "cost": _plain(asdict(corpus.cost)),
+        "num_beyond_window": _plain(corpus.num_beyond_window),
+    }
+    (folder / _ABOUT).write_bytes(json_text(about))
+    rows = [(_bytes(x.id), _bytes(x.text), metadata_json(x)) for x in corpus.documents]
+    sizes[_DOCUMENTS] = _write_table(folder / _DOCUMENTS, _DOCUMENT_COLUMNS, rows)
+    numbers = {document.id: number for number, document in enumerate(corpus.documents)}
+    rows = [(_bytes(x.id), numbers[x.document_id], x.level, x.num_tokens, _flat(x.spans)) for x in corpus.nodes]
+    sizes[_NODES] = _write_table(folder / _NODES, _NODE_COLUMNS, rows)
+    if corpus.trees:
+        save_trees(corpus.trees, folder / _TREES)
+        sizes[_TREES] = sum(len(tree) * (_TREE_ROW + len(_bytes(tree.document_id))) for tree in corpus.trees)
+    if corpus.vectors is not None:
+        np.save(folder / _VECTORS, corpus.vectors, allow_pickle=False)
+        sizes[_VECTORS] = (folder / _VECTORS).stat().st_size
+    write_manifest(folder)
+    return sizes
+
+
+def _warn_of_limit(sizes: Mapping[str, int], folder: Path) -> None:
+    """Says it where what was written is more than is read: what was embedded for hours is kept all the same."""
+    name = max(sizes, key=lambda name: sizes[name])
+    if sizes[name] > reading().max_bytes:
+        enough = -(-sizes[name] * 21 // 20 // 2**20) * 2**20  # rows have borders, which are counted too
+        warnings.warn(
+            f"{folder}: {name} has {sizes[name]:,} bytes, more than the {reading().max_bytes:,} that are read: load it "
+            f"with qrag_jax.files.reading.read_with(max_bytes={enough}), or make a corpus of fewer documents",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _write_table(path: Path, columns: Mapping[str, str], rows: Sequence[tuple]) -> int:
+    """Writes a table; its bytes in memory."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    types = {"binary": pa.large_binary(), "string": pa.large_string(), "int64": pa.int64()}
+    schema = pa.schema([(name, types.get(kind, pa.list_(pa.int64()))) for name, kind in columns.items()])
+    values = list(zip(*rows, strict=True)) or [()] * len(columns)
+    table = pa.Table.from_arrays([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)
+    with path.open("wb") as file:  # pyarrow itself takes no name that is not UTF-8
+        pq.write_table(table, file)
+    return table.nbytes
+
+
+def _read_documents(path: Path, read: Callable[[str], Any]) -> list[Document]:
+    ids, texts, metadata = _read_table(path, _DOCUMENT_COLUMNS)
+    documents = []
+    for name, text, about in zip(ids, texts, metadata, strict=True):
+        try:
+            values = read(about)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise InputError(f"{path}: metadata of {_text(name, path)!r}: {error}; {_ADVICE}") from error
+        if not isinstance(values, dict):
+            raise InputError(f"{path}: metadata of {_text(name, path)!r}: no JSON object; {_ADVICE}")
+        documents.append(Document(_text(name, path), _text(text, path), values))
+    return documents
+
+
+def _read_nodes(path: Path, documents: Sequence[Document]) -> list[Chunk]:
+    nodes = []
+    for row, (name, number, level, num_tokens, borders) in enumerate(
+        zip(*_read_table(path, _NODE_COLUMNS), strict=True)
+    ):
+        if not 0 <= number < len(documents) or len(borders) % 2:
+            raise InputError(f"{path}: row {row}: document {number}, spans {borders}: no such place; {_ADVICE}")
+        if level < 0 or num_tokens < 0:
+            raise InputError(f"{path}: row {row}: level {level}, num_tokens {num_tokens}: below 0; {_ADVICE}")
+        spans = tuple(zip(borders[::2], borders[1::2], strict=True))
+        nodes.append(Chunk(_text(name, path), documents[number].id, spans, level, num_tokens))
+    return nodes
+
+
+def _read_table(path: Path, columns: Mapping[str, str]) -> list[list[Any]]:
+    """The values of each column; their types are those that were written."""
+    import pyarrow as pa
+
+    try:
+        table = read_parquet(path)
+    except InputTooLarge:
+        raise
+    except (OSError, ValueError, EOFError, pa.ArrowException) as error:
+        raise InputError(f"{path}: cannot be read as Parquet ({error}); {_ADVICE}") from error
+    found = {field.name: str(field.type).removeprefix("large_") for field in table.schema}
+    if found != dict(columns) or any(column.null_count for column in table.columns):
+        raise InputError(f"{path}: columns {found}: expected {dict(columns)}, without holes; {_ADVICE}")
+    return [column.to_pylist() for column in table.columns]
+
+
+def _read_vectors(path: Path) -> np.ndarray:
+    try:
+        return load_npy(path)
+    except InputTooLarge:
+        raise
+    except OSError as error:
+        raise InputError(f"{path}: no whole .npy file ({error}); {_ADVICE}") from error
+    except InputError as error:
+        raise InputError(f"{error}; {_ADVICE}") from error
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy, which JSON does not know, as Python's."""
+    if isinstance(value, dict):
+        return {name: _plain(inside) for name, inside in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _flat(spans: Sequence[tuple[int, int]]) -> list[int]:
+    return [border for span in spans for border in span]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(content: bytes, path: Path) -> str:
+    try:
+        return content.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: {content[:40]!r} is no UTF-8; {_ADVICE}") from error

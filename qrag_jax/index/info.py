@@ -1,0 +1,157 @@
+"""What an index holds, and whether all of it is what was written."""
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from qrag_jax.documents.read import Skipped
+from qrag_jax.index.folder import CATALOGUE, index_folder
+from qrag_jax.index.settings import IndexSettings, read_settings
+from qrag_jax.index.stores.sqlite.database import advice, looked_through, named, reading_from
+from qrag_jax.index.stores.sqlite.document_rows import Survey, split_error, survey
+from qrag_jax.index.stores.sqlite.entries import Origin, Row, has_vectors, to_bytes, to_text, unpack_nodes
+from qrag_jax.index.stores.sqlite.note_rows import count_notes, read_mark
+from qrag_jax.index.update_notes import NotesMade, current_mark
+from qrag_jax.types import InputError
+
+
+@dataclass(frozen=True)
+class DocumentInfo:
+    """A document of an index.
+
+    Attributes:
+        id: its path.
+        num_chunks: it was cut into.
+        num_tokens: of the chunks.
+        num_chunks_cut: that are longer than the encoder's window.
+        dim: of its vectors.
+        origin: what it was made of.
+        num_vectors: that are kept of it.
+    """
+
+    id: str
+    num_chunks: int
+    num_tokens: int
+    num_chunks_cut: int
+    dim: int
+    origin: Origin
+    num_vectors: int
+
+
+@dataclass(frozen=True)
+class IndexInfo:
+    """What an index holds.
+
+    Attributes:
+        folder: of it.
+        settings: how it is made.
+        documents: in the order of their ids.
+        failed: files that could not be read when they were last tried.
+        dim: of a vector; 0 where there is no document.
+        num_bytes: of all of its files.
+        damaged: ids of documents that are not what was written; only where this was looked for.
+        fault: what is wrong with the file itself, likewise.
+        notes: how many there are, and what was left out by reason; nothing where it has none.
+        are_notes_current: they are all that its documents have; else an update was stopped.
+        damaged_notes: names of those that are not what was written; only where this was looked for.
+    """
+
+    folder: Path
+    settings: IndexSettings
+    documents: tuple[DocumentInfo, ...]
+    failed: tuple[Skipped, ...]
+    dim: int
+    num_bytes: int
+    damaged: tuple[str, ...] = ()
+    fault: str = ""
+    notes: NotesMade = field(default_factory=NotesMade)
+    are_notes_current: bool = True
+    damaged_notes: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Ids of documents that are there as they were before their file could not be read."""
+        there = {one.id for one in self.documents}
+        return tuple(one.id for one in self.failed if one.id in there)
+
+    @property
+    def is_whole(self) -> bool:
+        """No damage was found."""
+        return not self.damaged and not self.fault and not self.damaged_notes
+
+
+def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
+    """What an index holds.
+
+    Args:
+        path: of its folder.
+        verify: every row is compared with its hash; damage is told and not raised.
+
+    Raises:
+        UsageError: there is no index.
+        InputError: its settings are altered, it is of a newer format, or so damaged that its documents are unknown.
+    """
+    folder = index_folder(path)
+    settings = read_settings(folder)
+    with looked_through(folder) if verify else nullcontext(), reading_from(folder) as connection:
+        found = survey(connection, folder) if verify else None
+        # Of a damaged catalogue what is whole, one by one: a scan would end where the damage is.
+        names = None if found is None or found.is_whole else list(found.known)
+        with named(folder / CATALOGUE):
+            rows = list(_rows(connection, names))
+            notes, current = _notes(connection, folder, settings, found)
+    try:
+        documents = tuple(_document_info(*row) for row in rows if row[0] is not None)
+        failed = tuple(_failure(number, key, error) for number, key, *_, error in rows if error)
+        dim = max((one.dim for one in documents), default=0)
+    except (ValueError, TypeError, AttributeError, ZeroDivisionError) as error:
+        raise InputError(f"{folder}: its rows are none of an index ({error}); {advice(folder)}") from error
+    num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    fault = "" if found is None else found.fault
+    damaged, damaged_notes = ((), ()) if found is None else (found.damaged, found.damaged_notes)
+    return IndexInfo(folder, settings, documents, failed, dim, num_bytes, damaged, fault, notes, current, damaged_notes)
+
+
+def _notes(
+    connection: sqlite3.Connection, folder: Path, settings: IndexSettings, found: Survey | None
+) -> tuple[NotesMade, bool]:
+    """What there is of notes, and whether that is all."""
+    if not settings.has_notes:
+        return NotesMade(), True
+    if found is not None and not found.is_whole:
+        return NotesMade(count_notes(connection, found.pairs)), False
+    mark = read_mark(connection)
+    left_out = {} if mark is None else mark.left_out
+    return NotesMade(count_notes(connection), 0, left_out), current_mark(connection, folder, settings.notes) is not None
+
+
+def _rows(connection: sqlite3.Connection, names: Sequence[str] | None) -> Iterator[tuple]:
+    """(number, id, hash of the bytes, reader, ids, nodes, bytes of the vectors, error) of all or of those named."""
+    columns = "number, ledger.id, bytes_sha256, reader, ids, nodes, length(vectors), error"
+    query = f"SELECT {columns} FROM ledger LEFT JOIN documents USING (number)"
+    if names is None:
+        yield from connection.execute(f"{query} ORDER BY ledger.id")
+        return
+    for name in names:
+        yield from connection.execute(f"{query} WHERE ledger.id = ?", (to_bytes(name),))
+
+
+def _failure(number: int | None, key: bytes, error: bytes) -> Skipped:
+    reason = to_text(error)
+    return Skipped(to_text(key), reason if number is None else split_error(reason)[0])
+
+
+def _document_info(
+    _number: int, key: bytes, bytes_sha256: bytes, reader: bytes, ids: bytes, nodes: bytes, num_bytes: int, _: bytes
+) -> DocumentInfo:
+    row = Row(b"", b"", ids, nodes, b"")
+    chunks, is_cut = unpack_nodes("", row)
+    origin = Origin(bytes_sha256.decode(), reader.decode())
+    num_tokens = sum(chunk.num_tokens for chunk in chunks)
+    num_vectors = int(has_vectors(row, len(chunks)).sum())
+    return DocumentInfo(
+        to_text(key), len(chunks), num_tokens, int(is_cut.sum()), num_bytes // 4 // num_vectors, origin, num_vectors
+    )

@@ -1,0 +1,154 @@
+"""An index as a corpus: what was cut and embedded once, to be asked many times."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.index.folder import index_folder
+from qrag_jax.index.settings import IndexSettings, read_settings
+from qrag_jax.index.stores.sqlite.database import Damaged, advice, identity, reading_from
+from qrag_jax.index.stores.sqlite.document_rows import Known, read_all
+from qrag_jax.index.stores.sqlite.entries import unpack_document, unpack_nodes, unpack_tree, unpack_vectors
+from qrag_jax.index.stores.sqlite.note_rows import NoteRow, read_note_rows
+from qrag_jax.index.update_notes import current_mark
+from qrag_jax.search.corpus import Corpus, MadeBy
+from qrag_jax.types import Chunk, Cost, Document, InputError, Note
+from qrag_jax.unit_rows import unit_rows
+
+ChooseNames = Callable[[Sequence[str]], Sequence[str]]
+_TRIES = 3  # where a catalogue is replaced while it is read
+
+
+@dataclass(frozen=True, eq=False)
+class IndexNotes:
+    """The notes of an index, in the order of their chunks, best first in each.
+
+    Attributes:
+        notes: of the leaves.
+        vectors: float32 [notes, dim] of their texts, of length 1 or 0.
+        keys: float32 [notes, dim] of their questions, or of their texts where they have none, likewise.
+        num_tokens: int64 [notes] of each text in its brackets.
+        is_current: they are all that the documents have; else an update was stopped before it had written all.
+    """
+
+    notes: tuple[Note, ...]
+    vectors: Float[np.ndarray, "notes dim"]
+    keys: Float[np.ndarray, "notes dim"]
+    num_tokens: Int[np.ndarray, " notes"]
+    is_current: bool = True
+
+
+def load_index(path: str | os.PathLike, choose: ChooseNames | None = None) -> Corpus:
+    """The documents of an index, in the order of their ids, as they are now; each is checked against its hash.
+
+    Writers are not waited for: what they have finished is there, and what they have begun is not.
+
+    Args:
+        path: of the index.
+        choose: ids -> those of the documents that are wanted; None is all.
+
+    Raises:
+        UsageError: there is no index.
+        InputError: it is damaged, of a newer format, or has no document; names what is, and what to do.
+    """
+    return _load(index_folder(path), choose, with_notes=False)[0]
+
+
+def load_with_notes(path: str | os.PathLike, choose: ChooseNames | None = None) -> tuple[Corpus, IndexNotes]:
+    """The same with its notes, each row of them checked too; none where the index has none.
+
+    Args:
+        path, choose: as of `load_index`; notes between documents that are both wanted are there.
+    """
+    return _load(index_folder(path), choose, with_notes=True)
+
+
+def _load(folder: Path, choose: ChooseNames | None, *, with_notes: bool) -> tuple[Corpus, IndexNotes]:
+    settings = read_settings(folder)
+    rows: list[NoteRow] = []
+    current = True
+    for left in range(_TRIES, 0, -1):
+        before = identity(folder)
+        try:
+            with reading_from(folder) as connection:
+                known = [one for one in read_all(connection, folder) if one.row is not None]
+                if with_notes and settings.has_notes:
+                    rows = list(read_note_rows(connection, folder))
+                    current = current_mark(connection, folder, settings.notes) is not None
+        except Damaged:
+            if left == 1 or identity(folder) == before:
+                raise
+            continue
+        if identity(folder) == before:
+            break
+    else:
+        raise InputError(f"{folder}: is written anew again and again: try again when that has ended")
+    if not known:
+        raise InputError(f"{folder}: has no document; add some with `qrag index add {folder} PATHS...`")
+    if choose is not None:
+        wanted = set(choose([one.id for one in known]))
+        known = [one for one in known if one.id in wanted]
+    try:
+        corpus = _corpus(known, settings)
+        return corpus, _notes(rows, corpus, current)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InputError(f"{folder}: its rows are none of an index ({error}); {advice(folder)}") from error
+
+
+def _corpus(known: list[Known], settings: IndexSettings) -> Corpus:
+    documents: list[Document] = []
+    nodes: list[Chunk] = []
+    vectors: list[np.ndarray] = []
+    trees: list[ChunkTree] = []
+    num_cut = 0
+    for one in known:
+        assert one.row is not None
+        found, is_cut = unpack_nodes(one.id, one.row)
+        documents.append(unpack_document(one.id, one.row))
+        nodes += found
+        vectors.append(unpack_vectors(one.row, len(found)))
+        num_cut += int(is_cut.sum())
+        if (tree := unpack_tree(one.id, one.row, found)) is not None:
+            trees.append(tree)
+    joined = np.concatenate(vectors)
+    return Corpus(
+        tuple(documents),
+        tuple(nodes),
+        np.ascontiguousarray(joined, np.float32),
+        MadeBy(settings.chunking, settings.model, settings.fingerprint),
+        Cost(index_bytes=joined.nbytes),
+        num_cut,
+        tuple(trees),
+    )
+
+
+def _notes(rows: Sequence[NoteRow], corpus: Corpus, current: bool) -> IndexNotes:
+    place = {corpus.nodes[node].id: leaf for leaf, node in enumerate(corpus.leaves.tolist())}
+    found: list[tuple[tuple[int, int], Note]] = []
+    told, asked, num_tokens = [], [], []
+    for row in rows:
+        if not all(name in corpus.by_id for name in row.pair):
+            continue
+        tokens, vectors = row.unpack_vectors()
+        questions = iter(vectors[len(row.placed) :])
+        for (number, note), size, vector in zip(row.placed, tokens.tolist(), vectors, strict=False):
+            found.append(((place[note.answering], number), note))
+            told.append(vector)
+            asked.append(next(questions) if note.question else vector)
+            num_tokens.append(size)
+    order = sorted(range(len(found)), key=lambda number: found[number][0])
+    assert corpus.vectors is not None  # an index has them
+    dim = corpus.vectors.shape[1]
+    told, asked = (np.array([vectors[number] for number in order], np.float32) for vectors in (told, asked))
+    return IndexNotes(
+        tuple(found[number][1] for number in order),
+        unit_rows(told.reshape(-1, dim)),
+        unit_rows(asked.reshape(-1, dim)),
+        np.array(num_tokens, np.int64)[order] if order else np.zeros(0, np.int64),
+        current,
+    )

@@ -1,0 +1,201 @@
+"""Ways to search documents, each whole: how they are cut, embedded and searched, and what tokens are counted by.
+
+method = single_step_method("hybrid")                           # or multi_step_method(load_retriever("runs/demo"))
+corpus = method.build(read_files(["notes/"]))                   # once
+ranked = method.retrieve("Who has the key?", corpus, 5)         # as often as you like
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker, points_of
+from qrag_jax.chunking.text.spans import readable
+from qrag_jax.chunking.tree.boundaries import PredictPoints
+from qrag_jax.chunking.units import unit_chunks
+from qrag_jax.models.encoder.sources import find_folder
+from qrag_jax.models.encoder.tokenizer import TextTokenizer
+from qrag_jax.search.corpus import ChunkDocument, Corpus, build_corpus
+from qrag_jax.search.hybrid import Ranked, Retrieve, RetrieverName, check_top_k, make_single_step
+from qrag_jax.types import CountTokens, Document, Embed, Encoder, InputError
+
+if TYPE_CHECKING:
+    from qrag_jax.models.encoder.embedder import TextEmbedder
+    from qrag_jax.qrag.retriever import Retriever
+
+# With [CLS] and [SEP] below the 256 tokens that MiniLM reads.
+DEFAULT_CHUNKING = ChunkConfig(strategy="recursive", max_tokens=200)
+_MODEL = "minilm"
+Show = Callable[[Encoder], Encoder]  # wraps an encoder in whatever shows that it is at work
+
+
+@dataclass(frozen=True)
+class Method:
+    """How documents are cut, embedded and searched.
+
+    Attributes:
+        chunk: a document -> its chunks.
+        retrieve: (question, corpus, top_k) -> the best nodes.
+        count: tokens of a text, by the encoder's tokenizer.
+        spent: () -> (tokens that were embedded so far, texts of which only the beginning was).
+        check: refuses a question that the encoder cannot read whole, before anything is embedded.
+        embed: of the chunks; None where they are searched by words alone.
+        chunking: config of `chunk`; None where it has none.
+        encoder: name of the encoder.
+        sentence_embed: that `chunk` embeds sentences with, where it is not `embed`.
+        is_sentences: the chunks are sentences, to be widened before they are read.
+        window: most tokens of a text that `embed` reads, [CLS] and [SEP] counted; None where it is not loaded.
+    """
+
+    chunk: ChunkDocument
+    retrieve: Retrieve
+    count: CountTokens
+    spent: Callable[[], tuple[int, int]]
+    check: Callable[[str], None] = lambda question: None
+    embed: Embed | None = None
+    chunking: ChunkConfig | None = None
+    encoder: str = ""
+    sentence_embed: Embed | None = None
+    is_sentences: bool = False
+    window: int | None = None
+
+    def build(self, documents: Sequence[Document]) -> Corpus:
+        """The corpus of documents that this method searches.
+
+        Raises:
+            InputError: as `build_corpus`.
+        """
+        return build_corpus(
+            documents,
+            self.chunk,
+            self.embed,
+            chunking=self.chunking,
+            encoder=self.encoder,
+            sentence_embed=self.sentence_embed,
+        )
+
+
+def single_step_method(
+    name: RetrieverName,
+    model: str = _MODEL,
+    chunking: ChunkConfig = DEFAULT_CHUNKING,
+    show: Show | None = None,
+    tagger: str | None = None,
+) -> Method:
+    """Chunks of a strategy, ranked at once; weights are loaded where vectors are needed.
+
+    Args:
+        name: of `hybrid.RETRIEVERS`.
+        model: encoder: minilm, a folder or a hub id.
+        chunking: how documents are cut.
+        show: wraps the encoder.
+        tagger: of points by tagger, its run; None is the one that comes with the package. It is loaded when a document
+            is cut.
+
+    Raises:
+        UsageError: there is no such encoder, or a value of the config is out of range.
+        InputError: the encoder is damaged.
+    """
+
+    @cache
+    def load() -> "TextEmbedder":
+        from qrag_jax.models.encoder.embedder import make_embedder
+        from qrag_jax.models.encoder.weights import load_encoder
+
+        return make_embedder(load_encoder(model))
+
+    def shown() -> Encoder:
+        return load() if show is None else show(load())
+
+    predict = _tagger_points(tagger, shown) if points_of(chunking) == "tagger" else None
+    if name == "bm25" and chunking.strategy not in EMBEDDING:
+        count = TextTokenizer.from_file(find_folder(model) / "tokenizer.json").count
+        chunk = make_chunker(chunking, count, predict=predict)
+        return Method(chunk, make_single_step(name), count, lambda: (0, 0), chunking=chunking)
+    embedder, embed = load(), shown()
+    return Method(
+        chunk=make_chunker(chunking, embedder.count_tokens, embed, predict=predict),
+        retrieve=make_single_step(name, embed),
+        count=embedder.count_tokens,
+        spent=lambda: (embedder.counts.num_tokens, embedder.counts.num_texts_cut),
+        check=lambda question: _check_length(question, embedder.count_tokens(readable(question)), embedder.window),
+        embed=None if name == "bm25" else embed,
+        chunking=chunking,
+        encoder=model,
+        sentence_embed=embed,
+        window=embedder.window,
+    )
+
+
+def multi_step_method(
+    retriever: "Retriever", num_steps: int | None = None, show: Show | None = None, encoder: str = "run"
+) -> Method:
+    """Sentences, as a run was trained on, picked step by step; each corpus is indexed at its first question.
+
+    Args:
+        retriever: a trained one, of texts.
+        num_steps: picks, where `top_k` says nothing; None takes as many as in training, or as there are sentences.
+        show: wraps the encoder of the chunks.
+        encoder: name of the run, to be kept with a corpus.
+
+    Raises:
+        UsageError: the run was trained on given vectors, and has no encoder to read documents with.
+    """
+    from qrag_jax.qrag.multi_step_search import check_questions, index_corpus, num_tokens_asked, search
+
+    embed = retriever.chunk_encoder if show is None else show(retriever.chunk_encoder)
+    assert retriever.encoder is not None  # or there would be no encoder of chunks
+    count = retriever.encoder.tokenizer.count
+    index_of = lru_cache(maxsize=1)(lambda corpus: index_corpus(retriever, corpus))
+    asked = [0]
+
+    def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
+        check_top_k(top_k)
+        there = len(corpus.leaves)
+        if top_k is None and num_steps is not None and num_steps > there:
+            raise InputError(f"{there} sentences cannot give {num_steps} picks: lower --num_steps or give more text")
+        most = top_k if top_k is not None else num_steps if num_steps is not None else retriever.env.num_steps
+        found = search(index_of(corpus), question, min(most, there))
+        ids = corpus.leaves[[step.chunk for step in found.steps]]
+        asked[0] += num_tokens_asked(retriever, question, [corpus.texts[node] for node in ids.tolist()])
+        return Ranked(ids, np.array([step.q_value for step in found.steps], np.float64))
+
+    def spent() -> tuple[int, int]:
+        counts = retriever.chunk_encoder.counts
+        return counts.num_tokens + asked[0], counts.num_texts_cut
+
+    return Method(
+        chunk=lambda document: unit_chunks(document, count, window=retriever.model.encoder.window),
+        retrieve=retrieve,
+        count=count,
+        spent=spent,
+        check=lambda question: check_questions(retriever, [question]),
+        embed=embed,
+        encoder=encoder,
+        is_sentences=True,
+    )
+
+
+def _tagger_points(run: str | None, encoder: Callable[[], Encoder]) -> PredictPoints:
+    """Points by a tagger, which is loaded with its encoder when the first document is cut."""
+
+    @cache
+    def load() -> PredictPoints:
+        from qrag_jax.models.tagger.predict import make_tagger_points
+        from qrag_jax.models.tagger.tagger import load_tagger
+
+        return make_tagger_points(load_tagger(run), encoder())
+
+    return lambda texts: load()(texts)
+
+
+def _check_length(question: str, num_tokens: int, window: int) -> None:
+    if num_tokens + 2 > window:
+        shown = question if len(question) <= 60 else question[:60] + "..."
+        raise InputError(
+            f"question {shown!r} has {num_tokens + 2:,} tokens ([CLS] and [SEP] counted), the encoder reads {window}: "
+            "shorten it, or search by words alone (--retriever bm25)"
+        )

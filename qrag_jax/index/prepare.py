@@ -1,0 +1,313 @@
+"""Files to entries: read, cut, and embedded as far as the index has no vector of a text yet.
+
+`prepare` runs in any process; what knows the vectors of an index, `KnownVectors`, in the one that has it open.
+
+A vector is known by the text that was embedded. Of a tree whose parents get theirs in a way of their own
+(`corpus/parents.py`), that is the text of a leaf, or of a parent that is read whole: two readings of a text are two
+vectors. What was made of children has no key, and is made anew with its document.
+"""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Bool
+
+from qrag_jax.chunking.text.chunks import chunk_text
+from qrag_jax.chunking.tree.parent_vectors import Parents, fill_parents
+from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.documents.read import DocumentFile, read_document
+from qrag_jax.index.settings import Reading
+from qrag_jax.index.stores.sqlite.document_rows import read_row
+from qrag_jax.index.stores.sqlite.entries import (
+    Entry,
+    Failure,
+    Origin,
+    parents_in,
+    text_key,
+    to_text,
+    unpack_nodes,
+    unpack_vectors,
+)
+from qrag_jax.search.corpus import ChunkDocument, embed_texts
+from qrag_jax.types import Chunk, CountTokens, Document, Embed, Encoder, InputError
+from qrag_jax.unit_rows import unit_rows
+
+_OF_PARENT, _KEY_BYTES = b"p", 32  # what a key of a parent's text ends with, and the size of one without it
+MakeTree = Callable[[Document], tuple[ChunkTree, Sequence[Chunk]]]
+# Keys of texts -> of those that are known, the vector and whether the text is cut.
+Ask = Callable[[Sequence[bytes]], dict[bytes, tuple[np.ndarray, bool]]]
+
+
+@dataclass(frozen=True)
+class Maker:
+    """What makes entries of documents.
+
+    Attributes:
+        chunk: cuts one.
+        embed: texts of chunks -> vectors.
+        count: tokens of a text, by the encoder's tokenizer.
+        tree: makes the tree of one and its nodes, where that is kept in place of chunks.
+        parents: how nodes above leaves get vectors; None embeds their texts as those of leaves.
+    """
+
+    chunk: ChunkDocument
+    embed: Encoder
+    count: CountTokens
+    tree: MakeTree | None = None
+    parents: Parents | None = None
+
+    @property
+    def reading(self) -> Reading:
+        """How the texts of nodes above leaves are read."""
+        if self.parents is None:
+            return "alike"
+        return "never" if self.parents.of_texts is None else "apart"
+
+
+MakeMaker = Callable[[], Maker]  # loads it; in a process of its own too, so it can be pickled
+
+
+@dataclass(frozen=True)
+class Task:
+    """A file to read.
+
+    Attributes:
+        file: whose id its document has.
+        raw: its bytes.
+        origin: of them.
+        encoding: of a text.
+    """
+
+    file: DocumentFile
+    raw: bytes
+    origin: Origin
+    encoding: str
+
+
+@dataclass(frozen=True)
+class Made:
+    """What became of some tasks, and what it took.
+
+    Attributes:
+        results: of each task an entry, or why there is none.
+        num_embedded: chunks whose texts were embedded.
+        num_reused: chunks whose vectors were known.
+    """
+
+    results: tuple[Entry | Failure, ...]
+    num_embedded: int = 0
+    num_reused: int = 0
+
+
+def prepare(maker: Maker, tasks: Sequence[Task], ask: Ask | None) -> Made:
+    """Reads, cuts and embeds some files together; one that cannot be read or cut is a failure of its own.
+
+    Args:
+        ask: for the vectors that are known; None where texts do not decide on vectors.
+    """
+    cut = [_cut(maker, task) for task in tasks]
+    whole = [(task, found) for task, found in zip(tasks, cut, strict=True) if not isinstance(found, Failure)]
+    read = [_Read(one, keys_of(one.document.text, one.nodes, one.holds, maker.reading)) for _, one in whole]
+    texts = [text for one in read for text in one.texts()]
+    known = {} if ask is None else ask([text.key for text in texts])
+    missing = [place for place, text in enumerate(texts) if text.key not in known]
+    if ask is not None:  # equal texts are embedded once
+        missing = list({texts[place].key: place for place in reversed(missing)}.values())[::-1]
+    made = _embed_all(maker, [texts[place] for place in missing])
+    if ask is None:
+        rows = made
+    else:
+        new = {texts[place].key: row for place, row in zip(missing, made, strict=True)}
+        rows = [known[text.key] if text.key in known else new[text.key] for text in texts]
+    entries = iter(_entries(maker, whole, read, rows))
+    results = tuple(found if isinstance(found, Failure) else next(entries) for found in cut)
+    return Made(results, len(missing), len(texts) - len(missing))
+
+
+def keys_of(
+    text: str, nodes: Sequence[Chunk], holds: Bool[np.ndarray, " nodes"], reading: Reading
+) -> list[bytes | None]:
+    """What the vector of each node is known by: the text that was embedded, and in which way; None where none was.
+
+    Args:
+        holds: which of them hold others.
+        reading: of the texts of these.
+    """
+    keys = []
+    for node, is_parent in zip(nodes, holds.tolist(), strict=True):
+        is_own = is_parent and reading != "alike"
+        key = text_key(chunk_text(text, node.spans)) + _OF_PARENT * is_own
+        keys.append(None if is_own and reading == "never" else key)
+    return keys
+
+
+@dataclass(frozen=True)
+class _Text:
+    """What is to be embedded.
+
+    Attributes:
+        text: of a node.
+        key: that its vector is known by.
+        num_tokens: of it.
+    """
+
+    text: str
+    key: bytes
+    num_tokens: int
+
+    @property
+    def is_parent(self) -> bool:
+        """Whether it is of a parent that is read in a way of its own."""
+        return len(self.key) > _KEY_BYTES
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A document that was cut, and what the vectors of its nodes are known by."""
+
+    cut: "_Cut"
+    keys: Sequence[bytes | None]
+
+    def texts(self) -> list[_Text]:
+        """Of the nodes that are embedded, in their order."""
+        text, nodes = self.cut.document.text, self.cut.nodes
+        found = zip(nodes, self.keys, strict=True)
+        return [_Text(chunk_text(text, node.spans), key, node.num_tokens) for node, key in found if key is not None]
+
+    @property
+    def are_embedded(self) -> Bool[np.ndarray, " nodes"]:
+        """Which nodes are."""
+        return np.array([key is not None for key in self.keys])
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A document and what it was cut into."""
+
+    document: Document
+    nodes: tuple[Chunk, ...]
+    tree: ChunkTree | None
+
+    @property
+    def holds(self) -> Bool[np.ndarray, " nodes"]:
+        """Which nodes hold others."""
+        return _holds(self.tree, len(self.nodes))
+
+
+def _cut(maker: Maker, task: Task) -> _Cut | Failure:
+    try:
+        document = read_document(task.file, task.encoding, raw=task.raw)
+        tree, nodes = (None, maker.chunk(document)) if maker.tree is None else maker.tree(document)
+        if not nodes:
+            raise InputError(f"{document.id}: holds nothing to search in; leave it out")
+        return _Cut(document, tuple(nodes), tree)
+    except InputError as error:
+        reason = str(error).removeprefix(f"{task.file.id}: ")
+    except (RecursionError, MemoryError) as error:  # of a text that was made to
+        reason = f"cannot be read ({error!r}); leave it out"
+    return Failure(task.file.id, reason, task.origin)
+
+
+def _embed_all(maker: Maker, texts: Sequence[_Text]) -> list[tuple[np.ndarray, bool]]:
+    """Of each text a vector, and whether it was cut: parents in their way, others by the encoder."""
+    is_own = np.array([text.is_parent for text in texts], bool)
+    found: list[tuple[np.ndarray, bool]] = [(np.zeros(0, np.float32), False)] * len(texts)
+    ways: list[tuple[Embed | None, np.ndarray]] = [
+        (maker.embed, ~is_own),
+        (maker.parents and maker.parents.of_texts, is_own),
+    ]
+    for embed, own in ways:
+        places = np.flatnonzero(own).tolist()
+        if places:
+            assert embed is not None  # or these texts had no key
+            rows = zip(*_embed(maker, embed, [texts[place] for place in places]), strict=True)
+            for place, (vector, is_cut) in zip(places, rows, strict=True):
+                found[place] = vector, bool(is_cut)
+    return found
+
+
+def _embed(maker: Maker, embed: Embed, texts: Sequence[_Text]) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors, and which texts the window has cut: as many as the encoder says, which are the longest ones."""
+    before = maker.embed.counts.num_texts_cut
+    vectors = embed_texts(embed, [text.text for text in texts])
+    is_cut = np.zeros(len(texts), bool)
+    longest = np.argsort(-np.array([text.num_tokens for text in texts]), kind="stable")
+    is_cut[longest[: maker.embed.counts.num_texts_cut - before]] = True
+    return vectors, is_cut
+
+
+def _entries(
+    maker: Maker, whole: Sequence[tuple[Task, _Cut]], read: Sequence[_Read], rows: Sequence[tuple[np.ndarray, bool]]
+) -> list[Entry]:
+    entries, start = [], 0
+    for (task, one), own in zip(whole, read, strict=True):
+        there = own.are_embedded
+        here = rows[start : start + int(there.sum())]
+        start += len(here)
+        vectors = np.zeros((len(one.nodes), len(here[0][0])), np.float32)
+        vectors[there] = [vector for vector, _ in here]
+        is_cut = np.zeros(len(one.nodes), bool)
+        is_cut[there] = [cut for _, cut in here]
+        if one.tree is not None and maker.parents is not None and maker.parents.of_children is not None:
+            num_tokens = np.array([node.num_tokens for node in one.nodes], np.int64)
+            made = fill_parents(one.tree, unit_rows(vectors), num_tokens, maker.parents.of_children)
+            vectors[~there], there = made[~there], np.full(len(one.nodes), True)
+        entries.append(Entry(one.document, one.nodes, vectors, is_cut, task.origin, one.tree, there))
+    return entries
+
+
+def _holds(tree: ChunkTree | None, num_nodes: int) -> Bool[np.ndarray, " nodes"]:
+    holds = np.full(num_nodes, tree is not None)
+    if tree is not None:
+        holds[tree.leaves] = False
+    return holds
+
+
+@dataclass
+class KnownVectors:
+    """Finds vectors of an index by the texts of their chunks; an `Ask`.
+
+    Texts are hashed when first asked for: where nothing is to be embedded, none is.
+    """
+
+    connection: sqlite3.Connection
+    numbers: Sequence[int]  # of the rows that were there before
+    reading: Reading = "alike"  # of the texts of nodes above leaves
+    _places: dict[bytes, tuple[int, int]] | None = field(default=None, repr=False)  # row and chunk by text
+
+    def __call__(self, keys: Sequence[bytes]) -> dict[bytes, tuple[np.ndarray, bool]]:
+        """The vectors of the texts that are known, by their keys."""
+        if self._places is None:
+            self._places = {}
+            for number in self.numbers:
+                row = read_row(self.connection, number)
+                if row is not None:
+                    nodes = unpack_nodes("", row)[0]
+                    self._enter(number, to_text(row.text), nodes, parents_in(row, len(nodes)))
+        wanted: dict[int, list[tuple[bytes, int]]] = {}
+        for key in keys:
+            if key in self._places:
+                number, node = self._places[key]
+                wanted.setdefault(number, []).append((key, node))
+        found = {}
+        for number, places in wanted.items():
+            row = read_row(self.connection, number)
+            if row is None:  # removed since
+                continue
+            nodes, is_cut = unpack_nodes("", row)
+            vectors = unpack_vectors(row, len(nodes))
+            found |= {key: (vectors[node], bool(is_cut[node])) for key, node in places}
+        return found
+
+    def add(self, number: int, entry: Entry) -> None:
+        """Takes up what was written."""
+        if self._places is not None:
+            self._enter(number, entry.document.text, entry.nodes, _holds(entry.tree, len(entry.nodes)))
+
+    def _enter(self, number: int, text: str, nodes: Sequence[Chunk], holds: Bool[np.ndarray, " nodes"]) -> None:
+        assert self._places is not None
+        for place, key in enumerate(keys_of(text, nodes, holds, self.reading)):
+            if key is not None:
+                self._places[key] = number, place

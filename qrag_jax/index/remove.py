@@ -1,0 +1,151 @@
+"""Which documents belong to an index: what lies in a path, what is the index itself, what is gone.
+
+Documents taken out of an index, without a rest.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+
+from qrag_jax.documents.kinds import KINDS, read_suffixes
+from qrag_jax.documents.read import Found
+from qrag_jax.index.folder import CATALOGUE, PATIENCE, SHARDS, index_folder, is_index, names_in, one_writer
+from qrag_jax.index.prepare import MakeMaker
+from qrag_jax.index.settings import read_settings
+from qrag_jax.index.stores.sqlite.database import writing_to
+from qrag_jax.index.stores.sqlite.document_rows import mend, remove
+from qrag_jax.index.update_notes import KnownTexts, note_reader, update_notes
+from qrag_jax.types import NoteReader, UsageError
+
+
+def lies_in(name: str, place: str) -> bool:
+    """Whether a document is that of a path, or of a file below it."""
+    if PurePath(place) == PurePath("."):
+        return not PurePath(name).is_absolute()
+    return PurePath(name).is_relative_to(place)
+
+
+def outside(found: Found, paths: Sequence[str], folder: Path) -> tuple[Found, bool]:
+    """What was found without the files of the index itself; and whether it lies in a path."""
+    own = Path(os.path.realpath(folder))
+    if not any(own.is_relative_to(os.path.realpath(path)) for path in paths):
+        return found, False
+    files = tuple(
+        file for file in found.files if file.path is None or not Path(os.path.realpath(file.path)).is_relative_to(own)
+    )
+    left_out = {file.path for file in found.files} - {file.path for file in files}
+    there = (path for path in folder.rglob("*") if path.is_file() and path not in left_out)
+    others = Counter(found.others) - Counter(path.suffix.lower() for path in there)
+    return replace(found, files=files, others=dict(others.most_common())), True
+
+
+def gone(
+    known: Iterable[str], paths: Sequence[str], found: Found, unread: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Documents that no file stands for any more; and those that stay though their file was not seen.
+
+    Args:
+        unread: ids of files that are there and could not be read.
+
+    An empty folder and a link that is not followed hide what lay there, also below a path: an absent disk looks so.
+    """
+    seen = {file.id for file in found.files}
+    blind = [*(skipped.id for skipped in found.skipped), *unread, *map(str, found.links)]
+    blind += [path for path in paths if os.path.isdir(path) and not any(lies_in(name, path) for name in seen)]
+    unseen = [name for name in known if name not in seen]
+    kept = {
+        name
+        for name in unseen
+        if any(lies_in(name, place) for place in blind)
+        or _has_no_reader(name)
+        or (any(lies_in(name, path) for path in paths) and _has_no_disk(name))
+    }
+    return tuple(name for name in unseen if name not in kept), tuple(name for name in unseen if name in kept)
+
+
+def _has_no_reader(name: str) -> bool:
+    """Whether a file is there that only the extra `documents` reads, which this environment lacks."""
+    suffix = PurePath(name).suffix.lower()
+    return suffix in KINDS and suffix not in read_suffixes() and os.path.isfile(name)
+
+
+def _has_no_disk(name: str) -> bool:
+    """Whether a folder on the way is an empty one or a link to nothing: a disk that is not there today looks so."""
+    for place in PurePath(name).parents:
+        if os.path.isdir(place):
+            return not os.listdir(place)
+        if os.path.islink(place):
+            return True
+    return False
+
+
+def check_place(folder: Path) -> None:
+    """Refuses a folder with something else in it."""
+    if is_index(folder):
+        return
+    if os.path.islink(folder) or (os.path.exists(folder) and not os.path.isdir(folder)):
+        raise UsageError(f"{folder}: is no folder; give the path of a new one, or of an index")
+    if os.path.isdir(folder) and folder.samefile(os.curdir):
+        raise UsageError(f"{folder}: is the current folder; give a new folder in it")
+    others = [name for name in names_in(folder) if not _is_ours(name)]
+    if others:
+        raise UsageError(f"{folder}: is a folder with other things in it ({others[0]}); give a new one, or an index")
+
+
+def _is_ours(name: str) -> bool:
+    """Of what a killed writer leaves that had not yet made an index."""
+    return name.startswith((CATALOGUE, f".{CATALOGUE}", ".index.json", ".qrag.lock")) or name == SHARDS
+
+
+def remove_documents(
+    folder: Path,
+    paths: Sequence[str],
+    *,
+    make: MakeMaker | None = None,
+    read_notes: NoteReader | None = None,
+    patience: float = PATIENCE,
+    waits: Callable[[str], object] = lambda message: None,
+) -> tuple[str, ...]:
+    """Removes the documents of files and folders; no byte of their texts stays in the index, nor a note of them.
+
+    Args:
+        folder: of the index.
+        paths: as they are named in the index; the files need not be there any more.
+        make: loads what embeds, where notes come in that were beyond their chunk's most before; needed where the index
+            has notes (`retrieval.indexing.remove_from_index` has it).
+        read_notes: as of `Plan`.
+        patience, waits: as of `place.one_writer`.
+
+    Returns:
+        The ids that were removed.
+
+    Raises:
+        UsageError: there is no index, no document of a path in it, or `make` is missing; then nothing is removed.
+        InputError: the disk is full, or the index cannot be mended.
+    """
+    index_folder(folder)
+    with one_writer(folder, "qrag index remove", patience, waits):
+        settings = read_settings(folder)
+        if settings.has_notes and make is None:
+            raise UsageError(
+                f"{folder}: has notes, which are made anew of what is left: give `make`, to embed new ones"
+            )
+        if settings.has_notes and read_notes is None:
+            note_reader(settings.notes)  # refused before anything is removed
+        known = mend(folder).known
+        gone: dict[str, None] = {}
+        for path in paths:
+            here = [name for name in known if lies_in(name, path)]
+            if not here:
+                raise UsageError(
+                    f"{path}: no document of the index {folder}; `qrag index info {folder} --json` names them"
+                )
+            gone |= dict.fromkeys(here)
+        with writing_to(folder) as connection:
+            for name in gone:
+                remove(connection, folder, name)
+            if make is not None:
+                update_notes(connection, folder, settings, make, KnownTexts(connection), read_notes)
+    return tuple(gone)

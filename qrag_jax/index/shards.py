@@ -1,0 +1,162 @@
+"""An index made in parts, by processes or machines that share nothing but a folder, and joined at the end.
+
+    INDEX/shards/3-of-8            a finished shard: a whole index of its part of the documents
+    INDEX/shards/3-of-8.building   one on its way, which goes on where it was stopped
+
+Which shard a document belongs to its id says, so that every machine comes to the same parts.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from qrag_jax.documents.read import Found
+from qrag_jax.files.manifest import sync_folder
+from qrag_jax.index.folder import (
+    CATALOGUE,
+    JOINED,
+    PATIENCE,
+    SHARDS,
+    finish_merge,
+    finished_shards,
+    is_index,
+    one_writer,
+)
+from qrag_jax.index.prepare import MakeMaker
+from qrag_jax.index.settings import IndexSettings, read_settings, write_settings
+from qrag_jax.index.stores.sqlite.database import create, named, reading_from, writing_to
+from qrag_jax.index.stores.sqlite.document_rows import copy, mend, read_all
+from qrag_jax.index.stores.sqlite.entries import to_bytes
+from qrag_jax.index.update import Changes, Plan, update_index
+from qrag_jax.index.update_notes import KnownTexts, note_reader, update_notes
+from qrag_jax.types import InputError, NoteReader, UsageError
+
+_BUILDING = ".building"
+MakeOf = Callable[[IndexSettings], MakeMaker]
+
+
+def build_shard(
+    folder: Path,
+    paths: Sequence[str],
+    found: Found,
+    settings: IndexSettings,
+    make: MakeMaker,
+    plan: Plan,
+    shard: int,
+    num_shards: int,
+) -> Changes | None:
+    """Makes one shard of a new index; None where it is finished already.
+
+    Args:
+        paths, found, settings, make, plan: as of `update_index`.
+        shard: from 0.
+    """
+    if not 0 <= shard < num_shards:
+        raise UsageError(f"--shard {shard}: of {num_shards} shards, give 0 to {num_shards - 1}")
+    if is_index(folder):
+        raise UsageError(f"{folder}: is an index already; shards make a new one: use build or add without --shard")
+    for name in finished_shards(folder):
+        if not name.endswith(f"-of-{num_shards}"):
+            raise UsageError(f"{folder}: was begun with other shards ({name}): go on with those, or remove {SHARDS}/")
+    done = folder / SHARDS / f"{shard}-of-{num_shards}"
+    if done.exists():
+        return None
+    building = done.with_name(f"{done.name}{_BUILDING}")
+    own = replace(found, files=tuple(file for file in found.files if shard_of(file.id, num_shards) == shard))
+    with one_writer(folder / SHARDS / f".{done.name}.lock", "qrag index build --shard", plan.patience, plan.waits):
+        if done.exists():
+            return None
+        if own.files:
+            changes = update_index(building, paths, own, settings, make, replace(plan, mirror=True, makes_notes=False))
+        else:
+            changes = Changes()
+            building.mkdir(parents=True, exist_ok=True)
+        os.rename(building, done)
+        sync_folder(done.parent)
+    return changes
+
+
+def shard_of(document_id: str, num_shards: int) -> int:
+    """The shard of a document, from 0."""
+    return int.from_bytes(hashlib.sha256(to_bytes(document_id)).digest()[:8], "big") % num_shards
+
+
+def merge_shards(
+    folder: Path,
+    *,
+    make: MakeOf | None = None,
+    read_notes: NoteReader | None = None,
+    patience: float = PATIENCE,
+    waits: Callable[[str], object] = lambda message: None,
+) -> int:
+    """Joins finished shards into the index, and removes them; gives the number of documents.
+
+    One that was stopped is begun again and comes to the same. The notes of all documents are made last.
+
+    Args:
+        make: settings -> what loads what embeds; needed where chunks get notes.
+        read_notes: as of `Plan`.
+        patience, waits: as of `place.one_writer`.
+    """
+    with one_writer(folder, "qrag index merge", patience, waits):
+        was_joined = finish_merge(folder)
+        names = sorted(finished_shards(folder))
+        if not names and was_joined:
+            return _num_documents(folder)
+        if not names:
+            raise UsageError(f"{folder}: has no shards; build them with --num_shards and --shard")
+        number = int(names[0].rpartition("-")[2])
+        missing = [str(shard) for shard in range(number) if f"{shard}-of-{number}" not in names]
+        if missing or len(names) != number:
+            raise UsageError(
+                f"{folder}: of {number} shards, {', '.join(missing) or 'some of another number'} are not finished: "
+                f"build them first (--num_shards {number} --shard {(missing or ['N'])[0]})"
+            )
+        shards = [shard for name in names if is_index(shard := folder / SHARDS / name)]
+        settings = _common([(shard, read_settings(shard)) for shard in shards], folder)
+        if is_index(folder) and (there := read_settings(folder)).without_places != settings.without_places:
+            raise UsageError(
+                f"{folder}: is an index already, made with {there.cutting} or another encoder than its shards "
+                f"({settings.cutting}): remove {SHARDS}/ to keep it, or move {SHARDS}/ into a new folder and merge that"
+            )
+        if settings.has_notes and make is None:
+            raise UsageError(f"{folder}: its chunks get notes, which are made of all shards: give `make`, which embeds")
+        if settings.has_notes and read_notes is None:
+            note_reader(settings.notes)  # refused before anything is joined
+        create(folder)
+        known = mend(folder).known
+        with writing_to(folder) as connection:
+            for shard in shards:
+                with reading_from(shard) as source:
+                    for one in read_all(source, shard):
+                        if one.id not in known or known[one.id].origin != one.origin:
+                            copy(connection, folder, one)
+                            known[one.id] = one
+            write_settings(folder, settings)
+            if settings.has_notes:
+                assert make is not None
+                update_notes(connection, folder, settings, make(settings), KnownTexts(connection), read_notes)
+        os.rename(folder / SHARDS, folder / JOINED)  # at once: half of them would look like shards that are not made
+        sync_folder(folder)
+        finish_merge(folder)
+        return _num_documents(folder)
+
+
+def _num_documents(folder: Path) -> int:
+    with reading_from(folder) as connection, named(folder / CATALOGUE):
+        (count,) = connection.execute("SELECT count(*) FROM documents").fetchone()
+    return count
+
+
+def _common(shards: Sequence[tuple[Path, IndexSettings]], folder: Path) -> IndexSettings:
+    if not shards:
+        raise InputError(f"{folder}: its shards hold no document; build them of other files")
+    (first, settings), *others = shards
+    for shard, other in others:
+        if other.without_places != settings.without_places:
+            raise InputError(
+                f"{shard}: was made with other settings or another encoder than {first}: remove one and build it again"
+            )
+    return settings

@@ -1,0 +1,210 @@
+"""What an index keeps of a document, and the bytes that it is kept as: hashed together, so that no bit changes unseen.
+
+    nodes     int64, little endian: the levels of all chunks, their tokens, what became of them (0 embedded whole, 1 cut
+              by the encoder, 2 without a vector), their numbers of spans, and then all spans (start, end, start, ...)
+    vectors   float32, little endian, a row a chunk that has one
+    ids       of the chunks, a JSON list
+    tree      int64, little endian: of each node its parent, -1 for the root; nothing where there is no tree
+
+Ids of documents and texts are UTF-8 in which lone surrogates are kept.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise, repeat
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.index.metadata import metadata_json, read_metadata
+from qrag_jax.types import Chunk, Document, Span
+
+_INTEGER, _FLOAT = np.dtype("<i8"), np.dtype("<f4")
+_COLUMNS = 4  # of the nodes: level, num_tokens, what became of them, number of spans
+_CUT, _NO_VECTOR = 1, 2
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a document was made of: with equal settings, equal origins make equal entries.
+
+    Attributes:
+        bytes_sha256: of the file, hexadecimal.
+        reader: version of what read it, and how.
+    """
+
+    bytes_sha256: str
+    reader: str
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A document as it is searched.
+
+    Attributes:
+        document: its text and metadata.
+        nodes: its chunks, in order.
+        vectors: of the chunks, as the encoder gave them or as they were made of children's; zeros where there is none.
+        is_cut: of each chunk, whether it is longer than the encoder's window.
+        origin: what it was made of.
+        tree: whose nodes these are; None where they are plain chunks.
+        has_vector: which chunks have one; None is all.
+    """
+
+    document: Document
+    nodes: tuple[Chunk, ...]
+    vectors: Float[np.ndarray, "nodes dim"]
+    is_cut: Bool[np.ndarray, " nodes"]
+    origin: Origin
+    tree: ChunkTree | None = None
+    has_vector: Bool[np.ndarray, " nodes"] | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A document that could not be read.
+
+    Attributes:
+        id: its path.
+        reason: a sentence that names what to do.
+        origin: what was tried; the same is not tried again.
+    """
+
+    id: str
+    reason: str
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Row:
+    """An entry as bytes, in the order of the table's columns."""
+
+    text: bytes
+    metadata: bytes
+    ids: bytes
+    nodes: bytes
+    vectors: bytes
+    tree: bytes = b""
+
+
+def pack(entry: Entry) -> Row:
+    """The bytes of an entry."""
+    there = np.full(len(entry.nodes), True) if entry.has_vector is None else entry.has_vector
+    columns = [
+        [node.level for node in entry.nodes],
+        [node.num_tokens for node in entry.nodes],
+        np.where(there, _CUT * entry.is_cut, _NO_VECTOR).tolist(),
+        [len(node.spans) for node in entry.nodes],
+        [border for node in entry.nodes for span in node.spans for border in span],
+    ]
+    return Row(
+        text=to_bytes(entry.document.text),
+        metadata=metadata_json(entry.document).encode(),
+        ids=json.dumps([node.id for node in entry.nodes]).encode(),
+        nodes=np.concatenate([np.array(column, _INTEGER) for column in columns]).tobytes(),
+        vectors=np.ascontiguousarray(entry.vectors[there], _FLOAT).tobytes(),
+        tree=b"" if entry.tree is None else entry.tree.parent.astype(_INTEGER).tobytes(),
+    )
+
+
+def unpack_document(document_id: str, row: Row) -> Document:
+    """The document of a row."""
+    metadata = read_metadata(row.metadata.decode())
+    if not isinstance(metadata, dict):
+        raise TypeError("metadata: no JSON object")
+    return Document(document_id, to_text(row.text), metadata)
+
+
+def unpack_nodes(document_id: str, row: Row) -> tuple[list[Chunk], Bool[np.ndarray, " nodes"]]:
+    """The chunks of a row, and which of them are cut."""
+    ids = json.loads(row.ids)
+    if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
+        raise TypeError("ids of chunks: no list of texts")
+    values = np.frombuffer(row.nodes, _INTEGER)
+    levels, num_tokens, became, num_spans = values[: _COLUMNS * len(ids)].reshape(_COLUMNS, len(ids))
+    spans = _spans(values[_COLUMNS * len(ids) :].tolist(), num_spans)
+    return list(map(Chunk, ids, repeat(document_id), spans, levels.tolist(), num_tokens.tolist())), became == _CUT
+
+
+def has_vectors(row: Row, num_nodes: int) -> Bool[np.ndarray, " nodes"]:
+    """Which chunks of a row have a vector."""
+    return np.frombuffer(row.nodes, _INTEGER)[2 * num_nodes : 3 * num_nodes] != _NO_VECTOR
+
+
+def unpack_vectors(row: Row, num_nodes: int) -> Float[np.ndarray, "nodes dim"]:
+    """The vectors of a row, zeros where there is none; read-only where all have one."""
+    there = has_vectors(row, num_nodes)
+    kept = np.frombuffer(row.vectors, _FLOAT).reshape(int(there.sum()), -1)
+    if there.all():
+        return kept
+    vectors = np.zeros((num_nodes, kept.shape[1]), np.float32)
+    vectors[there] = kept
+    return vectors
+
+
+def parents_in(row: Row, num_nodes: int) -> Bool[np.ndarray, " nodes"]:
+    """Which nodes of a row hold others."""
+    holds = np.zeros(num_nodes, bool)
+    above = np.frombuffer(row.tree, _INTEGER)
+    holds[above[above >= 0]] = True
+    return holds
+
+
+def unpack_tree(document_id: str, row: Row, nodes: Sequence[Chunk]) -> ChunkTree | None:
+    """The tree of a row, whose nodes are these; None where it has none."""
+    if not row.tree:
+        return None
+    parent = np.frombuffer(row.tree, _INTEGER).astype(np.int64)
+    borders = np.array([node.spans for node in nodes], np.int64).reshape(len(nodes), 2)  # one span each
+    level = np.array([node.level for node in nodes], np.int64)
+    leaves = np.setdiff1d(np.arange(len(nodes)), parent)
+    return ChunkTree(document_id, borders[:, 0], borders[:, 1], level, parent, leaves)
+
+
+def unpack(document_id: str, row: Row, origin: Origin) -> Entry:
+    """The entry of a row."""
+    nodes, is_cut = unpack_nodes(document_id, row)
+    tree = unpack_tree(document_id, row, nodes)
+    document, vectors = unpack_document(document_id, row), unpack_vectors(row, len(nodes))
+    there = has_vectors(row, len(nodes))
+    return Entry(document, tuple(nodes), vectors, is_cut, origin, tree, None if there.all() else there)
+
+
+def row_sha256(document_id: bytes, origin: Sequence[bytes], error: bytes, row: Sequence[bytes]) -> bytes:
+    """sha256 of everything that is kept of a document; `row` is empty for one that could not be read."""
+    return parts_sha256(document_id, *origin, error, *row)
+
+
+def parts_sha256(*parts: bytes) -> bytes:
+    """sha256 of parts, each with its length: none can lend a byte to its neighbour."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.digest()
+
+
+def text_key(text: str) -> bytes:
+    """sha256 of the text of a chunk: equal texts have equal vectors."""
+    return hashlib.sha256(to_bytes(text)).digest()
+
+
+def to_bytes(text: str) -> bytes:
+    """UTF-8, in which lone surrogates are kept; it is ordered as the texts are."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def to_text(content: bytes) -> str:
+    """What `to_bytes` wrote."""
+    return content.decode("utf-8", "surrogatepass")
+
+
+def _spans(borders: list[int], num_spans: np.ndarray) -> list[tuple[Span, ...]]:
+    pairs = zip(borders[::2], borders[1::2], strict=True)
+    if (num_spans == 1).all():
+        return list(zip(pairs, strict=True))  # a tuple of one span each
+    all_spans = list(pairs)
+    return [tuple(all_spans[start:end]) for start, end in pairwise([0, *np.cumsum(num_spans).tolist()])]

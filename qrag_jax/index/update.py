@@ -1,0 +1,365 @@
+"""An index brought up to date with files: what has changed is read, cut and embedded, and nothing else.
+
+Whether a file has changed its bytes say, never its time. Each document is written in one transaction with the hash of
+its bytes: one that is in the index is whole, whatever ended the writer, and is not read again. A file that cannot be
+read any more (empty, cut off, no rights, another encoding) takes nothing away: its document stays as it was, and beside
+it stands why.
+"""
+
+import hashlib
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from qrag_jax.documents.decoding import check_encoding, is_utf8, looks_like_utf8
+from qrag_jax.documents.found import named
+from qrag_jax.documents.read import (
+    DocumentFile,
+    Found,
+    Skipped,
+    encoding_of,
+    read_bytes,
+    read_in_part,
+    reader_of,
+)
+from qrag_jax.index.folder import (
+    PATIENCE,
+    SHARDS,
+    finish_merge,
+    finished_shards,
+    is_index,
+    one_writer,
+)
+from qrag_jax.index.prepare import KnownVectors, Made, MakeMaker, Maker, Task, prepare
+from qrag_jax.index.remove import check_place, gone
+from qrag_jax.index.settings import (
+    IndexSettings,
+    check_encoder,
+    read_settings,
+    settings_of,
+    write_settings,
+)
+from qrag_jax.index.stores.sqlite.database import create, remove_catalogue, writing_to
+from qrag_jax.index.stores.sqlite.document_rows import (
+    LOST,
+    LOST_REASON,
+    Known,
+    mend,
+    put,
+    put_beside,
+    put_failure,
+    remove,
+)
+from qrag_jax.index.stores.sqlite.entries import Entry, Failure, Origin
+from qrag_jax.index.update_notes import KnownTexts, NotesMade, note_reader, take_up, update_notes
+from qrag_jax.index.workers import Group, Workers
+from qrag_jax.types import InputError, NoteReader, UsageError
+
+READER = 1  # of what turns texts into chunks: another one cuts all files again
+_UTF8 = "utf-8"
+_MOST_FILES, _MOST_BYTES = 16, 100_000  # of a group: enough to embed together, little to do again
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What an update has done.
+
+    Attributes:
+        num_read: documents that are new or were changed.
+        num_same: documents that are as they were, and were not read.
+        removed: ids of documents that are gone.
+        failed: what could not be read, this time or before with the same bytes; what was damaged and not read again.
+        lossy: what was read now, but not all of it.
+        kept: ids of documents that stay as they were, though their file cannot be read (`failed` says why), or was
+            not seen: their folder is empty or cannot be read.
+        mended: ids of documents whose rows were damaged, and which were read again; names of notes that were, too.
+        num_embedded: chunks whose vectors were computed.
+        num_reused: chunks of documents that were read whose vectors were known by their text.
+        notes: that the index has now, and what they took; those of a shard are made by the merge.
+    """
+
+    num_read: int = 0
+    num_same: int = 0
+    removed: tuple[str, ...] = ()
+    failed: tuple[Skipped, ...] = ()
+    lossy: tuple[Skipped, ...] = ()
+    kept: tuple[str, ...] = ()
+    mended: tuple[str, ...] = ()
+    num_embedded: int = 0
+    num_reused: int = 0
+    notes: NotesMade = field(default_factory=NotesMade)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How an update goes about it.
+
+    Attributes:
+        mirror: documents that the paths do not lead to are removed.
+        encoding: of texts; None reads a document in the encoding that it was read in, and new ones in UTF-8.
+        strict: a file that cannot be read ends the update.
+        num_workers: processes that read; 0 reads in this one.
+        patience: seconds to wait for another writer.
+        waits: told whom it waits for.
+        progress: called with (files done, files in all).
+        makes_notes: notes are brought up to date at the end; a shard leaves them to the merge.
+        read_notes: writes them; None takes the reader of the setting.
+        keeps_notes: nobody asks for another one to write the notes of an index that is there: the settings say who did,
+            and where another command has changed that meanwhile, this one is refused.
+        note_progress: called with (rows of notes written, rows to write).
+    """
+
+    mirror: bool = False
+    encoding: str | None = None
+    strict: bool = False
+    num_workers: int = 0
+    patience: float = PATIENCE
+    waits: Callable[[str], object] = field(default=lambda message: None)
+    progress: Callable[[int, int], object] = field(default=lambda done, of: None)
+    makes_notes: bool = True
+    read_notes: NoteReader | None = None
+    keeps_notes: bool = False
+    note_progress: Callable[[int, int], object] = field(default=lambda done, of: None)
+
+    def __post_init__(self) -> None:
+        if self.encoding is not None:
+            check_encoding(self.encoding)
+
+
+def update_index(
+    folder: Path, paths: Sequence[str], found: Found, settings: IndexSettings, make: MakeMaker, plan: Plan
+) -> Changes:
+    """Makes an index of files, or brings one up to date.
+
+    Args:
+        folder: of the index; made where there is none.
+        settings: how it is made; the fingerprint may be empty.
+        make: loads what cuts and embeds by these settings; not called where nothing is to be read and the encoder has
+            the name of that of the index.
+    """
+    check_place(folder)
+    if not found.files:
+        raise UsageError(f"{', '.join(paths) or 'no path'}: no file to read was found, so nothing is changed")
+    with one_writer(folder, "qrag index", plan.patience, plan.waits):
+        finish_merge(folder)
+        if finished_shards(folder):  # joined later they would bring old documents back
+            raise UsageError(
+                f"{folder}: has shards that are not joined: `qrag index merge {folder}` first, or remove "
+                f"{folder / SHARDS}"
+            )
+        if settings.has_notes and plan.makes_notes and plan.read_notes is None:
+            note_reader(settings.notes)  # refused before anything is read
+        known_settings = settings_of(folder, settings)
+        if known_settings is not None and plan.keeps_notes and read_settings(folder) != known_settings:
+            raise UsageError(
+                f"{folder}: another command has changed who writes its notes, which was {settings.notes.reader} when "
+                "this one began: run it again"
+            )
+        if known_settings is not None and known_settings.model != settings.model:  # even where nothing is to be read
+            check_encoder(known_settings, make().embed.fingerprint, settings.model)
+        try:
+            if known_settings is None:
+                create(folder)
+            before = mend(folder)
+            with writing_to(folder) as connection:
+                known = list(before.known.values())
+                changes = _Update(folder, connection, known_settings or settings, make, plan, known).run(paths, found)
+        finally:
+            if not is_index(folder):  # nothing was written: no encoder, or no file
+                remove_catalogue(folder)
+        if known_settings is None and not is_index(folder):
+            raise InputError(
+                f"{folder}: none of {len(found.files)} files could be read, so there is no index yet: "
+                f"{named(changes.failed)}"
+            )
+    seen = {file.id for file in found.files}
+    lost = [name for name in before.damaged if name not in seen and not plan.mirror]
+    return replace(
+        changes,
+        failed=(*changes.failed, *(Skipped(name, LOST_REASON) for name in lost)),
+        mended=(*(name for name in before.damaged if name in seen), *before.damaged_notes),
+    )
+
+
+class _Update:
+    """One update, while the index is held."""
+
+    def __init__(
+        self,
+        folder: Path,
+        connection: sqlite3.Connection,
+        settings: IndexSettings,
+        make: MakeMaker,
+        plan: Plan,
+        known: list[Known],
+    ) -> None:
+        self.folder, self.connection, self.settings, self.make, self.plan = folder, connection, settings, make, plan
+        self.known = {one.id: one for one in known}
+        self.encodings = _Encodings(known)
+        numbers = [one.number for one in known if one.number is not None]
+        self.vectors = KnownVectors(connection, numbers, settings.reading)
+        self.ask = self.vectors if settings.reuses_vectors else None
+        self.unseen: list[str] = []  # ids of files that could not even be hashed
+        self.failed: list[Skipped] = []
+        self.kept: list[str] = []
+        self.counts = Changes()
+        self.maker: Maker | None = None
+        self.note_texts = KnownTexts(connection)
+
+    def run(self, paths: Sequence[str], found: Found) -> Changes:
+        of = len(found.files)
+        if self.plan.strict and found.skipped:
+            raise InputError(f"{found.skipped[0].id}: {found.skipped[0].reason}")
+        for done in self._prepared(self._groups(found.files)):
+            for result in done.results:
+                self._write(result)
+            self.counts = replace(
+                self.counts,
+                num_embedded=self.counts.num_embedded + done.num_embedded,
+                num_reused=self.counts.num_reused + done.num_reused,
+            )
+            self.plan.progress(self.counts.num_same + self.counts.num_read + len(self.failed), of)
+        removed, kept = (), ()
+        if self.plan.mirror:
+            removed, kept = gone(self.known, paths, found, self.unseen)
+        for name in removed:
+            self.note_texts.keep(name)  # it may be there under another name now
+            remove(self.connection, self.folder, name)
+        notes = self._update_notes()
+        removed = tuple(name for name in removed if self.known[name].number is not None)  # no mere failures
+        failed = (*found.skipped, *self.failed)
+        return replace(self.counts, removed=removed, kept=(*self.kept, *kept), failed=failed, notes=notes)
+
+    def _update_notes(self) -> NotesMade:
+        if not is_index(self.folder):  # nothing could be read
+            return NotesMade()
+        if not self.plan.makes_notes:
+            take_up(self.folder, self.settings)
+            return NotesMade()
+        return update_notes(
+            self.connection,
+            self.folder,
+            self.settings,
+            lambda: self.maker or self.make(),
+            self.note_texts,
+            self.plan.read_notes,
+            self.plan.note_progress,
+        )
+
+    def _groups(self, files: Sequence[DocumentFile]) -> Iterator[Group]:
+        """The files that have changed, some at a time."""
+        group: list[Task] = []
+        for file in files:
+            task = self._task(file)
+            if task is None:
+                continue
+            group.append(task)
+            if len(group) == _MOST_FILES or sum(len(one.raw) for one in group) >= _MOST_BYTES:
+                yield tuple(group)
+                group = []
+        if group:
+            yield tuple(group)
+
+    def _task(self, file: DocumentFile) -> Task | None:
+        """What is to be done about a file; None where its bytes are known, or cannot be had."""
+        known = self.known.get(file.id)
+        encoding = self.plan.encoding or self.encodings.of_document(file.id)
+        try:
+            raw = read_bytes(file, encoding)
+        except InputError as error:
+            self.unseen.append(file.id)
+            self._fail(Failure(file.id, str(error).removeprefix(f"{file.id}: "), LOST))
+            return None
+        bytes_sha256 = hashlib.sha256(raw).hexdigest()
+        if self.plan.encoding is None:
+            encoding = self.encodings.of_bytes(file.id, bytes_sha256)
+            if known is not None and bytes_sha256 != known.origin.bytes_sha256 and _is_unsure(raw, encoding):
+                self._fail(Failure(file.id, _unsure(encoding), Origin(bytes_sha256, f"{READER} unsure")))
+                return None
+        origin = Origin(bytes_sha256, _reader(file, raw, encoding))
+        if known is None or origin not in (known.origin, known.tried):
+            return Task(file, raw, origin, encoding)
+        if origin == known.tried:
+            self._fail(Failure(file.id, known.error, origin))
+            return None
+        if known.tried is not None:  # the file is what it was before it could not be read
+            put_beside(self.connection, self.folder, file.id, None)
+        self.counts = replace(self.counts, num_same=self.counts.num_same + 1)
+        return None
+
+    def _prepared(self, groups: Iterator[Group]) -> Iterator[Made]:
+        if self.plan.num_workers:
+            with Workers(self.plan.num_workers, self.make, self._check_encoder, self.ask) as workers:
+                yield from workers.run(groups)
+            return
+        for group in groups:
+            if self.maker is None:
+                self.maker = self.make()
+                self._check_encoder(self.maker.embed.fingerprint)
+            yield prepare(self.maker, group, self.ask)
+
+    def _check_encoder(self, fingerprint: str) -> None:
+        """Refuses another encoder than that of the index; one that is new is an index from now on."""
+        if not self.settings.fingerprint:
+            self.settings = replace(self.settings, fingerprint=fingerprint)
+            write_settings(self.folder, self.settings)
+        check_encoder(self.settings, fingerprint, self.settings.model)
+
+    def _write(self, result: Entry | Failure) -> None:
+        if isinstance(result, Failure):
+            self._fail(result)
+            return
+        if result.document.id in self.known:
+            self.note_texts.keep(result.document.id)  # its notes go with what is written in its place
+        number = put(self.connection, self.folder, result)
+        self.vectors.add(number, result)
+        if (part := read_in_part(result.document)) is not None:
+            self.counts = replace(self.counts, lossy=(*self.counts.lossy, part))
+        self.counts = replace(self.counts, num_read=self.counts.num_read + 1)
+
+    def _fail(self, failure: Failure) -> None:
+        """Records that a file cannot be read; a document that was made of it before stays."""
+        if self.plan.strict:
+            raise InputError(f"{failure.id}: {failure.reason}")
+        known = self.known.get(failure.id)
+        is_kept = known is not None and known.number is not None
+        if known is None or (known.tried, known.error) != (failure.origin, failure.reason):
+            if is_kept:
+                put_beside(self.connection, self.folder, failure.id, failure)
+            else:
+                put_failure(self.connection, self.folder, failure)
+        self.kept += [failure.id] * is_kept
+        self.failed.append(Skipped(failure.id, failure.reason))
+
+
+class _Encodings:
+    """In what encoding a text is read where none is named: as its document was, or one of the same bytes; or UTF-8."""
+
+    def __init__(self, known: Sequence[Known]) -> None:
+        documents = [one for one in known if one.number is not None]
+        self._of_documents = {one.id: encoding_of(one.origin.reader) or _UTF8 for one in documents}
+        self._of_bytes = {one.origin.bytes_sha256: self._of_documents[one.id] for one in documents}
+
+    def of_document(self, name: str) -> str:
+        return self._of_documents.get(name, _UTF8)
+
+    def of_bytes(self, name: str, bytes_sha256: str) -> str:
+        return self._of_documents.get(name) or self._of_bytes.get(bytes_sha256, _UTF8)
+
+
+def _is_unsure(raw: bytes, encoding: str) -> bool:
+    """Whether a text that was in another encoding than UTF-8 may have been saved as that since."""
+    return not is_utf8(encoding) and looks_like_utf8(raw, encoding)
+
+
+def _unsure(encoding: str) -> str:
+    return f"was read as {encoding} before and looks like UTF-8 now: name its encoding (--encoding)"
+
+
+def _reader(file: DocumentFile, raw: bytes, encoding: str) -> str:
+    """What reads these bytes: where this changes, they are read again; by an extra that was installed since, too."""
+    try:
+        return f"{READER} {reader_of(file, raw, encoding)}"
+    except InputError:
+        return f"{READER} refused"

@@ -1,0 +1,166 @@
+"""Files prepared by other processes, which may be killed: what one had in hand is done again by the next.
+
+A file whose process ends while it is alone in its hands, some times over, is a failure of its own.
+"""
+
+import multiprocessing as mp
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+import numpy as np
+
+from qrag_jax.index.prepare import Ask, Made, MakeMaker, Task, prepare
+from qrag_jax.index.stores.sqlite.entries import Failure
+from qrag_jax.types import InputError
+
+Group = Sequence[Task]
+_MOST_DEATHS = 3  # of processes with one file in hand; and of those that had not even begun
+_GONE = (EOFError, ConnectionResetError, BrokenPipeError)
+
+
+@dataclass
+class _Worker:
+    """A process and what it has in hand."""
+
+    process: BaseProcess
+    group: Group | None = None
+    is_ready: bool = False
+
+
+@dataclass
+class Workers:
+    """Processes that prepare groups of files, while its context is open.
+
+    Attributes:
+        number: of processes.
+        make: loads what cuts and embeds, in each.
+        check: told the fingerprint of the encoder before the first file; may refuse it.
+        ask: of `prepare`, answered here.
+    """
+
+    number: int
+    make: MakeMaker
+    check: Callable[[str], None]
+    ask: Ask | None
+
+    def __post_init__(self) -> None:
+        self._workers: dict[Connection, _Worker] = {}
+        self._again: deque[Group] = deque()
+        self._deaths: dict[str, int] = {}  # of files that were alone
+        self._early_deaths = 0
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection, worker in self._workers.items():
+            connection.close()  # one that waits for work ends by this
+            worker.process.terminate()
+            worker.process.join()
+        self._workers = {}
+
+    def run(self, groups: Iterator[Group]) -> Iterator[Made]:
+        """What became of each group, in the order in which they are done."""
+        while True:
+            self._hand_out(groups)
+            if not any(worker.group for worker in self._workers.values()):
+                return
+            for connection in wait(list(self._workers)):
+                assert isinstance(connection, Connection)
+                made = self._hear(connection)
+                if made is not None:
+                    yield made
+
+    def _hand_out(self, groups: Iterator[Group]) -> None:
+        """Gives every idle process a group, and starts processes for what is left."""
+        idle = [connection for connection, worker in self._workers.items() if worker.group is None]
+        while idle or len(self._workers) < self.number:
+            group = self._again.popleft() if self._again else next(groups, None)
+            if group is None:
+                return
+            connection = idle.pop() if idle else self._start()
+            self._workers[connection].group = group
+            with suppress(*_GONE):  # it has ended, which is heard of
+                connection.send(group)
+
+    def _start(self) -> Connection:
+        context = mp.get_context("spawn")  # a fork of a process with threads, such as JAX's, may hang
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs, self.make, self.ask is not None))
+        process.start()
+        theirs.close()
+        self._workers[ours] = _Worker(process)
+        return ours
+
+    def _hear(self, connection: Connection) -> Made | None:
+        """Takes one message; what became of a group, if it was that."""
+        try:
+            kind, value = connection.recv()
+        except _GONE:
+            return self._bury(connection)
+        worker = self._workers[connection]
+        if kind == "refused":
+            raise value
+        if kind == "ready":
+            worker.is_ready, self._early_deaths = True, 0
+            self.check(value)
+        elif kind == "ask":
+            assert self.ask is not None
+            with suppress(*_GONE):
+                connection.send(self.ask(value))
+        else:
+            worker.group = None
+            return value
+        return None
+
+    def _bury(self, connection: Connection) -> Made | None:
+        """Sees to what a process had in hand that has ended; a failure, if it was one file too often."""
+        worker = self._workers.pop(connection)
+        connection.close()
+        worker.process.join()
+        group = worker.group
+        if not worker.is_ready:
+            self._early_deaths += 1
+            if self._early_deaths >= _MOST_DEATHS:
+                raise InputError(
+                    f"--workers {self.number}: processes end while they load the encoder (exit code "
+                    f"{worker.process.exitcode}): make room in memory, or use fewer"
+                )
+        if group is None:
+            return None
+        if len(group) > 1:  # which of them it was will show
+            self._again.extend((task,) for task in group)
+            return None
+        (task,) = group
+        self._deaths[task.file.id] = self._deaths.get(task.file.id, 0) + worker.is_ready
+        if self._deaths[task.file.id] < _MOST_DEATHS:
+            self._again.append(group)
+            return None
+        reason = (
+            f"the process that read it ended {_MOST_DEATHS} times (exit code {worker.process.exitcode}); leave it out, "
+            "or remove it from the index and add it to try again"
+        )
+        return Made((Failure(task.file.id, reason, task.origin),))
+
+
+def _work(connection: Connection, make: MakeMaker, may_ask: bool) -> None:
+    """The life of a process: until its connection is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is its parent's, which ends it
+
+    def ask(keys: Sequence[bytes]) -> dict[bytes, tuple[np.ndarray, bool]]:
+        connection.send(("ask", keys))
+        return connection.recv()
+
+    with suppress(*_GONE):
+        try:
+            maker = make()
+            connection.send(("ready", maker.embed.fingerprint))
+            while True:
+                connection.send(("made", prepare(maker, connection.recv(), ask if may_ask else None)))
+        except InputError as error:
+            connection.send(("refused", error))

@@ -1,0 +1,189 @@
+"""A budget of tokens and dollars for a language model: no call is begun that might not fit into what is left.
+
+A language model that tells of each answer as it comes, such as to a progress bar.
+"""
+
+from collections.abc import Callable, Sequence
+from math import isfinite
+
+from qrag_jax.llm.calls import AroundGenerator, Hearing, ask_some, keep, not_asked
+from qrag_jax.types import Cost, Finished, Generation, Message, Sampling, TextGenerator, UsageError
+
+_MILLION = 1e6
+_MOST_AT_ONCE = 64  # calls that are begun before what they really cost is looked at
+# More than chat templates put around a message, and in front of all of them (some open with a message of their own).
+_TOKENS_A_MESSAGE, _TOKENS_A_CALL = 16, 64
+
+
+class BudgetedGenerator(AroundGenerator):
+    """A language model that stops before it costs too much, and knows what it has cost.
+
+    A call is begun if the most that it can cost fits into the budget, beside what was spent and what else is in flight:
+    one token a byte of its messages, some for the chat template, and all of `max_tokens`. So a budget is kept as long
+    as the model keeps to `max_tokens` and reports what it spends; a server that was paid for an attempt which timed out
+    reports nothing. From the first call that does not fit on, none is made: its `Generation.error` begins with
+    "budget". To be wrapped in a journal, not around one: what is in a journal costs nothing.
+    """
+
+    def __init__(
+        self,
+        generator: TextGenerator,
+        *,
+        max_tokens: int | None = None,
+        max_dollars: float | None = None,
+        prompt_price: float | None = None,
+        completion_price: float | None = None,
+    ) -> None:
+        """Wraps a model; without a limit it counts only.
+
+        Args:
+            generator: of the answers.
+            max_tokens: prompts and answers together; None is no limit.
+            max_dollars: None is no limit.
+            prompt_price, completion_price: dollars a million tokens; both or neither.
+
+        Raises:
+            UsageError: a limit or a price that is negative or not finite, a single price, or dollars without prices.
+        """
+        given = {
+            "max_tokens": max_tokens,
+            "max_dollars": max_dollars,
+            "prompt_price": prompt_price,
+            "completion_price": completion_price,
+        }
+        for name, value in given.items():
+            if value is not None and not (isfinite(value) and value >= 0):
+                raise UsageError(f"{name} {value}: a finite number, 0 or more")
+        if (prompt_price is None) != (completion_price is None):
+            raise UsageError("prompt_price and completion_price: give both, or neither")
+        if max_dollars is not None and prompt_price is None:
+            raise UsageError("max_dollars: needs prompt_price and completion_price, dollars a million tokens")
+        self.generator, self._max_tokens, self._max_dollars = generator, max_tokens, max_dollars
+        self._prices = None if prompt_price is None or completion_price is None else (prompt_price, completion_price)
+        self._prompt_tokens = self._completion_tokens = 0
+        self._stopped: str | None = None
+
+    @property
+    def cost(self) -> Cost:
+        """What was spent so far, on failed calls too; dollars are None without prices."""
+        tokens = (self._prompt_tokens, self._completion_tokens)
+        return Cost(prompt_tokens=tokens[0], completion_tokens=tokens[1], dollars=self._dollars(*tokens))
+
+    def generate(
+        self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
+    ) -> list[Generation]:
+        """Answers every prompt, in order, as long as the budget lasts.
+
+        Raises:
+            InputError: the generator breaks its contract.
+        """
+        answers: dict[int, Generation] = {}
+
+        def tell(place: int, generation: Generation) -> None:
+            answers[place] = generation
+            if finished is not None:
+                finished(place, generation)
+
+        counted: set[int] = set()
+
+        def count(place: int, generation: Generation) -> None:
+            if place not in counted and not generation.from_journal:
+                self._prompt_tokens += generation.prompt_tokens
+                self._completion_tokens += generation.completion_tokens
+            counted.add(place)
+
+        def hear(place: int, generation: Generation) -> None:
+            count(place, generation)
+            tell(place, generation)
+
+        def keep_only(place: int, generation: Generation) -> None:
+            count(place, generation)
+            keep(finished, place, generation)
+
+        bounds = [_most_prompt_tokens(prompt) for prompt in prompts]
+        start = 0
+        most = len(prompts) if self._max_tokens is self._max_dollars is None else _MOST_AT_ONCE
+        stopped: Generation | None = None
+        while stopped is None and (num_fitting := self._num_fitting(bounds[start : start + most], sampling.max_tokens)):
+            places = range(start, start + num_fitting)
+            ask_some(self.generator, prompts, places, sampling=sampling, tell=Hearing(hear, keep_only))
+            start += num_fitting
+            stopped = not_asked(answers[place] for place in places)
+        for place in range(start, len(prompts)):
+            tell(place, stopped or Generation("", "error", error=self._stopped))
+        return [answers[place] for place in range(len(prompts))]
+
+    def _num_fitting(self, prompt_bounds: Sequence[int], max_tokens: int) -> int:
+        """How many of these calls can be begun together; notes why, where it is not all of them."""
+        prompt_tokens, completion_tokens = self._prompt_tokens, self._completion_tokens
+        for number, bound in enumerate(prompt_bounds):
+            prompt_tokens, completion_tokens = prompt_tokens + bound, completion_tokens + max_tokens
+            if number == 0 and self._stopped is None:
+                self._stopped = self._why_not(prompt_tokens, completion_tokens, bound + max_tokens)
+            if self._stopped is not None or self._why_not(prompt_tokens, completion_tokens, 0) is not None:
+                return number
+        return len(prompt_bounds)
+
+    def _why_not(self, prompt_tokens: int, completion_tokens: int, num_more: int) -> str | None:
+        """Why so many tokens are too many; None where they fit."""
+        spent, dollars = self.cost, self._dollars(prompt_tokens, completion_tokens)
+        more = f"and the next call may take {num_more:,} tokens: raise the budget to go on"
+        if self._max_tokens is not None and prompt_tokens + completion_tokens > self._max_tokens:
+            num_spent = spent.prompt_tokens + spent.completion_tokens
+            return f"budget of {self._max_tokens:,} tokens: {num_spent:,} are spent, {more}"
+        if self._max_dollars is not None and dollars is not None and dollars > self._max_dollars:
+            return f"budget of {self._max_dollars:g} dollars: {spent.dollars:g} are spent, {more}"
+        return None
+
+    def _dollars(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        if self._prices is None:
+            return None
+        return (prompt_tokens * self._prices[0] + completion_tokens * self._prices[1]) / _MILLION
+
+
+def _most_prompt_tokens(prompt: Sequence[Message]) -> int:
+    """No tokenizer of bytes or of larger pieces makes more tokens of a text than it has bytes."""
+    num_bytes = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in prompt)
+    return num_bytes + _TOKENS_A_MESSAGE * len(prompt) + _TOKENS_A_CALL
+
+
+# (answers that are there, prompts of the batch, the last of these answers: None when the batch begins)
+Told = Callable[[int, int, Generation | None], None]
+
+
+class WatchedGenerator(AroundGenerator):
+    """A language model that tells how far each batch is. Satisfies `types.TextGenerator`; changes no answer."""
+
+    def __init__(self, generator: TextGenerator, told: Told) -> None:
+        """Wraps a model.
+
+        Args:
+            generator: of the answers; with its journal, so that answers from there are told as such.
+            told: called when a batch begins and after each answer, in the thread that called `generate`.
+        """
+        self.generator, self._told = generator, told
+
+    def generate(
+        self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
+    ) -> list[Generation]:
+        """Answers every prompt, in order.
+
+        Raises:
+            InputError: the generator breaks its contract.
+        """
+        answers: dict[int, Generation] = {}
+
+        def hear(place: int, generation: Generation) -> None:
+            answers[place] = generation
+            if finished is not None:
+                finished(place, generation)
+            self._told(len(answers), len(prompts), generation)
+
+        def keep_only(place: int, generation: Generation) -> None:
+            keep(finished, place, generation)
+
+        if prompts:
+            self._told(0, len(prompts), None)
+        tell = Hearing(hear, keep_only)
+        ask_some(self.generator, prompts, range(len(prompts)), sampling=sampling, tell=tell)
+        return [answers[place] for place in range(len(prompts))]

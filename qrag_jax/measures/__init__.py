@@ -1,0 +1,1 @@
+"""Measures of what was found and answered, and their statistics. Below training. No JAX."""

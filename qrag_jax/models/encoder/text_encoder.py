@@ -1,0 +1,414 @@
+"""Text encoders in flax linen: embeddings, post-norm layers, pooling. BERT, RoBERTa, XLM-RoBERTa and MPNet.
+
+Parameters are float32. `Compute` says what the layers compute in: with bfloat16 the matrix products are bfloat16, while
+softmax, norms' statistics, pooling and the vectors that come out stay float32.
+
+There is no dropout: training and inference run the same deterministic function (the authors of Q-RAG left dropout on
+in policy, critic and target; ours is off everywhere).
+
+Where a token stands, as RoBERTa and MPNet read it: counted positions and buckets of relative distance.
+
+Short rows of tokens laid side by side in wider ones, so that an encoder computes hardly any padding.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from qrag_jax.models.encoder.config import EncoderConfig, Pooling
+from qrag_jax.types import UsageError
+
+NUM_BUCKETS = 32
+MAX_DISTANCE = 128
+
+
+def counted_positions(tokens: Int[Array, "n L"], padding_id: int) -> Int[Array, "n L"]:
+    """Rows of the position table: real tokens count on from `padding_id + 1`, padding stays at `padding_id`.
+
+        position_i = padding_id + m_i * sum_{j <= i} m_j,   m_j = [token_j != padding_id]
+
+    A padding token that is written out inside of a text is skipped too, as in transformers.
+    """
+    real = (tokens != padding_id).astype(tokens.dtype)
+    return padding_id + real * jnp.cumsum(real, axis=1)
+
+
+def relative_buckets(length: int) -> Int[Array, "L L"]:
+    """Bucket of the distance from every position (row) to every other (column), in [0, NUM_BUCKETS).
+
+    With h = NUM_BUCKETS / 2 buckets a side and e = h / 2 of them for one distance each, a distance of n backwards has
+
+        bucket = n  if n < e,  else  min(h - 1, e + floor((h - e) * log(n / e) / log(MAX_DISTANCE / e)))
+
+    and forwards h more. The borders are found in whole numbers, so no rounding can move one.
+    """
+    place = jnp.arange(length)
+    ahead = place[None, :] - place[:, None]
+    steps = jnp.searchsorted(jnp.asarray(_bucket_borders()), jnp.abs(ahead), side="right")
+    return steps + jnp.where(ahead > 0, NUM_BUCKETS // 2, 0)
+
+
+def _bucket_borders() -> np.ndarray:
+    """Smallest distance of each bucket of one side but the first: 1, 2, .., 8, 12, 16, 23, 32, 46, 64, 91."""
+    side = NUM_BUCKETS // 2
+    exact = side // 2
+    far = side - exact
+    # n reaches bucket exact + k when (n / exact) ** far >= (MAX_DISTANCE / exact) ** k.
+    reaches = lambda n, k: (n**far) * exact**k >= MAX_DISTANCE**k * exact**far  # noqa: E731
+    distant = [next(n for n in range(exact, MAX_DISTANCE) if reaches(n, k)) for k in range(1, far)]
+    return np.asarray([*range(1, exact + 1), *distant], np.int32)
+
+
+_SMALLEST_WIDTH, _WIDEST_PAIR = 64, 128
+_TOKENS_A_ROW = 4  # a packed row takes width / 4 rows at most, which is room for all but the shortest texts
+
+
+class Packing(NamedTuple):
+    """Where n rows went. `sources` and `members` are those of the packed rows, `row` and `member` those of the n.
+
+    Attributes:
+        sources: place in the flattened table of rows; 0 where `members` is -1.
+        members: which row of the packed row it is from, counted from 0; -1 is padding.
+        row: packed row that holds row i.
+        member: number of row i in it.
+        num_used: packed rows that hold a token; they come first.
+    """
+
+    sources: Int[Array, "packed P"]
+    members: Int[Array, "packed P"]
+    row: Int[Array, " n"]
+    member: Int[Array, " n"]
+    num_used: Int[Array, ""]
+
+
+def packed_width(width: int) -> int:
+    """Width of packed rows for rows of `width` places: room for two of them, for one above 128.
+
+    A token attends (masked) over all of its packed row: there, full rows would cost more than padding does. Short rows
+    still share one.
+    """
+    wide = 2 * width if width <= _WIDEST_PAIR else width
+    return -(-max(wide, _SMALLEST_WIDTH) // 8) * 8
+
+
+def max_members(width: int) -> int:
+    """Most rows that a packed row of `width` places takes."""
+    return max(1, width // _TOKENS_A_ROW)
+
+
+def num_packed_rows(num_rows: int, width: int) -> int:
+    """Packed rows that n rows of `width` places need at most: what is known before their lengths are."""
+    wide = packed_width(width)
+    return -(-num_rows // min(wide // width, max_members(wide)))
+
+
+def pack_rows(lengths: Int[Array, " n"], width: int) -> Packing:
+    """Fills packed rows in order: a row that does not fit any more begins the next one.
+
+    Which rows begin one is a chain, `next(i)` = first row that does not fit beside row i; who is on the chain is found
+    by doubling, so that no device walks it step by step.
+
+    Args:
+        lengths: real tokens of each row, at its beginning.
+        width: places of a row, at least any length.
+    """
+    lengths = jnp.asarray(lengths, jnp.int32)  # smaller integers would overflow
+    n, wide = len(lengths), packed_width(width)
+    ends = jnp.cumsum(lengths)
+    begins = ends - lengths
+    places = jnp.arange(n)
+    fits = jnp.searchsorted(ends, begins + wide, side="right")
+    following = jnp.append(jnp.minimum(fits, places + max_members(wide)), n)  # n: past the end, follows itself
+    first = jnp.zeros(n + 1, bool).at[0].set(True)
+    for _ in range(max(1, (n - 1).bit_length())):
+        first = first.at[following].max(first)
+        following = following[following]
+    first = first[:n]
+    row = jnp.cumsum(first) - 1
+    opening = jax.lax.cummax(jnp.where(first, places, 0))
+    member, start = places - opening, begins - begins[opening]
+
+    inside = jnp.arange(width) < lengths[:, None]
+    size = num_packed_rows(n, width) * wide
+    to = jnp.where(inside, (row * wide + start)[:, None] + jnp.arange(width), size)
+    sources = jnp.full(size, -1).at[to].set(jnp.arange(n * width).reshape(n, width), mode="drop").reshape(-1, wide)
+    members = jnp.where(sources >= 0, member[sources // width], -1)
+    return Packing(
+        jnp.maximum(sources, 0), members, row, member, 1 + jnp.max(jnp.where(lengths > 0, row, -1), initial=-1)
+    )
+
+
+Params = Mapping[str, Any]
+
+TOKENS_PER_BLOCK = 1024
+_MASKED_LOGIT = -1e30
+_SQRT_HALF = 0.5**0.5
+_SMALLEST_SQUARED_NORM = 1e-24
+
+
+@dataclass(frozen=True)
+class Compute:
+    """How a network computes, which changes no parameter.
+
+    Attributes:
+        dtype: of matrix products and activations; parameters, optimiser and what comes out of a tower are float32.
+        remat: recompute each encoder layer in the backward pass, in place of keeping its activations.
+    """
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    remat: bool = False
+
+
+FLOAT32 = Compute()
+
+
+class EncoderLayer(nn.Module):
+    """One post-norm transformer layer: `x = LN(x + attention(x)); x = LN(x + mlp(x))`."""
+
+    config: EncoderConfig
+    compute: Compute = FLOAT32
+
+    @nn.compact
+    def __call__(
+        self, hidden: Float[Array, "n L d"], mask: Bool[Array, "n #L L"], bias: Float[Array, "heads L L"] | None = None
+    ) -> Float[Array, "n L d"]:
+        """Maps token vectors to token vectors; a position (second axis of `mask`) attends to those (third) it may."""
+        config, dtype = self.config, self.compute.dtype
+        shape = hidden.shape
+        # One long matrix of tokens: XLA on CPU is slower at the gradients of products over [n, L, d].
+        hidden = hidden.reshape(-1, shape[-1])
+        query, key, value = (
+            self._heads(nn.Dense(config.hidden_size, dtype=dtype, name=name)(hidden), shape)
+            for name in ("query", "key", "value")
+        )
+        mixed = nn.Dense(config.hidden_size, dtype=dtype, name="attention_output")(
+            attend(query, key, value, mask, bias).reshape(hidden.shape)
+        )
+        hidden = _layer_norm(config, dtype, "attention_norm")(hidden + mixed)
+        inner = nn.Dense(config.intermediate_size, dtype=dtype, name="intermediate")(hidden)
+        inner = jax.nn.gelu(inner, approximate=True) if config.activation == "gelu_tanh" else _exact_gelu(inner)
+        outer = nn.Dense(config.hidden_size, dtype=dtype, name="output")(inner)
+        return _layer_norm(config, dtype, "output_norm")(hidden + outer).reshape(shape)
+
+    def _heads(self, rows: Array, shape: tuple[int, ...]) -> Float[Array, "n heads L c"]:
+        """Heads before tokens: the products of attention are then without gaps, which is what XLA on CPU needs."""
+        n, length, size = shape
+        return jnp.swapaxes(rows.reshape(n, length, self.config.num_heads, size // self.config.num_heads), 1, 2)
+
+
+def _exact_gelu(x: Array) -> Array:
+    """`x / 2 * (1 + erf(x / sqrt(2)))`, computed in float32 as `1 + erf` has no digits left of it in bfloat16.
+
+    `jax.nn.gelu` takes `erfc`, whose exponentials and branches are slower on CPU.
+    """
+    wide = x.astype(jnp.float32)
+    return (wide * 0.5 * (1 + jax.lax.erf(wide * _SQRT_HALF))).astype(x.dtype)
+
+
+def attend(
+    query: Float[Array, "n heads L c"],
+    key: Float[Array, "n heads L c"],
+    value: Float[Array, "n heads L c"],
+    mask: Bool[Array, "n #L L"],
+    bias: Float[Array, "heads L L"] | None = None,
+) -> Float[Array, "n L heads c"]:
+    """`softmax(query key^T / sqrt(c) + bias) value` over the positions of `mask`; logits and softmax are float32."""
+    logits = jnp.einsum("nhqc,nhkc->nhqk", query, key, preferred_element_type=jnp.float32)
+    logits = logits / jnp.sqrt(jnp.float32(query.shape[-1]))
+    logits = logits if bias is None else logits + bias
+    # A finite constant: where nothing may be attended to weights are uniform, so that the gradient is finite.
+    weights = jax.nn.softmax(jnp.where(mask[:, None], logits, _MASKED_LOGIT), axis=-1)
+    return jnp.swapaxes(jnp.einsum("nhqk,nhkc->nhqc", weights.astype(value.dtype), value), 1, 2)
+
+
+class Encoder(nn.Module):
+    """An encoder without its pooler head: tokens -> vectors of the last layer. Deterministic, no dropout."""
+
+    config: EncoderConfig
+    compute: Compute = FLOAT32
+
+    def setup(self) -> None:
+        """Declares the submodules; their attribute names are the names in the parameter tree."""
+        config = self.config
+        self.word_embeddings = _embedding(config.vocab_size, config.hidden_size)
+        self.position_embeddings = _embedding(config.first_position + config.max_positions, config.hidden_size)
+        if config.type_vocab_size:
+            self.type_embeddings = _embedding(config.type_vocab_size, config.hidden_size)
+        if config.family == "mpnet":
+            self.relative_bias = _embedding(NUM_BUCKETS, config.num_heads)
+        self.embeddings_norm = _layer_norm(config, self.compute.dtype)
+        layer = nn.remat(EncoderLayer) if self.compute.remat else EncoderLayer
+        self.layer = [layer(config, self.compute) for _ in range(config.num_layers)]
+
+    def __call__(self, tokens: Int[Array, "n L"], valid: Bool[Array, "n L"]) -> Float[Array, "n L d"]:
+        """Encodes padded token rows.
+
+        Args:
+            tokens: token ids in [0, vocab_size); what stands at invalid positions has no effect on valid ones.
+            valid: True at tokens, False at padding.
+        """
+        return self.contextualise(self.embed(tokens, self.places(tokens)), valid[:, None])
+
+    def places(self, tokens: Int[Array, "n L"]) -> Int[Array, "n L"]:
+        """Row of the position table for every token."""
+        config, length = self.config, tokens.shape[1]
+        if length > config.max_positions:
+            raise UsageError(
+                f"rows of {length} tokens, but the encoder has {config.max_positions} positions: choose a window of at "
+                f"most {config.max_positions}"
+            )
+        if config.family != "bert":
+            return counted_positions(tokens, config.padding_id)
+        return jnp.broadcast_to(jnp.arange(length), tokens.shape)
+
+    def embed(self, tokens: Int[Array, "n L"], places: Int[Array, "n L"]) -> Float[Array, "n L d"]:
+        """The input of the first layer: word, position and type embeddings (where there are types), normalised."""
+        total = self.word_embeddings(tokens) + self.position_embeddings(places)
+        if self.config.type_vocab_size:
+            total = total + self.type_embeddings(jnp.zeros_like(tokens))
+        return self.embeddings_norm(total)
+
+    def contextualise(self, hidden: Float[Array, "n L d"], mask: Bool[Array, "n #L L"]) -> Float[Array, "n L d"]:
+        """All transformer layers on embedded tokens; they share one table of relative biases, where there is one.
+
+        Args:
+            mask: True where a position (second axis) attends to another (third).
+        """
+        bias = None
+        if self.config.family == "mpnet":
+            bias = jnp.moveaxis(self.relative_bias(relative_buckets(hidden.shape[1])), -1, 0)
+        for layer in self.layer:
+            hidden = layer(hidden, mask, bias)
+        return hidden
+
+
+def _layer_norm(config: EncoderConfig, dtype: str, name: str | None = None) -> nn.LayerNorm:
+    # E[x^2] - E[x]^2 loses digits against the reference; the two-pass variance costs nothing measurable.
+    return nn.LayerNorm(epsilon=config.layer_norm_eps, dtype=dtype, use_fast_variance=False, name=name)
+
+
+def _embedding(num_rows: int, size: int) -> nn.Embed:
+    return nn.Embed(num_rows, size, embedding_init=nn.initializers.normal(0.02))
+
+
+def init_encoder(key: PRNGKeyArray | Array, config: EncoderConfig) -> dict[str, Any]:
+    """Draws the parameters of an encoder that is trained from scratch; the key is consumed.
+
+    Embeddings are normal with deviation 0.02 (BERT), matrices LeCun normal (small networks learn faster from it),
+    biases 0, norms 1.
+    """
+    tokens, mask = jax.ShapeDtypeStruct((1, 2), jnp.int32), jax.ShapeDtypeStruct((1, 2), jnp.bool_)
+    variables: Any = Encoder(config).lazy_init(key, tokens, mask)  # draws, and computes nothing of them
+    return variables["params"]
+
+
+def valid_tokens(lengths: Int[Array, " n"], length: int) -> Bool[Array, "n L"]:
+    """True at the first `lengths[i]` of `length` positions of row i."""
+    return jnp.arange(length, dtype=lengths.dtype) < lengths[:, None]
+
+
+def pool(hidden: Float[Array, "n L d"], members: Bool[Array, "n m L"], pooling: Pooling) -> Float[Array, "n m d"]:
+    """m vectors a row, each the mean of its members' positions or that of the first of them.
+
+    Without members it is the zero vector, with a zero gradient. The sums and the result are float32.
+    """
+    hidden = hidden.astype(jnp.float32)
+    if pooling == "cls":
+        members = members & (jnp.cumsum(members, axis=-1) == 1)
+    weights = members.astype(hidden.dtype)
+    return jnp.einsum("nld,nml->nmd", hidden, weights) / jnp.maximum(weights.sum(axis=-1, keepdims=True), 1)
+
+
+def normalized(vectors: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    """`x / max(|x|, 1e-12)`; the zero vector stays, with a finite gradient."""
+    squared = jnp.sum(jnp.square(vectors), axis=-1, keepdims=True)
+    return vectors * jax.lax.rsqrt(jnp.maximum(squared, _SMALLEST_SQUARED_NORM))
+
+
+def encode_tokens(
+    config: EncoderConfig, params: Params, tokens: Int[Array, "n L"], lengths: Int[Array, " n"]
+) -> Float[Array, "n L d"]:
+    """Vectors of the last layer for every position; those at or beyond `lengths[i]` are meaningless."""
+    hidden: Any = Encoder(config).apply({"params": params}, tokens, valid_tokens(lengths, tokens.shape[1]))
+    return hidden
+
+
+def encode(
+    config: EncoderConfig, params: Params, tokens: Int[Array, "n L"], lengths: Int[Array, " n"]
+) -> Float[Array, "n d"]:
+    """One vector a row of tokens, pooled as `config` says. Pure and differentiable in `params`.
+
+    Args:
+        tokens: rows as the tokenizer gives them, `[CLS] text [SEP]`, padded on the right with any id.
+        lengths: number of valid tokens a row; a row of length 0 becomes the zero vector.
+    """
+    hidden = encode_tokens(config, params, tokens, lengths)
+    pooled = pool(hidden, valid_tokens(lengths, tokens.shape[1])[:, None], config.pooling)[:, 0]
+    return normalized(pooled) if config.normalize else pooled
+
+
+def encode_in_blocks(
+    config: EncoderConfig,
+    params: Params,
+    tokens: Int[Array, "n L"],
+    lengths: Int[Array, "n"],
+    tokens_per_block: int = TOKENS_PER_BLOCK,
+    compute: Compute = FLOAT32,
+) -> Float[Array, "n d"]:
+    """The values of `encode`, computed on packed rows, block after block of at most about `tokens_per_block` tokens.
+
+    Short rows share packed rows (`pack_rows`); of several blocks, those behind the last token are skipped. On CPU a
+    block whose temporaries stay in cache is about twice as fast as one large batch; accelerators want larger blocks.
+    Differentiable; a block is computed again in the backward pass.
+    """
+    n, width = tokens.shape
+    encoder = Encoder(config, compute)
+    packing = pack_rows(lengths, width)
+    places: Any = encoder.apply({"params": params}, tokens, method="places")
+    at = lambda table: table.reshape(-1)[packing.sources]  # noqa: E731
+    # Embedded outside of the blocks: each block's gradient of the table would be as large as the whole vocabulary.
+    hidden: Any = encoder.apply({"params": params}, at(tokens), at(places), method="embed")
+    pooled = _map_blocks(
+        lambda rows, members: _pooled_members(config, compute, params, rows, members),
+        (hidden, packing.members),
+        packing.num_used,
+        max(1, tokens_per_block // hidden.shape[1]),
+    )
+    pooled = pooled[packing.row, packing.member]
+    return normalized(pooled) if config.normalize else pooled
+
+
+def _pooled_members(
+    config: EncoderConfig, compute: Compute, params: Params, hidden: Float[Array, "n P d"], members: Int[Array, "n P"]
+) -> Float[Array, "n m d"]:
+    """Layers and pooling of packed rows; m is the most members of one."""
+    together = (members[:, :, None] == members[:, None, :]) & (members >= 0)[:, None, :]
+    mixed: Any = Encoder(config, compute).apply({"params": params}, hidden, together, method="contextualise")
+    is_of = members[:, None, :] == jnp.arange(max_members(members.shape[1]))[:, None]
+    return pool(mixed, is_of, config.pooling)
+
+
+def _map_blocks(function: Callable[..., Array], rows: tuple[Array, ...], num_used: Int[Array, ""], size: int) -> Array:
+    """Applies `function(*rows) -> [size, ...]` to blocks of `size` rows; zeros for blocks behind the used rows."""
+    n = len(rows[0])
+    # A skipped block would have to keep activations too, as zeros, and those of all blocks together are what memory is
+    # short of. On CPU computing them again takes no longer than writing and reading them.
+    run = jax.checkpoint(function)
+    num_blocks = max(1, -(-n // size))
+    if num_blocks == 1:
+        return run(*rows)
+    size = -(-n // num_blocks)  # equal blocks, so that as few padded rows as possible are computed
+    padded = [jnp.pad(x, ((0, num_blocks * size - n), *[(0, 0)] * (x.ndim - 1))) for x in rows]
+    blocks = tuple(x.reshape(num_blocks, size, *x.shape[1:]) for x in padded)
+    shape = jax.eval_shape(function, *(x[0] for x in blocks))
+    skip = lambda *block: jnp.zeros(shape.shape, shape.dtype)  # noqa: E731
+    mapped = jax.lax.map(
+        lambda block: jax.lax.cond(block[0] * size < num_used, run, skip, *block[1]), (jnp.arange(num_blocks), blocks)
+    )
+    return mapped.reshape(num_blocks * size, *mapped.shape[2:])[:n]

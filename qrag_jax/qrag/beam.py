@@ -1,0 +1,267 @@
+"""Plan Q-RAG (appendix D): beam search over Q. A beam is a set of taken chunks; all beams of a batch run as one.
+
+The score of a beam is the Q value of its last action: what the retriever, with everything that it has read by then,
+expects of that trajectory. Beams of one length are compared by it, as the paper ranks candidates by Q. A beam finishes
+
+* by STOP, where the run has learned it: its score is then Q(s, STOP), the expected reward of the set as it is;
+* below a threshold, where one is given: no untaken chunk, or not its first one, reaches it (App. B), and the beam keeps
+  the score of its last action. Without this rule a complete set, of which nothing more is to be had, would lose to an
+  incomplete one.
+
+A run with a reward for every fact (`env.fact_reward`) has less to expect the more it has found. To its beams' scores is
+added what each earlier action seems to have earned: by how much Q fell from it to the best next action, within
+[0, fact_reward]. Without that reward the score is Q alone.
+
+Finished beams stay among the candidates with their score. Orders of one set are one state, so they are merged into the
+better one.
+
+Search over an index as compiled functions: one pair a retriever, so that indices of equal shapes compile once.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from qrag_jax.models.towers.q_network import Network, PyTree
+from qrag_jax.qrag.batching import Contexts
+from qrag_jax.qrag.env import Batch, EnvConfig, Rollout, allowed_actions, observe, q_values, rollout
+from qrag_jax.qrag.policy import make_greedy
+from qrag_jax.types import UsageError
+
+_PER_QUESTION = tuple(field.name for field in fields(Batch))[1:]  # all but the table
+
+
+class Plan(NamedTuple):
+    """The best beam of every question; after its end it goes on greedily, so that all T steps are there.
+
+    Attributes:
+        actions: int32 [batch, T], slots in order of retrieval.
+        q_values: float32 [batch, T], Q that each was taken by, summed over heads.
+        positions: float32 [batch, T].
+        num_kept: int32 [batch], chunks of the beam itself, before STOP or the threshold ended it.
+        scores: float32 [batch], of the beam.
+    """
+
+    actions: jax.Array
+    q_values: jax.Array
+    positions: jax.Array
+    num_kept: jax.Array
+    scores: jax.Array
+
+
+class _Beams(NamedTuple):
+    """All beams [batch, width, ...] after t steps."""
+
+    actions: jax.Array  # int32 [batch, width, t]
+    q_values: jax.Array  # float32 [batch, width, t]
+    positions: jax.Array  # float32 [batch, width, t]
+    scores: jax.Array  # float32 [batch, width], -inf where there is no beam
+    earned: jax.Array  # float32 [batch, width], fact rewards of all actions but the last
+    num_kept: jax.Array  # int32 [batch, width]
+    finished: jax.Array  # bool [batch, width]
+
+
+def beam_search(
+    network: Network,
+    params: PyTree,
+    batch: Batch,
+    config: EnvConfig,
+    width: int,
+    threshold: Float[Array, ""] | float = -jnp.inf,
+    action_vectors: Float[Array, "rows dim"] | None = None,
+) -> Plan:
+    """Searches the best set of up to T chunks for every question. Pure and deterministic; width 1 is the greedy search.
+
+    Args:
+        network: the towers.
+        params: their parameters.
+        batch: questions and their contexts; each must hold at least T chunks.
+        config: the decision process.
+        width: beams that are kept, and actions that each is expanded by.
+        threshold: a beam that has a chunk and whose best next chunk is worth less is finished; -inf never.
+        action_vectors: of the table, if they are at hand.
+
+    Raises:
+        UsageError: `width` below 1.
+    """
+    if width < 1:
+        raise UsageError(f"beam width {width}: at least 1 beam is needed")
+    size = batch.chunks.shape[0]
+    rows = (network.actions(params, batch.table) if action_vectors is None else action_vectors)[batch.chunks]
+    beams = _Beams(
+        actions=jnp.zeros((size, 1, 0), jnp.int32),
+        q_values=jnp.zeros((size, 1, 0)),
+        positions=jnp.zeros((size, 1, 0)),
+        scores=jnp.zeros((size, 1)),
+        earned=jnp.zeros((size, 1)),
+        num_kept=jnp.zeros((size, 1), jnp.int32),
+        finished=jnp.zeros((size, 1), bool),
+    )
+    for _ in range(config.num_steps):
+        beams = _best(_expand(network, params, batch, rows, beams, config, width, threshold), width)
+    first = lambda x: x[:, 0]  # noqa: E731
+    return Plan(*(first(x) for x in (beams.actions, beams.q_values, beams.positions, beams.num_kept, beams.scores)))
+
+
+def _expand(
+    network: Network,
+    params: PyTree,
+    batch: Batch,
+    rows: Float[Array, "batch chunks dim"],
+    beams: _Beams,
+    config: EnvConfig,
+    width: int,
+    threshold: Array | float,
+) -> _Beams:
+    """Children of every beam: its best `width` chunks, STOP, or, of a finished beam, itself with one more chunk."""
+    size, num_beams, t = beams.actions.shape
+    num_chunks = batch.chunks.shape[1]
+    repeat = lambda x: jax.tree.map(lambda leaf: jnp.repeat(leaf, num_beams, axis=0), x)  # noqa: E731
+    flat = Batch(batch.table, *(repeat(getattr(batch, name)) for name in _PER_QUESTION))
+    taken = jnp.sort(beams.actions.reshape(size * num_beams, t), axis=1)
+    allowed = allowed_actions(flat.valid, taken, config)
+    rho, rotation = observe(flat, taken, config, network.num_rotated)
+    q = q_values(network, params, repeat(rows), flat, taken, rotation, config).sum(1)
+    q = jnp.where(allowed, q, -jnp.inf)
+    q, stop_q = q[:, :num_chunks], q[:, num_chunks:]
+    split = lambda x: x.reshape(size, num_beams, *x.shape[1:])  # noqa: E731
+    best_q, best = jax.lax.top_k(q, min(width, num_chunks))  # equal values: the first in document order
+    best_q, best, position = (split(x) for x in (best_q, best, jnp.take_along_axis(rho, best, axis=1)))
+    finished = beams.finished[..., None]
+    earned = beams.earned
+    if t:
+        best_next = jnp.maximum(best_q[..., 0], split(stop_q).max(-1, initial=-jnp.inf))
+        earned += jnp.clip(beams.q_values[..., -1] - best_next, 0.0, max(config.fact_reward, 0.0))
+    rank = jnp.arange(best.shape[-1], dtype=jnp.int32)
+    # The first chunk is taken in any case, and a beam whose first chunk lies below the threshold has it alone; another
+    # chunk below the threshold is taken by finished beams only.
+    worth = jnp.ones(best_q.shape, bool)
+    if t:
+        worth = (best_q >= threshold) & (beams.q_values[..., :1] >= threshold)
+    ends = ~finished & ~worth.any(axis=-1, keepdims=True)
+    going = finished | ends  # these go on greedily, with the score and the number of chunks that they ended with
+    children = _Beams(
+        actions=_append(beams.actions, best.astype(jnp.int32)),
+        q_values=_append(beams.q_values, best_q),
+        positions=_append(beams.positions, position),
+        scores=jnp.where(
+            going,
+            jnp.where(rank == 0, beams.scores[..., None], -jnp.inf),
+            jnp.where(worth, earned[..., None] + best_q, -jnp.inf),
+        ),
+        earned=jnp.broadcast_to(earned[..., None], best.shape),
+        num_kept=jnp.broadcast_to(jnp.where(going, beams.num_kept[..., None], t + 1), best.shape),
+        finished=jnp.broadcast_to(going, best.shape),
+    )
+    children = children._replace(scores=jnp.where(jnp.isneginf(beams.scores)[..., None], -jnp.inf, children.scores))
+    children = _join(children)
+    if not config.stop or not t:
+        return children
+    # STOP: the beam ends with the set that it has, and goes on greedily.
+    stop_score = jnp.where(beams.finished | jnp.isneginf(beams.scores), -jnp.inf, earned + split(stop_q)[..., 0])
+    stopped = _Beams(
+        actions=_append(beams.actions, best[..., :1].astype(jnp.int32)),
+        q_values=_append(beams.q_values, best_q[..., :1]),
+        positions=_append(beams.positions, position[..., :1]),
+        scores=stop_score[..., None],
+        earned=earned[..., None],
+        num_kept=beams.num_kept[..., None],
+        finished=jnp.ones((size, num_beams, 1), bool),
+    )
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), children, _join(stopped))
+
+
+def _append(prefix: Array, last: Array) -> Array:
+    """[batch, beams, t] and [batch, beams, children] -> [batch, beams, children, t + 1]."""
+    repeated = jnp.broadcast_to(prefix[:, :, None], (*last.shape, prefix.shape[-1]))
+    return jnp.concatenate([repeated, last[..., None]], axis=-1)
+
+
+def _join(children: _Beams) -> _Beams:
+    """[batch, beams, children, ...] -> [batch, beams * children, ...]."""
+    return jax.tree.map(lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]), children)
+
+
+def _best(beams: _Beams, width: int) -> _Beams:
+    """The `width` best distinct sets, best first; fewer are filled up with beams of score -inf."""
+    order = jnp.argsort(-beams.scores, axis=1, stable=True)
+    beams = _pick(beams, order)
+    repeated = jax.vmap(_repeats)(jnp.sort(beams.actions, axis=2), beams.num_kept, beams.finished)
+    scores = jnp.where(repeated, -jnp.inf, beams.scores)
+    kept = jnp.argsort(-scores, axis=1, stable=True)[:, :width]
+    return _pick(beams._replace(scores=scores), kept)
+
+
+def _pick(beams: _Beams, order: Int[Array, "batch kept"]) -> _Beams:
+    return jax.tree.map(
+        lambda x: jnp.take_along_axis(x, order.reshape(*order.shape, *(1,) * (x.ndim - 2)), axis=1), beams
+    )
+
+
+def _repeats(
+    sets: Int[Array, "beams t"], num_kept: Int[Array, " beams"], finished: Bool[Array, " beams"]
+) -> Bool[Array, " beams"]:
+    """True where an earlier (better) beam holds the same set and has ended, or not ended, in the same place."""
+    same = (sets[:, None] == sets[None]).all(-1) & (finished[:, None] == finished[None])
+    same &= num_kept[:, None] == num_kept[None]
+    return jnp.tril(same, k=-1).any(axis=1)
+
+
+class SearchFunctions(NamedTuple):
+    """Jitted; a pool is (action vectors, rows of the chunks).
+
+    Attributes:
+        play: (env, params, pool, question rows, contexts) -> greedy rollouts; `env` is static.
+        plan: (env, beam width, threshold, params, pool, question rows, contexts) -> beam search; the first two are
+            static.
+    """
+
+    play: Callable[..., Rollout]
+    plan: Callable[..., Plan]
+
+
+def make_search_functions(network: Network) -> SearchFunctions:
+    """The searches of a network; parameters and pools are arguments, not constants."""
+
+    def play(env: EnvConfig, params: PyTree, pool: PyTree, questions: PyTree, contexts: Contexts) -> Rollout:
+        vectors, rows = pool
+        batch = _over_pool(rows, questions, contexts)
+        key = jax.random.key(0)  # a greedy policy draws nothing
+        policy = make_greedy(num_chunks=contexts.chunks.shape[1])
+        return rollout(network, params, batch, key, policy, env, action_vectors=vectors)
+
+    def plan(
+        env: EnvConfig,
+        width: int,
+        threshold: jax.Array,
+        params: PyTree,
+        pool: PyTree,
+        questions: PyTree,
+        contexts: Contexts,
+    ) -> Plan:
+        vectors, rows = pool
+        batch = _over_pool(rows, questions, contexts)
+        return beam_search(network, params, batch, env, width, threshold, action_vectors=vectors)
+
+    return SearchFunctions(jax.jit(play, static_argnums=0), jax.jit(plan, static_argnums=(0, 1)))
+
+
+def _over_pool(rows: PyTree, questions: PyTree, contexts: Contexts) -> Batch:
+    """The pool itself is the table of the batch: nothing of it is encoded, the index is at hand."""
+    valid = contexts.chunks >= 0
+    return Batch(
+        table=rows,
+        questions=questions.take(contexts.questions),
+        chunks=jnp.maximum(contexts.chunks, 0),
+        indices=jnp.broadcast_to(jnp.arange(contexts.chunks.shape[1]), contexts.chunks.shape),
+        lengths=valid.sum(1),
+        valid=valid,
+        gold=contexts.gold,
+        env=jnp.arange(len(contexts.chunks)),
+        links=contexts.links,
+        words=contexts.words,
+    )

@@ -1,0 +1,255 @@
+"""Greedy multi-step search: chunks are embedded into an index once, then any number of questions are asked of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import jax
+import numpy as np
+
+from qrag_jax.models.encoder.embedder import make_embedder
+from qrag_jax.models.towers.q_network import PyTree, TokenRows, VectorRows
+from qrag_jax.qrag.batching import Contexts, Link, check_linkable, make_linker
+from qrag_jax.qrag.beam import Plan
+from qrag_jax.qrag.chunk_encoder import one_line
+from qrag_jax.qrag.env import Rollout
+from qrag_jax.qrag.retriever import Progress, Retriever, Texts
+from qrag_jax.search.corpus import Corpus, check_fingerprint
+from qrag_jax.types import InputError, Step, Trajectory, UsageError
+
+_FEWEST_SLOTS = 8
+
+
+@dataclass(frozen=True)
+class Index:
+    """Embedded chunks and the retriever that searches them; made by `make_index` or `index_corpus`.
+
+    Attributes:
+        retriever: whose towers made the index.
+        num_chunks: chunks in it.
+        num_slots: chunks that it has room for; searches are compiled for these.
+        num_texts_cut: chunks that were longer than the window; only their beginning is in the index.
+        read_questions: questions (texts, or vectors [n, dim]) -> what the state tower reads of them, the beginning of
+            those that are longer than their window (`num_questions_cut`).
+        play: (question rows, contexts over the chunks of the index, T) -> greedy rollouts, which take chunks to the
+            end and report beside each the Q of STOP. Compiled once a retriever for every shape of index, contexts
+            and T.
+        plan: (question rows, contexts, T, beam width, threshold) -> beam search, compiled as `play`.
+        texts: of the chunks, where the retriever compares these (`env.links`): its contexts must come with what
+            `linker` adds.
+    """
+
+    retriever: Retriever
+    num_chunks: int
+    num_slots: int
+    num_texts_cut: int
+    read_questions: Callable[[Texts], PyTree]
+    play: Callable[[PyTree, Contexts, int], Rollout]
+    plan: Callable[[PyTree, Contexts, int, int, float], Plan]
+    texts: Texts | None = None
+
+    def linker(self, questions: Texts) -> Link:
+        """What makes contexts over the index ready for `play` and `plan`; errors as of `linking.make_linker`."""
+        return make_linker(self.retriever.env, self.texts, questions)
+
+
+def make_index(
+    retriever: Retriever, texts: Texts, progress: Progress | None = None, vectors: np.ndarray | None = None
+) -> Index:
+    """Embeds chunks that are plain texts or vectors, as tasks have them, once; `index_corpus` is for documents.
+
+    Args:
+        retriever: as trained.
+        texts: chunks in document order: texts, or float32 [n, dim] for a retriever of given vectors.
+        progress: of the embedding.
+        vectors: action vectors of the chunks, if they are at hand.
+
+    Raises:
+        InputError: no chunks, or vectors for a retriever of texts or the other way round.
+    """
+    if not len(texts):
+        raise InputError("no chunk to search in: give at least one")
+    rows, num_texts_cut = retriever.rows(texts, "chunk", progress)
+    if vectors is None:
+        vectors = retriever.action_vectors(rows, texts, progress)
+    return _index(retriever, len(texts), num_texts_cut, (vectors, rows), texts)
+
+
+def index_corpus(retriever: Retriever, corpus: Corpus) -> Index:
+    """The index of a corpus that a run's encoder embedded; its chunks are the leaves, in their order.
+
+    The encoder is `Retriever.chunk_encoder`. Latent towers read its vectors, so one corpus serves all runs on that
+    encoder; of text towers the corpus holds the action vectors themselves. The index has room for up to half as many
+    chunks more (`num_slots`), so that corpora of many sizes are searched by few compiled functions.
+
+    Raises:
+        InputError: the corpus has no vectors, or those of another encoder; more chunks than a run with `env.links`
+            compares with each other.
+    """
+    if retriever.env.links:
+        check_linkable(len(corpus.leaves))
+    if corpus.vectors is None:
+        raise InputError("corpus: has no vectors: embed it with the run (embed_corpus and Retriever.chunk_encoder)")
+    check_fingerprint(corpus, retriever.chunk_encoder.fingerprint, "this run")
+    vectors = corpus.vectors[corpus.leaves] if corpus.trees else np.asarray(corpus.vectors)
+    if retriever.model.mode == "latent":
+        rows = _with_slots(retriever.rows(vectors, "chunk")[0])
+        pool = retriever.action_vectors(rows, vectors), rows
+    else:
+        texts = [one_line(corpus.texts[node]) for node in corpus.leaves.tolist()]
+        pool = _with_slots((vectors, retriever.rows(texts, "chunk")[0]))
+    texts = [corpus.texts[node] for node in corpus.leaves.tolist()] if retriever.env.links else None
+    return _index(retriever, len(corpus.leaves), corpus.num_beyond_window, pool, texts)
+
+
+def _num_slots(num_chunks: int) -> int:
+    """The least of 8, 12, 16, 24, 32, 48, ... that holds so many chunks."""
+    power = 1 << (num_chunks - 1).bit_length()
+    return max(_FEWEST_SLOTS, power * 3 // 4 if power * 3 // 4 >= num_chunks else power)
+
+
+def _with_slots(rows: PyTree) -> PyTree:
+    """The rows, and copies of the last one up to a number of slots: no context names them, so they are never read."""
+
+    def fill(leaf: np.ndarray) -> np.ndarray:
+        more = _num_slots(len(leaf)) - len(leaf)
+        return np.pad(leaf, [(0, more)] + [(0, 0)] * (leaf.ndim - 1), mode="edge")
+
+    return jax.tree.map(fill, rows)
+
+
+def _index(
+    retriever: Retriever, num_chunks: int, num_texts_cut: int, pool: PyTree, texts: Texts | None = None
+) -> Index:
+    """The index of a pool, (action vectors, rows), of the chunks in their order and perhaps others behind them."""
+    slots, pool = len(pool[0]), jax.device_put(pool)
+    functions = retriever.search_functions
+
+    def run(questions: PyTree, contexts: Contexts, num_steps: int) -> Rollout:
+        env = replace(retriever.env, num_steps=num_steps)
+        return functions.play(env, retriever.params, pool, questions, contexts)
+
+    def run_plan(questions: PyTree, contexts: Contexts, num_steps: int, width: int, threshold: float) -> Plan:
+        env = replace(retriever.env, num_steps=num_steps)
+        return functions.plan(env, width, np.float32(threshold), retriever.params, pool, questions, contexts)
+
+    return Index(retriever, num_chunks, slots, num_texts_cut, _question_reader(retriever), run, run_plan, texts)
+
+
+def search(
+    index: Index,
+    question: str | np.ndarray,
+    num_steps: int | None = None,
+    query_id: str = "",
+    threshold: float | None = None,
+    learned_stop: bool = False,
+) -> Trajectory:
+    """Picks chunks for one question greedily, each pick in the light of those before it.
+
+    Args:
+        index: of the chunks.
+        question: a text, or float32 [dim] for a retriever of given vectors.
+        num_steps: T, chunks to pick; None takes as many as in training.
+        query_id: for the trajectory.
+        threshold: stop at the first pick whose Q lies below it, and leave that one out, unless it is the first.
+        learned_stop: stop where STOP is worth more than any chunk.
+
+    Returns:
+        T steps, or those before a stop: index of the chunk, the Q value (summed over heads) and the position that it
+        was picked by; and the reason of the stop, `num_steps`, `threshold` or `learned_stop`.
+
+    Raises:
+        InputError: fewer chunks than steps, or a question that is empty or longer than its window.
+        UsageError: `num_steps` below 1, or a run that has not learned to stop.
+    """
+    if learned_stop and not index.retriever.env.stop:
+        raise UsageError("learned_stop=True: this run has not learned to stop (env.stop=true in training)")
+    steps = index.retriever.env.num_steps if num_steps is None else num_steps
+    if steps < 1:
+        raise UsageError(f"num_steps={steps}: pick at least one chunk")
+    if index.num_chunks < steps:
+        raise InputError(
+            f"{index.num_chunks} chunks cannot give {steps} picks: lower num_steps or search in a longer text"
+        )
+    asked = [question] if isinstance(question, str) else question[None]
+    check_questions(index.retriever, asked)
+    questions = index.read_questions(asked)
+    slots = np.arange(index.num_slots, dtype=np.int32)[None]
+    everything = np.where(slots < index.num_chunks, slots, -1)
+    contexts = Contexts(np.zeros(1, np.int32), everything, np.zeros(everything.shape, bool))
+    played = index.play(questions, index.linker(asked)(contexts), steps)
+    columns = (np.asarray(x)[0].tolist() for x in (played.actions, played.q_values.sum(-1), played.positions))
+    picks = [Step(*values) for values in zip(*columns, strict=True)]
+    stop_values = np.asarray(played.stop_q_values.sum(-1))[0]
+    for t, pick in enumerate(picks[1:], start=1):
+        if learned_stop and stop_values[t] > pick.q_value:
+            return Trajectory(query_id, tuple(picks[:t]), "learned_stop")
+        if threshold is not None and min(picks[0].q_value, pick.q_value) < threshold:
+            return Trajectory(query_id, tuple(picks[:t]), "threshold")
+    return Trajectory(query_id, tuple(picks), "num_steps")
+
+
+def retrieve(
+    retriever: Retriever, question: str | np.ndarray, texts: Texts, num_steps: int | None = None
+) -> Trajectory:
+    """`search` for a single question: the chunks are embedded for it alone."""
+    return search(make_index(retriever, texts), question, num_steps)
+
+
+def check_questions(retriever: Retriever, questions: Texts) -> None:
+    """Refuses questions that the retriever cannot read, before anything is embedded."""
+    if isinstance(questions, np.ndarray) or retriever.encoder is None:
+        return
+    window = retriever.model.encoder.question_window
+    for question, ids in zip(questions, retriever.encoder.tokenizer.ids(questions), strict=True):
+        shown = question if len(question) <= 60 else question[:60] + "..."
+        if not len(ids):
+            raise InputError(f"question {question!r}: nothing to ask; write a question")
+        if len(ids) + 2 > window:
+            raise InputError(
+                f"question {shown!r} has {len(ids) + 2} tokens ([CLS] and [SEP] counted), this run reads {window} "
+                "(model.encoder.question_window): shorten it"
+            )
+
+
+def num_tokens_asked(retriever: Retriever, question: str, picked: Sequence[str]) -> int:
+    """Tokens that a search encoded, [CLS] and [SEP] counted: the question, and in text mode every state.
+
+    Args:
+        retriever: that searched, one of texts.
+        picked: texts of its picks, in their order.
+    """
+    assert retriever.encoder is not None
+    tokenizer, model = retriever.encoder.tokenizer, retriever.model
+    in_question = tokenizer.count(question) + 2
+    if model.mode == "latent":
+        return in_question
+    lengths = [min(len(ids) + 2, model.encoder.window) for ids in tokenizer.ids([one_line(text) for text in picked])]
+    added = [min(length - 1, model.state_chunk_window) for length in lengths]
+    return sum(in_question + sum(added[:t]) for t in range(len(added)))
+
+
+def num_questions_cut(retriever: Retriever, questions: Texts) -> int:
+    """How many questions are longer than their window."""
+    if isinstance(questions, np.ndarray) or retriever.encoder is None:
+        return 0
+    ids = retriever.encoder.tokenizer.ids(questions)
+    return sum(len(row) + 2 > retriever.model.encoder.question_window for row in ids)
+
+
+def _question_reader(retriever: Retriever) -> Callable[[Texts], PyTree]:
+    """One encoder for all questions to come, in shapes that do not change from question to question."""
+    encoder, window = retriever.encoder, retriever.model.encoder.question_window
+    if encoder is None:
+        return lambda questions: retriever.rows(questions, "question")[0]
+    if retriever.model.mode == "text":
+        read = lambda questions: encoder.tokenizer.encode(questions, window, length=window)  # noqa: E731
+        rows = lambda table: TokenRows(table.tokens, table.lengths)  # noqa: E731
+    else:
+        read, rows = make_embedder(encoder, window=window), VectorRows
+
+    def read_questions(questions: Texts) -> PyTree:
+        if isinstance(questions, np.ndarray):  # of the encoder of a latent run
+            return retriever.rows(questions, "question")[0]
+        return rows(read(questions))
+
+    return read_questions

@@ -1,0 +1,435 @@
+"""A multi-step retriever as one object: encoder, towers, parameters; made fresh, loaded from a run, saved into one."""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qrag_jax.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from qrag_jax.config import config_from_dict
+from qrag_jax.files.manifest import ADVICE
+from qrag_jax.models.encoder.embedder import default_tokens_per_block, make_embedder
+from qrag_jax.models.encoder.hf_config import read_encoder_config
+from qrag_jax.models.encoder.text_encoder import Compute, EncoderConfig, init_encoder
+from qrag_jax.models.encoder.tokenizer import TextTokenizer, train_word_level
+from qrag_jax.models.encoder.weights import LoadedEncoder, load_encoder, save_encoder
+from qrag_jax.models.towers.latent import LatentConfig, make_latent_network
+from qrag_jax.models.towers.prior import make_prior_network
+from qrag_jax.models.towers.q_network import Network, PyTree, TokenRows, VectorRows
+from qrag_jax.models.towers.text import make_text_network
+from qrag_jax.qrag.beam import SearchFunctions, make_search_functions
+from qrag_jax.qrag.chunk_encoder import ChunkEncoder
+from qrag_jax.qrag.env import EnvConfig
+from qrag_jax.qrag.heads import fresh_heads, fresh_links
+from qrag_jax.types import InputError, UsageError
+
+Progress = Callable[[int, int], None]
+Texts = Sequence[str] | np.ndarray  # texts, or their vectors float32 [n, dim]
+Rows = TokenRows | VectorRows
+Kind = Literal["chunk", "question"]
+_DEAD_COMPONENT = 1e-6  # MiniLM has three components that its last LayerNorm multiplies by zero
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """Where the text encoder comes from and how much text it reads.
+
+    Attributes:
+        source: `minilm` (the embedded package), a local folder, a hub id, `scratch` (a small encoder with a vocabulary
+            of the training texts; latent towers keep it as it was drawn), or `vectors` (none: the data are vectors).
+        revision: commit or tag of a hub id.
+        num_layers: keep the first layers only; null keeps all. Depth of a `scratch` encoder.
+        pooling: `mean` or `cls`; null takes what the encoder's folder says.
+        normalize: divide pooled vectors by their L2 norm. The towers of Q-RAG do not.
+        window: most tokens of a chunk, [CLS] and [SEP] counted; what is cut is counted and reported.
+        question_window: most tokens of a question; in training and evaluation a longer one is cut and counted, a search
+            of one's own files refuses it.
+        hidden_size: width of a `scratch` encoder.
+        num_heads: attention heads of a `scratch` encoder.
+    """
+
+    source: str = "minilm"
+    revision: str | None = None
+    num_layers: int | None = 2
+    pooling: Literal["mean", "cls"] | None = None
+    normalize: bool = False
+    window: int = 64
+    question_window: int = 64
+    hidden_size: int = 64
+    num_heads: int = 4
+
+    def __post_init__(self) -> None:
+        for name in ("window", "question_window"):
+            if getattr(self, name) < 3:
+                raise UsageError(f"{name}={getattr(self, name)} must be at least 3: [CLS], a token and [SEP]")
+        if self.num_layers is not None and self.num_layers < 1:
+            raise UsageError(f"num_layers={self.num_layers} must be at least 1, or null for all")
+        for name in ("hidden_size", "num_heads"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The towers.
+
+    Attributes:
+        mode: `latent` keeps the text encoder frozen and learns on its vectors; `text` fine-tunes the encoder.
+        encoder: the text encoder.
+        latent: sizes of the latent towers.
+        state_chunk_window: text mode: most tokens that one taken chunk adds to the state.
+        scale: text mode: constant that divides the vectors of both towers.
+        compute: precision of the towers and recomputation in the backward pass.
+    """
+
+    mode: Literal["latent", "text"] = "latent"
+    encoder: EncoderSpec = field(default_factory=EncoderSpec)
+    latent: LatentConfig = field(default_factory=LatentConfig)
+    state_chunk_window: int = 64
+    scale: float = 10.0
+    compute: Compute = field(default_factory=Compute)
+
+    def __post_init__(self) -> None:
+        if self.state_chunk_window < 2:
+            raise UsageError(f"state_chunk_window={self.state_chunk_window} must be at least 2: a token and [SEP]")
+        if not self.scale > 0:
+            raise UsageError(f"scale={self.scale} must be above 0")
+
+
+@dataclass(frozen=True)
+class Retriever:
+    """Everything that turns a question and chunks into picks.
+
+    Attributes:
+        model: config of the towers.
+        env: config of the decision process.
+        network: the towers as pure functions.
+        params: their parameters.
+        encoder: the frozen encoder (latent) or the architecture and tokenizer of the towers (text); None for vectors.
+        constants: latent mode: `mean` and `std` of the training vectors.
+    """
+
+    model: ModelConfig
+    env: EnvConfig
+    network: Network
+    params: PyTree
+    encoder: LoadedEncoder | None
+    constants: Mapping[str, np.ndarray]
+
+    @cached_property
+    def search_functions(self) -> SearchFunctions:
+        """Search as compiled functions, shared by all indices of this retriever and kept as long as it lives."""
+        return make_search_functions(self.network)
+
+    @cached_property
+    def chunk_encoder(self) -> ChunkEncoder:
+        """What a corpus is embedded with, so that `search.index_corpus` can search it; kept likewise.
+
+        Raises:
+            UsageError: the run was trained on given vectors and has no encoder.
+        """
+        if self.encoder is None:
+            raise UsageError("this run was trained on given vectors and has no text encoder: give vectors, not texts")
+        if self.model.mode == "latent":
+            return ChunkEncoder(self.encoder, self.model.encoder.window)
+        tower = replace(self.encoder, params=self.params["action"])
+        return ChunkEncoder(tower, self.model.encoder.window, self.model.scale)
+
+    def rows(self, texts: Texts, kind: Kind, progress: Progress | None = None) -> tuple[Rows, int]:
+        """What the towers read of every text, and the number of texts that the window cut.
+
+        Raises:
+            InputError: vectors do not fit the model.
+            UsageError: texts were given to a model of vectors, or vectors to text towers.
+        """
+        if not isinstance(texts, np.ndarray):
+            return _read_texts(self.model, self.encoder, texts, kind, progress)
+        if self.model.mode != "latent":
+            raise UsageError("text mode reads texts: set model.mode=latent for a task of vectors")
+        if texts.shape[1:] != self.constants["mean"].shape:
+            raise InputError(f"vectors of {texts.shape[1]} components, the model reads {len(self.constants['mean'])}")
+        return VectorRows(np.asarray(texts, np.float32)), 0
+
+    def action_vectors(self, rows: Rows, texts: Texts, progress: Progress | None = None) -> np.ndarray:
+        """The index: an unrotated action vector for every text, float32 [rows, dim]; built once.
+
+        Args:
+            rows: of the texts; latent towers read them.
+            texts: text towers embed them, sorted by length in fixed shapes.
+            progress: of the text towers.
+        """
+        if isinstance(rows, VectorRows):
+            return np.asarray(jax.jit(self.network.actions)(self.params, rows))
+        assert self.encoder is not None and not isinstance(texts, np.ndarray)
+        tower = replace(self.encoder, params=self.params["action"])
+        return make_embedder(tower, window=self.model.encoder.window)(texts, progress) / np.float32(self.model.scale)
+
+
+def new_retriever(
+    model: ModelConfig,
+    env: EnvConfig,
+    texts: Texts,
+    key: jax.Array,
+    progress: Progress | None = None,
+    questions: Texts = (),
+    encoder: LoadedEncoder | None = None,
+) -> tuple[Retriever, Rows, int]:
+    """A fresh retriever for the chunk texts (or vectors) of a training task.
+
+    Args:
+        model: config of the towers.
+        env: config of the decision process.
+        texts: training chunks; they give latent towers their standardisation and, with the questions, a `scratch`
+            encoder its vocabulary.
+        key: draws the parameters; consumed.
+        progress: of the embedding of the texts.
+        questions: of training.
+        encoder: in place of the one that `model.encoder` stands for; None loads or draws that.
+
+    Returns:
+        (retriever, rows of the texts, number of texts cut by the window).
+
+    Raises:
+        UsageError: the encoder's source does not fit the kind of task.
+    """
+    given_vectors = isinstance(texts, np.ndarray)
+    if given_vectors != (model.encoder.source == "vectors"):
+        raise UsageError("model.encoder.source=vectors belongs to data.task=vectors, and to no other task")
+    if given_vectors and model.mode != "latent":
+        raise UsageError("text mode reads texts: set model.mode=latent for a task of vectors")
+    encoder_key, key = jax.random.split(key)
+    if given_vectors:
+        encoder, rows, num_cut = None, VectorRows(np.asarray(texts, np.float32)), 0
+    else:
+        encoder = encoder or _make_encoder(model.encoder, [*texts, *questions], encoder_key)
+        rows, num_cut = _read_texts(model, encoder, texts, "chunk", progress)
+    constants = _standardisation(rows.vectors) if isinstance(rows, VectorRows) else {}
+    network = _network(model, encoder, constants)
+    return Retriever(model, env, network, _fresh_params(network, env, key), encoder, constants), rows, num_cut
+
+
+def with_fresh_params(retriever: Retriever, key: jax.Array) -> Retriever:
+    """The retriever that `new_retriever` makes of another key, but for a `scratch` encoder, which is drawn once."""
+    return replace(retriever, params=_fresh_params(retriever.network, retriever.env, jax.random.split(key)[1]))
+
+
+def with_constants(retriever: Retriever, constants: Any, source: str) -> Retriever:
+    """The retriever with the constants of another: parameters mean what they did under these.
+
+    Args:
+        constants: of the other one, as they were read.
+    """
+    kept = {name: np.asarray(value) for name, value in constants.items()} if isinstance(constants, Mapping) else None
+    own = {name: (value.shape, value.dtype) for name, value in retriever.constants.items()}
+    fit = kept is not None and {name: (value.shape, value.dtype) for name, value in kept.items()} == own
+    if kept is None or not fit or (own and not _standardises(kept, retriever.encoder)):
+        wanted = ", ".join(f"{name} {dtype}{list(shape)}" for name, (shape, dtype) in own.items()) or "none"
+        raise InputError(
+            f"{source}: its constants are no mean and standard deviation of such vectors (wanted: {wanted}); {ADVICE}"
+        )
+    return replace(retriever, network=_network(retriever.model, retriever.encoder, kept), constants=kept)
+
+
+def _fresh_params(network: Network, env: EnvConfig, key: jax.Array) -> PyTree:
+    stop_head = env.stop_head if env.stop else None
+    params = {**network.init(key), **fresh_heads(network.dim, env.num_q_heads, stop_head, env.ranking_scale)}
+    if env.links:  # with a key of its own: the towers are those of a run without
+        inputs = env.num_link_inputs
+        params["links"] = fresh_links(jax.random.fold_in(key, 1), inputs, env.link_width, env.num_q_heads)
+    return params
+
+
+def _standardisation(vectors: Any) -> dict[str, np.ndarray]:
+    """Mean and standard deviation of every component.
+
+    Squares of what is beyond 1e19 are infinite in float32, and so would be the deviation: all vectors would be zeros.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, std = np.mean(vectors, axis=0), np.std(vectors, axis=0)
+    if not (np.isfinite(mean) & np.isfinite(std)).all():
+        wide = np.asarray(vectors, np.float64)
+        mean, std = np.mean(wide, axis=0).astype(np.float32), np.std(wide, axis=0).astype(np.float32)
+    return {"mean": mean, "std": np.where(std < _DEAD_COMPONENT, 1.0, std).astype(np.float32)}
+
+
+def _read_texts(
+    model: ModelConfig, encoder: LoadedEncoder | None, texts: Sequence[str], kind: Kind, progress: Progress | None
+) -> tuple[Rows, int]:
+    """Vectors of the frozen encoder (latent) or token rows (text), and how many texts were cut."""
+    if encoder is None:
+        raise UsageError("this model was trained on given vectors and has no text encoder: give vectors, not texts")
+    window = model.encoder.window if kind == "chunk" else model.encoder.question_window
+    if model.mode == "latent":
+        embedder = make_embedder(encoder, window=window)
+        vectors = embedder(texts, progress)
+        return VectorRows(vectors), embedder.counts.num_texts_cut
+    table = encoder.tokenizer.encode(texts, window)
+    return TokenRows(table.tokens, table.lengths), table.num_texts_cut
+
+
+def drawn_encoder(model: ModelConfig, folder: Path) -> LoadedEncoder | None:
+    """The `scratch` encoder that a checkpoint of latent towers keeps; None where there is another or none.
+
+    Other devices, releases or flags of XLA would draw it with other last bits.
+    """
+    is_kept = model.mode == "latent" and model.encoder.source == "scratch"
+    return load_encoder(folder / "files" / "encoder") if is_kept else None
+
+
+def retriever_around(model: ModelConfig, env: EnvConfig, encoder: LoadedEncoder) -> Retriever:
+    """Text towers that both are the given encoder, as it is."""
+    network = _network(model, encoder, {})
+    return Retriever(model, env, network, network.init(jax.random.key(0)), encoder, {})
+
+
+def retriever_files(retriever: Retriever) -> dict[str, bytes]:
+    """Files that a checkpoint must hold beside its arrays, so that it stands alone.
+
+    Latent mode keeps the frozen encoder whole, text mode only its shape and tokenizer: the weights are parameters.
+    """
+    if retriever.encoder is None:
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        encoder = retriever.encoder
+        save_encoder(folder, encoder.config, encoder.params, encoder.tokenizer, pooler=encoder.pooler)
+        names = sorted(path.relative_to(folder) for path in Path(folder).rglob("*") if path.is_file())
+        kept = [name for name in names if retriever.model.mode == "latent" or name.suffix != ".safetensors"]
+        return {f"encoder/{name.as_posix()}": (Path(folder) / name).read_bytes() for name in kept}
+
+
+def params_group(about: Mapping[str, Any]) -> str:
+    """Which parameters of a checkpoint with such metadata are its result."""
+    return "best_params" if "dev" in about else "params"
+
+
+def save_for_inference(saved: Checkpoint, folder: Path) -> Path:
+    """Saves a checkpoint again with no more arrays than `load_retriever` reads: no optimiser, no second parameters.
+
+    Args:
+        saved: with any groups; those that are needed are read from its folder.
+
+    Returns:
+        The folder of the step.
+    """
+    groups = (params_group(saved.metadata), "constants")
+    arrays = load_checkpoint(saved.folder, groups=groups).arrays
+    return save_checkpoint(folder, saved.step, arrays, saved.config, saved.files, saved.metadata)
+
+
+def load_retriever(folder: str | Path, step: int | None = None) -> Retriever:
+    """The retriever of a run folder; needs nothing but that folder.
+
+    A run with held-out questions gives the parameters that did best on them, another run its last ones.
+
+    Raises:
+        UsageError: no such folder or step.
+        InputError: a damaged or foreign checkpoint.
+    """
+    saved = load_checkpoint(folder, step=step, groups=lambda about: (params_group(about), "constants"))
+    group = params_group(saved.metadata)
+    source = str(saved.folder / "config.yaml")
+    model = config_from_dict(ModelConfig, saved.config.get("model", {}), source)
+    env = config_from_dict(EnvConfig, saved.config.get("env", {}), source)
+    for name in (group, "constants"):
+        if not isinstance(saved.arrays[name], dict):
+            raise InputError(f"{saved.folder}: its group {name} is no tree of arrays; {ADVICE}")
+    params = jax.tree.map(jnp.asarray, saved.arrays[group])
+    constants = {name: np.asarray(value) for name, value in saved.arrays["constants"].items()}
+    encoder = None
+    if model.encoder.source != "vectors":
+        encoder = _read_encoder(saved.folder / "files" / "encoder", model, params)
+    if model.mode == "latent" and not _standardises(constants, encoder):
+        raise InputError(f"{saved.folder}: its constants are no mean and standard deviation of vectors; {ADVICE}")
+    network = _network(model, encoder, constants)
+    _check_fits(model, env, network, params, encoder, source)
+    return Retriever(model, env, network, params, encoder, constants)
+
+
+def _standardises(constants: Mapping[str, np.ndarray], encoder: LoadedEncoder | None) -> bool:
+    """Whether these can be the `_standardisation` of vectors of the encoder."""
+    mean, std = constants.get("mean"), constants.get("std")
+    if mean is None or std is None or mean.ndim != 1 or mean.shape != std.shape:
+        return False
+    if encoder is not None and len(mean) != encoder.config.hidden_size:
+        return False
+    return bool(np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all())
+
+
+def _check_fits(
+    model: ModelConfig, env: EnvConfig, network: Network, params: PyTree, encoder: LoadedEncoder | None, source: str
+) -> None:
+    """Refuses parameters of other shapes than a config makes: they were not trained with it."""
+    there = _shapes(params)
+    layers = model.latent.num_layers if model.mode == "latent" or encoder is None else encoder.config.num_layers
+    if layers > len(there):  # before a network of so many is traced
+        raise InputError(f"{source}: {layers:,} layers, of which the parameters beside it have none; {ADVICE}")
+    if model.mode == "text" and encoder is not None:
+        drawn = partial(init_encoder, config=encoder.config)
+        network = network._replace(init=lambda key: {"state": drawn(key), "action": drawn(key)})
+    wanted = _shapes(jax.eval_shape(lambda key: _fresh_params(network, env, key), jax.random.key(0)))
+    if differing := sorted(name for name in {*there, *wanted} if there.get(name) != wanted.get(name)):
+        name = differing[0]
+        raise InputError(
+            f"{source}: made for {name} of shape {wanted.get(name, 'absent')}, which is {there.get(name, 'absent')} in "
+            f"the parameters beside it; {ADVICE}"
+        )
+
+
+def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape for path, leaf in leaves}
+
+
+def _make_encoder(spec: EncoderSpec, texts: Sequence[str], key: jax.Array) -> LoadedEncoder:
+    if spec.source != "scratch":
+        return load_encoder(
+            spec.source,
+            num_layers=spec.num_layers,
+            pooling=spec.pooling,
+            normalize=spec.normalize,
+            revision=spec.revision,
+        )
+    tokenizer = train_word_level(texts)
+    config = EncoderConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=spec.hidden_size,
+        num_layers=spec.num_layers or 2,
+        num_heads=spec.num_heads,
+        intermediate_size=4 * spec.hidden_size,
+        activation="gelu_tanh",
+        pooling=spec.pooling or "mean",
+        normalize=spec.normalize,
+    )
+    return LoadedEncoder(config, init_encoder(key, config), tokenizer)
+
+
+def _network(model: ModelConfig, encoder: LoadedEncoder | None, constants: Mapping[str, np.ndarray]) -> Network:
+    if model.mode == "latent":
+        make = make_prior_network if model.latent.prior else make_latent_network
+        return make(model.latent, constants["mean"], constants["std"], model.compute)
+    assert encoder is not None
+    return make_text_network(
+        encoder.config,
+        lambda key: encoder.params,  # both towers start from the loaded or drawn encoder
+        encoder.tokenizer.sep_id,
+        model.scale,
+        model.state_chunk_window,
+        default_tokens_per_block(),
+        model.compute,
+    )
+
+
+def _read_encoder(folder: Path, model: ModelConfig, params: PyTree) -> LoadedEncoder:
+    """The encoder of a checkpoint: whole, or with the action tower's parameters in text mode."""
+    if model.mode == "latent":
+        return load_encoder(folder)
+    config = read_encoder_config(folder)
+    if not isinstance(params.get("action"), dict):
+        raise InputError(f"{folder}: no parameters of the action tower beside it; {ADVICE}")
+    return LoadedEncoder(config, params["action"], TextTokenizer.from_file(folder / "tokenizer.json"))

@@ -1,0 +1,242 @@
+"""What there is to retrieve: a pool of chunk texts, a pool of questions, and contexts with gold drawn over them.
+
+Training and evaluation see every source of data through `Task`: stories hidden in a haystack, examples of a JSONL file,
+or episodes over vectors that a user already has.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import numpy as np
+
+from qrag_jax.data.questions.vector_task import VectorTask, stack_episodes
+from qrag_jax.data.stories.babilong import compose, draw_noise_pool, fits, text_table
+from qrag_jax.data.stories.haystack import Haystack
+from qrag_jax.data.stories.stories import Stories
+from qrag_jax.qrag.batching import Contexts
+from qrag_jax.types import Example, InputError, UsageError
+
+PADDING = -1
+
+
+@dataclass(frozen=True)
+class Task:
+    """A source of contexts.
+
+    Attributes:
+        name: for reports.
+        texts: chunk texts (or their vectors, float32 [n, dim]) that ids of `Contexts.chunks` point to.
+        questions: question texts (or vectors) that ids of `Contexts.questions` point to.
+        query_ids: one per query.
+        sizes: int [queries], chunks in the context of each.
+        contexts: (query numbers int [batch], generator) -> contexts of these queries; fixed contexts ignore the
+            generator.
+        fingerprint: query number -> digest of what is asked and of what answers it, whatever its id, noise, case and
+            white space; it tells whether a number was fitted on a question that it is now reported on. Other gold
+            makes another question.
+        num_left_out: queries that the task cannot pose at this length; they are not among `query_ids`.
+        notes: what a reader of the data has to say about it, a line each.
+        answers: reference answers of every query, each of them right; none where the data has none. None of a task
+            whose data has no answers at all.
+        noise: ids of the texts that may stand in any context and answer nothing (a haystack's); None has none.
+        sets: of every query the name of the set that it is of, in a mixture of several; None is one set.
+    """
+
+    name: str
+    texts: Sequence[str] | np.ndarray
+    questions: Sequence[str] | np.ndarray
+    query_ids: Sequence[str]
+    sizes: np.ndarray
+    contexts: Callable[[np.ndarray, np.random.Generator], Contexts]
+    fingerprint: Callable[[int], str]
+    num_left_out: int = 0
+    notes: tuple[str, ...] = ()
+    answers: Sequence[tuple[str, ...]] | None = None
+    noise: np.ndarray | None = None
+    sets: Sequence[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.query_ids)
+
+    def check_steps(self, num_steps: int) -> None:
+        """Refuses a task in which some context has fewer chunks than picks are to be made.
+
+        Raises:
+            InputError: names the query.
+        """
+        short = np.flatnonzero(self.sizes < num_steps)
+        if len(short):
+            raise InputError(
+                f"{self.name}: query {self.query_ids[int(short[0])]} has {int(self.sizes[short[0]])} chunks, which "
+                f"cannot give {num_steps} picks ({len(short)} such queries): make fewer or leave them out"
+            )
+
+
+def subset(task: Task, queries: np.ndarray, name: str | None = None) -> Task:
+    """The queries of the given numbers, in that order, over the same pools."""
+    return replace(
+        task,
+        name=name or task.name,
+        query_ids=[task.query_ids[int(i)] for i in queries],
+        sizes=task.sizes[queries],
+        contexts=lambda chosen, rng: task.contexts(queries[chosen], rng),
+        fingerprint=lambda query: task.fingerprint(int(queries[query])),
+        answers=None if task.answers is None else [task.answers[int(i)] for i in queries],
+        sets=None if task.sets is None else [task.sets[int(i)] for i in queries],
+    )
+
+
+def _digest(parts: Iterable[str | bytes]) -> str:
+    """16 hexadecimal digits of texts (case and white space aside) or bytes, in their order."""
+    digest = blake2b(digest_size=8)
+    for part in parts:
+        text = part if isinstance(part, bytes) else " ".join(part.split()).casefold().encode("utf-8", "surrogatepass")
+        digest.update(text)
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def hidden_stories_tasks(
+    name: str,
+    stories: Stories,
+    haystack: Haystack,
+    lengths: Sequence[int],
+    shared_haystack: int | None = None,
+) -> list[Task]:
+    """Stories whose facts are hidden among the sentences of a haystack, at several lengths; every draw hides them anew.
+
+    Args:
+        name: for reports.
+        stories: facts, questions, gold.
+        haystack: noise; sentences that are facts are removed.
+        lengths: chunks of a context, one task each; queries whose story has more facts are left out and counted.
+        shared_haystack: the contexts of a batch share a pool of this many noise sentences; None draws freely.
+
+    Returns:
+        Tasks over one and the same pool of texts.
+
+    Raises:
+        UsageError: no story fits.
+    """
+    haystack = haystack.without(stories.texts)
+    texts = text_table(stories, haystack)
+
+    def at_length(num_chunks: int) -> Task:
+        keep = np.flatnonzero(fits(stories, num_chunks))
+        if not len(keep):
+            raise UsageError(
+                f"{name}: none of {len(stories)} questions has its story fit in {num_chunks} chunks: raise num_chunks"
+            )
+
+        def contexts(queries: np.ndarray, rng: np.random.Generator) -> Contexts:
+            pool = None if shared_haystack is None else draw_noise_pool(haystack, shared_haystack, rng)
+            composed = compose(stories, haystack, keep[queries], num_chunks, rng, noise_pool=pool)
+            return Contexts(composed.question_ids, composed.chunks, composed.gold)
+
+        def fingerprint(query: int) -> str:
+            story = int(keep[query])
+            return _digest([stories.question(story), *stories.fact_texts(story)])
+
+        left_out = stories.num_left_out + len(stories) - len(keep)
+        query_ids = [stories.query_ids[i] for i in keep]
+        sizes = np.full(len(keep), num_chunks)
+        return Task(
+            name,
+            texts,
+            stories.questions,
+            query_ids,
+            sizes,
+            contexts,
+            fingerprint,
+            left_out,
+            answers=_answers([(stories.answers[i],) for i in keep]),
+            noise=np.arange(len(stories.texts), len(texts)),
+        )
+
+    return [at_length(num_chunks) for num_chunks in lengths]
+
+
+def _answers(answers: Sequence[Sequence[str | None]]) -> list[tuple[str, ...]] | None:
+    """Reference answers without those that are missing or blank and without repeats; None where nothing is left."""
+    kept = [tuple(dict.fromkeys(text for text in row if text is not None and text.strip())) for row in answers]
+    return kept if any(kept) else None
+
+
+def examples_task(
+    name: str,
+    examples: Sequence[Example],
+    num_left_out: int = 0,
+    notes: tuple[str, ...] = (),
+    answers: Sequence[tuple[str, ...]] | None = None,
+    sets: Sequence[str] | None = None,
+) -> Task:
+    """Examples with contexts of their own, padded to the longest of all; equal texts are stored once.
+
+    Args:
+        name: for reports.
+        examples: at least one, each with gold.
+        num_left_out, notes: as of `Task`.
+        answers: reference answers of every example; by default the one answer that it has.
+        sets: as of `Task`.
+
+    Raises:
+        InputError: no example, one without gold, or answers or sets of another number of examples.
+    """
+    if answers is not None and len(answers) != len(examples):
+        raise InputError(f"{name}: answers of {len(answers)} questions for {len(examples)} examples: give one row each")
+    if sets is not None and len(sets) != len(examples):
+        raise InputError(f"{name}: sets of {len(sets)} questions for {len(examples)} examples: give one each")
+    if not examples:
+        raise InputError(f"{name}: no example")
+    silent = next((example.query_id for example in examples if not example.gold), None)
+    if silent is not None:
+        raise InputError(
+            f"{name}: query {silent} has no gold chunk, so that nothing could ever be rewarded: leave it out"
+        )
+    text_ids: dict[str, int] = {}
+    question_ids: dict[str, int] = {}
+    chunks = [np.array([text_ids.setdefault(c, len(text_ids)) for c in e.chunks], np.int32) for e in examples]
+    questions = np.array([question_ids.setdefault(e.question, len(question_ids)) for e in examples], np.int32)
+    width = max(len(row) for row in chunks)
+
+    def contexts(queries: np.ndarray, rng: np.random.Generator) -> Contexts:
+        del rng
+        ids = np.full((len(queries), width), PADDING, np.int32)
+        gold = np.zeros(ids.shape, bool)
+        for row, query in enumerate(queries):
+            ids[row, : len(chunks[query])] = chunks[query]
+            gold[row, list(examples[query].gold)] = True
+        return Contexts(questions[queries], ids, gold)
+
+    def fingerprint(query: int) -> str:
+        example = examples[query]
+        return _digest([example.question, *sorted(example.chunks[i] for i in example.gold)])
+
+    sizes = np.array([len(row) for row in chunks])
+    query_ids = [e.query_id for e in examples]
+    texts, asked = list(text_ids), list(question_ids)
+    right = _answers([(example.answer,) for example in examples] if answers is None else answers)
+    return Task(name, texts, asked, query_ids, sizes, contexts, fingerprint, num_left_out, notes, right, sets=sets)
+
+
+def vectors_task(name: str, task: VectorTask) -> Task:
+    """Episodes over given vectors; chunk and question vectors must have one width."""
+    if task.chunk_vectors.shape[1] != task.question_vectors.shape[1]:
+        raise InputError(
+            f"{name}: chunk vectors have {task.chunk_vectors.shape[1]} components, question vectors "
+            f"{task.question_vectors.shape[1]}: embed both with the same model"
+        )
+    width = max(len(row) for row in task.chunks)
+
+    def contexts(queries: np.ndarray, rng: np.random.Generator) -> Contexts:
+        del rng
+        batch = stack_episodes(task, queries, width)
+        return Contexts(batch.question_ids, np.where(batch.valid, batch.chunks, PADDING), batch.gold)
+
+    def fingerprint(query: int) -> str:
+        gold = task.chunk_vectors[task.chunks[query][task.gold[query]]]
+        return _digest([task.question_vectors[task.question_ids[query]].tobytes(), gold.tobytes()])
+
+    sizes = np.array([len(row) for row in task.chunks])
+    return Task(name, task.chunk_vectors, task.question_vectors, task.query_ids, sizes, contexts, fingerprint)

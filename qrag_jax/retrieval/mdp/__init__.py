@@ -1,1 +1,0 @@
-"""Retrieval as a decision process: environment, positions, policies, beams, tasks and batches."""

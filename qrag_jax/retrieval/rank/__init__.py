@@ -1,1 +1,0 @@
-"""Scores of rows for a question: BM25 and nearest vectors."""

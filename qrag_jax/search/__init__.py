@@ -1,0 +1,5 @@
+"""Search in one step over a corpus in memory, and what is done with its hits. No JAX."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # names: __init__.pyi

@@ -1,0 +1,30 @@
+"""The public names, by where they live; `__init__.py` loads each on first use."""
+
+from .context.auto_merge import MergeRules as MergeRules
+from .context.auto_merge import merge_context as merge_context
+from .context.citations import cite as cite
+from .context.pack import Budget as Budget
+from .context.pack import Context as Context
+from .context.pack import Passage as Passage
+from .context.pack import fill_context as fill_context
+from .context.widen import widen_context as widen_context
+from .corpus import Corpus as Corpus
+from .corpus import build_corpus as build_corpus
+from .corpus import embed_corpus as embed_corpus
+from .corpus import tree_corpus as tree_corpus
+from .hybrid import Ranked as Ranked
+from .hybrid import fuse as fuse
+from .hybrid import make_single_step as make_single_step
+from .hybrid import rank_bm25 as rank_bm25
+from .hybrid import rank_dense as rank_dense
+from .hybrid import rank_hybrid as rank_hybrid
+from .levels.level_context import LevelRanked as LevelRanked
+from .levels.level_context import fill_levels as fill_levels
+from .levels.level_search import LevelIndex as LevelIndex
+from .levels.level_search import make_level_retrieve as make_level_retrieve
+from .note_search import NotedCorpus as NotedCorpus
+from .note_search import NotedRanked as NotedRanked
+from .note_search import NoteSearch as NoteSearch
+from .note_search import make_noted_retrieve as make_noted_retrieve
+from .note_search import note_corpus as note_corpus
+from .note_search import rank_noted as rank_noted

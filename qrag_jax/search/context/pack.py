@@ -1,0 +1,248 @@
+"""What a language model is given to read: the best chunks that a budget of tokens holds, in document order.
+
+Notes by which a chunk was found stand behind it, apart from the text of its document.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from qrag_jax.chunking.size.packing import longest
+from qrag_jax.chunking.text.spans import readable
+from qrag_jax.search.corpus import Corpus
+from qrag_jax.search.hybrid import Ranked
+from qrag_jax.search.note_texts import GivenNote, is_said_in, note_head
+from qrag_jax.types import CountTokens, InputError, Note, Span, UsageError
+
+Order = Literal["document", "rank"]
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A text that a model is given, and where it stands.
+
+    Attributes:
+        number: from 1, in the order of the context; what the answer cites.
+        document_id: of its document.
+        spans: half-open character offsets into the document's text, in order; mostly one.
+        text: `chunk_text(document.text, spans)`, exactly.
+        num_tokens: of the text.
+        score: by which its node was ranked; of several nodes the best one's.
+        rank: of that node, from 1.
+        node: its id in the corpus.
+    """
+
+    number: int
+    document_id: str
+    spans: tuple[Span, ...]
+    text: str
+    num_tokens: int
+    score: float
+    rank: int
+    node: int
+
+
+@dataclass(frozen=True)
+class Context:
+    """The passages of one prompt.
+
+    Attributes:
+        passages: in document order, or that of their ranks, numbered from 1.
+        num_tokens: of all of them and their notes, with what the prompt writes around each.
+        max_tokens: the budget.
+        num_left_out: nodes that were ranked and did not fit.
+        notes: behind passages, in the order of these.
+    """
+
+    passages: tuple[Passage, ...]
+    num_tokens: int
+    max_tokens: int
+    num_left_out: int
+    notes: tuple[GivenNote, ...] = ()
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a model may be given.
+
+    Attributes:
+        max_tokens: of all passages together.
+        count: tokens of a text, as the model counts or near it; None goes by what the nodes were counted with.
+        overhead: tokens that the prompt writes around a passage.
+        max_passages: most nodes that are taken; None is no limit.
+        max_notes: most notes behind a passage, whose texts together have no more tokens than it; 0 is none.
+        cut_last: the first node that does not fit is cut to what is left, which fills the budget to the token: for
+            measuring, so that large chunks and small ones have as much to read. It takes a `count`.
+    """
+
+    max_tokens: int
+    count: CountTokens | None = None
+    overhead: int = 0
+    max_passages: int | None = None
+    max_notes: int = 3
+    cut_last: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1 or self.overhead < 0:
+            raise UsageError(f"budget of {self.max_tokens} tokens, {self.overhead} a passage: at least 1 and 0")
+        if self.max_passages is not None and self.max_passages < 1:
+            raise UsageError(f"max_passages {self.max_passages}: at least 1")
+        if self.max_notes < 0:
+            raise UsageError(f"max_notes {self.max_notes}: 0 or more")
+
+    def tokens(self, text: str) -> int:
+        """Tokens of a text; lone surrogates count as U+FFFD.
+
+        Raises:
+            UsageError: the budget has no `count`.
+        """
+        if self.count is None:
+            raise UsageError("budget: has no count of tokens, and a passage is to be counted: give one")
+        return self.count(readable(text))
+
+
+def fill_context(corpus: Corpus, ranked: Ranked, budget: Budget) -> Context:
+    """Takes the best nodes until one does not fit, and puts them in document order.
+
+    Nothing is cut, unless the budget says so: a node is in as a whole, or left out with all that are ranked below it.
+    Its notes come with it where there is room for them; a sentence that stands in another passage is no note.
+
+    Args:
+        corpus: that was searched.
+        ranked: its nodes, best first, with the notes that they were found by.
+        budget: how much may be taken.
+
+    Returns:
+        The passages; none where nothing was ranked.
+
+    Raises:
+        InputError: the best node alone is larger than the budget.
+    """
+    candidates = ranked.ids.tolist()[: budget.max_passages]
+    taken: list[Passage] = []
+    notes: dict[int, list[_Taken]] = {}
+    used = 0
+    for rank, node in enumerate(candidates, start=1):
+        passage = make_passage(corpus, node, rank, float(ranked.scores[rank - 1]), budget)
+        if used + passage.num_tokens + budget.overhead > budget.max_tokens:
+            taken += last_passage(passage, budget, used)
+            notes[node] = []
+            break
+        used += passage.num_tokens + budget.overhead
+        taken.append(passage)
+        notes[node] = _fitting(corpus, ranked.notes_of(node), taken, budget, budget.max_tokens - used)
+        used += sum(one.num_tokens + budget.overhead for one in notes[node])
+    context = make_context(corpus, taken, budget, num_left_out=len(candidates) - len(taken))
+    return _with_notes(context, notes, budget)
+
+
+def make_context(
+    corpus: Corpus, passages: Iterable[Passage], budget: Budget, num_left_out: int = 0, order: Order = "document"
+) -> Context:
+    """Passages in the order of the corpus, or of their ranks, numbered from 1."""
+    places = {document.id: place for place, document in enumerate(corpus.documents)}
+    in_order = sorted(passages, key=lambda passage: (places[passage.document_id], passage.spans, passage.rank))
+    if order == "rank":
+        in_order.sort(key=lambda passage: passage.rank)
+    numbered = tuple(
+        passage if passage.number == number else replace(passage, number=number)
+        for number, passage in enumerate(in_order, start=1)
+    )
+    num_tokens = sum(passage.num_tokens + budget.overhead for passage in numbered)
+    return Context(numbered, num_tokens, budget.max_tokens, num_left_out)
+
+
+def make_passage(
+    corpus: Corpus, node: int, rank: int, score: float, budget: Budget, num_tokens: int | None = None, number: int = 0
+) -> Passage:
+    """The passage of a node, as yet with a guess of its number; its tokens are counted where they are not given."""
+    chunk, text = corpus.nodes[node], corpus.texts[node]
+    if num_tokens is None:
+        num_tokens = chunk.num_tokens if budget.count is None else budget.tokens(text)
+    return Passage(number, chunk.document_id, chunk.spans, text, num_tokens, score, rank, node)
+
+
+def last_passage(passage: Passage, budget: Budget, used: int) -> list[Passage]:
+    """What a passage that does not fit leaves in the context: nothing, or with `cut_last` its beginning.
+
+    Args:
+        passage: too large for what is left.
+        used: tokens of all passages before it, with what is written around each.
+    """
+    if budget.cut_last:
+        cut = cut_passage(passage, budget, budget.max_tokens - used - budget.overhead)
+        return [] if cut is None else [cut]
+    if not used:
+        raise InputError(
+            f"the best passage has {passage.num_tokens + budget.overhead} tokens with its fence, the context takes "
+            f"{budget.max_tokens}: allow more (--max_context_tokens), or cut smaller (--max_tokens)"
+        )
+    return []
+
+
+def cut_passage(passage: Passage, budget: Budget, room: int) -> Passage | None:
+    """The longest beginning of a passage that has at most `room` tokens; None where not a character fits."""
+    text = passage.text
+    size = longest(lambda n: budget.tokens(text[:n]) <= room, len(text), 4 * max(0, room)) if room > 0 else 0
+    text = text[:size].rstrip()
+    if not text:
+        return None
+    spans, left = [], len(text)
+    for start, end in passage.spans:
+        if left > 0:
+            spans.append((start, min(end, start + left)))
+        left -= end - start + 1  # and the line break behind it
+    return replace(passage, spans=tuple(spans), text=text, num_tokens=budget.tokens(text))
+
+
+def line_of(text: str, start: int) -> int:
+    """The 1-based line of a character, as editors count: CR LF, CR and LF end a line."""
+    before = text[:start]
+    inside_end = text[start - 1 : start + 1] == "\r\n" and start > 0
+    return 1 + before.count("\n") + before.count("\r") - before.count("\r\n") - inside_end
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A note that has a place in the context: itself, the document that it comes from, and its tokens."""
+
+    note: Note
+    asking: str
+    num_tokens: int
+
+
+def _fitting(
+    corpus: Corpus, notes: Sequence[Note], taken: Sequence[Passage], budget: Budget, room: int
+) -> list[_Taken]:
+    """The notes of the passage taken last that it, the budget and what is left of it hold; those before it first."""
+    places = [(passage.document_id, passage.spans) for passage in taken]
+    own, found = taken[-1].num_tokens, []
+    for note in notes:
+        asking = corpus.nodes[corpus.by_chunk[note.asking]].document_id
+        if len(found) == budget.max_notes:
+            break
+        if is_said_in(note, asking, places):
+            continue
+        told = budget.tokens(note.text)
+        num_tokens = told + budget.tokens(note_head("[10] note on [10]", note, asking))
+        if told <= own and num_tokens + budget.overhead <= room:
+            found.append(_Taken(note, asking, num_tokens))
+            own, room = own - told, room - num_tokens - budget.overhead
+    return found
+
+
+def _with_notes(context: Context, notes: Mapping[int, Sequence[_Taken]], budget: Budget) -> Context:
+    """The context with the notes that no passage says, numbered behind the passages."""
+    places = [(passage.document_id, passage.spans) for passage in context.passages]
+    behind = [
+        (passage, one)
+        for passage in context.passages
+        for one in notes[passage.node]
+        if not is_said_in(one.note, one.asking, places)  # by one that was ranked below
+    ]
+    given = tuple(
+        GivenNote(number, passage.number, one.note, one.asking, passage.document_id, one.num_tokens)
+        for number, (passage, one) in enumerate(behind, start=len(context.passages) + 1)
+    )
+    num_tokens = sum(one.num_tokens + budget.overhead for one in given)
+    return replace(context, notes=given, num_tokens=context.num_tokens + num_tokens)

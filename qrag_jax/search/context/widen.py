@@ -1,0 +1,168 @@
+"""Passages with the sentences around them: a retriever that picks sentences leaves a reader without their context."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from qrag_jax.search.context.pack import Budget, Context, Passage, last_passage, make_context, make_passage
+from qrag_jax.search.corpus import Corpus
+from qrag_jax.search.hybrid import Ranked
+from qrag_jax.types import Chunk, InputError, Span, UsageError
+
+
+def widen_context(corpus: Corpus, context: Context, budget: Budget, num_around: int) -> Context:
+    """Widens every passage by the sentence before and the one after, and again, while the budget holds.
+
+    Best passages first, one sentence at a time. A widened passage is all text of its document between its first and its
+    last sentence, so its offsets stay exact; passages that overlap then become one.
+
+    Args:
+        corpus: whose leaves are the sentences, of one span each and not overlapping.
+        context: passages of one span each.
+        budget: that the context was filled by.
+        num_around: most sentences to add on either side of a passage; 0 changes nothing.
+
+    Raises:
+        UsageError: `num_around` is negative.
+        InputError: a passage or a sentence of several spans.
+    """
+    sentences = [corpus.nodes[node] for node in corpus.leaves.tolist()]
+    _check([*context.passages, *sentences], num_around)
+    texts = {document.id: document.text for document in corpus.documents}
+    spans: dict[str, list[Span]] = {}
+    for sentence in sentences:
+        spans.setdefault(sentence.document_id, []).append(sentence.spans[0])
+    passages = sorted(context.passages, key=lambda passage: passage.rank)
+    for _ in range(num_around):
+        for rank in [passage.rank for passage in passages]:
+            for side in (-1, 1):
+                passages = _widened(passages, rank, side, spans, texts, budget)
+    return make_context(corpus, passages, budget, context.num_left_out)
+
+
+def fill_widened(corpus: Corpus, ranked: Ranked, budget: Budget, num_around: int = 1) -> Context:
+    """Takes the best leaves until one does not fit, each at once with its neighbours: nearest first, those that fit.
+
+    Unlike `widen_context`, which spends what a filled context has left, so that a wide context holds fewer leaves.
+    Neighbours are leaves of the same document; those side by side are one passage, all text from the first to the last.
+
+    Args:
+        corpus: whose leaves have one span each and do not overlap.
+        ranked: its leaves, best first.
+        budget: how much may be taken, with a `count`.
+        num_around: most neighbours on either side of a leaf.
+    """
+    leaves = corpus.leaves.tolist()
+    _check([corpus.nodes[leaf] for leaf in leaves], num_around)
+    place_of, runs = {leaf: place for place, leaf in enumerate(leaves)}, _Runs(corpus, leaves, budget)
+    candidates = ranked.ids.tolist()[: budget.max_passages]
+    last: list[Passage] = []
+    num_left_out = 0
+    for rank, leaf in enumerate(candidates, start=1):
+        place, score = place_of[leaf], float(ranked.scores[rank - 1])
+        if not runs.take(place, make_passage(corpus, leaf, rank, score, budget)):
+            last = last_passage(make_passage(corpus, leaf, rank, score, budget), budget, runs.used)
+            num_left_out = sum(place_of[other] not in runs.passages for other in candidates) - len(last)
+            break
+        for distance in range(1, num_around + 1):
+            for near in (place - distance, place + distance):
+                if 0 <= near < len(leaves) and _same_document(corpus, leaf, leaves[near]):
+                    runs.take(near, make_passage(corpus, leaves[near], rank, score, budget))
+    passages = {id(passage): passage for passage in runs.passages.values()}
+    return make_context(corpus, [*passages.values(), *last], budget, num_left_out)
+
+
+@dataclass
+class _Runs:
+    """Passages of leaves that stand side by side.
+
+    Attributes:
+        passages: of each place among the leaves that is taken its passage.
+        used: tokens of all of them, with what is written around each.
+    """
+
+    corpus: Corpus
+    leaves: Sequence[int]
+    budget: Budget
+
+    def __post_init__(self) -> None:
+        self.passages: dict[int, Passage] = {}
+        self.used = 0
+
+    def take(self, place: int, passage: Passage) -> bool:
+        """Takes a leaf where the budget allows it, as one passage with its neighbours; whether it is there then."""
+        if place in self.passages:
+            return True
+        met = {place: passage}
+        for near in (place - 1, place + 1):
+            if near in self.passages and self.passages[near].document_id == passage.document_id:
+                met[near] = self.passages[near]
+        joined = passage if len(met) == 1 else self._joined(list(met.values()))
+        before = sum(one.num_tokens + self.budget.overhead for near, one in met.items() if near != place)
+        used = self.used + joined.num_tokens + self.budget.overhead - before
+        if used > self.budget.max_tokens:
+            return False
+        self.used = used
+        for near, one in met.items():
+            step = near - place
+            self.passages[near] = joined
+            while step and self.passages.get(near + step) is one:
+                near += step
+                self.passages[near] = joined
+        return True
+
+    def _joined(self, passages: Sequence[Passage]) -> Passage:
+        start, end = min(p.spans[0][0] for p in passages), max(p.spans[0][1] for p in passages)
+        best = min(passages, key=lambda passage: passage.rank)
+        text = self.corpus.by_id[best.document_id].text[start:end]
+        return replace(best, spans=((start, end),), text=text, num_tokens=self.budget.tokens(text))
+
+
+def _check(parts: Sequence[Passage | Chunk], num_around: int) -> None:
+    if num_around < 0:
+        raise UsageError(f"num_around {num_around}: 0 sentences or more")
+    several = [part.document_id for part in parts if len(part.spans) != 1]
+    if several:
+        raise InputError(f"{several[0]}: a passage of several spans cannot be widened; give sentences")
+
+
+def _same_document(corpus: Corpus, one: int, other: int) -> bool:
+    return corpus.nodes[one].document_id == corpus.nodes[other].document_id
+
+
+def _widened(
+    passages: Sequence[Passage],
+    rank: int,
+    side: int,
+    spans: Mapping[str, Sequence[Span]],
+    texts: Mapping[str, str],
+    budget: Budget,
+) -> list[Passage]:
+    """The passages after one of them grew by a sentence, if it is still there and the budget allows it."""
+    grown = next((passage for passage in passages if passage.rank == rank), None)
+    span = None if grown is None else _grown(grown.spans[0], side, spans.get(grown.document_id, ()))
+    if grown is None or span is None:
+        return list(passages)
+    met = [passage for passage in passages if passage.document_id == grown.document_id and _overlap(passage, span)]
+    start, end = min(p.spans[0][0] for p in met), max(p.spans[0][1] for p in met)
+    start, end = min(start, span[0]), max(end, span[1])
+    text = texts[grown.document_id][start:end]
+    best = min(met, key=lambda passage: passage.rank)
+    joined = replace(best, spans=((start, end),), text=text, num_tokens=budget.tokens(text))
+    result = sorted([*(p for p in passages if p not in met), joined], key=lambda passage: passage.rank)
+    num_tokens = sum(passage.num_tokens + budget.overhead for passage in result)
+    return result if num_tokens <= budget.max_tokens else list(passages)
+
+
+def _grown(span: Span, side: int, sentences: Sequence[Span]) -> Span | None:
+    """The span up to the next sentence on one side; None where there is none."""
+    if side < 0:
+        number = bisect_right(sentences, span[0], key=lambda sentence: sentence[1]) - 1
+        return (sentences[number][0], span[1]) if number >= 0 else None
+    number = bisect_left(sentences, span[1], key=lambda sentence: sentence[0])
+    return (span[0], sentences[number][1]) if number < len(sentences) else None
+
+
+def _overlap(passage: Passage, span: Span) -> bool:
+    start, end = passage.spans[0]
+    return start < span[1] and span[0] < end

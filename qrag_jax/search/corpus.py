@@ -1,0 +1,320 @@
+"""What is searched, as one noun: documents, the nodes they are cut into, vectors by node id, what made it and its cost.
+
+A node id is a place among the nodes, from 0: documents come in their order, and in each its chunks by where they begin,
+or all nodes of its `ChunkTree` in preorder. Built once and asked many times; `store.py` keeps one on disk.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.chunking.text.chunks import chunk_text, make_chunk
+from qrag_jax.chunking.text.spans import readable
+from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.search.bm25 import Bm25Index
+from qrag_jax.types import Chunk, Cost, CountTokens, Document, Embed, Encoder, InputError, Span
+from qrag_jax.unit_rows import are_unit, unit_rows
+
+ChunkDocument = Callable[[Document], Sequence[Chunk]]
+ReportProgress = Callable[[int, int], None]  # (done, of)
+
+_UNIT_SLACK = 1e-5  # of a length of 1 in float32
+
+
+@dataclass(frozen=True)
+class MadeBy:
+    """What a corpus was made by, as far as it is known.
+
+    Attributes:
+        chunking: how documents were cut; None where that was no config.
+        encoder: name of the encoder, for messages.
+        fingerprint: of the encoder (`types.Encoder`); empty where it has none.
+    """
+
+    chunking: ChunkConfig | None = None
+    encoder: str = ""
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """Documents, cut and perhaps embedded. What is derived from them is computed when first asked for, and kept.
+
+    Attributes:
+        documents: in their order, with distinct ids.
+        nodes: by node id, see the module; of a tree all its nodes, leaves and what holds them.
+        vectors: float32 [nodes, dim] as the encoder gave them, read-only; None where only words are searched.
+        made_by: config of the chunks, encoder of the vectors.
+        cost: of chunks and vectors.
+        num_beyond_window: nodes that are longer than the encoder's window.
+        trees: none, or one for each document, whose nodes are the corpus's.
+
+    Raises:
+        InputError: no node, a node that does not stand where it says or is out of order, an id that is there twice, or
+            vectors or trees that do not belong to the nodes.
+    """
+
+    documents: tuple[Document, ...]
+    nodes: tuple[Chunk, ...]
+    vectors: np.ndarray | None = None
+    made_by: MadeBy = field(default_factory=MadeBy)
+    cost: Cost = field(default_factory=Cost)
+    num_beyond_window: int = 0
+    trees: tuple[ChunkTree, ...] = ()
+    _starts: tuple[int, ...] = field(init=False, repr=False)  # of each document the first node, and the number of nodes
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_starts", _check_nodes(self.documents, self.nodes))
+        if self.vectors is not None:
+            _check_vectors(self.vectors, len(self.nodes))
+            view = self.vectors.view()
+            view.setflags(write=False)
+            object.__setattr__(self, "vectors", view)
+        if self.trees:
+            _check_trees(self)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @cached_property
+    def by_id(self) -> dict[str, Document]:
+        """The documents by their ids."""
+        return {document.id: document for document in self.documents}
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """The text of every node."""
+        return tuple(chunk_text(self.by_id[node.document_id].text, node.spans) for node in self.nodes)
+
+    @cached_property
+    def num_tokens(self) -> np.ndarray:
+        """int32 [nodes], the tokens of every node, as they were counted when it was made."""
+        return np.array([node.num_tokens for node in self.nodes], np.int32)
+
+    @cached_property
+    def leaves(self) -> np.ndarray:
+        """int64, the nodes that hold no other one, which are what is searched; without trees all of them."""
+        if not self.trees:
+            return np.arange(len(self.nodes))
+        return np.concatenate([start + tree.leaves for start, tree in zip(self._starts, self.trees, strict=False)])
+
+    @cached_property
+    def words(self) -> Bm25Index:
+        """The words of every leaf, counted once; ids are places in `leaves`."""
+        return Bm25Index([readable(self.texts[node]) for node in self.leaves.tolist()])
+
+    @cached_property
+    def unit_vectors(self) -> np.ndarray:
+        """float32 [leaves, dim]: their vectors at length 1, as they are where they have it; zeros stay.
+
+        Raises:
+            InputError: the corpus has no vectors.
+        """
+        if self.vectors is None:
+            raise InputError("corpus: has no vectors: build it with an encoder, or search it by words (bm25)")
+        vectors = self.vectors[self.leaves] if self.trees else self.vectors
+        return vectors if are_unit(vectors, _UNIT_SLACK).all() else unit_rows(vectors)
+
+    @cached_property
+    def by_chunk(self) -> dict[str, int]:
+        """The nodes by the ids of their chunks."""
+        return {node.id: number for number, node in enumerate(self.nodes)}
+
+    def nodes_of(self, document_id: str) -> range:
+        """Ids of the nodes of a document; none where there is no such document."""
+        number = self._numbers.get(document_id)
+        return range(0) if number is None else range(self._starts[number], self._starts[number + 1])
+
+    def tree_of(self, node: int) -> tuple[ChunkTree, int]:
+        """The tree of a node and its number in there.
+
+        Raises:
+            InputError: no such node, or a corpus without trees.
+        """
+        if not self.trees or not 0 <= node < len(self.nodes):
+            raise InputError(f"node {node}: the corpus has {len(self.nodes)} nodes of {len(self.trees)} trees")
+        number = self._numbers[self.nodes[node].document_id]
+        return self.trees[number], node - self._starts[number]
+
+    def numbers_of(self, nodes: np.ndarray) -> np.ndarray:
+        """int64 [nodes], the places of their documents among the documents; nodes have to be there."""
+        return np.searchsorted(np.array(self._starts), nodes, side="right") - 1
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {document.id: number for number, document in enumerate(self.documents)}
+
+
+def build_corpus(
+    documents: Sequence[Document],
+    chunk: ChunkDocument,
+    embed: Embed | None = None,
+    *,
+    chunking: ChunkConfig | None = None,
+    encoder: str = "",
+    sentence_embed: Embed | None = None,
+    progress: ReportProgress | None = None,
+) -> Corpus:
+    """Cuts documents into chunks and embeds these.
+
+    Args:
+        documents: with distinct ids.
+        chunk: cuts one of them (`chunking.chunker.make_chunker`).
+        embed: as of `embed_corpus`; None for a corpus that is searched by words alone.
+        chunking: config of `chunk`, to be kept with the corpus.
+        encoder: name of `embed`, likewise.
+        sentence_embed: that `chunk` embeds sentences with, so that the cost has their tokens; None: with `embed`.
+        progress: of the cutting, called with (characters done, of).
+
+    Raises:
+        InputError: as `Corpus` and `embed_corpus`, or as `chunk`.
+    """
+    reader = embed if sentence_embed is None else sentence_embed
+    before = _tokens_read(reader)
+    start = time.perf_counter()
+    total, done = sum(len(document.text) for document in documents), 0
+    nodes: list[Chunk] = []
+    for document in documents:
+        nodes += chunk(document)
+        done += len(document.text)
+        if progress is not None:
+            progress(done, total)
+    cost = Cost({"chunk": time.perf_counter() - start}, _tokens_read(reader) - before)
+    corpus = Corpus(tuple(documents), tuple(nodes), made_by=MadeBy(chunking), cost=cost)
+    return corpus if embed is None else embed_corpus(corpus, embed, encoder)
+
+
+def tree_corpus(documents: Sequence[Document], trees: Sequence[ChunkTree], count: CountTokens) -> Corpus:
+    """A corpus of trees, without vectors (`embed_corpus` adds them).
+
+    Args:
+        documents: with distinct ids.
+        trees: one for each document, in their order.
+        count: tokens of a text.
+
+    Raises:
+        InputError: other trees than documents, or as `ChunkTree.check_document`.
+    """
+    nodes = []
+    for document, tree in zip(documents, trees, strict=False):
+        tree.check_document(document)
+        levels = tree.level.tolist()
+        nodes += [make_chunk(document, [tree.span(number)], level, count) for number, level in enumerate(levels)]
+    return Corpus(tuple(documents), tuple(nodes), trees=tuple(trees))
+
+
+def embed_corpus(corpus: Corpus, embed: Embed, encoder: str = "") -> Corpus:
+    """The corpus with vectors of all its nodes.
+
+    Args:
+        corpus: cut; vectors that it has are replaced.
+        embed: texts -> vectors. A `types.Encoder` also tells its fingerprint, tokens, and nodes beyond its window.
+        encoder: its name, to be kept with the corpus.
+
+    Raises:
+        InputError: as `embed_texts`.
+    """
+    before, start = embed.counts if isinstance(embed, Encoder) else None, time.perf_counter()
+    vectors = embed_texts(embed, corpus.texts)
+    seconds = {**corpus.cost.seconds, "embed": time.perf_counter() - start}
+    num_tokens = num_beyond = 0
+    fingerprint = ""
+    if before is not None and isinstance(embed, Encoder):
+        num_tokens = int(embed.counts.num_tokens - before.num_tokens)
+        num_beyond = int(embed.counts.num_texts_cut - before.num_texts_cut)
+        fingerprint = embed.fingerprint
+    cost = replace(
+        corpus.cost,
+        seconds=seconds,
+        embedder_tokens=corpus.cost.embedder_tokens + num_tokens,
+        index_bytes=vectors.nbytes,
+    )
+    made_by = replace(corpus.made_by, encoder=encoder, fingerprint=fingerprint)
+    return replace(corpus, vectors=vectors, made_by=made_by, cost=cost, num_beyond_window=num_beyond)
+
+
+def embed_texts(embed: Embed, texts: Sequence[str]) -> np.ndarray:
+    """Vectors of texts, float32 [n, dim]; lone surrogates are read as U+FFFD."""
+    given = embed([readable(text) for text in texts])
+    try:
+        with np.errstate(over="ignore"):  # what is too large for float32 is infinite, and refused
+            vectors = np.asarray(given, np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"embedder: gave no array of numbers for {len(texts)} texts ({error})") from error
+    if vectors.ndim != 2 or len(vectors) != len(texts) or not vectors.shape[1]:
+        raise InputError(f"embedder: gave {vectors.shape} for {len(texts)} texts: ({len(texts)}, dim) is needed")
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise InputError(f"embedder: the vector of {texts[int(np.argmin(finite))][:60]!r} is not finite; mend it")
+    return vectors
+
+
+def check_fingerprint(corpus: Corpus, fingerprint: str, what: str) -> None:
+    """Refuses to compare vectors of two encoders; what is not known is not compared."""
+    known = corpus.made_by.fingerprint
+    if known and fingerprint and known != fingerprint:
+        raise InputError(
+            f"corpus: its vectors were made by encoder {corpus.made_by.encoder or '(no name)'} ({known[:12]}), {what} "
+            f"has another one ({fingerprint[:12]}): embed the corpus again (embed_corpus), or ask with its encoder"
+        )
+
+
+def check_place(document: Document | None, document_id: str, spans: Sequence[Span]) -> None:
+    """Refuses spans that are not in their document, in order: what is found and cited must exist."""
+    if document is None:
+        raise InputError(f"passage of {document_id!r}: there is no such document; mend the chunker")
+    borders = [border for span in spans for border in span]
+    inside = borders and 0 <= borders[0] and borders[-1] <= len(document.text)
+    if not inside or borders != sorted(borders) or any(start == end for start, end in spans):
+        raise InputError(
+            f"{document_id}: passage at {list(spans)}: not in its {len(document.text)} characters; mend the chunker"
+        )
+
+
+def _tokens_read(embed: Embed | None) -> int:
+    return int(embed.counts.num_tokens) if isinstance(embed, Encoder) else 0
+
+
+def _check_nodes(documents: Sequence[Document], nodes: Sequence[Chunk]) -> tuple[int, ...]:
+    """Of each document the first node, and the number of nodes."""
+    by_id: dict[str, tuple[int, Document]] = {}
+    for number, document in enumerate(documents):
+        if by_id.setdefault(document.id, (number, document))[0] != number:
+            raise InputError(f"document {document.id!r} is there twice: ids must be distinct")
+    if not nodes:
+        raise InputError("no chunk to search in: give at least one")
+    sizes, last = [0] * len(documents), 0
+    for place, node in enumerate(nodes):
+        number, document = by_id.get(node.document_id, (-1, None))
+        check_place(document, node.document_id, node.spans)
+        if number < last:
+            raise InputError(f"node {place}: of {node.document_id!r}, which comes before {documents[last].id!r}")
+        sizes[number] += 1
+        last = number
+    return (0, *np.cumsum(sizes).tolist())
+
+
+def _check_vectors(vectors: np.ndarray, num_nodes: int) -> None:
+    if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != num_nodes or not vectors.shape[1]:
+        raise InputError(
+            f"vectors {vectors.dtype} {list(vectors.shape)}: expected float32 [{num_nodes}, dim], one of each node"
+        )
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise InputError(f"vector of node {int(np.argmin(finite))}: not finite; mend the encoder")
+
+
+def _check_trees(corpus: Corpus) -> None:
+    if len(corpus.trees) != len(corpus.documents):
+        raise InputError(f"{len(corpus.trees)} trees of {len(corpus.documents)} documents: one of each is needed")
+    for document, tree, (start, stop) in zip(corpus.documents, corpus.trees, pairwise(corpus._starts), strict=True):
+        tree.check_document(document)
+        spans = [(span,) for span in zip(tree.start.tolist(), tree.end.tolist(), strict=True)]
+        here = corpus.nodes[start:stop]
+        if spans != [node.spans for node in here] or tree.level.tolist() != [node.level for node in here]:
+            raise InputError(f"{document.id}: its nodes are not those of its tree; use tree_corpus")

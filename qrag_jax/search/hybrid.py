@@ -1,0 +1,209 @@
+"""Retrieval in one step over a corpus: by meaning, by words, or by both together."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from qrag_jax.chunking.text.spans import readable
+from qrag_jax.search.bm25 import Bm25Index
+from qrag_jax.search.corpus import Corpus, check_fingerprint, embed_texts
+from qrag_jax.search.dense import rounded, search_vectors
+from qrag_jax.types import Embed, Encoder, InputError, Note, UsageError
+from qrag_jax.unit_rows import unit_rows
+
+RetrieverName = Literal["hybrid", "dense", "bm25", "single_step"]  # the last is another name of `dense`
+RETRIEVERS: tuple[RetrieverName, ...] = get_args(RetrieverName)
+_RANK_CONSTANT = 60.0
+WORDS_WEIGHT = 0.5  # chosen on 48 questions about documentation: benchmarks/results/own_documents
+_FUSED_DIGITS = 15  # ranks a thousand places down differ by 1e-6, a hundred thousand down by 1e-10
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Nodes of a corpus, best first.
+
+    Attributes:
+        ids: of the nodes, none twice; not all nodes need be there.
+        scores: of each, on the method's own scale. Those of this module never increase; the Q values of picks that
+            were made step by step may.
+    """
+
+    ids: Int[np.ndarray, " k"]
+    scores: Float[np.ndarray, " k"]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def first(self, number: int | None) -> "Ranked":
+        """The best of them; None is all."""
+        return Ranked(self.ids[:number], self.scores[:number])
+
+    def notes_of(self, node: int) -> tuple[Note, ...]:
+        """The notes by which a node was found, best first: none where nobody looked at notes."""
+        return ()
+
+
+# (question, corpus, top_k) -> the best leaves, at most `top_k` of them; None: as many as the method ranks.
+Retrieve = Callable[[str, Corpus, int | None], Ranked]
+
+
+def check_top_k(top_k: int | None) -> None:
+    """Refuses to look for no node at all."""
+    if top_k is not None and top_k < 1:
+        raise UsageError(f"top_k={top_k}: give at least 1, or None for as many as the method ranks")
+
+
+def rank_dense(question: str, corpus: Corpus, embed: Embed, top_k: int | None = None) -> Ranked:
+    """The leaves by the cosine of their vector and the question's; equal ones in the order of the corpus.
+
+    Args:
+        question: what is asked; it alone is embedded.
+        corpus: with vectors of the same encoder.
+        embed: texts -> vectors.
+        top_k: most nodes; None ranks all.
+
+    Raises:
+        InputError: the corpus has no vectors, or those of another encoder, or as `embed_texts`.
+        UsageError: `top_k` is below 1.
+    """
+    check_top_k(top_k)
+    if isinstance(embed, Encoder):
+        check_fingerprint(corpus, embed.fingerprint, "the question's")
+    vectors = corpus.unit_vectors
+    asked = unit_rows(embed_texts(embed, [question]))
+    if asked.shape[1] != vectors.shape[1]:
+        raise InputError(
+            f"question: a vector of {asked.shape[1]} components, those of the corpus have {vectors.shape[1]}: ask with "
+            "the encoder that embedded it"
+        )
+    ((places, scores),) = search_vectors(asked, vectors, len(vectors) if top_k is None else top_k)
+    return Ranked(corpus.leaves[places], scores)
+
+
+def rank_bm25(question: str, corpus: Corpus, top_k: int | None = None) -> Ranked:
+    """The leaves that share a word with the question, by BM25 over all leaves; equal ones in the order of the corpus.
+
+    Words are counted at the first question, and kept with the corpus.
+
+    Raises:
+        UsageError: `top_k` is below 1.
+    """
+    return rank_words(question, corpus, corpus.words, top_k)
+
+
+def rank_words(question: str, corpus: Corpus, words: Bm25Index, top_k: int | None = None) -> Ranked:
+    """`rank_bm25` by other words of the leaves than their own, such as those of notes too.
+
+    Args:
+        words: of its leaves; ids are places in `corpus.leaves`.
+        top_k: most nodes; None: all that share a word with the question.
+    """
+    check_top_k(top_k)
+    ranked = _by_score(rounded(words.scores(readable(question))))
+    matching = ranked.scores > 0
+    return Ranked(corpus.leaves[ranked.ids[matching]], ranked.scores[matching]).first(top_k)
+
+
+def rank_hybrid(
+    question: str, corpus: Corpus, embed: Embed, top_k: int | None = None, weight: float = WORDS_WEIGHT
+) -> Ranked:
+    """The leaves by meaning and words together; equal ones in the order of the corpus.
+
+        score(c) = (1 - weight) * cosine(q, c) + weight * bm25(q, c) / bound(q)
+
+    A convex combination of scores, each divided by what it cannot exceed (Bruch, Gai and Ingber 2023, who divide BM25
+    by the best score of the question instead, so that a question whose words are nowhere would trust them as much):
+    how much nearer one chunk is than the next one counts, where ranks forget it.
+
+    Args:
+        question: what is asked; it alone is embedded.
+        corpus: with vectors of the same encoder.
+        embed: texts -> vectors.
+        top_k: most nodes; None ranks all.
+        weight: of the words, in [0, 1]; 0 is the order of `rank_dense`, 1 that of `rank_bm25`.
+
+    Returns:
+        Scores in [-1, 1].
+
+    Raises:
+        InputError: as `rank_dense`.
+        UsageError: `top_k` is below 1, or the weight out of range.
+    """
+    check_top_k(top_k)
+    if not 0 <= weight <= 1:
+        raise UsageError(f"weight {weight}: the share of the words, from 0 to 1")
+    near = rank_dense(question, corpus, embed)
+    scores = np.zeros(len(corpus))
+    scores[near.ids] = near.scores
+    found = _by_score(fused_with_words(scores[corpus.leaves], corpus.words, question, weight))
+    return Ranked(corpus.leaves[found.ids], found.scores).first(top_k)
+
+
+def fused_with_words(
+    scores: Float[np.ndarray, " chunks"], words: Bm25Index, question: str, weight: float
+) -> Float[np.ndarray, " chunks"]:
+    """`(1 - weight) * score(c) + weight * bm25(q, c) / bound(q)` of every chunk; words that are nowhere add nothing.
+
+    Args:
+        words: of the chunks, in the same order.
+        weight: of the words, in [0, 1].
+    """
+    asked = readable(question)
+    bound = words.bound(asked)
+    fused = (1 - weight) * scores
+    return rounded(fused + weight * words.scores(asked) / bound if bound else fused)
+
+
+def fuse(rankings: Sequence[Ranked], constant: float = _RANK_CONSTANT) -> Ranked:
+    """Reciprocal rank fusion (Cormack, Clarke and Buettcher 2009): a node counts as high as it stands in each ranking.
+
+        score(c) = sum_r 1 / (constant + rank_r(c)),    rank_r(c) = 1 + number of nodes with a better score in r
+
+    A ranking adds nothing for a node that it does not hold. Nodes with the same score share the best of their ranks,
+    so that equal texts come out equal.
+
+    Args:
+        rankings: of the same nodes, with scores that never increase.
+        constant: the paper's 60; the larger, the less the first ranks stand out.
+
+    Raises:
+        UsageError: the constant is negative or not finite.
+    """
+    if not 0 <= constant < np.inf:
+        raise UsageError(f"constant {constant}: a finite number, 0 or more")
+    scores = np.zeros(1 + max((int(ranked.ids.max()) for ranked in rankings if len(ranked)), default=-1))
+    for ranked in rankings:
+        better = np.searchsorted(-ranked.scores, -ranked.scores, side="left")
+        scores[ranked.ids] += 1 / (constant + 1 + better)
+    fused = _by_score(np.round(scores, _FUSED_DIGITS))
+    found = fused.scores > 0
+    return Ranked(fused.ids[found], fused.scores[found])
+
+
+def make_single_step(name: str, embed: Embed | None = None) -> Retrieve:
+    """A retriever by its name.
+
+    Args:
+        name: `dense` or `single_step` (`rank_dense`), `bm25` (`rank_bm25`), or `hybrid` (`rank_hybrid`).
+        embed: of the questions; needed by all but `bm25`.
+
+    Raises:
+        UsageError: there is no such retriever, or an embedder is missing.
+    """
+    if name not in RETRIEVERS:
+        raise UsageError(f"retriever {name!r}: choose one of {', '.join(RETRIEVERS)}")
+    if name == "bm25":
+        return lambda question, corpus, top_k: rank_bm25(question, corpus, top_k)
+    if embed is None:
+        raise UsageError(f"retriever {name}: needs an embedder")
+    if name in ("dense", "single_step"):
+        return lambda question, corpus, top_k: rank_dense(question, corpus, embed, top_k)
+    return lambda question, corpus, top_k: rank_hybrid(question, corpus, embed, top_k)
+
+
+def _by_score(scores: Float[np.ndarray, " n"]) -> Ranked:
+    order = np.argsort(-scores, kind="stable")
+    return Ranked(order.astype(np.int64), scores[order])

@@ -1,0 +1,1 @@
+"""Search among nodes of all levels, and the planners that choose the levels."""

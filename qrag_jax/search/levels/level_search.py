@@ -1,0 +1,287 @@
+"""Search among the nodes of all levels of documents: a range of levels says which compete.
+
+Candidates are the nodes that stand for a level of the range (`chunking/tree/level_ranges.py:nodes_in`); others are left out
+before the best are taken. Of candidates that overlap, which are always a node and one around it, the better one stays,
+and of equally good ones the finer.
+
+    score(leaf) = q . v_leaf
+    score(parent) = max of score(leaf) over the leaves under it    (best_child)
+                  = q . v_parent                                    (all other ways)
+
+So by `best_child` a parent is never better than its best leaf: it is found where the range ends above that leaf. That
+is by meaning; where words count too, a parent may be better by its words.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from qrag_jax.chunking.text.spans import readable
+from qrag_jax.chunking.tree.level_ranges import LevelRange, full_range, nodes_in
+from qrag_jax.chunking.tree.parent_vectors import Parents, check_parents, fill_levels_above
+from qrag_jax.search.bm25 import Bm25Index
+from qrag_jax.search.corpus import Corpus, check_fingerprint, embed_texts
+from qrag_jax.search.dense import cosine_scores
+from qrag_jax.search.hybrid import Ranked, Retrieve, check_top_k, fused_with_words
+from qrag_jax.types import Embed, Encoder, InputError, UsageError
+from qrag_jax.unit_rows import unit_rows
+
+_HEAD_TOKENS = 1_000  # of a document that a planner reads
+
+
+class LevelIndex:
+    """A corpus of trees that is searched at any range of levels.
+
+    Vectors of parents are made when a range first asks for them, and kept.
+
+    Attributes:
+        corpus: that is searched.
+        names: of the levels, the coarsest first.
+        parents: how parents get their vectors.
+        num_fallbacks: searches whose documents were not there, which were made among all nodes of all documents.
+    """
+
+    def __init__(self, corpus: Corpus, names: Sequence[str], parents: Parents, *, has_parents: bool = False):
+        """Nothing is computed yet but the vectors of leaves at length 1.
+
+        Args:
+            corpus: with trees, and vectors of the leaves.
+            names: of the levels of the trees.
+            parents: how parents get vectors.
+            has_parents: the corpus has their vectors, made in that way; else what it has of them is not used.
+
+        Raises:
+            InputError: the corpus has no trees or no vectors.
+            UsageError: there is no such way, or it lacks what makes the vectors.
+        """
+        check_parents(parents.name)
+        if not corpus.trees:
+            raise InputError("corpus: has no trees, so no levels: cut it by strategy levels (tree_corpus)")
+        if corpus.vectors is None:
+            raise InputError("corpus: has no vectors: embed it (embed_corpus)")
+        self.corpus, self.names, self.parents = corpus, tuple(names), parents
+        self.num_fallbacks = 0
+        self._parent, self._level, self._stop = _joined(corpus)
+        self._is_leaf = self._stop == np.arange(1, len(corpus) + 1)
+        if not (has_parents or parents.name == "best_child" or parents.of_children or parents.of_texts):
+            raise UsageError(f"parents {parents.name}: nothing makes their vectors; hand in of_children or of_texts")
+        self._made: Bool[np.ndarray, " nodes"] = np.full(len(corpus), True) if has_parents else self._is_leaf.copy()
+        self._vectors = np.where(self._made[:, None], unit_rows(corpus.vectors), 0).astype(np.float32)
+        self._nodes: dict[LevelRange, np.ndarray] = {}
+        self._words: dict[LevelRange, Bm25Index] = {}
+
+    def nodes(self, levels: LevelRange) -> Int[np.ndarray, " M"]:
+        """The candidates of a range, by node id of the corpus; together they cover every document.
+
+        Raises:
+            UsageError: the range goes beyond the levels.
+        """
+        if levels not in self._nodes:
+            trees = zip(self._starts(), self.corpus.trees, strict=True)
+            found = [start + nodes_in(tree, levels, len(self.names)) for start, tree in trees]
+            self._nodes[levels] = np.concatenate(found)
+        return self._nodes[levels]
+
+    def rank(
+        self,
+        question: str,
+        vector: Float[np.ndarray, " dim"],
+        levels: LevelRange,
+        top_k: int | None = None,
+        *,
+        weight: float = 0.0,
+        documents: Collection[str] | None = None,
+    ) -> Ranked:
+        """The nodes of a range, best first, of which none holds another; equal ones finer first, then in order.
+
+        Args:
+            question: what is asked; read only where words count.
+            vector: of the question, by the encoder of the corpus.
+            levels: candidates.
+            top_k: most nodes, none of which overlap; None: all that remain.
+            weight: of the words, in [0, 1], as of `rank_hybrid`; their statistics are those of the candidates.
+            documents: ids of those that compete; None: all. Where none of them is there, the search is made among all
+                levels of all documents, and counted (`num_fallbacks`).
+
+        Raises:
+            InputError: a vector that is not finite, or of another size than those of the corpus.
+            UsageError: `top_k` is below 1, the weight out of range, or the range beyond the levels.
+        """
+        check_top_k(top_k)
+        if not 0 <= weight <= 1:
+            raise UsageError(f"weight {weight}: the share of the words, from 0 to 1")
+        asked = self._asked(vector)
+        nodes, is_whole = self.nodes(levels), documents is None
+        if documents is not None:
+            nodes = nodes[self._in_documents(nodes, documents)]
+            if not len(nodes):
+                self.num_fallbacks += 1
+                levels, is_whole = full_range(self.names), True
+                nodes = self.nodes(levels)
+        scores = self._scores(nodes, asked)
+        if weight:
+            words = self._words_of(levels) if is_whole else self._count_words(nodes)
+            scores = fused_with_words(scores, words, question, weight)
+        order = np.lexsort((nodes, -self._level[nodes], -scores))
+        kept = order[self._without_overlap(nodes[order], top_k)]
+        return Ranked(nodes[kept], scores[kept])
+
+    def leaf_scores(self, vector: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " leaves"]:
+        """The cosine of every leaf and a question, in the order of `Corpus.leaves`.
+
+        Raises:
+            InputError: a vector that is not finite, or of another size than those of the corpus.
+        """
+        return self._leaf_scores(self._asked(vector))
+
+    def num_vectors(self, levels: LevelRange) -> int:
+        """How many vectors a search in a range compares with the question's: of candidates, or of leaves under them."""
+        return len(self._read(levels))
+
+    def built_tokens(self, levels: LevelRange) -> int:
+        """Tokens that the encoder has to read for a range: of candidates, or of leaves under them.
+
+        Of a text that is read in part at most `Parents.most_tokens`; special ones are not counted.
+        """
+        nodes = self._read(levels) if self.parents.of_children is None else self.corpus.leaves
+        num_tokens = self.corpus.num_tokens[nodes].astype(np.int64)
+        if self.parents.most_tokens is not None:
+            num_tokens = np.where(self._is_leaf[nodes], num_tokens, np.minimum(num_tokens, self.parents.most_tokens))
+        return int(num_tokens.sum())
+
+    def _read(self, levels: LevelRange) -> Int[np.ndarray, " _"]:
+        """Nodes whose vectors are compared; those of a range cover the text, so it is all leaves that they hold."""
+        nodes = self.nodes(levels)
+        if self.parents.name == "best_child" and not self._is_leaf[nodes].all():
+            return self.corpus.leaves
+        return nodes
+
+    def _starts(self) -> list[int]:
+        """The first node of each document."""
+        return np.flatnonzero(self._parent < 0).tolist()
+
+    def _in_documents(self, nodes: Int[np.ndarray, " M"], documents: Collection[str]) -> Bool[np.ndarray, " M"]:
+        wanted = np.array([document.id in documents for document in self.corpus.documents])
+        return wanted[self.corpus.numbers_of(nodes)]
+
+    def _asked(self, vector: Float[np.ndarray, " dim"]) -> Float[np.ndarray, "1 dim"]:
+        if vector.shape != self._vectors.shape[1:]:
+            raise InputError(
+                f"question: a vector of {len(vector)} components, those of the corpus have {self._vectors.shape[1]}: "
+                "ask with the encoder that embedded it"
+            )
+        if not np.isfinite(vector).all():
+            raise InputError("question: a vector that is not finite; mend the encoder")
+        return unit_rows(vector[None].astype(np.float32))
+
+    def _scores(self, nodes: Int[np.ndarray, " M"], asked: Float[np.ndarray, "1 dim"]) -> Float[np.ndarray, " M"]:
+        if self.parents.name != "best_child":
+            self._make(nodes)
+            return cosine_scores(asked, self._vectors[nodes])[0]
+        leaves, scores = self.corpus.leaves, self._leaf_scores(asked)
+        first, end = np.searchsorted(leaves, nodes), np.searchsorted(leaves, self._stop[nodes])
+        borders = np.stack([first, end], axis=1).ravel()
+        return np.maximum.reduceat(np.append(scores, -np.inf), borders)[::2]
+
+    def _leaf_scores(self, asked: Float[np.ndarray, "1 dim"]) -> Float[np.ndarray, " leaves"]:
+        return cosine_scores(asked, self._vectors[self.corpus.leaves])[0]
+
+    def _make(self, nodes: Int[np.ndarray, " M"]) -> None:
+        """Vectors of these nodes, where they are not there yet."""
+        missing = nodes[~self._made[nodes]]
+        if not len(missing):
+            return
+        if self.parents.of_texts is not None:
+            texts = [self.corpus.texts[node] for node in missing.tolist()]
+            self._vectors[missing] = unit_rows(embed_texts(self.parents.of_texts, texts))
+            self._made[missing] = True
+            return
+        assert self.parents.of_children is not None  # or the constructor had refused it
+        wanted = ~self._made & (self._level >= self._level[missing].min())
+        fill_levels_above(
+            self._parent, self._level, self._vectors, self.corpus.num_tokens, self.parents.of_children, wanted
+        )
+        self._made |= wanted
+
+    def _words_of(self, levels: LevelRange) -> Bm25Index:
+        if levels not in self._words:
+            self._words[levels] = self._count_words(self.nodes(levels))
+        return self._words[levels]
+
+    def _count_words(self, nodes: Int[np.ndarray, " M"]) -> Bm25Index:
+        return Bm25Index([readable(self.corpus.texts[node]) for node in nodes.tolist()])
+
+    def _without_overlap(self, ranked: Int[np.ndarray, " M"], top_k: int | None) -> Int[np.ndarray, " _"]:
+        """Places of the first `top_k` nodes that lie in no better one, nor around one; time in proportion to nodes."""
+        most = len(ranked) if top_k is None else top_k
+        in_order = np.sort(ranked)
+        if (self._stop[in_order[:-1]] <= in_order[1:]).all():
+            return np.arange(min(most, len(ranked)))
+        inside, around = np.zeros(len(self._stop), bool), np.zeros(len(self._stop), bool)
+        kept: list[int] = []
+        for place, node in enumerate(ranked.tolist()):
+            if len(kept) == most:
+                break
+            if inside[node] or around[node]:
+                continue
+            kept.append(place)
+            inside[node : self._stop[node]] = True
+            while node >= 0 and not around[node]:
+                around[node] = True
+                node = int(self._parent[node])
+        return np.array(kept, np.int64)
+
+
+def make_level_retrieve(
+    index: LevelIndex,
+    embed: Embed,
+    plan: LevelRange | Callable[[Sequence[str], Sequence[str]], Sequence[LevelRange]],
+    *,
+    weight: float = 0.0,
+) -> Retrieve:
+    """A `Retrieve` over an index of levels, for `pipeline.find_passages` and `answer_question`.
+
+    Args:
+        index: what is searched.
+        embed: of the questions.
+        plan: the range of all questions, or a planner: (questions, heads of the documents) -> the range of each.
+        weight: of the words, as of `LevelIndex.rank`.
+
+    Raises:
+        InputError: the corpus has vectors of another encoder.
+        UsageError: the range goes beyond the levels, or the weight is out of range.
+    """
+    if isinstance(plan, LevelRange):
+        index.nodes(plan)  # refuses what there is not
+    if not 0 <= weight <= 1:
+        raise UsageError(f"weight {weight}: the share of the words, from 0 to 1")
+    heads = () if isinstance(plan, LevelRange) else document_heads(index.corpus)
+    if isinstance(embed, Encoder):
+        check_fingerprint(index.corpus, embed.fingerprint, "the question's")
+
+    def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
+        if corpus is not index.corpus:
+            raise UsageError("corpus: is not the one that the index of levels is of; make an index of it")
+        (levels,) = [plan] if isinstance(plan, LevelRange) else plan([question], heads)
+        return index.rank(question, embed_texts(embed, [question])[0], levels, top_k, weight=weight)
+
+    return retrieve
+
+
+def document_heads(corpus: Corpus, num_tokens: int = _HEAD_TOKENS) -> tuple[str, ...]:
+    """How each document begins: its leaves up to so many tokens, and at least one."""
+    heads = []
+    for document in corpus.documents:
+        nodes = np.intersect1d(np.array(corpus.nodes_of(document.id)), corpus.leaves, assume_unique=True)
+        fitting = int(np.searchsorted(np.cumsum(corpus.num_tokens[nodes]), num_tokens, side="right"))
+        heads.append(document.text[: corpus.nodes[nodes[max(0, fitting - 1)]].spans[-1][1]])
+    return tuple(heads)
+
+
+def _joined(corpus: Corpus) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of all nodes of a corpus: parent (-1 of a root), level, and one behind the last node under each."""
+    starts = [corpus.nodes_of(document.id).start for document in corpus.documents]
+    parent = [np.where(t.parent < 0, -1, t.parent + start) for t, start in zip(corpus.trees, starts, strict=True)]
+    stop = [t.stops + start for t, start in zip(corpus.trees, starts, strict=True)]
+    return np.concatenate(parent), np.concatenate([tree.level for tree in corpus.trees]), np.concatenate(stop)

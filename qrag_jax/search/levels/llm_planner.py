@@ -1,0 +1,159 @@
+"""Plans by a language model: it reads a question and how the documents begin, and names the levels to search.
+
+    plan = make_llm_planner(generator, count, names)
+    ranges = plan(questions, heads)
+
+The answer is JSON with a short trace before `largest_chunk_size` and `smallest_chunk_size`, which are names of levels.
+What cannot be read, after it was asked for again with the reason, is the full range, and is counted by reason.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from qrag_jax.annotate.ask_chunks import Desk, Progressed, Reading
+from qrag_jax.chunking.size.packing import longest
+from qrag_jax.chunking.text.spans import readable
+from qrag_jax.chunking.tree.level_ranges import LevelRange, full_range
+from qrag_jax.llm.json_answers import OneOf, Record, Text, parse_json, schema_grammar
+from qrag_jax.llm.prompts import fence, load_prompt
+from qrag_jax.types import CountTokens, Grammar, InputError, Message, Sampling, TextGenerator, UsageError
+
+LARGEST, SMALLEST = "largest_chunk_size", "smallest_chunk_size"
+_PROMPT = "plan"
+_TRACE_CHARS = 400  # of one sentence, within `max_tokens`
+_MARK = "heads"
+_CHARS_PER_TOKEN = 4  # of English prose, for a first guess
+
+
+@dataclass(frozen=True)
+class PlansConfig:
+    """How a language model plans.
+
+    Attributes:
+        head_tokens: of the beginnings of documents in a prompt, together; each has the same share.
+        most_heads: documents that are shown, the first ones.
+        max_tokens: of an answer: its trace and the two names.
+        sampling: of all calls, but for `max_tokens`.
+        max_asks: calls of a prompt, at most.
+        prompts: folder of the user's templates; None takes ours.
+    """
+
+    head_tokens: int = 1_000
+    most_heads: int = 10
+    max_tokens: int = 180
+    sampling: Sampling = Sampling()
+    max_asks: int = 2
+    prompts: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("head_tokens", "most_heads", "max_tokens", "max_asks"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"plans.{name} {getattr(self, name)}: at least 1")
+
+
+@dataclass(frozen=True)
+class PlansReading:
+    """What planning took.
+
+    Attributes:
+        num_questions: that were planned.
+        fallbacks: how many got the full range since there was no plan, by reason.
+        reading: of the calls.
+    """
+
+    num_questions: int
+    fallbacks: Mapping[str, int] = field(default_factory=dict)
+    reading: Reading = field(default_factory=Reading)
+
+
+@dataclass(frozen=True)
+class PlanForm:
+    """Answers that name a range of these levels; an `AnswerForm`."""
+
+    names: tuple[str, ...]
+
+    @property
+    def grammar(self) -> Grammar:
+        """JSON with the trace in front."""
+        return schema_grammar(self._schema)
+
+    @property
+    def _schema(self) -> Record:
+        level = OneOf(self.names)
+        return Record({"trace": Text(0, _TRACE_CHARS), LARGEST: level, SMALLEST: level})
+
+    def read(self, text: str) -> LevelRange:
+        """The range of an answer."""
+        value = parse_json(text, self._schema)
+        least, most = self.names.index(value[LARGEST]), self.names.index(value[SMALLEST])
+        if least > most:
+            raise InputError(
+                f"{LARGEST} {value[LARGEST]!r} is smaller than {SMALLEST} {value[SMALLEST]!r}: exchange them; from the "
+                f"largest to the smallest the sizes are {', '.join(self.names)}"
+            )
+        return LevelRange(least, most)
+
+
+def make_llm_planner(
+    generator: TextGenerator,
+    count: CountTokens,
+    names: Sequence[str],
+    config: PlansConfig | None = None,
+    *,
+    progress: Progressed | None = None,
+    finished: Callable[[PlansReading], None] | None = None,
+) -> Callable[[Sequence[str], Sequence[str]], list[LevelRange]]:
+    """A planner that asks a language model, all questions of a call together.
+
+    Args:
+        generator: of the plans; with a journal around it no finished call is made again.
+        count: tokens of a text, as of the model.
+        names: of the levels, the coarsest first.
+        config: None takes the defaults.
+        progress: told of every answer, in the stage `plans`.
+        finished: told what planning took, after each call of the planner.
+
+    Returns:
+        (questions, heads of the documents) -> the range of each question, the full one where there is no plan.
+    """
+    config = config or PlansConfig()
+    template, again = load_prompt(_PROMPT, config.prompts), load_prompt("again", config.prompts)
+    form, sizes = PlanForm(tuple(names)), ", ".join(map(_described, names))
+
+    def prompt(question: str, shown: Sequence[str]) -> tuple[Message, ...]:
+        mark, fenced = fence(shown, _MARK, beside=[question])
+        return template.fill(mark=mark, heads=fenced, question=question, sizes=sizes)
+
+    def plan(questions: Sequence[str], heads: Sequence[str]) -> list[LevelRange]:
+        shown = cut_heads(heads, count, config)
+        desk = Desk(generator, config.sampling, config.max_asks, again, progress)
+        prompts = (prompt(readable(question), shown) for question in questions)
+        outcomes = list(desk.outcomes("plans", prompts, len(questions), form, config.max_tokens))
+        if finished is not None:
+            finished(PlansReading(len(questions), _counted(desk.left_out), desk.reading))
+        return [full_range(names) if one.value is None else one.value for one in outcomes]
+
+    return plan
+
+
+def cut_heads(heads: Sequence[str], count: CountTokens, config: PlansConfig) -> list[str]:
+    """The beginnings that a prompt shows: as many tokens each, none of those that are blank."""
+    shown = [readable(head).strip() for head in heads if head.strip()][: config.most_heads]
+    room = max(1, config.head_tokens // max(1, len(shown)))
+    return [head[: _longest_head(head, room, count)].strip() for head in shown]
+
+
+def _longest_head(head: str, room: int, count: CountTokens) -> int:
+    """Characters of a beginning with at most so many tokens."""
+    return longest(lambda size: count(head[:size]) <= room, len(head), _CHARS_PER_TOKEN * room)
+
+
+def _counted(left_out: Counter[str]) -> dict[str, int]:
+    return {reason: number for reason, number in left_out.items() if number}
+
+
+def _described(name: str) -> str:
+    """`64` is a number of tokens; the others speak for themselves."""
+    return f"{name} (tokens)" if name.isdigit() else name

@@ -1,0 +1,253 @@
+"""Planners: which levels of documents are searched for a question.
+
+A planner is given questions and how the documents begin, and names a range of levels for each. `constant` always names
+the same; a router predicts the evidence recall of every range that it knows, from the question's vector or from the
+profile of a first cheap search (`index/profiles.py`):
+
+    r = bias + weights^T ((x - mean) / scale)
+    plan = argmax_i r_i   where   max_i r_i - r_fallback > margin,   else the fallback
+
+The fallback is the best fixed range of the questions it was trained on, so that a router that knows nothing is that.
+Cost of a plan, in [0, 1] where no range takes more than the full one:
+
+    cost = (tokens built for the range + tokens sent) / (tokens built for all levels + tokens sent then)
+
+What a first cheap search tells of a question: the best scores of every level, in numbers that a router reads.
+
+Of each level the nodes that stand for it alone are ranked. With s_1 >= s_2 >= ... their scores:
+
+    best      s_1
+    mean      of s_1 .. s_5
+    gap       s_1 - s_2, and s_1 - s_10
+    spread    documents among the first 10, as a share of these
+    overlap   of a level and the next finer one: 1 where the best node of one lies in that of the other
+    agree     1 where the best nodes of all levels are of one document
+    question  ln(1 + words), share of words with a capital letter, 1 where there is a digit
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from qrag_jax.chunking.tree.level_ranges import LevelRange, format_levels, parse_levels
+from qrag_jax.search.corpus import check_fingerprint, embed_texts
+from qrag_jax.search.hybrid import Ranked
+from qrag_jax.search.levels.level_search import LevelIndex
+from qrag_jax.types import Embed, InputError, UsageError
+
+NUM_BEST = 10  # of each level
+_NUM_MEAN = 5
+_OF_LEVEL = ("best", "mean", "gap_2", "gap_10", "spread")
+_OF_QUESTION = ("words", "capitals", "digits")
+
+
+def profile_names(levels: Sequence[str]) -> tuple[str, ...]:
+    """Names of the numbers of a profile, by the names of the levels."""
+    own = [f"{name}.{what}" for name in levels for what in _OF_LEVEL]
+    return (*own, *(f"overlap.{coarse}.{fine}" for coarse, fine in pairwise(levels)), "agree", *_OF_QUESTION)
+
+
+def score_profiles(
+    index: LevelIndex, questions: Sequence[str], vectors: Float[np.ndarray, "questions dim"]
+) -> Float[np.ndarray, "questions features"]:
+    """The profile of every question, in the order of `profile_names(index.names)`.
+
+    Args:
+        index: that is searched, once a level and question.
+        vectors: theirs, by the encoder of the corpus.
+    """
+    rows = [_profile(index, question, vector) for question, vector in zip(questions, vectors, strict=True)]
+    return np.array(rows, np.float64).reshape(len(rows), len(profile_names(index.names)))
+
+
+def _profile(index: LevelIndex, question: str, vector: Float[np.ndarray, " dim"]) -> list[float]:
+    levels = [LevelRange(level, level) for level in range(len(index.names))]
+    found = [index.rank(question, vector, one, NUM_BEST) for one in levels]
+    best = [int(ranked.ids[0]) for ranked in found]
+    overlap = [float(_overlap(index, coarse, fine)) for coarse, fine in pairwise(best)]
+    agree = float(len(np.unique(index.corpus.numbers_of(np.array(best)))) == 1)
+    words = question.split()
+    capitals = sum(word[0].isupper() for word in words) / max(1, len(words))
+    digits = float(any(letter.isdigit() for letter in question))
+    own = [value for ranked in found for value in _of_level(index, ranked)]
+    return [*own, *overlap, agree, float(np.log1p(len(words))), capitals, digits]
+
+
+def _of_level(index: LevelIndex, ranked: Ranked) -> list[float]:
+    """The numbers of `_OF_LEVEL`; of fewer nodes the last one's score stands for the missing ones."""
+    scores = np.pad(ranked.scores, (0, NUM_BEST - len(ranked)), mode="edge")
+    spread = len(np.unique(index.corpus.numbers_of(ranked.ids))) / len(ranked)
+    return [scores[0], scores[:_NUM_MEAN].mean(), scores[0] - scores[1], scores[0] - scores[-1], spread]
+
+
+def _overlap(index: LevelIndex, first: int, second: int) -> bool:
+    nodes = index.corpus.nodes[first], index.corpus.nodes[second]
+    (start, end), (begin, stop) = nodes[0].spans[0], nodes[1].spans[0]
+    return nodes[0].document_id == nodes[1].document_id and start < stop and begin < end
+
+
+# (questions, heads of the documents: their first 1,000 tokens) -> the range of each question.
+Planner = Callable[[Sequence[str], Sequence[str]], Sequence[LevelRange]]
+FeaturesName = Literal["vectors", "profiles"]
+FEATURES: tuple[FeaturesName, ...] = get_args(FeaturesName)
+KIND = "router"  # in the metadata of a run
+_FORMAT = 1
+_ARRAYS = ("mean", "scale", "weights", "bias")
+
+
+@dataclass(frozen=True)
+class Router:
+    """A linear router; see the module.
+
+    Attributes:
+        features: what it reads of a question.
+        names: of the levels, the coarsest first.
+        ranges: that it chooses from.
+        fallback: place of the fixed range among them.
+        margin: least predicted gain over the fallback for which it is left; infinite: never.
+        mean, scale: float64 [features] of the questions it was trained on.
+        weights: float64 [features, ranges].
+        bias: float64 [ranges].
+        fingerprint: of the encoder of the questions and the corpus.
+    """
+
+    features: FeaturesName
+    names: tuple[str, ...]
+    ranges: tuple[LevelRange, ...]
+    fallback: int
+    margin: float
+    mean: np.ndarray
+    scale: np.ndarray
+    weights: np.ndarray
+    bias: np.ndarray
+    fingerprint: str = ""
+
+
+def plan_cost(built: float, sent: float, full_built: float, full_sent: float) -> float:
+    """The cost of a plan, of the module; 0 where not even the full range takes a token."""
+    if min(built, sent, full_built, full_sent) < 0:
+        raise InputError(f"cost: {built}, {sent} of {full_built}, {full_sent} tokens: none can be below 0")
+    whole = full_built + full_sent
+    return (built + sent) / whole if whole else 0.0
+
+
+def predict_recall(router: Router, features: Float[np.ndarray, "n f"]) -> Float[np.ndarray, "n r"]:
+    """`r` of the module for every question and range; not cut to [0, 1]."""
+    if features.shape[1:] != router.mean.shape:
+        raise InputError(
+            f"router: reads {len(router.mean)} numbers of a question, got {features.shape[1]}: give the encoder and "
+            "the levels that it was trained with"
+        )
+    return router.bias + ((features - router.mean) / router.scale) @ router.weights
+
+
+def choose_ranges(predicted: Float[np.ndarray, "n r"], fallback: int, margin: float) -> Int[np.ndarray, " n"]:
+    """The place of the range of every question: the best one if it is predicted to gain more than the margin."""
+    best = predicted.argmax(axis=1)
+    gain = predicted[np.arange(len(predicted)), best] - predicted[:, fallback]
+    return np.where(gain > margin, best, fallback)
+
+
+def constant(levels: LevelRange) -> Planner:
+    """The planner that always names one range."""
+    return lambda questions, heads: [levels] * len(questions)
+
+
+def make_planner(router: Router, index: LevelIndex, embed: Embed) -> Planner:
+    """The planner of a router.
+
+    Args:
+        router: of `load_router` or `router_fit.fit_router`.
+        index: that is searched; a router on profiles searches it once a level before it decides.
+    """
+    if router.names != index.names:
+        raise UsageError(
+            f"router: trained on the levels {', '.join(router.names)}, the index has {', '.join(index.names)}: train "
+            "one on these (qrag fit router), or index the documents with those levels"
+        )
+    check_fingerprint(index.corpus, router.fingerprint, "the router")
+
+    def plan(questions: Sequence[str], heads: Sequence[str]) -> list[LevelRange]:
+        vectors = embed_texts(embed, questions)
+        features = vectors if router.features == "vectors" else score_profiles(index, questions, vectors)
+        chosen = choose_ranges(predict_recall(router, features), router.fallback, router.margin)
+        return [router.ranges[place] for place in chosen.tolist()]
+
+    return plan
+
+
+def save_router(router: Router, run: str | Path, config: Mapping[str, Any] | None = None) -> Path:
+    """Writes a router as a run folder, whole or not at all."""
+    from qrag_jax.checkpoint import save_checkpoint  # imports JAX, which nothing else here needs
+
+    about = {
+        "kind": KIND,
+        "format": _FORMAT,
+        "features": router.features,
+        "names": list(router.names),
+        "ranges": [format_levels(one, router.names) for one in router.ranges],
+        "fallback": router.fallback,
+        "margin": router.margin if np.isfinite(router.margin) else None,  # JSON has no infinity
+        "fingerprint": router.fingerprint,
+    }
+    arrays = {name: np.asarray(getattr(router, name), np.float64) for name in _ARRAYS}
+    return save_checkpoint(run, 0, {KIND: arrays}, dict(config or {}), metadata=about)
+
+
+def load_router(run: str | Path) -> Router:
+    """The router of a run folder.
+
+    Args:
+        run: folder that `qrag fit router --out` wrote.
+    """
+    from qrag_jax.checkpoint import load_checkpoint  # as in `save_router`
+
+    if not Path(run).is_dir():
+        raise UsageError(f"{run}: no such folder; give one that `qrag fit router --out` wrote")
+    saved = load_checkpoint(run, groups=lambda about: [KIND] if about.get("kind") == KIND else [])
+    if saved.metadata.get("kind") != KIND:
+        raise UsageError(f"{run}: is no router: give a folder that `qrag fit router --out` wrote")
+    return _checked(saved.arrays[KIND], saved.metadata, str(saved.folder))
+
+
+def _checked(arrays: Mapping[str, Any], about: Mapping[str, Any], where: str) -> Router:
+    """The router of what was read, which may be anything."""
+    try:
+        if about["format"] != _FORMAT or about["features"] not in FEATURES:
+            raise InputError(f"format {about['format']!r}, features {about['features']!r}: of another version")
+        names = tuple(str(name) for name in about["names"])
+        ranges = tuple(parse_levels(text, names) for text in about["ranges"])
+        margin = np.inf if about["margin"] is None else float(about["margin"])
+        router = Router(
+            about["features"],
+            names,
+            ranges,
+            int(about["fallback"]),
+            margin,
+            *(np.asarray(arrays[name], np.float64) for name in _ARRAYS),
+            fingerprint=str(about.get("fingerprint", "")),
+        )
+        faults = list(_faults(router))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{where}: damaged ({error}); copy it again, or train it anew") from error
+    if faults:
+        raise InputError(f"{where}: damaged ({'; '.join(faults)}); copy it again, or train it anew")
+    return router
+
+
+def _faults(router: Router) -> list[str]:
+    num_features, num_ranges = len(router.mean), len(router.ranges)
+    if router.features == "profiles" and num_features != len(profile_names(router.names)):
+        return [f"{num_features} numbers of a profile, {len(profile_names(router.names))} are read"]
+    shapes = {"mean": (num_features,), "scale": (num_features,), "weights": (num_features, num_ranges)}
+    shapes["bias"] = (num_ranges,)
+    faults = [f"{name} is not {list(shape)}" for name, shape in shapes.items() if getattr(router, name).shape != shape]
+    faults += [f"{name} is not finite" for name in _ARRAYS if not np.isfinite(getattr(router, name)).all()]
+    faults += ["scale is not positive"] if not (router.scale > 0).all() else []
+    faults += [] if 0 <= router.fallback < num_ranges else [f"fallback {router.fallback} of {num_ranges} ranges"]
+    return [*faults, *([] if router.margin >= 0 else [f"margin {router.margin}"])]

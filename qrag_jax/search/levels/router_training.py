@@ -1,0 +1,298 @@
+"""Training of a router: ridge regression of the evidence recall of every range, with what it may lose held down.
+
+    weights = argmin_W |Y - Z W|^2 + strength * n * |W|^2        Z standardised, Y [n, ranges] centred
+
+Strength and margin are chosen by cross-validation: groups of questions (of one document) are held out together, and
+what counts is the recall of the ranges that would have been chosen. A router leaves the fallback only where that gains
+more than one standard error over the fallback of the same folds; else its margin is infinite.
+
+Pseudo-labels of plans: which range of levels a question needs, from evidence or from a language model's answers.
+
+Of evidence:  label(q) = argmin_i cost_i over the ranges i whose context at the budget holds the evidence of q
+Of answers:   retrieve, answer, check; if it is right, the levels of what was retrieved; else widen, and again
+
+A question for which nothing is found has no label, and is dropped and counted. Splits are by document
+(`search/levels/router_training.py:deal_groups`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from qrag_jax.chunking.tree.level_ranges import LevelRange
+from qrag_jax.llm.prompts import load_prompt, passages_prompt
+from qrag_jax.search.context.pack import Budget, fill_context
+from qrag_jax.search.levels.level_search import LevelIndex
+from qrag_jax.search.levels.planners import FeaturesName, Router, choose_ranges, predict_recall
+from qrag_jax.types import InputError, Sampling, TextGenerator
+
+STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
+MARGINS = (0.0, 0.01, 0.02, 0.05, 0.1)
+_NUM_FOLDS = 5
+_LEAST_SCALE = 1e-9  # of a number that is the same for all questions
+
+
+@dataclass(frozen=True)
+class FittedRouter:
+    """A router and what its cross-validation found.
+
+    Attributes:
+        router: trained on all questions.
+        strength: of the ridge.
+        held_out: mean recall of the ranges chosen for questions that were held out.
+        fallback_held_out: of the best fixed range of the other folds, on the same questions.
+        n: questions.
+    """
+
+    router: Router
+    strength: float
+    held_out: float
+    fallback_held_out: float
+    n: int
+
+
+def deal_groups(groups: Sequence[str], num_folds: int, seed: int) -> Int[np.ndarray, " n"]:
+    """The fold of every question: groups in random order, each into the fold that has the fewest questions so far.
+
+    Args:
+        groups: of each question the name of its group, which stays in one fold.
+        num_folds: at least 2.
+        seed: of the order.
+    """
+    names, place, sizes = np.unique(np.array(groups), return_inverse=True, return_counts=True)
+    if not 2 <= num_folds <= len(names):
+        raise InputError(f"{num_folds} folds of {len(names)} groups: at least 2, and a group for each")
+    fold_of, filled = np.zeros(len(names), np.int64), np.zeros(num_folds, np.int64)
+    for group in np.random.default_rng(seed).permutation(len(names)).tolist():
+        fold_of[group] = filled.argmin()
+        filled[fold_of[group]] += sizes[group]
+    return fold_of[place]
+
+
+def fit_router(
+    features: Float[np.ndarray, "n f"],
+    recall: Float[np.ndarray, "m r"],
+    groups: Sequence[str],
+    ranges: Sequence[LevelRange],
+    *,
+    names: Sequence[str],
+    kind: FeaturesName,
+    fingerprint: str = "",
+    strengths: Sequence[float] = STRENGTHS,
+    margins: Sequence[float] = MARGINS,
+    seed: int = 0,
+) -> FittedRouter:
+    """Trains a router on the recall of every range for every question.
+
+    Args:
+        features: of the questions, of the kind `kind`.
+        recall: evidence recall of every range at the budget, in [0, 1]; of as many questions (so m = n).
+    """
+    _check(features, recall, groups, ranges)
+    folds = deal_groups(groups, min(_NUM_FOLDS, len(set(groups))), seed)
+    fallback = np.array([recall[folds != fold].mean(axis=0).argmax() for fold in range(folds.max() + 1)])[folds]
+    rows = np.arange(len(recall))
+    base = recall[rows, fallback]
+    best = (strengths[-1], np.inf, base)
+    for strength in sorted(strengths, reverse=True):
+        predicted = np.zeros_like(recall)
+        for fold in range(folds.max() + 1):
+            held = folds == fold
+            mean, scale, weights, bias = ridge(features[~held], recall[~held], strength)
+            predicted[held] = bias + ((features[held] - mean) / scale) @ weights
+        gains = predicted.max(axis=1) - predicted[rows, fallback]
+        for margin in sorted(margins, reverse=True):
+            found = recall[rows, np.where(gains > margin, predicted.argmax(axis=1), fallback)]
+            if found.mean() > best[2].mean():
+                best = (strength, margin, found)
+    strength, margin, found = best
+    gain = found - base
+    if gain.mean() <= gain.std(ddof=1) / np.sqrt(len(gain)):
+        strength, margin, found = strength, np.inf, base
+    router = Router(
+        kind,
+        tuple(names),
+        tuple(ranges),
+        int(recall.mean(axis=0).argmax()),
+        float(margin),
+        *ridge(features, recall, strength),
+        fingerprint,
+    )
+    return FittedRouter(router, float(strength), float(found.mean()), float(base.mean()), len(recall))
+
+
+def ridge(
+    features: Float[np.ndarray, "n f"], targets: Float[np.ndarray, "n r"], strength: float
+) -> tuple[Float[np.ndarray, " f"], Float[np.ndarray, " f"], Float[np.ndarray, "f r"], Float[np.ndarray, " r"]]:
+    """(mean, scale, weights, bias) of the module; a number that is the same for all questions has scale 1.
+
+    Of fewer questions than numbers the same weights are solved in their dual form, which is smaller.
+    """
+    mean, scale, bias = features.mean(axis=0), features.std(axis=0), targets.mean(axis=0)
+    scale = np.where(scale > _LEAST_SCALE, scale, 1.0)
+    z, y = ((features - mean) / scale).astype(np.float64), targets - bias
+    num, dim = z.shape
+    if num < dim:
+        weights = z.T @ np.linalg.solve(z @ z.T + strength * num * np.eye(num), y)
+    else:
+        weights = np.linalg.solve(z.T @ z + strength * num * np.eye(dim), z.T @ y)
+    return mean.astype(np.float64), scale.astype(np.float64), weights, bias
+
+
+def route(router: Router, features: Float[np.ndarray, "n f"]) -> Int[np.ndarray, " n"]:
+    """Places among the router's ranges of the range of every question."""
+    return choose_ranges(predict_recall(router, features), router.fallback, router.margin)
+
+
+def _check(
+    features: Float[np.ndarray, "n f"],
+    recall: Float[np.ndarray, "m r"],
+    groups: Sequence[str],
+    ranges: Sequence[LevelRange],
+) -> None:
+    if not len(features) == len(recall) == len(groups) or recall.shape[1] != len(ranges):
+        raise InputError(
+            f"router: features of {len(features)} questions, recall of {len(recall)} in {recall.shape[1]} ranges, "
+            f"{len(groups)} groups, {len(ranges)} ranges: one of each question and range"
+        )
+    if len(set(groups)) < 2:
+        raise InputError(
+            f"router: {len(recall)} questions about {len(set(groups))} document: questions about at least 2 are "
+            "needed to choose by those that are held out"
+        )
+    if not np.isfinite(features).all() or not ((recall >= 0) & (recall <= 1)).all():
+        raise InputError("router: features must be finite, and recall from 0 to 1")
+
+
+# Why a question has no label.
+NOT_HELD = "no range whose context holds the evidence"
+NOT_ANSWERED = "no right answer from any range"
+CALL_FAILED = "call failed"
+_MOST_NODES = 200  # of a range that are ranked for a context
+_SLACK = 1e-9  # of a recall: sums of floats
+
+
+@dataclass(frozen=True)
+class PlanLabels:
+    """The range of each question, None where it was dropped, and how many were by reason."""
+
+    ranges: tuple[LevelRange | None, ...]
+    dropped: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What became of a question in a range.
+
+    Attributes:
+        is_right: the answer was right; None: the call failed.
+        found: the levels of what was retrieved, from the coarsest to the finest.
+    """
+
+    is_right: bool | None
+    found: LevelRange
+
+
+# (places of questions, the range of each) -> what became of them.
+Trial = Callable[[Sequence[int], Sequence[LevelRange]], Sequence[Tried]]
+
+
+def cheapest_ranges(
+    recall: Float[np.ndarray, "n r"],
+    cost: Float[np.ndarray, "n r"],
+    ranges: Sequence[LevelRange],
+    *,
+    least_recall: float = 1.0,
+) -> PlanLabels:
+    """The cheapest range of each question whose context holds its evidence; of equally cheap ones the narrower.
+
+    Args:
+        recall: evidence recall of the context of every range at the budget.
+        cost: of every range for every question (`search/levels/planners.py:plan_cost`).
+        least_recall: that counts as holding the evidence, in (0, 1].
+    """
+    if not 0 < least_recall <= 1:
+        raise InputError(f"least_recall {least_recall}: above 0, at most 1 (all of the evidence)")
+    if not np.isfinite(cost).all():
+        raise InputError("cost: must be finite")
+    if (wrong := np.argwhere(~((recall >= 0) & (recall <= 1 + _SLACK)))).size:
+        row, column = wrong[0].tolist()
+        raise InputError(f"recall[{row}, {column}] = {recall[row, column]} is outside [0, 1]")
+    width = np.array([one.most - one.least for one in ranges])
+    holds = recall >= least_recall - _SLACK
+    order = np.lexsort((np.broadcast_to(width, cost.shape), np.where(holds, cost, np.inf)), axis=1)
+    rows = enumerate(order[:, 0].tolist())
+    found = [ranges[best] if holds[row].any() else None for row, best in rows]
+    return _labels(found, {NOT_HELD: found.count(None)})
+
+
+def answered_ranges(num_questions: int, num_levels: int, start: LevelRange, trial: Trial) -> PlanLabels:
+    """Labels by answers: all open questions are tried together, then each range grows by a level at both ends.
+
+    Args:
+        start: range that is tried first.
+    """
+    if start.most >= num_levels:
+        raise InputError(f"start: levels {start.least} to {start.most}: there are {num_levels}, from 0")
+    found: list[LevelRange | None] = [None] * num_questions
+    dropped = {NOT_ANSWERED: 0, CALL_FAILED: 0}
+    waiting, now = list(range(num_questions)), start
+    while waiting:
+        outcomes = trial(waiting, [now] * len(waiting))
+        if len(outcomes) != len(waiting):
+            raise InputError(f"trial: {len(outcomes)} outcomes of {len(waiting)} questions")
+        is_full = now.least == 0 and now.most == num_levels - 1
+        still = []
+        for place, one in zip(waiting, outcomes, strict=True):
+            if one.is_right:
+                found[place] = one.found
+            elif one.is_right is None:
+                dropped[CALL_FAILED] += 1
+            elif is_full:
+                dropped[NOT_ANSWERED] += 1
+            else:
+                still.append(place)
+        waiting, now = still, LevelRange(max(0, now.least - 1), min(num_levels - 1, now.most + 1))
+    return _labels(found, dropped)
+
+
+def make_trial(
+    index: LevelIndex,
+    questions: Sequence[str],
+    vectors: Float[np.ndarray, "questions dim"],
+    generator: TextGenerator,
+    is_right: Callable[[int, str], bool],
+    budget: Budget,
+    sampling: Sampling | None = None,
+) -> Trial:
+    """A trial over an index: the best nodes of a range, an answer from them, and a check.
+
+    Args:
+        generator: of the answers; with a journal around it no finished call is made again.
+        is_right: (place of a question, answer) -> whether it is right.
+        budget: of a context; one that cuts the last node can hold any.
+    """
+    template, sampling = load_prompt("short_answer"), sampling or Sampling(max_tokens=60)
+
+    def trial(places: Sequence[int], ranges: Sequence[LevelRange]) -> list[Tried]:
+        prompts, found = [], []
+        for place, levels in zip(places, ranges, strict=True):
+            ranked = index.rank(questions[place], vectors[place], levels, _MOST_NODES)
+            passages = fill_context(index.corpus, ranked, budget).passages
+            own = [min(index.corpus.nodes[one.node].level, levels.most) for one in passages] or [levels.most]
+            found.append(LevelRange(max(levels.least, min(own)), max(levels.least, max(own))))
+            texts = [one.text for one in passages]
+            prompts.append(passages_prompt(template, questions[place], texts, "labels"))
+        answers = generator.generate(prompts, sampling=sampling)
+        return [
+            Tried(None if one.error is not None else is_right(place, one.text), levels)
+            for place, one, levels in zip(places, answers, found, strict=True)
+        ]
+
+    return trial
+
+
+def _labels(found: Sequence[LevelRange | None], dropped: dict[str, int]) -> PlanLabels:
+    return PlanLabels(tuple(found), {reason: number for reason, number in dropped.items() if number})

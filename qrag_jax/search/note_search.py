@@ -1,0 +1,484 @@
+"""Search in one step over a corpus whose chunks have notes (SqRAG's query phase).
+
+    noted = note_corpus(corpus, mention_notes(corpus.documents, corpus.nodes).notes, embed, count)
+    ranked = rank_noted("Who wrote it?", noted, embed, NoteSearch("best_of"), top_k=5)
+    ranked.notes_of(int(ranked.ids[0]))      # the notes that count for this question, best first
+
+The mode says what notes do:
+
+* `none`: nothing; the leaves by their own vectors.
+* `best_of` (ours): a chunk counts as the best of its own vector and its notes'; a note no more than the chunk that it
+  comes from. Embeds nothing but the question.
+* `insert`: the notes nearest to the question are put into their chunks, which are embedded again (Algorithm 2).
+* `all`: every note is in its chunk, embedded once, before any question ("no RelevantQAs").
+* `random`: a control: as many notes as `insert` would take, drawn from all.
+* `walk`: the nearest chunk, then the nearest one of those that it names, then the others: a link without its words.
+"""
+
+import warnings
+import zlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Literal, get_args
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from qrag_jax.chunking.text.spans import readable
+from qrag_jax.search.bm25 import Bm25Index
+from qrag_jax.search.corpus import Corpus, check_fingerprint, embed_texts
+from qrag_jax.search.dense import cosine_scores, top_in_order
+from qrag_jax.search.hybrid import (
+    WORDS_WEIGHT,
+    Ranked,
+    Retrieve,
+    RetrieverName,
+    check_top_k,
+    fused_with_words,
+    rank_words,
+)
+from qrag_jax.search.note_texts import check_note, fitting_notes, insert_notes, offset_in_chunk
+from qrag_jax.types import CountTokens, Embed, Encoder, InputError, Note, UsageError
+from qrag_jax.unit_rows import unit_rows
+
+NoteMode = Literal["none", "best_of", "insert", "all", "random", "walk"]
+MODES: tuple[NoteMode, ...] = get_args(NoteMode)
+INSERTING: tuple[NoteMode, ...] = ("insert", "all", "random")  # those that put notes into chunks
+
+
+@dataclass(frozen=True)
+class NoteSearch:
+    """How notes are used.
+
+    Attributes:
+        mode: see the module.
+        num_notes: of `insert` and `random`: notes are taken until there are so many, all answers to one question
+            together.
+        max_share: notes inserted into a chunk have at most this many times its tokens.
+        capped: of `best_of`: the vector of a note counts at most as much as that of the chunk that it comes from: none
+            leads where no chunk does. Its words are not capped.
+        words_weight: of BM25 over the chunks' texts with all their notes (those without, where `mode` is `none`), in
+            [0, 1]; the rest is the mode's own score. 0 leaves it out.
+        seed: of `random`; a draw also depends on the question.
+    """
+
+    mode: NoteMode = "best_of"
+    num_notes: int = 10
+    max_share: float = 1.0
+    capped: bool = True
+    words_weight: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise UsageError(f"mode {self.mode!r}: choose one of {', '.join(MODES)}")
+        if self.num_notes < 1:
+            raise UsageError(f"num_notes {self.num_notes}: at least 1, or mode none")
+        if not 0 < self.max_share < np.inf:
+            raise UsageError(f"max_share {self.max_share}: a number above 0, of a chunk's own tokens")
+        if not 0 <= self.words_weight <= 1:
+            raise UsageError(f"words_weight {self.words_weight}: the share of the words, from 0 to 1")
+        if self.seed < 0:
+            raise UsageError(f"seed {self.seed}: at least 0")
+        if self.words_weight and self.mode == "walk":
+            raise UsageError("words_weight: walk is an order without scores, and cannot be fused; leave it 0")
+
+
+@dataclass(frozen=True, eq=False)
+class NotedCorpus:
+    """A corpus and the notes of its leaves. What is derived is computed when first asked for, and kept.
+
+    Attributes:
+        corpus: with vectors.
+        notes: in any order.
+        vectors: float32 [notes, dim] of their texts, of length 1 or 0.
+        keys: float32 [notes, dim] of what a question is compared with to select notes: their questions, or their texts
+            where they have none.
+        num_tokens: int64 [notes] of each text in its brackets.
+
+    Raises:
+        InputError: a note of a chunk that is no leaf of the corpus, or that does not prove itself: its source, evidence
+            or quote is not where it says; or arrays of another size.
+    """
+
+    corpus: Corpus
+    notes: tuple[Note, ...]
+    vectors: Float[np.ndarray, "notes dim"]
+    keys: Float[np.ndarray, "notes dim"]
+    num_tokens: Int[np.ndarray, " notes"]
+
+    def __post_init__(self) -> None:
+        sizes = {len(self.notes), len(self.vectors), len(self.keys), len(self.num_tokens)}
+        if len(sizes) > 1:
+            raise InputError(f"notes: {len(self.notes)} notes with {sorted(sizes)} vectors and counts: one of each")
+        leaves = {node.id: node for node in map(self.corpus.nodes.__getitem__, self.corpus.leaves.tolist())}
+        for number, note in enumerate(self.notes):
+            check_note(note, number, leaves, self.corpus.by_id)
+
+    @cached_property
+    def answering(self) -> Int[np.ndarray, " notes"]:
+        """Of each note the leaf that it belongs to, a place in `corpus.leaves`."""
+        return np.array([self._leaf_of[note.answering] for note in self.notes], np.int64)
+
+    @cached_property
+    def asking(self) -> Int[np.ndarray, " notes"]:
+        """Of each note the leaf that it comes from, likewise."""
+        return np.array([self._leaf_of[note.asking] for note in self.notes], np.int64)
+
+    @cached_property
+    def groups(self) -> Int[np.ndarray, " notes"]:
+        """Number of each note's question: answers of one question are selected together, a note without one alone."""
+        numbers: dict[object, int] = {}
+        return np.array(
+            [numbers.setdefault(note.question or place, len(numbers)) for place, note in enumerate(self.notes)],
+            np.int64,
+        )
+
+    @cached_property
+    def words(self) -> Bm25Index:
+        """Words of the leaves with all their notes, counted once, no note twice; ids are places in `corpus.leaves`."""
+        texts = [self.corpus.texts[node] for node in self.corpus.leaves.tolist()]
+        for leaf, places in self._by_leaf(range(len(self.notes))).items():
+            texts[leaf] += "".join(f" ({self.notes[place].text})" for place in places)
+        return Bm25Index([readable(text) for text in texts])
+
+    def texts_with(self, chosen: Sequence[int], max_share: float) -> dict[int, str]:
+        """The leaves that get a note, and their texts with it; arguments as of `fitting`."""
+        return {leaf: self.text_with(leaf, places) for leaf, places in self.fitting(chosen, max_share).items()}
+
+    def fitting(self, chosen: Sequence[int], max_share: float) -> dict[int, list[int]]:
+        """The leaves that get a note, and the places of those that they have room for.
+
+        Args:
+            chosen: places of notes, those that matter most first: they get room first.
+            max_share: as of `NoteSearch`.
+        """
+        found: dict[int, list[int]] = {}
+        for leaf, places in self._by_leaf(chosen).items():
+            room = max_share * self.corpus.nodes[self.corpus.leaves[leaf]].num_tokens
+            numbers = fitting_notes([int(self.num_tokens[place]) for place in places], room)
+            if numbers:
+                found[leaf] = [places[number] for number in numbers]
+        return found
+
+    def with_all(self, embed: Embed, max_share: float) -> tuple[Float[np.ndarray, "leaves dim"], Int[np.ndarray, " _"]]:
+        """Unit vectors of the leaves with all notes that they have room for, and the places of those notes.
+
+        Embedded at the first call, and kept.
+        """
+        if max_share not in self._kept:
+            fitting = self.fitting(range(len(self.notes)), max_share)
+            vectors = self.corpus.unit_vectors.copy()
+            if fitting:
+                texts = [self.text_with(leaf, places) for leaf, places in fitting.items()]
+                vectors[list(fitting)] = _embed_with_notes(embed, texts)
+            self._kept[max_share] = vectors, _joined(fitting)
+        return self._kept[max_share]
+
+    @cached_property
+    def _kept(self) -> dict[float, tuple[np.ndarray, np.ndarray]]:
+        return {}
+
+    @cached_property
+    def _leaf_of(self) -> dict[str, int]:
+        return {self.corpus.nodes[node].id: leaf for leaf, node in enumerate(self.corpus.leaves.tolist())}
+
+    def _by_leaf(self, chosen: Sequence[int]) -> dict[int, list[int]]:
+        """Notes of each leaf, in their order; no text twice in one."""
+        found: defaultdict[int, dict[str, int]] = defaultdict(dict)
+        for place in chosen:
+            found[int(self.answering[place])].setdefault(self.notes[place].text, place)
+        return {leaf: list(places.values()) for leaf, places in found.items()}
+
+    def text_with(self, leaf: int, places: Sequence[int]) -> str:
+        """The text of a leaf with these notes, which are its own."""
+        node = int(self.corpus.leaves[leaf])
+        spans = self.corpus.nodes[node].spans
+        notes = [self.notes[place] for place in places]
+        placed = [(offset_in_chunk(spans, note.evidence[1] - 1), note.text) for note in notes]
+        return insert_notes(self.corpus.texts[node], placed)
+
+
+@dataclass(frozen=True, eq=False)
+class NotedRanked(Ranked):
+    """A ranking that says which notes have brought a node in.
+
+    Attributes:
+        question: that was asked.
+        noted: what was searched.
+        telling: places of the notes that moved a chunk, best first: in `best_of` those that count more than the chunk's
+            own vector, in the others those that stood in it.
+        by_words: notes counted by their words too.
+    """
+
+    question: str
+    noted: NotedCorpus
+    telling: Int[np.ndarray, " _"]
+    by_words: bool = False
+
+    def first(self, number: int | None) -> "NotedRanked":
+        """The best of them; None is all."""
+        return replace(self, ids=self.ids[:number], scores=self.scores[:number])
+
+    def notes_of(self, node: int) -> tuple[Note, ...]:
+        """The notes of a node that count for the question, best first, no text twice; none where the text alone did.
+
+        After those that moved it come, where words count, those with a word of the question that the chunk itself does
+        not have; a word that more than half of all texts hold is none.
+        """
+        of_node = self.noted.corpus.leaves[self.noted.answering] == node
+        places = self.telling[of_node[self.telling]].tolist()
+        if self.by_words:
+            places += self._with_new_words(node, np.flatnonzero(of_node).tolist())
+        found: dict[str, Note] = {}
+        for place in places:
+            found.setdefault(self.noted.notes[place].text, self.noted.notes[place])
+        return tuple(found.values())
+
+    def _with_new_words(self, node: int, places: Sequence[int]) -> list[int]:
+        """Those of the places whose notes have words of the question that the chunk has not, most words first."""
+        words = self.noted.words
+        # What more than half of the texts hold tells nothing; a note repeats another text, so one of them is no other.
+        few = partial(words.words_of, most=words.num_texts // 2 + 1)
+        wanted = few(readable(self.question)) - few(readable(self.noted.corpus.texts[node]))
+        held = {place: len(wanted & few(readable(self.noted.notes[place].text))) for place in places}
+        return sorted((place for place in places if held[place]), key=lambda place: -held[place])
+
+
+def note_corpus(corpus: Corpus, notes: Sequence[Note], embed: Embed, count: CountTokens) -> NotedCorpus:
+    """Notes of a corpus, embedded: each text and each question once, however often it is there.
+
+    Args:
+        corpus: with vectors of the same encoder.
+        notes: of its leaves (`mention_notes`), none among them.
+        embed: texts -> vectors.
+        count: tokens of a text, as of the chunks.
+
+    Raises:
+        InputError: as `NotedCorpus`, `embed_texts`, or vectors of two encoders.
+    """
+    if isinstance(embed, Encoder):
+        check_fingerprint(corpus, embed.fingerprint, "that of the notes")
+    texts = list(dict.fromkeys(text for note in notes for text in (note.text, note.question or note.text)))
+    rows = {text: row for row, text in enumerate(texts)}
+    dim = corpus.unit_vectors.shape[1]
+    vectors = unit_rows(embed_texts(embed, texts)) if texts else np.zeros((0, dim), np.float32)
+    if vectors.shape[1] != dim:
+        raise InputError(
+            f"notes: vectors of {vectors.shape[1]} components, those of the corpus have {dim}: one encoder"
+        )
+    told = vectors[np.array([rows[note.text] for note in notes], np.int64)]
+    asks = any(note.question for note in notes)
+    return NotedCorpus(
+        corpus,
+        tuple(notes),
+        told,
+        vectors[np.array([rows[note.question or note.text] for note in notes], np.int64)] if asks else told,
+        np.array([count(readable(f"({note.text})")) for note in notes], np.int64),
+    )
+
+
+def rank_noted(
+    question: str, noted: NotedCorpus, embed: Embed, config: NoteSearch | None = None, top_k: int | None = None
+) -> NotedRanked:
+    """The leaves by what they and their notes say; equal ones by what they say themselves, then in corpus order.
+
+    Args:
+        question: what is asked.
+        noted: corpus and notes, with vectors of the same encoder.
+        embed: of the question, and in `insert` and `random` of the chunks that got a note.
+        config: None takes the defaults.
+        top_k: most nodes; None ranks all.
+
+    Returns:
+        Node ids, best first, and the notes that brought them in. Scores of `walk` are those of the own vectors, and
+        may rise once.
+
+    Raises:
+        InputError: the corpus has no vectors, or those of another encoder, or as `embed_texts`.
+        UsageError: `top_k` is below 1.
+    """
+    check_top_k(top_k)
+    config = config or NoteSearch()
+    corpus = noted.corpus
+    if isinstance(embed, Encoder):
+        check_fingerprint(corpus, embed.fingerprint, "the question's")
+    asked = unit_rows(embed_texts(embed, [question]))[0]
+    if len(asked) != corpus.unit_vectors.shape[1]:
+        raise InputError(
+            f"question: a vector of {len(asked)} components, those of the corpus have {corpus.unit_vectors.shape[1]}: "
+            "ask with the encoder that embedded it"
+        )
+    own = _cosines(corpus.unit_vectors, asked)
+    top = None if config.words_weight else top_k
+    scores, telling = _mode_scores(question, asked, own, noted, embed, config, top)
+    by_words = bool(config.words_weight) and config.mode != "none"
+    if config.words_weight:
+        scores = fused_with_words(scores, noted.words if by_words else corpus.words, question, config.words_weight)
+    # A capped note lifts a chunk as high as the one that it comes from: which stands first, as it says so itself.
+    order = top_in_order(scores, len(scores) if top_k is None or config.mode == "walk" else top_k, then=own)
+    if config.mode == "walk":
+        order = walk_order(order, noted.asking, noted.answering)
+    return NotedRanked(corpus.leaves[order], scores[order], question, noted, telling, by_words).first(top_k)
+
+
+def rank_noted_words(question: str, noted: NotedCorpus, top_k: int | None = None) -> NotedRanked:
+    """The leaves that share a word with the question, themselves or in a note: `rank_bm25` over texts with notes."""
+    ranked = rank_words(question, noted.corpus, noted.words, top_k)
+    return NotedRanked(ranked.ids, ranked.scores, question, noted, np.zeros(0, np.int64), True)
+
+
+def make_noted_retrieve(name: RetrieverName, noted: NotedCorpus, embed: Embed | None, mode: NoteMode) -> Retrieve:
+    """A retriever of one step that also looks at notes: where there is none, that of `make_single_step`.
+
+    Args:
+        name: `hybrid` counts words, those of notes with them, as much as `rank_hybrid`; `dense` (`single_step`) counts
+            none, `bm25` nothing else (all modes that use notes are then one).
+        noted: what is searched.
+        embed: of the questions, and of chunks that get notes; needed by all but `bm25`.
+        mode: what notes do.
+
+    Raises:
+        UsageError: an embedder is missing; when called, another corpus is asked for, or as `rank_noted`.
+    """
+    config = NoteSearch(mode, words_weight=WORDS_WEIGHT if name == "hybrid" else 0.0)
+    if embed is None and name != "bm25":
+        raise UsageError(f"retriever {name}: needs an embedder")
+
+    def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
+        if corpus is not noted.corpus:
+            raise UsageError("notes: of another corpus than the one to be searched; make a retriever for that one")
+        if name == "bm25":
+            return rank_noted_words(question, noted, top_k)
+        assert embed is not None
+        return rank_noted(question, noted, embed, config, top_k)
+
+    return retrieve
+
+
+def best_of_scores(
+    own: Float[np.ndarray, " chunks"],
+    notes: Float[np.ndarray, " notes"],
+    answering: Int[np.ndarray, " notes"],
+    asking: Int[np.ndarray, " notes"] | None = None,
+) -> Float[np.ndarray, " chunks"]:
+    """A chunk counts as its best of its own vector and its notes'.
+
+        score(c) = max(own(c), max_{n of c} min(note(n), own(asking(n))))
+
+    A sentence is nearer to a question than the chunk around it, which says other things besides. Uncapped, a note would
+    so find its chunk before the one that says it, and push that one out where a single chunk answers.
+
+    Args:
+        answering: of each note the chunk that it belongs to.
+        asking: of each note the chunk that it comes from; None: notes are not capped.
+    """
+    scores = own.copy()
+    np.maximum.at(scores, answering, notes if asking is None else np.minimum(notes, own[asking]))
+    return scores
+
+
+def telling_notes(
+    own: Float[np.ndarray, " chunks"], asking: Int[np.ndarray, " notes"], top_k: int | None
+) -> Int[np.ndarray, " _"]:
+    """Places of the notes that can change the first `top_k` of capped `best_of`: those out of the `top_k` best chunks.
+
+    Scores only rise, so the last of the first `top_k` has at least the `top_k`-th own score, and no note lifts a chunk
+    above the one that it comes from. So a search looks at few notes, however many there are.
+    """
+    if top_k is None or top_k >= len(own):
+        return np.arange(len(asking))
+    least = np.partition(own, len(own) - top_k)[len(own) - top_k]
+    return np.flatnonzero(own[asking] >= least)
+
+
+def select_notes(
+    scores: Float[np.ndarray, " notes"], groups: Int[np.ndarray, " notes"], most: int
+) -> Int[np.ndarray, " _"]:
+    """Places of the notes nearest to a question, best first; all answers of a question together (Algorithm 2).
+
+    Groups are taken whole, by the best score of each, until there are at least `most` notes: the last group may go
+    beyond it, as half of the answers to a question would tell half.
+    """
+    best = np.full(int(groups.max(initial=-1)) + 1, -np.inf)
+    np.maximum.at(best, groups, scores)
+    first = np.full(len(best), len(groups))
+    np.minimum.at(first, groups, np.arange(len(groups)))
+    # By the score of the group, then by where it begins; in a group by the note's own place.
+    order = np.lexsort((np.arange(len(groups)), first[groups], -best[groups]))
+    if len(order) <= most:
+        return order
+    end = most
+    while end < len(order) and groups[order[end]] == groups[order[end - 1]]:
+        end += 1
+    return order[:end]
+
+
+def walk_order(
+    order: Int[np.ndarray, " chunks"], asking: Int[np.ndarray, " notes"], answering: Int[np.ndarray, " notes"]
+) -> Int[np.ndarray, " chunks"]:
+    """The first chunk, then the best of those that it has notes for, then the others in their order."""
+    named = set(answering[(asking == order[:1]) & (answering != order[:1])].tolist()) if len(order) else set()
+    second = [chunk for chunk in order.tolist() if chunk in named][:1]
+    return np.array([*order[:1], *second, *(chunk for chunk in order[1:].tolist() if chunk not in second)], np.int64)
+
+
+def _mode_scores(
+    question: str,
+    asked: Float[np.ndarray, " dim"],
+    own: Float[np.ndarray, " leaves"],
+    noted: NotedCorpus,
+    embed: Embed,
+    config: NoteSearch,
+    top_k: int | None,
+) -> tuple[Float[np.ndarray, " leaves"], Int[np.ndarray, " _"]]:
+    """Scores of the leaves, and the places of the notes that moved one, best first.
+
+    Scores of `best_of` are right for the first `top_k`, and the others below them.
+    """
+    if not noted.notes or config.mode in ("none", "walk"):
+        return own, np.zeros(0, np.int64)
+    if config.mode == "best_of":
+        looked_at = telling_notes(own, noted.asking, top_k) if config.capped else np.arange(len(noted.notes))
+        scores = _cosines(noted.vectors[looked_at], asked)
+        if config.capped:
+            scores = np.minimum(scores, own[noted.asking[looked_at]])
+        moving = np.flatnonzero(scores > own[noted.answering[looked_at]])
+        best_first = moving[np.argsort(-scores[moving], kind="stable")]
+        return best_of_scores(own, scores, noted.answering[looked_at]), looked_at[best_first]
+    if config.mode == "all":
+        vectors, places = noted.with_all(embed, config.max_share)
+        return _cosines(vectors, asked), places
+    chosen = select_notes(_cosines(noted.keys, asked), noted.groups, config.num_notes)
+    if config.mode == "random":
+        rng = np.random.default_rng([config.seed, zlib.crc32(readable(question).encode())])
+        chosen = rng.permutation(len(noted.notes))[: len(chosen)]
+    changed = noted.fitting(chosen.tolist(), config.max_share)
+    if changed:
+        own = own.copy()
+        texts = [noted.text_with(leaf, places) for leaf, places in changed.items()]
+        own[list(changed)] = _cosines(_embed_with_notes(embed, texts), asked)
+    return own, _joined(changed)
+
+
+def _embed_with_notes(embed: Embed, texts: Sequence[str]) -> Float[np.ndarray, "n dim"]:
+    """Unit vectors of chunks with notes in them; an `Encoder` that cuts one is warned of."""
+    before = embed.counts.num_texts_cut if isinstance(embed, Encoder) else 0
+    vectors = unit_rows(embed_texts(embed, texts))
+    if isinstance(embed, Encoder) and embed.counts.num_texts_cut > before:
+        warnings.warn(
+            "notes: chunks with notes in them are longer than the encoder reads, and only their beginning is searched; "
+            "cut smaller chunks, allow fewer notes (max_share), or search by best_of, which puts none into them",
+            stacklevel=2,
+        )
+    return vectors
+
+
+def _joined(fitting: Mapping[int, Sequence[int]]) -> Int[np.ndarray, " _"]:
+    return np.array([place for places in fitting.values() for place in places], np.int64)
+
+
+def _cosines(vectors: Float[np.ndarray, "n dim"], asked: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " n"]:
+    return cosine_scores(asked[None], vectors)[0]

@@ -1,0 +1,267 @@
+"""Runs of Q-RAG that are trained together: checked, embedded, and their first state.
+
+Scores of held-out questions during training: they say which update's parameters are kept.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from qrag_jax.checkpoint import load_checkpoint
+from qrag_jax.models.towers.q_network import PyTree
+from qrag_jax.qrag.batching import Link, Packer, Sample, make_linker, materialise
+from qrag_jax.qrag.env import rollout
+from qrag_jax.qrag.heads import HEADS
+from qrag_jax.qrag.policy import make_greedy
+from qrag_jax.qrag.retriever import (
+    Retriever,
+    drawn_encoder,
+    new_retriever,
+    retriever_files,
+    with_constants,
+    with_fresh_params,
+)
+from qrag_jax.qrag.tasks import Task
+from qrag_jax.sharding import (
+    MeshConfig,
+    check_same_everywhere,
+    make_mesh,
+    place,
+    replicated,
+    split_rows,
+    state_shardings,
+)
+from qrag_jax.train.optimise import describe_source, take_params
+from qrag_jax.train.qrag.config import RunConfig
+from qrag_jax.train.qrag.label_losses import check_negatives
+from qrag_jax.train.qrag.learner import Learner, LearnerState, make_learner
+from qrag_jax.train.qrag.mining import Miner, check_minable
+from qrag_jax.train.qrag.saving import (
+    Member,
+    check_resumable,
+    check_same_encoder,
+    describe_task,
+    load_init,
+    mined_ids,
+    restore_state,
+    saved_rows,
+)
+from qrag_jax.train.trainer import KeepBest, Layout, Report
+from qrag_jax.types import InputError
+
+_ROWS_MULTIPLE = 128
+DevScore = Callable[[PyTree], float]
+
+
+def make_dev_score(retriever: Retriever, task: Task, batch_size: int, seed: int, mesh: Mesh | None = None) -> DevScore:
+    """Parameters -> mean return of a greedy episode over all queries of a task: completion, and how early.
+
+    The contexts are drawn once, so that scores of different updates compare; one shape, compiled once.
+
+    Args:
+        retriever: whose towers are scored; its own parameters are not used.
+        mesh: devices that the parameters live on; None is the first one.
+    """
+    if not len(task):
+        raise InputError(
+            f"{task.name}: no question is left to hold out: those that were drawn are all in the training data too; "
+            "raise dev.share, or set it to 0"
+        )
+    task.check_steps(retriever.env.num_steps)
+    mesh = make_mesh(MeshConfig()) if mesh is None else mesh
+    rows, _ = retriever.rows(task.texts, "chunk")
+    questions, _ = retriever.rows(task.questions, "question")
+    link = make_linker(retriever.env, task.texts, task.questions)
+    samples = _samples(task, link, min(batch_size, len(task)), seed, mesh)
+    pools = place((rows, questions), replicated(mesh))
+
+    @partial(jax.jit, out_shardings=replicated(mesh))
+    def play(params: PyTree, pools: PyTree, sample: Sample) -> jax.Array:
+        batch = materialise(pools[0], pools[1], sample)
+        played = rollout(retriever.network, params, batch, jax.random.key(0), make_greedy(), retriever.env)
+        return played.rewards.sum(1)
+
+    def score(params: PyTree) -> float:
+        with jax.set_mesh(mesh):
+            returns = np.concatenate([np.asarray(play(params, pools, sample)) for sample in samples])
+        return float(returns[: len(task)].mean())
+
+    return score
+
+
+def rows_multiple(mesh: Mesh) -> int:
+    """What the number of a batch's distinct chunks is rounded up to: every device has as many."""
+    return math.lcm(_ROWS_MULTIPLE, mesh.size)
+
+
+def _samples(task: Task, link: Link, size: int, seed: int, mesh: Mesh) -> Sequence[Sample]:
+    """All queries in batches of one shape, the last one filled up with the last query."""
+    contexts = link(task.contexts(np.arange(len(task)), np.random.default_rng([seed, 6])))
+    parts = [np.minimum(np.arange(first, first + size), len(task) - 1) for first in range(0, len(task), size)]
+    cut = [jax.tree.map(lambda x, part=part: x[part], contexts) for part in parts]
+    packer = Packer(rows_multiple(mesh))
+    for part in cut:  # until the shape holds every batch
+        packer(part)
+    sharding = replicated(mesh) if size % mesh.size else split_rows(mesh)
+    return [place(packer(part), sharding) for part in cut]
+
+
+@dataclass(frozen=True)
+class Towers:
+    """What all runs of a job read.
+
+    Attributes:
+        retriever: with the parameters of a warm start, or any.
+        chunks, questions: what the towers read of every text, on the devices.
+        files: of the retriever.
+        facts: about the data, for the log.
+        init: what a warm start took; empty without one.
+    """
+
+    retriever: Retriever
+    chunks: PyTree
+    questions: PyTree
+    files: Mapping[str, bytes]
+    facts: dict[str, Any]
+    init: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Runs that are trained together, checked and made.
+
+    Attributes:
+        about: metadata of every checkpoint.
+        rows: that a batch was padded to when the runs were saved.
+        bests: of each run, empty without held-out queries.
+        miner: of the one run that mines its haystack.
+    """
+
+    members: Sequence[Member]
+    task: Task
+    dev: Task | None
+    report: Report
+    about: dict[str, Any]
+    rows: int
+    layout: Layout
+    towers: Towers
+    learner: Learner
+    bests: Sequence[KeepBest | None]
+    miner: Miner | None
+
+    @property
+    def config(self) -> RunConfig:
+        """Of the first run: of the others the seed differs."""
+        return self.members[0].config
+
+
+def prepare(members: Sequence[Member], task: Task, dev: Task | None, report: Report) -> Job:
+    """Refuses all that can be refused, and embeds."""
+    config = members[0].config
+    about = describe_task(task, dev)
+    check_same_everywhere("the training data", about["data_sha256"])
+    for member in members:
+        if member.start is not None:
+            check_resumable(member.start, member.config, about)
+    task.check_steps(config.env.num_steps)
+    mesh = make_mesh(config.mesh)
+    check_minable(task, config.mining, len(members), mesh.size)
+    check_negatives(task, config.data.num_negatives, mesh.size)
+    towers = _make_towers(members[0], task, mesh, report)
+    for member in members:
+        if member.start is not None:
+            check_same_encoder(member.start, towers.files)
+    bests: list[KeepBest | None] = [None] * len(members)
+    if dev is not None:
+        part_size = config.data.batch_size // config.learner.accumulate  # environments that are played at a time
+        score = make_dev_score(towers.retriever, dev, part_size, config.data_seed, mesh)
+        bests = [KeepBest(score) for _ in members]
+    learner = make_learner(towers.retriever.network, config.env, config.learner, config.num_updates)
+    layout = Layout(mesh, len(members), config.learner.accumulate)
+    about |= {"init": dict(towers.init)} if towers.init else {}
+    miner = _make_miner(members[0], task, towers)
+    return Job(members, task, dev, report, about, saved_rows(members), layout, towers, learner, bests, miner)
+
+
+def _make_miner(member: Member, task: Task, towers: Towers) -> Miner | None:
+    """What mines the haystack of a run; of one that goes on, with what it had mined when it was saved."""
+    config = member.config
+    if config.mining.every is None:
+        return None
+    earlier = None if member.start is None else mined_ids(member.start)
+    pools = towers.chunks, towers.questions
+    network, stretch = towers.retriever.network, config.data.stretch
+    return Miner(network, config.env, config.mining, task, pools, config.seed, stretch, earlier)
+
+
+def _make_towers(first: Member, task: Task, mesh: Mesh, report: Report) -> Towers:
+    """Embeds the texts, and takes over what a warm start begins with."""
+    config = first.config
+    key, _ = _keys(config)
+    own = None if first.start is None else drawn_encoder(config.model, first.start.folder)
+    embedded = lambda done, of: report("embed", done, of, {})  # noqa: E731
+    retriever, rows, num_cut = new_retriever(config.model, config.env, task.texts, key, embedded, task.questions, own)
+    questions, num_questions_cut = retriever.rows(task.questions, "question")
+    files, init = retriever_files(retriever), {}
+    if config.init:
+        retriever, init = _start_warm(first, retriever, files)
+    facts = {
+        "num_texts": len(jax.tree.leaves(rows)[0]),
+        "num_texts_cut": num_cut,
+        "num_questions_cut": num_questions_cut,
+        "num_left_out": task.num_left_out,
+    }
+    chunk_pool, question_pool = place((rows, questions), replicated(mesh))
+    return Towers(retriever, chunk_pool, question_pool, files, facts, init)
+
+
+def _start_warm(first: Member, retriever: Retriever, files: Mapping[str, bytes]) -> tuple[Retriever, Mapping[str, Any]]:
+    """The retriever with the parameters and the standardisation of another run, and metadata about that.
+
+    A run that goes on has them in its own checkpoint, and does not look for the other run again.
+    """
+    if first.start is not None:
+        own = load_checkpoint(first.start.folder, groups=("constants",))
+        return with_constants(retriever, own.arrays["constants"], str(own.folder)), first.start.metadata["init"]
+    saved, group = load_init(first.config)
+    check_same_encoder(saved, files)
+    params = take_params(saved, group, retriever.params, optional=HEADS)
+    constants = saved.arrays["constants"]
+    retriever = replace(with_constants(retriever, constants, f"init: {saved.folder}"), params=params)
+    return retriever, describe_source(first.config.init, saved, group)
+
+
+def _keys(config: RunConfig) -> jax.Array:
+    """Of parameters, and of the run."""
+    return jax.random.split(jax.random.key(config.seed))
+
+
+def first_state(job: Job) -> tuple[LearnerState, LearnerState]:
+    """(joined state of all runs, its shardings)."""
+    states, shardings = zip(
+        *[_member_state(job, *one) for one in zip(job.members, job.bests, strict=True)], strict=True
+    )
+    return job.layout.join(states), job.layout.shardings(shardings[0])
+
+
+def _member_state(job: Job, member: Member, best: KeepBest | None) -> tuple[LearnerState, LearnerState]:
+    """(state of one run, its shardings): fresh, or of a checkpoint."""
+    params_key, run_key = _keys(member.config)
+    retriever = job.towers.retriever
+    if not job.towers.init and member.config.seed != job.config.seed:  # the first run's were drawn with the retriever
+        retriever = with_fresh_params(retriever, params_key)
+    params = retriever.params
+    shapes = jax.eval_shape(job.learner.init, params, run_key)
+    shardings = state_shardings(job.layout.mesh, shapes)
+    if member.start is not None:
+        return restore_state(member.start, shapes, shardings, best), shardings
+    # Keys travel as numbers: of several processes each makes the whole state, and keeps its share.
+    init = lambda params, data: job.learner.init(params, jax.random.wrap_key_data(data))  # noqa: E731
+    host = jax.tree.map(np.asarray, (params, jax.random.key_data(run_key)))
+    return jax.jit(init, out_shardings=shardings)(*host), shardings

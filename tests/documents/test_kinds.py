@@ -1,0 +1,90 @@
+import io
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from tiers import PATIENCE
+
+from qrag_jax.documents import kinds
+from qrag_jax.documents.kinds import kind_of, read_suffixes, refuse_without_extra
+from qrag_jax.types import InputError
+
+
+def archive(*members):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as file:
+        for member in members:
+            file.writestr(member, "x")
+    return content.getvalue()
+
+
+PDF, DOCX, EPUB = b"%PDF-1.4 ...", archive("word/document.xml"), archive("mimetype", "META-INF/container.xml")
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "kind"),
+    [
+        ("a.txt", b"Text.", "text"),
+        ("a.md", b"", "text"),
+        ("README", b"Text.", "text"),
+        ("a.csv", b"a,b", "text"),
+        ("a.txt", b"GIF89a was the second version.", "text"),
+        ("page", b"<!doctype html><p>Text", "text"),
+        ("a.HTML", b"<p>Text", "html"),
+        ("a.htm", b"Text", "html"),
+        ("a.pdf", PDF, "pdf"),
+        ("a.pdf", b"\n junk before " + PDF, "pdf"),
+        ("-", PDF, "pdf"),
+        ("report", DOCX, "docx"),
+        ("a.docx", DOCX, "docx"),
+        ("a.epub", EPUB, "epub"),
+    ],
+)
+def test_kinds(name, raw, kind):
+    assert kind_of(name, raw) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "message"),
+    [
+        ("a.txt", PDF, "a.txt: a PDF under the name of another kind of file: rename it to end in .pdf"),
+        ("a.docx", PDF, "a.docx: a PDF under the name of another kind"),
+        ("a.html", DOCX, "a.html: a DOCX document under the name .* rename it to end in .docx"),
+        ("a.pdf", b"Text.", "a.pdf: not a PDF, whatever its name says: is it whole. If it is a text, rename it"),
+        ("a.epub", b"", "a.epub: not an EPUB book, whatever"),
+        ("a.md", b"\x89PNG\r\n\x1a\n", "a.md: a PNG picture, whatever its name says: leave it out, or give what"),
+        ("a.png", b"\x89PNG\r\n\x1a\n", "a.png: a PNG picture, which is not read: leave it out"),
+        ("a.webp", b"RIFF1234WEBP", "a.webp: a WebP picture, which"),
+        ("a.zip", archive("a.txt"), "a.zip: a zip archive, which is not read: unpack it"),
+        ("a.docx", archive("a.txt"), "a.docx: a zip archive, whatever its name says: unpack it"),
+        ("a.docx", DOCX[:-30], "a.docx: a zip archive .DOCX and EPUB are such. that is cut off, .*: get it again"),
+        ("a.xlsx", archive("xl/workbook.xml"), "a spreadsheet .XLSX., which is not read: save its sheets"),
+        ("a.odt", archive("content.xml"), "an OpenDocument file, which is not read: save it as .docx or PDF"),
+        (
+            "a.doc",
+            b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+            "an old Office file .*, which is not read: save it as",
+        ),
+        ("a", b"\x1f\x8b", "a: a gzip archive, which is not read: unpack it"),
+    ],
+)
+def test_other_kinds_are_named_with_what_to_do(name, raw, message):
+    with pytest.raises(InputError, match=message):
+        kind_of(name, raw)
+
+
+def test_what_converts_is_not_imported_where_texts_are_read():
+    code = "import sys, qrag_jax.documents.read as _; print({'lxml', 'pypdfium2', 'mammoth'} & set(sys.modules))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
+    assert ended.stdout == "set()\n", ended.stderr
+
+
+def test_without_the_extra_its_files_are_of_other_types(monkeypatch):
+    monkeypatch.setattr(kinds, "is_installed", lambda: False)
+    assert read_suffixes() == (".txt", ".md")
+    with pytest.raises(InputError, match=r"a.pdf: a PDF: to have it read, pip install 'qrag_jax\[documents\]'"):
+        refuse_without_extra("a.pdf", "pdf")
+    monkeypatch.setattr(kinds, "is_installed", lambda: True)
+    assert read_suffixes() == (".txt", ".md", ".pdf", ".html", ".htm", ".xhtml", ".docx", ".epub")
+    refuse_without_extra("a.pdf", "pdf")

@@ -1,0 +1,240 @@
+import pytest
+from tiny_rows import LATENT, replace
+
+from qrag_jax.eval.retrieval.records import METHODS, Row
+from qrag_jax.eval.retrieval.report import collect_lines, format_table, plot_rows, write_markdown
+from qrag_jax.measures.aggregate import Summary, over_seeds
+from qrag_jax.types import InputError, UsageError
+
+ROW = Row("two facts", LATENT, 1.0, 0.95, 0.78, 0.93, 0.97, 1000, 1.5, 0.8, 0)
+
+
+def demo_rows():
+    return [
+        replace(ROW, method=method, num_chunks=num_chunks, length_factor=num_chunks / 20)
+        for method in reversed(METHODS)
+        for num_chunks in (1280, 20)
+    ]
+
+
+def test_table_by_hand():
+    table = format_table([ROW, replace(ROW, num_chunks=1280, length_factor=64.0, fact_em=1.0, em_high=1.0)])
+    assert table.split("\n")[:5] == [
+        "two facts, mode latent, positions relative, n = 1,000 questions a length",
+        "chunks     20 (1x)         1,280 (64x)",
+        "fact EM",
+        "  trained  .950 .930-.970  1.000 .930-1.000",
+        "fact F1",
+    ]
+    assert "cannot exceed 0.800" in table
+
+
+def test_methods_and_lengths_are_in_order_whatever_the_rows_are():
+    lines = collect_lines(demo_rows())
+    assert [line.setting.method for line in lines] == list(METHODS)
+    assert [list(line.cells) for line in lines] == [[20, 1280]] * 4
+
+
+def test_the_demos_table_fits_a_terminal_and_pipes():
+    rows = [replace(ROW, method=m, num_chunks=c) for m in METHODS for c in (20, 80, 320, 1280)]
+    table = format_table(rows)
+    assert table.isascii() and table.endswith("\n")
+    assert max(len(line) for line in table.split("\n") if ":" not in line and "mode" not in line) <= 80
+
+
+def test_a_missing_length_is_a_dash():
+    table = format_table([ROW, replace(ROW, method="bm25", num_chunks=80, length_factor=4.0)])
+    assert ["BM25", "-", ".950", ".930-.970"] in [line.split() for line in table.split("\n")]
+
+
+def test_seeds_merge_into_a_mean_with_an_interval_for_other_questions_and_seeds():
+    rows = [replace(ROW, seed=seed, fact_em=em, em_low=0.8, em_high=1.0) for seed, em in enumerate((0.9, 0.96, 0.93))]
+    cell, found = (
+        collect_lines(rows)[0].cells[20],
+        over_seeds([Summary(em, 0.8, 1.0, 1000) for em in (0.9, 0.96, 0.93)]),
+    )
+    assert (cell.num_seeds, cell.em_low, cell.em_high) == (3, found.low, found.high)
+    assert cell.em_low < 0.9 and cell.fact_em == pytest.approx(0.93) and cell.f1_low is None
+    table = format_table(rows)
+    assert "3 seeds" in table and ".930 .7" in table and "for other questions and other seeds" in table
+
+
+def test_a_ceiling_of_em_is_told():
+    """Two picks cannot hold three facts."""
+    table = format_table([replace(ROW, em_ceiling=0.625), replace(ROW, method="bm25", em_ceiling=0.625)])
+    assert "Fact EM cannot exceed 0.625 with this many picks" in table
+    assert "Fact EM cannot" not in format_table([ROW, replace(ROW, method="bm25", em_ceiling=1.0)])
+    lengths = [replace(ROW, em_ceiling=0.9), replace(ROW, num_chunks=80, em_ceiling=1.0)]
+    assert "Fact EM cannot exceed 0.900 to 1.000" in format_table(lengths)
+
+
+def test_what_differs_stands_in_the_line_and_what_is_shared_in_the_heading():
+    rows = [replace(ROW, positions=positions) for positions in ("relative", "absolute", "none")]
+    table = format_table(rows)
+    assert "positions" not in table.split("\n")[0]
+    for label in ("trained, relative positions", "trained, absolute positions", "trained, no positions"):
+        assert label in table
+    assert "trained, latent" in format_table([ROW, replace(ROW, mode="text")])
+
+
+def test_a_method_that_has_one_line_is_called_by_its_name_alone():
+    """Users know nothing of the mode and the positions that a baseline does not have."""
+    baselines = [
+        replace(ROW, method=m, mode=x, positions="none") for m, x in (("single_step", "text"), ("bm25", "none"))
+    ]
+    table = format_table([ROW, replace(ROW, method="untrained"), *baselines])
+    assert table.split("\n")[0].startswith("two facts, mode latent, positions relative, ")
+    names = [line.split("  ")[1] for line in table.split("\n") if line.startswith("  ")]
+    assert names[:4] == ["trained", "untrained", "single step", "BM25"]
+
+
+def test_a_run_below_untrained_is_told():
+    better = replace(ROW, method="untrained", fact_f1=ROW.fact_f1 + 0.01)
+    long = {"num_chunks": 1280, "length_factor": 64.0}
+    rows = [ROW, better, replace(ROW, **long), replace(ROW, method="untrained", **long)]  # equal: not below
+    note = "Trained is below untrained in F1 at 20 chunks: too few updates"
+    assert note in format_table(rows)
+    assert "below untrained" not in format_table([ROW, *rows[2:]])
+    assert "below untrained" not in format_table([ROW, replace(better, protocol="threshold", threshold=0.0)])
+
+
+def test_tasks_are_blocks_and_left_out_questions_are_told():
+    table = format_table([ROW, replace(ROW, task="three facts", num_left_out=43, f1_ceiling=0.8)])
+    assert len(table.split("\n\n")) == 2
+    assert "Left out, story longer than the context or broken gold: 43 at 20 chunks." in table.split("\n\n")[1]
+    assert "Left out" not in table.split("\n\n")[0]
+
+
+def test_ceilings_that_differ_are_a_span():
+    rows = [ROW, replace(ROW, num_chunks=80, f1_ceiling=0.9)]
+    assert "cannot exceed 0.800 to 0.900" in format_table(rows)
+
+
+def test_markdown_table_has_the_same_columns_in_every_line():
+    lines = [line for line in format_table(demo_rows(), markdown=True).split("\n") if line.startswith("|")]
+    assert len(lines) == 2 + 2 * (1 + 4)
+    assert {line.count("|") for line in lines} == {4}
+    assert any(line.startswith("| trained ") and ".950 [.930, .970]" in line for line in lines)
+
+
+def test_write_markdown(tmp_path):
+    path = tmp_path / "new" / "report.md"
+    write_markdown(path, [ROW], title="Demo", plot="plot.png", notes=["command: `make demo`"])
+    text = path.read_text()
+    assert text.startswith("# Demo\n\n- command: `make demo`\n\n**two facts")
+    assert "](plot.png)\n" in text
+    assert all(line == line.rstrip() for line in text.split("\n"))
+
+
+def protocol_rows():
+    """Two methods under three protocols and a beam of four, last things first."""
+    found = replace(ROW, protocol="oracle", fact_f1=0.93, f1_ceiling=0.95, f1_low=0.92, f1_high=0.94, num_taken=2.25)
+    stopped = replace(
+        ROW, protocol="threshold", fact_f1=0.85, f1_ceiling=0.9, f1_low=0.83, f1_high=0.87, num_taken=2.5, threshold=0.4
+    )
+    fixed = replace(ROW, f1_low=0.77, f1_high=0.79, num_taken=3.0)
+    beam = replace(fixed, beam_width=4, fact_em=0.96)
+    return [found, stopped, replace(fixed, method="bm25"), beam, fixed]
+
+
+def test_a_table_of_protocols_by_hand():
+    """A line a protocol, in their order; F1 has its interval too, and the chunks that were taken stand below it."""
+    assert format_table(protocol_rows()).split("\n") == [
+        "two facts, mode latent, positions relative, n = 1,000 questions a length",
+        "chunks                    20 (1x)",
+        "fact EM",
+        "  trained, fixed          .950 .930-.970",
+        "  trained, fixed, beam 4  .960 .930-.970",
+        "  BM25, fixed             .950 .930-.970",
+        "  trained, threshold      .950 .930-.970",
+        "  trained, oracle         .950 .930-.970",
+        "fact F1",
+        "  trained, fixed          .780 .770-.790",
+        "  trained, fixed, beam 4  .780 .770-.790",
+        "  BM25, fixed             .780 .770-.790",
+        "  trained, threshold      .850 .830-.870",
+        "  trained, oracle         .930 .920-.940",
+        "chunks taken",
+        "  trained, fixed          3.00",
+        "  trained, fixed, beam 4  3.00",
+        "  BM25, fixed             3.00",
+        "  trained, threshold      2.50",
+        "  trained, oracle         2.25",
+        "Beside fact EM and F1: 95% interval over the questions.",
+        "Fact F1 of the fixed protocol cannot exceed 0.800 with this many picks: 2 min(g, T) / (g + T), g gold facts, "
+        "T picks.",
+        "threshold: stops below a Q that was fitted on held-out questions.",
+        "oracle: stops when all gold is found: it reads the labels, a bound of EM and no method.",
+        "",
+    ]
+
+
+def test_rows_of_one_other_protocol_say_so_in_the_heading():
+    table = format_table([replace(ROW, protocol="stop", num_taken=1.5)])
+    assert "protocol stop" in table.split("\n")[0] and "trained, stop" not in table
+    assert "stop: the retriever's own learned stop." in table
+    assert "cannot exceed" not in table  # with another number of picks for each question there is no one ceiling
+    assert ["trained", "1.50"] in [line.split() for line in table.split("\n")]
+
+
+def test_the_fixed_protocol_alone_reads_as_before():
+    """F1 says little of fixed picks: no interval, no line of chunks, no name of a protocol."""
+    known = replace(ROW, f1_low=0.7, f1_high=0.79, num_taken=3.0)
+    assert format_table([known]) == format_table([ROW])
+
+
+def test_rows_without_the_new_numbers_stand_beside_others():
+    """An old results.json has no interval of F1 and no number of chunks."""
+    table = [line.split() for line in format_table([ROW, *protocol_rows()[:2]]).split("\n")]
+    assert ["trained,", "fixed", ".780"] in table and ["trained,", "fixed", "-"] in table
+
+
+def test_seeds_of_a_protocol_merge_into_means():
+    rows = [
+        replace(protocol_rows()[1], seed=seed, fact_f1=f1, num_taken=taken)
+        for seed, f1, taken in ((0, 0.84, 2.0), (1, 0.88, 3.0))
+    ]
+    (line,) = collect_lines(rows)
+    cell = line.cells[20]
+    assert cell.f1_low is not None and cell.f1_low < 0.84 and cell.num_taken == 2.5
+    assert cell.fact_f1 == pytest.approx(0.86) and (line.setting.protocol, line.setting.beam_width) == ("threshold", 1)
+
+
+def test_markdown_of_protocols_has_intervals_of_f1():
+    table = format_table(protocol_rows(), markdown=True)
+    assert ".850 [.830, .870]" in table and "| **chunks taken**" in table
+    assert "- oracle: stops when all gold is found" in table
+    assert len({line.count("|") for line in table.split("\n") if line.startswith("|")}) == 1
+
+
+@pytest.mark.parametrize("shape", ["demo", "positions", "one", "seeds", "protocols", "no fixed protocol"])
+def test_plot_is_a_png(tmp_path, shape):
+    rows = {
+        "demo": demo_rows(),
+        "positions": [replace(ROW, positions=p, task=t) for p in ("none", "absolute") for t in ("a", "b")],
+        "one": [ROW],
+        "seeds": [replace(ROW, seed=seed, num_chunks=c) for seed in range(2) for c in (20, 80)],
+        "protocols": [replace(row, num_chunks=c) for row in protocol_rows() for c in (20, 80)],
+        "no fixed protocol": protocol_rows()[:2],
+    }[shape]
+    path = tmp_path / "plots" / "plot.png"
+    plot_rows(path, rows, title="a title" if shape == "seeds" else None)
+    assert path.read_bytes().startswith(b"\x89PNG\r\n") and path.stat().st_size > 10_000
+
+
+def test_no_rows_are_refused():
+    with pytest.raises(InputError, match="at least one row"):
+        format_table([])
+
+
+def test_two_rows_of_one_run_are_refused():
+    with pytest.raises(InputError, match="two rows for task two facts, method trained, .*20 chunks, seed 0"):
+        format_table([ROW, replace(ROW, fact_em=0.94)])
+    with pytest.raises(InputError, match="protocol oracle, beam width 4, 20 chunks, seed 0: report one run at a time"):
+        format_table([replace(ROW, protocol="oracle", beam_width=4)] * 2)
+    assert len(collect_lines([ROW, replace(ROW, protocol="oracle"), replace(ROW, beam_width=4)])) == 3
+
+
+def test_other_endings_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="written as .png"):
+        plot_rows(tmp_path / "plot.jpg", [ROW])

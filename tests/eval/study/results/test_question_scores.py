@@ -1,0 +1,159 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
+from qrag_jax.eval.study.records import Found, Hit
+from qrag_jax.eval.study.results.question_scores import headline_means, score_questions
+from qrag_jax.types import Document, InputError
+
+DOCUMENTS = (Document("d", "One two. Three four five. Six."), Document("e", "Seven. Eight nine."))
+SENTENCES = {"d": ((0, 8), (9, 25), (26, 30)), "e": ((0, 6), (7, 18))}
+QUESTIONS = (
+    StudyQuestion("q1", "How many?", ("d",), (Evidence("d", 15, 19), Evidence("d", 26, 29))),  # "four", "Six"
+    StudyQuestion("q2", "Which?", ("d", "e"), (Evidence("d", 4, 7), Evidence("e", 7, 18))),  # "two", "Eight nine."
+)
+EVIDENCE = StudyTask("numbers", "evidence", DOCUMENTS, QUESTIONS, SENTENCES)
+BY_DOCUMENT = StudyTask("numbers", "documents", DOCUMENTS, tuple(replace(q, evidence=()) for q in QUESTIONS))
+
+
+def one(text):
+    """Every word is a token."""
+    return len(text.split())
+
+
+def hit(document, *spans, num_tokens=10):
+    return Hit(f"{document}{spans}", document, spans, num_tokens, 0.5)
+
+
+FOUND = (
+    Found("q1", (hit("d", (9, 30), num_tokens=4), hit("e", (0, 6), num_tokens=1), hit("d", (0, 8), (26, 30)))),
+    Found("q2", (hit("e", (0, 18), num_tokens=3),)),
+)
+
+
+def test_documents_by_hand():
+    scores = score_questions(BY_DOCUMENT, FOUND, (1, 2, 3), one)
+    assert {name.split("@")[0] for name in scores} == {"recall", "precision", "f1", "context_tokens"}
+    assert len(scores) == 4 * 3
+    np.testing.assert_array_equal(scores["recall@1"], [1, 1 / 2])
+    np.testing.assert_array_equal(scores["precision@2"], [1 / 2, 1])
+    np.testing.assert_allclose(scores["f1@3"], [2 / 3, 2 / 3])
+    np.testing.assert_array_equal(scores["context_tokens@1"], [4, 3])
+    np.testing.assert_array_equal(scores["context_tokens@3"], [15, 3])
+    assert all(values.dtype == np.float64 for values in scores.values())
+
+
+def test_evidence_by_hand():
+    """Gold of q1: sentences 1 and 2 of d; of q2: 0 of d and 1 of e. Tokens of evidence: 2; 3 (cut words: "two" of
+    "two." is 3 of 4 characters)."""
+    scores = score_questions(EVIDENCE, FOUND, (1, 3), one)
+    names = {"recall", "precision", "f1", "token_recall", "token_precision", "iou", "context_tokens"}
+    assert set(scores) == {f"{name}@{k}" for name in names for k in (1, 3)}
+    np.testing.assert_array_equal(scores["recall@1"], [1, 1 / 2])
+    np.testing.assert_array_equal(scores["precision@1"], [1, 1 / 2])
+    np.testing.assert_array_equal(scores["precision@3"], [2 / 5, 1 / 2])  # sentence 2 of d stands in two chunks
+    np.testing.assert_allclose(scores["f1@3"], [2 * 2 / (5 + 2), 1 / 2])
+    two, six = 3 / 4, 3 / 4
+    np.testing.assert_allclose(scores["token_recall@1"], [1, 2 / (2 + two)])
+    np.testing.assert_allclose(scores["token_precision@1"], [(1 + six) / 4, 2 / 3])
+    np.testing.assert_allclose(scores["token_precision@3"], [(1 + six) / (4 + 1 + 3), 2 / 3])
+    np.testing.assert_allclose(scores["iou@1"], [(1 + six) / 4, 2 / (3 + two)])
+
+
+def test_a_question_that_found_nothing_scores_zero():
+    nothing = (Found("q1", ()), Found("q2", ()))
+    for task in (EVIDENCE, BY_DOCUMENT):
+        scores = score_questions(task, nothing, (1, 5), one)
+        assert all(not values.any() and values.shape == (2,) for values in scores.values())
+
+
+def test_a_whole_corpus_is_all_recall():
+    everything = tuple(
+        Found(q.id, tuple(hit(d.id, (0, len(d.text))) for d in DOCUMENTS)) for q in QUESTIONS
+    )  # fmt: skip
+    scores = score_questions(EVIDENCE, everything, (2,), one)
+    np.testing.assert_array_equal(scores["recall@2"], [1, 1])
+    np.testing.assert_array_equal(scores["token_recall@2"], [1, 1])
+    np.testing.assert_array_equal(scores["precision@2"], [2 / 5, 2 / 5])
+    np.testing.assert_array_equal(scores["token_precision@2"], scores["iou@2"])
+
+
+def test_values_follow_the_questions():
+    """Another order of the questions is another order of the values; a question scores the same alone."""
+    turned = score_questions(replace(EVIDENCE, questions=QUESTIONS[::-1]), FOUND[::-1], (1, 3), one)
+    alone = score_questions(replace(EVIDENCE, questions=QUESTIONS[1:]), FOUND[1:], (1, 3), one)
+    for name, values in score_questions(EVIDENCE, FOUND, (1, 3), one).items():
+        np.testing.assert_array_equal(turned[name], values[::-1])
+        np.testing.assert_array_equal(alone[name], values[1:])
+
+
+def test_a_distinct_word_is_counted_once_and_only_where_something_was_found():
+    asked = []
+
+    def count(text):
+        asked.append(text)
+        return 1
+
+    documents = (DOCUMENTS[0], Document("e", "Seven. Seven. six."), Document("unread", "Ten."))
+    score_questions(
+        replace(EVIDENCE, documents=documents, sentences={**SENTENCES, "unread": ((0, 4),)}), FOUND, (1,), count
+    )
+    assert sorted(asked) == sorted({*DOCUMENTS[0].text.split(), "Seven.", "six."})
+
+
+# --- means
+
+
+def test_means_by_hand():
+    """One question has all the recall, the other all the precision."""
+    scores = {"recall@5": np.array([1.0, 0.0]), "precision@5": np.array([0.0, 1.0]), "f1@5": np.array([0.0, 0.0])}
+    assert headline_means(scores, [5]) == {"recall@5": 0.5, "precision@5": 0.5, "f1@5": 0.0, "f1_of_means@5": 0.5}
+
+
+def test_means_of_equal_questions_are_theirs():
+    scores = {"recall@1": np.full(3, 0.5), "precision@1": np.full(3, 0.25), "iou@1": np.full(3, 0.125)}
+    assert headline_means(scores, [1]) == pytest.approx(
+        {"recall@1": 0.5, "precision@1": 0.25, "iou@1": 0.125, "f1_of_means@1": 1 / 3}
+    )
+    assert headline_means({name: values * 0 for name, values in scores.items()}, [1])["f1_of_means@1"] == 0
+
+
+# --- refusals
+
+
+def test_what_was_not_found_for_this_task_is_refused():
+    with pytest.raises(InputError, match="numbers: found 2 results of other questions, or in another order"):
+        score_questions(EVIDENCE, FOUND[::-1], (1,), one)
+    with pytest.raises(InputError, match="found 1 results"):
+        score_questions(EVIDENCE, FOUND[:1], (1,), one)
+    for wrong, message in [
+        (hit("x", (0, 1)), "question q2: chunk .*: is of document 'x', which is not in the corpus"),
+        (hit("e", (0, 19)), r"span \[0, 19\) after character 0 of 18"),
+        (hit("e", (7, 9), (8, 10)), r"span \[8, 10\) after character 9 of 18"),
+        (hit("e"), "has no span"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            score_questions(EVIDENCE, (FOUND[0], Found("q2", (wrong,))), (1,), one)
+    for ks in ((), (0, 1)):
+        with pytest.raises(InputError, match="give at least one, each at least 1"):
+            score_questions(EVIDENCE, FOUND, ks, one)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "message"),
+    [((8, 9), "question q1: evidence is empty or blank"), ((0, 8), "question q1: gold is empty")],
+)
+def test_evidence_that_no_sentence_holds_is_refused(evidence, message):
+    question = replace(QUESTIONS[0], evidence=(Evidence("d", *evidence),))
+    task = replace(EVIDENCE, questions=(question,), sentences={**SENTENCES, "d": ((9, 25), (26, 30))})
+    with pytest.raises(InputError, match=message):
+        score_questions(task, FOUND[:1], (1,), one)
+
+
+def test_means_of_nothing_are_refused():
+    with pytest.raises(InputError, match="f1@5: no question to take the mean of"):
+        headline_means({"f1@5": np.zeros(0)}, [5])
+    with pytest.raises(InputError, match="k 3: neither was scored; there are recall@5"):
+        headline_means({"recall@5": np.zeros(2)}, [3])

@@ -1,0 +1,394 @@
+"""The journal's file: private, shared, and never silently emptied or believed when it is damaged."""
+
+import hashlib
+import json
+import os
+import random
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from qrag_jax.llm.journal.journal import JournaledGenerator
+from qrag_jax.llm.journal.journal_file import Journal
+from qrag_jax.llm.scripted import ScriptedGenerator
+from qrag_jax.types import Generation, InputError, Message, Sampling, UsageError
+
+TEXTS = [f"{number} " * 40 for number in range(40)]
+
+
+def model():
+    return ScriptedGenerator(lambda prompt: prompt[-1].content.upper())
+
+
+def generate(path, texts=TEXTS, generator=None):
+    prompts = [[Message("user", text)] for text in texts]
+    return JournaledGenerator(generator or model(), Journal(path)).generate(prompts, sampling=Sampling())
+
+
+@pytest.fixture
+def path(tmp_path):
+    generate(tmp_path / "journal.sqlite")
+    return tmp_path / "journal.sqlite"
+
+
+def change(path, *statements):
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+def rows(path, query):
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(query).fetchall()
+
+
+# --- what it is
+
+
+def test_a_journal_is_made_with_its_folders_and_only_its_owner_reads_it(tmp_path):
+    path = tmp_path / "one" / "two" / "journal.sqlite"
+    journal = Journal(path)
+    assert journal.path == path and journal.num_answers() == 0
+    with journal.session() as session:
+        assert session.claim(["k"], 1) == ({}, ["k"])
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+        assert len(modes) == 4 and set(modes.values()) == {0o600}  # -wal, -shm and the owner's file too
+    assert [file.name for file in path.parent.iterdir()] == ["journal.sqlite"]
+
+
+def test_any_name_will_do(tmp_path):
+    for name in ("jour?nal #1%41 'x'.sqlite", "[ab]*", "\u65e5\u8a18"):
+        generate(tmp_path / name, TEXTS[:2])
+        assert Journal(tmp_path / name).num_answers() == 2
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_what_was_asked_is_not_in_it(path):
+    generate(path, ["SECRET question"], ScriptedGenerator(lambda prompt: "a public answer"))
+    content = b"".join(file.read_bytes() for file in path.parent.iterdir())
+    assert b"a public answer" in content and b"SECRET" not in content and b"secret" not in content
+
+
+def test_claims_by_hand(path):
+    journal = Journal(path)
+    with journal.session() as one, journal.session() as other:
+        assert one.claim(["a", "b", "c"], 2) == ({}, ["a", "b"])
+        assert one.claim(["a", "b"], 2) == ({}, [])  # its own are in flight too
+        assert other.claim(["a", "b", "c", "d"], 4) == ({}, ["c", "d"])
+        one.keep("a", Generation("A", "stop"))
+        one.release("b")
+        assert other.claim(["a", "b"], 4) == ({"a": Generation("A", "stop", from_journal=True)}, ["b"])
+        assert rows(path, "SELECT key FROM claims ORDER BY key") == [("b",), ("c",), ("d",)]
+    with journal.session() as third:  # what was claimed when a session ended is free
+        assert third.claim(["b", "c", "d"], 4) == ({}, ["b", "c", "d"])
+
+
+def test_claims_of_the_dead_are_free(path):
+    change(path, f"INSERT INTO claims VALUES ('a', '{'0' * 32}'), ('b', '{'1' * 32}')")
+    for digit in "12":  # one with claims, one without
+        (path.parent / f"journal.sqlite.owner-{digit * 32}").touch()
+    with Journal(path).session() as session:
+        assert session.claim(["a", "b"], 2) == ({}, ["a", "b"])
+    assert [file.name for file in path.parent.iterdir()] == ["journal.sqlite"]
+
+
+@pytest.mark.parametrize("stamp", [0, 4_000_000_000])
+def test_no_clock_decides_whose_claims_live(path, monkeypatch, stamp):
+    """Neither the time of day nor that of a file: a clock that jumps pays for nothing twice, and blocks nothing."""
+
+    def no_clock(*_):
+        raise AssertionError("a clock was asked")
+
+    for name in ("time", "time_ns"):
+        monkeypatch.setattr(time, name, no_clock)
+    journal = Journal(path)
+    with journal.session() as one, journal.session() as other:
+        assert one.claim(["a", "b"], 2) == ({}, ["a", "b"])
+        for file in path.parent.iterdir():
+            os.utime(file, (stamp, stamp))
+        assert other.claim(["a", "b"], 2) == ({}, [])  # alive, however long ago it began
+        one.keep("a", Generation("yes", "stop"))
+        assert list(other.claim(["a", "b"], 2)[0]) == ["a"]
+    with journal.session() as third:
+        known, claimed = third.claim(["a", "b"], 2)
+        assert (list(known), claimed) == (["a"], ["b"])  # the dead keep none, however short ago they ended
+
+
+def test_a_journal_has_one_set_of_locks_by_whatever_link_it_is_reached(tmp_path, path):
+    (tmp_path / "other").mkdir()
+    link = tmp_path / "other" / "link.sqlite"
+    link.symlink_to(path)
+    (tmp_path / "folder").symlink_to(tmp_path)
+    with Journal(path).session() as one, Journal(link).session() as other:
+        assert one.claim(["a"], 1) == ({}, ["a"])
+        assert other.claim(["a", "b"], 2) == ({}, ["b"])  # the claim of a living process, which is not made again
+    with Journal(tmp_path / "folder" / "journal.sqlite").session() as one, Journal(link).session() as other:
+        assert one.claim(["a"], 1) == ({}, ["a"]) and other.claim(["a"], 1) == ({}, [])
+    assert [file.name for file in link.parent.iterdir()] == ["link.sqlite"]
+
+
+def test_a_link_to_a_journal_that_is_not_there_yet_makes_it_at_its_end(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "folder" / "journal.sqlite")
+    generate(tmp_path / "link", TEXTS[:2])
+    assert Journal(tmp_path / "folder" / "journal.sqlite").num_answers() == 2
+
+
+def test_a_loop_of_links_is_no_journal(tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(UsageError, match="give another path"):
+        Journal(tmp_path / "a")
+
+
+def test_a_journal_with_two_names_is_refused(tmp_path, path):
+    os.link(path, tmp_path / "other.sqlite")
+    for name in (path, tmp_path / "other.sqlite"):
+        with pytest.raises(UsageError, match="has other names .hard links.*remove them"):
+            Journal(name)
+    (tmp_path / "other.sqlite").unlink()
+    assert Journal(path).num_answers() == 40
+
+
+def test_what_makers_that_were_killed_have_left_is_removed(tmp_path, path):
+    left = [tmp_path / f".journal.sqlite.new-abc{end}" for end in ("", "-wal", "-journal")]
+    os.link(path, left[0])  # killed when the journal was in its place
+    for file in left[1:]:
+        file.touch()
+    Journal(path)
+    assert not any(file.exists() for file in left)
+    path.unlink()
+    left[0].touch()  # killed before
+    Journal(path)
+    assert not left[0].exists()
+
+
+def test_a_journal_that_is_removed_or_replaced_while_it_is_in_use_is_said(path):
+    with Journal(path).session() as session:
+        assert session.claim(["a"], 1) == ({}, ["a"])
+        path.rename(path.with_name("away.sqlite"))
+        with pytest.raises(InputError, match="journal.sqlite: was removed or replaced while it was in use"):
+            session.keep("a", Generation("A", "stop"))
+        Journal(path.with_name("other.sqlite")).path.rename(path)
+        with pytest.raises(InputError, match="was removed or replaced"):
+            session.claim(["b"], 1)
+
+
+def test_the_rest_of_a_removed_journal_is_refused_and_not_mixed_into_a_new_one(path):
+    rest = path.with_name("journal.sqlite-wal")
+    with Journal(path).session() as session:
+        session.claim(["a"], 1)
+        session.keep("a", Generation("A", "stop"))
+        kept = rest.read_bytes()
+    path.unlink()
+    rest.write_bytes(kept)  # as it is where the last process was killed
+    with pytest.raises(InputError, match="journal.sqlite-wal: holds the last answers of a journal that was moved"):
+        generate(path)
+    assert rest.read_bytes() == kept and not path.exists()
+    rest.unlink()
+    assert [one.text for one in generate(path)] == [text.upper() for text in TEXTS]
+
+
+# --- what it refuses
+
+
+def test_other_paths_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="is a folder; give the path of a journal"):
+        Journal(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="journal.sqlite: cannot be made"):
+        Journal(tmp_path / "file" / "journal.sqlite")
+    with pytest.raises(UsageError, match="null byte; give another path"):
+        Journal("a\0b")
+
+
+@pytest.mark.parametrize("content", [b"", b"notes\n", b"SQLite format 3\0" + b"\xff" * 4096, b"\0" * 8192])
+def test_what_is_no_journal_is_refused_and_left_alone(tmp_path, content):
+    path = tmp_path / "journal.sqlite"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="journal.sqlite: .*damaged.* move it away to start a new one"):
+        Journal(path)
+    assert path.read_bytes() == content
+
+
+def test_other_databases_and_formats_are_refused(tmp_path, path):
+    change(tmp_path / "other.sqlite", "CREATE TABLE answers (key, answer, sha256)")
+    with pytest.raises(InputError, match="other.sqlite: is damaged, or no journal of calls"):
+        Journal(tmp_path / "other.sqlite")
+    change(path, "PRAGMA user_version = 3")
+    with pytest.raises(InputError, match="has format 3, this version of qrag_jax reads 1 and 2"):
+        Journal(path)
+    change(path, "PRAGMA user_version = 1", "DROP TABLE claims")
+    with pytest.raises(InputError, match="damaged .no such table: claims.: move it away"):
+        Journal(path)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE answers SET answer = replace(answer, '7', '8')",
+        "UPDATE answers SET sha256 = ''",
+        "UPDATE answers SET answer = CAST(answer AS BLOB)",
+        "UPDATE answers SET answer = CAST(x'ff' AS TEXT)",
+        "INSERT INTO claims VALUES ('a', '../../x')",
+        "INSERT INTO claims VALUES ('a', x'00')",
+    ],
+)
+def test_a_changed_row_is_found(path, statement):
+    change(path, statement)
+    generator = model()
+    with pytest.raises(InputError, match="journal.sqlite: damaged"):
+        generate(path, generator=generator)
+    assert not generator.asked
+
+
+def test_a_file_that_was_cut_is_refused(path):
+    content = path.read_bytes()
+    for size in (len(content) // 2, 5000, 60):
+        path.write_bytes(content[:size])
+        with pytest.raises(InputError, match="journal.sqlite: .*damaged.*move it away"):
+            generate(path)
+        assert path.read_bytes() == content[:size]
+
+
+def test_a_damage_that_sqlite_quotes_without_it_being_text_is_named(path):
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE claims", b"CREATE T\xffBLE claims"))
+    with pytest.raises(InputError, match="journal.sqlite: .*damaged.*move it away"):
+        generate(path)
+
+
+def test_no_flipped_bit_changes_an_answer(path):
+    """Refused, or the right answers: from the journal, or of calls that were made again since their key was hit."""
+    content, rng = path.read_bytes(), random.Random(0)
+    right = [text.upper() for text in TEXTS]
+    refused = 0
+    for _ in range(60):
+        place = rng.randrange(len(content))
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1 << rng.randrange(8)]) + content[place + 1 :])
+        try:
+            assert [one.text for one in generate(path)] == right
+        except InputError as error:
+            assert "journal.sqlite: " in str(error)
+            refused += 1
+        for left in path.parent.glob("journal.sqlite-*"):
+            left.unlink()
+    assert refused
+
+
+def test_a_journal_that_was_removed_does_not_come_back_empty(path):
+    journal = Journal(path)
+    path.unlink()
+    with pytest.raises(InputError, match="journal.sqlite: cannot be read or written"):
+        journal.num_answers()
+    assert not path.exists()
+
+
+FULL = """
+import json, resource, sys
+from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
+from qrag_jax.llm.scripted import ScriptedGenerator
+from qrag_jax.types import InputError, Message, Sampling
+
+told = []
+generator = JournaledGenerator(ScriptedGenerator(lambda prompt: "yes " * 300), Journal(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+prompts = [[Message("user", str(number))] for number in range(500)]
+try:
+    generator.generate(prompts, sampling=Sampling(), finished=lambda place, generation: told.append(place))
+except InputError as error:
+    print(json.dumps([str(error), told]))
+"""
+
+
+def test_a_full_disk_is_said_and_what_was_told_stays(tmp_path):
+    """A limit on the size of files is what a full disk is to SQLite: a write that fails."""
+    path = tmp_path / "journal.sqlite"
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, path], env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    error, told = json.loads(done.stdout)
+    assert error.startswith(f"{path}: cannot be read or written (") and "make room on the disk" in error
+    assert 0 < len(told) < 500 and Journal(path).num_answers() == len(told)
+    generator = ScriptedGenerator(lambda prompt: "no")
+    answers = generate(path, [str(number) for number in range(500)], generator)
+    assert len(generator.asked) == 500 - len(told)
+    assert [place for place, one in enumerate(answers) if one.from_journal] == told
+
+
+def test_an_answer_that_was_reported_survives_a_power_cut(tmp_path):
+    """`synchronous` is of a connection, not of the file: 2 is FULL, which waits for the disk at every commit."""
+    journal = Journal(tmp_path / "journal.sqlite")
+    with journal.session() as session:
+        assert session._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert session._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+# --- answers from before every call had a connection of its own
+
+
+class Server:
+    """A scripted model that is named as one behind HTTP is."""
+
+    model = "tiny at http://127.0.0.1:1/v1"
+
+    def __init__(self):
+        self.scripted = model()
+
+    def generate(self, prompts, *, sampling, finished=None):
+        return self.scripted.generate(prompts, sampling=sampling, finished=finished)
+
+
+def make_old(path, most):
+    """Rewrites the file as format 1, with so many answers in it."""
+    change(path, f"DELETE FROM answers WHERE rowid > {most}", "PRAGMA user_version = 1")
+    for key, answer in rows(path, "SELECT key, answer FROM answers"):
+        values = json.loads(answer)
+        for name in ("version", "answered_by", "answer_id"):
+            del values[name]
+        old = json.dumps(values, sort_keys=True)
+        sha256 = hashlib.sha256(f"{key}\n{old}".encode()).hexdigest()
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("UPDATE answers SET answer = ?, sha256 = ? WHERE key = ?", (old, sha256, key))
+            connection.commit()
+
+
+def test_answers_from_before_are_used_told_apart_and_warned_of_once(tmp_path, recwarn):
+    path = tmp_path / "journal.sqlite"
+    generate(path, generator=Server())
+    make_old(path, 10)
+    server, prompts = Server(), [[Message("user", text)] for text in TEXTS]
+    generator = JournaledGenerator(server, Journal(path))
+    for _ in range(2):
+        answers = generator.generate(prompts, sampling=Sampling())
+        assert [answer.text for answer in answers] == [text.upper() for text in TEXTS]
+    assert len(server.scripted.asked) == 30
+    assert [str(one.message).partition(" answers")[0] for one in recwarn] == [f"{path}: 10"]
+    assert "They are used. To drop them" in str(recwarn[0].message)
+    assert rows(path, "PRAGMA user_version") == [(2,)]  # an older version cannot read the new rows
+    assert (Journal(path).num_old_answers(), Journal(path).num_answers()) == (10, 40)
+
+
+def test_answers_from_before_can_be_dropped(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    generate(path, ['"version": 1, "a text that looks so"'] * 2 + TEXTS, Server())
+    make_old(path, 5)
+    generate(path, ['{"version": 2}'])
+    assert Journal(path).drop_old_answers() == 5
+    assert (Journal(path).num_old_answers(), Journal(path).num_answers()) == (0, 1)
+    server = Server()
+    generate(path, generator=server)
+    assert len(server.scripted.asked) == 40
+
+
+def test_a_model_in_process_is_not_warned_of(path, recwarn):
+    make_old(path, 40)
+    assert all(answer.from_journal for answer in generate(path))
+    assert not recwarn and Journal(path).num_old_answers() == 40

@@ -1,0 +1,220 @@
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import linear_network, make_batch, random_params
+
+from qrag_jax.qrag.beam import beam_search
+from qrag_jax.qrag.env import EnvConfig, q_values, replay_q_values, rollout
+from qrag_jax.qrag.heads import (
+    SCALES,
+    coverage_inputs,
+    fresh_heads,
+    fresh_links,
+    link_inputs,
+    link_q_values,
+    ranking_factor,
+    stop_q_values,
+)
+from qrag_jax.qrag.policy import make_greedy
+from qrag_jax.qrag.retriever import _fresh_params
+from qrag_jax.types import UsageError
+
+pytestmark = pytest.mark.usefixtures("strict_promotion")
+
+
+def test_an_affine_stop_by_hand():
+    """Heads of two components: the state (3, 4) has rms sqrt(12.5)."""
+    stop = {
+        "vector": jnp.array([1.0, 2.0, 1.0, 0.0]),
+        "scale": jnp.array([2.0, 10.0]),
+        "bias": jnp.array([-1.0, 0.5]),
+    }
+    states = jnp.array([[3.0, 4.0, 0.0, 0.0], [0.3, 0.4, 5.0, 5.0]])
+    product = (3 * 1 + 4 * 2) / np.sqrt(12.5) / np.sqrt(2)
+    expected = [[-1 + 2 * product, 0.5], [-1 + 2 * product, 0.5 + 10 / np.sqrt(2)]]  # lengths of states do not matter
+    np.testing.assert_allclose(stop_q_values(stop, states, 2), expected, rtol=1e-6)
+
+
+def test_a_vector_is_the_inner_product():
+    states, vector = jnp.array([[1.0, 2.0, 3.0, 4.0]]), jnp.array([1.0, 0.0, 1.0, 1.0])
+    np.testing.assert_array_equal(stop_q_values(vector, states, 2), [[1.0, 7.0]])
+    np.testing.assert_array_equal(stop_q_values(vector, states, 1), [[8.0]])
+
+
+def test_a_state_of_zeros_has_a_finite_gradient():
+    stop = fresh_heads(4, 1, "affine", None)["stop"] | {"vector": jnp.ones(4)}
+    gradient = jax.grad(lambda s: stop_q_values(stop, s, 1).sum())(jnp.zeros((1, 4)))
+    assert np.isfinite(gradient).all()
+
+
+def test_the_factor_starts_where_it_is_told_and_cannot_run_away():
+    assert float(ranking_factor(fresh_heads(4, 1, None, 20.0)["ranking"])) == pytest.approx(20)
+    for far, bound in ((-1e6, SCALES[0]), (1e6, SCALES[1])):
+        assert float(ranking_factor({"log_scale": jnp.float32(far)})) == pytest.approx(bound, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "shapes"),
+    [
+        ({}, {}),
+        ({"stop": True, "reward": "at_end"}, {"stop": (8,)}),
+        ({"ranking_scale": 5.0}, {"ranking/log_scale": ()}),
+        (
+            {"links": True, "link_width": 5, "num_q_heads": 2},
+            {"links/linear": (16, 2), "links/hidden": (16, 5), "links/bias": (5,), "links/out": (5, 2)},
+        ),
+        (
+            {"links": True, "coverage": True, "link_width": 5},
+            {"links/linear": (19, 1), "links/hidden": (19, 5), "links/bias": (5,), "links/out": (5, 1)},
+        ),
+        (
+            {"links": True, "coverage": True, "bridges": True, "link_width": 5},
+            {"links/linear": (25, 1), "links/hidden": (25, 5), "links/bias": (5,), "links/out": (5, 1)},
+        ),
+        (
+            {"stop": True, "reward": "at_end", "stop_head": "affine", "num_q_heads": 2},
+            {"stop/vector": (8,), "stop/scale": (2,), "stop/bias": (2,)},
+        ),
+    ],
+)
+def test_parameters_that_join_those_of_the_towers(options, shapes):
+    network = linear_network()
+    params = _fresh_params(network, EnvConfig(**options), jax.random.key(0))
+    paths = jax.tree_util.tree_leaves_with_path({k: v for k, v in params.items() if k not in ("state", "action")})
+    assert {jax.tree_util.keystr(p, simple=True, separator="/"): x.shape for p, x in paths} == shapes
+
+
+def test_an_affine_stop_is_the_last_column_of_q():
+    env = EnvConfig(num_steps=3, reward="at_end", stop=True, stop_head="affine", num_q_heads=2, positions="none")
+    network, batch = linear_network(), make_batch()
+    heads = fresh_heads(8, 2, "affine", None)
+    heads["stop"] |= {"vector": jnp.arange(8.0), "bias": jnp.array([0.5, -0.5])}
+    params, taken = random_params(network) | heads, jnp.array([[0], [1], [0], [2]])
+    rows = network.actions(params, batch.table)[batch.chunks]
+    q = q_values(network, params, rows, batch, taken, None, env)
+    rows_taken = jnp.take_along_axis(batch.chunks, taken, axis=1)
+    states = network.states(params, batch.questions, batch.table, rows_taken)
+    np.testing.assert_allclose(q[..., -1], stop_q_values(heads["stop"], states, 2), rtol=1e-6)
+
+
+LINKED = EnvConfig(num_steps=3, links=True, link_width=3, num_q_heads=2, positions="none")
+
+
+def random_links(batch, seed=0):
+    """Links of three kinds between random texts, and five words that they may share."""
+    size, chunks = batch.chunks.shape
+    rng = np.random.default_rng(seed)
+    links = rng.random((size, 1 + chunks, chunks, 3)).astype(np.float32)
+    words = (rng.random((size, 1 + chunks, 5)) * (rng.random((size, 1 + chunks, 5)) > 0.5)).astype(np.float32)
+    return batch.replace(links=jnp.asarray(links), words=jnp.asarray(words))
+
+
+def drawn_links(seed=3, num_inputs=6):
+    fresh = fresh_links(jax.random.key(0), num_inputs, 3, 2)
+    rng = np.random.default_rng(seed)
+    return {name: jnp.asarray(rng.normal(size=x.shape), jnp.float32) for name, x in fresh.items()}
+
+
+def test_inputs_are_the_links_of_the_question_and_the_largest_of_the_taken():
+    links = np.zeros((1, 4, 3, 2), np.float32)
+    links[0, 0] = [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]  # of the question
+    links[0, 1, 2] = [0.7, 0.1]  # of chunk 0 with chunk 2
+    links[0, 2, 2] = [0.2, 0.9]  # of chunk 1 with chunk 2
+    links[0, 3, 0] = 1.0
+    none = link_inputs(jnp.asarray(links), jnp.zeros((1, 0), jnp.int32))
+    np.testing.assert_allclose(none[0], [[0.1, 0.2, 0, 0], [0.3, 0.4, 0, 0], [0.5, 0.6, 0, 0]])
+    two = link_inputs(jnp.asarray(links), jnp.array([[0, 1]]))
+    np.testing.assert_allclose(two[0], [[0.1, 0.2, 0, 0], [0.3, 0.4, 0, 0], [0.5, 0.6, 0.7, 0.9]])
+
+
+def test_q_of_links_by_hand():
+    params = {
+        "linear": jnp.array([[2.0], [0.0]]),
+        "hidden": jnp.array([[0.0, 1.0], [100.0, 0.0]]),
+        "bias": jnp.array([0.0, 99.0]),
+        "out": jnp.array([[0.1], [0.01]]),
+    }
+    # gelu leaves what is far above 0 as it is: 2 * 0.5 + 0.1 * 100 * 0.25 + 0.01 * (0.5 + 99)
+    q = link_q_values(params, jnp.array([[[0.5, 0.25], [0.0, 0.5]]]))
+    np.testing.assert_allclose(q, [[[1 + 2.5 + 0.995, 5 + 0.99]]], rtol=1e-6)
+
+
+def test_links_are_worth_nothing_at_first_and_then_what_their_head_says():
+    network, batch = linear_network(), random_links(make_batch())
+    taken = jnp.array([[0], [1], [0], [2]])
+    rows = network.actions(random_params(network), batch.table)[batch.chunks]
+    q = lambda links, env=LINKED: q_values(  # noqa: E731
+        network, random_params(network) | {"links": links}, rows, batch, taken, None, env
+    )
+    without = q(None, replace(LINKED, links=False))
+    np.testing.assert_array_equal(q(fresh_links(jax.random.key(0), 6, 3, 2)), without)
+    added = link_q_values(drawn_links(), link_inputs(batch.links, taken))
+    assert float(jnp.abs(added).min()) > 0
+    np.testing.assert_allclose(q(drawn_links()) - without, added, rtol=1e-4, atol=1e-4)
+
+
+def test_what_a_state_covers_by_hand():
+    words = np.zeros((1, 4, 3), np.float32)
+    words[0, 0] = [0.6, 0.0, 0.2]  # the question: the last fifth of it is in no chunk
+    words[0, 1] = [0.5, 0.5, 0.0]
+    words[0, 2] = [0.0, 0.7, 0.0]  # a chunk without a word of the question
+    words[0, 3] = [0.0, 0.4, 0.6]
+    none = coverage_inputs(jnp.asarray(words), jnp.zeros((1, 0), jnp.int32))
+    np.testing.assert_allclose(none[0], [[0.5, 0.6, 1.0], [0.0, 0.0, 0.7], [0.6, 0.2, 1.0]], rtol=1e-6)
+    # Chunk 0 has the first two words: all of chunk 1, the first of the question.
+    one = coverage_inputs(jnp.asarray(words), jnp.array([[0]]))
+    np.testing.assert_allclose(one[0, 1:], [[0.7, 0.0, 0.7], [1.0, 0.2, 1.0]], rtol=1e-6)
+    # All of chunk 0's words are those of the question and chunk 1 together.
+    np.testing.assert_allclose(coverage_inputs(jnp.asarray(words), jnp.array([[1]]))[0, 0], [1, 0.6, 1], rtol=1e-6)
+
+
+def test_coverage_of_a_state_is_read_beside_its_links():
+    network, batch, env = linear_network(), random_links(make_batch()), replace(LINKED, coverage=True)
+    taken = jnp.array([[0, 1], [1, 2], [0, 2], [2, 3]])
+    rows = network.actions(random_params(network), batch.table)[batch.chunks]
+    params = random_params(network) | {"links": drawn_links(num_inputs=9)}
+    q = q_values(network, params, rows, batch, taken, None, env)
+    inputs = jnp.concatenate([link_inputs(batch.links, taken), coverage_inputs(batch.words, taken)], axis=-1)
+    without = q_values(network, params, rows, batch, taken, None, replace(LINKED, links=False))
+    np.testing.assert_allclose(q - without, link_q_values(params["links"], inputs), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("coverage", [False, True])
+def test_chosen_pairs_encoded_again_have_the_same_links(coverage):
+    env = replace(LINKED, coverage=coverage)
+    network, batch = linear_network(), random_links(make_batch())
+    params = random_params(network) | {"links": drawn_links(num_inputs=9 if coverage else 6)}
+    played = rollout(network, params, batch, jax.random.key(0), make_greedy(), env)
+    again = replay_q_values(network, params, batch, played, env)
+    np.testing.assert_allclose(again, played.q_values, rtol=1e-5, atol=1e-5)
+    # One beam is the greedy search here too.
+    plan = beam_search(network, params, batch, env, 2)
+    assert plan.actions.shape == played.actions.shape
+    np.testing.assert_array_equal(beam_search(network, params, batch, env, 1).actions, played.actions)
+
+
+def test_a_run_with_links_starts_with_the_towers_of_one_without():
+    network = linear_network()
+    with_links, without = (_fresh_params(network, EnvConfig(links=on), jax.random.key(7)) for on in (True, False))
+    assert set(with_links) - set(without) == {"links"}
+    assert all(jax.tree.leaves(jax.tree.map(np.array_equal, {k: with_links[k] for k in without}, without)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"link_width": 0}, "link_width=0 must be at least 1"),
+        ({"coverage": True}, "env.coverage=true adds to what env.links=true reads: set both, or neither"),
+        ({"bridges": True}, "env.bridges=true adds to what env.links=true reads: set both, or neither"),
+        ({"stop_head": "affine"}, "env.stop_head=affine belongs to env.stop=true"),
+        ({"ranking_scale": 0.0}, r"env.ranking_scale=0.0 must lie in \[0.01, 1000\], or be null"),
+        ({"ranking_scale": 1e9}, "env.ranking_scale=1000000000.0 must lie in"),
+        ({"ranking_scale": float("nan")}, "env.ranking_scale=nan must lie in"),
+    ],
+)
+def test_refusals(options, message):
+    with pytest.raises(UsageError, match=message):
+        EnvConfig(**options)

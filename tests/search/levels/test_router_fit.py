@@ -1,0 +1,98 @@
+"""Training of routers: ridge against its definition, folds by document, and how little a router may lose."""
+
+import numpy as np
+import pytest
+
+from qrag_jax.chunking.tree.level_ranges import LevelRange
+from qrag_jax.search.levels.router_training import deal_groups, fit_router, ridge, route
+from qrag_jax.types import InputError
+
+RANGES = (LevelRange(1, 1), LevelRange(2, 2))
+
+
+def groups_of(num, of=4):
+    return [f"d{number // of}" for number in range(num)]
+
+
+def fit(features, recall, groups=None, **more):
+    groups = groups or groups_of(len(recall))
+    return fit_router(features, recall, groups, RANGES, names=("a", "b", "c"), kind="profiles", **more)
+
+
+def sided(num=80, noise=0.0, seed=0):
+    """Questions whose first number tells which of two ranges holds their evidence."""
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(num, 3))
+    first = (features[:, 0] > 0).astype(float)
+    swapped = rng.random(num) < noise
+    first[swapped] = 1 - first[swapped]
+    return features, np.stack([first, 1 - first], axis=1)
+
+
+def test_ridge_by_hand():
+    """One number of -1 and 1, targets 0 and 1: z^T z = 2, so w = (z^T y) / (2 + strength * 2) = 1 / 4 at 1."""
+    mean, scale, weights, bias = ridge(np.array([[2.0], [4.0]]), np.array([[0.0], [1.0]]), 1.0)
+    assert (mean.item(), scale.item(), bias.item()) == (3.0, 1.0, 0.5)
+    assert np.isclose(weights.item(), 0.25)
+
+
+def test_ridge_has_no_slope_where_its_loss_is_least():
+    rng = np.random.default_rng(1)
+    x, y, strength = rng.normal(size=(12, 4)), rng.random((12, 2)), 0.3
+    mean, scale, weights, bias = ridge(x, y, strength)
+    z = (x - mean) / scale
+    slope = 2 * z.T @ (z @ weights - (y - bias)) + 2 * strength * len(x) * weights
+    assert np.abs(slope).max() < 1e-9
+
+
+def test_the_dual_form_gives_the_same_weights():
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(6, 20)), rng.random((6, 2))
+    mean, scale, weights, bias = ridge(x, y, 0.5)
+    z = (x - mean) / scale
+    assert np.allclose(weights, np.linalg.solve(z.T @ z + 0.5 * 6 * np.eye(20), z.T @ (y - bias)))
+
+
+def test_a_number_that_never_changes_is_no_division_by_zero():
+    mean, scale, weights, _ = ridge(np.ones((4, 1)), np.eye(4)[:, :2], 1.0)
+    assert scale.item() == 1 and not weights.any()
+
+
+def test_a_router_finds_what_there_is_to_find():
+    features, recall = sided()
+    found = fit(features, recall)
+    assert np.isfinite(found.router.margin)
+    assert found.held_out > found.fallback_held_out + 0.2
+    fresh, wanted = sided(seed=7)
+    chosen = wanted[np.arange(len(wanted)), route(found.router, fresh)]
+    assert chosen.mean() > 0.85
+
+
+def test_a_router_that_knows_nothing_is_its_fallback():
+    rng = np.random.default_rng(3)
+    features, recall = rng.normal(size=(60, 30)), rng.random((60, 2)) * [1.0, 0.6]
+    found = fit(features, recall)
+    assert found.router.margin == np.inf and found.router.fallback == 0
+    assert (route(found.router, features) == 0).all()
+    assert found.held_out == found.fallback_held_out
+
+
+def test_folds_keep_groups_together_and_are_of_one_size():
+    groups = [f"d{number % 11}" for number in range(100)]
+    folds = deal_groups(groups, 5, 0)
+    assert all(len({folds[i] for i in range(100) if groups[i] == name}) == 1 for name in groups)
+    assert np.ptp(np.bincount(folds, minlength=5)) <= 10
+    assert np.array_equal(folds, deal_groups(groups, 5, 0))
+    assert not np.array_equal(folds, deal_groups(groups, 5, 1))
+
+
+def test_what_cannot_be_trained_on_is_refused():
+    features, recall = sided(8)
+    with pytest.raises(InputError, match="6 folds of 2 groups"):
+        deal_groups(["a", "b"], 6, 0)
+    with pytest.raises(InputError, match="about 1 document"):
+        fit(features, recall, ["a"] * 8)
+    with pytest.raises(InputError, match="recall of 7"):
+        fit(features, recall[:7], groups_of(8))
+    with pytest.raises(InputError, match="recall from 0 to 1"):
+        fit(features, recall + 1)
