@@ -1,4 +1,4 @@
-"""Scripts that answer the prompts of `annotate/chunk_questions.py`: by hand, and as the reader of bAbI stories would."""
+"""Scripts that answer the prompts of `annotate/chunk_questions.py`: by hand, and as a reader of bAbI stories would."""
 
 import json
 import re

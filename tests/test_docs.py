@@ -25,7 +25,19 @@ from qrag_jax.cli.parser import make_parser
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")], key=lambda page: page.name)
-PACKAGES = ("chunking", "data", "models", "llm", "structure", "retrieval", "train", "eval")
+PACKAGES = (
+    "documents",
+    "chunking",
+    "data",
+    "models",
+    "llm",
+    "annotate",
+    "search",
+    "qrag",
+    "index",
+    "train",
+    "eval",
+)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 # What is added to a line of a verb when it is run: the same path through the program, with less of everything.
 SHRUNK = {

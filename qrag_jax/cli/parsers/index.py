@@ -8,7 +8,7 @@ from qrag_jax.cli.parsers.chunk import STRATEGIES, TREE
 ACTIONS = ("build", "add", "remove", "merge", "info")
 # Copies of names, whose modules take longer to import.
 PARENTS = ("best_child", "mean", "windows", "direct", "compressor")
-NOTES = ("mentions", "llm", "none")  # as in retrieval.catalogue.settings, whose import takes longer
+NOTES = ("mentions", "llm", "none")  # as in index.settings, whose import takes longer
 
 SUMMARY = "keep your files cut and embedded, to be asked many times"
 DESCRIPTION = f"""\

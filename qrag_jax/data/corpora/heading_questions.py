@@ -6,8 +6,8 @@ Conventions:
   The document's is its id; of a Markdown file the name without folder and ending.
 - Of several documents of one id the second is `ID#2`, and so on.
 - Its evidence is the whole section, subsections too, up to the next section of its level or a higher one.
-- Headings are not in the documents (`data/corpora/headed_documents.py`, view `removed`), so no chunk is found by its heading; where the
-  sections are stands in `StudyTask.sections`.
+- Headings are not in the documents (`data/corpora/headed_documents.py`, view `removed`), so no chunk is found by its
+  heading; `StudyTask.sections` says where the sections are.
 - Sections of fewer than 3 sentences ask for no dense evidence, and those with more than half of their document for no
   part of it: both are left out. So is a question that was asked before, as sections of one name are.
 """

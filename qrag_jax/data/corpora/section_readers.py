@@ -84,7 +84,7 @@ def markdown_parts(document: Document) -> Sectioned:
 
 
 def _leveled(parts: Sequence[Heading | Passage], *, opens: bool) -> tuple[Heading | Passage, ...]:
-    """The parts with the levels of sections (`chunking/tree/boundaries.py:section_levels`) in place of those written."""
+    """The parts with the levels of `chunking/tree/boundaries.py:section_levels` in place of those written."""
     heads = [part for part in parts if isinstance(part, Heading)]
     levels = iter(section_levels([head.level for head in heads], [head.title for head in heads], opens=opens))
     return tuple(replace(part, level=next(levels)) if isinstance(part, Heading) else part for part in parts)

@@ -148,8 +148,8 @@ class LevelRow:
         num_vectors: that a search between these levels compares with the question's.
         built_tokens: that the encoder reads for these levels.
         sent_tokens: of a context, mean.
-        scores: `plan_cost`, the mean of `search/levels/planners.py:plan_cost`; of `router` also `share_routed`, questions
-            that leave the fallback.
+        scores: `plan_cost`, the mean of `search/levels/planners.py:plan_cost`; of `router` also `share_routed`, of the
+            questions that leave the fallback.
         cost: of the vectors of these levels: what all took, by the share of the tokens that are built.
         was_chosen: by dev questions.
     """

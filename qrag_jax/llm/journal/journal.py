@@ -111,8 +111,8 @@ class JournaledGenerator(AroundGenerator):
         warnings.warn(
             f"{self._journal.path}: {self._journal.num_old_answers()} answers are from a version of qrag_jax that took "
             "what a misbehaving server sent behind an answer for the answer to the next prompt. They are used. To drop "
-            'them, and have them asked and paid for again: python -c "from qrag_jax.llm.journal.journal_file import Journal; '
-            f'Journal({str(self._journal.path)!r}).drop_old_answers()"',
+            'them, and have them asked and paid for again: python -c "from qrag_jax.llm.journal.journal_file import '
+            f'Journal; Journal({str(self._journal.path)!r}).drop_old_answers()"',
             UserWarning,
             stacklevel=3,
         )

@@ -1,8 +1,8 @@
 """Search among the nodes of all levels of documents: a range of levels says which compete.
 
-Candidates are the nodes that stand for a level of the range (`chunking/tree/level_ranges.py:nodes_in`); others are left out
-before the best are taken. Of candidates that overlap, which are always a node and one around it, the better one stays,
-and of equally good ones the finer.
+Candidates are the nodes that stand for a level of the range (`chunking/tree/level_ranges.py:nodes_in`); others are
+left out before the best are taken. Of candidates that overlap, which are always a node and one around it, the better
+one stays, and of equally good ones the finer.
 
     score(leaf) = q . v_leaf
     score(parent) = max of score(leaf) over the leaves under it    (best_child)
