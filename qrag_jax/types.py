@@ -150,6 +150,100 @@ class ReadNotes:
 NoteReader = Callable[[Sequence[Document], Sequence[Chunk]], ReadNotes]
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something stands in a document; `str` gives `notes/key.md:12` or `report.pdf#page=3`.
+
+    Attributes:
+        document: id of the document: its path as it was named.
+        start, end: half-open characters of `Document.text`.
+        line: of `start`, from 1; CR LF, CR and LF end a line.
+        page: of `start`, from 1; None where the document has no pages.
+    """
+
+    document: str
+    start: int
+    end: int
+    line: int
+    page: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.document}:{self.line}" if self.page is None else f"{self.document}#page={self.page}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence of a document, word for word.
+
+    Attributes:
+        text: `Document.text[place.start:place.end]`.
+        place: where it stands.
+        score: how well it answers (`search/sentences.py`); 0 where nothing was asked.
+    """
+
+    text: str
+    place: Place
+    score: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NoteHit:
+    """A note that led to a passage.
+
+    Attributes:
+        text: the note.
+        reader: who wrote it, as in `Note`.
+        source: where it comes from.
+        evidence: the sentence of the passage that it belongs to.
+        quote: the text of `evidence`.
+        question, answer: of readers that ask.
+    """
+
+    text: str
+    reader: str
+    source: Place
+    evidence: Place
+    quote: str
+    question: str = ""
+    answer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage that a retriever found.
+
+    Attributes:
+        rank: from 1, the best first; of a run the order of retrieval.
+        place: from the start of the first span to the end of the last one.
+        spans: half-open characters of the document; several of a chunk that gathers what belongs together.
+        text: of these spans (`chunking/text/chunks.py:chunk_text`).
+        score: of the retriever, on its own scale; of a run its Q value.
+        sentence: the sentence of the passage that answers best, with its own place.
+        notes: those that led to the passage.
+        position: of a run: `rho` of the pick (Q-RAG, eq. 6).
+        node: its number in the corpus that was searched; -1 of a retriever without one.
+    """
+
+    rank: int
+    place: Place
+    spans: tuple[Span, ...]
+    text: str
+    score: float
+    sentence: Sentence
+    notes: tuple[NoteHit, ...] = ()
+    position: float | None = None
+    node: int = -1
+
+
+@runtime_checkable
+class Retriever(Protocol):
+    """Whatever finds passages: an `Index`, files or a corpus that `open_index` opened, a trained run over one of them."""
+
+    def search(self, question: str, top_k: int | None = None) -> Sequence[Hit]:
+        """Passages that answer a question, the best first; at most `top_k`, None is as many as the method ranks."""
+        ...
+
+
 @dataclass(frozen=True)
 class Example:
     """A question, its candidate chunks in document order, and the indices of the chunks that answer it."""
