@@ -237,7 +237,7 @@ class Hit:
 
 @runtime_checkable
 class Retriever(Protocol):
-    """Whatever finds passages: an `Index`, files or a corpus that `open_index` opened, a trained run over one of them."""
+    """Whatever finds passages: an `Index`, files or a corpus that `open_index` opened, a run over one."""
 
     def search(self, question: str, top_k: int | None = None) -> Sequence[Hit]:
         """Passages that answer a question, the best first; at most `top_k`, None is as many as the method ranks."""
