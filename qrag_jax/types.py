@@ -7,6 +7,12 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from qrag_jax.errors import Arg as Arg
+from qrag_jax.errors import InputError as InputError
+from qrag_jax.errors import InputWarning as InputWarning
+from qrag_jax.errors import Stopped as Stopped
+from qrag_jax.errors import UsageError as UsageError
+
 Span = tuple[int, int]  # half-open character offsets (start, end) into Document.text
 
 # Texts -> float32 [n, dim].
@@ -54,18 +60,6 @@ class Encoder(Protocol):
     def __call__(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:
         """Vectors of texts, float32 [n, dim]; `progress` is called with (texts done, texts in all)."""
         ...
-
-
-class InputError(ValueError):
-    """Bad data or a bad artefact: the message names the file, field and value, and says what to do. CLI exit code 1."""
-
-
-class Stopped(Exception):
-    """A run was asked to stop, has saved what it had, and says how it goes on."""
-
-
-class UsageError(InputError):
-    """A wrong config, flag or path that was asked for. CLI exit code 2."""
 
 
 @dataclass(frozen=True)

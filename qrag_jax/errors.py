@@ -1,0 +1,100 @@
+"""Errors that say what is wrong, where, and what to do about it, as text and as fields. Imports nothing of qrag_jax."""
+
+import copy
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+_Any = TypeVar("_Any", bound="_Told")
+
+
+@dataclass(frozen=True)
+class Arg:
+    """An argument that a sentence names: `retriever='bm25'` in Python, `--retriever bm25` on the command line.
+
+    Attributes:
+        name: of the parameter, or of the field of a config.
+        value: to give it; None names the argument alone.
+        python: how Python's callers give it, where that is no argument of this name.
+    """
+
+    name: str
+    value: object = None
+    python: str = ""
+
+    def __str__(self) -> str:
+        return self.python or (self.name if self.value is None else f"{self.name}={self.value!r}")
+
+
+class _Told:
+    """What errors and warnings say: `{file}:{line}: {field} {value}: {reason}; {remedy}`, without the parts not given.
+
+    A text alone may say all of it. `value` stands in quotes where it is a text, and a tuple as its words. A reason that
+    itself begins with the name of the field is not told the field and the value before it. A remedy comes after a
+    semicolon, unless it begins with a bracket or brings its own `: ` or `, `.
+
+    Attributes:
+        reason: what is wrong.
+        file, line: where.
+        field, value: of what: a parameter, a field of a file or config.
+        remedy: what to do; a tuple is a sentence in parts, so that each reader sees an `Arg` in their own words.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        /,
+        *,
+        file: object = None,
+        line: int | None = None,
+        field: str | None = None,
+        value: object = None,
+        remedy: str | tuple[str | Arg, ...] = "",
+    ) -> None:
+        self.reason, self.line, self.field, self.value, self.remedy = reason, line, field, value, remedy
+        self.file = None if file is None else str(file)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, name: Callable[[Arg], str] = str, with_file: bool = True) -> str:
+        """The message.
+
+        Args:
+            name: an argument -> how its reader gives it.
+            with_file: begin with file and line.
+        """
+        parts = [self.file if self.line is None else f"{self.file}:{self.line}"] if self.file and with_file else []
+        if self.field and not re.match(rf"{re.escape(self.field)}\b", self.reason):
+            parts.append(name(Arg(self.field)) + ("" if self.value is None else f" {_words(self.value)}"))
+        told = (self.remedy,) if isinstance(self.remedy, str) else self.remedy
+        remedy = "".join(part if isinstance(part, str) else name(part) for part in told)
+        joint = "" if remedy[:1] in ("", ":", ",", " ") else " " if remedy[0] == "(" else "; "
+        return ": ".join([*parts, self.reason]) + joint + remedy
+
+    def at(self: _Any, file: object) -> _Any:
+        """The same, of this file; of the file that it names already, the first of both stands before it."""
+        told = copy.copy(self)
+        told.file = str(file) if self.file is None else f"{file}: {self.file}"
+        return told
+
+
+class InputError(_Told, ValueError):
+    """Bad data or a bad artefact: the message names the file, field and value, and says what to do. CLI exit code 1."""
+
+
+class UsageError(InputError):
+    """A wrong config, flag or path that was asked for. CLI exit code 2."""
+
+
+class InputWarning(_Told, UserWarning):
+    """What was read otherwise than it may have been meant."""
+
+
+class Stopped(Exception):
+    """A run was asked to stop, has saved what it had, and says how it goes on."""
+
+
+def _words(value: object) -> str:
+    return " ".join(map(_words, value)) if isinstance(value, tuple) else f"{value!r:.80}"

@@ -1,0 +1,63 @@
+"""What an error says, as text and as fields; expectations by hand."""
+
+import multiprocessing
+
+import pytest
+
+from qrag_jax.errors import Arg, InputError, InputWarning, UsageError
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (InputError("a.txt:3: not a fact"), "a.txt:3: not a fact"),
+        (InputError("empty", file="a.txt"), "a.txt: empty"),
+        (InputError("not a fact", file="a.txt", line=3), "a.txt:3: not a fact"),
+        (InputError("0 or more", field="top_k", value=-1), "top_k -1: 0 or more"),
+        (InputError("unknown", field="encoding", value="utf9"), "encoding 'utf9': unknown"),
+        (InputError("fits none", field="only", value=("a", "b/*")), "only 'a' 'b/*': fits none"),
+        (InputError("gold must be a list", file="q", field="gold", value=3), "q: gold must be a list"),
+        (InputError("gold[2] must be a text", field="gold", value=3), "gold[2] must be a text"),
+        (InputError("outside", field="out", value=3), "out 3: outside"),
+        (InputError("taken", file="x", remedy=("give another ", Arg("out"))), "x: taken; give another out"),
+        (InputError("taken", remedy="(by a run)"), "taken (by a run)"),
+        (InputError("taken", remedy=(": give ", Arg("out", "y"))), "taken: give out='y'"),
+        (InputError("large", remedy=(Arg("max_gb", "N", "read_with(max_bytes=N)"),)), "large; read_with(max_bytes=N)"),
+        (
+            InputWarning("links", remedy=(Arg("follow_links", True), " follows them")),
+            "links; follow_links=True follows them",
+        ),
+    ],
+)
+def test_text_by_hand(error: InputError, text: str) -> None:
+    assert str(error) == text
+
+
+def test_each_reader_sees_arguments_in_their_own_words() -> None:
+    error = UsageError(
+        "not embedded", file="i", field="retriever", value="dense", remedy=("give ", Arg("retriever", "bm25"))
+    )
+
+    def flag(arg: Arg) -> str:
+        return f"--{arg.name}" if arg.value is None else f"--{arg.name} {arg.value}"
+
+    assert error.text(flag) == "i: --retriever 'dense': not embedded; give --retriever bm25"
+    assert error.text(flag, with_file=False) == "--retriever 'dense': not embedded; give --retriever bm25"
+
+
+def test_at_names_the_file_and_leaves_the_error_as_it_was() -> None:
+    error = UsageError("0 or more", line=2, field="top_k", value=-1)
+    told = error.at("b.yaml")
+    assert isinstance(told, UsageError) and (told.field, told.value) == ("top_k", -1)
+    assert str(told) == "b.yaml:2: top_k -1: 0 or more"
+    assert str(told.at("study.yaml")) == "study.yaml: b.yaml:2: top_k -1: 0 or more"
+    assert error.file is None
+    assert str(InputError("c: damaged").at("b")) == "b: c: damaged"
+
+
+def test_an_error_crosses_processes_with_its_fields() -> None:
+    error = UsageError("bad", file="a", line=1, field="f", value=(1, "x"), remedy=("give ", Arg("out")))
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    sender.send(error)
+    back = receiver.recv()
+    assert type(back) is UsageError and vars(back) == vars(error) and str(back) == str(error)
