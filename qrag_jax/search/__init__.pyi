@@ -12,6 +12,8 @@ from .corpus import Corpus as Corpus
 from .corpus import build_corpus as build_corpus
 from .corpus import embed_corpus as embed_corpus
 from .corpus import tree_corpus as tree_corpus
+from .extract import Extraction as Extraction
+from .extract import extract as extract
 from .hybrid import Ranked as Ranked
 from .hybrid import fuse as fuse
 from .hybrid import make_single_step as make_single_step
@@ -28,3 +30,4 @@ from .note_search import NoteSearch as NoteSearch
 from .note_search import make_noted_retrieve as make_noted_retrieve
 from .note_search import note_corpus as note_corpus
 from .note_search import rank_noted as rank_noted
+from .sentences import best_sentences as best_sentences
