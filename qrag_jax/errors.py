@@ -27,30 +27,39 @@ class Arg:
         return self.python or (self.name if self.value is None else f"{self.name}={self.value!r}")
 
 
+Words = str | tuple[str | Arg, ...]  # a sentence; in parts, so that each reader sees an `Arg` in their own words
+
+
+def worded(words: Words, name: Callable[[Arg], str] = str) -> str:
+    """A sentence as one text; `name` gives an argument as its reader does."""
+    parts = (words,) if isinstance(words, str) else words
+    return "".join(part if isinstance(part, str) else name(part) for part in parts)
+
+
 class _Told:
     """What errors and warnings say: `{file}:{line}: {field} {value}: {reason}; {remedy}`, without the parts not given.
 
     A text alone may say all of it. `value` stands in quotes where it is a text, and a tuple as its words. A reason that
-    itself begins with the name of the field is not told the field and the value before it. A remedy comes after a
-    semicolon, unless it begins with a bracket or brings its own `: ` or `, `.
+    itself begins with the field is not told field and value before it. A remedy comes after a semicolon, unless it
+    begins with a bracket or brings its own `: `, `, ` or `. `.
 
     Attributes:
         reason: what is wrong.
         file, line: where.
         field, value: of what: a parameter, a field of a file or config.
-        remedy: what to do; a tuple is a sentence in parts, so that each reader sees an `Arg` in their own words.
+        remedy: what to do.
     """
 
     def __init__(
         self,
-        reason: str,
+        reason: Words,
         /,
         *,
         file: object = None,
         line: int | None = None,
         field: str | None = None,
         value: object = None,
-        remedy: str | tuple[str | Arg, ...] = "",
+        remedy: Words = "",
     ) -> None:
         self.reason, self.line, self.field, self.value, self.remedy = reason, line, field, value, remedy
         self.file = None if file is None else str(file)
@@ -66,12 +75,12 @@ class _Told:
             with_file: begin with file and line.
         """
         parts = [self.file if self.line is None else f"{self.file}:{self.line}"] if self.file and with_file else []
-        if self.field and not re.match(rf"{re.escape(self.field)}\b", self.reason):
-            parts.append(name(Arg(self.field)) + ("" if self.value is None else f" {_words(self.value)}"))
-        told = (self.remedy,) if isinstance(self.remedy, str) else self.remedy
-        remedy = "".join(part if isinstance(part, str) else name(part) for part in told)
-        joint = "" if remedy[:1] in ("", ":", ",", " ") else " " if remedy[0] == "(" else "; "
-        return ": ".join([*parts, self.reason]) + joint + remedy
+        reason, remedy = worded(self.reason, name), worded(self.remedy, name)
+        subject = name(Arg(self.field)) if self.field else ""
+        if subject and not re.match(rf"{re.escape(subject)}\b", reason):
+            parts.append(subject + ("" if self.value is None else f" {_quoted(self.value)}"))
+        joint = "" if remedy[:1] in ("", ":", ",", ".", " ") else " " if remedy[0] == "(" else "; "
+        return ": ".join([*parts, reason]) + joint + remedy
 
     def at(self: _Any, file: object) -> _Any:
         """The same, of this file; of the file that it names already, the first of both stands before it."""
@@ -96,5 +105,5 @@ class Stopped(Exception):
     """A run was asked to stop, has saved what it had, and says how it goes on."""
 
 
-def _words(value: object) -> str:
-    return " ".join(map(_words, value)) if isinstance(value, tuple) else f"{value!r:.80}"
+def _quoted(value: object) -> str:
+    return " ".join(map(_quoted, value)) if isinstance(value, tuple) else f"{value!r:.80}"

@@ -13,8 +13,10 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
+from qrag_jax.cli.errors import cli_text, flags_of
 from qrag_jax.cli.parser import kinds_of, make_parser
 from qrag_jax.cli.terminal import say, shown, shown_lines
 from qrag_jax.cli.user_cache import keep_compiled
@@ -36,11 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     _open_streams()
-    shown_by, warnings.formatwarning = warnings.formatwarning, _one_line
+    flags: dict[str, str] = {}  # of the verb that runs
+    shown_by, warnings.formatwarning = warnings.formatwarning, partial(_one_line, flags)
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_ShownFormatter())
     try:
-        args = parse(_without_zeros(sys.argv[1:] if argv is None else argv))
+        args = parse(_without_zeros(sys.argv[1:] if argv is None else argv), flags)
         if _keeps_compiled(args):
             keep_compiled()
         with read_with(max_bytes=getattr(args, "max_input_gb", None), follow_links=getattr(args, "follow_links", None)):
@@ -48,9 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # here, where a closed pipe is still ours to handle
         return code
     except UsageError as error:
-        return _fail(error, 2)
+        return _fail(error, flags, 2)
     except InputError as error:
-        return _fail(error, 1)
+        return _fail(error, flags, 1)
     except KeyboardInterrupt:
         print("qrag: stopped", file=sys.stderr)
         return 130
@@ -59,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _EXIT_BROKEN_PIPE
     except OSError as error:  # no permission, disk full, a file that went away
-        return _fail(error, 1)
+        return _fail(error, flags, 1)
     finally:
         warnings.formatwarning = shown_by
         if logging.lastResort is not None:
@@ -101,8 +104,11 @@ def _open_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
+def parse(argv: Sequence[str], flags: dict[str, str] | None = None) -> argparse.Namespace:
     """Arguments of one command, flags and positionals in any order.
+
+    Args:
+        flags: gets those of the verb (`flags_of`), before it is parsed.
 
     Raises:
         SystemExit: of argparse: 0 after `--help` or `--version`, 2 after a wrong flag.
@@ -117,6 +123,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             chosen.parse_args(words[:1] if words and words[0] in ("-h", "--help") else [])
             chosen.error(f"say first which: qrag {verb} {'|'.join(kinds)} (qrag {verb} KIND --help explains one)")
         words, chosen = words[1:], kinds[words[0]]
+    if flags is not None:
+        flags.update(flags_of(chosen))
     args = chosen.parse_intermixed_args(_normalise(words, chosen))
     for name, value in vars(args).items():
         setattr(args, name, _unmarked(value))
@@ -166,13 +174,13 @@ def _unmarked(value: object) -> object:
     return value.removeprefix(_PLAIN) if isinstance(value, str) else value
 
 
-def _one_line(message: Warning | str, *_: object, **__: object) -> str:
+def _one_line(flags: Mapping[str, str], message: Warning | str, *_: object, **__: object) -> str:
     """A warning as its reader needs it, without the line of code that it was given in."""
-    return f"qrag: warning: {shown(str(message))}\n"
+    return f"qrag: warning: {shown(cli_text(message, flags))}\n"
 
 
-def _fail(error: Exception, code: int) -> int:
-    say(f"qrag: error: {error}")
+def _fail(error: Exception, flags: Mapping[str, str], code: int) -> int:
+    say(f"qrag: error: {cli_text(error, flags)}")
     return code
 
 

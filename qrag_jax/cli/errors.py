@@ -1,0 +1,40 @@
+"""Errors and warnings in the words of the command line: the flag in place of the argument."""
+
+import argparse
+from collections.abc import Mapping
+
+from qrag_jax.errors import Arg, InputError, InputWarning
+
+# Arguments and fields of the library -> the flag that gives them, where its name is another one.
+_FLAGS = {
+    "beam_widths": "beam_width",
+    "encoder": "model",
+    "held_out": "calibrate",
+    "notes": "notes_mode",
+    "num_workers": "workers",
+    "protocols": "protocol",
+}
+
+
+def flags_of(parser: argparse.ArgumentParser) -> dict[str, str]:
+    """The flags of a verb by the names of their arguments."""
+    return {action.dest: action.option_strings[-1] for action in parser._actions if action.option_strings}
+
+
+def cli_text(error: Exception | Warning | str, flags: Mapping[str, str]) -> str:
+    """What is printed of an error or warning.
+
+    Args:
+        flags: of the verb that ran (`flags_of`); an argument that none of them gives stays as the library says it.
+    """
+
+    def name(arg: Arg) -> str:
+        flag = flags.get(arg.name) or flags.get(_FLAGS.get(arg.name, ""))
+        return str(arg) if flag is None else as_flag(Arg(flag.removeprefix("--"), arg.value))
+
+    return error.text(name) if isinstance(error, InputError | InputWarning) else str(error)
+
+
+def as_flag(arg: Arg) -> str:
+    """An argument as a flag of the command line, whatever verb has it."""
+    return f"--{arg.name}" if arg.value is None or arg.value is True else f"--{arg.name} {arg.value}"
