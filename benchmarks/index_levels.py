@@ -31,8 +31,8 @@ from embed import RESULTS, about, about_lines, write
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.tree.level_ranges import all_ranges
-from qrag_jax.chunking.tree.parent_vectors import ParentsName
 from qrag_jax.index import build_index, index_method, index_settings, load_level_index, read_settings
+from qrag_jax.names import ParentsName
 from qrag_jax.search import Ranked
 from qrag_jax.search.corpus import embed_texts
 

@@ -27,8 +27,8 @@ from worlds import machine
 from qrag_jax.config import load_config
 from qrag_jax.data.questions.multihop import READERS, MultihopSet
 from qrag_jax.eval.retrieval.pickers import make_pickers
-from qrag_jax.eval.retrieval.records import METHODS
 from qrag_jax.eval.retrieval.score import open_run
+from qrag_jax.names import METHODS
 from qrag_jax.qrag.tasks import examples_task
 from qrag_jax.train.qrag.config import RunConfig, training_tasks
 

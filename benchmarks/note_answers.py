@@ -72,9 +72,10 @@ from qrag_jax.measures.aggregate import mean_interval
 from qrag_jax.measures.answer_scores import GivenAnswer
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
+from qrag_jax.names import NoteMode
 from qrag_jax.search.answer import make_prompt
 from qrag_jax.search.context.pack import Budget, Context, Passage, fill_context
-from qrag_jax.search.note_search import NotedCorpus, NoteMode, make_noted_retrieve
+from qrag_jax.search.note_search import NotedCorpus, make_noted_retrieve
 from qrag_jax.types import (
     Document,
     Embed,

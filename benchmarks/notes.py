@@ -45,7 +45,7 @@ from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.eval.notes.evidence import evidence_recall
 from qrag_jax.eval.notes.note_scores import NoteScores, gold_ceiling, known_vectors, rank_mode, score_notes
-from qrag_jax.eval.notes.note_sets import NOTE_READERS, MakeNoteTask, read_babi_task, read_multihop_task, read_stories
+from qrag_jax.eval.notes.note_sets import OWN_READERS, MakeNoteTask, read_babi_task, read_multihop_task, read_stories
 from qrag_jax.eval.notes.runs import nearest_chunks, score_run
 from qrag_jax.eval.study.config import TaskConfig
 from qrag_jax.eval.study.load_tasks import load_task
@@ -160,7 +160,7 @@ def score_part(part: Part, embed: TextEmbedder, known: Embed, runs: Mapping[str,
     scores = score_notes(
         task.name,
         task.pools,
-        lying if part.wrong_share else NOTE_READERS[part.reader],
+        lying if part.wrong_share else OWN_READERS[part.reader],
         embed,
         embed.count_tokens,
         reader_name=f"{part.reader}, wrong {part.wrong_share}" if part.wrong_share else part.reader,

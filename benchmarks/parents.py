@@ -46,7 +46,8 @@ from qrag_jax.measures.aggregate import Summary, holm_p_values, mean_interval, o
 from qrag_jax.models.compressor import compress_parents
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
-from qrag_jax.train.compressor import LOSSES, Candidate, CompressorConfig, fit_sections, train_candidate
+from qrag_jax.names import COMPRESSOR_LOSSES
+from qrag_jax.train.compressor import Candidate, CompressorConfig, fit_sections, train_candidate
 from qrag_jax.train.compressor_data import Section, read_sections
 from qrag_jax.unit_rows import unit_rows
 
@@ -373,7 +374,7 @@ def main() -> None:
     documents = training_documents(args.data, args.papers)
     targets = vectors.windows
     sections = read_sections(documents, vectors.of, vectors.count, targets)
-    config = CompressorConfig(losses=LOSSES, strengths=(STRENGTH,))
+    config = CompressorConfig(losses=COMPRESSOR_LOSSES, strengths=(STRENGTH,))
     if args.summaries or args.paired:
         config = replace(config, kinds=(CHOSEN.kind,), losses=(CHOSEN.loss,))
     trained, chosen = train(sections, config, vectors.fingerprint, args.cache / f"compressors_{args.papers}")

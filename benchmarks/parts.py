@@ -18,7 +18,8 @@ from qrag_jax.files.whole_file import write_whole
 from qrag_jax.llm.wrappers import WatchedGenerator
 from qrag_jax.models.decoder.sources import find_decoder
 from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder
-from qrag_jax.types import Generation, Storage, TextGenerator
+from qrag_jax.names import Storage
+from qrag_jax.types import Generation, TextGenerator
 
 ROOT = Path(__file__).parent.parent
 STORAGES = ("float32", "bfloat16", "int8", "file")  # of weights, the one that others are held against first

@@ -45,9 +45,10 @@ from qrag_jax.chunking.tree.boundaries import (
     rule_points,
     strategy_points,
 )
-from qrag_jax.data.corpora.headed_documents import VIEWS, HeadedDocument, View, read_headed
+from qrag_jax.data.corpora.headed_documents import HeadedDocument, read_headed
 from qrag_jax.eval.tables import align, share
 from qrag_jax.measures.boundary_scores import Judged, count_points, micro_f1, score_points
+from qrag_jax.names import VIEWS, View
 from qrag_jax.types import Embed
 
 NUM_SPLITS = 5

@@ -30,7 +30,7 @@ from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, make_brea
 from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.tree.boundaries import Point, PredictPoints, paragraph_points, predict_checked, strategy_points
 from qrag_jax.cli.progress import Progress
-from qrag_jax.data.corpora.headed_documents import VIEWS, HeadedDocument, View, read_headed
+from qrag_jax.data.corpora.headed_documents import HeadedDocument, read_headed
 from qrag_jax.eval.tables import align, share
 from qrag_jax.llm.calls import AroundGenerator
 from qrag_jax.llm.journal.journal import JournaledGenerator
@@ -39,6 +39,7 @@ from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.measures.boundary_scores import Judged, score_points
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
+from qrag_jax.names import VIEWS, View
 from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator
 
 SOURCES = {"articles": "wikitext2:{}/wikitext2", "papers": "scisumm:{}/scisumm/cited_papers.jsonl.gz"}

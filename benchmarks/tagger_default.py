@@ -17,12 +17,13 @@ from pathlib import Path
 
 from points import Vectors, judged
 
-from qrag_jax.data.corpora.headed_documents import HeadedDocument, View, read_headed
+from qrag_jax.data.corpora.headed_documents import HeadedDocument, read_headed
 from qrag_jax.measures.boundary_scores import score_points
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
 from qrag_jax.models.tagger.predict import tagged_points
 from qrag_jax.models.tagger.tagger import load_tagger, save_tagger
+from qrag_jax.names import View
 from qrag_jax.train.tagger import fit_tagger
 
 FILE = Path(__file__).parent.parent / "qrag_jax" / "models" / "tagger" / "default" / "tagger.npz"

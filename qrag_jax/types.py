@@ -423,9 +423,6 @@ class Generation:
     answer_id: str | None = None
 
 
-# How the matrices of a local language model are kept: as numbers, in blocks of 8 bits, or as in a GGUF file.
-Storage = Literal["float32", "bfloat16", "int8", "file"]
-
 # Told the place of a prompt and its answer as soon as that is finished, in the thread that called `generate`.
 Finished = Callable[[int, Generation], None]
 

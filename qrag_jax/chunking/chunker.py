@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar, get_args
+from typing import TypeVar, get_args
 
 import numpy as np
 
@@ -12,13 +12,7 @@ from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, make_brea
 from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig, make_dbscan, make_linkage
 from qrag_jax.chunking.strategies.fixed import FixedConfig, make_fixed
 from qrag_jax.chunking.strategies.headings import HeadingsConfig, heading_tree, make_headings
-from qrag_jax.chunking.strategies.hierarchy import (
-    HierarchyConfig,
-    PointsName,
-    hierarchy_tree,
-    make_hierarchy,
-    points_source,
-)
+from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig, hierarchy_tree, make_hierarchy, points_source
 from qrag_jax.chunking.strategies.late import LateConfig, make_late
 from qrag_jax.chunking.strategies.level_leaves import LevelsConfig, level_tree, levels_source, make_levels
 from qrag_jax.chunking.strategies.recursive import RecursiveConfig, make_recursive
@@ -38,11 +32,9 @@ from qrag_jax.chunking.tree.boundaries import PredictPoints, no_points
 from qrag_jax.chunking.tree.build import refine_leaves
 from qrag_jax.chunking.tree.level_ranges import NAMES, size_names
 from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.names import PointsName, StrategyName
 from qrag_jax.types import Chunk, CountTokens, Document, Embed, InputError, UsageError
 
-StrategyName = Literal[
-    "fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document", "hierarchy", "levels"
-]
 _LONG_WORD = re.compile(r"\S{100}(?=\S)")
 _MOST_REMEMBERED = 4_096  # characters of a text whose count is kept: of sentences and chunks, not of whole documents
 STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)

@@ -44,7 +44,7 @@ class LlmReader:
 def make_note_reader(
     args: argparse.Namespace, name: str, embed: Embed, count: CountTokens, progress: Progressed | None = None
 ) -> LlmReader:
-    """The reader of a name of `LLM_READERS`, as the flags of `add_reader_flags` describe it; its model is loaded.
+    """A reader that asks a language model, as the flags of `add_reader_flags` describe it; its model is loaded.
 
     Args:
         embed: of the chunks, such as of an index.

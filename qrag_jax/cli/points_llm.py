@@ -17,12 +17,12 @@ from qrag_jax.cli.generators import (
     sampling_of,
 )
 from qrag_jax.cli.note_readers import Estimated, check_speed, format_estimate, spent_by
-from qrag_jax.cli.parsers.points_llm_flags import LLM_SOURCES
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say
 from qrag_jax.llm.prices import Prices
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
+from qrag_jax.names import BOUNDARY_SOURCES
 from qrag_jax.types import CountTokens, UsageError
 
 _OF_WINDOWS = ("window_tokens", "window_lines", "estimate", "tokens_per_second")
@@ -34,7 +34,7 @@ _Made = tuple[Callable[[Progressed, Callable[[PointsReading], None]], PredictPoi
 
 
 def make_llm_source(name: str, args: argparse.Namespace, generator: ReadyGenerator) -> PredictPoints:
-    """The source of a name of `LLM_SOURCES`; it says what it will take at most, and then what it took.
+    """The source of a name that asks a language model; it says what it will take at most, and then what it took.
 
     Args:
         args: of the command line, with the flags of `add_points_llm_flags`.
@@ -70,8 +70,9 @@ def check_points_llm_flags(args: argparse.Namespace, names: Collection[str]) -> 
         names: of all sources that are wanted.
     """
     given = [flag for flag in _OF_WINDOWS if getattr(args, flag) not in (None, False)] + given_model_flags(args)
-    if given and not set(names) & set(LLM_SOURCES):
-        raise UsageError(f"--{given[0]}: belongs to points by {' or '.join(LLM_SOURCES)}; leave it out")
+    asking = BOUNDARY_SOURCES.choices("llm")
+    if given and not set(names) & set(asking):
+        raise UsageError(f"--{given[0]}: belongs to points by {' or '.join(asking)}; leave it out")
 
 
 def format_reading(reading: PointsReading, prices: Prices | None) -> str:

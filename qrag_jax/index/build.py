@@ -19,7 +19,7 @@ import numpy as np
 
 from qrag_jax.chunking.chunker import BY_POINTS, ChunkConfig, level_names, make_tree_builder, points_of
 from qrag_jax.chunking.tree.boundaries import PredictPoints
-from qrag_jax.chunking.tree.parent_vectors import Parents, ParentsName, mean_of_children
+from qrag_jax.chunking.tree.parent_vectors import Parents, mean_of_children
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.documents.read import find_files
 from qrag_jax.index.folder import index_folder, is_index
@@ -30,7 +30,6 @@ from qrag_jax.index.prepare import Maker
 from qrag_jax.index.remove import outside, remove_documents
 from qrag_jax.index.settings import (
     IndexSettings,
-    NoteReaderName,
     NotesSetting,
     ParentsSetting,
     TaggerSetting,
@@ -39,8 +38,9 @@ from qrag_jax.index.settings import (
     read_settings,
 )
 from qrag_jax.index.update import Changes, Plan, update_index
+from qrag_jax.names import RETRIEVERS, NoteReaderName, ParentsName, RetrieverName
 from qrag_jax.search.corpus import Corpus
-from qrag_jax.search.hybrid import RETRIEVERS, RetrieverName, make_single_step
+from qrag_jax.search.hybrid import make_single_step
 from qrag_jax.search.levels.level_search import LevelIndex
 from qrag_jax.search.note_search import NotedCorpus
 from qrag_jax.types import Chunk, Document, Encoder, NoteReader, UsageError

@@ -18,8 +18,9 @@ from qrag_jax.chunking.tree.boundaries import PredictPoints
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
+from qrag_jax.names import RetrieverName
 from qrag_jax.search.corpus import ChunkDocument, Corpus, build_corpus
-from qrag_jax.search.hybrid import Ranked, Retrieve, RetrieverName, check_top_k, make_single_step
+from qrag_jax.search.hybrid import Ranked, Retrieve, check_top_k, make_single_step
 from qrag_jax.types import CountTokens, Document, Embed, Encoder, InputError
 
 if TYPE_CHECKING:

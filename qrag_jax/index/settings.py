@@ -4,15 +4,16 @@ import hashlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from qrag_jax.chunking.chunker import BY_POINTS, ChunkConfig, points_of
 from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig
-from qrag_jax.chunking.tree.parent_vectors import ParentsName, check_parents
+from qrag_jax.chunking.tree.parent_vectors import check_parents
 from qrag_jax.config import config_from_dict, to_dict
 from qrag_jax.files.manifest import json_text
 from qrag_jax.files.whole_file import read_json, write_whole
 from qrag_jax.index.folder import ABOUT, index_folder, is_filled, is_index
+from qrag_jax.names import NoteReaderName, ParentsName
 from qrag_jax.types import InputError, UsageError
 
 FORMAT = 3
@@ -22,8 +23,6 @@ _LATE = "late"  # its chunks have vectors of their surroundings
 
 # Texts of nodes above leaves: embedded as those of leaves, in a way of their own, or not at all.
 Reading = Literal["alike", "apart", "never"]
-NoteReaderName = Literal["none", "mentions", "llm"]
-NOTE_READERS: tuple[NoteReaderName, ...] = get_args(NoteReaderName)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from qrag_jax.models.decoder.causal_lm import ComputeDtype
 from qrag_jax.models.decoder.generation import Decoded, Decoding, make_decoder
 from qrag_jax.models.decoder.sources import SMOLLM2
 from qrag_jax.models.decoder.weights import LoadedDecoder, best_storage, load_decoder
-from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling, Storage, UsageError
+from qrag_jax.names import Storage
+from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling, UsageError
 
 
 class LocalGenerator:

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,10 +30,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.chunking.tree.parent_vectors import Parents
+from qrag_jax.names import COMPRESSOR_KINDS, CompressorKind
 from qrag_jax.types import InputError, UsageError
 
-Kind = Literal["mlp", "attention", "both"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 NUM_FEATURES = 3
 _LEAST = -1e30  # a score that takes part in nothing
 Params = dict[str, Any]
@@ -44,14 +43,14 @@ _ATTENTION = {"score_child": "dh", "score_mean": "dh", "score_features": "fh", "
 _ZERO = ("out", "score_out", "child_bias", "inner_bias", "score_bias")
 
 
-def shapes(kind: Kind, dim: int, hidden: int) -> dict[str, tuple[int, ...]]:
+def shapes(kind: CompressorKind, dim: int, hidden: int) -> dict[str, tuple[int, ...]]:
     """The shape of each parameter by its name."""
     sizes = {"d": dim, "h": hidden, "f": NUM_FEATURES}
     named = (_MLP if kind != "attention" else {}) | (_ATTENTION if kind != "mlp" else {})
     return {name: tuple(sizes[letter] for letter in letters) for name, letters in named.items()}
 
 
-def init(key: Array, kind: Kind, dim: int, hidden: int) -> Params:
+def init(key: Array, kind: CompressorKind, dim: int, hidden: int) -> Params:
     """Parameters of a compressor that is the mean.
 
     Args:
@@ -139,7 +138,7 @@ class Compressor:
     """
 
     params: Mapping[str, np.ndarray]
-    kind: Kind
+    kind: CompressorKind
     fingerprint: str
     encoder: str
     trained_on: Mapping[str, Any] = field(default_factory=dict)
@@ -209,8 +208,8 @@ def _faults(arrays: Any, about: Mapping[str, Any]) -> list[str]:
         return faults
     if about["format"] != _FORMAT:
         return [f"format {about['format']}, this version reads {_FORMAT}"]
-    if about["network"] not in KINDS:
-        return [f"network {about['network']!r} is none of {', '.join(KINDS)}"]
+    if about["network"] not in COMPRESSOR_KINDS:
+        return [f"network {about['network']!r} is none of {', '.join(COMPRESSOR_KINDS)}"]
     wanted = shapes(about["network"], about["dim"], about["hidden"])
     if not isinstance(arrays, Mapping) or set(arrays) != set(wanted):
         return [f"parameters are not {', '.join(wanted)}"]

@@ -2,20 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from qrag_jax.chunking.text.spans import readable
+from qrag_jax.names import RETRIEVERS
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import Corpus, check_fingerprint, embed_texts
 from qrag_jax.search.dense import rounded, search_vectors
 from qrag_jax.types import Embed, Encoder, InputError, Note, UsageError
 from qrag_jax.unit_rows import unit_rows
 
-RetrieverName = Literal["hybrid", "dense", "bm25", "single_step"]  # the last is another name of `dense`
-RETRIEVERS: tuple[RetrieverName, ...] = get_args(RetrieverName)
 _RANK_CONSTANT = 60.0
 WORDS_WEIGHT = 0.5  # chosen on 48 questions about documentation: benchmarks/results/own_documents
 _FUSED_DIGITS = 15  # ranks a thousand places down differ by 1e-6, a hundred thousand down by 1e-10

@@ -21,30 +21,20 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from qrag_jax.chunking.text.spans import readable
+from qrag_jax.names import NOTE_MODES, NoteMode, RetrieverName
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import Corpus, check_fingerprint, embed_texts
 from qrag_jax.search.dense import cosine_scores, top_in_order
-from qrag_jax.search.hybrid import (
-    WORDS_WEIGHT,
-    Ranked,
-    Retrieve,
-    RetrieverName,
-    check_top_k,
-    fused_with_words,
-    rank_words,
-)
+from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked, Retrieve, check_top_k, fused_with_words, rank_words
 from qrag_jax.search.note_texts import check_note, fitting_notes, insert_notes, offset_in_chunk
 from qrag_jax.types import CountTokens, Embed, Encoder, InputError, Note, UsageError
 from qrag_jax.unit_rows import unit_rows
 
-NoteMode = Literal["none", "best_of", "insert", "all", "random", "walk"]
-MODES: tuple[NoteMode, ...] = get_args(NoteMode)
 INSERTING: tuple[NoteMode, ...] = ("insert", "all", "random")  # those that put notes into chunks
 
 
@@ -72,8 +62,8 @@ class NoteSearch:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise UsageError(f"mode {self.mode!r}: choose one of {', '.join(MODES)}")
+        if self.mode not in NOTE_MODES:
+            raise UsageError(f"mode {self.mode!r}: choose one of {', '.join(NOTE_MODES)}")
         if self.num_notes < 1:
             raise UsageError(f"num_notes {self.num_notes}: at least 1, or mode none")
         if not 0 < self.max_share < np.inf:

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,17 +27,8 @@ from qrag_jax.checkpoint import save_checkpoint
 from qrag_jax.chunking.tree.parent_vectors import FromTexts, mean_of_children
 from qrag_jax.config import to_dict
 from qrag_jax.data.corpora.headed_documents import HeadedDocument
-from qrag_jax.models.compressor import (
-    KIND,
-    KINDS,
-    Compressor,
-    Kind,
-    Params,
-    compress,
-    compress_parents,
-    describe_compressor,
-    init,
-)
+from qrag_jax.models.compressor import KIND, Compressor, Params, compress, compress_parents, describe_compressor, init
+from qrag_jax.names import COMPRESSOR_KINDS, COMPRESSOR_LOSSES, CompressorKind, CompressorLoss
 from qrag_jax.train.compressor_data import (
     LEAST_QUESTION_TOKENS,
     Asked,
@@ -52,8 +43,6 @@ from qrag_jax.train.run_folder import open_log, open_runs
 from qrag_jax.train.trainer import Hooks, Plan, Report, Trainer, jit_update
 from qrag_jax.types import CountTokens, Embed, InputError, UsageError
 
-Loss = Literal["distance", "ranking"]
-LOSSES: tuple[Loss, ...] = get_args(Loss)
 LEAST_DOCUMENTS = 3
 TOP_K = 5
 _CHOOSES, _TELLS = 0, 1  # parts of the documents; the others train
@@ -80,8 +69,8 @@ class CompressorConfig:
     """
 
     seed: int = 0
-    kinds: tuple[Kind, ...] = KINDS
-    losses: tuple[Loss, ...] = LOSSES
+    kinds: tuple[CompressorKind, ...] = COMPRESSOR_KINDS
+    losses: tuple[CompressorLoss, ...] = COMPRESSOR_LOSSES
     strengths: tuple[float, ...] = (0.01, 0.3)
     hidden: int = 64
     num_updates: int = 400
@@ -101,7 +90,7 @@ class CompressorConfig:
             raise UsageError(f"temperature={self.temperature} must be above 0")
         if not self.strengths or min(self.strengths) < 0:
             raise UsageError(f"strengths={list(self.strengths)}: give at least one, each at least 0")
-        for name, known in (("kinds", KINDS), ("losses", LOSSES)):
+        for name, known in (("kinds", COMPRESSOR_KINDS), ("losses", COMPRESSOR_LOSSES)):
             given = getattr(self, name)
             if not given or not set(given) <= set(known):
                 raise UsageError(f"{name}={list(given)}: give at least one of {', '.join(known)}")
@@ -116,8 +105,8 @@ class CompressorConfig:
 class Candidate:
     """A network and how it is trained."""
 
-    kind: Kind
-    loss: Loss
+    kind: CompressorKind
+    loss: CompressorLoss
     strength: float
 
 

@@ -27,14 +27,15 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from qrag_jax.chunking.chunker import EMBEDDING, STRATEGIES, ChunkConfig, make_chunker
-from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, Threshold
-from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig, Noise
+from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig
+from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig
 from qrag_jax.chunking.strategies.fixed import FixedConfig
 from qrag_jax.chunking.strategies.headings import HeadingsConfig
 from qrag_jax.chunking.strategies.hierarchy import OWN_POINTS, HierarchyConfig
 from qrag_jax.chunking.strategies.late import LateConfig
 from qrag_jax.chunking.strategies.level_leaves import LevelsConfig
 from qrag_jax.chunking.strategies.recursive import RecursiveConfig
+from qrag_jax.names import Noise, Threshold
 from qrag_jax.types import Document, InputError, UsageError
 
 _LAMBDAS = st.sampled_from([0.0, 0.25, 0.5, 1.0])

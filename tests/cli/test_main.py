@@ -10,16 +10,10 @@ import pytest
 from tiers import PATIENCE
 
 from qrag_jax import __version__
-from qrag_jax.chunking.chunker import STRATEGIES
 from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.parser import kinds_of, make_parser
-from qrag_jax.cli.parsers import chunk, eval, fit, fit_compressor, search_flags
-from qrag_jax.eval.retrieval.protocols import PROTOCOLS
-from qrag_jax.eval.retrieval.records import METHODS
+from qrag_jax.cli.parsers import fit
 from qrag_jax.files.reading import reading
-from qrag_jax.models.compressor import KINDS
-from qrag_jax.search.hybrid import RETRIEVERS
-from qrag_jax.train.compressor import LOSSES
 from qrag_jax.types import InputError, UsageError
 
 VERBS = [
@@ -112,15 +106,6 @@ def test_eval_on_multihop_sets_with_protocols():
     assert (args.stopping, args.tests) == ("DIR", "t.json")
     args = parse("eval RUN --2wiki f.json".split())
     assert (args.protocol, args.calibrate, args.beam_width, args.stopping, args.tests) == (None, None, (1,), None, None)
-
-
-def test_the_names_that_the_parser_repeats_are_those_of_the_evaluation():
-    """The parser has copies, because the modules of the names take longer to import than the help may take."""
-    assert eval.PROTOCOLS == PROTOCOLS
-    assert eval.METHODS == METHODS
-    assert chunk.STRATEGIES == STRATEGIES
-    assert search_flags.RETRIEVERS == RETRIEVERS
-    assert (fit_compressor.KINDS, fit_compressor.LOSSES) == (KINDS, LOSSES)
 
 
 @pytest.mark.parametrize(

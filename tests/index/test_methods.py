@@ -9,12 +9,12 @@ from qrag_jax.index.methods import DEFAULT_CHUNKING, multi_step_method, single_s
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.models.towers.latent import LatentConfig
+from qrag_jax.names import RETRIEVERS
 from qrag_jax.qrag.chunk_encoder import one_line
 from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.qrag.multi_step_search import retrieve
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, new_retriever
 from qrag_jax.search.answer import answer_question
-from qrag_jax.search.hybrid import RETRIEVERS
 from qrag_jax.types import InputError
 
 TEXTS = ("Mary has the key. It rained\nall day.\n", "The key opens the garden. John slept.\n")

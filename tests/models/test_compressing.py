@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from qrag_jax.chunking.tree.parent_vectors import mean_of_children
-from qrag_jax.models.compressor import KINDS, Compressor, compress, compress_parents, compressor_parents, init
+from qrag_jax.models.compressor import Compressor, compress, compress_parents, compressor_parents, init
+from qrag_jax.names import COMPRESSOR_KINDS
 from qrag_jax.types import InputError
 from qrag_jax.unit_rows import unit_rows
 
@@ -23,7 +24,7 @@ def families(numbers, seed=0):
     return vectors, draw.integers(0, 40, total), np.repeat(np.arange(len(numbers)), numbers)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", COMPRESSOR_KINDS)
 def test_parents_of_all_sizes_are_those_of_a_loop(kind):
     numbers = [1, 9, 2, 8, 17, 1, 3]
     compressor, (vectors, tokens, parent) = make_compressor(kind), families(numbers)

@@ -5,7 +5,8 @@ import pytest
 
 from qrag_jax.chunking.tree.parent_vectors import mean_of_children
 from qrag_jax.models import compressor as network
-from qrag_jax.models.compressor import KINDS, init, shapes, unit
+from qrag_jax.models.compressor import init, shapes, unit
+from qrag_jax.names import COMPRESSOR_KINDS
 from qrag_jax.unit_rows import unit_rows
 
 DIM, HIDDEN = 6, 4
@@ -27,7 +28,7 @@ def trained(kind, seed=0):
     return {name: np.asarray(array + draw.normal(size=array.shape), np.float32) for name, array in params.items()}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", COMPRESSOR_KINDS)
 @pytest.mark.parametrize("number", [1, 2, 9])
 def test_untrained_it_is_the_mean_by_tokens(kind, number):
     vectors, tokens, mask = family(number)
@@ -63,7 +64,7 @@ def test_the_attention_by_hand():
     np.testing.assert_allclose(found, [np.sqrt(0.5)] * 2, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", COMPRESSOR_KINDS)
 def test_the_order_of_the_children_counts_for_nothing(kind):
     vectors, tokens, mask = family(7)
     order = np.random.default_rng(1).permutation(7)
@@ -73,7 +74,7 @@ def test_the_order_of_the_children_counts_for_nothing(kind):
     np.testing.assert_allclose(np.linalg.norm(found), 1, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", COMPRESSOR_KINDS)
 def test_what_is_masked_is_not_there(kind):
     vectors, tokens, mask = family(5)
     params = trained(kind)
@@ -82,7 +83,7 @@ def test_what_is_masked_is_not_there(kind):
     np.testing.assert_allclose(compress(params, filled, tokens, np.arange(5) < 3), alone, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", COMPRESSOR_KINDS)
 def test_vmap_is_a_loop(kind):
     params = trained(kind)
     groups = [family(4, seed) for seed in range(3)]
@@ -91,7 +92,7 @@ def test_vmap_is_a_loop(kind):
         np.testing.assert_allclose(found, compress(params, *group), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", COMPRESSOR_KINDS)
 def test_children_without_direction_give_none_and_no_gradient_is_lost(kind):
     params = init(jax.random.key(0), kind, DIM, HIDDEN)
     zeros, tokens = np.zeros((3, DIM), np.float32), np.array([4, 0, 2])
@@ -109,7 +110,7 @@ def test_a_child_without_tokens_counts_as_one():
 
 
 def test_shapes_are_those_of_the_parameters():
-    for kind in KINDS:
+    for kind in COMPRESSOR_KINDS:
         found = {name: array.shape for name, array in init(jax.random.key(0), kind, DIM, HIDDEN).items()}
         assert found == shapes(kind, DIM, HIDDEN)
 

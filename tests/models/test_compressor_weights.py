@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 
 from qrag_jax.checkpoint import save_checkpoint
-from qrag_jax.models.compressor import KINDS, Compressor, describe_compressor, init, load_compressor
+from qrag_jax.models.compressor import Compressor, describe_compressor, init, load_compressor
+from qrag_jax.names import COMPRESSOR_KINDS
 from qrag_jax.types import InputError, UsageError
 
 
@@ -18,7 +19,7 @@ def save(folder, compressor, **changed):
     return folder
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", COMPRESSOR_KINDS)
 def test_a_run_gives_the_compressor_back(kind, tmp_path):
     compressor = random_compressor(kind)
     again = load_compressor(save(tmp_path / "run", compressor))

@@ -9,8 +9,9 @@ from hostile_documents import HONEST, HOSTILE, heard
 
 from qrag_jax.annotate.mentions import MentionsConfig, mention_notes
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
+from qrag_jax.names import NOTE_MODES
 from qrag_jax.search.corpus import build_corpus
-from qrag_jax.search.note_search import MODES, NoteSearch, note_corpus, rank_noted
+from qrag_jax.search.note_search import NoteSearch, note_corpus, rank_noted
 from qrag_jax.types import Document
 
 QUESTION = "Where does the one who made Up Down live?"
@@ -66,7 +67,7 @@ def test_notes_of_a_hostile_document_are_nothing_but_notes(number, tmp_path, mon
     with heard() as events:
         notes = mention_notes(corpus.documents, corpus.nodes, config).notes
         noted = note_corpus(corpus, notes, embed, count)  # refuses a note that does not prove itself
-        for mode in MODES:
+        for mode in NOTE_MODES:
             ranked = rank_noted(QUESTION, noted, embed, NoteSearch(mode))
             assert sorted(ranked.ids.tolist()) == list(range(len(corpus.nodes)))
             assert np.isfinite(ranked.scores).all()
@@ -93,7 +94,7 @@ def test_all_of_them_together_are_searched(tmp_path, monkeypatch):
     with heard() as events:
         read = mention_notes(corpus.documents, corpus.nodes)
         noted = note_corpus(corpus, read.notes, embed, count)
-        for mode in MODES:
+        for mode in NOTE_MODES:
             assert len(rank_noted(QUESTION, noted, embed, NoteSearch(mode), 5)) == 5
     assert events == [] and len(read.notes) >= 20
     for note in read.notes:

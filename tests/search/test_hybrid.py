@@ -4,17 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import examples
 
+from qrag_jax.names import RETRIEVERS
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import Corpus, embed_corpus
-from qrag_jax.search.hybrid import (
-    RETRIEVERS,
-    Ranked,
-    fuse,
-    make_single_step,
-    rank_bm25,
-    rank_dense,
-    rank_hybrid,
-)
+from qrag_jax.search.hybrid import Ranked, fuse, make_single_step, rank_bm25, rank_dense, rank_hybrid
 from qrag_jax.types import Chunk, Document, InputError, UsageError
 
 TEXTS = ["the red door", "a blue key", "the key of the red door", "nothing here", "a blue key"]

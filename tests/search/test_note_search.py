@@ -9,11 +9,11 @@ from tiers import examples
 from tiny_study import Counts
 
 from qrag_jax.data.stories.story_notes import read_stories
+from qrag_jax.names import NOTE_MODES
 from qrag_jax.search.corpus import Corpus, embed_corpus
 from qrag_jax.search.hybrid import make_single_step, rank_dense, rank_hybrid
 from qrag_jax.search.note_search import (
     INSERTING,
-    MODES,
     NoteSearch,
     best_of_scores,
     make_noted_retrieve,
@@ -109,7 +109,7 @@ def test_a_note_finds_its_chunk():
 def test_without_notes_every_mode_is_dense():
     corpus = noted()
     expected = rank_dense(QUESTION, corpus.corpus, embed).ids.tolist()
-    for mode in MODES:
+    for mode in NOTE_MODES:
         assert ranks(QUESTION, corpus, mode=mode) == expected
 
 
@@ -137,7 +137,7 @@ def test_words_of_a_text_that_a_chunk_gets_twice_count_once():
 def test_only_chunks_that_got_a_note_are_embedded():
     corpus = noted(FILM, RAIN)
     spent = {}
-    for mode in MODES:
+    for mode in NOTE_MODES:
         embedder = Counting()
         ranks(QUESTION, corpus, embedder, mode=mode)
         ranks(QUESTION, corpus, embedder, mode=mode)
@@ -289,7 +289,7 @@ def test_a_note_that_lies_does_not_beat_the_text(question):
         told = [by_text[asking] for asking, at in zip(lies.asking, lies.answering, strict=True) if at == chunk]
         assert score <= max([by_text[chunk], *told])
     assert by_notes[own.ids[0]] == found.scores[0] == own.scores[0]  # what the text puts first stays there
-    for mode in MODES:
+    for mode in NOTE_MODES:
         rank_noted(question, lies, by_words, NoteSearch(mode))
     assert corpus.texts == tuple(FACTS)  # and what is read of it is its own
 
@@ -308,7 +308,7 @@ def test_notes_that_are_not_looked_at_change_nothing(data):
     assert first.tolist() == wanted.tolist() and few[first].tolist() == every[wanted].tolist()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", NOTE_MODES)
 @pytest.mark.parametrize("words_weight", [0.0, 0.5])
 def test_the_first_are_those_of_all(mode, words_weight):
     if mode == "walk" and words_weight:

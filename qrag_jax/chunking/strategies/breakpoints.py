@@ -6,17 +6,13 @@ Chunking Worth the Computational Cost?" (appendix B).
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 
 from qrag_jax.chunking.strategies.distances import neighbour_distances, sentence_vectors
 from qrag_jax.chunking.text.chunks import Group, SentenceText, Strategy, groups_of
+from qrag_jax.names import THRESHOLDS, Threshold
 from qrag_jax.types import Embed, UsageError
-
-Threshold = Literal[
-    "percentile", "standard_deviation", "interquartile", "gradient", "absolute", "absolute_gradient"
-]  # fmt: skip
 
 # The relative ones are LangChain's defaults, the absolute ones the largest of the paper's grids (the fewest breaks).
 _DEFAULT_VALUES: dict[Threshold, float] = {
@@ -64,8 +60,8 @@ def make_breakpoint(config: BreakpointConfig, embed: Embed) -> Strategy:
 
 
 def _checked_value(config: BreakpointConfig) -> float:
-    if config.threshold not in get_args(Threshold):
-        raise UsageError(f"breakpoint.threshold {config.threshold!r}: choose one of {', '.join(get_args(Threshold))}")
+    if config.threshold not in THRESHOLDS:
+        raise UsageError(f"breakpoint.threshold {config.threshold!r}: choose one of {', '.join(THRESHOLDS)}")
     if config.window < 0:
         raise UsageError(f"breakpoint.window {config.window}: 0 embeds single sentences, 1 one neighbour on each side")
     value = _DEFAULT_VALUES[config.threshold] if config.value is None else float(config.value)

@@ -8,13 +8,13 @@ DBSCAN over distances that are computed a block of rows at a time: the labels of
 
 import warnings
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 
 from qrag_jax.chunking.strategies.distances import RowDistances, joint_distances, row_blocks, sentence_vectors
 from qrag_jax.chunking.strategies.linkage import link_sentences
 from qrag_jax.chunking.text.chunks import Group, SentenceText, Strategy, groups_of
+from qrag_jax.names import NOISES, Noise
 from qrag_jax.types import Embed, UsageError
 
 
@@ -92,8 +92,6 @@ def _components(distances: RowDistances, core: np.ndarray, radius: np.float32) -
 
 EXACT_SENTENCES = 10_000  # the most that are linked as a whole: 50 million distances are 200 MB
 _DEFAULT_MAX_SENTENCES = 10
-
-Noise = Literal["single", "chunk", "nearest"]
 
 
 @dataclass(frozen=True)
@@ -227,5 +225,5 @@ def _check_dbscan(config: DbscanConfig) -> None:
         raise UsageError(
             f"dbscan.min_samples {config.min_samples}: a sentence is within reach of itself, give at least 1"
         )
-    if config.noise not in get_args(Noise):
-        raise UsageError(f"dbscan.noise {config.noise!r}: choose one of {', '.join(get_args(Noise))}")
+    if config.noise not in NOISES:
+        raise UsageError(f"dbscan.noise {config.noise!r}: choose one of {', '.join(NOISES)}")

@@ -1,7 +1,7 @@
 """Points into trees: sections that were found, small ones joined, deep ones capped, long ones cut to a size."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from qrag_jax.chunking.text.blocks import join_heading_units, make_block_splitter
 from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences, Strategy
@@ -14,9 +14,9 @@ from qrag_jax.chunking.tree.boundaries import (
 )
 from qrag_jax.chunking.tree.build import cap_levels, merge_runs, refine_leaves, tree_from_points
 from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.names import PointsName
 from qrag_jax.types import CountTokens, UsageError
 
-PointsName = Literal["headings", "rule", "paragraphs", "tagger", "llm", "lumber"]
 OWN_POINTS: dict[str, PredictPoints] = {  # those that need nothing but the text
     "headings": heading_points,
     "rule": rule_points,

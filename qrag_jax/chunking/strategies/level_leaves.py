@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
-from qrag_jax.chunking.strategies.hierarchy import PointsName, source_of
+from qrag_jax.chunking.strategies.hierarchy import source_of
 from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences, Strategy
 from qrag_jax.chunking.tree.boundaries import PredictPoints, no_points
 from qrag_jax.chunking.tree.build import refine_leaves
 from qrag_jax.chunking.tree.level_trees import check_sizes, named_tree, size_tree
 from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.names import PointsName
 from qrag_jax.types import CountTokens
 
 

@@ -23,6 +23,7 @@ import sentencex
 
 from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.chunking.text.spans import cut_text, readable
+from qrag_jax.names import SPLITTERS
 from qrag_jax.types import Span, UsageError
 
 # One paragraph -> offsets where it may be cut; they need not be sorted, distinct or inside.
@@ -127,9 +128,6 @@ def _beside_quotes(paragraph: str, cut: int) -> int:
         while cut > 1 and (paragraph[cut - 1] in _OPENERS or _ASCII_OPENER.match(paragraph, max(cut - 2, 0))):
             cut -= 1
     return cut
-
-
-SPLITTERS = ("sentencex", "nltk", "spacy")
 
 
 # Punkt without a model takes "Dr." for the end of a sentence. It wants them in lower case and without the last dot.

@@ -12,17 +12,14 @@ What is made of children takes one pass a level, from the finest to the root, so
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.names import PARENTS, ParentsName
 from qrag_jax.types import InputError, UsageError
 from qrag_jax.unit_rows import unit_rows
-
-ParentsName = Literal["best_child", "mean", "compressor", "direct", "windows", "summary"]
-PARENTS: tuple[ParentsName, ...] = get_args(ParentsName)
 
 # (vectors of children at length 1, tokens of each, place of its parent: 0, 0, 1, 1, 1, 2, ... without gaps) -> a vector
 # of length 1 of each parent, or zeros where its children have no direction.

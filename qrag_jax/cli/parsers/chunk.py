@@ -3,42 +3,22 @@
 import argparse
 
 from qrag_jax.cli.parsers import flags, llm_flags, points_llm_flags
+from qrag_jax.names import BOUNDARY_SOURCES, CHUNKERS, SPLITTERS
 
-# Copies: the modules of the names take longer to import.
-STRATEGIES = (
-    "fixed", "recursive", "breakpoint", "linkage", "dbscan", "late", "headings", "document", "hierarchy", "levels"
-)  # fmt: skip
 TREE = "tree"  # of `qrag chunk` alone: its chunks hold one another
-POINTS = ("headings", "rule", "paragraphs", "tagger", *points_llm_flags.LLM_SOURCES)
-SPLITTERS = ("sentencex", "nltk", "spacy")
 
 SUMMARY = "cut text files, every chunk with its exact place"
-_STRATEGIES = """\
+_STRATEGIES = f"""\
 Cut text files into chunks, each with the exact place that it came from, and none larger than --max_tokens.
 fixed, recursive and late fill chunks up to it, or to 256 tokens, unless they are given a size of their own.
 
-  fixed       sentences in a row, so many a chunk or as many as some tokens hold
-              (sentences_per_chunk, num_chunks, num_tokens, overlap, overlap_tokens)
-  recursive   at paragraphs; at lines, sentences and words where a part is too long (num_tokens)
-  breakpoint  where the next sentence means something else than the one before (threshold, value, window)
-  linkage     sentences that are near in text and meaning, nearest first, up to a size; a chunk may have several spans
-              (num_clusters, max_sentences, lambda_, stop_distance)
-  dbscan      sentences that are dense in text and meaning; several spans too (eps, min_samples, lambda_, noise)
-  late        sentences in a row; --vectors writes a vector of each chunk that knows the text around it
-              (num_tokens, window_tokens, overlap_tokens)
-  headings    the sections and subsections of Markdown (max_level)
-  document    the whole file, so that --max_tokens alone cuts it
-  hierarchy   the leaves of a tree of parts that --points finds: small parts joined as long as their levels do not fall,
-              those deeper than --level_cap joined with what is around them, the rest cut to --max_tokens, or 256 tokens
-              (points, level_cap, merge_tokens); --tree writes the trees
-  levels      the leaves of a tree whose levels have names: sections and subsections that --points finds, paragraphs,
-              sentences; or, with --sizes, spans of so many tokens within each other (points, sizes); --tree writes it
+{CHUNKERS.help()}\
   tree        all levels at once: the file, its sections, their paragraphs, lists, tables and fences of code, and parts
               of what is over --max_tokens, or 256 tokens; only what holds nothing else keeps to it (headings.max_level)
 
 What comes out: a line a chunk with file:start-end (file:0-9,20-31 of two spans), its level, its tokens and how it
 begins, with tree under what holds it. Level 0 is a whole document, 1 a part of it, 2 a part of a part. --json gives one
-object a line: {"id", "file", "spans": [[start, end], ...], "level", "num_tokens"}, and the "page" of a PDF.
+object a line: {{"id", "file", "spans": [[start, end], ...], "level", "num_tokens"}}, and the "page" of a PDF.
 
 Offsets are half-open and count characters of the decoded text: line ends untouched, a byte order mark left out (Python:
 open(file, encoding="utf-8-sig", newline="").read()[start:end]). The text of a chunk is that of its spans, joined by a
@@ -71,10 +51,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="+", metavar="FILE", help="file, folder, or - for stdin: texts; PDF, HTML, DOCX, EPUB too"
     )
-    flags.add_strategy(parser, (*STRATEGIES, TREE), "how to cut", "fixed; with --tree, tree")
+    flags.add_strategy(parser, (*CHUNKERS, TREE), "how to cut", "fixed; with --tree, tree")
     parser.add_argument(
         "--points",
-        choices=POINTS,
+        choices=BOUNDARY_SOURCES.choices("tree"),
         help="of hierarchy and levels: what tells where a part begins (default: headings, of Markdown; with --tagger, "
         "tagger)",
     )

@@ -5,10 +5,7 @@ import argparse
 from qrag_jax.cli.parsers import flags
 from qrag_jax.cli.parsers.llm_flags import HELP, add_llm_flags
 from qrag_jax.llm.calls import SHORT_ANSWER_TOKENS
-
-METHODS = ("trained", "untrained", "single_step", "bm25")  # as in eval.picks.records, whose import takes longer
-PROTOCOLS = ("fixed", "threshold", "stop", "oracle")  # as in eval.picks.protocols
-_ANSWER_MEASURES = ("em", "f1", "contains", "rouge_l", "babilong", "claims", "judge")  # as in eval.answers.records
+from qrag_jax.names import ANSWER_MEASURES, METHODS, PROTOCOLS
 
 SUMMARY = "score a trained retriever beside its baselines"
 DESCRIPTION = f"""\
@@ -119,9 +116,9 @@ def _add_answers(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--answer_measures",
-        type=flags.chosen("measure", _ANSWER_MEASURES),
+        type=flags.chosen("measure", ANSWER_MEASURES),
         metavar="M,M,...",
-        help=f"what answers are scored by, of {', '.join(_ANSWER_MEASURES)} (default: em and f1, with --babi also "
+        help=f"what answers are scored by, of {', '.join(ANSWER_MEASURES)} (default: em and f1, with --babi also "
         "babilong)",
     )
     group.add_argument(

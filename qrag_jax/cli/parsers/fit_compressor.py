@@ -3,10 +3,8 @@
 import argparse
 
 from qrag_jax.cli.parsers import flags, llm_flags
+from qrag_jax.names import COMPRESSOR_KINDS, COMPRESSOR_LOSSES, COMPRESSOR_TARGETS
 
-KINDS = ("mlp", "attention", "both")  # as in models.compressor.network, whose import takes longer
-LOSSES = ("distance", "ranking")  # as in train.compression, likewise
-TARGETS = ("windows", "lead", "summary")
 SUMMARY_TOKENS = 128
 
 SUMMARY = "one vector for a section, from those of its sentences"
@@ -48,10 +46,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.usage = "qrag fit compressor [-h] PATHS... --out RUN [...]"
     parser.add_argument("paths", nargs="+", metavar="PATHS", help="files or folders, scisumm:PATH or wikitext2:PATH")
     parser.add_argument("--out", required=True, type=flags.filled, metavar="RUN", help="run folder to write")
-    parser.add_argument("--kind", choices=KINDS, help="of the network (default: all are tried)")
-    parser.add_argument("--loss", choices=LOSSES, help="what is learned (default: both are tried)")
+    parser.add_argument("--kind", choices=COMPRESSOR_KINDS, help="of the network (default: all are tried)")
+    parser.add_argument("--loss", choices=COMPRESSOR_LOSSES, help="what is learned (default: both are tried)")
     parser.add_argument(
-        "--target", choices=TARGETS, default="windows", help="what vectors are to be near to (default: %(default)s)"
+        "--target",
+        choices=COMPRESSOR_TARGETS,
+        default="windows",
+        help="what vectors are to be near to (default: %(default)s)",
     )
     parser.add_argument(
         "--lead_tokens",

@@ -3,8 +3,8 @@
 import argparse
 
 from qrag_jax.cli.parsers import flags
+from qrag_jax.names import FEATURES
 
-FEATURES = ("profiles", "vectors")  # as in retrieval.planning, whose import takes longer
 BUDGET = 512
 
 SUMMARY = "which levels of documents to search for a question"

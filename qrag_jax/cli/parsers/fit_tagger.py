@@ -3,8 +3,7 @@
 import argparse
 
 from qrag_jax.cli.parsers import flags
-
-VIEWS = ("kept", "plain", "removed")  # as in data.headed, whose import takes longer
+from qrag_jax.names import VIEWS
 
 SUMMARY = "where sections begin, for documents without headings"
 DESCRIPTION = """\

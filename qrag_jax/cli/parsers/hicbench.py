@@ -3,8 +3,8 @@
 import argparse
 
 from qrag_jax.cli.parsers import flags, llm_flags
+from qrag_jax.names import VIEWS
 
-VIEWS = ("kept", "plain")
 ANSWER_TOKENS, NUM_QUESTIONS, TEMPERATURE = 500, 2, 0.7  # as in structure.hicbench, whose import takes longer
 SUMMARY = "questions with scattered evidence, by a language model"
 DESCRIPTION = f"""\
@@ -45,7 +45,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--out", required=True, type=flags.filled, metavar="DIR", help="folder to write, empty or not there"
     )
     parser.add_argument(
-        "--view", choices=VIEWS, default="plain", help="headings with marks or as lines of text (default: %(default)s)"
+        "--view",
+        choices=[view for view in VIEWS if view != "removed"],
+        default="plain",
+        help="headings with marks or as lines of text (default: %(default)s)",
     )
     for name, kind in (("num_one", "T1"), ("num_two", "T2")):
         parser.add_argument(

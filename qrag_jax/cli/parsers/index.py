@@ -3,12 +3,10 @@
 import argparse
 
 from qrag_jax.cli.parsers import flags, llm_flags, reader_flags, search_flags
-from qrag_jax.cli.parsers.chunk import STRATEGIES, TREE
+from qrag_jax.cli.parsers.chunk import TREE
+from qrag_jax.names import CHUNKERS, INDEX_NOTES, PARENTS
 
 ACTIONS = ("build", "add", "remove", "merge", "info")
-# Copies of names, whose modules take longer to import.
-PARENTS = ("best_child", "mean", "windows", "direct", "compressor")
-NOTES = ("mentions", "llm", "none")  # as in index.settings, whose import takes longer
 
 SUMMARY = "keep your files cut and embedded, to be asked many times"
 DESCRIPTION = f"""\
@@ -63,12 +61,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="cut and embed as this run reads; the index then serves it and every run on its encoder (default: none)",
     )
     flags.add_model(parser, "minilm; not with a run")
-    flags.add_strategy(parser, (*STRATEGIES, TREE), "how to cut, as in `qrag chunk`", "recursive; not with a run")
+    flags.add_strategy(parser, (*CHUNKERS, TREE), "how to cut, as in `qrag chunk`", "recursive; not with a run")
     flags.add_max_tokens(parser, "chunk", "200; with --sizes no other limit; not with a run")
     search_flags.add_points(parser)
     parser.add_argument(
         "--parents",
-        choices=PARENTS,
+        choices=[way for way in PARENTS if way != "summary"],
         help="of levels: how a part that holds others is known: best_child (by its best leaf; no vector of it stays), "
         "mean (of its children), windows (of its text, read in windows), direct (of its text as far as the encoder "
         "reads), compressor (by a network that reads its children) (default: best_child)",
@@ -81,7 +79,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--notes",
-        choices=NOTES,
+        choices=INDEX_NOTES,
         help="build, add: who writes the notes of chunks; another one writes them anew (default: that of the index; of "
         "a new one mentions, and none of a run or of levels)",
     )

@@ -1,13 +1,10 @@
 """Flags of every verb that asks a language model. Imports nothing heavy; `cli/generators.py` reads what they say."""
 
 import argparse
-from typing import get_args
 
 from qrag_jax.cli.parsers.flags import amount, duration, filled, integers, positive
 from qrag_jax.llm.calls import ANSWER_TOKENS, CONCURRENCY, DEADLINE, GRAMMAR_FIELDS, OPENAI_KEY_NAME, OWN_KEY_NAME
-from qrag_jax.types import Storage
-
-_LLMS = ("local", "openai", "scripted")
+from qrag_jax.names import LLMS, STORAGES
 
 # What a verb's help says of them.
 HELP = """\
@@ -27,7 +24,7 @@ def add_llm_flags(parser: argparse.ArgumentParser, *, max_answer_tokens: int = A
         max_answer_tokens: the verb's default of `--max_answer_tokens`.
     """
     group = parser.add_argument_group("language model")
-    group.add_argument("--llm", choices=_LLMS, default="local", help="who answers (default: %(default)s)")
+    group.add_argument("--llm", choices=LLMS.names, default="local", help="who answers (default: %(default)s)")
     group.add_argument(
         "--llm_model",
         type=filled,
@@ -87,7 +84,7 @@ def add_storage(parser: argparse._ActionsContainer) -> None:
     """Adds `--storage`."""
     parser.add_argument(
         "--storage",
-        choices=get_args(Storage),
+        choices=STORAGES,
         help="local: how matrices are kept: as numbers (float32, bfloat16), in blocks of 8 bits (int8), or as in the "
         ".gguf file (file); left out, file for such files where the extra cpu is installed and there is no "
         "accelerator, else float32",

@@ -3,12 +3,9 @@
 import argparse
 
 from qrag_jax.cli.parsers import flags, llm_flags, reader_flags
+from qrag_jax.names import MULTIHOP_SETS, NOTE_MODES, NOTE_READERS
 
 ACTIONS = ("list", "export", "eval")
-SETS = ("hotpot", "2wiki", "musique")
-# As in eval.notes.scores and eval.notes.tasks, whose import takes longer.
-MODES = ("none", "best_of", "insert", "all", "random", "walk")
-READERS = ("mentions", "scripted", *reader_flags.LLM_READERS)
 
 SUMMARY = "the notes that chunks get from other chunks: what an index has, and what they find"
 DESCRIPTION = f"""\
@@ -59,7 +56,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--pairs", action="store_true", help="export: notes from another chunk alone, with both chunks as they are"
     )
     source = parser.add_mutually_exclusive_group()
-    for name in SETS:
+    for name in MULTIHOP_SETS:
         source.add_argument(f"--{name}", type=flags.filled, metavar="FILE", help=f"as of `qrag eval --{name}`")
     source.add_argument("--babi", type=flags.filled, metavar="FILE", help="bAbI stories (qaN_*.txt or .txt.gz)")
     parser.add_argument(
@@ -80,7 +77,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--reader",
-        choices=READERS,
+        choices=NOTE_READERS.names,
         help="who writes the notes (default: mentions; with --babi scripted, which reads nothing else)",
     )
     parser.add_argument(
@@ -93,7 +90,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--modes",
         type=_names,
         metavar="M,M",
-        help=f"of {', '.join(MODES)}, best_of_uncapped, bm25 and MODE+bm25 (default: {','.join(MODES)})",
+        help=f"of {', '.join(NOTE_MODES)}, best_of_uncapped, bm25 and MODE+bm25 (default: {','.join(NOTE_MODES)})",
     )
     parser.add_argument("--k", type=flags.integers, metavar="K,K", help="(default: 2,4,5,10)")
     parser.add_argument(

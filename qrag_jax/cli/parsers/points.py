@@ -3,30 +3,15 @@
 import argparse
 
 from qrag_jax.cli.parsers import flags, llm_flags, points_llm_flags
+from qrag_jax.names import BOUNDARY_SOURCES, THRESHOLDS, VIEWS
 
-# Copies: the modules of the names take longer to import.
-VIEWS = ("kept", "plain", "removed")
-METHODS = (
-    "none", "headings", "rule", "paragraphs", "equal", "breakpoint", "linkage", "tagger", *points_llm_flags.LLM_SOURCES
-)  # fmt: skip
-THRESHOLDS = ("percentile", "standard_deviation", "interquartile", "gradient", "absolute", "absolute_gradient")
-_DEFAULT_METHODS = tuple(name for name in METHODS if name not in ("headings", "tagger", *points_llm_flags.LLM_SOURCES))
+_DEFAULT_METHODS = tuple(name for name in BOUNDARY_SOURCES.choices(without="llm") if name not in ("headings", "tagger"))
 
 SUMMARY = "how well the sections of documents are found"
 DESCRIPTION = f"""\
 Score what finds the points of documents, the sentences at which their sections begin, where headings say what is right.
 
-  none        no point at all
-  headings    the headings of Markdown: what is right, where they are kept
-  rule        lines that look like headings: at most 12 words, no closing mark
-  paragraphs  every start of a paragraph
-  equal       a point after every --equal_length sentences
-  breakpoint  where the next sentence means something else than the one before, as strategy breakpoint of `qrag chunk`
-  linkage     where sentences that are near in text and meaning end, as strategy linkage
-  tagger      where a tagger of `qrag fit tagger` (--tagger), or the one that comes with this package, says so: that was
-              trained on papers and articles, and on another kind of text it need not be above breakpoint
-  llm, lumber a language model, see below
-
+{BOUNDARY_SOURCES.help()}
 PATHS are Markdown files and folders, scisumm:PATH (papers of CL-SciSumm) or wikitext2:PATH (articles). Documents
 without a section, and those that are there twice, are left out with a warning. What is seen of the headings is the
 --view: kept, with their marks; plain, as lines of text; removed, not at all, and no gap tells where they were. With
@@ -62,10 +47,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--methods",
-        type=flags.chosen("method", METHODS),
+        type=flags.chosen("method", BOUNDARY_SOURCES.names),
         default=_DEFAULT_METHODS,
         metavar="M,M,...",
-        help=f"rows to compute, of {', '.join(METHODS)} (default: all but headings, tagger and language models)",
+        help=f"rows to compute, of {', '.join(BOUNDARY_SOURCES)} (default: all but headings, tagger "
+        "and language models)",
     )
     parser.add_argument(
         "--equal_length", type=flags.positive, default=10, metavar="N", help="of equal (default: %(default)s)"

@@ -5,7 +5,6 @@ import argparse
 from qrag_jax.cli.parsers import flags
 from qrag_jax.cli.parsers.llm_flags import add_estimate_flags, add_llm_flags
 
-LLM_SOURCES = ("llm", "lumber")
 WINDOW_TOKENS, ANSWER_TOKENS = 16_384, 2_000  # as in structure.hichunk, whose import takes longer
 # What a verb's help says of them.
 HELP = """\

@@ -6,7 +6,6 @@ from qrag_jax.cli.parsers import flags
 from qrag_jax.cli.parsers.llm_flags import add_estimate_flags, add_llm_flags
 
 # As in structure.questions and structure.propositions, whose import takes longer.
-LLM_READERS = ("llm", "propositions")
 NUM_QUESTIONS, MOST_RELEVANT, ANSWER_TOKENS = 10, 40, 200
 # What a verb's help says of them.
 HELP = """\

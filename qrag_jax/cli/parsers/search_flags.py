@@ -4,13 +4,9 @@ import argparse
 from collections.abc import Sequence
 
 from qrag_jax.cli.parsers import flags
-from qrag_jax.cli.parsers.chunk import STRATEGIES
+from qrag_jax.names import BOUNDARY_SOURCES, CHUNKERS, NOTE_MODES, PLANNERS
 
-RETRIEVERS = ("hybrid", "dense", "bm25", "single_step")  # as in retrieval.index.hybrid, whose import takes longer
-SHOWN_RETRIEVERS = "hybrid, dense, bm25"  # the last of them is another name of dense
-NOTE_MODES = ("best_of", "insert", "all", "random", "none")  # as in retrieval.index.notes, likewise
-POINTS = ("headings", "rule", "paragraphs", "tagger")  # as in chunking.strategies.hierarchy, but language models
-PLANNERS = ("constant", "router", "llm")  # as in cli.level_search
+SHOWN_RETRIEVERS = "hybrid, dense, bm25"  # the last of `RETRIEVERS` is another name of dense
 WAYS = """\
   hybrid   what is near in meaning and what shares words, by the scores of both: the default, and right for most texts
   dense    the chunks whose vectors are nearest to the question's (also called single_step)
@@ -32,7 +28,7 @@ def add_points(parser: argparse.ArgumentParser) -> None:
     """Adds what strategies that make trees cut by: `--points`, `--tagger` and `--sizes`, each None if not given."""
     parser.add_argument(
         "--points",
-        choices=POINTS,
+        choices=BOUNDARY_SOURCES.choices("tree", without="llm"),
         help="of hierarchy and levels: what tells where a section begins (default: headings, of Markdown; with "
         "--tagger, tagger)",
     )
@@ -42,7 +38,7 @@ def add_points(parser: argparse.ArgumentParser) -> None:
 
 def add_cutting(parser: argparse.ArgumentParser) -> None:
     """Adds how texts are cut and by which encoder they are known: `--strategy` and its flags, `--model`."""
-    flags.add_strategy(parser, STRATEGIES, "how to cut, as in `qrag chunk`", "recursive; not with a run")
+    flags.add_strategy(parser, CHUNKERS.names, "how to cut, as in `qrag chunk`", "recursive; not with a run")
     flags.add_max_tokens(parser, "passage", "200; not with a run")
     add_points(parser)
     flags.add_model(parser, "minilm; not with a run")
@@ -67,7 +63,7 @@ def add_notes_mode(parser: argparse.ArgumentParser) -> None:
     """Adds `--notes_mode`, None where it is not given."""
     parser.add_argument(
         "--notes_mode",
-        choices=NOTE_MODES,
+        choices=[mode for mode in NOTE_MODES if mode != "walk"],
         metavar="M",
         help="of an index, what its notes do: best_of (a chunk counts as the best of itself and its notes), insert "
         "(those nearest to the question are put into their chunks), all, random (a control), none (default: best_of "

@@ -3,11 +3,12 @@
 import argparse
 from typing import cast
 
-from qrag_jax.chunking.chunker import BY_POINTS, ChunkConfig, StrategyName
+from qrag_jax.chunking.chunker import BY_POINTS, ChunkConfig
 from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig
 from qrag_jax.chunking.strategies.level_leaves import LevelsConfig
 from qrag_jax.cli.parsers.chunk import TREE
 from qrag_jax.index.methods import DEFAULT_CHUNKING
+from qrag_jax.names import StrategyName
 from qrag_jax.types import UsageError
 
 HIERARCHY, LEVELS = "hierarchy", "levels"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from qrag_jax.cli.parsers.search_flags import RETRIEVERS, SHOWN_RETRIEVERS
+from qrag_jax.cli.parsers.search_flags import SHOWN_RETRIEVERS
 from qrag_jax.cli.progress import WithBar
 from qrag_jax.cli.searching.cutting import make_chunking
 from qrag_jax.cli.terminal import say
@@ -23,9 +23,9 @@ from qrag_jax.index.folder import CATALOGUE, SHARDS, finished_shards, is_filled,
 from qrag_jax.index.load import load_index
 from qrag_jax.index.methods import Method, multi_step_method, single_step_method
 from qrag_jax.index.settings import IndexSettings, check_encoder, read_settings
+from qrag_jax.names import RETRIEVERS, NoteMode, RetrieverName
 from qrag_jax.search.corpus import Corpus
-from qrag_jax.search.hybrid import RetrieverName
-from qrag_jax.search.note_search import NotedCorpus, NoteMode, make_noted_retrieve
+from qrag_jax.search.note_search import NotedCorpus, make_noted_retrieve
 from qrag_jax.types import Document, InputError, UsageError
 
 if TYPE_CHECKING:

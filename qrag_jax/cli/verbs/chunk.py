@@ -14,7 +14,6 @@ import numpy as np
 
 from qrag_jax.chunking.chunker import BY_POINTS, EMBEDDING, ChunkConfig, make_chunker, make_tree_builder
 from qrag_jax.chunking.html_page import html_page
-from qrag_jax.chunking.strategies.hierarchy import PointsName
 from qrag_jax.chunking.strategies.late import late_vectors
 from qrag_jax.chunking.text.blocks import make_unit_splitter
 from qrag_jax.chunking.text.chunks import SentenceText, SplitSentences
@@ -35,6 +34,7 @@ from qrag_jax.files.vector_files import write_vectors
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
+from qrag_jax.names import PointsName
 from qrag_jax.types import Chunk, Document, UsageError
 
 if TYPE_CHECKING:  # it imports JAX, and most strategies read no vectors

@@ -14,10 +14,10 @@ from qrag_jax.data.corpora.headed_documents import read_headed
 from qrag_jax.eval.tables import share
 from qrag_jax.index.parent_texts import text_parents
 from qrag_jax.measures.aggregate import mean_interval, paired_difference
-from qrag_jax.models.compressor import KINDS
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
-from qrag_jax.train.compressor import LOSSES, TOP_K, CompressorConfig, FittedCompressor, fit_compressor, recalls
+from qrag_jax.names import COMPRESSOR_KINDS, COMPRESSOR_LOSSES
+from qrag_jax.train.compressor import TOP_K, CompressorConfig, FittedCompressor, fit_compressor, recalls
 from qrag_jax.train.compressor_data import make_lead_targets
 from qrag_jax.train.run_folder import check_out
 from qrag_jax.types import UsageError
@@ -34,8 +34,8 @@ def run(args: argparse.Namespace) -> int:
     embedder = make_embedder(load_encoder(args.model))
     config = CompressorConfig(
         args.seed,
-        kinds=KINDS if args.kind is None else (args.kind,),
-        losses=LOSSES if args.loss is None else (args.loss,),
+        kinds=COMPRESSOR_KINDS if args.kind is None else (args.kind,),
+        losses=COMPRESSOR_LOSSES if args.loss is None else (args.loss,),
     )
     start = time.perf_counter()
     with Progress() as progress:

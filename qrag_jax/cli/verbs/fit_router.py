@@ -24,8 +24,9 @@ from qrag_jax.eval.study.config import DefaultStudy, StudyConfig
 from qrag_jax.eval.study.load_tasks import load_task
 from qrag_jax.eval.study.records import LevelCell
 from qrag_jax.eval.tables import share
+from qrag_jax.names import FEATURES
 from qrag_jax.search.corpus import ReportProgress
-from qrag_jax.search.levels.planners import FEATURES, plan_cost, save_router
+from qrag_jax.search.levels.planners import plan_cost, save_router
 from qrag_jax.search.levels.router_training import FittedRouter, PlanLabels, cheapest_ranges, fit_router
 from qrag_jax.train.run_folder import check_out
 from qrag_jax.types import InputError, UsageError

@@ -14,8 +14,6 @@ from qrag_jax.cli.note_readers import (
     given_reader_flags,
     make_note_reader,
 )
-from qrag_jax.cli.parsers.notes import SETS
-from qrag_jax.cli.parsers.reader_flags import LLM_READERS
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, shown_lines, write_json
 from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_output
@@ -23,7 +21,7 @@ from qrag_jax.cli.verbs.notes_index import export_notes, list_notes
 from qrag_jax.eval.notes.note_scores import NoteRow, check_modes, score_notes
 from qrag_jax.eval.notes.note_sets import (
     MENTIONS,
-    NOTE_READERS,
+    OWN_READERS,
     SCRIPTED,
     STORIES,
     MakeNoteTask,
@@ -32,7 +30,8 @@ from qrag_jax.eval.notes.note_sets import (
     read_stories,
 )
 from qrag_jax.eval.tables import align, share
-from qrag_jax.search.note_search import MODES, NoteSearch
+from qrag_jax.names import MULTIHOP_SETS, NOTE_MODES, NOTE_READERS
+from qrag_jax.search.note_search import NoteSearch
 from qrag_jax.types import NoteReader, UsageError
 
 _OF_BABI = ("filler", "chunk_sentences", "num_chunks", "wrong_share")
@@ -48,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action != "eval":
         return list_notes(args) if args.action == "list" else export_notes(args)
     _check_flags(args)
-    modes, ks = args.modes or MODES, args.k or _NUM_PICKS
+    modes, ks = args.modes or NOTE_MODES, args.k or _NUM_PICKS
     check_modes(modes, ks)
     search = NoteSearch(**{name: value for name in _OF_SEARCH if (value := getattr(args, name)) is not None})
     make_task = read_task(args)  # before a model is loaded: a bad file is told at once
@@ -61,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     with Progress() as progress:
         llm = None
         name = _reader_name(args)
-        if name in LLM_READERS:
+        if name in NOTE_READERS.choices("llm"):
             llm = make_note_reader(args, name, embed, embed.count_tokens, progress.answered)
             estimates = (llm.estimate(pool.documents, pool.chunks) for pool in task.pools)
             expected = format_estimate(sum(estimates, Estimate()), args)
@@ -124,7 +123,7 @@ def read_task(args: argparse.Namespace) -> MakeNoteTask:
             num_questions=args.num_questions,
             seed=args.seed,
         )
-    kind = next(name for name in SETS if getattr(args, name))
+    kind = next(name for name in MULTIHOP_SETS if getattr(args, name))
     return read_multihop_task(
         kind,
         getattr(args, kind),
@@ -157,19 +156,21 @@ def _reader_name(args: argparse.Namespace) -> str:
 def _own_reader(args: argparse.Namespace, name: str) -> NoteReader:
     """The reader of a name that asks no language model."""
     if not args.wrong_share:
-        return NOTE_READERS[name]
+        return OWN_READERS[name]
     return partial(read_stories, wrong_share=args.wrong_share, seed=args.seed)
 
 
 def _check_action(args: argparse.Namespace) -> None:
-    sources = [name for name in (*SETS, "babi") if getattr(args, name)]
+    sources = [name for name in (*MULTIHOP_SETS, "babi") if getattr(args, name)]
     if args.action == "eval":
         if args.index or args.pairs:
             raise UsageError(
                 f"{args.index or '--pairs'}: belongs to list and export; eval reads a set, as --hotpot FILE"
             )
         if not sources:
-            raise UsageError(f"qrag notes eval: give one of {', '.join(f'--{name} FILE' for name in (*SETS, 'babi'))}")
+            raise UsageError(
+                f"qrag notes eval: give one of {', '.join(f'--{name} FILE' for name in (*MULTIHOP_SETS, 'babi'))}"
+            )
         return
     given = [*sources, *(name for name in _OF_EVAL if getattr(args, name) is not None), *given_reader_flags(args)]
     if given:
@@ -186,7 +187,7 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise UsageError(f"--{given[0]}: belongs to --babi; leave it out")
     if args.reader == SCRIPTED and not args.babi:
         raise UsageError(f"--reader {SCRIPTED}: reads bAbI stories alone (--babi); leave it out")
-    check_reader_flags(args, _reader_name(args), LLM_READERS)
+    check_reader_flags(args, _reader_name(args), NOTE_READERS.choices("llm"))
     if args.wrong_share and args.reader not in (None, SCRIPTED):
         raise UsageError(f"--wrong_share: belongs to --reader {SCRIPTED}, {args.reader} says what the text says")
     if args.wrong_share and args.wrong_share > 1:

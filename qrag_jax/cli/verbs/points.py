@@ -9,14 +9,14 @@ from typing import cast
 
 from qrag_jax.chunking.tree.boundaries import PredictPoints, predict_checked
 from qrag_jax.cli.note_readers import Estimated
-from qrag_jax.cli.parsers.points_llm_flags import LLM_SOURCES
 from qrag_jax.cli.points_llm import check_points_llm_flags
 from qrag_jax.cli.points_sources import PointTools, check_tagger_flag, make_source
 from qrag_jax.cli.terminal import shown_lines, write_json
 from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_place
-from qrag_jax.data.corpora.headed_documents import HeadedDocument, View, read_headed, split_source
+from qrag_jax.data.corpora.headed_documents import HeadedDocument, read_headed, split_source
 from qrag_jax.eval.tables import align, share
 from qrag_jax.measures.boundary_scores import Judged, score_points
+from qrag_jax.names import BOUNDARY_SOURCES, View
 from qrag_jax.types import UsageError
 
 _REMOVED: View = "removed"
@@ -58,7 +58,7 @@ def check_json(args: argparse.Namespace) -> None:
 
 def _print_estimates(sources: Mapping[str, PredictPoints], documents: Mapping[View, Sequence[HeadedDocument]]) -> int:
     """Says what sources that ask a language model would take."""
-    for name in (name for name in sources if name in LLM_SOURCES):
+    for name in (name for name in sources if name in BOUNDARY_SOURCES.choices("llm")):
         for view, its in documents.items():
             try:
                 sources[name]([one.text for one in its])

@@ -17,12 +17,13 @@ from qrag_jax.cli.terminal import say, shown, shown_lines, write_json
 from qrag_jax.config import is_override, load_config
 from qrag_jax.data.corpora.study_task import StudyTask
 from qrag_jax.eval.study.cells.study_encoder import load_study_encoder
-from qrag_jax.eval.study.config import FILLS, DefaultStudy, StudyConfig
+from qrag_jax.eval.study.config import DefaultStudy, StudyConfig
 from qrag_jax.eval.study.load_tasks import load_with_problems
 from qrag_jax.eval.study.records import StudyResult
 from qrag_jax.eval.study.results.report import format_table, summary_values, write_report
 from qrag_jax.eval.study.runner import run_study
 from qrag_jax.files.folder_lock import lock_folder
+from qrag_jax.names import FILLS
 from qrag_jax.types import UsageError
 
 _MOST_PROBLEMS = 5  # lines about questions that could not be asked

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.text.spans import join_pieces
@@ -16,10 +15,9 @@ from qrag_jax.data.corpora.section_readers import (
     read_scisumm,
     read_wikitext2,
 )
+from qrag_jax.names import VIEWS, View
 from qrag_jax.types import InputError, Span, UsageError
 
-View = Literal["kept", "plain", "removed"]
-VIEWS: tuple[View, ...] = get_args(View)
 _SOURCES: dict[str, Callable[[str], Iterator[Sectioned]]] = {"scisumm": read_scisumm, "wikitext2": read_wikitext2}
 _MOST_NAMED = 3
 

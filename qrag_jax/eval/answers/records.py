@@ -12,17 +12,12 @@ from dataclasses import dataclass, field, fields
 
 from qrag_jax.eval.answers.judges import Agreement
 from qrag_jax.eval.setting import Setting, file_fields, flat_values, nested_values, read_text, write_lines
+from qrag_jax.names import ANSWER_MEASURES
 from qrag_jax.types import InputError
 
 # What answers may be scored by, and the scores that each measure gives, all of them in [0, 1].
-MEASURES: Mapping[str, tuple[str, ...]] = {
-    "em": ("em",),
-    "f1": ("f1",),
-    "contains": ("contains",),
-    "rouge_l": ("rouge_l",),
-    "babilong": ("babilong",),
-    "claims": ("claim_precision", "claim_recall", "claim_f1"),
-    "judge": ("judge",),
+MEASURES: Mapping[str, tuple[str, ...]] = {name: (name,) for name in ANSWER_MEASURES} | {
+    "claims": ("claim_precision", "claim_recall", "claim_f1")
 }
 SCORES: tuple[str, ...] = tuple(score for scores in MEASURES.values() for score in scores)
 

@@ -13,25 +13,22 @@ from jaxtyping import Float
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.eval.notes.note_sets import Asked, Pool
 from qrag_jax.measures.aggregate import Difference, mean_interval, paired_difference
+from qrag_jax.names import NOTE_MODES, NoteMode
 from qrag_jax.search.corpus import Corpus, MadeBy, embed_texts
 from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked, rank_bm25
-from qrag_jax.search.note_search import (
-    INSERTING,
-    MODES,
-    NotedCorpus,
-    NotedRanked,
-    NoteMode,
-    NoteSearch,
-    note_corpus,
-    rank_noted,
-)
+from qrag_jax.search.note_search import INSERTING, NotedCorpus, NotedRanked, NoteSearch, note_corpus, rank_noted
 from qrag_jax.types import CountTokens, Embed, Encoder, Note, NoteReader, ReadNotes, UsageError
 
 BM25 = "bm25"
 UNCAPPED = "best_of_uncapped"  # `best_of` without `NoteSearch.capped`
 WITH_WORDS = "+bm25"  # behind a mode: fused with BM25 over texts with notes
 # The words of `random` would be those of all notes, and an order has no scores to fuse.
-EVAL_MODES = (*MODES, UNCAPPED, BM25, *(mode + WITH_WORDS for mode in MODES if mode not in ("random", "walk")))
+EVAL_MODES = (
+    *NOTE_MODES,
+    UNCAPPED,
+    BM25,
+    *(mode + WITH_WORDS for mode in NOTE_MODES if mode not in ("random", "walk")),
+)
 ReportProgress = Callable[[int, int], None]  # (questions done, of)
 _NUM_SPECIAL = 2  # [CLS] and [SEP]
 _Asked = tuple[np.ndarray, np.ndarray, int, float, int, int]  # a row of `ModeScores`
@@ -168,7 +165,7 @@ def score_notes(
     count: CountTokens,
     *,
     reader_name: str,
-    modes: Sequence[str] = MODES,
+    modes: Sequence[str] = NOTE_MODES,
     ks: Sequence[int] = (2, 4, 5, 10),
     search: NoteSearch | None = None,
     seed: int = 0,

@@ -160,7 +160,7 @@ def story_pool(
 
 
 # Those that need no language model, by name.
-NOTE_READERS: dict[str, NoteReader] = {MENTIONS: mention_notes, SCRIPTED: read_stories}
+OWN_READERS: dict[str, NoteReader] = {MENTIONS: mention_notes, SCRIPTED: read_stories}
 STORIES = "stories"  # a filler: other stories, renamed
 _MOST_HAYSTACK = 100_000  # sentences
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qrag_jax.eval.retrieval.records import METHODS
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import LoadedEncoder, load_encoder
+from qrag_jax.names import METHODS
 from qrag_jax.qrag.batching import Contexts
 from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.qrag.multi_step_search import Index, Progress, Texts, make_index

@@ -19,7 +19,6 @@ from jaxtyping import Bool, Float, Int
 from qrag_jax.measures.facts import NOT_TAKEN, FactScores, score_facts
 from qrag_jax.types import InputError, UsageError
 
-PROTOCOLS = ("fixed", "threshold", "stop", "oracle")
 _LARGEST = 1e100  # a larger score is no Q value, and sums of two would overflow
 _SAME_F1 = 1e-9  # mean F1 values nearer than this are equal: sums in another order
 

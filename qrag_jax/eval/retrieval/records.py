@@ -14,15 +14,14 @@ from typing import Any, get_type_hints
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from qrag_jax.eval.retrieval.protocols import PROTOCOLS
 from qrag_jax.eval.setting import Setting, file_fields, flat_values, nested_values, read_text, require, write_lines
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.measures.aggregate import mean_interval
 from qrag_jax.measures.facts import NOT_TAKEN, FactScores
+from qrag_jax.names import METHODS, PROTOCOLS
 from qrag_jax.types import InputError
 
 # The fixed method names, in the order of tables and legends.
-METHODS = ("trained", "untrained", "single_step", "bm25")
 _SLACK = 1e-9  # rounding between a mean and a bound that it may touch
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qrag_jax.eval.retrieval.protocols import PROTOCOLS
-from qrag_jax.eval.retrieval.records import METHODS, Row
+from qrag_jax.eval.retrieval.records import Row
 from qrag_jax.eval.setting import Setting
 from qrag_jax.eval.tables import align, check_png, share, write_png
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.measures.aggregate import Summary, over_seeds
+from qrag_jax.names import METHODS, PROTOCOLS
 from qrag_jax.types import InputError
 
 # Okabe and Ito's palette, told apart by people with any kind of colour blindness; shape and dashes repeat the message.

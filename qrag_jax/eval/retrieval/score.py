@@ -16,11 +16,12 @@ from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.eval.retrieval.calibration import calibrate, stored_threshold
 from qrag_jax.eval.retrieval.harness import Labels, Scoring, Threshold, asked, draw_contexts, evaluate, pick_all
 from qrag_jax.eval.retrieval.pickers import Picker, beam_picker, make_pickers
-from qrag_jax.eval.retrieval.protocols import PROTOCOLS, check_apart, overlap
-from qrag_jax.eval.retrieval.records import METHODS, QueryRecord, Row
+from qrag_jax.eval.retrieval.protocols import check_apart, overlap
+from qrag_jax.eval.retrieval.records import QueryRecord, Row
 from qrag_jax.eval.retrieval.stopping import analyse
 from qrag_jax.eval.retrieval.stopping_report import write_stopping
 from qrag_jax.models.encoder.sources import is_installed
+from qrag_jax.names import METHODS, PROTOCOLS
 from qrag_jax.qrag.batching import Contexts
 from qrag_jax.qrag.multi_step_search import make_index, num_questions_cut
 from qrag_jax.qrag.retriever import Retriever, load_retriever

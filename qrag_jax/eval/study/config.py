@@ -8,15 +8,13 @@ that where nothing can be chosen, strategies are compared at about the same size
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig
 from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig
+from qrag_jax.names import FILLS, PLANS, FillName, SplitterName
 
-FillName = Literal["plain", "widen", "merge"]
-FILLS: tuple[FillName, ...] = get_args(FillName)
-PLANS = ("each", "all", "dev", "router", "bound")
 PARENT_WAYS = ("best_child", "mean", "direct", "windows")  # and compressor:RUN
 MOST_CONFIGS = 6  # of a strategy: more tries on dev would find more luck
 TaskKind = Literal[
@@ -114,7 +112,7 @@ class StudyConfig:
     dev_share: float = 0.34
     min_dev_questions: int = 10
     prices: str = ""
-    splitter: Literal["sentencex", "nltk", "spacy"] = "sentencex"
+    splitter: SplitterName = "sentencex"
     language: str = "en"
     seed: int = 0
     budgets: tuple[int, ...] = ()

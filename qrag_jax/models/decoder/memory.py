@@ -15,7 +15,8 @@ from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.storage import stored_bytes
 from qrag_jax.models.decoder.table import decoder_table
 from qrag_jax.models.encoder.table import TensorRow
-from qrag_jax.types import Storage, UsageError
+from qrag_jax.names import Storage
+from qrag_jax.types import UsageError
 
 _ROOT = Path("/")
 # Files of a control group: its limit, what it holds, and by which name its part that can be dropped is told.

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, get_args
+from typing import Any
 
 import gguf
 import jax
@@ -14,9 +14,8 @@ from qrag_jax.models.decoder.config import DecoderConfig
 from qrag_jax.models.decoder.gguf_weights import GGUFTensors
 from qrag_jax.models.encoder.table import TensorRow, read_row, tensor_problem
 from qrag_jax.models.gguf.unpack import CODE_BITS, FileRows, block_numbers, unpack_blocks
-from qrag_jax.types import Storage, UsageError
-
-STORAGES: tuple[Storage, ...] = get_args(Storage)
+from qrag_jax.names import STORAGES, Storage
+from qrag_jax.types import UsageError
 
 _ROWS_AT_ONCE = LANES  # of a file: what is made of them stays in the cache of a core
 _PLAIN = {"F32": jnp.dtype("float32"), "F16": jnp.dtype("float16"), "BF16": jnp.dtype("bfloat16")}

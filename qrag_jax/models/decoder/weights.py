@@ -29,7 +29,8 @@ from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.gguf.file import read_gguf
 from qrag_jax.models.weights.packages import sha256_of
 from qrag_jax.models.weights.tensor_files import MAX_SHARD_BYTES, FolderTensors, save_tensors
-from qrag_jax.types import InputError, Storage, UsageError
+from qrag_jax.names import Storage
+from qrag_jax.types import InputError, UsageError
 
 Dtype = Literal["float32", "bfloat16"]  # of numbers on file
 

@@ -29,12 +29,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from qrag_jax.chunking.tree.level_ranges import LevelRange, format_levels, parse_levels
+from qrag_jax.names import FEATURES, FeaturesName
 from qrag_jax.search.corpus import check_fingerprint, embed_texts
 from qrag_jax.search.hybrid import Ranked
 from qrag_jax.search.levels.level_search import LevelIndex
@@ -93,8 +94,6 @@ def _overlap(index: LevelIndex, first: int, second: int) -> bool:
 
 # (questions, heads of the documents: their first 1,000 tokens) -> the range of each question.
 Planner = Callable[[Sequence[str], Sequence[str]], Sequence[LevelRange]]
-FeaturesName = Literal["vectors", "profiles"]
-FEATURES: tuple[FeaturesName, ...] = get_args(FeaturesName)
 KIND = "router"  # in the metadata of a run
 _FORMAT = 1
 _ARRAYS = ("mean", "scale", "weights", "bias")

@@ -23,9 +23,10 @@ from jaxtyping import Float, Int
 
 from qrag_jax.chunking.tree.level_ranges import LevelRange
 from qrag_jax.llm.prompts import load_prompt, passages_prompt
+from qrag_jax.names import FeaturesName
 from qrag_jax.search.context.pack import Budget, fill_context
 from qrag_jax.search.levels.level_search import LevelIndex
-from qrag_jax.search.levels.planners import FeaturesName, Router, choose_ranges, predict_recall
+from qrag_jax.search.levels.planners import Router, choose_ranges, predict_recall
 from qrag_jax.types import InputError, Sampling, TextGenerator
 
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from markdown_text import MARKDOWN, check_cover
 from tiers import examples
 
-from qrag_jax.chunking.text.sentences import ABBREVIATIONS, SPLITTERS, make_splitter, split_sentences
+from qrag_jax.chunking.text.sentences import ABBREVIATIONS, make_splitter, split_sentences
+from qrag_jax.names import SPLITTERS
 from qrag_jax.types import UsageError
 
 

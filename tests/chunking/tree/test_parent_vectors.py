@@ -7,14 +7,9 @@ from hypothesis import strategies as st
 from tiers import examples
 from tiny_trees import cases, int64
 
-from qrag_jax.chunking.tree.parent_vectors import (
-    PARENTS,
-    check_parents,
-    fill_levels_above,
-    fill_parents,
-    mean_of_children,
-)
+from qrag_jax.chunking.tree.parent_vectors import check_parents, fill_levels_above, fill_parents, mean_of_children
 from qrag_jax.chunking.tree.tree import ChunkTree
+from qrag_jax.names import PARENTS
 from qrag_jax.types import InputError, UsageError
 from qrag_jax.unit_rows import unit_rows
 

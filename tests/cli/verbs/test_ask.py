@@ -11,7 +11,6 @@ from tiny_notes import DIARY, NOTES, QUESTION
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.generators import ReadyGenerator
 from qrag_jax.cli.main import main, parse
-from qrag_jax.cli.parsers.search_flags import RETRIEVERS
 from qrag_jax.cli.searching.ask_output import format_cost
 from qrag_jax.cli.searching.sources import find_source, make_method
 from qrag_jax.cli.verbs.ask import make_answer_budget
@@ -21,6 +20,7 @@ from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.models.encoder.sources import PACKAGE_MODULE
 from qrag_jax.models.encoder.weights import save_encoder
+from qrag_jax.names import RETRIEVERS
 from qrag_jax.search.hybrid import make_single_step
 from qrag_jax.types import Cost, InputError, UsageError
 

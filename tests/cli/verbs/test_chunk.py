@@ -14,7 +14,6 @@ from tiny_encoders import random_encoder
 
 from qrag_jax.chunking.chunker import STRATEGIES, ChunkConfig
 from qrag_jax.chunking.text.chunks import make_chunk
-from qrag_jax.chunking.text.sentences import SPLITTERS
 from qrag_jax.chunking.tree.tree_files import load_trees
 from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.parsers import chunk as chunk_parser
@@ -267,8 +266,7 @@ def test_flags_in_any_order_and_their_defaults():
     }  # fmt: skip
 
 
-def test_the_help_knows_the_strategies_the_splitters_and_every_parameter():
-    assert chunk_parser.STRATEGIES == STRATEGIES and chunk_parser.SPLITTERS == SPLITTERS
+def test_the_help_knows_every_parameter_of_every_strategy():
     for name, part in to_dict(ChunkConfig()).items():
         if isinstance(part, dict):
             _, _, described = chunk_parser.DESCRIPTION.partition(f"\n  {name} ")

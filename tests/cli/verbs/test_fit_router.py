@@ -8,7 +8,8 @@ from tiny_study import make_encoder, make_task
 from qrag_jax.cli.main import main
 from qrag_jax.cli.parsers import fit_router as router_parser
 from qrag_jax.cli.verbs import fit_router as router_verb
-from qrag_jax.search.levels.planners import FEATURES, load_router
+from qrag_jax.names import FEATURES
+from qrag_jax.search.levels.planners import load_router
 
 CONFIG = """\
 tasks:

@@ -7,12 +7,11 @@ from tiny_encoders import random_encoder
 from qrag_jax.annotate import chunk_questions as questions
 from qrag_jax.annotate import propositions
 from qrag_jax.cli.main import main
-from qrag_jax.cli.parsers.notes import MODES, READERS
-from qrag_jax.cli.parsers.reader_flags import ANSWER_TOKENS, LLM_READERS, MOST_RELEVANT, NUM_QUESTIONS
-from qrag_jax.eval.notes.note_sets import NOTE_READERS
+from qrag_jax.cli.parsers.reader_flags import ANSWER_TOKENS, MOST_RELEVANT, NUM_QUESTIONS
+from qrag_jax.eval.notes.note_sets import OWN_READERS
 from qrag_jax.models.encoder import embedder
 from qrag_jax.models.encoder.weights import save_encoder
-from qrag_jax.search import note_search as notes
+from qrag_jax.names import NOTE_MODES, NOTE_READERS
 
 FIELDS = (
     "task mode reader k all_gold low high recall ceiling n n_chunks n_notes cross_chunk_share embedded_at_query "
@@ -66,8 +65,8 @@ def evaluate(tmp_path, monkeypatch, capsys, encoder):
 
 
 def test_names_of_the_parser_are_those_of_the_library():
-    assert MODES == notes.MODES and set(READERS) == {*NOTE_READERS, *LLM_READERS}
-    assert LLM_READERS == (questions.READER, propositions.READER)
+    assert set(NOTE_READERS) == {*OWN_READERS, *NOTE_READERS.choices("llm")}
+    assert NOTE_READERS.choices("llm") == (questions.READER, propositions.READER)
     config = questions.QuestionsConfig()
     assert (config.num_questions, config.most_relevant) == (NUM_QUESTIONS, MOST_RELEVANT)
     assert config.max_answer_tokens == ANSWER_TOKENS
@@ -79,7 +78,7 @@ def test_rows_of_paragraphs(evaluate):
     with open("rows.json") as file:
         rows = json.load(file)
     assert list(rows[0]) == FIELDS.split()
-    assert [(row["mode"], row["k"]) for row in rows] == [(mode, k) for mode in MODES for k in (2, 4)]
+    assert [(row["mode"], row["k"]) for row in rows] == [(mode, k) for mode in NOTE_MODES for k in (2, 4)]
     assert {row["task"] for row in rows} == {"hotpot, more distractors"} and {row["n_chunks"] for row in rows} == {4}
     assert all(row["all_gold"] == 1 for row in rows if row["k"] == 4)
     assert len(out.splitlines()) == 1 + len(rows) + 1

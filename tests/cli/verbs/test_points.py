@@ -3,21 +3,17 @@
 import json
 import subprocess
 import sys
-from typing import get_args
 
 import pytest
 from tiers import PATIENCE
 from tiny_encoders import random_encoder
 
-from qrag_jax.chunking.strategies.breakpoints import Threshold
 from qrag_jax.chunking.strategies.hierarchy import OWN_POINTS
 from qrag_jax.chunking.tree.tree_files import load_trees
 from qrag_jax.cli.main import main
-from qrag_jax.cli.parsers import chunk as chunk_parser
-from qrag_jax.cli.parsers import points as points_parser
 from qrag_jax.cli.points_sources import SOURCES
-from qrag_jax.data.corpora.headed_documents import VIEWS
 from qrag_jax.models.encoder.weights import save_encoder
+from qrag_jax.names import BOUNDARY_SOURCES
 
 BOOK = (
     "# Book\n\nAbout it. All of it.\n\n## One\n\nOne begins here. It goes on.\n\nMore of one.\n\n### Deep\n\n"
@@ -118,7 +114,7 @@ def test_rows_take_no_place_of_a_document(path, run, folder):
 def test_the_default_is_all_that_need_no_headings_and_no_language_model(run, encoder):
     rows = rows_of(run, "other.md", "--model", encoder)
     assert [row["method"] for row in rows] == [
-        name for name in points_parser.METHODS if name not in ("headings", "tagger", "llm", "lumber")
+        name for name in BOUNDARY_SOURCES.choices(without="llm") if name not in ("headings", "tagger")
     ]
 
 
@@ -137,10 +133,8 @@ def test_bad_input(run, folder):
         run("points", "book.md", "--view", "bare")
 
 
-def test_copies_of_names_are_right():
-    assert points_parser.VIEWS == VIEWS and set(points_parser.METHODS) == set(SOURCES)
-    assert points_parser.THRESHOLDS == get_args(Threshold)
-    assert set(OWN_POINTS) <= set(chunk_parser.POINTS) <= set(SOURCES)
+def test_every_name_has_a_source():
+    assert set(BOUNDARY_SOURCES) == set(SOURCES) and set(OWN_POINTS) == set(BOUNDARY_SOURCES.choices("text"))
 
 
 def chunks_of(run, *argv):

@@ -10,8 +10,9 @@ from tiers import examples
 
 from qrag_jax.chunking.text.chunks import check_sentences
 from qrag_jax.chunking.tree.boundaries import checked_points, heading_points, paragraph_points, rule_points
-from qrag_jax.data.corpora.headed_documents import VIEWS, read_headed, view_of
+from qrag_jax.data.corpora.headed_documents import read_headed, view_of
 from qrag_jax.data.corpora.section_readers import Heading, Passage, Sectioned, markdown_parts
+from qrag_jax.names import VIEWS
 from qrag_jax.types import Document, InputError, UsageError
 
 BOOK = (

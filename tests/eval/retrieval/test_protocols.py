@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qrag_jax.eval.retrieval.protocols import (
-    PROTOCOLS,
     calibrate_threshold,
     check_apart,
     earliest_complete,
@@ -20,6 +19,7 @@ from qrag_jax.eval.retrieval.protocols import (
     scores_by_budget,
 )
 from qrag_jax.measures.facts import NOT_TAKEN, score_facts
+from qrag_jax.names import PROTOCOLS
 from qrag_jax.types import InputError, UsageError
 
 # Four questions of six chunks, three picks each; two gold chunks each.

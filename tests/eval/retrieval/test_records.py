@@ -6,7 +6,6 @@ import pytest
 from tiny_rows import LATENT, replace
 
 from qrag_jax.eval.retrieval.records import (
-    METHODS,
     QueryRecord,
     Row,
     make_records,
@@ -20,6 +19,7 @@ from qrag_jax.eval.retrieval.records import (
     write_rows,
 )
 from qrag_jax.measures.facts import NOT_TAKEN, score_facts
+from qrag_jax.names import METHODS
 from qrag_jax.types import InputError, UsageError
 
 ROW = Row(

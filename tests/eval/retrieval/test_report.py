@@ -1,9 +1,10 @@
 import pytest
 from tiny_rows import LATENT, replace
 
-from qrag_jax.eval.retrieval.records import METHODS, Row
+from qrag_jax.eval.retrieval.records import Row
 from qrag_jax.eval.retrieval.report import collect_lines, format_table, plot_rows, write_markdown
 from qrag_jax.measures.aggregate import Summary, over_seeds
+from qrag_jax.names import METHODS
 from qrag_jax.types import InputError, UsageError
 
 ROW = Row("two facts", LATENT, 1.0, 0.95, 0.78, 0.93, 0.97, 1000, 1.5, 0.8, 0)

@@ -24,11 +24,11 @@ from qrag_jax.chunking.tree.boundaries import Point, PredictPoints
 from qrag_jax.chunking.tree.build import tree_from_sections
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
-from qrag_jax.eval.study.config import FillName
 from qrag_jax.measures.answer_scores import normalise_answer
 from qrag_jax.measures.evidence_recall import evidence_pieces, evidence_recall
 from qrag_jax.models.tagger.predict import check_encoder, tagged_points
 from qrag_jax.models.tagger.tagger import load_tagger
+from qrag_jax.names import FillName
 from qrag_jax.search.context.auto_merge import merge_context
 from qrag_jax.search.context.pack import Budget, Context, fill_context
 from qrag_jax.search.context.widen import fill_widened

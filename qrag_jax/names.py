@@ -1,0 +1,187 @@
+"""Every name that a config, a flag or a function takes, once: things of a kind in registries, closed sets as types.
+
+Another thing of a kind is a module that has it and a line here; the module is imported when the thing is first used.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from qrag_jax.registry import Entry, Registry
+
+LLM = frozenset({"llm"})  # it asks a language model
+TREE = frozenset({"tree"})  # of sources of boundaries: trees of sections are made by it
+TREE_OF_TEXT = TREE | {"text"}  # and it needs nothing but the text
+
+_STRATEGIES = "qrag_jax.chunking.strategies"
+CHUNKERS: Registry[Any] = Registry(
+    "strategy",
+    (
+        Entry(
+            "fixed", f"{_STRATEGIES}.fixed:KIND",
+            "sentences in a row, so many a chunk or as many as some tokens hold (sentences_per_chunk, num_chunks, "
+            "num_tokens, overlap, overlap_tokens)",
+        ),
+        Entry(
+            "recursive", f"{_STRATEGIES}.recursive:KIND",
+            "at paragraphs; at lines, sentences and words where a part is too long (num_tokens)",
+        ),
+        Entry(
+            "breakpoint", f"{_STRATEGIES}.breakpoints:KIND",
+            "where the next sentence means something else than the one before (threshold, value, window)",
+        ),
+        Entry(
+            "linkage", f"{_STRATEGIES}.clusters:LINKAGE",
+            "sentences that are near in text and meaning, nearest first, up to a size; a chunk may have several spans "
+            "(num_clusters, max_sentences, lambda_, stop_distance)",
+        ),
+        Entry(
+            "dbscan", f"{_STRATEGIES}.clusters:DBSCAN",
+            "sentences that are dense in text and meaning; several spans too (eps, min_samples, lambda_, noise)",
+        ),
+        Entry(
+            "late", f"{_STRATEGIES}.late:KIND",
+            "sentences in a row; --vectors writes a vector of each chunk that knows the text around it (num_tokens, "
+            "window_tokens, overlap_tokens)",
+        ),
+        Entry("headings", f"{_STRATEGIES}.headings:KIND", "the sections and subsections of Markdown (max_level)"),
+        Entry("document", f"{_STRATEGIES}.fixed:DOCUMENT", "the whole file, so that --max_tokens alone cuts it"),
+        Entry(
+            "hierarchy", f"{_STRATEGIES}.hierarchy:KIND",
+            "the leaves of a tree of parts that --points finds: small parts joined as long as their levels do not "
+            "fall, those deeper than --level_cap joined with what is around them, the rest cut to --max_tokens, or 256 "
+            "tokens (points, level_cap, merge_tokens); --tree writes the trees",
+        ),
+        Entry(
+            "levels", f"{_STRATEGIES}.level_leaves:KIND",
+            "the leaves of a tree whose levels have names: sections and subsections that --points finds, paragraphs, "
+            "sentences; or, with --sizes, spans of so many tokens within each other (points, sizes); --tree writes it",
+        ),
+    ),
+)  # fmt: skip
+
+_BOUNDARIES = "qrag_jax.annotate.boundary_sources"
+BOUNDARY_SOURCES: Registry[Callable[[Any], Any]] = Registry(
+    "points",
+    (
+        Entry("none", f"{_BOUNDARIES}:none", "no point at all"),
+        Entry(
+            "headings", f"{_BOUNDARIES}:headings", "the headings of Markdown: what is right, where they are kept",
+            TREE_OF_TEXT,
+        ),
+        Entry(
+            "rule", f"{_BOUNDARIES}:rule", "lines that look like headings: at most 12 words, no closing mark",
+            TREE_OF_TEXT,
+        ),
+        Entry("paragraphs", f"{_BOUNDARIES}:paragraphs", "every start of a paragraph", TREE_OF_TEXT),
+        Entry("equal", f"{_BOUNDARIES}:equal", "a point after every --equal_length sentences"),
+        Entry(
+            "breakpoint", f"{_BOUNDARIES}:breakpoint",
+            "where the next sentence means something else than the one before, as strategy breakpoint of `qrag chunk`",
+        ),
+        Entry(
+            "linkage", f"{_BOUNDARIES}:linkage",
+            "where sentences that are near in text and meaning end, as strategy linkage",
+        ),
+        Entry(
+            "tagger", f"{_BOUNDARIES}:tagger",
+            "where a tagger of `qrag fit tagger` (--tagger), or the one that comes with this package, says so: that "
+            "was trained on papers and articles, and on another kind of text it need not be above breakpoint",
+            TREE,
+        ),
+        Entry("llm", f"{_BOUNDARIES}:llm", "a language model, see below", TREE | LLM),
+        Entry("lumber", f"{_BOUNDARIES}:lumber", "a language model that is shown paragraphs, see below", TREE | LLM),
+    ),
+)  # fmt: skip
+
+NOTE_READERS: Registry[Any] = Registry(
+    "reader",
+    (
+        Entry(
+            "mentions", "qrag_jax.annotate.note_readers:MENTIONS",
+            "a sentence that names what another chunk is about is a note of that chunk", frozenset({"index"}),
+        ),
+        Entry("scripted", "qrag_jax.annotate.note_readers:SCRIPTED", "asks and answers about facts of bAbI stories"),
+        Entry(
+            "llm", "qrag_jax.annotate.note_readers:QUESTIONS",
+            "asks for questions of every chunk, and puts to each chunk those nearest to it", LLM | {"index"},
+        ),
+        Entry(
+            "propositions", "qrag_jax.annotate.note_readers:PROPOSITIONS",
+            "has each chunk taken apart into statements, which are notes of that chunk itself", LLM,
+        ),
+    ),
+)  # fmt: skip
+
+LLMS: Registry[Callable[[Any], Any]] = Registry(
+    "llm",
+    (
+        Entry("local", "qrag_jax.llm.config:make_local", "a model in this process"),
+        Entry("openai", "qrag_jax.llm.config:make_openai", "any server of that protocol"),
+        Entry("scripted", "qrag_jax.llm.config:make_scripted", "answers that stand in a file, for tests"),
+    ),
+)
+
+LEARNERS: Registry[Any] = Registry(
+    "learner",
+    (
+        Entry("retriever", "qrag_jax.train.qrag.job:LEARNER", "which passages answer a question together (Q-RAG)"),
+        Entry("tagger", "qrag_jax.train.tagger:LEARNER", "where sections begin, for documents without headings"),
+        Entry(
+            "compressor", "qrag_jax.train.compressor:LEARNER", "one vector for a section, from those of its sentences"
+        ),
+        Entry("router", "qrag_jax.train.router:LEARNER", "which levels of documents to search for a question"),
+    ),
+)
+
+INDEX_NOTES = ("none", *NOTE_READERS.choices("index"))  # who writes the notes of an index
+if TYPE_CHECKING:  # checkers know no names of registries
+    StrategyName = str
+    PointsName = str
+    NoteReaderName = str
+else:
+    StrategyName = Literal[CHUNKERS.names]
+    PointsName = Literal[BOUNDARY_SOURCES.choices("tree")]
+    NoteReaderName = Literal[INDEX_NOTES]
+
+# Cutting.
+SplitterName = Literal["sentencex", "nltk", "spacy"]
+SPLITTERS: tuple[SplitterName, ...] = get_args(SplitterName)
+Threshold = Literal[
+    "percentile", "standard_deviation", "interquartile", "gradient", "absolute", "absolute_gradient"
+]  # fmt: skip
+THRESHOLDS: tuple[Threshold, ...] = get_args(Threshold)
+Noise = Literal["single", "chunk", "nearest"]  # of dbscan
+NOISES: tuple[Noise, ...] = get_args(Noise)
+View = Literal["kept", "plain", "removed"]  # of the headings of a document
+VIEWS: tuple[View, ...] = get_args(View)
+
+# Searching.
+RetrieverName = Literal["hybrid", "dense", "bm25", "single_step"]  # the last is another name of `dense`
+RETRIEVERS: tuple[RetrieverName, ...] = get_args(RetrieverName)
+NoteMode = Literal["none", "best_of", "insert", "all", "random", "walk"]
+NOTE_MODES: tuple[NoteMode, ...] = get_args(NoteMode)
+ParentsName = Literal["best_child", "mean", "compressor", "direct", "windows", "summary"]
+PARENTS: tuple[ParentsName, ...] = get_args(ParentsName)
+PLANNERS = ("constant", "router", "llm")  # of the levels that a question searches
+
+# Learning.
+CompressorKind = Literal["mlp", "attention", "both"]
+COMPRESSOR_KINDS: tuple[CompressorKind, ...] = get_args(CompressorKind)
+CompressorLoss = Literal["distance", "ranking"]
+COMPRESSOR_LOSSES: tuple[CompressorLoss, ...] = get_args(CompressorLoss)
+COMPRESSOR_TARGETS = ("windows", "lead", "summary")
+FeaturesName = Literal["vectors", "profiles"]  # of a router
+FEATURES: tuple[FeaturesName, ...] = get_args(FeaturesName)
+
+# Measuring.
+METHODS = ("trained", "untrained", "single_step", "bm25")
+PROTOCOLS = ("fixed", "threshold", "stop", "oracle")
+ANSWER_MEASURES = ("em", "f1", "contains", "rouge_l", "babilong", "claims", "judge")
+MULTIHOP_SETS = ("hotpot", "2wiki", "musique")
+FillName = Literal["plain", "widen", "merge"]
+FILLS: tuple[FillName, ...] = get_args(FillName)
+PLANS = ("each", "all", "dev", "router", "bound")  # of the levels that a study searches; and router:RUN
+
+# Language models: matrices of a local one as numbers, in blocks of 8 bits, or as in a GGUF file.
+Storage = Literal["float32", "bfloat16", "int8", "file"]
+STORAGES: tuple[Storage, ...] = get_args(Storage)
