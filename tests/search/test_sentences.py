@@ -39,8 +39,8 @@ def score(question, passages, documents, embed=None):
 
 def test_what_a_passage_may_answer_with():
     text = (
-        "---\ntitle: keys\n---\n# Keys\n\nOne. Two\nlines.\n\n***\n\n| a | b |\n|---|---|\n| c | d |\n\n<a id='x'></a>\n\n"
-        "```sh\nrun me\n```\n\n- item one. More.\n- item two\n\n[k]: http://k\n"
+        "---\ntitle: keys\n---\n# Keys\n\nOne. Two\nlines.\n\n***\n\n| a | b |\n|---|---|\n| c | d |\n\n"
+        "<a id='x'></a>\n\n```sh\nrun me\n```\n\n- item one. More.\n- item two\n\n[k]: http://k\n"
     )
     assert texts_of(Document("a", text), [(0, len(text))]) == [
         *("One.", "Two\nlines.", "| a | b |\n|---|---|", "| c | d |", "run me", "- item one. More.", "- item two"),
