@@ -1,30 +1,27 @@
 """`qrag`: parses, and hands over to one module a verb. Imports no JAX, so `qrag --help` answers at once.
 
-`qrag_jax.cli.verbs.<verb>.run(args) -> exit code` does the work; its module is imported when its verb is run. Exit
-codes: 0 done; 1 bad data or a bad file (`InputError`); 2 a wrong flag, config or path (`UsageError`); 130 stopped by
-Ctrl-C; 143 by SIGTERM.
+The module `qrag_jax.cli.<verb>` is imported when its verb is typed. Exit codes: 0 done; 1 bad data or a bad file
+(`InputError`); 2 a wrong flag, config or path (`UsageError`); 130 stopped by Ctrl-C; 143 by SIGTERM.
 """
 
 import argparse
-import difflib
-import importlib
 import io
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from qrag_jax.cli.errors import cli_text, flags_of
-from qrag_jax.cli.parser import kinds_of, make_parser
+from qrag_jax.cli.parser import RENAMED, SUMMARIES, Parser, load_verb, main_parser, read
 from qrag_jax.cli.terminal import say, shown, shown_lines
 from qrag_jax.cli.user_cache import keep_compiled
 from qrag_jax.files.reading import read_with
 from qrag_jax.types import InputError, UsageError
 
-# Before what stands behind `--`: argparse takes a word that opens with a dash for a flag there too. No argument has it.
-_PLAIN = "\0"
 _EXIT_BROKEN_PIPE = 141  # what a shell reports for a process that died of SIGPIPE
 
 
@@ -43,11 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_ShownFormatter())
     try:
-        args = parse(_without_zeros(sys.argv[1:] if argv is None else argv), flags)
-        if _keeps_compiled(args):
+        command = parse(_without_zeros(sys.argv[1:] if argv is None else argv))
+        flags |= flags_of(command.parser)
+        values = command.values
+        if _keeps_compiled(values):
             keep_compiled()
-        with read_with(max_bytes=getattr(args, "max_input_gb", None), follow_links=getattr(args, "follow_links", None)):
-            code = importlib.import_module(f"qrag_jax.cli.verbs.{args.verb}").run(args)
+        with read_with(max_bytes=values.get("max_input_gb"), follow_links=values.get("follow_links")):
+            code = command.parser.verb.run(argparse.Namespace(**values))
         sys.stdout.flush()  # here, where a closed pipe is still ours to handle
         return code
     except UsageError as error:
@@ -69,10 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             logging.lastResort.setFormatter(None)
 
 
-def _keeps_compiled(args: argparse.Namespace) -> bool:
+def _keeps_compiled(values: Mapping[str, Any]) -> bool:
     """Whether a verb that compiles is to keep that; several processes may be on machines that share no processor."""
-    is_one_of_many = getattr(args, "distributed", False) or getattr(args, "coordinator", None)
-    return not (getattr(args, "no_compile_cache", True) or is_one_of_many)
+    is_one_of_many = values.get("distributed") or values.get("coordinator")
+    return not (values.get("no_compile_cache", True) or is_one_of_many)
 
 
 def _without_zeros(argv: Sequence[str]) -> Sequence[str]:
@@ -104,74 +103,46 @@ def _open_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def parse(argv: Sequence[str], flags: dict[str, str] | None = None) -> argparse.Namespace:
-    """Arguments of one command, flags and positionals in any order.
+@dataclass(frozen=True)
+class Command:
+    """What was typed: the verb, its parser, which knows what runs it, and the values of its flags by destination."""
 
-    Args:
-        flags: gets those of the verb (`flags_of`), before it is parsed.
+    verb: str
+    parser: Parser
+    values: dict[str, Any]
+
+
+def parse(argv: Sequence[str]) -> Command:
+    """One command, flags and positionals in any order.
 
     Raises:
         SystemExit: of argparse: 0 after `--help` or `--version`, 2 after a wrong flag.
     """
-    parser, verbs = make_parser()
-    if not argv or argv[0] not in verbs:
+    if not argv or argv[0] not in {*SUMMARIES, *RENAMED}:
+        parser = main_parser()
         parser.parse_args(argv)  # --help, --version or the error
-        parser.error(f"say what to do: {', '.join(verbs)} (qrag --help explains them)")
-    verb, words, chosen = argv[0], argv[1:], verbs[argv[0]]
-    if kinds := kinds_of(chosen):
-        if not words or words[0] not in kinds:
-            chosen.parse_args(words[:1] if words and words[0] in ("-h", "--help") else [])
-            chosen.error(f"say first which: qrag {verb} {'|'.join(kinds)} (qrag {verb} KIND --help explains one)")
-        words, chosen = words[1:], kinds[words[0]]
-    if flags is not None:
-        flags.update(flags_of(chosen))
-    args = chosen.parse_intermixed_args(_normalise(words, chosen))
-    for name, value in vars(args).items():
-        setattr(args, name, _unmarked(value))
-    if verb in ("find", "ask"):
-        args.paths, args.question = vars(args).pop("texts"), None
-        if args.questions is None:
-            args.question = args.paths.pop()
-        if not args.paths:
-            verbs[verb].error("give at least one file or folder, and the question last")
-        if args.question is not None and os.path.lexists(args.question):
-            verbs[verb].error(
-                f"{args.question!r} is a file or folder here, and the last argument is the question: give the question "
-                "last, in quotes (one that is named as a file: with a question mark)"
-            )
-    args.verb = verb
-    return args
+        parser.error(f"say what to do: {', '.join(SUMMARIES)} (qrag --help explains them)")
+    verb = RENAMED.get(argv[0], argv[0])
+    if verb != argv[0]:
+        say(f"note: qrag {argv[0]} is called qrag {verb} now")
+    parser, values = read(argv[1:], f"qrag {verb}", load_verb(verb))
+    if "texts" in values:
+        values |= _question_last(parser, values.pop("texts"), values["questions"])
+    return Command(verb, parser, values)
 
 
-def _normalise(argv: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
-    """`--dry-run` is `--dry_run`; `--a.b=3`, when it is no flag of this verb's, is the override `a.b=3`.
-
-    What stands behind `--` is no flag, and is marked by `_PLAIN`. A flag that is nearly one of this verb's ends the
-    command, as argparse would, with the name that was probably meant.
-    """
-    flags = {option for action in parser._actions for option in action.option_strings}
-    takes_overrides = any(action.dest == "overrides" for action in parser._actions)
-    result = []
-    for i, token in enumerate(argv):
-        if token == "--":
-            return [*result, *(_PLAIN + word for word in argv[i + 1 :])]
-        name, equals, value = token.partition("=")
-        plain = name.replace("-", "_").replace("__", "--", 1)
-        if name.startswith("--") and plain in flags:
-            token = plain + equals + value
-        elif name.startswith("--") and equals and takes_overrides:
-            token = token.removeprefix("--")
-        elif name.startswith("--") and (near := difflib.get_close_matches(plain, flags, n=2)):
-            parser.error(f"unrecognized arguments: {token} (did you mean {' or '.join(near)}?)")
-        result.append(token)
-    return result
-
-
-def _unmarked(value: object) -> object:
-    """An argument, or a list of them, without the mark of what stood behind `--`."""
-    if isinstance(value, list):
-        return [_unmarked(one) for one in value]
-    return value.removeprefix(_PLAIN) if isinstance(value, str) else value
+def _question_last(parser: Parser, texts: list[str], questions: str | None) -> dict[str, Any]:
+    """`PATHS... QUESTION` of find and ask, taken apart; with a file of questions all are paths."""
+    paths = texts if questions is not None else texts[:-1]
+    question = None if questions is not None else texts[-1]
+    if not paths:
+        parser.error("give at least one file or folder, and the question last")
+    if question is not None and os.path.lexists(question):
+        parser.error(
+            f"{question!r} is a file or folder here, and the last argument is the question: give the question last, in "
+            "quotes (one that is named as a file: with a question mark)"
+        )
+    return {"paths": paths, "question": question}
 
 
 def _one_line(flags: Mapping[str, str], message: Warning | str, *_: object, **__: object) -> str:

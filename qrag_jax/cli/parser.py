@@ -1,30 +1,19 @@
-"""The parsers of `qrag` and of each verb. Imports nothing heavy: `qrag --help` answers at once."""
+"""The parsers of `qrag`: one for its own help, and one of the verb that was typed. Imports nothing heavy.
+
+A verb is one module, `qrag_jax/cli/VERB.py`, with a `VERB`: what its help says, its flags, and what runs it.
+"""
 
 import argparse
+import difflib
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from qrag_jax import __version__
-from qrag_jax.cli.parsers import (
-    ask,
-    chunk,
-    demo,
-    eval,
-    export,
-    find,
-    fit,
-    flags,
-    hicbench,
-    index,
-    llm,
-    notes,
-    points,
-    pull,
-    push,
-    study,
-    train,
-)
-from qrag_jax.cli.terminal import shown_lines
+from qrag_jax.cli.terminal import say, shown_lines
 
 _DESCRIPTION = """\
 Find what answers a question in your own files, offline, and train retrievers that find scattered facts step by step.
@@ -34,39 +23,134 @@ Find what answers a question in your own files, offline, and train retrievers th
   qrag ask notes/ "Where is the key?"     have a language model answer from them, with citations
   qrag demo                               train a retriever on simulated stories, measure it and ask it
 """
-
-
-# In the order of `qrag --help`; what a module offers is said in `parsers`.
-_VERBS: dict[str, ModuleType] = {
-    "find": find,
-    "ask": ask,
-    "index": index,
-    "chunk": chunk,
-    "points": points,
-    "hicbench": hicbench,
-    "study": study,
-    "demo": demo,
-    "train": train,
-    "fit": fit,
-    "eval": eval,
-    "notes": notes,
-    "llm": llm,
-    "export": export,
-    "push": push,
-    "pull": pull,
+# In the order of `qrag --help`.
+SUMMARIES = {
+    "find": "find the passages of your own files that answer a question",
+    "ask": "have a language model answer from your own files, with citations",
+    "index": "keep your files cut and embedded, to be asked many times",
+    "chunk": "cut text files, every chunk with its exact place",
+    "points": "how well the sections of documents are found",
+    "hicbench": "questions with scattered evidence, by a language model",
+    "study": "compare chunkers on questions: what they find beside what they cost",
+    "demo": "learn to find facts hidden in speeches, and measure it",
+    "train": "train a retriever from a config",
+    "fit": "learn from your own documents: where sections begin, their vectors, what to search",
+    "eval": "score a trained retriever beside its baselines",
+    "notes": "the notes that chunks get from other chunks: what an index has, and what they find",
+    "llm": "how quick a language model is on this machine",
+    "export": "write the encoders for sentence-transformers",
+    "push": "share a run on the hub or in a folder",
+    "pull": "fetch a run that was shared",
 }
+RENAMED: dict[str, str] = {}  # an older name of a verb -> its name
+# What few people set; `--help` leaves these flags out, and `--help_all` explains them.
+RARE = frozenset(
+    "--no_compile_cache --encoding --strict --follow_links --max_input_gb --seed --storage --base_url --key_name "
+    "--any_model --grammar_field --concurrency --deadline --max_answer_tokens --temperature --journal --no_journal "
+    "--max_llm_tokens --max_dollars --prices --prompts --estimate --tokens_per_second".split()
+)
+_NUM_EXAMPLES = 3  # under --help
+# Before what stands behind `--`: argparse takes a word that opens with a dash for a flag there too. No argument has it.
+_PLAIN = "\0"
 
 
-class _Parser(argparse.ArgumentParser):
-    """Shows what it was given as a terminal may see it: a shell puts names of files there (`qrag chunk *`)."""
+@dataclass(frozen=True)
+class Verb:
+    """A verb of `qrag`, or one kind of it, as `tagger` of `qrag train`.
+
+    Attributes:
+        description: what it does and prints, in at most 15 lines.
+        examples: command lines, one a line; the first ones stand under `--help`.
+        add_flags: adds its flags to a parser.
+        run: does it, and returns the exit code.
+        details: what only `--help_all` says.
+        rare: its flags that `--help` leaves out, beside `RARE`.
+        renamed: an older name of a flag -> its name.
+        kinds: what it does of several kinds, by the word that names one.
+        summary: of a kind, one line.
+        default_kind: the kind where none is named.
+    """
+
+    description: str
+    examples: str
+    add_flags: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+    details: str = ""
+    rare: Sequence[str] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, "Verb"] = field(default_factory=dict)
+    summary: str = ""
+    default_kind: str | None = None
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of a verb; `--help` is short, `--help_all` is whole.
+
+    It shows what it was given as a terminal may see it: a shell puts names of files there (`qrag chunk *`).
+    """
+
+    def __init__(self, prog: str, verb: Verb) -> None:
+        super().__init__(prog, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+        self.verb = verb
+        verb.add_flags(self)
+        self.rare = [action for action in self._actions if self._is_rare(action)]
+        self.add_argument("--help_all", action=_HelpAll, help="explain all flags, and everything else there is to say")
+        if self.usage is None:
+            positionals = [_named(action) for action in self._actions if not action.option_strings]
+            self.usage = " ".join([prog, *positionals, "[flags]"])
 
     def error(self, message: str) -> NoReturn:
+        """Ends the command with the usage and the reason, exit code 2."""
         super().error(shown_lines(message))
 
+    def format_help(self) -> str:
+        """The description, the flags that people set, and some examples."""
+        helps = [action.help for action in self.rare]
+        for action in self.rare:
+            action.help = argparse.SUPPRESS
+        try:
+            lines = self.verb.examples.rstrip("\n").splitlines()
+            commands = [i for i, line in enumerate(lines) if line.startswith(f"  {self.prog}")]
+            shown = lines[: commands[_NUM_EXAMPLES]] if len(commands) > _NUM_EXAMPLES else lines
+            more = f"{self.prog} --help_all explains {len(self.rare)} more flags" if self.rare else ""
+            return self._formatted(self.verb.description, [*shown, *filter(None, ["", more])])
+        finally:
+            for action, text in zip(self.rare, helps, strict=True):
+                action.help = text
 
-def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """The parser of `qrag`, and the parser of each verb by its name."""
-    parser = _Parser(
+    def format_help_all(self) -> str:
+        """The description with its details, all flags and all examples."""
+        whole = "\n".join(filter(None, (self.verb.description, self.verb.details)))
+        return self._formatted(whole, self.verb.examples.splitlines())
+
+    def flag_of(self, dest: str) -> str | None:
+        """The flag of a destination; None where there is none."""
+        names = {action.dest: action.option_strings[0] for action in self._actions if action.option_strings}
+        return names.get(dest)
+
+    def _formatted(self, description: str, epilog: Sequence[str]) -> str:
+        self.description, self.epilog = description, "\n".join(epilog)
+        return super().format_help()
+
+    def _is_rare(self, action: argparse.Action) -> bool:
+        return any(name in RARE or name in self.verb.rare for name in action.option_strings)
+
+
+class _HelpAll(argparse.Action):
+    """Prints the whole help and ends, as argparse's own help does."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **more: str | None) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=more.get("help"))
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        assert isinstance(parser, Parser)
+        print(parser.format_help_all(), end="")
+        parser.exit()
+
+
+def main_parser() -> argparse.ArgumentParser:
+    """The parser of `qrag` alone, which names the verbs and knows none of their flags."""
+    parser = argparse.ArgumentParser(
         prog="qrag",
         description=_DESCRIPTION,
         epilog="qrag VERB --help explains one. Exit codes: 0 done, 1 bad data or file, 2 wrong flag, config or path.",
@@ -75,11 +159,103 @@ def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     )
     parser.add_argument("--version", action="version", version=f"qrag_jax {__version__}")
     group = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb")
-    parsers = {name: flags.add_parser(group, name, verb) for name, verb in _VERBS.items()}
-    return parser, parsers
+    for name, summary in SUMMARIES.items():
+        group.add_parser(name, help=summary)
+    return parser
 
 
-def kinds_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The parsers of what a verb does of several kinds, as `qrag fit tagger`; none of other verbs."""
-    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    return {name: own for group in groups for name, own in group.choices.items()}
+def load_verb(name: str) -> Verb:
+    """A verb by its name; its module is imported now."""
+    if importlib.util.find_spec(f"qrag_jax.cli.{name}") is not None:
+        return importlib.import_module(f"qrag_jax.cli.{name}").VERB
+    return _older(name, importlib.import_module(f"qrag_jax.cli.parsers.{name}"))
+
+
+def _older(name: str, described: ModuleType) -> Verb:
+    """A verb that is still two modules, one of flags and one that runs it."""
+    kinds = {kind: _older(f"fit_{kind}", own) for kind, own in described.KINDS.items()} if name == "fit" else {}
+    return Verb(
+        described.DESCRIPTION,
+        described.EXAMPLES,
+        lambda parser: add_kinds(parser, kinds, "what to train") if kinds else described.add_flags(parser),
+        lambda args: importlib.import_module(f"qrag_jax.cli.verbs.{name}").run(args),
+        kinds=kinds,
+        summary=described.SUMMARY,
+    )
+
+
+def read(words: Sequence[str], prog: str, verb: Verb) -> tuple[Parser, dict[str, Any]]:
+    """Reads the words behind a verb's name: flags and positionals in any order.
+
+    Returns:
+        The parser of the verb, or of the kind of it that they name, and the values by destination.
+
+    Raises:
+        SystemExit: of argparse: 0 after `--help` or `--help_all`, 2 after a wrong flag.
+    """
+    if verb.kinds:
+        if words and words[0] in verb.kinds:
+            return read(words[1:], f"{prog} {words[0]}", verb.kinds[words[0]])
+        asks_for_help = bool(words) and words[0] in ("-h", "--help", "--help_all")
+        if verb.default_kind is not None and not asks_for_help:
+            return read(words, prog, verb.kinds[verb.default_kind])
+        parser = Parser(prog, verb)
+        parser.parse_args(words[:1] if asks_for_help else [])
+        parser.error(f"say first which: {prog} {'|'.join(verb.kinds)} ({prog} KIND --help explains one)")
+    parser = Parser(prog, verb)
+    values = vars(parser.parse_intermixed_args(_normalise(words, parser)))
+    return parser, {name: _unmarked(value) for name, value in values.items()}
+
+
+def add_kinds(parser: argparse.ArgumentParser, kinds: Mapping[str, Verb], what: str = "kinds") -> None:
+    """Adds the lines of the help that name the kinds of a verb; as a part of its `add_flags`."""
+    parser.usage = f"{parser.prog} {{{','.join(kinds)}}} ..."
+    group = parser.add_subparsers(
+        title=what, metavar="KIND", dest="kind", help="one of these, first of all", parser_class=argparse.ArgumentParser
+    )
+    for name, kind in kinds.items():
+        group.add_parser(name, help=kind.summary)
+
+
+def _named(action: argparse.Action) -> str:
+    name = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+    return {"*": f"[{name} ...]", "?": f"[{name}]", "+": f"{name} [...]"}.get(str(action.nargs), name)
+
+
+def _normalise(argv: Sequence[str], parser: Parser) -> list[str]:
+    """`--dry-run` is `--dry_run`; `--a.b=3`, when it is no flag of this verb's, is the override `a.b=3`.
+
+    An older name of a flag is taken for its name, which is said. What stands behind `--` is no flag, and is marked by
+    `_PLAIN`. A flag that is nearly one of this verb's ends the command, as argparse would, with the name that was
+    probably meant.
+    """
+    flags = {option for action in parser._actions for option in action.option_strings}
+    takes_overrides = any(action.dest == "overrides" for action in parser._actions)
+    result: list[str] = []
+    for i, token in enumerate(argv):
+        if token == "--":
+            result += [_PLAIN + word for word in argv[i + 1 :]]
+            break
+        name, equals, value = token.partition("=")
+        plain = name.replace("-", "_").replace("__", "--", 1)
+        if name.startswith("--") and plain in parser.verb.renamed:
+            new = parser.verb.renamed[plain]
+            if any(word.partition("=")[0] == new for word in argv):
+                parser.error(f"argument {new}: given twice: {plain} is its older name")
+            say(f"note: {plain} is called {new} now")
+            token = new + equals + value
+        elif name.startswith("--") and plain in flags:
+            token = plain + equals + value
+        elif name.startswith("--") and equals and takes_overrides:
+            token = token.removeprefix("--")
+        elif name.startswith("--") and (near := difflib.get_close_matches(plain, flags, n=2)):
+            parser.error(f"unrecognized arguments: {token} (did you mean {' or '.join(near)}?)")
+        result.append(token)
+    return result
+
+
+def _unmarked(value: object) -> object:
+    """An argument, or a list of them, without the mark of what stood behind `--`."""
+    if isinstance(value, list):
+        return [_unmarked(one) for one in value]
+    return value.removeprefix(_PLAIN) if isinstance(value, str) else value

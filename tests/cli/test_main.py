@@ -1,3 +1,5 @@
+import argparse
+import dataclasses
 import os
 import re
 import shlex
@@ -11,29 +13,26 @@ from tiers import PATIENCE
 
 from qrag_jax import __version__
 from qrag_jax.cli.main import main, parse
-from qrag_jax.cli.parser import kinds_of, make_parser
+from qrag_jax.cli.parser import SUMMARIES, Parser, Verb, load_verb, read
 from qrag_jax.cli.parsers import fit
 from qrag_jax.files.reading import reading
 from qrag_jax.types import InputError, UsageError
 
-VERBS = [
-    "find",
-    "ask",
-    "index",
-    "chunk",
-    "points",
-    "hicbench",
-    "study",
-    "demo",
-    "train",
-    "fit",
-    "eval",
-    "notes",
-    "llm",
-    "export",
-    "push",
-    "pull",
-]
+VERBS = list(SUMMARIES)
+
+
+def parsed(argv):
+    """What a command says, by destination, with its verb."""
+    command = parse(argv)
+    return argparse.Namespace(verb=command.verb, **command.values)
+
+
+def parsers():
+    """The parser of every verb, and of every kind of one."""
+    for name in VERBS:
+        verb = load_verb(name)
+        yield Parser(f"qrag {name}", verb)
+        yield from (Parser(f"qrag {name} {kind}", own) for kind, own in verb.kinds.items())
 
 
 @pytest.fixture
@@ -46,13 +45,16 @@ def handler(monkeypatch):
         return 0
 
     module.run = run
-    for verb in VERBS:
-        monkeypatch.setitem(sys.modules, f"qrag_jax.cli.verbs.{verb}", module)
+
+    def load(name):
+        return dataclasses.replace(load_verb(name), run=lambda args: module.run(args))
+
+    monkeypatch.setattr("qrag_jax.cli.main.load_verb", load)
     return module
 
 
 def test_defaults_of_demo():
-    args = vars(parse(["demo"]))
+    args = vars(parsed(["demo"]))
     assert args == {
         "verb": "demo",
         "smoke": False,
@@ -68,43 +70,43 @@ def test_defaults_of_demo():
 
 
 def test_flags_of_demo():
-    args = parse("demo --smoke --out o --babi b.txt --haystack h --seed 3 --json".split())
+    args = parsed("demo --smoke --out o --babi b.txt --haystack h --seed 3 --json".split())
     assert (args.smoke, args.out, args.babi, args.haystack, args.seed, args.json) == (True, "o", "b.txt", "h", 3, True)
 
 
 @pytest.mark.parametrize("override", ["learner.gamma=0.9", "--learner.gamma=0.9"])
 def test_train_takes_overrides_with_and_without_dashes_anywhere(override):
-    args = parse(["train", override, "--config_path", "x.yaml", "--seed=3", "--out", "r", "name=a=b", "--dry_run"])
+    args = parsed(["train", override, "--config_path", "x.yaml", "--seed=3", "--out", "r", "name=a=b", "--dry_run"])
     assert args.overrides == ["learner.gamma=0.9", "seed=3", "name=a=b"]
     assert (args.config_path, args.out, args.dry_run, args.json) == ("x.yaml", "r", True, False)
 
 
 def test_a_flag_of_train_is_not_taken_for_an_override():
-    args = parse(["train", "--out=r", "--config_path=x.yaml"])
+    args = parsed(["train", "--out=r", "--config_path=x.yaml"])
     assert (args.out, args.config_path, args.overrides) == ("r", "x.yaml", [])
 
 
 def test_eval():
-    args = parse(
+    args = parsed(
         "eval RUN --babi f.txt --num_chunks 50,160,1200 --methods trained,bm25 --json o.json --per_query p".split()
     )
     assert (args.run, args.babi, args.jsonl, args.num_chunks) == ("RUN", "f.txt", None, (50, 160, 1200))
     assert (args.methods, args.json, args.per_query) == (("trained", "bm25"), "o.json", "p")
-    args = parse("eval RUN --jsonl q.jsonl --num_questions 5 --num_steps 4 --seed 1".split())
+    args = parsed("eval RUN --jsonl q.jsonl --num_questions 5 --num_steps 4 --seed 1".split())
     assert (args.jsonl, args.num_questions, args.num_steps, args.seed) == ("q.jsonl", 5, 4, 1)
     assert (args.methods, args.num_chunks, args.haystack) == (None, None, "sotu")
-    args = parse("eval RUN --vectors index/".split())
+    args = parsed("eval RUN --vectors index/".split())
     assert (args.vectors, args.babi, args.jsonl) == ("index/", None, None)
 
 
 def test_eval_on_multihop_sets_with_protocols():
     flags = "--protocol fixed,oracle --calibrate d.json --beam_width 1,4 --stopping DIR --tests t.json"
     for kind in ("hotpot", "musique", "2wiki"):
-        args = parse(["eval", "RUN", f"--{kind}", "f.json", *flags.split()])
+        args = parsed(["eval", "RUN", f"--{kind}", "f.json", *flags.split()])
         assert getattr(args, kind) == "f.json" and args.babi is None
     assert (args.protocol, args.calibrate, args.beam_width) == (("fixed", "oracle"), "d.json", (1, 4))
     assert (args.stopping, args.tests) == ("DIR", "t.json")
-    args = parse("eval RUN --2wiki f.json".split())
+    args = parsed("eval RUN --2wiki f.json".split())
     assert (args.protocol, args.calibrate, args.beam_width, args.stopping, args.tests) == (None, None, (1,), None, None)
 
 
@@ -117,7 +119,7 @@ def test_eval_on_multihop_sets_with_protocols():
     ],
 )
 def test_the_last_text_of_find_is_the_question(argv):
-    args = parse(argv)
+    args = parsed(argv)
     assert (args.paths, args.question) == (["RUN", "a.txt", "notes/"], "Where is it?")
     assert (args.num_steps, args.json) == (3, True)
 
@@ -138,7 +140,7 @@ def test_the_last_text_of_find_is_the_question(argv):
     ],
 )
 def test_behind_two_dashes_nothing_is_a_flag(argv, name, value):
-    assert getattr(parse(argv), name) == value
+    assert getattr(parsed(argv), name) == value
 
 
 @pytest.mark.parametrize("verb", ["find", "ask"])
@@ -146,19 +148,20 @@ def test_a_question_that_is_a_path_is_none(verb, tmp_path, capsys):
     (tmp_path / "b.md").write_text("text")
     argv = [verb, *(["run"] if verb == "find" else []), "a.md"]
     with pytest.raises(SystemExit) as caught:
-        parse([*argv, str(tmp_path / "b.md")])
+        parsed([*argv, str(tmp_path / "b.md")])
     assert caught.value.code == 2
     assert "b.md' is a file or folder here, and the last argument is the question" in capsys.readouterr().err
-    assert parse([*argv, "b.md?"]).question == "b.md?"
-    assert parse([*argv, "x" * 100_000]).question == "x" * 100_000
+    assert parsed([*argv, "b.md?"]).question == "b.md?"
+    assert parsed([*argv, "x" * 100_000]).question == "x" * 100_000
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if not load_verb(verb).kinds])
 def test_a_misspelt_flag_of_any_verb_is_told_what_was_meant(verb, capsys):
-    flags = [flag for action in make_parser()[1][verb]._actions for flag in action.option_strings]
+    parser = Parser(f"qrag {verb}", load_verb(verb))
+    flags = [flag for action in parser._actions for flag in action.option_strings]
     for flag in (flag for flag in flags if len(flag) > 6):
         with pytest.raises(SystemExit) as caught:
-            parse([verb, flag[:-2] + flag[-1]])
+            parsed([verb, flag[:-2] + flag[-1]])
         assert caught.value.code == 2
         message = capsys.readouterr().err
         assert f"unrecognized arguments: {flag[:-2] + flag[-1]} (did you mean {flag}" in message or " or " in message
@@ -166,12 +169,12 @@ def test_a_misspelt_flag_of_any_verb_is_told_what_was_meant(verb, capsys):
 
 def test_a_flag_that_is_like_no_other_is_only_refused(capsys):
     with pytest.raises(SystemExit):
-        parse(["chunk", "a.md", "--zzzzzz"])
+        parsed(["chunk", "a.md", "--zzzzzz"])
     assert "unrecognized arguments: --zzzzzz\n" in capsys.readouterr().err
 
 
 def test_ask():
-    args = parse(["ask", "notes/", "a.txt", "--retriever", "runs/demo", "Where is it?", "--num-steps=3", "--json"])
+    args = parsed(["ask", "notes/", "a.txt", "--retriever", "runs/demo", "Where is it?", "--num-steps=3", "--json"])
     assert (args.paths, args.question, args.retriever, args.num_steps) == (
         ["notes/", "a.txt"],
         "Where is it?",
@@ -180,7 +183,7 @@ def test_ask():
     )
     assert (args.json, args.show_context, args.max_context_tokens, args.encoding) == (True, False, None, "utf-8")
     assert (args.strategy, args.max_tokens, args.model) == (None, None, None)
-    args = parse(["ask", "a.txt", "q"])
+    args = parsed(["ask", "a.txt", "q"])
     assert (args.retriever, args.llm, args.llm_model, args.max_answer_tokens, args.temperature) == (
         None,
         "local",
@@ -194,7 +197,7 @@ def test_ask():
 
 
 def test_flags_of_a_language_model():
-    args = parse(
+    args = parsed(
         "ask a.txt q --llm openai --llm_model m --base_url http://127.0.0.1:1/v1 --key_name K --concurrency 2 "
         "--deadline 0.5 --max_answer_tokens 9 --temperature 0.7 --journal j --max_llm_tokens 10 --max_dollars 0.01 "
         "--prices p.yaml --prompts mine/".split()
@@ -206,7 +209,7 @@ def test_flags_of_a_language_model():
 
 
 def test_export():
-    args = parse(["export", "RUN", "DIR"])
+    args = parsed(["export", "RUN", "DIR"])
     assert (args.run, args.folder) == ("RUN", "DIR")
 
 
@@ -284,27 +287,39 @@ def test_help_of_a_verb_teaches(verb, capsys):
         main([*verb.split(), "--help"])
     assert caught.value.code == 0
     out = capsys.readouterr().out
-    assert "What comes out" in out
     assert out.partition("examples:")[2].count(f"qrag {verb}") >= 2
 
 
 def test_every_flag_is_explained():
-    _, verbs = make_parser()
-    assert list(verbs) == VERBS
-    for verb in verbs.values():
-        for parser in (verb, *kinds_of(verb).values()):
-            assert all(action.help for action in parser._actions)
+    for parser in parsers():
+        assert all(action.help for action in parser._actions)
+        shown, whole = parser.format_help(), parser.format_help_all()
+        for action in parser._actions:
+            names = [name for name in action.option_strings if name.startswith("--")]
+            assert all(name in whole for name in names)
+            assert action not in parser.rare or not any(f"  {name} " in shown for name in names)
+
+
+def test_an_older_name_of_a_flag_is_taken_and_said(capsys):
+    def add_flags(parser):
+        parser.add_argument("--new", help="a number")
+
+    verb = Verb("does it", "  qrag do", add_flags, lambda args: 0, renamed={"--old": "--new"})
+    for argv in (["--old", "3"], ["--old=3"], ["--new=3"]):
+        assert read(argv, "qrag do", verb)[1] == {"new": "3"}
+    assert capsys.readouterr().err == 2 * "note: --old is called --new now\n"
+    with pytest.raises(SystemExit):
+        read(["--old", "3", "--new", "4"], "qrag do", verb)
+    assert "given twice: --old is its older name" in capsys.readouterr().err
 
 
 def test_the_examples_of_the_help_parse():
-    _, verbs = make_parser()
-    parsers = [parser for verb in verbs.values() for parser in (verb, *kinds_of(verb).values())]
-    whole = [re.sub(r"\\\n\s*", "", parser.epilog or "") for parser in parsers]  # a long one has two lines
+    whole = [re.sub(r"\\\n\s*", "", parser.verb.examples) for parser in parsers()]  # a long one has two lines
     lines = [line for text in whole for line in text.splitlines() if line.startswith("  qrag ")]
     assert len(lines) >= 2 * len(VERBS)
     for line in lines:
         command, *_ = re.split(r"   | > ", line.strip())  # a comment stands after blanks
-        assert parse(shlex.split(command)[1:]).verb in VERBS
+        assert parsed(shlex.split(command)[1:]).verb in VERBS
 
 
 @pytest.mark.parametrize(
@@ -396,15 +411,15 @@ def test_the_exit_code_is_the_handlers(handler):
 def test_a_closed_pipe_is_no_error():
     code = """
 import sys, types
-module = types.ModuleType("demo")
 def run(args):
     for _ in range(100_000):
         print("a line of output")
     return 0
-module.run = run
-sys.modules["qrag_jax.cli.verbs.demo"] = module
-from qrag_jax.cli.main import main
-sys.exit(main(["demo"]))
+from dataclasses import replace
+from qrag_jax.cli import main
+load = main.load_verb
+main.load_verb = lambda name: replace(load(name), run=run)
+sys.exit(main.main(["demo"]))
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"a line of output\n"
@@ -416,16 +431,16 @@ sys.exit(main(["demo"]))
 STREAMS = """
 import sys, types
 from qrag_jax.cli.terminal import say, write_json
-module = types.ModuleType("demo")
 def run(args):
     say("caf\u00e9")
     print("caf\u00e9 \u6771")
     write_json("\u6771 \U0001f600")
     return 0
-module.run = run
-sys.modules["qrag_jax.cli.verbs.demo"] = module
-from qrag_jax.cli.main import main
-sys.exit(main(["demo"]))
+from dataclasses import replace
+from qrag_jax.cli import main
+load = main.load_verb
+main.load_verb = lambda name: replace(load(name), run=run)
+sys.exit(main.main(["demo"]))
 """
 
 
@@ -452,7 +467,7 @@ def test_a_stream_that_is_closed_leads_nowhere(closed):
 def test_an_empty_value_is_no_choice(flag, capsys):
     for value in ("", " "):
         with pytest.raises(SystemExit) as caught:
-            parse(["ask", "a.txt", "q", flag, value])
+            parsed(["ask", "a.txt", "q", flag, value])
         assert caught.value.code == 2 and f"{flag}: is empty: leave the flag out" in capsys.readouterr().err
 
 

@@ -40,7 +40,7 @@ examples:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `qrag ask`."""
-    parser.usage = "qrag ask [-h] [--retriever R] [--llm L] [--show_context] [--json] [...] PATHS...|INDEX QUESTION"
+    parser.usage = "qrag ask [--retriever R] [--llm L] [--show_context] [--json] [flags] PATHS...|INDEX QUESTION"
     flags.add_texts(parser)
     search_flags.add_retriever(parser)
     search_flags.add_questions(parser)

@@ -29,7 +29,7 @@ examples:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `qrag find`."""
     # argparse would repeat the last two
-    parser.usage = "qrag find [-h] [--retriever R] [--top_k K] [--json] [...] [RUN] PATHS...|INDEX QUESTION"
+    parser.usage = "qrag find [--retriever R] [--top_k K] [--json] [flags] [RUN] PATHS...|INDEX QUESTION"
     flags.add_texts(parser)
     search_flags.add_retriever(parser)
     parser.add_argument("--top_k", type=flags.positive, metavar="K", help="passages to show (default: 5; not of a run)")

@@ -43,7 +43,7 @@ examples:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `qrag fit compressor`."""
-    parser.usage = "qrag fit compressor [-h] PATHS... --out RUN [...]"
+    parser.usage = "qrag fit compressor PATHS... --out RUN [flags]"
     parser.add_argument("paths", nargs="+", metavar="PATHS", help="files or folders, scisumm:PATH or wikitext2:PATH")
     parser.add_argument("--out", required=True, type=flags.filled, metavar="RUN", help="run folder to write")
     parser.add_argument("--kind", choices=COMPRESSOR_KINDS, help="of the network (default: all are tried)")

@@ -38,7 +38,7 @@ examples:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `qrag fit router`."""
-    parser.usage = "qrag fit router [-h] CONFIG [key=value ...] --out RUN [...]"
+    parser.usage = "qrag fit router CONFIG [key=value ...] --out RUN [flags]"
     parser.add_argument("config", metavar="CONFIG", help="config of a study, with tasks of evidence")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes of the config, as data=DATA")
     parser.add_argument("--out", required=True, metavar="RUN", help="run folder to write")

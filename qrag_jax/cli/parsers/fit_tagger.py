@@ -40,7 +40,7 @@ examples:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `qrag fit tagger`."""
-    parser.usage = "qrag fit tagger [-h] PATHS... --out RUN [...]"
+    parser.usage = "qrag fit tagger PATHS... --out RUN [flags]"
     parser.add_argument("paths", nargs="+", metavar="PATHS", help="files or folders, scisumm:PATH or wikitext2:PATH")
     parser.add_argument("--out", required=True, metavar="RUN", help="run folder to write")
     parser.add_argument(

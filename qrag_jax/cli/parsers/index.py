@@ -50,7 +50,7 @@ examples:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `qrag index`."""
-    parser.usage = "qrag index [-h] {build,add,remove,merge,info} INDEX [PATHS...] [...]"
+    parser.usage = "qrag index {build,add,remove,merge,info} INDEX [PATHS...] [flags]"
     parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help="what to do, as above")
     parser.add_argument("index", type=flags.filled, metavar="INDEX", help="folder of the index")
     parser.add_argument("paths", nargs="*", metavar="PATHS", help="files or folders")

@@ -33,7 +33,7 @@ examples:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `qrag llm`."""
-    parser.usage = "qrag llm [-h] {bench} [MODEL] [--chunks N] [--prompt_tokens N] [--answer_tokens N] [...]"
+    parser.usage = "qrag llm {bench} [MODEL] [--chunks N] [--prompt_tokens N] [--answer_tokens N] [flags]"
     parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help="what to do, as above")
     parser.add_argument(
         "model",

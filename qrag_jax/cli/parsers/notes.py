@@ -45,8 +45,8 @@ examples:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `qrag notes`."""
     parser.usage = (
-        "qrag notes [-h] {list,export} INDEX [...]\n"
-        "       qrag notes [-h] eval (--hotpot | --2wiki | --musique | --babi) FILE [...]"
+        "qrag notes {list,export} INDEX [flags]\n"
+        "       qrag notes eval (--hotpot | --2wiki | --musique | --babi) FILE [flags]"
     )
     parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help="what to do, as above")
     parser.add_argument(
