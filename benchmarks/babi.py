@@ -42,7 +42,7 @@ from qrag_jax.eval.retrieval.records import QueryRecord
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
 from qrag_jax.qrag.env import EnvConfig
-from qrag_jax.qrag.multi_step_search import make_index
+from qrag_jax.qrag.multi_step_search import make_action_bank
 from qrag_jax.qrag.retriever import ModelConfig
 from qrag_jax.qrag.tasks import Task, hidden_stories_tasks
 from qrag_jax.train.qrag.config import RunConfig, training_tasks
@@ -159,10 +159,10 @@ def run(data: Path, cache: VectorCache, qa: int, variant: str, seed: int, smoke:
     start = time.perf_counter()
     retriever = train(config, task, dev=dev)
     seconds = time.perf_counter() - start
-    threshold, fitted = calibrate(dev, multi_step_picker(make_index(retriever, dev.texts), dev.questions), STEPS)
+    threshold, fitted = calibrate(dev, multi_step_picker(make_action_bank(retriever, dev.texts), dev.questions), STEPS)
     tasks = report_tasks(data, qa, tuple(LENGTHS) if variant in ("main", "text") else SHORT_LENGTHS)
     first = read(tasks[0])
-    picker = multi_step_picker(make_index(retriever, first.texts), first.questions)
+    picker = multi_step_picker(make_action_bank(retriever, first.texts), first.questions)
     labels = Labels(config.model.mode, config.env.positions, seed, config.data.num_chunks)
     tasks = [replace(task, texts=first.texts, questions=first.questions) for task in tasks]
     scored = score(tasks, "trained", picker, labels, STEPS, threshold, smoke)
@@ -224,7 +224,7 @@ def baselines(data: Path, cache: VectorCache, qa: int, smoke: bool) -> list[dict
     ask = make_embedder(loaded, window=64, long_texts="error")
     texts, questions = tasks[0].texts, tasks[0].questions
     pickers = {
-        "untrained": multi_step_picker(make_index(untrained, texts, vectors=vectors), questions),
+        "untrained": multi_step_picker(make_action_bank(untrained, texts, vectors=vectors), questions),
         "single_step": single_step_picker(vectors, ask(questions)),
         "bm25": bm25_picker(texts, questions),
     }

@@ -103,11 +103,11 @@ def checkpoint(folder: Path, url: str) -> Iterator[Work]:
 def study(folder: Path, url: str) -> Iterator[Work]:
     """Cells of a study: a hundred, of fifty questions with ten hits each."""
     from qrag_jax.eval.study.cells.cell_files import CellStore
-    from qrag_jax.eval.study.records import CellResult, Found, Hit
+    from qrag_jax.eval.study.records import CellResult, FoundChunk, FoundChunks
     from qrag_jax.types import Cost
 
-    hits = tuple(Hit(f"chunk {n}", "document", ((n, n + 100),), 20, 1 / (n + 1)) for n in range(10))
-    found = tuple(Found(f"question {n}", hits) for n in range(50))
+    hits = tuple(FoundChunk(f"chunk {n}", "document", ((n, n + 100),), 20, 1 / (n + 1)) for n in range(10))
+    found = tuple(FoundChunks(f"question {n}", hits) for n in range(50))
     store, origin = CellStore(folder / "study"), {"encoder": "none", "seed": 0}
 
     def write() -> None:

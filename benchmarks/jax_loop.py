@@ -30,7 +30,7 @@ from qrag_jax.config import load_config
 from qrag_jax.qrag.batching import Packer, Sample, materialise
 from qrag_jax.qrag.env import Rollout, rollout
 from qrag_jax.qrag.policy import make_boltzmann
-from qrag_jax.qrag.retriever import Retriever, new_retriever
+from qrag_jax.qrag.retriever import QRagRetriever, new_retriever
 from qrag_jax.train.qrag.config import RunConfig, make_sampler, training_tasks
 from qrag_jax.train.qrag.learner import make_learner
 from qrag_jax.train.qrag.returns import state_value
@@ -111,7 +111,7 @@ class Ours:
 class Case:
     """One shape of the update: a config, batches, compiled functions."""
 
-    def __init__(self, config: RunConfig, retriever: Retriever, samples: list[Sample]):
+    def __init__(self, config: RunConfig, retriever: QRagRetriever, samples: list[Sample]):
         self.config, self.retriever, self.samples = config, retriever, samples
         self.dtype = config.model.compute.dtype
         network, learn = retriever.network, config.learner

@@ -8,11 +8,11 @@ Every length has a process of its own. It embeds its chunks once (MiniLM's first
 read; what they retrieve does not matter here), makes an index and asks questions of it, 6 picks each. Chunks are words
 of speeches in random order, 20 a chunk, about 25 tokens, no two alike.
 
-embed      `make_embedder(...)(chunks)`, what `make_index` does first; the compilation of its shapes (once an embedder)
-           is listed alone
-index      `make_index` over these vectors: the action tower, and the transfer to the device
-step       `search(index, question)` divided by its 6 picks, with all that a call does: the question is tokenised and
-           embedded, contexts are made, picks come back. Median over questions
+embed      `make_embedder(...)(chunks)`, which `make_action_bank` does first; the compilation of its shapes (once an
+           embedder) is listed alone
+index      `make_action_bank` over these vectors: the action tower, and the transfer to the device
+step       `search_bank(bank, question)` divided by its 6 picks, with all that a call does: the question is tokenised
+           and embedded, contexts are made, picks come back. Median over questions
 memory     peak resident memory (VmHWM) of the process, after the searches with relative positions; then the same
            chunks are searched without positions and with faiss, which no longer counts
 
@@ -84,7 +84,7 @@ def measure_length(texts: Texts) -> dict:
     from qrag_jax.models.encoder.embedder import make_embedder
     from qrag_jax.models.towers.q_network import VectorRows
     from qrag_jax.qrag.env import EnvConfig
-    from qrag_jax.qrag.multi_step_search import make_index, search
+    from qrag_jax.qrag.multi_step_search import make_action_bank, search_bank
     from qrag_jax.qrag.retriever import ModelConfig, new_retriever
 
     questions, num_chunks = texts.questions, len(texts.chunks)
@@ -102,14 +102,14 @@ def measure_length(texts: Texts) -> dict:
     taken, vectors = timed(lambda: embed(texts.chunks))
     found |= {"embed_s": taken - sum(compiling) + before, "embed_compile_s": sum(compiling)}
     found["chunks_cut"] = embed.counts.num_texts_cut
-    found["index_s"], relative = timed(lambda: make_index(retriever, vectors))
+    found["index_s"], relative = timed(lambda: make_action_bank(retriever, vectors))
     read_all(relative, questions)
-    ask(lambda question: search(relative, question), questions)
+    ask(lambda question: search_bank(relative, question), questions)
     found["peak_mib"] = peak_mib()
     plain = replace(retriever, env=replace(env, positions="none"))
     rows = VectorRows(vectors)
     action_vectors = plain.action_vectors(rows, vectors)
-    index = make_index(plain, vectors, vectors=action_vectors)
+    index = make_action_bank(plain, vectors, vectors=action_vectors)
     read_all(index, questions)
     found["tokens"] = sum(len(ids) + 2 for ids in retriever.encoder.tokenizer.ids(texts.chunks))
     found |= measure_searches(relative, index, rows, action_vectors, questions)
@@ -127,11 +127,14 @@ def measure_searches(
     relative: Any, index: Any, rows: Any, action_vectors: np.ndarray, questions: Sequence[str]
 ) -> dict:
     """Whole searches with relative positions, without, and with faiss, in turn; picks of the last two are the same."""
-    from qrag_jax.qrag.multi_step_search import search
+    from qrag_jax.qrag.multi_step_search import search_bank
 
     faiss_search = make_faiss_search(index, rows, action_vectors)
     rotated, ours, theirs = take_turns(
-        questions, lambda question: search(relative, question), lambda question: search(index, question), faiss_search
+        questions,
+        lambda question: search_bank(relative, question),
+        lambda question: search_bank(index, question),
+        faiss_search,
     )
     differing = 0
     for (_, trajectory), (_, (picks, scores)) in zip(ours, theirs, strict=True):

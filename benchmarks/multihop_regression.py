@@ -18,7 +18,7 @@ from qrag_jax.models.towers.q_network import VectorRows
 from qrag_jax.qrag.batching import Contexts, Link, make_linker
 from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.qrag.heads import link_inputs
-from qrag_jax.qrag.retriever import Kind, Retriever, Texts
+from qrag_jax.qrag.retriever import Kind, QRagRetriever, Texts
 from qrag_jax.qrag.tasks import Task
 
 NUM_STEPS = 4
@@ -145,7 +145,7 @@ class Regression:
     Cosines are those that a trained run started from: of its frozen encoder, from the mean of its training chunks.
     """
 
-    def __init__(self, kind: str, retriever: Retriever) -> None:
+    def __init__(self, kind: str, retriever: QRagRetriever) -> None:
         self._kind = kind
         self._retriever = retriever
 

@@ -32,7 +32,7 @@ from qrag_jax.eval.retrieval.harness import draw_contexts, num_kept_by, pick_all
 from qrag_jax.eval.retrieval.pickers import multi_step_picker
 from qrag_jax.eval.retrieval.protocols import keep
 from qrag_jax.measures.facts import score_facts
-from qrag_jax.qrag.multi_step_search import make_index
+from qrag_jax.qrag.multi_step_search import make_action_bank
 from qrag_jax.qrag.tasks import Task
 from qrag_jax.train.qrag.config import RunConfig, training_tasks
 from qrag_jax.train.qrag.loop import train
@@ -114,11 +114,11 @@ def run(
     start, cpu_start = time.perf_counter(), time.process_time()
     retriever = train(config, task, out, dev=dev)
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
-    threshold, fitted = calibrate(dev, multi_step_picker(make_index(retriever, dev.texts), dev.questions), STEPS)
+    threshold, fitted = calibrate(dev, multi_step_picker(make_action_bank(retriever, dev.texts), dev.questions), STEPS)
     lengths = [n for n in LENGTHS if not smoke or n < 1200]
     tasks = report_tasks(data, qa, lengths)
     first = cache.task(tasks[0])
-    picker = multi_step_picker(make_index(retriever, first.texts), first.questions)
+    picker = multi_step_picker(make_action_bank(retriever, first.texts), first.questions)
     rows = []
     for told in tasks:
         shown = replace(told, texts=first.texts, questions=first.questions)

@@ -35,9 +35,9 @@ from .llm.wrappers import BudgetedGenerator as BudgetedGenerator
 from .models.decoder.weights import load_decoder as load_decoder
 from .models.encoder.embedder import make_embedder as make_embedder
 from .models.encoder.weights import load_encoder as load_encoder
-from .qrag.multi_step_search import index_corpus as index_corpus
-from .qrag.multi_step_search import make_index as make_index
-from .qrag.retriever import Retriever as Retriever
+from .qrag.multi_step_search import action_bank as action_bank
+from .qrag.multi_step_search import make_action_bank as make_action_bank
+from .qrag.retriever import QRagRetriever as QRagRetriever
 from .qrag.retriever import load_retriever as load_retriever
 from .qrag.tasks import examples_task as examples_task
 from .search.answer import Answer as Answer

@@ -37,7 +37,7 @@ from qrag_jax.data.questions.multihop import READERS
 from qrag_jax.eval.retrieval.calibration import stored_threshold
 from qrag_jax.eval.retrieval.records import read_records, write_records
 from qrag_jax.eval.study.cells.cell_files import CellStore, claim_folder, sealed
-from qrag_jax.eval.study.records import CellResult, Found, Hit
+from qrag_jax.eval.study.records import CellResult, FoundChunk, FoundChunks
 from qrag_jax.files.manifest import MANIFEST, json_text, write_manifest
 from qrag_jax.hub import Place, pull_run
 from qrag_jax.index.corpus_folder import load_corpus, save_corpus
@@ -322,7 +322,7 @@ def change_journal(rng: Random, canary: Canary, folder: Path) -> None:
 
 CELL = CellResult(
     "facts", "fixed", 1, "dev", 2, 3, 5 / 3, 4, 1 / 3, Cost({"chunk": 0.5}, 12, 1e15, 64),
-    (Found("q1", (Hit("c0", "a.txt", ((0, 5), (7, 9)), 3, 0.3),)), Found("q2", ())),
+    (FoundChunks("q1", (FoundChunk("c0", "a.txt", ((0, 5), (7, 9)), 3, 0.3),)), FoundChunks("q2", ())),
 )  # fmt: skip
 ORIGIN = {"encoder": "one", "ks": [1, 3], "seed": 0}
 

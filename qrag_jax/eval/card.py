@@ -14,10 +14,10 @@ from qrag_jax.types import InputError, UsageError
 _TAGS = ("qrag_jax", "jax", "retrieval", "multi-step-retrieval", "reinforcement-learning")
 _PYTHON = """\
 from qrag_jax.qrag.retriever import load_retriever
-from qrag_jax.qrag.multi_step_search import make_index, search
+from qrag_jax.qrag.multi_step_search import make_action_bank, search_bank
 
 retriever = load_retriever("{folder}")
-for step in search(make_index(retriever, chunks), question).steps:
+for step in search_bank(make_action_bank(retriever, chunks), question).steps:
     print(step.q_value, chunks[step.chunk])
 """
 

@@ -25,7 +25,7 @@ from qrag_jax.types import CountTokens, Document, Embed, Encoder, InputError
 
 if TYPE_CHECKING:
     from qrag_jax.models.encoder.embedder import TextEmbedder
-    from qrag_jax.qrag.retriever import Retriever
+    from qrag_jax.qrag.retriever import QRagRetriever
 
 # With [CLS] and [SEP] below the 256 tokens that MiniLM reads.
 DEFAULT_CHUNKING = ChunkConfig(strategy="recursive", max_tokens=200)
@@ -132,7 +132,7 @@ def single_step_method(
 
 
 def multi_step_method(
-    retriever: "Retriever", num_steps: int | None = None, show: Show | None = None, encoder: str = "run"
+    retriever: "QRagRetriever", num_steps: int | None = None, show: Show | None = None, encoder: str = "run"
 ) -> Method:
     """Sentences, as a run was trained on, picked step by step; each corpus is indexed at its first question.
 
@@ -145,12 +145,12 @@ def multi_step_method(
     Raises:
         UsageError: the run was trained on given vectors, and has no encoder to read documents with.
     """
-    from qrag_jax.qrag.multi_step_search import check_questions, index_corpus, num_tokens_asked, search
+    from qrag_jax.qrag.multi_step_search import action_bank, check_questions, num_tokens_asked, search_bank
 
     embed = retriever.chunk_encoder if show is None else show(retriever.chunk_encoder)
     assert retriever.encoder is not None  # or there would be no encoder of chunks
     count = retriever.encoder.tokenizer.count
-    index_of = lru_cache(maxsize=1)(lambda corpus: index_corpus(retriever, corpus))
+    index_of = lru_cache(maxsize=1)(lambda corpus: action_bank(retriever, corpus))
     asked = [0]
 
     def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
@@ -159,7 +159,7 @@ def multi_step_method(
         if top_k is None and num_steps is not None and num_steps > there:
             raise InputError(f"{there} sentences cannot give {num_steps} picks: lower --num_steps or give more text")
         most = top_k if top_k is not None else num_steps if num_steps is not None else retriever.env.num_steps
-        found = search(index_of(corpus), question, min(most, there))
+        found = search_bank(index_of(corpus), question, min(most, there))
         ids = corpus.leaves[[step.chunk for step in found.steps]]
         asked[0] += num_tokens_asked(retriever, question, [corpus.texts[node] for node in ids.tolist()])
         return Ranked(ids, np.array([step.q_value for step in found.steps], np.float64))

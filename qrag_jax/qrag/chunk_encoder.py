@@ -11,7 +11,7 @@ from qrag_jax.models.encoder.weights import LoadedEncoder
 
 
 class ChunkEncoder:
-    """Vectors of chunks as a run reads them, on one line. A `types.Encoder`; `Retriever.chunk_encoder` is one."""
+    """Vectors of chunks as a run reads them, on one line. A `types.Encoder`; `QRagRetriever.chunk_encoder` is one."""
 
     def __init__(self, loaded: LoadedEncoder, window: int, scale: float | None = None) -> None:
         """Wraps an encoder.

@@ -1,4 +1,4 @@
-"""Greedy multi-step search: chunks are embedded into an index once, then any number of questions are asked of it."""
+"""Greedy multi-step search: chunks are embedded once, then any number of questions are asked of them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from qrag_jax.qrag.batching import Contexts, Link, check_linkable, make_linker
 from qrag_jax.qrag.beam import Plan
 from qrag_jax.qrag.chunk_encoder import one_line
 from qrag_jax.qrag.env import Rollout
-from qrag_jax.qrag.retriever import Progress, Retriever, Texts
+from qrag_jax.qrag.retriever import Progress, QRagRetriever, Texts
 from qrag_jax.search.corpus import Corpus, check_fingerprint
 from qrag_jax.types import InputError, Step, Trajectory, UsageError
 
@@ -20,25 +20,25 @@ _FEWEST_SLOTS = 8
 
 
 @dataclass(frozen=True)
-class Index:
-    """Embedded chunks and the retriever that searches them; made by `make_index` or `index_corpus`.
+class ActionBank:
+    """Embedded chunks and the retriever that searches them; made by `make_action_bank` or `action_bank`.
 
     Attributes:
-        retriever: whose towers made the index.
+        retriever: whose towers made the vectors.
         num_chunks: chunks in it.
         num_slots: chunks that it has room for; searches are compiled for these.
-        num_texts_cut: chunks that were longer than the window; only their beginning is in the index.
+        num_texts_cut: chunks that were longer than the window; only their beginning is read.
         read_questions: questions (texts, or vectors [n, dim]) -> what the state tower reads of them, the beginning of
             those that are longer than their window (`num_questions_cut`).
-        play: (question rows, contexts over the chunks of the index, T) -> greedy rollouts, which take chunks to the
-            end and report beside each the Q of STOP. Compiled once a retriever for every shape of index, contexts
+        play: (question rows, contexts over the chunks, T) -> greedy rollouts, which take chunks to the
+            end and report beside each the Q of STOP. Compiled once a retriever for every shape of bank, contexts
             and T.
         plan: (question rows, contexts, T, beam width, threshold) -> beam search, compiled as `play`.
         texts: of the chunks, where the retriever compares these (`env.links`): its contexts must come with what
             `linker` adds.
     """
 
-    retriever: Retriever
+    retriever: QRagRetriever
     num_chunks: int
     num_slots: int
     num_texts_cut: int
@@ -48,14 +48,14 @@ class Index:
     texts: Texts | None = None
 
     def linker(self, questions: Texts) -> Link:
-        """What makes contexts over the index ready for `play` and `plan`; errors as of `linking.make_linker`."""
+        """What makes contexts over the bank ready for `play` and `plan`; errors as of `linking.make_linker`."""
         return make_linker(self.retriever.env, self.texts, questions)
 
 
-def make_index(
-    retriever: Retriever, texts: Texts, progress: Progress | None = None, vectors: np.ndarray | None = None
-) -> Index:
-    """Embeds chunks that are plain texts or vectors, as tasks have them, once; `index_corpus` is for documents.
+def make_action_bank(
+    retriever: QRagRetriever, texts: Texts, progress: Progress | None = None, vectors: np.ndarray | None = None
+) -> ActionBank:
+    """Embeds chunks that are plain texts or vectors, as tasks have them, once; `action_bank` is for documents.
 
     Args:
         retriever: as trained.
@@ -71,14 +71,14 @@ def make_index(
     rows, num_texts_cut = retriever.rows(texts, "chunk", progress)
     if vectors is None:
         vectors = retriever.action_vectors(rows, texts, progress)
-    return _index(retriever, len(texts), num_texts_cut, (vectors, rows), texts)
+    return _bank(retriever, len(texts), num_texts_cut, (vectors, rows), texts)
 
 
-def index_corpus(retriever: Retriever, corpus: Corpus) -> Index:
-    """The index of a corpus that a run's encoder embedded; its chunks are the leaves, in their order.
+def action_bank(retriever: QRagRetriever, corpus: Corpus) -> ActionBank:
+    """The bank of a corpus that a run's encoder embedded; its chunks are the leaves, in their order.
 
-    The encoder is `Retriever.chunk_encoder`. Latent towers read its vectors, so one corpus serves all runs on that
-    encoder; of text towers the corpus holds the action vectors themselves. The index has room for up to half as many
+    The encoder is `QRagRetriever.chunk_encoder`. Latent towers read its vectors, so one corpus serves all runs on that
+    encoder; of text towers the corpus holds the action vectors themselves. The bank has room for up to half as many
     chunks more (`num_slots`), so that corpora of many sizes are searched by few compiled functions.
 
     Raises:
@@ -88,7 +88,7 @@ def index_corpus(retriever: Retriever, corpus: Corpus) -> Index:
     if retriever.env.links:
         check_linkable(len(corpus.leaves))
     if corpus.vectors is None:
-        raise InputError("corpus: has no vectors: embed it with the run (embed_corpus and Retriever.chunk_encoder)")
+        raise InputError("corpus: has no vectors: embed it with the run (embed_corpus and QRagRetriever.chunk_encoder)")
     check_fingerprint(corpus, retriever.chunk_encoder.fingerprint, "this run")
     vectors = corpus.vectors[corpus.leaves] if corpus.trees else np.asarray(corpus.vectors)
     if retriever.model.mode == "latent":
@@ -98,7 +98,7 @@ def index_corpus(retriever: Retriever, corpus: Corpus) -> Index:
         texts = [one_line(corpus.texts[node]) for node in corpus.leaves.tolist()]
         pool = _with_slots((vectors, retriever.rows(texts, "chunk")[0]))
     texts = [corpus.texts[node] for node in corpus.leaves.tolist()] if retriever.env.links else None
-    return _index(retriever, len(corpus.leaves), corpus.num_beyond_window, pool, texts)
+    return _bank(retriever, len(corpus.leaves), corpus.num_beyond_window, pool, texts)
 
 
 def _num_slots(num_chunks: int) -> int:
@@ -117,10 +117,10 @@ def _with_slots(rows: PyTree) -> PyTree:
     return jax.tree.map(fill, rows)
 
 
-def _index(
-    retriever: Retriever, num_chunks: int, num_texts_cut: int, pool: PyTree, texts: Texts | None = None
-) -> Index:
-    """The index of a pool, (action vectors, rows), of the chunks in their order and perhaps others behind them."""
+def _bank(
+    retriever: QRagRetriever, num_chunks: int, num_texts_cut: int, pool: PyTree, texts: Texts | None = None
+) -> ActionBank:
+    """The bank of a pool, (action vectors, rows), of the chunks in their order and perhaps others behind them."""
     slots, pool = len(pool[0]), jax.device_put(pool)
     functions = retriever.search_functions
 
@@ -132,11 +132,11 @@ def _index(
         env = replace(retriever.env, num_steps=num_steps)
         return functions.plan(env, width, np.float32(threshold), retriever.params, pool, questions, contexts)
 
-    return Index(retriever, num_chunks, slots, num_texts_cut, _question_reader(retriever), run, run_plan, texts)
+    return ActionBank(retriever, num_chunks, slots, num_texts_cut, _question_reader(retriever), run, run_plan, texts)
 
 
-def search(
-    index: Index,
+def search_bank(
+    bank: ActionBank,
     question: str | np.ndarray,
     num_steps: int | None = None,
     query_id: str = "",
@@ -146,7 +146,7 @@ def search(
     """Picks chunks for one question greedily, each pick in the light of those before it.
 
     Args:
-        index: of the chunks.
+        bank: of the chunks.
         question: a text, or float32 [dim] for a retriever of given vectors.
         num_steps: T, chunks to pick; None takes as many as in training.
         query_id: for the trajectory.
@@ -161,22 +161,22 @@ def search(
         InputError: fewer chunks than steps, or a question that is empty or longer than its window.
         UsageError: `num_steps` below 1, or a run that has not learned to stop.
     """
-    if learned_stop and not index.retriever.env.stop:
+    if learned_stop and not bank.retriever.env.stop:
         raise UsageError("learned_stop=True: this run has not learned to stop (env.stop=true in training)")
-    steps = index.retriever.env.num_steps if num_steps is None else num_steps
+    steps = bank.retriever.env.num_steps if num_steps is None else num_steps
     if steps < 1:
         raise UsageError(f"num_steps={steps}: pick at least one chunk")
-    if index.num_chunks < steps:
+    if bank.num_chunks < steps:
         raise InputError(
-            f"{index.num_chunks} chunks cannot give {steps} picks: lower num_steps or search in a longer text"
+            f"{bank.num_chunks} chunks cannot give {steps} picks: lower num_steps or search in a longer text"
         )
     asked = [question] if isinstance(question, str) else question[None]
-    check_questions(index.retriever, asked)
-    questions = index.read_questions(asked)
-    slots = np.arange(index.num_slots, dtype=np.int32)[None]
-    everything = np.where(slots < index.num_chunks, slots, -1)
+    check_questions(bank.retriever, asked)
+    questions = bank.read_questions(asked)
+    slots = np.arange(bank.num_slots, dtype=np.int32)[None]
+    everything = np.where(slots < bank.num_chunks, slots, -1)
     contexts = Contexts(np.zeros(1, np.int32), everything, np.zeros(everything.shape, bool))
-    played = index.play(questions, index.linker(asked)(contexts), steps)
+    played = bank.play(questions, bank.linker(asked)(contexts), steps)
     columns = (np.asarray(x)[0].tolist() for x in (played.actions, played.q_values.sum(-1), played.positions))
     picks = [Step(*values) for values in zip(*columns, strict=True)]
     stop_values = np.asarray(played.stop_q_values.sum(-1))[0]
@@ -188,14 +188,7 @@ def search(
     return Trajectory(query_id, tuple(picks), "num_steps")
 
 
-def retrieve(
-    retriever: Retriever, question: str | np.ndarray, texts: Texts, num_steps: int | None = None
-) -> Trajectory:
-    """`search` for a single question: the chunks are embedded for it alone."""
-    return search(make_index(retriever, texts), question, num_steps)
-
-
-def check_questions(retriever: Retriever, questions: Texts) -> None:
+def check_questions(retriever: QRagRetriever, questions: Texts) -> None:
     """Refuses questions that the retriever cannot read, before anything is embedded."""
     if isinstance(questions, np.ndarray) or retriever.encoder is None:
         return
@@ -211,7 +204,7 @@ def check_questions(retriever: Retriever, questions: Texts) -> None:
             )
 
 
-def num_tokens_asked(retriever: Retriever, question: str, picked: Sequence[str]) -> int:
+def num_tokens_asked(retriever: QRagRetriever, question: str, picked: Sequence[str]) -> int:
     """Tokens that a search encoded, [CLS] and [SEP] counted: the question, and in text mode every state.
 
     Args:
@@ -228,7 +221,7 @@ def num_tokens_asked(retriever: Retriever, question: str, picked: Sequence[str])
     return sum(in_question + sum(added[:t]) for t in range(len(added)))
 
 
-def num_questions_cut(retriever: Retriever, questions: Texts) -> int:
+def num_questions_cut(retriever: QRagRetriever, questions: Texts) -> int:
     """How many questions are longer than their window."""
     if isinstance(questions, np.ndarray) or retriever.encoder is None:
         return 0
@@ -236,7 +229,7 @@ def num_questions_cut(retriever: Retriever, questions: Texts) -> int:
     return sum(len(row) + 2 > retriever.model.encoder.question_window for row in ids)
 
 
-def _question_reader(retriever: Retriever) -> Callable[[Texts], PyTree]:
+def _question_reader(retriever: QRagRetriever) -> Callable[[Texts], PyTree]:
     """One encoder for all questions to come, in shapes that do not change from question to question."""
     encoder, window = retriever.encoder, retriever.model.encoder.question_window
     if encoder is None:

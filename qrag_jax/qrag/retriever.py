@@ -103,7 +103,7 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
-class Retriever:
+class QRagRetriever:
     """Everything that turns a question and chunks into picks.
 
     Attributes:
@@ -129,7 +129,7 @@ class Retriever:
 
     @cached_property
     def chunk_encoder(self) -> ChunkEncoder:
-        """What a corpus is embedded with, so that `search.index_corpus` can search it; kept likewise.
+        """What a corpus is embedded with, so that `action_bank` can search it; kept likewise.
 
         Raises:
             UsageError: the run was trained on given vectors and has no encoder.
@@ -179,7 +179,7 @@ def new_retriever(
     progress: Progress | None = None,
     questions: Texts = (),
     encoder: LoadedEncoder | None = None,
-) -> tuple[Retriever, Rows, int]:
+) -> tuple[QRagRetriever, Rows, int]:
     """A fresh retriever for the chunk texts (or vectors) of a training task.
 
     Args:
@@ -211,15 +211,15 @@ def new_retriever(
         rows, num_cut = _read_texts(model, encoder, texts, "chunk", progress)
     constants = _standardisation(rows.vectors) if isinstance(rows, VectorRows) else {}
     network = _network(model, encoder, constants)
-    return Retriever(model, env, network, _fresh_params(network, env, key), encoder, constants), rows, num_cut
+    return QRagRetriever(model, env, network, _fresh_params(network, env, key), encoder, constants), rows, num_cut
 
 
-def with_fresh_params(retriever: Retriever, key: jax.Array) -> Retriever:
+def with_fresh_params(retriever: QRagRetriever, key: jax.Array) -> QRagRetriever:
     """The retriever that `new_retriever` makes of another key, but for a `scratch` encoder, which is drawn once."""
     return replace(retriever, params=_fresh_params(retriever.network, retriever.env, jax.random.split(key)[1]))
 
 
-def with_constants(retriever: Retriever, constants: Any, source: str) -> Retriever:
+def with_constants(retriever: QRagRetriever, constants: Any, source: str) -> QRagRetriever:
     """The retriever with the constants of another: parameters mean what they did under these.
 
     Args:
@@ -282,13 +282,13 @@ def drawn_encoder(model: ModelConfig, folder: Path) -> LoadedEncoder | None:
     return load_encoder(folder / "files" / "encoder") if is_kept else None
 
 
-def retriever_around(model: ModelConfig, env: EnvConfig, encoder: LoadedEncoder) -> Retriever:
+def retriever_around(model: ModelConfig, env: EnvConfig, encoder: LoadedEncoder) -> QRagRetriever:
     """Text towers that both are the given encoder, as it is."""
     network = _network(model, encoder, {})
-    return Retriever(model, env, network, network.init(jax.random.key(0)), encoder, {})
+    return QRagRetriever(model, env, network, network.init(jax.random.key(0)), encoder, {})
 
 
-def retriever_files(retriever: Retriever) -> dict[str, bytes]:
+def retriever_files(retriever: QRagRetriever) -> dict[str, bytes]:
     """Files that a checkpoint must hold beside its arrays, so that it stands alone.
 
     Latent mode keeps the frozen encoder whole, text mode only its shape and tokenizer: the weights are parameters.
@@ -322,7 +322,7 @@ def save_for_inference(saved: Checkpoint, folder: Path) -> Path:
     return save_checkpoint(folder, saved.step, arrays, saved.config, saved.files, saved.metadata)
 
 
-def load_retriever(folder: str | Path, step: int | None = None) -> Retriever:
+def load_retriever(folder: str | Path, step: int | None = None) -> QRagRetriever:
     """The retriever of a run folder; needs nothing but that folder.
 
     A run with held-out questions gives the parameters that did best on them, another run its last ones.
@@ -348,7 +348,7 @@ def load_retriever(folder: str | Path, step: int | None = None) -> Retriever:
         raise InputError(f"{saved.folder}: its constants are no mean and standard deviation of vectors; {ADVICE}")
     network = _network(model, encoder, constants)
     _check_fits(model, env, network, params, encoder, source)
-    return Retriever(model, env, network, params, encoder, constants)
+    return QRagRetriever(model, env, network, params, encoder, constants)
 
 
 def _standardises(constants: Mapping[str, np.ndarray], encoder: LoadedEncoder | None) -> bool:

@@ -12,7 +12,7 @@ from qrag_jax.models.towers.latent import LatentConfig
 from qrag_jax.names import RETRIEVERS
 from qrag_jax.qrag.chunk_encoder import one_line
 from qrag_jax.qrag.env import EnvConfig
-from qrag_jax.qrag.multi_step_search import retrieve
+from qrag_jax.qrag.multi_step_search import make_action_bank, search_bank
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, new_retriever
 from qrag_jax.search.answer import answer_question
 from qrag_jax.types import InputError
@@ -90,7 +90,7 @@ def test_a_run_reads_sentences_and_picks_as_a_search_of_their_texts(trained):
     ]
     read = method.spent()[0]
     found = method.retrieve("Where is the key?", corpus, None)
-    wanted = retrieve(trained, "Where is the key?", [one_line(text) for text in corpus.texts], 3)
+    wanted = search_bank(make_action_bank(trained, [one_line(text) for text in corpus.texts]), "Where is the key?", 3)
     assert found.ids.tolist() == [step.chunk for step in wanted.steps]
     np.testing.assert_allclose(found.scores, [step.q_value for step in wanted.steps], rtol=1e-5)
     assert read == corpus.cost.embedder_tokens and method.spent()[0] == read + 7

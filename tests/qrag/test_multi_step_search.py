@@ -16,14 +16,13 @@ from qrag_jax.qrag.batching import Contexts
 from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.qrag.heads import coverage_inputs, link_inputs, link_q_values
 from qrag_jax.qrag.multi_step_search import (
+    action_bank,
     check_questions,
-    index_corpus,
-    make_index,
+    make_action_bank,
     num_tokens_asked,
-    retrieve,
-    search,
+    search_bank,
 )
-from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, Retriever, new_retriever
+from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, QRagRetriever, new_retriever
 from qrag_jax.qrag.text_links import BRIDGES, LINKS, bridge_features, link_features, shared_words
 from qrag_jax.search.corpus import embed_corpus
 from qrag_jax.types import InputError, UsageError
@@ -55,7 +54,7 @@ def retriever(request):
 
 @pytest.fixture(scope="module")
 def index(retriever):
-    return make_index(retriever, TEXTS)
+    return make_action_bank(retriever, TEXTS)
 
 
 def by_hand(retriever, question, texts, num_steps):
@@ -79,7 +78,7 @@ def by_hand(retriever, question, texts, num_steps):
 
 def test_picks_q_values_and_positions_are_those_of_a_plain_loop(retriever, index):
     expected = by_hand(retriever, "where is the milk", TEXTS, 3)
-    found = search(index, "where is the milk", query_id="q1")
+    found = search_bank(index, "where is the milk", query_id="q1")
     assert [step.chunk for step in found.steps] == [chunk for chunk, _, _ in expected]
     values = [(step.q_value, step.position) for step in found.steps]
     np.testing.assert_allclose(values, [rest for _, *rest in expected], rtol=1e-4, atol=1e-5)
@@ -88,8 +87,8 @@ def test_picks_q_values_and_positions_are_those_of_a_plain_loop(retriever, index
 
 
 def test_one_shot_form_and_fewer_steps(retriever, index):
-    first, _, _ = search(index, "where is mary").steps
-    (alone,) = retrieve(retriever, "where is mary", TEXTS, 1).steps
+    first, _, _ = search_bank(index, "where is mary").steps
+    (alone,) = search_bank(make_action_bank(retriever, TEXTS), "where is mary", 1).steps
     assert alone.chunk == first.chunk and alone.q_value == pytest.approx(first.q_value, rel=1e-5)
     assert type(alone.chunk) is int and type(alone.q_value) is float
 
@@ -102,10 +101,10 @@ def test_a_second_question_of_another_length_compiles_nothing(retriever):
         return retriever.network.states(*args)
 
     counted = replace(retriever, network=retriever.network._replace(states=states))
-    index = make_index(counted, TEXTS)
-    search(index, "where is the milk", 2)
+    index = make_action_bank(counted, TEXTS)
+    search_bank(index, "where is the milk", 2)
     assert traced == [(1, 0), (1, 1)]
-    search(index, "mary", 2)
+    search_bank(index, "mary", 2)
     assert len(traced) == 2
 
 
@@ -117,12 +116,12 @@ def test_indices_of_equal_shapes_compile_once(retriever):
         return retriever.network.states(*args)
 
     counted = replace(retriever, network=retriever.network._replace(states=states))
-    first = make_index(counted, TEXTS)
-    second = make_index(counted, TEXTS[::-1])
-    found = [search(index, "where is the milk", 2).steps for index in (first, second, first)]
+    first = make_action_bank(counted, TEXTS)
+    second = make_action_bank(counted, TEXTS[::-1])
+    found = [search_bank(index, "where is the milk", 2).steps for index in (first, second, first)]
     assert traced == [(1, 0), (1, 1)]
     assert found[0] == found[2] != found[1]  # and each searches its own chunks
-    search(make_index(counted, TEXTS[:4]), "where is the milk", 2)
+    search_bank(make_action_bank(counted, TEXTS[:4]), "where is the milk", 2)
     assert len(traced) == 4
 
 
@@ -135,11 +134,11 @@ def test_the_index_of_a_corpus_is_that_of_its_texts(retriever, index, tmp_path):
     save_corpus(corpus, tmp_path / "c")
     read = encoder.counts
     for stored in (corpus, load_corpus(tmp_path / "c")):
-        found = index_corpus(retriever, stored)
+        found = action_bank(retriever, stored)
         assert (found.num_chunks, found.num_texts_cut) == (index.num_chunks, index.num_texts_cut)
         assert (found.num_slots, index.num_slots) == (8, 6)
         for question in ("where is the milk", "where is mary"):
-            steps, expected = search(found, question).steps, search(index, question).steps
+            steps, expected = search_bank(found, question).steps, search_bank(index, question).steps
             assert [step.chunk for step in steps] == [step.chunk for step in expected]
             values, others = ([(step.q_value, step.position) for step in one] for one in (steps, expected))
             np.testing.assert_allclose(values, others, rtol=1e-4, atol=1e-5)
@@ -158,9 +157,9 @@ def test_corpora_of_many_sizes_are_searched_by_few_compiled_functions(retriever)
     for num_chunks in (9, 10, 12):
         lines = [f"mary took {'the ' * (number % 3)}milk" for number in range(num_chunks)]
         corpus = embed_corpus(lines_corpus("\n".join(lines)), counted.chunk_encoder)
-        index = index_corpus(counted, corpus)
+        index = action_bank(counted, corpus)
         assert (index.num_chunks, index.num_slots) == (num_chunks, 12)
-        picked = [step.chunk for step in search(index, "where is the milk", 9).steps]
+        picked = [step.chunk for step in search_bank(index, "where is the milk", 9).steps]
         assert len(set(picked)) == 9 and max(picked) < num_chunks
     assert traced == [(1, number) for number in range(9)]
 
@@ -168,11 +167,11 @@ def test_corpora_of_many_sizes_are_searched_by_few_compiled_functions(retriever)
 def test_a_run_with_links_compares_the_texts_of_a_small_corpus():
     linked = make("latent", env=EnvConfig(num_steps=3, links=True))
     question = "what did Mary do"
-    index = index_corpus(linked, embed_corpus(lines_corpus("\n".join(TEXTS)), linked.chunk_encoder))
+    index = action_bank(linked, embed_corpus(lines_corpus("\n".join(TEXTS)), linked.chunk_encoder))
     assert index.num_slots > index.num_chunks == 6
-    (first, second, _) = search(index, question).steps
+    (first, second, _) = search_bank(index, question).steps
     blind = replace(linked, env=EnvConfig(num_steps=3))
-    plain = {step.chunk: step.q_value for step in search(make_index(blind, TEXTS), question, 1).steps}
+    plain = {step.chunk: step.q_value for step in search_bank(make_action_bank(blind, TEXTS), question, 1).steps}
     links = jnp.asarray(link_features(question, TEXTS))[None]
     added = link_q_values(linked.params["links"], link_inputs(links, jnp.zeros((1, 0), jnp.int32)))[0, 0]
     (best,) = plain  # the best chunk without links, and the best one with them
@@ -181,7 +180,7 @@ def test_a_run_with_links_compares_the_texts_of_a_small_corpus():
     assert first.chunk != second.chunk
     many = embed_corpus(lines_corpus("\n".join(f"milk {i}" for i in range(65))), linked.chunk_encoder)
     with pytest.raises(InputError, match="a context of 65 chunks: this run compares the chunks"):
-        index_corpus(linked, many)
+        action_bank(linked, many)
 
 
 def test_a_run_with_coverage_looks_at_all_that_it_has_taken():
@@ -191,9 +190,9 @@ def test_a_run_with_coverage_looks_at_all_that_it_has_taken():
     links["linear"] = links["linear"].at[2 * len(LINKS)].set(1e4)
     run = replace(run, params=run.params | {"links": links})
     question = "where did Mary and John take the milk"
-    index = index_corpus(run, embed_corpus(lines_corpus("\n".join(TEXTS)), run.chunk_encoder))
+    index = action_bank(run, embed_corpus(lines_corpus("\n".join(TEXTS)), run.chunk_encoder))
     words, taken = jnp.asarray(shared_words(question, TEXTS))[None], []
-    for step in search(index, question).steps:
+    for step in search_bank(index, question).steps:
         covered = coverage_inputs(words, jnp.array([taken], jnp.int32))[0, :, 0].at[jnp.array(taken, int)].set(-1)
         assert covered[step.chunk] == covered.max() > 0
         taken.append(step.chunk)
@@ -202,10 +201,10 @@ def test_a_run_with_coverage_looks_at_all_that_it_has_taken():
 def test_a_corpus_of_another_run_is_refused(retriever):
     plain = lines_corpus("\n".join(TEXTS))
     with pytest.raises(InputError, match="corpus: has no vectors: embed it with the run"):
-        index_corpus(retriever, plain)
+        action_bank(retriever, plain)
     other = make(retriever.model.mode, spec=replace(SPEC, window=9))
     with pytest.raises(InputError, match=r"its vectors were made by encoder mine .*, this run has another one"):
-        index_corpus(retriever, embed_corpus(plain, other.chunk_encoder, "mine"))
+        action_bank(retriever, embed_corpus(plain, other.chunk_encoder, "mine"))
 
 
 def test_runs_on_one_frozen_encoder_share_a_corpus_and_text_towers_do_not():
@@ -232,15 +231,15 @@ def test_cut_chunks_are_counted(index):
 def test_action_vectors_at_hand_are_not_made_again(retriever, index):
     rows, _ = retriever.rows(TEXTS, "chunk")
     vectors = retriever.action_vectors(rows, TEXTS)
-    twice = make_index(retriever, TEXTS, vectors=2 * vectors)
-    first, doubled = (search(i, "where is the milk", 1).steps[0] for i in (index, twice))
+    twice = make_action_bank(retriever, TEXTS, vectors=2 * vectors)
+    first, doubled = (search_bank(i, "where is the milk", 1).steps[0] for i in (index, twice))
     assert doubled.chunk == first.chunk
     assert doubled.q_value == pytest.approx(2 * first.q_value, rel=1e-5)
 
 
 def test_progress_ends_with_all_chunks(retriever):
     calls = []
-    make_index(retriever, TEXTS, lambda done, of: calls.append((done, of)))
+    make_action_bank(retriever, TEXTS, lambda done, of: calls.append((done, of)))
     assert calls[-1] == (6, 6)
 
 
@@ -248,20 +247,20 @@ def test_given_vectors():
     rng = np.random.default_rng(0)
     chunks, questions = rng.normal(size=(3, 5)).astype(np.float32), rng.normal(size=(2, 5)).astype(np.float32)
     retriever = make("latent", chunks, spec=EncoderSpec("vectors"))
-    index = make_index(retriever, chunks)
+    index = make_action_bank(retriever, chunks)
     for question in questions:
         rows = retriever.rows(question[None], "question")[0]
         assert isinstance(rows, VectorRows)
-        found = search(index, question)
+        found = search_bank(index, question)
         assert sorted(step.chunk for step in found.steps) == [0, 1, 2]
     with pytest.raises(InputError, match="has no text encoder: give vectors"):
-        search(index, "where is the milk")
+        search_bank(index, "where is the milk")
     with pytest.raises(InputError, match="vectors of 4 components, the model reads 5"):
-        search(index, questions[0, :4])
+        search_bank(index, questions[0, :4])
 
 
 def test_questions_of_text_towers_are_padded_to_one_width():
-    index = make_index(make("text"), TEXTS)
+    index = make_action_bank(make("text"), TEXTS)
     rows = index.read_questions(["where is mary", "milk"])
     assert isinstance(rows, TokenRows)
     assert rows.tokens.shape == (2, 12) and rows.lengths.tolist() == [5, 3]
@@ -269,15 +268,15 @@ def test_questions_of_text_towers_are_padded_to_one_width():
 
 def test_refusals(retriever, index):
     with pytest.raises(InputError, match="6 chunks cannot give 7 picks: lower num_steps"):
-        search(index, "where", 7)
+        search_bank(index, "where", 7)
     with pytest.raises(UsageError, match="num_steps=0: pick at least one"):
-        search(index, "where", 0)
+        search_bank(index, "where", 0)
     with pytest.raises(InputError, match=r"question 'mary mary.*' has 13 tokens .* this run reads 12 .*shorten it"):
-        search(index, "mary " * 11)
+        search_bank(index, "mary " * 11)
     with pytest.raises(InputError, match="question ' ': nothing to ask"):
-        search(index, " ")
+        search_bank(index, " ")
     with pytest.raises(InputError, match="no chunk to search in"):
-        make_index(retriever, [])
+        make_action_bank(retriever, [])
 
 
 def test_long_questions_are_shown_by_their_beginning(retriever):
@@ -298,7 +297,7 @@ def vector_index(stop=False):
     params = random_params(linear_network()) | ({"stop": jnp.linspace(-2.0, 2.0, 8)} if stop else {})
     constants = {"mean": np.zeros(6, np.float32), "std": np.ones(6, np.float32)}
     model = ModelConfig(encoder=EncoderSpec("vectors"))
-    index = make_index(Retriever(model, env, linear_network(), params, None, constants), chunks)
+    index = make_action_bank(QRagRetriever(model, env, linear_network(), params, None, constants), chunks)
     return index, index.read_questions(questions)
 
 
@@ -346,7 +345,7 @@ def test_another_threshold_compiles_nothing():
         traced.append(1)
         return network.states(*args)
 
-    counted = make_index(
+    counted = make_action_bank(
         replace(index.retriever, network=network._replace(states=states)), np.asarray(np.eye(20, 6), np.float32)
     )
     kept = [counted.plan(asked, contexts, 2, 2, threshold).num_kept.tolist() for threshold in (-100.0, 0.0, 100.0)]
@@ -355,11 +354,11 @@ def test_another_threshold_compiles_nothing():
 
 
 def test_a_threshold_ends_a_search_before_the_first_pick_below_it(index):
-    whole = search(index, "where is the milk", 3)
+    whole = search_bank(index, "where is the milk", 3)
     values = [step.q_value for step in whole.steps]
     for threshold in (min(values) - 1, sorted(values)[1], max(values) + 1):
         kept = int(kept_by_threshold(np.array([values]), threshold)[0])
-        found = search(index, "where is the milk", 3, threshold=threshold)
+        found = search_bank(index, "where is the milk", 3, threshold=threshold)
         assert found.steps == whole.steps[:kept]
         assert found.stop_reason == ("num_steps" if kept == 3 else "threshold")
 
@@ -372,22 +371,22 @@ def test_a_learned_stop_ends_a_search(bias, stops_at_once):
     latent = make("latent")
     asked = jax.device_put(latent.rows(["where is the milk"], "question")[0])
     rows = jax.device_put(latent.rows(TEXTS, "chunk")[0])
-    first = search(make_index(latent, TEXTS), "where is the milk", 3).steps[0].chunk
+    first = search_bank(make_action_bank(latent, TEXTS), "where is the milk", 3).steps[0].chunk
     state = latent.network.states(latent.params, asked, rows, jnp.asarray([[first]], jnp.int32))[0]
     params = {**latent.params, "stop": bias * state / (state @ state)}
     retriever = replace(latent, env=env, params=params)
-    found = search(make_index(retriever, TEXTS), "where is the milk", 3, learned_stop=True)
+    found = search_bank(make_action_bank(retriever, TEXTS), "where is the milk", 3, learned_stop=True)
     if stops_at_once:
         assert (len(found.steps), found.stop_reason) == (1, "learned_stop")
     else:  # at the second step STOP is worth least; what it is worth in the state after that is not written down
         assert len(found.steps) >= 2
     assert found.steps[0].chunk == first
-    assert len(search(make_index(retriever, TEXTS), "where is the milk", 3).steps) == 3
+    assert len(search_bank(make_action_bank(retriever, TEXTS), "where is the milk", 3).steps) == 3
 
 
 def test_a_run_without_stop_cannot_be_asked_to_use_it(index):
     with pytest.raises(UsageError, match="this run has not learned to stop"):
-        search(index, "where is the milk", 2, learned_stop=True)
+        search_bank(index, "where is the milk", 2, learned_stop=True)
 
 
 def test_a_run_with_bridges_reads_them_behind_its_links():
@@ -400,5 +399,5 @@ def test_a_run_with_bridges_reads_them_behind_its_links():
     question = "what of the milk is with Mary"
     joint = bridge_features(question, texts)[0, :, BRIDGES.index("joint")]
     assert joint[1] == joint[2] > joint[[0, 3, 4]].max()  # joined by Ada, whom the question does not name
-    index = index_corpus(run, embed_corpus(lines_corpus("\n".join(texts)), run.chunk_encoder))
-    assert {step.chunk for step in search(index, question).steps} == {1, 2}
+    index = action_bank(run, embed_corpus(lines_corpus("\n".join(texts)), run.chunk_encoder))
+    assert {step.chunk for step in search_bank(index, question).steps} == {1, 2}

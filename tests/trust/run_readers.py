@@ -25,7 +25,7 @@ from qrag_jax.eval.study.cells.cell_files import CellStore, claim_folder
 from qrag_jax.eval.study.cells.costs import Meter
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
 from qrag_jax.eval.study.config import StudyConfig
-from qrag_jax.eval.study.records import CellResult, Found, Hit
+from qrag_jax.eval.study.records import CellResult, FoundChunk, FoundChunks
 from qrag_jax.files.folder_lock import LOCK, lock_folder
 from qrag_jax.files.manifest import find_damage, listed_files, write_manifest
 from qrag_jax.files.whole_file import write_json
@@ -56,9 +56,19 @@ STUDY_YAML = (
 )
 RUN_YAML = "seed: 3\nnum_updates: 10\nenv: {num_steps: 2}\nlearner:\n  gamma: 0.9\nmodel:\n  mode: latent # no\n"
 PRICES_YAML = "compute_per_hour: 1.5\nprompt_per_million_tokens: 2\ncompletion_per_million_tokens: 3e-1\n"
-HIT = Hit("c0", "a.txt", ((0, 5), (7, 9)), 3, 0.3)
+HIT = FoundChunk("c0", "a.txt", ((0, 5), (7, 9)), 3, 0.3)
 CELL = CellResult(
-    "facts", "fixed", 1, "dev", 2, 3, 5 / 3, 4, 1 / 3, Cost({"chunk": 1 / 3}, 12, 1e15, 64), (Found("q1", (HIT,)),)
+    "facts",
+    "fixed",
+    1,
+    "dev",
+    2,
+    3,
+    5 / 3,
+    4,
+    1 / 3,
+    Cost({"chunk": 1 / 3}, 12, 1e15, 64),
+    (FoundChunks("q1", (HIT,)),),
 )
 ORIGIN = {"encoder": "one", "ks": [1, 3]}
 SCHEMA = Record(

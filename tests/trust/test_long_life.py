@@ -23,8 +23,8 @@ from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.llm.prompts import PromptTemplate
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.qrag.env import EnvConfig
-from qrag_jax.qrag.multi_step_search import index_corpus, search
-from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, Retriever
+from qrag_jax.qrag.multi_step_search import action_bank, search_bank
+from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, QRagRetriever
 from qrag_jax.search.answer import answer_question, make_fill
 from qrag_jax.search.context.pack import Budget
 from qrag_jax.search.corpus import build_corpus
@@ -148,12 +148,12 @@ def retriever():
     model = ModelConfig(encoder=EncoderSpec("scratch", window=8, question_window=8))
     constants = {"mean": np.zeros(VECTOR, np.float32), "std": np.ones(VECTOR, np.float32)}
     network = linear_network()
-    return Retriever(model, EnvConfig(num_steps=2), network, network.init(jax.random.key(0)), encoder, constants)
+    return QRagRetriever(model, EnvConfig(num_steps=2), network, network.init(jax.random.key(0)), encoder, constants)
 
 
 def make(retriever, number):
     corpus = build_corpus([document(number, num_lines(number))], split_lines, retriever.chunk_encoder)
-    return index_corpus(retriever, corpus)
+    return action_bank(retriever, corpus)
 
 
 def hold(figures, what, times, step):
@@ -165,7 +165,7 @@ def hold(figures, what, times, step):
 
 def test_searches(retriever, figures):
     index = make(retriever, 3)
-    hold(figures, "searches in one process", of_tier(20, 10_000), lambda number: search(index, question(number)))
+    hold(figures, "searches in one process", of_tier(20, 10_000), lambda number: search_bank(index, question(number)))
 
 
 def test_indices(retriever, figures):
@@ -175,7 +175,7 @@ def test_indices(retriever, figures):
     def step(number):
         index = make(retriever, number)
         sizes.add(index.num_chunks)
-        search(index, question(number))
+        search_bank(index, question(number))
 
     hold(figures, "indices made in one process", times, step)
     assert len(sizes) >= 6
@@ -217,9 +217,9 @@ def test_what_grows_is_seen(retriever):
     }
     try:
         for name, leak in leaks.items():
-            found = live(lambda number, leak=leak: (search(index, "milk"), leak(number)), 8)
+            found = live(lambda number, leak=leak: (search_bank(index, "milk"), leak(number)), 8)
             assert name in grown(found, 4)
-        assert grown(live(lambda number: search(index, "milk"), 8), 4) == []
+        assert grown(live(lambda number: search_bank(index, "milk"), 8), 4) == []
     finally:
         stop.set()
         for descriptor in (each for each in left if isinstance(each, int)):

@@ -12,8 +12,8 @@ from qrag_jax.cli.searching.sources import Source, checked, load_run, read_sourc
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.eval.tables import align
-from qrag_jax.qrag.multi_step_search import Index, check_questions, index_corpus, num_tokens_asked, search
-from qrag_jax.qrag.retriever import Retriever
+from qrag_jax.qrag.multi_step_search import ActionBank, action_bank, check_questions, num_tokens_asked, search_bank
+from qrag_jax.qrag.retriever import QRagRetriever
 from qrag_jax.search.corpus import Corpus, build_corpus, embed_corpus
 from qrag_jax.search.note_search import NotedCorpus
 from qrag_jax.types import Cost, Document, InputError, Step, Trajectory, UsageError
@@ -48,7 +48,7 @@ def find_in_steps(args: argparse.Namespace, source: Source, asked: Iterable[Aske
     return 0
 
 
-def _own_stop(saved: Checkpoint, retriever: Retriever) -> Stop:
+def _own_stop(saved: Checkpoint, retriever: QRagRetriever) -> Stop:
     """The stop that a run has learned, or its threshold."""
     from qrag_jax.eval.retrieval.calibration import stored_threshold  # imports what evaluates
 
@@ -67,13 +67,13 @@ def _own_stop(saved: Checkpoint, retriever: Retriever) -> Stop:
 class OpenIndex:
     """Files that a run has read, ready for its searches."""
 
-    retriever: Retriever
+    retriever: QRagRetriever
     corpus: Corpus
-    index: Index
+    index: ActionBank
 
 
 def open_index(
-    retriever: Retriever, found: Sequence[Document] | Corpus, num_steps: int | None, spent: dict[str, float]
+    retriever: QRagRetriever, found: Sequence[Document] | Corpus, num_steps: int | None, spent: dict[str, float]
 ) -> OpenIndex:
     """Cuts documents into what the run reads, and embeds them; what its window cuts is said on standard error.
 
@@ -98,7 +98,7 @@ def open_index(
         )
     with timed("embed", spent):
         corpus = corpus if is_made else embed_corpus(corpus, encoder)
-        index = index_corpus(retriever, corpus)
+        index = action_bank(retriever, corpus)
     if corpus.num_beyond_window:
         say(
             f"{corpus.num_beyond_window:,} of {len(corpus):,} chunks are longer than the "
@@ -130,7 +130,9 @@ def print_steps(
     corpus, retriever = opened.corpus, opened.retriever
     num_tokens = corpus.cost.embedder_tokens if seconds else 0
     with timed("search", seconds):
-        found = search(opened.index, asked.question, num_steps, threshold=stop.threshold, learned_stop=stop.learned)
+        found = search_bank(
+            opened.index, asked.question, num_steps, threshold=stop.threshold, learned_stop=stop.learned
+        )
     if as_json:
         num_tokens += num_tokens_asked(retriever, asked.question, [corpus.texts[step.chunk] for step in found.steps])
         write_json(to_json(asked, found, corpus, Cost(seconds, num_tokens)), on_one_line=many)

@@ -29,7 +29,7 @@ from qrag_jax.search.note_search import NotedCorpus, make_noted_retrieve
 from qrag_jax.types import Document, InputError, UsageError
 
 if TYPE_CHECKING:
-    from qrag_jax.qrag.retriever import Retriever
+    from qrag_jax.qrag.retriever import QRagRetriever
 
 _OF_FILES = ("strategy", "max_tokens", "points", "tagger", "sizes", "model")
 _OF_METHODS = {
@@ -214,7 +214,7 @@ def make_method(args: argparse.Namespace, source: Source) -> Method:
     return single_step_method(name, args.model or "minilm", chunking, WithBar, args.tagger)
 
 
-def load_run(source: Source) -> "Retriever":
+def load_run(source: Source) -> "QRagRetriever":
     """The retriever of a source's run; what it was trained on is said on standard error."""
     from qrag_jax.checkpoint import load_checkpoint
     from qrag_jax.qrag.retriever import load_retriever

@@ -28,7 +28,7 @@ from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.files.step_folders import checkpoint_steps
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.qrag.env import EnvConfig
-from qrag_jax.qrag.retriever import Retriever, load_retriever
+from qrag_jax.qrag.retriever import QRagRetriever, load_retriever
 from qrag_jax.qrag.tasks import Task, hidden_stories_tasks
 from qrag_jax.train.optimise import GroupConfig
 from qrag_jax.train.qrag.config import DataConfig, RunConfig, training_tasks
@@ -137,7 +137,7 @@ def _clear(out: Path) -> None:
 def _measure(
     out: Path,
     config: RunConfig,
-    retriever: Retriever,
+    retriever: QRagRetriever,
     worlds: Stories,
     haystack: Haystack,
     babi: list[Path],
@@ -159,7 +159,7 @@ def _measure(
     return rows
 
 
-def _ask(out: Path, retriever: Retriever, worlds: Stories, haystack: Haystack, quiet: bool) -> None:
+def _ask(out: Path, retriever: QRagRetriever, worlds: Stories, haystack: Haystack, quiet: bool) -> None:
     """Hides one held-back story in a held-back speech, as a file, and asks for it as `qrag find` does."""
     chosen = next(i for i in range(len(worlds)) if len(worlds.gold[i]) == 2 and worlds.num_facts[i] >= 8)
     facts = worlds.fact_texts(chosen)

@@ -8,7 +8,7 @@ from qrag_jax.files.new_folder import new_folder
 from qrag_jax.models.encoder.export import export_router, export_sentence_transformer
 from qrag_jax.models.encoder.sources import MINILM
 from qrag_jax.qrag.env import EnvConfig
-from qrag_jax.qrag.retriever import Retriever, load_retriever
+from qrag_jax.qrag.retriever import QRagRetriever, load_retriever
 from qrag_jax.types import UsageError
 
 _FROZEN = (
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _export_towers(retriever: Retriever, folder: Path) -> Path:
+def _export_towers(retriever: QRagRetriever, folder: Path) -> Path:
     """Writes both towers of a text run as one Router; their constant scale is folded into the weights.
 
     Returns:
@@ -58,7 +58,7 @@ def _export_towers(retriever: Retriever, folder: Path) -> Path:
     )
 
 
-def _export_encoder(retriever: Retriever, folder: Path) -> Path:
+def _export_encoder(retriever: QRagRetriever, folder: Path) -> Path:
     """Writes the frozen text encoder of a latent run.
 
     Returns:

@@ -11,8 +11,8 @@ from qrag_jax.eval.notes.note_sets import Pool
 from qrag_jax.eval.retrieval.harness import pick_all
 from qrag_jax.eval.retrieval.pickers import multi_step_picker
 from qrag_jax.qrag.batching import Contexts
-from qrag_jax.qrag.multi_step_search import make_index
-from qrag_jax.qrag.retriever import Retriever
+from qrag_jax.qrag.multi_step_search import make_action_bank
+from qrag_jax.qrag.retriever import QRagRetriever
 from qrag_jax.search.corpus import Corpus, embed_corpus
 from qrag_jax.search.hybrid import rank_dense
 from qrag_jax.types import Embed, UsageError
@@ -20,7 +20,7 @@ from qrag_jax.types import Embed, UsageError
 
 def score_run(
     pool: Pool,
-    retriever: Retriever,
+    retriever: QRagRetriever,
     ks: Sequence[int],
     num_steps: int,
     among: Int[np.ndarray, "n candidates"] | None = None,
@@ -48,7 +48,7 @@ def score_run(
     """
     if num_steps < 1:
         raise UsageError(f"num_steps {num_steps}: pick at least one chunk")
-    index = make_index(retriever, Corpus(pool.documents, pool.chunks).texts)
+    index = make_action_bank(retriever, Corpus(pool.documents, pool.chunks).texts)
     number = len(pool.asked)
     chunks = np.tile(np.arange(index.num_chunks), (number, 1)) if among is None else among
     gold = np.array([np.isin(row, list(asked.gold)) for row, asked in zip(chunks, pool.asked, strict=True)])

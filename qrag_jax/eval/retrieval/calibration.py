@@ -13,8 +13,8 @@ from qrag_jax.eval.retrieval.harness import Threshold, draw_contexts, num_kept_b
 from qrag_jax.eval.retrieval.pickers import Picker, beam_picker, multi_step_picker
 from qrag_jax.eval.retrieval.protocols import Calibration, calibrate_threshold, keep
 from qrag_jax.measures.facts import score_facts
-from qrag_jax.qrag.multi_step_search import make_index
-from qrag_jax.qrag.retriever import Retriever
+from qrag_jax.qrag.multi_step_search import make_action_bank
+from qrag_jax.qrag.retriever import QRagRetriever
 from qrag_jax.qrag.tasks import Task
 from qrag_jax.types import InputError
 
@@ -37,14 +37,14 @@ def calibrate(
     return Threshold(fitted.threshold, frozenset(task.fingerprint(int(query)) for query in queries)), fitted
 
 
-def fit_on_dev(retriever: Retriever, dev: Task, beam_widths: Sequence[int] = ()) -> dict[str, Any]:
+def fit_on_dev(retriever: QRagRetriever, dev: Task, beam_widths: Sequence[int] = ()) -> dict[str, Any]:
     """What a run keeps of its held-out questions, as JSON values; hand it to `train.loop.train` as `calibrate`.
 
     Args:
         beam_widths: compare the F1 of beams of these widths (1 is the greedy search) under the threshold, or under the
             learned STOP of a run that has one; the narrowest of the best is the chosen one.
     """
-    index, steps = make_index(retriever, dev.texts), retriever.env.num_steps
+    index, steps = make_action_bank(retriever, dev.texts), retriever.env.num_steps
     threshold, fitted = calibrate(dev, multi_step_picker(index, dev.questions), steps)
     protocol = "stop" if retriever.env.stop else "threshold"
     beams = {}

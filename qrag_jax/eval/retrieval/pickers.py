@@ -14,8 +14,8 @@ from qrag_jax.models.encoder.weights import LoadedEncoder, load_encoder
 from qrag_jax.names import METHODS
 from qrag_jax.qrag.batching import Contexts
 from qrag_jax.qrag.env import EnvConfig
-from qrag_jax.qrag.multi_step_search import Index, Progress, Texts, make_index
-from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, Retriever, retriever_around
+from qrag_jax.qrag.multi_step_search import ActionBank, Progress, Texts, make_action_bank
+from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, QRagRetriever, retriever_around
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.types import UsageError
 
@@ -39,7 +39,7 @@ class Picked(NamedTuple):
 Picker = Callable[[Contexts, int], Picked]
 
 
-def multi_step_picker(index: Index, questions: Texts) -> Picker:
+def multi_step_picker(index: ActionBank, questions: Texts) -> Picker:
     """Greedy multi-step retrieval over an index."""
     asked, link = index.read_questions(questions), index.linker(questions)
 
@@ -53,7 +53,7 @@ def multi_step_picker(index: Index, questions: Texts) -> Picker:
     return pick
 
 
-def beam_picker(index: Index, questions: Texts, width: int, threshold: float | None = None) -> Picker:
+def beam_picker(index: ActionBank, questions: Texts, width: int, threshold: float | None = None) -> Picker:
     """Beam search over Q (`retrieval.beam`); a beam of a run without STOP is finished below the `threshold`."""
     asked, link, stop = index.read_questions(questions), index.linker(questions), index.retriever.env.stop
     lowest = -np.inf if threshold is None or stop else threshold
@@ -78,7 +78,7 @@ _AS_PUBLISHED: dict[str, Any] = {
 }
 
 
-def untrained_retriever(loaded: LoadedEncoder, model: ModelConfig, env: EnvConfig) -> Retriever:
+def untrained_retriever(loaded: LoadedEncoder, model: ModelConfig, env: EnvConfig) -> QRagRetriever:
     """An encoder as it was published, in the same multi-step search: state text against chunk text.
 
     It has neither positions nor STOP, which are learned.
@@ -118,13 +118,13 @@ def bm25_picker(texts: Sequence[str], questions: Sequence[str]) -> Picker:
 
 
 def make_pickers(
-    retriever: Retriever,
+    retriever: QRagRetriever,
     texts: Texts,
     questions: Texts,
     methods: Sequence[str],
     baseline_encoder: str = "minilm",
     progress: Progress | None = None,
-    index: Index | None = None,
+    index: ActionBank | None = None,
 ) -> dict[str, Picker]:
     """One picker for every method name.
 
@@ -146,7 +146,7 @@ def make_pickers(
         raise UsageError(f"method {unknown[0]!r}: choose from {', '.join(METHODS)}")
     pickers: dict[str, Picker] = {}
     if "trained" in methods:
-        pickers["trained"] = multi_step_picker(index or make_index(retriever, texts, progress), questions)
+        pickers["trained"] = multi_step_picker(index or make_action_bank(retriever, texts, progress), questions)
     if isinstance(texts, np.ndarray) or isinstance(questions, np.ndarray):
         if set(methods) & {"untrained", "bm25"}:
             raise UsageError(
@@ -161,7 +161,7 @@ def make_pickers(
         vectors = make_embedder(loaded, window=window)(texts, progress)  # both methods search these
         if "untrained" in methods:
             untrained = untrained_retriever(loaded, retriever.model, retriever.env)
-            pickers["untrained"] = multi_step_picker(make_index(untrained, texts, vectors=vectors), questions)
+            pickers["untrained"] = multi_step_picker(make_action_bank(untrained, texts, vectors=vectors), questions)
         if "single_step" in methods:
             ask = make_embedder(loaded, window=retriever.model.encoder.question_window)
             pickers["single_step"] = single_step_picker(vectors, ask(questions))

@@ -23,8 +23,8 @@ from qrag_jax.eval.retrieval.stopping_report import write_stopping
 from qrag_jax.models.encoder.sources import is_installed
 from qrag_jax.names import METHODS, PROTOCOLS
 from qrag_jax.qrag.batching import Contexts
-from qrag_jax.qrag.multi_step_search import make_index, num_questions_cut
-from qrag_jax.qrag.retriever import Retriever, load_retriever
+from qrag_jax.qrag.multi_step_search import make_action_bank, num_questions_cut
+from qrag_jax.qrag.retriever import QRagRetriever, load_retriever
 from qrag_jax.qrag.tasks import Task
 from qrag_jax.types import UsageError
 
@@ -65,7 +65,7 @@ class Run:
         data: the `data` section of its config.
     """
 
-    retriever: Retriever
+    retriever: QRagRetriever
     labels: Labels
     threshold: Threshold | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -311,12 +311,12 @@ def _used(tasks: Sequence[Task], options: Options, questions: frozenset[str], no
 
 
 def _pickers(
-    retriever: Retriever, task: Task, options: Options, threshold: Threshold | None, watch: Watch
+    retriever: QRagRetriever, task: Task, options: Options, threshold: Threshold | None, watch: Watch
 ) -> dict[int, dict[str, Picker]]:
     """By beam width and method, over one index: all methods under width 1, under the others the trained one."""
     index, methods = None, options.methods or ()
     if "trained" in methods:
-        index = make_index(retriever, task.texts, watch.embedded)
+        index = make_action_bank(retriever, task.texts, watch.embedded)
         _note_what_is_cut(retriever, task, index.num_texts_cut, watch.note)
     greedy = make_pickers(retriever, task.texts, task.questions, methods, _BASELINE_ENCODER, watch.embedded, index)
     lowest = None if threshold is None else threshold.value
@@ -326,7 +326,7 @@ def _pickers(
     return {1: greedy} | {w: {"trained": beam_picker(index, task.questions, w, lowest)} for w in widths}
 
 
-def _note_what_is_cut(retriever: Retriever, task: Task, num_texts_cut: int, note: Callable[[str], None]) -> None:
+def _note_what_is_cut(retriever: QRagRetriever, task: Task, num_texts_cut: int, note: Callable[[str], None]) -> None:
     """Says how many chunks and questions of a task the run reads the beginning of only."""
     spec = retriever.model.encoder
     questions = num_questions_cut(retriever, task.questions)
@@ -338,7 +338,7 @@ def _note_what_is_cut(retriever: Retriever, task: Task, num_texts_cut: int, note
             note(f"{task.name}: {count:,} of {of:,} {what} are longer than the {window} tokens this run reads")
 
 
-def _fit(retriever: Retriever, held_out: Task, options: Options, watch: Watch) -> dict[str, Threshold]:
+def _fit(retriever: QRagRetriever, held_out: Task, options: Options, watch: Watch) -> dict[str, Threshold]:
     """A threshold for every method, fitted on held-out queries."""
     assert options.num_steps is not None
     pickers = _pickers(retriever, held_out, replace(options, beam_widths=(1,)), None, watch)[1]

@@ -11,7 +11,7 @@ FEWEST_DOCUMENTS = 10  # a bootstrap over fewer says next to nothing
 
 
 @dataclass(frozen=True)
-class Hit:
+class FoundChunk:
     """A chunk that was found: its place, tokens, and the cosine of its vector with the question's."""
 
     chunk_id: str
@@ -22,11 +22,11 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundChunks:
     """The chunks that were found for a question, best first, at most the largest k."""
 
     question_id: str
-    hits: tuple[Hit, ...]
+    hits: tuple[FoundChunk, ...]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class CellResult:
     most_tokens: int
     share_beyond_window: float
     cost: Cost
-    found: tuple[Found, ...]
+    found: tuple[FoundChunks, ...]
     recall: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 

@@ -20,7 +20,7 @@ from qrag_jax.qrag.env import rollout
 from qrag_jax.qrag.heads import HEADS
 from qrag_jax.qrag.policy import make_greedy
 from qrag_jax.qrag.retriever import (
-    Retriever,
+    QRagRetriever,
     drawn_encoder,
     new_retriever,
     retriever_files,
@@ -59,7 +59,9 @@ _ROWS_MULTIPLE = 128
 DevScore = Callable[[PyTree], float]
 
 
-def make_dev_score(retriever: Retriever, task: Task, batch_size: int, seed: int, mesh: Mesh | None = None) -> DevScore:
+def make_dev_score(
+    retriever: QRagRetriever, task: Task, batch_size: int, seed: int, mesh: Mesh | None = None
+) -> DevScore:
     """Parameters -> mean return of a greedy episode over all queries of a task: completion, and how early.
 
     The contexts are drawn once, so that scores of different updates compare; one shape, compiled once.
@@ -124,7 +126,7 @@ class Towers:
         init: what a warm start took; empty without one.
     """
 
-    retriever: Retriever
+    retriever: QRagRetriever
     chunks: PyTree
     questions: PyTree
     files: Mapping[str, bytes]
@@ -221,7 +223,9 @@ def _make_towers(first: Member, task: Task, mesh: Mesh, report: Report) -> Tower
     return Towers(retriever, chunk_pool, question_pool, files, facts, init)
 
 
-def _start_warm(first: Member, retriever: Retriever, files: Mapping[str, bytes]) -> tuple[Retriever, Mapping[str, Any]]:
+def _start_warm(
+    first: Member, retriever: QRagRetriever, files: Mapping[str, bytes]
+) -> tuple[QRagRetriever, Mapping[str, Any]]:
     """The retriever with the parameters and the standardisation of another run, and metadata about that.
 
     A run that goes on has them in its own checkpoint, and does not look for the other run again.

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from qrag_jax.checkpoint import Checkpoint
 from qrag_jax.models.towers.q_network import PyTree
 from qrag_jax.qrag.batching import Packer, Sample, materialise, with_mined
-from qrag_jax.qrag.retriever import Retriever
+from qrag_jax.qrag.retriever import QRagRetriever
 from qrag_jax.qrag.tasks import Task
 from qrag_jax.sharding import to_host
 from qrag_jax.train.log import RunLog
@@ -25,7 +25,7 @@ from qrag_jax.train.run_folder import check_room, open_log, open_runs
 from qrag_jax.train.trainer import Hooks, Plan, Report, Trainer, jit_update
 
 _ADVICE = "Lower learner.learning_rate or raise learner.temperature"
-Calibrate = Callable[[Retriever, Task], dict[str, Any]]  # what was fitted on held-out queries, as JSON values
+Calibrate = Callable[[QRagRetriever, Task], dict[str, Any]]  # what was fitted on held-out queries, as JSON values
 
 
 def train(
@@ -37,7 +37,7 @@ def train(
     calibrate: Calibrate | None = None,
     start: Checkpoint | None = None,
     stop: Callable[[], bool] | None = None,
-) -> Retriever:
+) -> QRagRetriever:
     """Trains a retriever.
 
     All processes of a run on several call it alike; the first one writes.
@@ -74,7 +74,7 @@ def train_together(
     dev: Task | None = None,
     calibrate: Calibrate | None = None,
     stop: Callable[[], bool] | None = None,
-) -> list[Retriever]:
+) -> list[QRagRetriever]:
     """Trains runs that differ in their seed only, in one update that is `vmap`ped over them; `train` for the rest.
 
     Each run is what it is alone, but for rounding. Over several devices the runs are spread, if they divide evenly.
@@ -184,7 +184,7 @@ def _save(job: Job, i: int, state: LearnerState, rows: int, fitted: Mapping[str,
         )
 
 
-def _results(job: Job, state: LearnerState, batch: Sample | None, calibrate: Calibrate | None) -> list[Retriever]:
+def _results(job: Job, state: LearnerState, batch: Sample | None, calibrate: Calibrate | None) -> list[QRagRetriever]:
     """The retrievers; what is calibrated on held-out queries is saved with them."""
     trained = []
     for i, best in enumerate(job.bests):

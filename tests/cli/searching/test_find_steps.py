@@ -14,7 +14,7 @@ from qrag_jax.data.questions.asked import Asked
 from qrag_jax.documents.read import read_files
 from qrag_jax.qrag.chunk_encoder import one_line
 from qrag_jax.qrag.env import EnvConfig
-from qrag_jax.qrag.multi_step_search import retrieve
+from qrag_jax.qrag.multi_step_search import make_action_bank, search_bank
 from qrag_jax.search.corpus import build_corpus
 from qrag_jax.types import Cost, Step, Trajectory
 
@@ -76,7 +76,7 @@ def test_the_steps_are_those_of_a_search_in_the_files(run, files, capsys):
     captured = capsys.readouterr()
     answer = json.loads(captured.out)
     corpus = read(files)
-    expected = retrieve(run.retriever, QUESTION, [one_line(text) for text in corpus.texts])
+    expected = search_bank(make_action_bank(run.retriever, [one_line(text) for text in corpus.texts]), QUESTION)
     assert [step["step"] for step in answer["steps"]] == [1, 2, 3]
     for step, (chunk, q_value, position) in zip(
         answer["steps"], [(corpus.nodes[s.chunk], s.q_value, s.position) for s in expected.steps], strict=True

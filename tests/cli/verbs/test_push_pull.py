@@ -17,7 +17,7 @@ from qrag_jax.eval.card import local_paths
 from qrag_jax.eval.retrieval.records import Row, row_values
 from qrag_jax.files.folder_lock import LOCK
 from qrag_jax.files.manifest import files_under
-from qrag_jax.qrag.multi_step_search import make_index, search
+from qrag_jax.qrag.multi_step_search import make_action_bank, search_bank
 from qrag_jax.qrag.retriever import load_retriever
 
 DEV = {
@@ -80,7 +80,7 @@ def contents(folder):
 
 
 def q_values(retriever):
-    steps = search(make_index(retriever, CHUNKS), "Where is the milk?").steps
+    steps = search_bank(make_action_bank(retriever, CHUNKS), "Where is the milk?").steps
     return [(step.chunk, step.q_value) for step in steps]
 
 

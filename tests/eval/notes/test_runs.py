@@ -10,7 +10,7 @@ from qrag_jax.eval.notes.note_sets import Asked, Pool
 from qrag_jax.eval.notes.runs import nearest_chunks, score_run
 from qrag_jax.models.towers.latent import LatentConfig
 from qrag_jax.qrag.env import EnvConfig
-from qrag_jax.qrag.multi_step_search import make_index, retrieve, search
+from qrag_jax.qrag.multi_step_search import make_action_bank, search_bank
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, new_retriever
 from qrag_jax.types import Document, UsageError
 
@@ -53,8 +53,8 @@ def recall_of(picks, gold):
 
 def test_picks_are_those_of_a_search(pool, retriever):
     found = score_run(pool, retriever, KS, num_steps=3)
-    index = make_index(retriever, TEXTS)
-    picks = [[step.chunk for step in search(index, question, 3).steps] for question in QUESTIONS]
+    index = make_action_bank(retriever, TEXTS)
+    picks = [[step.chunk for step in search_bank(index, question, 3).steps] for question in QUESTIONS]
     expected = [recall_of(row, gold) for row, gold in zip(picks, QUESTIONS.values(), strict=True)]
     np.testing.assert_array_equal(found.recall, expected)
     np.testing.assert_array_equal(found.all_gold, np.equal(expected, 1))
@@ -72,7 +72,7 @@ def test_a_run_picks_of_its_candidates(pool, retriever):
     assert among.shape == (3, 3) and (np.diff(among) > 0).all()
     found = score_run(pool, retriever, KS, num_steps=2, among=among)
     for row, candidates, (question, gold) in zip(found.recall, among, QUESTIONS.items(), strict=True):
-        steps = retrieve(retriever, question, [TEXTS[i] for i in candidates], 2).steps
+        steps = search_bank(make_action_bank(retriever, [TEXTS[i] for i in candidates]), question, 2).steps
         assert row.tolist() == recall_of([candidates[step.chunk] for step in steps], gold)
 
 

@@ -15,8 +15,8 @@ from qrag_jax.eval.retrieval.pickers import Picked, multi_step_picker
 from qrag_jax.eval.retrieval.protocols import keep
 from qrag_jax.measures.facts import score_facts
 from qrag_jax.qrag.env import EnvConfig
-from qrag_jax.qrag.multi_step_search import make_index
-from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, Retriever, new_retriever
+from qrag_jax.qrag.multi_step_search import make_action_bank
+from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, QRagRetriever, new_retriever
 from qrag_jax.qrag.tasks import examples_task, hidden_stories_tasks, subset, vectors_task
 from qrag_jax.types import Document, Example, UsageError
 
@@ -121,7 +121,7 @@ def run():
     model = ModelConfig(encoder=EncoderSpec("vectors"), latent=LATENT)
     retriever, _, _ = new_retriever(model, env, chunks, jax.random.key(0))
     params = random_params(retriever.network)
-    return Retriever(model, env, retriever.network, params, None, retriever.constants), dev
+    return QRagRetriever(model, env, retriever.network, params, None, retriever.constants), dev
 
 
 @pytest.mark.slow
@@ -134,14 +134,14 @@ def test_fit_on_dev_survives_the_metadata_of_a_checkpoint(run):
     threshold = stored_threshold(metadata)
     assert threshold == Threshold(values["threshold"], frozenset(values["fitted_on"]))
     with pytest.raises(UsageError, match="fitted on 12 of the 12 questions"):
-        picker = multi_step_picker(make_index(retriever, dev.texts), dev.questions)
+        picker = multi_step_picker(make_action_bank(retriever, dev.texts), dev.questions)
         evaluate(dev, {"trained": picker}, 3, LABELS, protocols=("threshold",), thresholds={"trained": threshold})
 
 
 def test_fit_on_dev_has_the_best_f1_of_a_slow_search(run):
     """Against every threshold between two neighbouring Q values, one by one."""
     retriever, dev = run
-    picker = multi_step_picker(make_index(retriever, dev.texts), dev.questions)
+    picker = multi_step_picker(make_action_bank(retriever, dev.texts), dev.questions)
     picked, gold = pick_all(picker, dev.contexts(np.arange(12), np.random.default_rng(0)), 3)
     values = np.unique(picked.scores)
     f1 = []

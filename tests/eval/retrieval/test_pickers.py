@@ -28,7 +28,7 @@ from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 from qrag_jax.models.towers.q_network import VectorRows
 from qrag_jax.qrag.batching import Contexts
 from qrag_jax.qrag.env import EnvConfig
-from qrag_jax.qrag.multi_step_search import make_index
+from qrag_jax.qrag.multi_step_search import make_action_bank
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, new_retriever
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.types import UsageError
@@ -106,7 +106,7 @@ def test_multi_step_against_brute_force(vectors_retriever, num_steps):
     """Also with more steps than in training, and in padded contexts."""
     retriever, chunks, questions = vectors_retriever
     contexts = make_contexts()
-    picked = multi_step_picker(make_index(retriever, chunks), questions)(contexts, num_steps)
+    picked = multi_step_picker(make_action_bank(retriever, chunks), questions)(contexts, num_steps)
     expected, scores = brute_force(retriever, chunks, questions, contexts, num_steps)
     np.testing.assert_array_equal(picked.chosen, expected)
     np.testing.assert_allclose(picked.scores, scores, atol=1e-4)
@@ -123,11 +123,11 @@ def test_one_compilation_for_all_slices_of_a_shape(vectors_retriever):
         return states(*arguments)
 
     counted = replace(retriever, network=retriever.network._replace(states=counting))
-    pick = multi_step_picker(make_index(counted, chunks), questions)
+    pick = multi_step_picker(make_action_bank(counted, chunks), questions)
     first = pick(make_contexts(), 2).chosen
     pick(make_contexts(padded=False), 2)
     assert len(traces) == 2  # one a step
-    again = multi_step_picker(make_index(retriever, chunks), questions)(make_contexts(), 2)
+    again = multi_step_picker(make_action_bank(retriever, chunks), questions)(make_contexts(), 2)
     np.testing.assert_array_equal(first, again.chosen)
 
 
@@ -146,7 +146,7 @@ def test_picks_before_stop_against_brute_force(vectors_retriever, stop_value):
     """STOP has a value of its own, without rotation, and is no choice at the first step: one chunk is always taken."""
     retriever, chunks, questions = vectors_retriever
     contexts, num_steps = make_contexts(), 3
-    picked = multi_step_picker(make_index(stopping_retriever(retriever, stop_value), chunks), questions)(
+    picked = multi_step_picker(make_action_bank(stopping_retriever(retriever, stop_value), chunks), questions)(
         contexts, num_steps
     )
     expected, scores = brute_force(retriever, chunks, questions, contexts, num_steps)
@@ -165,7 +165,7 @@ def test_picks_before_stop_against_brute_force(vectors_retriever, stop_value):
 
 def test_a_beam_of_one_is_the_greedy_search(vectors_retriever):
     retriever, chunks, questions = vectors_retriever
-    index, contexts = make_index(retriever, chunks), make_contexts()
+    index, contexts = make_action_bank(retriever, chunks), make_contexts()
     greedy, beam = multi_step_picker(index, questions)(contexts, 3), beam_picker(index, questions, 1)(contexts, 3)
     np.testing.assert_array_equal(beam.chosen, greedy.chosen)
     np.testing.assert_allclose(beam.scores, greedy.scores, atol=1e-5)
@@ -176,7 +176,7 @@ def test_a_beam_says_where_it_stopped(vectors_retriever):
     """As the greedy search does, and a threshold does not end it too: the run has learned when to stop."""
     retriever, chunks, questions = vectors_retriever
     contexts = make_contexts()
-    index = make_index(stopping_retriever(retriever, 0.3), chunks)
+    index = make_action_bank(stopping_retriever(retriever, 0.3), chunks)
     beam = beam_picker(index, questions, 1)(contexts, 2)
     greedy = multi_step_picker(index, questions)(contexts, 2)
     np.testing.assert_array_equal(beam.num_before_stop, greedy.num_before_stop)
@@ -188,7 +188,7 @@ def test_a_beam_says_where_it_stopped(vectors_retriever):
 def test_a_wide_beam_ends_below_the_threshold(vectors_retriever):
     """Without STOP the threshold prunes: above all values it leaves one chunk, and the rest is greedy."""
     retriever, chunks, questions = vectors_retriever
-    index, contexts = make_index(retriever, chunks), make_contexts()
+    index, contexts = make_action_bank(retriever, chunks), make_contexts()
     greedy = multi_step_picker(index, questions)(contexts, 2)
     ended = beam_picker(index, questions, 3, threshold=1e6)(contexts, 2)
     np.testing.assert_array_equal(ended.chosen, greedy.chosen)
@@ -203,7 +203,7 @@ def test_untrained_multi_step_reads_what_it_has_taken(folder):
     env = EnvConfig(num_steps=2, positions="relative", num_q_heads=2, reward="at_end", stop=True)
     retriever = untrained_retriever(loaded, model, env)
     contexts = make_contexts()
-    found, scores, before = multi_step_picker(make_index(retriever, TEXTS), QUESTIONS)(contexts, 2)
+    found, scores, before = multi_step_picker(make_action_bank(retriever, TEXTS), QUESTIONS)(contexts, 2)
     assert before is None  # nobody taught it to stop
     index = make_embedder(loaded, window=16)(TEXTS)
     ids = loaded.tokenizer.ids

@@ -98,12 +98,12 @@ def test_rows_are_of_the_test_part_and_of_the_config_that_dev_chose(done):
 
 def dev_f1(task, found):
     """Mean over k = 1, 3 of the mean F1 of the questions, from JSON."""
-    from qrag_jax.eval.study.records import Found, Hit
+    from qrag_jax.eval.study.records import FoundChunk, FoundChunks
 
     hits = [
-        Found(
+        FoundChunks(
             one["question_id"],
-            tuple(Hit(**{**hit, "spans": tuple((a, b) for a, b in hit["spans"])}) for hit in one["hits"]),
+            tuple(FoundChunk(**{**hit, "spans": tuple((a, b) for a, b in hit["spans"])}) for hit in one["hits"]),
         )
         for one in found
     ]

@@ -8,8 +8,8 @@ from tiny import linear_network, quick_compilation, random_params  # noqa: F401
 from qrag_jax.data.questions.vector_task import make_vector_task
 from qrag_jax.qrag.batching import Contexts
 from qrag_jax.qrag.env import EnvConfig
-from qrag_jax.qrag.multi_step_search import make_index
-from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, Retriever
+from qrag_jax.qrag.multi_step_search import make_action_bank
+from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, QRagRetriever
 from qrag_jax.qrag.tasks import subset, vectors_task
 from qrag_jax.train.qrag.job import make_dev_score
 from qrag_jax.types import InputError
@@ -34,7 +34,7 @@ def make_retriever(**options):
     constants = {"mean": np.zeros(VECTOR, np.float32), "std": np.ones(VECTOR, np.float32)}
     env = EnvConfig(num_steps=3, **options)
     params = random_params(linear_network()) | ({"stop": jnp.linspace(-0.4, 0.4, 8)} if env.stop else {})
-    return Retriever(ModelConfig(encoder=EncoderSpec("vectors")), env, linear_network(), params, None, constants)
+    return QRagRetriever(ModelConfig(encoder=EncoderSpec("vectors")), env, linear_network(), params, None, constants)
 
 
 def return_by_hand(picks, stopped, gold, env):
@@ -54,7 +54,7 @@ def return_by_hand(picks, stopped, gold, env):
 
 def mean_return(retriever, task):
     """Greedy search over an index, one query after the other, each return by hand: no code of training."""
-    index = make_index(retriever, task.texts)
+    index = make_action_bank(retriever, task.texts)
     contexts = task.contexts(np.arange(len(task)), np.random.default_rng(0))
     questions = index.read_questions(task.questions)
     returns = []
@@ -86,7 +86,7 @@ def test_what_fills_up_the_last_batch_does_not_count():
     retriever, task = make_retriever(), make_task(7)
     retriever = replace(retriever, env=replace(retriever.env, num_steps=2))
     drawn = task.contexts(np.arange(7), np.random.default_rng(0))
-    index = make_index(retriever, task.texts)
+    index = make_action_bank(retriever, task.texts)
     picks = np.asarray(index.play(index.read_questions(task.questions), drawn, 2).actions)
     gold = np.zeros(drawn.chunks.shape, bool)
     for query in range(6):

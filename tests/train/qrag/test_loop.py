@@ -20,7 +20,7 @@ from qrag_jax.models.encoder.sources import PACKAGE_MODULE
 from qrag_jax.models.towers.q_network import VectorRows
 from qrag_jax.qrag.batching import Contexts, Packer
 from qrag_jax.qrag.env import EnvConfig
-from qrag_jax.qrag.multi_step_search import make_index, search
+from qrag_jax.qrag.multi_step_search import make_action_bank, search_bank
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, load_retriever, new_retriever
 from qrag_jax.qrag.tasks import examples_task, vectors_task
 from qrag_jax.train.optimise import ScheduleConfig
@@ -126,10 +126,12 @@ def test_a_moved_run_gives_the_same_q_values(run, tmp_path):
     shutil.copytree(folder, tmp_path / "moved")
     loaded = load_retriever(tmp_path / "moved")
     task = make_vectors_task()
-    found, expected = (search(make_index(r, task.texts), task.questions[1]).steps for r in (loaded, retriever))
+    found, expected = (
+        search_bank(make_action_bank(r, task.texts), task.questions[1]).steps for r in (loaded, retriever)
+    )
     assert found == expected and len(found) == 2
     earlier = load_retriever(tmp_path / "moved", step=2)
-    assert search(make_index(earlier, task.texts), task.questions[1]).steps != expected
+    assert search_bank(make_action_bank(earlier, task.texts), task.questions[1]).steps != expected
 
 
 @pytest.mark.slow
@@ -145,7 +147,7 @@ def test_a_run_over_texts_needs_its_folder_alone(mode, tmp_path, monkeypatch):
         importlib.util, "find_spec", lambda name, *rest: None if name == PACKAGE_MODULE else find_spec(name, *rest)
     )
     loaded = load_retriever(tmp_path / "moved")
-    found, expected = (search(make_index(r, task.texts), task.questions[3]).steps for r in (loaded, trained))
+    found, expected = (search_bank(make_action_bank(r, task.texts), task.questions[3]).steps for r in (loaded, trained))
     assert [step.chunk for step in found] == [step.chunk for step in expected]
     np.testing.assert_allclose([s.q_value for s in found], [s.q_value for s in expected], rtol=1e-5)
     fresh, _, _ = new_retriever(
@@ -219,7 +221,7 @@ def test_the_checkpoint_of_a_scored_run(scored_run):
     loaded = load_retriever(folder)
     assert_equal(loaded.params, scored[1])
     question, texts = make_vectors_task().questions[1], make_vectors_task().texts
-    found, expected = (search(make_index(r, texts), question).steps for r in (loaded, retriever))
+    found, expected = (search_bank(make_action_bank(r, texts), question).steps for r in (loaded, retriever))
     assert found == expected
 
 

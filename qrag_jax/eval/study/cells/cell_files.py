@@ -21,14 +21,14 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.config import dump_config, filled, flatten, to_dict
 from qrag_jax.data.corpora.study_task import StudyTask
 from qrag_jax.eval.study.config import StudyConfig
-from qrag_jax.eval.study.records import CellResult, Found, Hit, LevelCell, Part
+from qrag_jax.eval.study.records import CellResult, FoundChunk, FoundChunks, LevelCell, Part
 from qrag_jax.files.reading import read_limited
 from qrag_jax.files.strict_yaml import parse_yaml
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.types import Cost, InputError, UsageError
 
 MadeOf = Mapping[str, Any]
-_Record = TypeVar("_Record", CellResult, Found, Hit, Cost)
+_Record = TypeVar("_Record", CellResult, FoundChunks, FoundChunk, Cost)
 _Cell = TypeVar("_Cell", CellResult, LevelCell)
 _CONFIG_FILE = "config.yaml"
 # What `write_whole` leaves of a file of ours where it is killed; nothing else of that folder is touched.
@@ -204,7 +204,7 @@ def unsealed(content: bytes) -> dict[str, Any]:
 
 
 def _result(value: Any) -> CellResult:
-    found = tuple(_typed(Found(one["question_id"], tuple(map(_hit, one["hits"])))) for one in value["found"])
+    found = tuple(_typed(FoundChunks(one["question_id"], tuple(map(_hit, one["hits"])))) for one in value["found"])
     cost = _typed(Cost(**value["cost"]))
     if not isinstance(cost.seconds, dict) or not all(type(spent) in (int, float) for spent in cost.seconds.values()):
         raise TypeError(f"seconds {cost.seconds!r:.100}")
@@ -214,11 +214,11 @@ def _result(value: Any) -> CellResult:
     return _typed(CellResult(**{**value, "cost": cost, "found": found, "recall": recall}))
 
 
-def _hit(value: Any) -> Hit:
+def _hit(value: Any) -> FoundChunk:
     spans = tuple((start, end) for start, end in value["spans"])
     if not all(type(border) is int for span in spans for border in span):
         raise TypeError(f"spans {spans!r:.100}")
-    return _typed(Hit(**{**value, "spans": spans}))
+    return _typed(FoundChunk(**{**value, "spans": spans}))
 
 
 def _typed(record: _Record) -> _Record:

@@ -14,7 +14,7 @@ from qrag_jax.eval.study.cells.costs import Meter, make_cost
 from qrag_jax.eval.study.cells.filled_contexts import Contexts, FilledCorpus, known_points, section_points
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
 from qrag_jax.eval.study.cells.study_encoder import StudyEncoder
-from qrag_jax.eval.study.records import CellResult, Found, Hit, Part
+from qrag_jax.eval.study.records import CellResult, FoundChunk, FoundChunks, Part
 from qrag_jax.search.corpus import Corpus, MadeBy, build_corpus
 from qrag_jax.search.dense import Ranking, search_vectors
 from qrag_jax.types import Document, InputError
@@ -143,7 +143,7 @@ def embed_questions(questions: Sequence[StudyQuestion], tools: Tools) -> np.ndar
 
 def find_chunks(
     corpus: Corpus, questions: Sequence[StudyQuestion], vectors: np.ndarray, k: int, scope: Scope
-) -> tuple[Found, ...]:
+) -> tuple[FoundChunks, ...]:
     """The `k` chunks nearest to every question, in the order of the questions.
 
     Args:
@@ -153,7 +153,7 @@ def find_chunks(
     """
     rankings = _rankings(corpus, questions, vectors, k, scope)
     return tuple(
-        Found(question.id, _hits(corpus, ranking)) for question, ranking in zip(questions, rankings, strict=True)
+        FoundChunks(question.id, _hits(corpus, ranking)) for question, ranking in zip(questions, rankings, strict=True)
     )
 
 
@@ -194,10 +194,10 @@ def _chunks_of_relevant(corpus: Corpus, questions: Sequence[StudyQuestion]) -> l
     return among
 
 
-def _hits(corpus: Corpus, ranking: Ranking) -> tuple[Hit, ...]:
+def _hits(corpus: Corpus, ranking: Ranking) -> tuple[FoundChunk, ...]:
     places, scores = ranking
     chunks = [corpus.nodes[place] for place in places.tolist()]
     return tuple(
-        Hit(chunk.id, chunk.document_id, chunk.spans, chunk.num_tokens, float(score))
+        FoundChunk(chunk.id, chunk.document_id, chunk.spans, chunk.num_tokens, float(score))
         for chunk, score in zip(chunks, scores, strict=True)
     )

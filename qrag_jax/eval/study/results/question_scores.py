@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
-from qrag_jax.eval.study.records import Found
+from qrag_jax.eval.study.records import FoundChunks
 from qrag_jax.measures.evidence_scores import (
     Sentence,
     document_scores,
@@ -19,11 +19,11 @@ from qrag_jax.measures.evidence_scores import (
 from qrag_jax.types import CountTokens, InputError
 
 Values = Iterator[tuple[str, float]]  # measure@k, value
-Score = Callable[[StudyQuestion, Found], Values]
+Score = Callable[[StudyQuestion, FoundChunks], Values]
 
 
 def score_questions(
-    task: StudyTask, found: Sequence[Found], ks: Sequence[int], count: CountTokens
+    task: StudyTask, found: Sequence[FoundChunks], ks: Sequence[int], count: CountTokens
 ) -> dict[str, np.ndarray]:
     """Measures of every question, at every k (a number of chunks).
 
@@ -79,7 +79,7 @@ def headline_means(task_scores: Mapping[str, np.ndarray], ks: Sequence[int]) -> 
 
 
 def _document_scorer(ks: Sequence[int]) -> Score:
-    def score(question: StudyQuestion, found: Found) -> Values:
+    def score(question: StudyQuestion, found: FoundChunks) -> Values:
         documents = [hit.document_id for hit in found.hits]
         for k in ks:
             of_k = document_scores(documents, question.relevant, k)
@@ -94,7 +94,7 @@ def _evidence_scorer(task: StudyTask, ks: Sequence[int], count: CountTokens) -> 
     measure_of = cache(lambda name: measure_tokens(texts[name], count_word))
     held_by, evident_in = make_sentence_finders(texts, task.sentences)
 
-    def score(question: StudyQuestion, found: Found) -> Values:
+    def score(question: StudyQuestion, found: FoundChunks) -> Values:
         evidence = [(part.document_id, ((part.start, part.end),)) for part in question.evidence]
         gold = frozenset[Sentence]().union(*(evident_in(*place) for place in evidence))
         retrieved = [(hit.document_id, hit.spans) for hit in found.hits[: max(ks)]]
@@ -108,7 +108,7 @@ def _evidence_scorer(task: StudyTask, ks: Sequence[int], count: CountTokens) -> 
     return score
 
 
-def _check_hits(task: StudyTask, found: Sequence[Found]) -> None:
+def _check_hits(task: StudyTask, found: Sequence[FoundChunks]) -> None:
     lengths = {document.id: len(document.text) for document in task.documents}
     for item in found:
         for hit in item.hits:

@@ -10,7 +10,7 @@ import numpy as np
 
 from qrag_jax.chunking.text.chunks import chunk_text
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
-from qrag_jax.eval.study.records import Found
+from qrag_jax.eval.study.records import FoundChunks
 from qrag_jax.llm.calls import ask_all
 from qrag_jax.llm.prompts import load_prompt, passages_prompt
 from qrag_jax.measures.answer_vectors import BertScore, answer_similarities, bert_score
@@ -102,7 +102,7 @@ class StudyAnswers:
 
 def answer_questions(
     task: StudyTask,
-    found: Sequence[Found],
+    found: Sequence[FoundChunks],
     generator: TextGenerator,
     *,
     num_chunks: int = 5,
@@ -165,7 +165,7 @@ def answer_objects(result: StudyAnswers) -> list[dict[str, object]]:
     ]
 
 
-def _passages(task: StudyTask, found: Sequence[Found], num_chunks: int) -> list[list[str]]:
+def _passages(task: StudyTask, found: Sequence[FoundChunks], num_chunks: int) -> list[list[str]]:
     """Texts of the best chunks of every question."""
     if len(found) != len(task.questions):
         raise InputError(f"{task.name}: {len(task.questions)} questions, but chunks were found for {len(found)}")

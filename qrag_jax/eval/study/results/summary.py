@@ -14,7 +14,7 @@ from qrag_jax.config import flatten, to_dict
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
 from qrag_jax.eval.study.cells.costs import with_dollars
 from qrag_jax.eval.study.config import StudyConfig
-from qrag_jax.eval.study.records import FEWEST_DOCUMENTS, CellResult, Found, StudyComparison, StudyRow
+from qrag_jax.eval.study.records import FEWEST_DOCUMENTS, CellResult, FoundChunks, StudyComparison, StudyRow
 from qrag_jax.eval.study.results.question_scores import headline_means
 from qrag_jax.eval.study.results.study_answers import StudyAnswers, answer_objects
 from qrag_jax.llm.prices import Prices
@@ -286,7 +286,7 @@ def question_objects(outcome: Outcome) -> list[dict[str, object]]:
     return objects
 
 
-def document_run(found: Sequence[Found]) -> dict[str, dict[str, float]]:
+def document_run(found: Sequence[FoundChunks]) -> dict[str, dict[str, float]]:
     """Question id -> document id -> score: documents in the order of their best chunk, by its cosine.
 
     Scores fall strictly, also as the 32-bit floats by which trec_eval ranks: a document that would tie has the next

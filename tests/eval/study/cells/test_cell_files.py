@@ -17,12 +17,14 @@ from qrag_jax.eval.study.cells.cell_files import (
     with_config,
 )
 from qrag_jax.eval.study.config import StudyConfig
-from qrag_jax.eval.study.records import CellResult, Found, Hit
+from qrag_jax.eval.study.records import CellResult, FoundChunk, FoundChunks
 from qrag_jax.types import Cost, InputError, UsageError
 
-HIT = Hit("c0", "ä/\ud800.txt", ((0, 5), (7, 9)), 3, 0.1 + 0.2)  # a file name that is no UTF-8
+HIT = FoundChunk("c0", "ä/\ud800.txt", ((0, 5), (7, 9)), 3, 0.1 + 0.2)  # a file name that is no UTF-8
 COST = Cost({"chunk": 1 / 3, "embed_sentences": 0.0}, 12, 1e15 / 3, 64)
-CELL = CellResult("facts", "fixed", 1, "dev", 2, 3, 5 / 3, 4, 1 / 3, COST, (Found("q1", (HIT,)), Found("q2", ())))
+CELL = CellResult(
+    "facts", "fixed", 1, "dev", 2, 3, 5 / 3, 4, 1 / 3, COST, (FoundChunks("q1", (HIT,)), FoundChunks("q2", ()))
+)
 ORIGIN = {"encoder": "one", "ks": [1, 3], "seed": 0, "config": {"strategy": "fixed"}}
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
-from qrag_jax.eval.study.records import Found, Hit
+from qrag_jax.eval.study.records import FoundChunk, FoundChunks
 from qrag_jax.eval.study.results.study_answers import answer_objects, answer_questions, make_prompt, prompt_sha256
 from qrag_jax.measures.answer_vectors import BertScore
 from qrag_jax.types import Document, Generation, InputError, Sampling, UsageError
@@ -51,7 +51,7 @@ FAILED = Generation("", "error", prompt_tokens=7, error="prompt of 9000 tokens, 
 
 
 def hit(chunk_id, document_id, *spans):
-    return Hit(chunk_id, document_id, spans, num_tokens=1, score=0.5)
+    return FoundChunk(chunk_id, document_id, spans, num_tokens=1, score=0.5)
 
 
 @pytest.fixture
@@ -69,9 +69,9 @@ def task():
 
 
 FOUND = (
-    Found("q1", (hit("c2", "b", (0, 15)), hit("c1", "a", (0, 14)), hit("c0", "a", (15, 30)))),
-    Found("q2", (hit("c3", "a", (0, 5), (19, 30)),)),
-    Found("q3", ()),
+    FoundChunks("q1", (hit("c2", "b", (0, 15)), hit("c1", "a", (0, 14)), hit("c0", "a", (15, 30)))),
+    FoundChunks("q2", (hit("c3", "a", (0, 5), (19, 30)),)),
+    FoundChunks("q3", ()),
 )
 
 
@@ -102,7 +102,7 @@ def test_a_whole_document_is_not_cut(task):
     text = "A long tale. " * 50_000
     long = replace(task, documents=(Document("a", text), task.documents[1]))
     model = Scripted(says("red"), says("green"), says("red"))
-    found = (Found("q1", (hit("c", "a", (0, len(text))),)), *FOUND[1:])
+    found = (FoundChunks("q1", (hit("c", "a", (0, len(text))),)), *FOUND[1:])
     answer_questions(long, found, model)
     assert text in model.calls[0][0][0][1].content
 
@@ -179,8 +179,11 @@ def test_objects_are_strict_json_and_tell_failed_from_empty(task):
     [
         (FOUND[:2], "colours: 3 questions, but chunks were found for 2"),
         ((FOUND[1], FOUND[0], FOUND[2]), "question q1: found holds 'q2' here: give the order of the questions"),
-        ((Found("q1", (hit("c", "z", (0, 1)),)), *FOUND[1:]), "chunk c is of 'z', which is not in the corpus"),
-        ((Found("q1", (hit("c", "b", (0, 16)),)), *FOUND[1:]), r"chunk c: spans \[\(0, 16\)\] outside of its document"),
+        ((FoundChunks("q1", (hit("c", "z", (0, 1)),)), *FOUND[1:]), "chunk c is of 'z', which is not in the corpus"),
+        (
+            (FoundChunks("q1", (hit("c", "b", (0, 16)),)), *FOUND[1:]),
+            r"chunk c: spans \[\(0, 16\)\] outside of its document",
+        ),
     ],
 )
 def test_chunks_of_another_task_are_refused_before_the_model_is_asked(task, found, message):

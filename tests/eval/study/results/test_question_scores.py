@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.eval.study.records import Found, Hit
+from qrag_jax.eval.study.records import FoundChunk, FoundChunks
 from qrag_jax.eval.study.results.question_scores import headline_means, score_questions
 from qrag_jax.types import Document, InputError
 
@@ -24,12 +24,12 @@ def one(text):
 
 
 def hit(document, *spans, num_tokens=10):
-    return Hit(f"{document}{spans}", document, spans, num_tokens, 0.5)
+    return FoundChunk(f"{document}{spans}", document, spans, num_tokens, 0.5)
 
 
 FOUND = (
-    Found("q1", (hit("d", (9, 30), num_tokens=4), hit("e", (0, 6), num_tokens=1), hit("d", (0, 8), (26, 30)))),
-    Found("q2", (hit("e", (0, 18), num_tokens=3),)),
+    FoundChunks("q1", (hit("d", (9, 30), num_tokens=4), hit("e", (0, 6), num_tokens=1), hit("d", (0, 8), (26, 30)))),
+    FoundChunks("q2", (hit("e", (0, 18), num_tokens=3),)),
 )
 
 
@@ -63,7 +63,7 @@ def test_evidence_by_hand():
 
 
 def test_a_question_that_found_nothing_scores_zero():
-    nothing = (Found("q1", ()), Found("q2", ()))
+    nothing = (FoundChunks("q1", ()), FoundChunks("q2", ()))
     for task in (EVIDENCE, BY_DOCUMENT):
         scores = score_questions(task, nothing, (1, 5), one)
         assert all(not values.any() and values.shape == (2,) for values in scores.values())
@@ -71,7 +71,7 @@ def test_a_question_that_found_nothing_scores_zero():
 
 def test_a_whole_corpus_is_all_recall():
     everything = tuple(
-        Found(q.id, tuple(hit(d.id, (0, len(d.text))) for d in DOCUMENTS)) for q in QUESTIONS
+        FoundChunks(q.id, tuple(hit(d.id, (0, len(d.text))) for d in DOCUMENTS)) for q in QUESTIONS
     )  # fmt: skip
     scores = score_questions(EVIDENCE, everything, (2,), one)
     np.testing.assert_array_equal(scores["recall@2"], [1, 1])
@@ -135,7 +135,7 @@ def test_what_was_not_found_for_this_task_is_refused():
         (hit("e"), "has no span"),
     ]:
         with pytest.raises(InputError, match=message):
-            score_questions(EVIDENCE, (FOUND[0], Found("q2", (wrong,))), (1,), one)
+            score_questions(EVIDENCE, (FOUND[0], FoundChunks("q2", (wrong,))), (1,), one)
     for ks in ((), (0, 1)):
         with pytest.raises(InputError, match="give at least one, each at least 1"):
             score_questions(EVIDENCE, FOUND, ks, one)

@@ -8,7 +8,7 @@ from tiny_study import fixed, make_config
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.eval.study.records import FEWEST_DOCUMENTS, CellResult, Found, Hit
+from qrag_jax.eval.study.records import FEWEST_DOCUMENTS, CellResult, FoundChunk, FoundChunks
 from qrag_jax.eval.study.results.study_answers import StudyAnswer, StudyAnswers
 from qrag_jax.eval.study.results.summary import (
     Choice,
@@ -30,12 +30,12 @@ STUDY = make_config(ks=(1, 2), report_k=2)
 DOCUMENTS = (Document("a b", "One. Two."), Document("c", "Three."))
 QUESTIONS = (StudyQuestion("q1", "Two?", ("a b",)), StudyQuestion("q2", "All?", ("a b", "c")))
 TASK = StudyTask("facts", "documents", DOCUMENTS, QUESTIONS)
-HITS = (Hit("c0", "a b", ((0, 4),), 1, 0.75), Hit("c2", "c", ((0, 6),), 1, 0.5))
+HITS = (FoundChunk("c0", "a b", ((0, 4),), 1, 0.75), FoundChunk("c2", "c", ((0, 6),), 1, 0.5))
 COST = Cost({"chunk": 1800.0, "embed_sentences": 0.0, "embed_chunks": 1800.0}, 500, 2e9, 128)
 
 
 def make_outcome(strategy="fixed", f1=(0.5, 1.0), config=None, **changes):
-    found = (Found("q1", HITS[:1]), Found("q2", HITS))
+    found = (FoundChunks("q1", HITS[:1]), FoundChunks("q2", HITS))
     cell = CellResult("facts", strategy, 1, "test", 2, 3, 4 / 3, 2, 0.25, COST, found)
     scores = {f"{name}@{k}": np.array(f1) for name in ("recall", "precision", "f1") for k in (1, 2)}
     scores |= {"context_tokens@1": np.array([1.0, 1.0]), "context_tokens@2": np.array([1.0, 2.0])}
@@ -203,7 +203,7 @@ def test_answers_stand_in_row_and_objects_with_failures_apart():
 def test_a_document_stands_where_its_best_chunk_does():
     places = zip("abacb", (0.9, 0.8, 0.7, 0.6, 0.5), strict=True)
     hits = [replace(HITS[0], document_id=name, score=score) for name, score in places]
-    run = document_run([Found("q", tuple(hits)), Found("none", ())])
+    run = document_run([FoundChunks("q", tuple(hits)), FoundChunks("none", ())])
     assert {name: list(scores) for name, scores in run.items()} == {"q": ["a", "b", "c"], "none": []}
     assert list(run["q"].values()) == pytest.approx([0.9, 0.8, 0.6])
 
@@ -211,7 +211,7 @@ def test_a_document_stands_where_its_best_chunk_does():
 @pytest.mark.parametrize("score", [1.0, 0.0, -0.3, 1e-30])
 def test_equal_scores_fall_strictly_also_as_32_bit_floats(score):
     hits = [replace(HITS[0], document_id=name, score=score) for name in "abcd"]
-    scores = list(document_run([Found("q", tuple(hits))])["q"].values())
+    scores = list(document_run([FoundChunks("q", tuple(hits))])["q"].values())
     assert all(np.float32(one) > np.float32(other) for one, other in zip(scores, scores[1:], strict=False))
     assert scores == pytest.approx([score] * 4, abs=1e-6)
 
