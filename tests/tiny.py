@@ -56,6 +56,12 @@ quick_jit = partial(
 )
 
 
+def np_jit(function, **options):
+    """`function` as one program, with NumPy arrays out: what a test then does with them compiles nothing."""
+    compiled = quick_jit(function, **options)
+    return lambda *given, **named: jax.tree.map(np.asarray, compiled(*given, **named))
+
+
 @pytest.fixture(autouse=True, scope="module")
 def quick_compilation():
     """The same for all that a test module compiles, also inside the code under test: import it there."""

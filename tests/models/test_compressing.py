@@ -1,15 +1,17 @@
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny import np_jit
 
 from qrag_jax.chunking.tree.parent_vectors import mean_of_children
-from qrag_jax.models.compressor import Compressor, compress, compress_parents, compressor_parents, init
+from qrag_jax.models import compressor as network
+from qrag_jax.models.compressor import Compressor, compress_parents, compressor_parents
 from qrag_jax.names import COMPRESSOR_KINDS
 from qrag_jax.types import InputError
 from qrag_jax.unit_rows import unit_rows
 
 DIM = 5
+init, compress = np_jit(network.init, static_argnums=(1, 2, 3)), np_jit(network.compress)
 
 
 def make_compressor(kind="both", seed=0):
@@ -32,14 +34,13 @@ def test_parents_of_all_sizes_are_those_of_a_loop(kind):
     assert found.shape == (len(numbers), DIM) and found.dtype == np.float32
     for number in range(len(numbers)):
         own = parent == number
-        arrays = map(jnp.asarray, (vectors[own], tokens[own], np.ones(own.sum(), bool)))
-        one = compress(compressor.params, *arrays)
+        one = compress(compressor.params, vectors[own], tokens[own], np.ones(own.sum(), bool))
         np.testing.assert_allclose(found[number], one, atol=1e-5)
 
 
 def test_untrained_it_is_the_mean_of_10_000_children():
     vectors, tokens, parent = families([10_000, 1])
-    params = {name: np.asarray(array) for name, array in init(jax.random.key(0), "attention", DIM, 4).items()}
+    params = init(jax.random.key(0), "attention", DIM, 4)
     found = compress_parents(params, vectors, tokens, parent)
     np.testing.assert_allclose(found, mean_of_children(vectors, tokens, parent), atol=1e-4)  # sums of 10,000 in float32
 
@@ -53,7 +54,7 @@ def test_no_children_make_no_parents():
 
 
 def test_children_of_no_direction_make_a_parent_of_none():
-    params = {name: np.asarray(array) for name, array in init(jax.random.key(0), "both", DIM, 4).items()}
+    params = init(jax.random.key(0), "both", DIM, 4)
     found = compress_parents(params, np.zeros((2, DIM), np.float32), np.array([3, 0]), np.array([0, 0]))
     assert np.array_equal(found, np.zeros((1, DIM)))
 

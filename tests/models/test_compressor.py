@@ -1,19 +1,16 @@
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny import np_jit
 
 from qrag_jax.chunking.tree.parent_vectors import mean_of_children
 from qrag_jax.models import compressor as network
-from qrag_jax.models.compressor import init, shapes, unit
+from qrag_jax.models.compressor import shapes
 from qrag_jax.names import COMPRESSOR_KINDS
 from qrag_jax.unit_rows import unit_rows
 
 DIM, HIDDEN = 6, 4
-
-
-def compress(params, *arrays):
-    return network.compress(params, *map(jnp.asarray, arrays))
+compress, unit, init = np_jit(network.compress), np_jit(network.unit), np_jit(network.init, static_argnums=(1, 2, 3))
 
 
 def family(number, seed=0):
@@ -40,27 +37,27 @@ def test_the_mlp_by_hand():
     """One number in and out: m = 1, told = gelu(1 + 0) = .8412, y = 1 + 2 gelu(.8412) > 0, so y / |y| = 1; W = -2
     turns it round."""
     params = {
-        "child": jnp.ones((1, 1)),
-        "child_bias": jnp.zeros(1),
-        "inner": jnp.ones((1, 1)),
-        "inner_bias": jnp.zeros(1),
+        "child": np.ones((1, 1), np.float32),
+        "child_bias": np.zeros(1, np.float32),
+        "inner": np.ones((1, 1), np.float32),
+        "inner_bias": np.zeros(1, np.float32),
     }
-    one = jnp.ones((1, 1)), jnp.array([3]), jnp.array([True])
-    assert float(compress({**params, "out": jnp.full((1, 1), 2.0)}, *one)[0]) == 1
-    assert float(compress({**params, "out": jnp.full((1, 1), -2.0)}, *one)[0]) == -1
+    one = np.ones((1, 1), np.float32), np.array([3], np.int32), np.array([True])
+    assert compress({**params, "out": np.full((1, 1), 2, np.float32)}, *one) == [1]
+    assert compress({**params, "out": np.full((1, 1), -2, np.float32)}, *one) == [-1]
 
 
 def test_the_attention_by_hand():
     """Scores that prefer the first child by log 3 make equal weights of 1 and 3 tokens."""
     inner = 5.0  # gelu(5) is 5 but for 1e-6
     params = {
-        "score_child": jnp.array([[inner], [0.0]]),
-        "score_mean": jnp.zeros((2, 1)),
-        "score_features": jnp.zeros((3, 1)),
-        "score_bias": jnp.zeros(1),
-        "score_out": jnp.array([np.log(3.0) / inner]),
+        "score_child": np.array([[inner], [0.0]], np.float32),
+        "score_mean": np.zeros((2, 1), np.float32),
+        "score_features": np.zeros((3, 1), np.float32),
+        "score_bias": np.zeros(1, np.float32),
+        "score_out": np.array([np.log(3.0) / inner], np.float32),
     }
-    found = compress(params, jnp.eye(2), jnp.array([1, 3]), jnp.array([True, True]))
+    found = compress(params, np.eye(2, dtype=np.float32), np.array([1, 3], np.int32), np.array([True, True]))
     np.testing.assert_allclose(found, [np.sqrt(0.5)] * 2, atol=1e-5)
 
 
@@ -87,7 +84,9 @@ def test_what_is_masked_is_not_there(kind):
 def test_vmap_is_a_loop(kind):
     params = trained(kind)
     groups = [family(4, seed) for seed in range(3)]
-    together = jax.vmap(network.compress, in_axes=(None, 0, 0, 0))(params, *map(jnp.stack, zip(*groups, strict=True)))
+    together = np_jit(jax.vmap(network.compress, in_axes=(None, 0, 0, 0)))(
+        params, *map(np.stack, zip(*groups, strict=True))
+    )
     for found, group in zip(together, groups, strict=True):
         np.testing.assert_allclose(found, compress(params, *group), atol=1e-6)
 
@@ -95,18 +94,18 @@ def test_vmap_is_a_loop(kind):
 @pytest.mark.parametrize("kind", COMPRESSOR_KINDS)
 def test_children_without_direction_give_none_and_no_gradient_is_lost(kind):
     params = init(jax.random.key(0), kind, DIM, HIDDEN)
-    zeros, tokens = np.zeros((3, DIM), np.float32), np.array([4, 0, 2])
+    zeros, tokens = np.zeros((3, DIM), np.float32), np.array([4, 0, 2], np.int32)
+    slope = np_jit(jax.grad(lambda own, *arrays: network.compress(own, *arrays).sum()))
     for mask in (np.ones(3, bool), np.zeros(3, bool)):
         assert not np.any(compress(params, zeros, tokens, mask))
-        gradient = jax.grad(lambda own, mask=mask: compress(own, zeros, tokens, mask).sum())(params)
-        assert all(np.isfinite(one).all() for one in jax.tree.leaves(gradient))
+        assert all(np.isfinite(one).all() for one in slope(params, zeros, tokens, mask).values())
 
 
 def test_a_child_without_tokens_counts_as_one():
     vectors, _, mask = family(3)
     params = trained("both")
     ones = compress(params, vectors, np.ones(3, np.int32), mask)
-    np.testing.assert_allclose(compress(params, vectors, np.array([0, 1, 0]), mask), ones, atol=1e-7)
+    np.testing.assert_allclose(compress(params, vectors, np.array([0, 1, 0], np.int32), mask), ones, atol=1e-7)
 
 
 def test_shapes_are_those_of_the_parameters():
@@ -116,5 +115,5 @@ def test_shapes_are_those_of_the_parameters():
 
 
 def test_a_vector_of_no_length_stays_zero():
-    assert np.array_equal(unit(jnp.zeros(3)), np.zeros(3))
-    np.testing.assert_allclose(unit(jnp.array([3.0, 4.0])), [0.6, 0.8], atol=1e-7)
+    assert np.array_equal(unit(np.zeros(3, np.float32)), np.zeros(3))
+    np.testing.assert_allclose(unit(np.array([3, 4], np.float32)), [0.6, 0.8], atol=1e-7)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiers import slow_but
-from tiny import quick_compilation  # noqa: F401
+from tiny import np_jit, quick_compilation  # noqa: F401
 from tiny_decoders import (
     FAMILIES,
     SCALINGS,
@@ -30,8 +30,9 @@ from qrag_jax.types import UsageError
 LENGTHS = [9, 1, 5]
 STATIC = ("compute_dtype", "rope_length")
 # Op by op every test would compile dozens of tiny programs.
-run_all = jax.jit(all_logits, static_argnums=0, static_argnames=STATIC)
-run = jax.jit(extend, static_argnums=0, static_argnames=STATIC)
+run_all = np_jit(all_logits, static_argnums=0, static_argnames=STATIC)
+run = np_jit(extend, static_argnums=0, static_argnames=STATIC)
+empty_cache = np_jit(init_cache, static_argnums=(0, 1, 2, 3))
 VARIANTS = {
     "llama, tied": decoder_config("llama"),
     "llama, biases, one kv head": decoder_config(
@@ -46,10 +47,10 @@ VARIANTS = {
 
 def read_in_chunks(config, params, tokens, pads, sizes, num_slots=None, dtype="float32", **options):
     """Logits after every chunk, and the cache."""
-    cache = init_cache(config, len(tokens), num_slots or tokens.shape[1], dtype)
-    start, found = 0, []
+    cache = empty_cache(config, len(tokens), num_slots or tokens.shape[1], dtype)
+    tokens, start, found = np.asarray(tokens), 0, []
     for size in sizes:
-        logits, cache = run(config, params, tokens[:, start : start + size], pads, cache, jnp.int32(start), **options)
+        logits, cache = run(config, params, tokens[:, start : start + size], pads, cache, np.int32(start), **options)
         start += size
         found.append(logits)
     return found, cache
@@ -60,7 +61,7 @@ def test_matches_numpy_written_position_by_position(name):
     config = VARIANTS[name]
     params, rows = random_decoder_params(config), random_rows(LENGTHS)
     found = run_all(config, params, *padded_rows(rows))
-    assert found.shape == (3, 9, config.vocab_size) and found.dtype == jnp.float32
+    assert found.shape == (3, 9, config.vocab_size) and found.dtype == np.float32
     for logits, row in zip(found, rows, strict=True):
         np.testing.assert_allclose(logits[-len(row) :], numpy_decoder(config, params, row), atol=2e-5, rtol=2e-5)
 
@@ -97,22 +98,25 @@ def test_tokens_at_padding_and_later_slots_have_no_effect_bit_for_bit(family):
     config = decoder_config(family)
     params = random_decoder_params(config)
     tokens, pads = padded_rows(random_rows(LENGTHS))
-    other = jnp.where(jnp.arange(9) < pads[:, None], (tokens + 3) % config.vocab_size, tokens)
-    old = jax.tree.map(lambda leaf: leaf + 7, init_cache(config, 3, 12))
+    tokens, pads = np.asarray(tokens), np.asarray(pads)
+    other = np.where(np.arange(9) < pads[:, None], (tokens + 3) % config.vocab_size, tokens)
+    old = jax.tree.map(lambda leaf: leaf + 7, empty_cache(config, 3, 12))
     for tail in [slice(0, None), slice(8, None)]:  # all in one piece, and the last token alone
         found = []
-        for row, cache in [(tokens, init_cache(config, 3, 12)), (other, old)]:
+        for row, cache in [(tokens, empty_cache(config, 3, 12)), (other, old)]:
             if tail.start:
-                _, cache = run(config, params, row[:, : tail.start], pads, cache, jnp.int32(0))
-            found.append(run(config, params, row[:, tail], pads, cache, jnp.int32(tail.start))[0])
+                _, cache = run(config, params, row[:, : tail.start], pads, cache, np.int32(0))
+            found.append(run(config, params, row[:, tail], pads, cache, np.int32(tail.start or 0))[0])
         np.testing.assert_array_equal(*found)
 
 
 def test_a_token_sees_nothing_after_it():
     config = VARIANTS["qwen2"]
     params = random_decoder_params(config)
-    tokens, pads = padded_rows(random_rows([9]))
-    before, after = (run_all(config, params, row, pads) for row in (tokens, tokens.at[0, 6].add(1)))
+    tokens, pads = map(np.asarray, padded_rows(random_rows([9])))
+    before, after = (
+        run_all(config, params, row, pads) for row in (tokens, tokens + (np.arange(9) == 6).astype(np.int32))
+    )
     np.testing.assert_array_equal(before[:, :6], after[:, :6])
     assert (np.abs(before - after)[:, 6:].max(axis=-1) > 1e-3).all()
 
@@ -121,20 +125,20 @@ def test_only_the_slots_of_the_tokens_are_written():
     config = VARIANTS["qwen2"]
     params = random_decoder_params(config)
     rng = np.random.default_rng(0)
-    old = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype), init_cache(config, 2, 8))
+    old = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype), empty_cache(config, 2, 8))
     tokens, pads = padded_rows(random_rows([3, 2]))
-    _, new = run(config, params, tokens, pads, old, jnp.int32(4))
+    _, new = run(config, params, tokens, pads, old, np.int32(4))
     for before, after in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True):
-        assert (np.asarray(before != after).any(axis=(0, 2)) == [False] * 4 + [True] * 3 + [False]).all()
+        assert ((np.asarray(before) != after).any(axis=(0, 2)) == [False] * 4 + [True] * 3 + [False]).all()
 
 
 def test_grouped_attention_by_hand():
     """Heads 0 and 1 read the first head of keys and values, 2 and 3 the second; slot 2 is masked."""
-    query = jnp.asarray([0, 1, 2, 3], jnp.float32).reshape(1, 4, 1, 1)
-    keys = jnp.log(jnp.asarray([[1, 2, 9], [3, 1, 9]], jnp.float32)).reshape(2, 3, 1)
-    values = jnp.asarray([[10, 20, 99], [30, 40, 99]], jnp.float32).reshape(2, 3, 1)
-    mask = jnp.asarray([True, True, False]).reshape(1, 1, 3)
-    found = attend_grouped(query, keys, values, mask).ravel()
+    query = np.asarray([0, 1, 2, 3], np.float32).reshape(1, 4, 1, 1)
+    keys = np.log(np.asarray([[1, 2, 9], [3, 1, 9]], np.float32)).reshape(2, 3, 1)
+    values = np.asarray([[10, 20, 99], [30, 40, 99]], np.float32).reshape(2, 3, 1)
+    mask = np.asarray([True, True, False]).reshape(1, 1, 3)
+    found = np_jit(attend_grouped)(query, keys, values, mask).ravel()
     expected = [(10 + 20) / 2, (10 + 2 * 20) / 3, (9 * 30 + 40) / 10, (27 * 30 + 40) / 28]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
@@ -142,7 +146,7 @@ def test_grouped_attention_by_hand():
 @pytest.mark.parametrize("family", slow_but(["qwen2"], FAMILIES))
 def test_parameters_have_the_names_and_shapes_that_files_are_read_into(family):
     config = decoder_config(family, num_layers=1)
-    params = init_decoder(jax.random.key(0), config)
+    params = jax.eval_shape(partial(init_decoder, config=config), jax.random.key(0))
     shapes = {"/".join(entry.key for entry in path): leaf.shape for path, leaf in jax.tree.leaves_with_path(params)}
     c = config.head_dim
     expected = {
@@ -223,8 +227,8 @@ def test_a_single_row_is_multiplied_like_the_rows_of_a_batch(tied, dtype):
     params = random_decoder_params(config)
 
     def first_step(batch):
-        tokens, cache = jnp.full((batch, 1), 3, jnp.int32), init_cache(config, batch, 4, dtype)
-        return run(config, params, tokens, jnp.zeros(batch, jnp.int32), cache, jnp.int32(0), compute_dtype=dtype)[0]
+        tokens, cache = np.full((batch, 1), 3, np.int32), empty_cache(config, batch, 4, dtype)
+        return run(config, params, tokens, np.zeros(batch, np.int32), cache, np.int32(0), compute_dtype=dtype)[0]
 
     row, rows = first_step(1), first_step(2)
     assert row.dtype == jnp.float32
@@ -234,8 +238,8 @@ def test_a_single_row_is_multiplied_like_the_rows_of_a_batch(tied, dtype):
 
 def test_cosines_are_computed_once_for_all_heads_and_layers():
     config = decoder_config("llama", num_layers=3)
-    params, cache = random_decoder_params(config), init_cache(config, 1, 16)
-    arguments = params, jnp.ones((1, 16), jnp.int32), jnp.zeros(1, jnp.int32), cache, jnp.int32(0)
+    params, cache = random_decoder_params(config), empty_cache(config, 1, 16)
+    arguments = params, np.ones((1, 16), np.int32), np.zeros(1, np.int32), cache, np.int32(0)
     compiled = jax.jit(partial(extend, config)).lower(*arguments).compile().as_text()
     assert compiled.count(" cosine(") == compiled.count(" sine(") == 1
 
@@ -256,7 +260,7 @@ def test_a_donated_cache_is_updated_in_place(batch):
 
         return jax.lax.while_loop(lambda carry: carry[0] < 9, step, (jnp.int32(3), token, cache))
 
-    token, pads = jnp.ones((batch, 1), jnp.int32), jnp.zeros(batch, jnp.int32)
+    token, pads = np.ones((batch, 1), np.int32), np.zeros(batch, np.int32)
     compiled = jax.jit(steps, donate_argnums=0).lower(cache, token, pads).compile()
     memory = compiled.memory_analysis()
     assert memory.alias_size_in_bytes >= 6 * one
@@ -287,13 +291,13 @@ def test_refusals(call, message):
 def test_joined_projections_are_the_same_decoder(name):
     config = VARIANTS[name]
     params = random_decoder_params(config)
-    joined = join_projections(params)
+    joined = np_jit(join_projections)(params)
     assert not set(joined["layer_0"]) & {"query", "key", "value", "gate", "up"}
     numbers = [sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (joined, params)]
     assert numbers[0] == numbers[1]
     tokens, pads = padded_rows(random_rows(LENGTHS))
     both = [run_all(config, each, tokens, pads) for each in (joined, params)]
     np.testing.assert_allclose(*both, atol=2e-5, rtol=2e-5)
-    steps = [run(config, each, tokens, pads, init_cache(config, 3, 9), jnp.int32(0)) for each in (joined, params)]
+    steps = [run(config, each, tokens, pads, empty_cache(config, 3, 9), np.int32(0)) for each in (joined, params)]
     for left, right in zip(*map(jax.tree.leaves, steps), strict=True):
         np.testing.assert_allclose(left, right, atol=2e-5, rtol=2e-5)

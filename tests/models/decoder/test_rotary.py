@@ -1,9 +1,9 @@
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny import np_jit
 from tiny_decoders import SCALINGS, decoder_config
 
 from qrag_jax.models.decoder.config import RopeScaling
@@ -112,11 +112,13 @@ def test_refusals(scaling, changes, message):
 
 
 def turned(x, positions, frequencies, factor=1.0):
-    return rotate_halves(x, *turns_at(jnp.asarray(positions, jnp.int32), np.float32(frequencies), factor))
+    frequencies = np.float32(frequencies)
+    turn = np_jit(lambda x, positions: rotate_halves(x, *turns_at(positions, frequencies, factor)))
+    return turn(x, np.asarray(positions, np.int32))
 
 
 def test_rotation_by_hand():
-    x = jnp.asarray([1, 0, 0, 2], jnp.float32).reshape(1, 1, 1, 4)
+    x = np.asarray([1, 0, 0, 2], np.float32).reshape(1, 1, 1, 4)
     found = turned(x, [[3]], [1, 0.5], factor=10.0).ravel()
     expected = [math.cos(3), -2 * math.sin(1.5), math.sin(3), 2 * math.cos(1.5)]
     np.testing.assert_allclose(found, 10 * np.array(expected), rtol=1e-5)
@@ -128,7 +130,7 @@ def test_rotation_is_a_product_of_complex_numbers():
     frequencies = np.array([1, 0.3, 0.01])
     angles = np.exp(1j * positions[:, None, :, None] * frequencies)
     expected = (x[..., :3] + 1j * x[..., 3:]) * angles
-    found = turned(jnp.asarray(x), positions, frequencies)
+    found = turned(x, positions, frequencies)
     np.testing.assert_allclose(found, np.concatenate([expected.real, expected.imag], -1), atol=2e-5)
     np.testing.assert_array_equal(found[0, :, 0], x[0, :, 0])  # position 0 is the identity
 
@@ -145,8 +147,7 @@ def test_products_depend_on_the_distance_only():
 
 
 def test_angles_of_late_positions_keep_their_digits_in_bfloat16():
-    x = jnp.ones((1, 1, 1, 2), jnp.bfloat16)
-    found = jax.jit(turned, static_argnums=(1, 2))(x, ((1001,),), (1.0,))
+    found = turned(np.ones((1, 1, 1, 2), jnp.bfloat16), [[1001]], [1.0])
     assert found.dtype == jnp.bfloat16
     expected = [math.cos(1001) - math.sin(1001), math.sin(1001) + math.cos(1001)]
-    np.testing.assert_allclose(found.ravel().astype(jnp.float32), expected, rtol=1e-2)
+    np.testing.assert_allclose(found.ravel().astype(np.float32), expected, rtol=1e-2)

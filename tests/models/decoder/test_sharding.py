@@ -1,12 +1,11 @@
 """Decoders split over 8 virtual devices give what one device gives."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 from tiers import slow_but
-from tiny import quick_compilation  # noqa: F401
+from tiny import np_jit, quick_compilation  # noqa: F401
 from tiny_decoders import decoder_config, padded_rows, random_decoder_params, random_rows
 
 from qrag_jax.models.decoder.causal_lm import all_logits, extend, init_cache
@@ -65,17 +64,17 @@ ON_MESHES_QUICK = [FAMILIES_ON_MESHES[place] for place in (4, 8)]
 def test_devices_together_give_what_one_gives(family, sizes, names, changes):
     config = decoder_config(family, **{**WIDE, **changes})
     params = random_decoder_params(config)
-    tokens, pads = padded_rows(random_rows([6, 2]))
-    expected = jax.jit(all_logits, static_argnums=0)(config, params, tokens, pads)
+    tokens, pads = map(np.asarray, padded_rows(random_rows([6, 2])))
+    expected = np_jit(all_logits, static_argnums=0)(config, params, tokens, pads)
     mesh = mesh_of(*sizes, names=names)
     split = jax.device_put(params, decoder_shardings(mesh, config, params))
     where = cache_sharding(mesh, config)
     step = jax.jit(extend, static_argnums=0, donate_argnums=4, out_shardings=(None, where))
-    cache = jax.device_put(init_cache(config, 2, 8), where)
+    cache = jax.device_put(np_jit(init_cache, static_argnums=(0, 1, 2))(config, 2, 8), where)
     for start, end in [(0, 4), (4, 5), (5, 6)]:
-        logits, cache = step(config, split, tokens[:, start:end], pads, cache, jnp.int32(start))
-        real = np.asarray(pads) < end
-        np.testing.assert_allclose(logits[real], expected[real, end - 1], atol=5e-5, rtol=5e-5)
+        logits, cache = step(config, split, tokens[:, start:end], pads, cache, np.int32(start))
+        real = pads < end
+        np.testing.assert_allclose(np.asarray(logits)[real], expected[real, end - 1], atol=5e-5, rtol=5e-5)
     assert [leaf.sharding for leaf in cache.keys] == list(where.keys)
     heads = config.num_kv_heads
     share = heads // mesh.shape["model"] if heads % mesh.shape["model"] == 0 else heads

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh
-from tiny import quick_compilation  # noqa: F401
+from tiny import np_jit, quick_compilation  # noqa: F401
 from tiny_decoders import decoder_config, random_decoder_params
 from tiny_gguf import CHAT, TOKENS, decoder_fields, decoder_tensors, random_blocks, tokenizer_fields, write_gguf
 
@@ -28,6 +28,7 @@ SIZES = {
     "vocab_size": len(TOKENS) + 3, "hidden_size": 64, "intermediate_size": 128, "head_dim": 16, "num_kv_heads": 4,
 }  # fmt: skip
 IDS = TOKENIZER.encode("the inn 123", special=False)
+in_numbers = np_jit(dequantised)
 
 
 def config_of(family="llama", **changes):
@@ -36,26 +37,26 @@ def config_of(family="llama", **changes):
 
 def written(path, config, kinds=None, blocks=None):
     """A file of random parameters, small enough that logits are; `blocks` replaces tensors by bytes."""
-    params = jax.tree.map(lambda leaf: leaf / 2, random_decoder_params(config))
+    params = jax.tree.map(lambda leaf: np.asarray(leaf) / 2, random_decoder_params(config))
     return write_gguf(path, decoder_fields(config), decoder_tensors(config, params) | (blocks or {}), kinds)
 
 
 def logits_of(loaded):
     """Of a text, and of one more token behind it: several rows and one."""
-    tokens, pads = jnp.asarray([IDS]), jnp.zeros(1, jnp.int32)
+    (*texts, last), pads = IDS, jnp.asarray(np.zeros(1, np.int32))
 
-    @jax.jit
+    @np_jit
     def run(params):
         cache = init_cache(loaded.config, 1, len(IDS))
-        first, cache = extend(loaded.config, params, tokens[:, :-1], pads, cache, jnp.int32(0))
-        return first, extend(loaded.config, params, tokens[:, -1:], pads, cache, jnp.int32(len(IDS) - 1))[0]
+        first, cache = extend(loaded.config, params, jnp.asarray([texts]), pads, cache, jnp.int32(0))
+        return first, extend(loaded.config, params, jnp.asarray([[last]]), pads, cache, jnp.int32(len(IDS) - 1))[0]
 
     return run(loaded.params)
 
 
 def assert_same_answers(found, expected, tolerance=2e-5):
     for ours, theirs in zip(logits_of(found), logits_of(expected), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=tolerance * float(jnp.abs(theirs).max()))
+        np.testing.assert_allclose(ours, theirs, atol=tolerance * np.abs(theirs).max())
 
 
 LAYER = {"q": "attn_q", "k": "attn_k", "v": "attn_v", "o": "attn_output", "gate": "ffn_gate", "up": "ffn_up",
@@ -121,7 +122,7 @@ def test_formats_of_256_numbers(tmp_path):
     found, expected = load_decoder(path, storage="file"), load_decoder(path)
     for name in ("value", "gate", "down"):
         ours, theirs = (each.params["layer_0"][name]["kernel"] for each in (found, expected))
-        np.testing.assert_allclose(dequantised(ours), theirs, atol=1e-3 * float(jnp.abs(theirs).max()))
+        np.testing.assert_allclose(in_numbers(ours), theirs, atol=1e-3 * np.abs(np.asarray(theirs)).max())
     up = found.params["layer_0"]["up"]["kernel"]
     assert (up.group, up.is_packed, up.mins) == (32, False, None)
     assert found.params["embed"]["embedding"].kind == "Q6_K"
@@ -136,11 +137,13 @@ def test_a_folder_in_blocks_of_8_bits(tmp_path):
     for joined, names in {
         "query_key_value": ("query", "key", "value"), "gate_up": ("gate", "up"), "output": ["output"], "down": ["down"]
     }.items():  # fmt: skip
-        rounded = jnp.split(dequantised(near.params["layer_0"][joined]["kernel"]), len(names), axis=1)
+        rounded = np.split(in_numbers(near.params["layer_0"][joined]["kernel"]), len(names), axis=1)
         for name, kernel in zip(names, rounded, strict=True):
             np.testing.assert_allclose(kernel, plain["layer_0"][name]["kernel"], atol=0.01)
             plain["layer_0"][name]["kernel"] = kernel
-    plain["embed"]["embedding"] = columns(near.params["embed"]["embedding"], jnp.arange(config.vocab_size))
+    plain["embed"]["embedding"] = np_jit(columns)(
+        near.params["embed"]["embedding"], np.arange(config.vocab_size, dtype=np.int32)
+    )
     folder = save_decoder(tmp_path / "b", config, plain, TOKENIZER)
     again, exact = load_decoder(folder, storage="int8"), load_decoder(folder)
     assert has_blocks(again.params) and not has_blocks(exact.params)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tiers import examples
+from tiny import np_jit
 
 import qrag_jax.models.encoder.embedder as embedder_module
 from qrag_jax.models.encoder.embedder import EmbedCounts, make_embedder, plan_blocks
@@ -44,7 +45,7 @@ def random_texts(num_words, seed=0):
 
 def reference(loaded, texts, window):
     table = loaded.tokenizer.encode(texts, window)
-    return jax.jit(encode, static_argnums=0)(loaded.config, loaded.params, table.tokens, table.lengths)
+    return np_jit(encode, static_argnums=0)(loaded.config, loaded.params, table.tokens, table.lengths)
 
 
 def test_vectors_stand_in_the_order_of_the_texts(loaded, embed):
@@ -100,7 +101,7 @@ def test_token_vectors_are_those_of_the_last_layer(loaded, embed):
     (text,) = random_texts([6])
     vectors, offsets = embed.tokens(text)
     table = loaded.tokenizer.encode([text], 20)
-    hidden = encode_tokens(loaded.config, loaded.params, jnp.asarray(table.tokens), jnp.asarray(table.lengths))
+    hidden = np_jit(encode_tokens, static_argnums=0)(loaded.config, loaded.params, table.tokens, table.lengths)
     np.testing.assert_allclose(vectors, hidden[0, 1:7], atol=1e-5)
     assert vectors.dtype == np.float32 and offsets.dtype == np.int64
     assert [text[start:end] for start, end in offsets] == text.split()

@@ -1,5 +1,6 @@
 import math
 from dataclasses import replace
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +21,12 @@ CONFIG = replace(LATENT, prior=True, prior_beta=0.5, prior_rank=3)
 MEAN, STD = np.linspace(-1, 1, VECTOR, dtype=np.float32), np.linspace(0.5, 2, VECTOR, dtype=np.float32)
 
 
+@cache
 def network():
     return make_prior_network(CONFIG, MEAN, STD)
 
 
+@partial(quick_jit, static_argnames="env")
 def q_of(params, batch, taken, env):
     towers = network()
     _, rotation = observe(batch, taken, env, towers.num_rotated)
@@ -32,18 +35,18 @@ def q_of(params, batch, taken, env):
 
 
 def test_unit_vectors():
-    found = unit(jnp.array([[3.0, 4.0], [0.0, 0.0]]))
+    found = quick_jit(unit)(jnp.array([[3.0, 4.0], [0.0, 0.0]]))
     np.testing.assert_allclose(found, [[0.6, 0.8], [0.0, 0.0]], rtol=1e-6)
-    assert np.isfinite(jax.grad(lambda x: unit(x).sum())(jnp.zeros(3))).all()
+    assert np.isfinite(quick_jit(jax.grad(lambda x: unit(x).sum()))(np.zeros(3, np.float32))).all()
 
 
 def test_a_fresh_q_by_hand():
     """Mean 0: the question (1, 0), (3, 4) taken, beta 1/2: the state is (1.3, .4) at length 1."""
     config = LatentConfig(width=8, num_layers=1, num_heads=2, action_hidden=8, dim=4, prior=True)
     towers = make_prior_network(config, np.zeros(2, np.float32), np.ones(2, np.float32))
-    params, table = towers.init(jax.random.key(0)), VectorRows(jnp.array([[3.0, 4.0], [0.0, 2.0]]))
-    state = towers.states(params, VectorRows(jnp.array([[1.0, 0.0]])), table, jnp.array([[0]]))
-    q = towers.actions(params, table) @ state[0]
+    params, table = quick_jit(towers.init)(jax.random.key(0)), VectorRows(jnp.array([[3.0, 4.0], [0.0, 2.0]]))
+    state = quick_jit(towers.states)(params, VectorRows(jnp.array([[1.0, 0.0]])), table, np.array([[0]], np.int32))
+    q = quick_jit(towers.actions)(params, table) @ state[0]
     expected = np.array([1.3 * 0.6 + 0.4 * 0.8, 0.4]) / math.hypot(1.3, 0.4)
     np.testing.assert_allclose(q, expected, rtol=1e-5)
     assert towers.dim == 2 + 1 + 4 and towers.num_rotated == 4
@@ -53,8 +56,8 @@ def test_a_fresh_q_by_hand():
 @pytest.mark.parametrize("num_taken", [0, 2])
 def test_update_0_is_the_search_of_the_vectors_whatever_the_positions(positions, num_taken):
     batch, env = make_batch(), EnvConfig(num_steps=3, positions=positions)
-    taken = jnp.tile(jnp.arange(num_taken, dtype=jnp.int32), (4, 1))
-    found = q_of(network().init(jax.random.key(1)), batch, taken, env)
+    taken = np.tile(np.arange(num_taken, dtype=np.int32), (4, 1))
+    found = q_of(quick_jit(network().init)(jax.random.key(1)), batch, taken, env)
     unit_64 = lambda x: (x := np.asarray(x, np.float64) - MEAN) / np.linalg.norm(x, axis=-1, keepdims=True)  # noqa: E731
     chunks = unit_64(batch.table.vectors)[np.asarray(batch.chunks)]
     states = unit_64(batch.questions.vectors) + 0.5 * chunks[:, :num_taken].sum(axis=1)
@@ -64,18 +67,18 @@ def test_update_0_is_the_search_of_the_vectors_whatever_the_positions(positions,
 
 def test_positions_turn_the_last_components_alone():
     batch, params = make_batch(), random_params(network())
-    taken = jnp.array([[0], [1], [0], [2]])
-    none, absolute = (q_of(params, batch, taken, EnvConfig(positions=p)) for p in ("none", "absolute"))
+    taken = np.array([[0], [1], [0], [2]], np.int32)
+    none, absolute = (np.asarray(q_of(params, batch, taken, EnvConfig(positions=p))) for p in ("none", "absolute"))
     towers = network()
     still = lambda x: x[..., : towers.num_unrotated]  # noqa: E731
-    rows = jnp.take_along_axis(batch.chunks, taken, axis=1)
-    states = towers.states(params, batch.questions, batch.table, rows)
-    actions = towers.actions(params, batch.table)[batch.chunks]
-    fixed = jnp.einsum("bcd,bd->bc", still(actions), still(states))
-    turned = jnp.einsum("bcd,bd->bc", actions[..., towers.num_unrotated :], states[:, towers.num_unrotated :])
+    rows = np.take_along_axis(np.asarray(batch.chunks), taken, axis=1)
+    states = np.asarray(quick_jit(towers.states)(params, batch.questions, batch.table, rows))
+    actions = np.asarray(quick_jit(towers.actions)(params, batch.table))[np.asarray(batch.chunks)]
+    fixed = np.einsum("bcd,bd->bc", still(actions), still(states))
+    turned = np.einsum("bcd,bd->bc", actions[..., towers.num_unrotated :], states[:, towers.num_unrotated :])
     np.testing.assert_allclose(none, fixed + turned, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(absolute[1:, 0], none[1:, 0], rtol=1e-4, atol=1e-4)  # chunk 0 is not turned
-    assert float(jnp.abs(absolute - none).max()) > 1e-2
+    assert np.abs(absolute - none).max() > 1e-2
 
 
 def test_every_part_learns():
@@ -84,14 +87,14 @@ def test_every_part_learns():
     config = LearnerConfig(learning_rate=ScheduleConfig(1e-2, 1e-2), weight_decay=0.0)
     towers = network()
     learner = make_learner(towers, env, config, 30)
-    params = towers.init(jax.random.key(0))
+    params = quick_jit(towers.init)(jax.random.key(0))
 
     @quick_jit
     def run(state):
         return jax.lax.scan(lambda state, _: learner.update(state, batch), state, length=30)
 
-    state, metrics = run(learner.init(params, jax.random.key(1)))
-    moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), params, state.params)
+    state, metrics = run(quick_jit(learner.init)(params, jax.random.key(1)))
+    moved = jax.tree.map(lambda a, b: np.abs(np.asarray(a) - b).max(), params, state.params)
     both = ("low", "high", "turned")
     for tower, names in (("state", ("beta", "scale", "bias", *both)), ("action", both)):
         assert min(jax.tree.leaves([moved[tower]["params"][name] for name in names])) > 1e-4
@@ -117,4 +120,4 @@ def test_heads_are_slices_of_what_is_turned():
     with pytest.raises(UsageError, match=message):
         make_learner(network(), EnvConfig(num_q_heads=2), LearnerConfig(), 10)
     with pytest.raises(UsageError, match=message):
-        q_of(random_params(network()), make_batch(), jnp.zeros((4, 0), jnp.int32), EnvConfig(num_q_heads=2))
+        q_of(random_params(network()), make_batch(), np.zeros((4, 0), np.int32), EnvConfig(num_q_heads=2))
