@@ -1,7 +1,7 @@
 """How a test run compiles: quickly, and nothing twice. Imported before jax, by conftest.py.
 
-Most of a test run is the compilation of tiny programs that hardly run. So XLA is told to optimise little, by those of
-the flags below that it knows: an unknown one ends the process, so a process of its own tries them, once for a jaxlib.
+Most of a test run is the compilation of tiny programs that hardly run. So XLA is told to optimise little, by the flags
+below: an unknown one ends the process, so a process of its own tries them, once for a jaxlib.
 What was compiled is kept in .pytest_cache, for the other worker and for the next run. `QRAG_FAST_COMPILE=0` compiles as
 users do, as `make oracle` does, whose tolerances are the tight ones.
 """
@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -27,27 +26,23 @@ KEPT = 3  # folders of compiled programs: of as many environments that take turn
 
 
 def fast_flags() -> list[str]:
-    """The flags that the installed XLA knows; what was found is kept beside the compiled programs."""
+    """All of the flags, or none where the installed XLA does not know one; the answer is kept for a jaxlib."""
     if os.environ.get("QRAG_FAST_COMPILE", "1") == "0":
         return []
-    known = FOLDER / f"xla-flags-{_digest(version('jaxlib'), sys.executable, *FAST)}"
-    if known.is_file():
-        return known.read_text().split()
-    if _try(FAST) is None:
-        flags = list(FAST)
-    else:
-        faults = {flag: _try([flag]) for flag in FAST}
-        flags = [flag for flag, fault in faults.items() if fault is None]
-        if any(fault is not None and "Unknown flag" not in fault for fault in faults.values()):
-            return flags  # something else is wrong, which may pass
-    _write(known, "\n".join(flags))
-    return flags
+    answer = FOLDER / f"xla-flags-{version('jaxlib')}"
+    if not answer.is_file():
+        env = os.environ | {"XLA_FLAGS": " ".join(FAST), "JAX_PLATFORMS": "cpu"}
+        done = subprocess.run([sys.executable, "-c", "import jax; jax.jit(lambda x: x + 1)(1.0)"], env=env)
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        answer.write_text(" ".join(FAST) if done.returncode == 0 else "")
+    return answer.read_text().split()
 
 
 def compiled_folder() -> Path:
     """Where compiled programs are kept: a folder for each jaxlib, set of flags and processor."""
     made_of = (version("jax"), version("jaxlib"), sys.version, os.environ.get("XLA_FLAGS", ""), _processor())
-    folder = FOLDER / f"xla-{version('jaxlib')}-{_digest(*made_of)}"
+    digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:12]
+    folder = FOLDER / f"xla-{version('jaxlib')}-{digest}"
     size = sum(path.stat().st_size for path in folder.glob("*")) if folder.is_dir() else 0
     if size > MOST_BYTES:
         shutil.rmtree(folder, ignore_errors=True)
@@ -59,22 +54,6 @@ def compiled_folder() -> Path:
     return folder
 
 
-def _try(flags: Sequence[str]) -> str | None:
-    """What XLA says to some flags in a process of its own; None where it takes them."""
-    code = "import jax; jax.jit(lambda x: x + 1)(1.0)"
-    env = os.environ | {"XLA_FLAGS": " ".join(flags), "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
-    return done.stderr or f"exit code {done.returncode}" if done.returncode else None
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all: another run may be reading."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(f"{path.name}.{os.getpid()}")
-    half.write_text(text)
-    half.replace(path)
-
-
 def _processor() -> str:
     """What programs are compiled for: those of another machine on the same disk may not run here."""
     try:
@@ -82,7 +61,3 @@ def _processor() -> str:
     except OSError:
         return ""
     return next((line for line in lines if line.startswith(("flags", "Features"))), "")
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]

@@ -15,7 +15,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[0], os.environ
 
 import network_guard
 from compiling import compiled_folder, fast_flags
-from cpu_times import pytest_configure as pytest_configure  # a hook: `CPU_TIMES=DIR` measures
 from memory import give_back
 from tiers import register_profiles
 

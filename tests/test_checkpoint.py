@@ -371,17 +371,6 @@ def test_the_newest_valid_step(tmp_path, caplog):
         newest_valid_step(tmp_path)
 
 
-def test_who_does_not_ask_is_told_on_standard_error(tmp_path):
-    save_checkpoint(tmp_path, 1, {"x": 1}, {})
-    (tmp_path / "step_2").mkdir()
-    code = "import sys; from qrag_jax.checkpoint import load_checkpoint; print(load_checkpoint(sys.argv[1]).step)"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, env=ENVIRONMENT, timeout=PATIENCE
-    )
-    assert done.stdout == "1\n"
-    assert f"damaged and passed over: {tmp_path}/step_2: no manifest.json" in done.stderr
-
-
 def test_absent_folder_step_and_group(tmp_path):
     with pytest.raises(UsageError, match=r"absent: no such checkpoint folder"):
         load_checkpoint(tmp_path / "absent")

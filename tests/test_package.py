@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import tomllib
-import warnings
 import zipfile
 from pathlib import Path
 
@@ -64,12 +63,6 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
     assert optional <= requirement_names(extras["dev"])
 
 
-def test_the_extra_of_rouge_is_what_its_module_asks_for_by_name():
-    """It is imported by name where it is used, so nobody needs it who does not ask for it."""
-    assert requirement_names(PROJECT["optional-dependencies"]["eval"]) == {"rouge-score"}
-    assert 'import_module("rouge_score.rouge_scorer")' in (ROOT / "qrag_jax/measures/answer_scores.py").read_text()
-
-
 def test_no_upper_pins():
     everything = PROJECT["dependencies"] + [r for name, rs in PROJECT["optional-dependencies"].items() for r in rs]
     assert [r for r in everything if "<" in r or "==" in r] == ["torch==2.13.0"]  # the oracle's, never the library's
@@ -112,10 +105,3 @@ def test_this_run_checks_types_of_functions_and_leaves_dataclasses_alone():
         with pytest.raises(jaxtyping.TypeCheckError):
             unit_rows(wrong)
     assert Document(id=3, text="").id == 3  # jax.eval_shape and others rebuild pytrees with what is no array
-
-
-def test_a_warning_from_our_code_is_an_error_and_one_from_elsewhere_is_not():
-    with pytest.raises(DeprecationWarning, match="ours"):
-        warnings.warn_explicit("ours", DeprecationWarning, "file.py", 1, module="qrag_jax.config")
-    with pytest.warns(DeprecationWarning, match="theirs"):
-        warnings.warn_explicit("theirs", DeprecationWarning, "file.py", 1, module="third_party")

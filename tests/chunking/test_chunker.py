@@ -225,11 +225,6 @@ def test_a_budget_in_words_of_one_token_gives_words():
         assert [text_of(document, chunk) for chunk in chunks] == text.split()
 
 
-@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name not in EMBEDDING])
-def test_other_strategies_need_no_embedder(strategy):
-    assert make_chunker(ChunkConfig(strategy, max_tokens=9), count_words)(Document("d", "One. Two."))
-
-
 @pytest.mark.parametrize("strategy", EMBEDDING)
 def test_embedders_that_do_not_fit_are_refused(strategy):
     with pytest.raises(UsageError, match=f"strategy {strategy}: needs an embedder"):
@@ -249,6 +244,7 @@ def test_embedders_that_do_not_fit_are_refused(strategy):
         ({"max_tokens": 0}, "max_tokens 0"),
         ({"max_tokens": 3, "min_tokens": 4}, "min_tokens 4 is above max_tokens 3"),
         ({"fixed": FixedConfig(num_tokens=0)}, "fixed.num_tokens 0"),
+        ({"recursive": RecursiveConfig(0)}, "recursive.num_tokens 0"),
         ({"fixed": FixedConfig(num_tokens=3, num_chunks=2)}, "fixed: num_chunks 2 and num_tokens 3: choose one size"),
         ({"strategy": "dbscan", "dbscan": DbscanConfig(eps=0)}, "dbscan.eps 0"),
     ],

@@ -222,39 +222,19 @@ def test_export():
             "export",
         ),
         (["fnd"], "invalid choice: 'fnd'"),
-        (["demo", "extra"], "unrecognized arguments: extra"),
         (["demo", "--seeds=3"], "unrecognized arguments: --seeds=3"),
-        (["demo", "--smok"], "unrecognized arguments: --smok"),
         (["demo", "--seed", "-1"], "is not an integer of at least 0"),
         (["train", "--learner.gamma", "0.9"], "unrecognized arguments: --learner.gamma"),
-        (["eval", "RUN"], "one of the arguments --babi --jsonl --hotpot --musique --2wiki --vectors is required"),
-        (["eval", "RUN", "--babi", "a", "--jsonl", "b"], "not allowed with argument"),
-        (["eval", "RUN", "--jsonl", "a", "--vectors", "b"], "not allowed with argument"),
-        (["eval", "RUN", "--hotpot", "a", "--2wiki", "b"], "not allowed with argument"),
         (["eval", "RUN", "--hotpot", "a", "--protocol", "fixd"], "'fixd' is no protocol; choose from fixed, threshold"),
         (["eval", "RUN", "--hotpot", "a", "--protocol", "fixed,fixed"], "'fixed,fixed' names a protocol twice"),
-        (["eval", "RUN", "--hotpot", "a", "--beam_width", "1,0"], "'0' is not an integer of at least 1"),
-        (["eval", "--babi", "a"], "the following arguments are required: RUN"),
         (["eval", "RUN", "--babi", "a", "--num_chunks", "50,x"], "'x' is not an integer of at least 1"),
-        (["eval", "RUN", "--babi", "a", "--num_chunks", "0"], "'0' is not an integer of at least 1"),
         (["eval", "RUN", "--babi", "a", "--methods", "bm52"], "'bm52' is no method; choose from trained, untrained"),
         (["find", "question"], "give at least one file or folder, and the question last"),
-        (["find", "RUN", "a.txt", "q", "--num_steps", "0"], "'0' is not an integer of at least 1"),
-        (["ask", "question"], "give at least one file or folder, and the question last"),
-        (["ask", "a.txt", "q", "--llm", "claude"], "invalid choice: 'claude'"),
-        (["ask", "a.txt", "q", "--journal", "j", "--no_journal"], "not allowed with argument"),
         (["ask", "a.txt", "q", "--temperature", "nan"], "'nan' is not a number of at least 0"),
-        (["ask", "a.txt", "q", "--max_dollars", "-1"], "'-1' is not a number of at least 0"),
-        (["ask", "a.txt", "q", "--temperature", "warm"], "'warm' is not a number of at least 0"),
         (["ask", "a.txt", "q", "--deadline", "0"], "'0': more than 0 seconds are needed"),
-        (["llm", "bensh"], "invalid choice: 'bensh'"),
-        (["llm", "bench", "--chunk", "9"], "did you mean --chunks"),
-        (["llm", "bench", "--rows", "1,0"], "'0' is not an integer of at least 1"),
-        (["export", "RUN"], "the following arguments are required: DIR"),
         (["fit"], "say first which: qrag fit tagger"),
         (["fit", "taggr", "notes"], "say first which: qrag fit tagger"),
         (["fit", "--seed", "1", "tagger", "notes", "--out", "run"], "say first which: qrag fit tagger"),
-        (["fit", "tagger", "notes"], "the following arguments are required: --out"),
     ],
 )
 def test_wrong_usage_exits_2_with_a_reason(argv, message, capsys):
@@ -271,14 +251,6 @@ def test_version(capsys):
         main(["--version"])
     assert caught.value.code == 0
     assert capsys.readouterr().out == f"qrag_jax {__version__}\n"
-
-
-def test_help_names_every_verb(capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["--help"])
-    assert caught.value.code == 0
-    out = capsys.readouterr().out
-    assert all(f"    {verb} " in out for verb in VERBS)
 
 
 @pytest.mark.parametrize("verb", [*VERBS, *(f"fit {kind}" for kind in fit.KINDS)])

@@ -1,7 +1,5 @@
-import random
 import shutil
 import sqlite3
-import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +22,6 @@ from tiny_noted import (
     note_rows,
     note_slowly,
     read_few,
-    write_people,
 )
 
 from qrag_jax.annotate.mentions import mention_notes
@@ -443,27 +440,3 @@ def test_chosen_documents_have_the_notes_between_them(notes):
     note("i", notes)
     _, found = load_with_notes("i", lambda names: [name for name in names if "weather" not in name])
     assert [one.text for one in found.notes] == [FILM]
-
-
-@pytest.mark.slow
-def test_a_build_that_is_killed_at_any_moment_comes_to_the_same_notes(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    notes, rng = write_people("notes", 200), random.Random(5)
-    note("fresh", notes, make=maker(log="log"))
-    of = len(log_lines("log"))
-    assert len(load_noted_index("fresh").notes) == 1600 and len(load_index("fresh")) == 2000
-    stopped = []
-    for number in range(5):
-        folder, log = f"i{number}", f"log{number}"
-        process = start(note_slowly, folder, notes, 0.0005, log)
-        texts = rng.uniform(number, number + 1) / 5 * of  # to be embedded before it is killed
-        while len(log_lines(log)) < texts and process.is_alive():
-            time.sleep(0.002)
-        process.kill()
-        assert ended(process) == -9
-        info = index_info(folder, verify=True)
-        assert info.is_whole and not info.are_notes_current
-        stopped.append((len(info.documents), info.notes.num_notes))
-        note(folder, notes)
-        assert note_rows(folder) == note_rows("fresh") and index_info(folder, verify=True).is_whole
-    assert len(set(stopped)) == 5 and len({num_notes for _, num_notes in stopped}) > 1  # among documents and notes

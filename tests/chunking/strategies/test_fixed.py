@@ -1,7 +1,7 @@
 """Chunks of a fixed size: the paper's rule, its leftover, budgets in tokens, and overlap."""
 
 import pytest
-from chunking.property_cases import COUNTERS, MONOTONE_COUNTERS, TEXTS, count_words, readable
+from chunking.property_cases import MONOTONE_COUNTERS, TEXTS, count_words, readable
 from hypothesis import given
 from hypothesis import strategies as st
 from tiers import examples
@@ -127,11 +127,6 @@ def test_budget_in_tokens_with_overlap_in_tokens():
     assert cut(lines(3, 1, 1, 1, 5), num_tokens=6, overlap_tokens=3) == [[0, 1, 2, 3], [3, 4]]
 
 
-def test_a_text_without_sentences_has_no_chunks():
-    for fields in ({}, {"num_chunks": 2, "overlap": 1}, {"sentences_per_chunk": 3, "overlap": 2}):
-        assert cut(lines(), **fields) == []
-
-
 CONFIGS = st.one_of(
     st.builds(FixedConfig, num_tokens=st.integers(1, 15), overlap=st.integers(0, 4)),
     st.integers(1, 15).flatmap(
@@ -163,21 +158,6 @@ def test_budgets_equal_a_slow_reading_of_the_definition(text, config, count):
             first = min([start for start in range(first + 1, end) if repeats(start, end)] + [end])
     groups = make_fixed(config, count)(SentenceText(text, sentences))
     assert [group.spans for group in groups] == expected
-
-
-@examples(200)
-@given(TEXTS.map(readable), CONFIGS, st.sampled_from(COUNTERS))
-def test_every_sentence_is_in_a_chunk_and_no_chunk_in_another(text, config, count):
-    sentences = tuple(split_sentences(text))
-    groups = make_fixed(config, count)(SentenceText(text, sentences))
-    assert {span for group in groups for span in group.spans} == set(sentences)
-    for left, right in zip(groups, groups[1:], strict=False):
-        assert left.spans[0] < right.spans[0]
-        assert left.spans[-1] < right.spans[-1]
-    if not (config.overlap or config.overlap_tokens):
-        assert tuple(span for group in groups for span in group.spans) == sentences
-    for group in groups:
-        assert len(group.spans) == 1 or count(text[group.spans[0][0] : group.spans[-1][1]]) <= config.num_tokens
 
 
 def test_progress_where_more_text_has_fewer_tokens():

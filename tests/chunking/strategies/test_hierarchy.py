@@ -89,12 +89,6 @@ def test_other_sources_need_nothing_but_the_text():
     assert len(found(hierarchy(merge_tokens=0), document)) == 1  # no heading of Markdown
 
 
-def test_chunks_are_the_leaves_of_the_tree():
-    config = hierarchy(7, level_cap=2)
-    tree = make_tree_builder(config, words)(BOOK)
-    assert make_chunker(config, words)(BOOK) == tree.chunks(BOOK, words)
-
-
 @pytest.mark.parametrize(
     "values, message",
     [
@@ -207,8 +201,3 @@ def test_trees_under_any_points_are_whole_and_keep_the_size(case, cap, merge_tok
     assert obeys(fields_of(tree), document.text)
     assert all(words(document.text[slice(*tree.span(leaf))]) <= most for leaf in tree.leaves.tolist())
     assert cap is None or int(tree.level.max()) <= cap + 1  # one more where a leaf was cut
-
-
-def test_nothing_can_be_joined_to_no_token():
-    with pytest.raises(UsageError, match="num_tokens 0"):
-        merge_runs(line(1), [(0, 1)], 0, words)

@@ -4,7 +4,6 @@ import re
 
 import pytest
 from chunking.property_cases import (
-    COUNTERS,
     MONOTONE_COUNTERS,
     TEXTS,
     count_characters,
@@ -19,7 +18,6 @@ from qrag_jax.chunking.strategies.recursive import RecursiveConfig, make_recursi
 from qrag_jax.chunking.text.chunks import SentenceText, chunk_text, count_spans
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.text.spans import join_spans
-from qrag_jax.types import UsageError
 
 
 def groups_of(text: str, num_tokens: int, count=count_words):
@@ -31,11 +29,6 @@ def cut(text: str, num_tokens: int, count=count_words) -> list[str]:
     groups = groups_of(text, num_tokens, count)
     assert {group.level for group in groups} <= {1}
     return [chunk_text(text, join_spans(text, group.spans)) for group in groups]
-
-
-def test_a_size_below_one_is_refused():
-    with pytest.raises(UsageError, match=re.escape("recursive.num_tokens 0: must be at least 1")):
-        make_recursive(RecursiveConfig(0), count_words, split_sentences)
 
 
 TEXT = "One two.\n\nThree four.\n\nFive six\nseven. Eight nine.\nTen eleven twelve.\n\nEnd."
@@ -97,11 +90,6 @@ def test_spans_are_where_a_chunk_may_be_cut_on():
     ]
 
 
-def test_a_text_of_blank_space_has_no_chunks():
-    assert cut(" \n\n \u3000 ", 3) == []
-    assert cut("", 3) == []
-
-
 def pack_slowly(text, parts, num_tokens, count, finer):
     """The definition read word by word: grow a chunk while it fits, take apart what is too large alone."""
     packed, chunks = [], []
@@ -147,18 +135,6 @@ def test_equals_a_slow_reading_of_the_definition(text, num_tokens, count):
     paragraphs = between(r"\n[^\S\n]*\n")(text, (0, len(text)))
     expected = [tuple(chunk) for chunk in pack_slowly(text, paragraphs, num_tokens, count, finer)]
     assert [group.spans for group in groups_of(text, num_tokens, count)] == expected
-
-
-@examples(200)
-@given(TEXTS.map(readable), st.integers(1, 15), st.sampled_from(COUNTERS))
-def test_every_word_is_in_one_chunk_and_chunks_fit(text, num_tokens, count):
-    groups = groups_of(text, num_tokens, count)
-    spans = [span for group in groups for span in group.spans]
-    assert spans == sorted(spans)
-    assert "".join("".join(text[start:end] for start, end in spans).split()) == "".join(text.split())
-    for group in groups:
-        fits = count_spans(text, group.spans, count) <= num_tokens
-        assert fits or (len(group.spans) == 1 and len(text[slice(*group.spans[0])].split()) == 1)
 
 
 def test_the_text_is_counted_a_few_times_not_once_for_each_chunk():

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from tiers import examples
 from tiny_trees import ARRAYS, cases, int64, make_case
 
-from qrag_jax.chunking.text.chunks import SentenceText
-from qrag_jax.chunking.tree.build import tree_from_points
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.chunking.tree.tree_files import from_json, load_trees, save_trees, to_json
 from qrag_jax.types import InputError, UsageError
@@ -98,22 +96,6 @@ def test_every_wrong_cell_is_refused_by_its_file_and_a_row(tmp_path):
                     rewrite(path, lambda c, name=name, row=row, other=other: c[name].__setitem__(row, other))
                     with pytest.raises(InputError, match=re.escape(f"{path}: row ") + r"\d+: "):
                         load_trees(path, DOCUMENTS)
-
-
-def test_every_lost_or_doubled_row_is_refused(tmp_path):
-    """Not so a last tree of one node: without it the file is as whole as before. Here the last one has more."""
-    path = tmp_path / "trees.parquet"
-    save_trees(TREES, path)
-    good = path.read_bytes()
-    for row in range(sum(len(tree) for tree in TREES)):
-        for change in (
-            lambda values, row=row: values.pop(row),
-            lambda values, row=row: values.insert(row, values[row]),
-        ):
-            path.write_bytes(good)
-            rewrite(path, lambda columns, change=change: [change(values) for values in columns.values()])
-            with pytest.raises(InputError, match=re.escape(f"{path}: row ") + r"\d+: "):
-                load_trees(path, DOCUMENTS)
 
 
 @pytest.mark.parametrize(
@@ -227,17 +209,3 @@ def test_what_is_no_json(text):
 def test_json_of_another_kind():
     with pytest.raises(InputError, match="chunk tree: expected an object of .* not list"):
         from_json("[]")
-
-
-def test_every_damaged_byte_of_an_arrow_file_is_found(tmp_path):
-    """Arrow itself crashes on some of them, and reads others as no tree at all."""
-    path = tmp_path / "trees.arrow"
-    save_trees([tree_from_points(SentenceText("One. Two.", ((0, 4), (5, 9))), [(1, 1)], "d")], path)
-    content = path.read_bytes()
-    for place in range(0, len(content), 7):
-        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        with pytest.raises(InputError, match="trees.arrow: damaged"):
-            load_trees(path)
-    path.write_bytes(content[:-1])
-    with pytest.raises(InputError, match="trees.arrow: damaged"):
-        load_trees(path)
