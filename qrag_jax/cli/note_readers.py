@@ -10,7 +10,7 @@ from qrag_jax.annotate.chunk_questions import READER as QUESTIONS
 from qrag_jax.annotate.chunk_questions import QuestionsConfig, estimate_llm_reader, llm_prompts_sha256, make_llm_reader
 from qrag_jax.annotate.propositions import PropositionsConfig, estimate_propositions_reader, make_propositions_reader
 from qrag_jax.cli.generators import given_model_flags, make_generator, prices_of, prompts_folder, sampling_of
-from qrag_jax.cli.parsers.reader_flags import MOST_RELEVANT, NUM_QUESTIONS
+from qrag_jax.cli.llm_flags import MOST_RELEVANT, NUM_QUESTIONS
 from qrag_jax.cli.terminal import say
 from qrag_jax.index.prepare import MakeMaker
 from qrag_jax.index.settings import NotesSetting

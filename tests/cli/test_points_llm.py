@@ -8,8 +8,8 @@ import pytest
 from qrag_jax.annotate.ask_chunks import Reading
 from qrag_jax.annotate.hichunk import HiChunkConfig
 from qrag_jax.annotate.windows import PointsReading
+from qrag_jax.cli import llm_flags
 from qrag_jax.cli.main import main
-from qrag_jax.cli.parsers import points_llm_flags
 from qrag_jax.cli.points_llm import format_reading
 from qrag_jax.llm.prices import Prices
 
@@ -46,8 +46,8 @@ def chunk(qrag, answers, *argv):
 
 
 def test_the_copies_of_the_parser_are_right():
-    assert points_llm_flags.WINDOW_TOKENS == HiChunkConfig.window_tokens
-    assert points_llm_flags.ANSWER_TOKENS == HiChunkConfig.max_answer_tokens
+    assert llm_flags.WINDOW_TOKENS == HiChunkConfig.window_tokens
+    assert llm_flags.POINTS_TOKENS == HiChunkConfig.max_answer_tokens
 
 
 def test_chunks_of_the_parts_that_a_model_names(qrag):

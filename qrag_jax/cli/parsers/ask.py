@@ -2,8 +2,8 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags, search_flags
-from qrag_jax.cli.parsers.llm_flags import HELP, add_llm_flags
+from qrag_jax.cli import flags, search_flags
+from qrag_jax.cli.llm_flags import HELP, add_llm_flags
 
 SUMMARY = "have a language model answer from your own files, with citations"
 DESCRIPTION = f"""\

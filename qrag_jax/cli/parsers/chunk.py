@@ -2,7 +2,7 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags, llm_flags, points_llm_flags
+from qrag_jax.cli import flags, llm_flags
 from qrag_jax.names import BOUNDARY_SOURCES, CHUNKERS, SPLITTERS
 
 TREE = "tree"  # of `qrag chunk` alone: its chunks hold one another
@@ -31,7 +31,7 @@ left out of a folder with a warning; where it was named itself, or with --strict
 --vectors are written when all files are done. --tree has the trees of all files, one after the other; Python:
 qrag_jax.chunking.tree.tree_files.load_trees(file).
 """
-DESCRIPTION = f"{_STRATEGIES}\n{points_llm_flags.HELP}\n{llm_flags.HELP}"
+DESCRIPTION = f"{_STRATEGIES}\n{llm_flags.POINTS_HELP}\n{llm_flags.HELP}"
 EXAMPLES = """\
 examples:
   qrag chunk book.txt --strategy recursive --max_tokens 256
@@ -85,4 +85,4 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--tree", "--trees", metavar="OUT.parquet", help="write the trees of all files, as Parquet or .arrow"
     )
     parser.add_argument("--vectors", metavar="OUT.npy", help="of late: write float32 [chunks, dim] in printed order")
-    points_llm_flags.add_points_llm_flags(parser)
+    llm_flags.add_points_llm_flags(parser)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags
+from qrag_jax.cli import flags
 
 SUMMARY = "learn to find facts hidden in speeches, and measure it"
 DESCRIPTION = """\

@@ -2,8 +2,8 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags
-from qrag_jax.cli.parsers.llm_flags import HELP, add_llm_flags
+from qrag_jax.cli import flags
+from qrag_jax.cli.llm_flags import HELP, add_llm_flags
 from qrag_jax.llm.calls import SHORT_ANSWER_TOKENS
 from qrag_jax.names import ANSWER_MEASURES, METHODS, PROTOCOLS
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags
+from qrag_jax.cli import flags
 
 SUMMARY = "write the encoders for sentence-transformers"
 DESCRIPTION = """\

@@ -2,7 +2,7 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags, search_flags
+from qrag_jax.cli import flags, search_flags
 
 SUMMARY = "find the passages of your own files that answer a question"
 DESCRIPTION = f"""\

@@ -3,7 +3,8 @@
 import argparse
 from types import ModuleType
 
-from qrag_jax.cli.parsers import fit_compressor, fit_router, fit_tagger, flags
+from qrag_jax.cli import flags
+from qrag_jax.cli.parsers import fit_compressor, fit_router, fit_tagger
 
 # In the order of the help; `cli/verbs/fit_<name>.py` trains it.
 KINDS: dict[str, ModuleType] = {"tagger": fit_tagger, "compressor": fit_compressor, "router": fit_router}

@@ -2,7 +2,7 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags
+from qrag_jax.cli import flags
 from qrag_jax.names import VIEWS
 
 SUMMARY = "where sections begin, for documents without headings"

@@ -2,7 +2,7 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags, llm_flags
+from qrag_jax.cli import flags, llm_flags
 from qrag_jax.names import VIEWS
 
 ANSWER_TOKENS, NUM_QUESTIONS, TEMPERATURE = 500, 2, 0.7  # as in structure.hicbench, whose import takes longer

@@ -2,7 +2,7 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags, llm_flags, reader_flags, search_flags
+from qrag_jax.cli import flags, llm_flags, search_flags
 from qrag_jax.cli.parsers.chunk import TREE
 from qrag_jax.names import CHUNKERS, INDEX_NOTES, PARENTS
 
@@ -96,5 +96,5 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_encoding(parser, None, "a document's own, as it was read before; of new ones utf-8")
     parser.add_argument("--strict", action="store_true", help="build, add: a file that cannot be read ends the command")
     flags.add_reading(parser)
-    reader_flags.add_reader_flags(parser)
+    llm_flags.add_reader_flags(parser)
     flags.add_json(parser, "one JSON object")

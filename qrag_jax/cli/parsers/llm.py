@@ -2,8 +2,8 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags
-from qrag_jax.cli.parsers.llm_flags import add_storage
+from qrag_jax.cli import flags
+from qrag_jax.cli.llm_flags import add_storage
 
 ACTIONS = ("bench",)
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags, llm_flags, reader_flags
+from qrag_jax.cli import flags, llm_flags
 from qrag_jax.names import MULTIHOP_SETS, NOTE_MODES, NOTE_READERS
 
 ACTIONS = ("list", "export", "eval")
@@ -24,7 +24,7 @@ insert (those nearest to the question are put into their chunks, which are embed
 insert, drawn: the control); walk (the second is what the first one names); bm25; and MODE+bm25 (fused with BM25 over
 the texts with their notes, whose words nothing caps).
 
-{reader_flags.HELP}
+{llm_flags.READERS_HELP}
 {llm_flags.HELP}
 What comes out of eval: a row a mode and k with all_gold, its 95% interval, recall, and what the search cost: texts
 embedded and milliseconds a question. --json writes the same rows as a list of objects.
@@ -109,7 +109,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_seed(parser)
     flags.add_reading(parser)
     flags.add_compile_cache(parser)
-    reader_flags.add_reader_flags(parser)
+    llm_flags.add_reader_flags(parser)
     parser.add_argument(
         "--json",
         nargs="?",

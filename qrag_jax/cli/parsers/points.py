@@ -2,7 +2,7 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags, llm_flags, points_llm_flags
+from qrag_jax.cli import flags, llm_flags
 from qrag_jax.names import BOUNDARY_SOURCES, THRESHOLDS, VIEWS
 
 _DEFAULT_METHODS = tuple(name for name in BOUNDARY_SOURCES.choices(without="llm") if name not in ("headings", "tagger"))
@@ -26,7 +26,7 @@ window_diff: means over documents, 0 is best. seconds: to find the points of all
 All rows are of the same documents. So no threshold is chosen here: the defaults were, on other documents
 (benchmarks/results/points.md); choose yours on documents that are not scored.
 
-{points_llm_flags.HELP}
+{llm_flags.POINTS_HELP}
 {llm_flags.HELP}"""
 EXAMPLES = """\
 examples:
@@ -88,5 +88,5 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_seed(parser)
     parser.add_argument("--json", metavar="OUT", help="write the rows as JSON; - prints them instead of the table")
     flags.add_reading(parser)
-    points_llm_flags.add_points_llm_flags(parser)
+    llm_flags.add_points_llm_flags(parser)
     flags.add_compile_cache(parser)

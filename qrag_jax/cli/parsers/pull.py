@@ -2,7 +2,7 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags
+from qrag_jax.cli import flags
 from qrag_jax.cli.parsers.push import WHERE
 
 SUMMARY = "fetch a run that was shared"

@@ -2,7 +2,7 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags
+from qrag_jax.cli import flags
 
 # What WHERE may be; `qrag pull` says it too.
 WHERE = """\

@@ -2,7 +2,7 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags
+from qrag_jax.cli import flags
 
 SUMMARY = "compare chunkers on questions: what they find beside what they cost"
 USAGE = "qrag study [CONFIG.yaml | --corpus DIR --questions FILE.jsonl [CONFIG.yaml]] [--out OUT] [key=value ...]"

@@ -2,7 +2,7 @@
 
 import argparse
 
-from qrag_jax.cli.parsers import flags
+from qrag_jax.cli import flags
 
 SUMMARY = "train a retriever from a config"
 DESCRIPTION = """\

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from qrag_jax.cli.parsers.search_flags import SHOWN_RETRIEVERS
 from qrag_jax.cli.progress import WithBar
+from qrag_jax.cli.search_flags import SHOWN_RETRIEVERS
 from qrag_jax.cli.searching.cutting import make_chunking
 from qrag_jax.cli.terminal import say
 from qrag_jax.data.questions.asked import Asked, read_asked

@@ -15,9 +15,9 @@ from tiny_encoders import random_encoder
 from qrag_jax.chunking.chunker import STRATEGIES, ChunkConfig
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.tree.tree_files import load_trees
+from qrag_jax.cli import llm_flags
 from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.parsers import chunk as chunk_parser
-from qrag_jax.cli.parsers import points_llm_flags
 from qrag_jax.cli.verbs.chunk import EMBEDDING, format_json, format_text
 from qrag_jax.config import to_dict
 from qrag_jax.documents.kinds import is_installed
@@ -254,7 +254,7 @@ def test_wrong_flags_exit_2(flags, capsys):
 
 def test_flags_in_any_order_and_their_defaults():
     llm = argparse.ArgumentParser()
-    points_llm_flags.add_points_llm_flags(llm)
+    llm_flags.add_points_llm_flags(llm)
     args = vars(parse(["chunk", "--json", "a", "--max-tokens", "5", "b"]))
     assert {name: args.pop(name) for name in vars(llm.parse_args([]))} == vars(llm.parse_args([]))
     assert args.pop("paths") == ["a", "b"] and args.pop("json") is True and args.pop("max_tokens") == 5

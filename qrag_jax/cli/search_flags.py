@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from qrag_jax.cli.parsers import flags
+from qrag_jax.cli import flags
 from qrag_jax.names import BOUNDARY_SOURCES, CHUNKERS, NOTE_MODES, PLANNERS
 
 SHOWN_RETRIEVERS = "hybrid, dense, bm25"  # the last of `RETRIEVERS` is another name of dense
