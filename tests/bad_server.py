@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import ssl
 import struct
 import time
 from collections import Counter
@@ -10,11 +11,13 @@ from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Event, Lock, Thread
 
 from qrag_jax.types import Message
 
 MODEL = "tiny-model"
+CERTIFICATE = str(Path(__file__).parent / "fixtures/localhost.pem")  # of 127.0.0.1, with its key, to the year 2126
 
 
 def numbered_prompts(count):
@@ -84,11 +87,16 @@ def good_answer(place, model=MODEL):
 
 
 @contextmanager
-def serve_badly(misbehave=None, position=None, times=float("inf"), port=0):
-    """A running server; `base_url` is where. Port 0 is any that is free."""
+def serve_badly(misbehave=None, position=None, times=float("inf"), port=0, tls=False):
+    """A running server; `base_url` is where. Port 0 is any that is free; `tls` is by CERTIFICATE."""
     server = ThreadingHTTPServer(("127.0.0.1", port), BaseHTTPRequestHandler)
     server.daemon_threads = True
-    state = BadServer(f"http://127.0.0.1:{server.server_address[1]}/v1", misbehave, position, times)
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(CERTIFICATE)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    host = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}"
+    state = BadServer(f"{host}/v1", misbehave, position, times)
     state.go_down = lambda: _close(server, state)
     server.RequestHandlerClass = _handler(state)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)

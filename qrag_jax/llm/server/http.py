@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import openai
 
+from qrag_jax.llm.server.connections import watch_connections
 from qrag_jax.types import UsageError
 
 T = TypeVar("T")
@@ -80,6 +81,7 @@ def run_in_own_loop(
 Text = TypeVar("Text", str, bytes)
 
 _CONNECT_SECONDS = 5.0
+_MOST_KEPT = 100  # idle connections
 MIN_SECRET = 8  # letters; a shorter "key" is a word such as EMPTY, which texts hold by chance
 _MOST_OF_WORDS = 20  # letters of "sk-no-key-required" and its like; a longer row of words is a pass phrase
 _WORD = re.compile("[A-Za-z]?[a-z]+|[A-Z]+|[0-9]+")
@@ -91,6 +93,7 @@ _VARIABLES = (*_PROXIES, *(name.lower() for name in _PROXIES), *_CERTIFICATES)
 _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 # Of the library that the client sends through, which is its own affair: it is found by the class that it is made of.
 _LIBRARY = openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0]
+_CORE = _LIBRARY.replace("httpx", "httpcore")
 _INVALID_URL: type[Exception] = sys.modules[_LIBRARY].InvalidURL
 RESPONSE: type[Any] = sys.modules[_LIBRARY].Response  # asked for as such, an answer is not read by the client
 _URL: Callable[[str], Any] = sys.modules[_LIBRARY].URL
@@ -111,9 +114,8 @@ class AnswerTooLarge(openai.OpenAIError):
 class BoundedClient(openai.DefaultAsyncHttpxClient):
     """Reads at most so many bytes of an answer, counted after decompression, and notes every attempt in `attempts`.
 
-    Every attempt has a connection of its own, closed behind its answer: HTTP/1.1 carries nothing that says to which
-    request an answer belongs but their order on a connection, so whatever a server sends behind an answer, at once or
-    later, would be taken as the answer to the next request.
+    Over https a connection is used again where its answer ended exactly (`llm/server/connections.py`), which saves the
+    handshake. Over http, to servers that are near, every attempt has a connection of its own.
 
     The whole answer is read here, inside of the client's loop of retries: a connection that breaks in the middle of an
     answer counts as an attempt and is retried like any other. A key that is a secret (`is_secret`) is taken out before
@@ -123,11 +125,12 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
     """
 
     def __init__(self, max_bytes: int, key: str, **settings: Any) -> None:
-        # Twice, as this must not hang on how a pool is written: the pool keeps no connection, and HTTP forbids to send
-        # a second request behind "Connection: close". No HTTP/2 either, which has one connection for all.
-        limits = _LIMITS(max_connections=None, max_keepalive_connections=0)
+        limits = _LIMITS(max_connections=None, max_keepalive_connections=_MOST_KEPT)
         no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
         super().__init__(**settings, http2=False, limits=limits, cookies=no_cookies)
+        transports: list[Any] = [self._transport, *self._mounts.values()]
+        for transport in filter(None, transports):
+            watch_connections(transport._pool, _CORE)
         self._max_bytes = max_bytes
         self._key = key
 
@@ -135,7 +138,8 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
         """As the base class, with the answer read."""
         notes = attempts.get([])
         notes.append("nothing came")
-        request.headers["Connection"] = "close"
+        if request.url.scheme != "https":
+            request.headers["Connection"] = "close"
         response = await super().send(request, **{**options, "stream": True})
         wait = response.headers.get("retry-after")
         heard = f"HTTP {response.status_code}" + (f" with Retry-After: {wait[:40]}" if wait else "")

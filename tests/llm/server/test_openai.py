@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import ssl
 import threading
 import time
 import warnings
@@ -443,6 +444,56 @@ def test_every_request_has_a_connection_of_its_own():
         assert [answer.text for answer in _ask(server, 6, concurrency=2)] == [f"Answer {place}." for place in range(6)]
     assert len(set(ports)) == 6
     assert {request.headers["connection"] for request in server.requests} == {"close"}
+
+
+def _ports_over_tls(monkeypatch, misbehave, count):
+    """Answers to some prompts, one after the other over https, and the ports that they were asked from."""
+    context = ssl.create_default_context(cafile=bad_server.CERTIFICATE)
+    monkeypatch.setattr("qrag_jax.llm.server.http._tls", lambda *_: context)
+    ports = []
+
+    def answer(handler, request):
+        ports.append(handler.client_address[1])
+        misbehave(handler, request)
+
+    with serve_badly(answer, tls=True) as server:
+        texts = [answer.text for answer in _ask(server, count, concurrency=1)]
+    assert texts == [f"Answer {place}." for place in range(count)]
+    return ports
+
+
+def _chunked(handler, request):
+    content = json.dumps(good_answer(request.place)).encode()
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    handler.wfile.write(head + b"%x\r\n%s\r\n0\r\n\r\n" % (len(content), content))
+
+
+def _large(handler, request):
+    """An answer of several records of TLS."""
+    answer = good_answer(request.place) | {"more": "x" * 100_000}
+    handler.send(200, answer)
+
+
+@pytest.mark.parametrize("whole", [bad_server.altered(lambda answer: None), _chunked, _large])
+def test_over_tls_a_connection_serves_many_calls(monkeypatch, whole):
+    assert len(set(_ports_over_tls(monkeypatch, whole, 5))) == 1
+
+
+def _in_two_records(handler, request):
+    """A good answer, and a byte behind it in another record of TLS, which no socket shows."""
+    bad_server.altered(lambda answer: None)(handler, request)
+    handler.wfile.write(b"x")
+
+
+def _of_no_length(handler, request):
+    content = json.dumps(good_answer(request.place)).encode()
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n" + content)
+    handler.close_connection = True
+
+
+@pytest.mark.parametrize("more", [bad_server.surplus, _in_two_records, _of_no_length])
+def test_over_tls_a_connection_with_a_byte_behind_an_answer_serves_no_other_call(monkeypatch, more):
+    assert len(set(_ports_over_tls(monkeypatch, more, 4))) == 4
 
 
 def test_an_attempt_after_a_failed_one_has_a_new_connection():
