@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from qrag_jax.registry import Entry, Registry
 
+VECTORS = frozenset({"vectors"})  # it compares vectors of sentences
+STUDY = frozenset({"study"})  # a study that names no strategies compares it, with chunks of 128 and 64 tokens
 LLM = frozenset({"llm"})  # it asks a language model
-TREE = frozenset({"tree"})  # of sources of boundaries: trees of sections are made by it
+TREE = frozenset({"tree"})  # a strategy that makes trees, a source of boundaries that such a one may ask
 TREE_OF_TEXT = TREE | {"text"}  # and it needs nothing but the text
 
 _STRATEGIES = "qrag_jax.chunking.strategies"
@@ -20,41 +22,52 @@ CHUNKERS: Registry[Any] = Registry(
             "fixed", f"{_STRATEGIES}.fixed:KIND",
             "sentences in a row, so many a chunk or as many as some tokens hold (sentences_per_chunk, num_chunks, "
             "num_tokens, overlap, overlap_tokens)",
+            STUDY,
         ),
         Entry(
             "recursive", f"{_STRATEGIES}.recursive:KIND",
             "at paragraphs; at lines, sentences and words where a part is too long (num_tokens)",
+            STUDY,
         ),
         Entry(
             "breakpoint", f"{_STRATEGIES}.breakpoints:KIND",
             "where the next sentence means something else than the one before (threshold, value, window)",
+            VECTORS,
         ),
         Entry(
             "linkage", f"{_STRATEGIES}.clusters:LINKAGE",
             "sentences that are near in text and meaning, nearest first, up to a size; a chunk may have several spans "
             "(num_clusters, max_sentences, lambda_, stop_distance)",
+            VECTORS,
         ),
         Entry(
             "dbscan", f"{_STRATEGIES}.clusters:DBSCAN",
             "sentences that are dense in text and meaning; several spans too (eps, min_samples, lambda_, noise)",
+            VECTORS,
         ),
         Entry(
             "late", f"{_STRATEGIES}.late:KIND",
             "sentences in a row; --vectors writes a vector of each chunk that knows the text around it (num_tokens, "
             "window_tokens, overlap_tokens)",
+            STUDY,
         ),
-        Entry("headings", f"{_STRATEGIES}.headings:KIND", "the sections and subsections of Markdown (max_level)"),
+        Entry(
+            "headings", f"{_STRATEGIES}.headings:KIND", "the sections and subsections of Markdown (max_level)",
+            frozenset({"blocks"}),
+        ),
         Entry("document", f"{_STRATEGIES}.fixed:DOCUMENT", "the whole file, so that --max_tokens alone cuts it"),
         Entry(
             "hierarchy", f"{_STRATEGIES}.hierarchy:KIND",
             "the leaves of a tree of parts that --points finds: small parts joined as long as their levels do not "
             "fall, those deeper than --level_cap joined with what is around them, the rest cut to --max_tokens, or 256 "
             "tokens (points, level_cap, merge_tokens); --tree writes the trees",
+            TREE,
         ),
         Entry(
             "levels", f"{_STRATEGIES}.level_leaves:KIND",
             "the leaves of a tree whose levels have names: sections and subsections that --points finds, paragraphs, "
             "sentences; or, with --sizes, spans of so many tokens within each other (points, sizes); --tree writes it",
+            TREE | {"levels"},
         ),
     ),
 )  # fmt: skip

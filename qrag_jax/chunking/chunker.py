@@ -2,24 +2,17 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar, get_args
+from dataclasses import dataclass, field, make_dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from qrag_jax.chunking.size.budget import check_budget, fit_groups, merge_small
-from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, make_breakpoint
-from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig, make_dbscan, make_linkage
-from qrag_jax.chunking.strategies.fixed import FixedConfig, make_fixed
-from qrag_jax.chunking.strategies.headings import HeadingsConfig, heading_tree, make_headings
-from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig, hierarchy_tree, make_hierarchy, points_source
-from qrag_jax.chunking.strategies.late import LateConfig, make_late
-from qrag_jax.chunking.strategies.level_leaves import LevelsConfig, level_tree, levels_source, make_levels
-from qrag_jax.chunking.strategies.recursive import RecursiveConfig, make_recursive
+from qrag_jax.chunking.strategies.headings import heading_tree
+from qrag_jax.chunking.strategies.kind import ChunkerKind, ChunkTools
 from qrag_jax.chunking.text.blocks import find_blocks, make_block_splitter, make_unit_splitter
 from qrag_jax.chunking.text.chunks import (
     DEFAULT_NUM_TOKENS,
-    Group,
     SentenceText,
     SplitSentences,
     Strategy,
@@ -30,49 +23,72 @@ from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.tree.boundaries import PredictPoints, no_points
 from qrag_jax.chunking.tree.build import refine_leaves
-from qrag_jax.chunking.tree.level_ranges import NAMES, size_names
 from qrag_jax.chunking.tree.tree import ChunkTree
-from qrag_jax.names import PointsName, StrategyName
+from qrag_jax.names import CHUNKERS, PointsName, StrategyName
 from qrag_jax.types import Chunk, CountTokens, Document, Embed, InputError, UsageError
+
+if TYPE_CHECKING:
+    from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig
+    from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig
+    from qrag_jax.chunking.strategies.fixed import FixedConfig
+    from qrag_jax.chunking.strategies.headings import HeadingsConfig
+    from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig
+    from qrag_jax.chunking.strategies.late import LateConfig
+    from qrag_jax.chunking.strategies.level_leaves import LevelsConfig
+    from qrag_jax.chunking.strategies.recursive import RecursiveConfig
 
 _LONG_WORD = re.compile(r"\S{100}(?=\S)")
 _MOST_REMEMBERED = 4_096  # characters of a text whose count is kept: of sentences and chunks, not of whole documents
-STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
-BY_POINTS: tuple[StrategyName, ...] = ("hierarchy", "levels")  # a source of points says where their parts begin
-EMBEDDING: tuple[StrategyName, ...] = ("breakpoint", "linkage", "dbscan")  # compare sentences by their vectors
 Chunker = Callable[[Document], list[Chunk]]
-_Sized = TypeVar("_Sized", RecursiveConfig, LateConfig)
 
 
 @dataclass(frozen=True)
-class ChunkConfig:
-    """How documents are cut.
+class _Sizes:
+    """How documents are cut: a strategy, the sizes that any of them keeps to, and the parameters of each by its name.
 
     Attributes:
-        strategy: which of the parts below counts.
+        strategy: whose parameters count.
         max_tokens: no chunk has more; None is no limit.
         min_tokens: smaller chunks are joined with a neighbour where the maximum allows it; None leaves them.
 
     Raises:
-        UsageError: a size, or a value of the part that counts, is out of range.
+        UsageError: a size, or a value of the parameters that count, is out of range.
     """
 
     strategy: StrategyName = "fixed"
     max_tokens: int | None = None
     min_tokens: int | None = None
-    fixed: FixedConfig = field(default_factory=FixedConfig)
-    recursive: RecursiveConfig = field(default_factory=RecursiveConfig)
-    breakpoint: BreakpointConfig = field(default_factory=BreakpointConfig)
-    linkage: LinkageConfig = field(default_factory=LinkageConfig)
-    dbscan: DbscanConfig = field(default_factory=DbscanConfig)
-    late: LateConfig = field(default_factory=LateConfig)
-    headings: HeadingsConfig = field(default_factory=HeadingsConfig)
-    hierarchy: HierarchyConfig = field(default_factory=HierarchyConfig)
-    levels: LevelsConfig = field(default_factory=LevelsConfig)
 
     def __post_init__(self) -> None:
         check_budget(self.max_tokens, self.min_tokens)
-        make_strategy(self, len, _never, predict=no_points)  # refuses what it cannot be made of
+        make_strategy(cast(ChunkConfig, self), len, _never, predict=no_points)  # refuses what it cannot be made of
+
+
+if TYPE_CHECKING:
+
+    @dataclass(frozen=True)
+    class ChunkConfig(_Sizes):
+        """As below, with the strategies that type checkers know."""
+
+        fixed: FixedConfig = FixedConfig()
+        recursive: RecursiveConfig = RecursiveConfig()
+        breakpoint: BreakpointConfig = BreakpointConfig()
+        linkage: LinkageConfig = LinkageConfig()
+        dbscan: DbscanConfig = DbscanConfig()
+        late: LateConfig = LateConfig()
+        headings: HeadingsConfig = HeadingsConfig()
+        hierarchy: HierarchyConfig = HierarchyConfig()
+        levels: LevelsConfig = LevelsConfig()
+
+else:
+    _PARTS = {name: part for name in CHUNKERS if (part := CHUNKERS.load(name).config) is not None}
+    ChunkConfig = make_dataclass(
+        "ChunkConfig",
+        [(name, part, field(default_factory=part)) for name, part in _PARTS.items()],
+        bases=(_Sizes,),
+        namespace={"__module__": __name__, "__doc__": _Sizes.__doc__},
+        frozen=True,
+    )
 
 
 def make_chunker(
@@ -95,13 +111,12 @@ def make_chunker(
     Raises:
         UsageError: the strategy needs an embedder, or a model that finds points.
     """
-    # What is too long of a Markdown section is cut between items, rows and lines before it is between sentences.
-    cut = make_block_splitter(split) if config.strategy == "headings" else split
+    cut = make_block_splitter(split) if config.strategy in CHUNKERS.choices("blocks") else split
     known: dict[str, int] = {}  # counts of one document: strategy, budget and chunks ask for the same ones
     count = _checked(count)
     size = _size_of(count, known)
     strategy = make_strategy(config, size, None if embed is None else _readable_all(embed), split, predict)
-    sentences = make_unit_splitter(split) if config.strategy in BY_POINTS else split
+    sentences = make_unit_splitter(split) if config.strategy in CHUNKERS.choices("tree") else split
 
     def chunk(document: Document) -> list[Chunk]:
         """Cuts one document.
@@ -153,10 +168,8 @@ def make_tree_builder(
     known: dict[str, int] = {}
     size, cut = _size_of(_checked(count), known), make_block_splitter(split)
     num_tokens = config.max_tokens or DEFAULT_NUM_TOKENS
-    source = None
-    if config.strategy in BY_POINTS:
-        by_name = config.strategy == "levels"
-        source = levels_source(config.levels, predict) if by_name else points_source(config.hierarchy, predict)
+    own = _kind(config).tree
+    build_own = None if own is None else own(_part(config), _tools(config, size, None, split, predict))
     units = make_unit_splitter(split)
 
     def build(document: Document) -> ChunkTree:
@@ -166,11 +179,8 @@ def make_tree_builder(
             InputError: as of the chunks of `make_chunker`.
         """
         try:
-            if source is not None:
-                text = SentenceText(document.text, tuple(units(document.text)))
-                if config.strategy == "levels":
-                    return level_tree(text, document.id, source, config.levels, config.max_tokens, size, split)
-                return hierarchy_tree(text, document.id, source, config.hierarchy, num_tokens, size, split)
+            if build_own is not None:
+                return build_own(SentenceText(document.text, tuple(units(document.text))), document.id)
             text = SentenceText(document.text, tuple((block.start, block.end) for block in find_blocks(document.text)))
             tree = heading_tree(text, document.id, config.headings, paragraphs=True)
             return refine_leaves(tree, text, num_tokens, size, cut)
@@ -181,15 +191,13 @@ def make_tree_builder(
 
 
 def level_names(config: ChunkConfig) -> tuple[str, ...]:
-    """Names of the levels of the trees of strategy `levels`, the coarsest first."""
-    return size_names(config.levels.sizes) if config.levels.sizes else NAMES
+    """Names of the levels of the trees of a strategy whose levels have some, the coarsest first."""
+    return _kind(config).levels(_part(config))
 
 
 def points_of(config: ChunkConfig) -> PointsName | None:
     """The source of points that a strategy asks; None where it asks none."""
-    if config.strategy == "hierarchy":
-        return config.hierarchy.points
-    return config.levels.points if config.strategy == "levels" and not config.levels.sizes else None
+    return _kind(config).points(_part(config))
 
 
 def make_strategy(
@@ -203,37 +211,28 @@ def make_strategy(
 
     Those that fill chunks with tokens fill them up to the maximum where they are given no size of their own.
     """
-    if config.strategy == "fixed":
-        sizes = (config.fixed.sentences_per_chunk, config.fixed.num_chunks, config.fixed.num_tokens)
-        is_sized = any(size is not None for size in sizes)
-        return make_fixed(config.fixed if is_sized else replace(config.fixed, num_tokens=config.max_tokens), count)
-    if config.strategy == "recursive":
-        return make_recursive(_sized(config.recursive, config.max_tokens), count, split)
-    if config.strategy == "late":
-        return make_late(_sized(config.late, config.max_tokens), count)
-    if config.strategy == "headings":
-        return make_headings(config.headings)
-    if config.strategy == "document":
-        return lambda text: [Group(text.sentences, level=0)]
-    if config.strategy == "hierarchy":
-        return make_hierarchy(predict, config.hierarchy, config.max_tokens, count, split)
-    if config.strategy == "levels":
-        return make_levels(predict, config.levels, config.max_tokens, count, split)
-    if embed is None:
-        raise UsageError(f"strategy {config.strategy}: needs an embedder")
-    if config.strategy == "breakpoint":
-        return make_breakpoint(config.breakpoint, embed)
-    if config.strategy == "linkage":
-        return make_linkage(config.linkage, embed)
-    return make_dbscan(config.dbscan, embed)
+    if embed is None and config.strategy in CHUNKERS.choices("vectors"):
+        raise UsageError("needs an embedder", field="strategy", value=config.strategy)
+    return _kind(config).make(_part(config), _tools(config, count, embed, split, predict))
+
+
+def _kind(config: ChunkConfig) -> ChunkerKind:
+    return CHUNKERS.load(config.strategy)
+
+
+def _part(config: ChunkConfig) -> Any:
+    """The parameters of the strategy that counts."""
+    return getattr(config, config.strategy, None)
+
+
+def _tools(
+    config: ChunkConfig, count: CountTokens, embed: Embed | None, split: SplitSentences, predict: PredictPoints | None
+) -> ChunkTools:
+    return ChunkTools(config.max_tokens, count, embed or _never, split, predict)
 
 
 def _never(texts: Sequence[str]) -> np.ndarray:
     raise AssertionError("a config embeds nothing")
-
-
-def _sized(config: _Sized, max_tokens: int | None) -> _Sized:
-    return replace(config, num_tokens=max_tokens) if config.num_tokens is None else config
 
 
 def _readable_all(embed: Embed) -> Embed:

@@ -17,7 +17,7 @@ from typing import cast
 
 import numpy as np
 
-from qrag_jax.chunking.chunker import BY_POINTS, ChunkConfig, level_names, make_tree_builder, points_of
+from qrag_jax.chunking.chunker import ChunkConfig, level_names, make_tree_builder, points_of
 from qrag_jax.chunking.tree.boundaries import PredictPoints
 from qrag_jax.chunking.tree.parent_vectors import Parents, mean_of_children
 from qrag_jax.chunking.tree.tree import ChunkTree
@@ -38,7 +38,7 @@ from qrag_jax.index.settings import (
     read_settings,
 )
 from qrag_jax.index.update import Changes, Plan, update_index
-from qrag_jax.names import RETRIEVERS, NoteReaderName, ParentsName, RetrieverName
+from qrag_jax.names import CHUNKERS, RETRIEVERS, NoteReaderName, ParentsName, RetrieverName
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import make_single_step
 from qrag_jax.search.levels.level_search import LevelIndex
@@ -77,7 +77,7 @@ def index_settings(
         UsageError: flags that do not belong together; no such tagger or compressor.
         InputError: that is damaged.
     """
-    has_levels = run is None and chunking.strategy == "levels"
+    has_levels = run is None and chunking.strategy in CHUNKERS.choices("levels")
     if parents is not None and not has_levels:
         raise UsageError(f"parents {parents}: belong to strategy levels, whose trees have them; choose that")
     if compressor is not None and parents != "compressor":
@@ -92,7 +92,7 @@ def index_settings(
     return IndexSettings(
         chunking,
         os.path.abspath(model) if os.path.isdir(model) else model,
-        is_tree=tree or chunking.strategy in BY_POINTS,
+        is_tree=tree or chunking.strategy in CHUNKERS.choices("tree"),
         notes=setting,
         tagger=_tagger_setting(tagger) if by_tagger else None,
         parents=_parents_setting(parents or "best_child", compressor) if has_levels else None,

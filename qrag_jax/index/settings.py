@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from qrag_jax.chunking.chunker import BY_POINTS, ChunkConfig, points_of
+from qrag_jax.chunking.chunker import ChunkConfig, points_of
 from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig
 from qrag_jax.chunking.tree.parent_vectors import check_parents
 from qrag_jax.config import config_from_dict, to_dict
 from qrag_jax.files.manifest import json_text
 from qrag_jax.files.whole_file import read_json, write_whole
 from qrag_jax.index.folder import ABOUT, index_folder, is_filled, is_index
-from qrag_jax.names import NoteReaderName, ParentsName
+from qrag_jax.names import CHUNKERS, NoteReaderName, ParentsName
 from qrag_jax.types import InputError, UsageError
 
 FORMAT = 3
@@ -114,7 +114,7 @@ class IndexSettings:
     @property
     def has_levels(self) -> bool:
         """Whether its documents are trees whose levels have names."""
-        return self.chunking is not None and self.chunking.strategy == "levels"
+        return self.chunking is not None and self.chunking.strategy in CHUNKERS.choices("levels")
 
     @property
     def reading(self) -> Reading:
@@ -139,7 +139,7 @@ class IndexSettings:
         if self.chunking is None:
             return "the sentences of a run (--retriever)"
         strategy, points, most = self.chunking.strategy, points_of(self.chunking), self.chunking.max_tokens
-        if self.is_tree and strategy not in BY_POINTS:  # whose chunks are the leaves of a tree anyway
+        if self.is_tree and strategy not in CHUNKERS.choices("tree"):  # whose chunks are the leaves of a tree anyway
             strategy = "tree"
         sizes = ",".join(map(str, self.chunking.levels.sizes)) if self.has_levels else ""
         flags = [("strategy", strategy), ("max_tokens", most), ("sizes", sizes or None)]

@@ -26,7 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import examples
 
-from qrag_jax.chunking.chunker import EMBEDDING, STRATEGIES, ChunkConfig, make_chunker
+from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig
 from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig
 from qrag_jax.chunking.strategies.fixed import FixedConfig
@@ -35,7 +35,7 @@ from qrag_jax.chunking.strategies.hierarchy import OWN_POINTS, HierarchyConfig
 from qrag_jax.chunking.strategies.late import LateConfig
 from qrag_jax.chunking.strategies.level_leaves import LevelsConfig
 from qrag_jax.chunking.strategies.recursive import RecursiveConfig
-from qrag_jax.names import Noise, Threshold
+from qrag_jax.names import CHUNKERS, Noise, Threshold
 from qrag_jax.types import Document, InputError, UsageError
 
 _LAMBDAS = st.sampled_from([0.0, 0.25, 0.5, 1.0])
@@ -117,7 +117,7 @@ def chunk_or_refuse(document: Document, config: ChunkConfig, count):
     return chunks
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", CHUNKERS.names)
 @examples(200)
 @given(data=st.data())
 def test_chunks_partition_the_text_and_keep_the_budget(strategy, data):
@@ -161,7 +161,7 @@ def test_levels():
         "hierarchy": {0},
         "levels": {1, 2},
     }  # a hierarchy joins what is small
-    for strategy in STRATEGIES:
+    for strategy in CHUNKERS:
         chunks = make_chunker(ChunkConfig(strategy), count_words, embed_by_hash)(Document("", text))
         assert {chunk.level for chunk in chunks} == levels.get(strategy, {1})
 
@@ -182,7 +182,7 @@ BAD_TEXTS = {
 }
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", CHUNKERS.names)
 @pytest.mark.parametrize("name", BAD_TEXTS)
 def test_odd_texts_are_cut_like_others(strategy, name):
     document = Document(name, BAD_TEXTS[name])
@@ -197,7 +197,7 @@ def test_odd_texts_are_cut_like_others(strategy, name):
             assert [chunk.num_tokens for chunk in chunks] == [7] * (characters // 7) + [characters % 7]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", CHUNKERS.names)
 @pytest.mark.parametrize("text", ["", " ", "\n\n\u3000\t\x0b\x85"])
 def test_a_text_of_blank_space_is_refused(strategy, text):
     chunker = make_chunker(ChunkConfig(strategy), count_words, embed_by_hash)
@@ -219,13 +219,13 @@ def test_the_chunks_of_a_long_word_are_counted_once_each_time_they_are_tried():
 
 def test_a_budget_in_words_of_one_token_gives_words():
     text = "One two, three. Four!"
-    for strategy in STRATEGIES:
+    for strategy in CHUNKERS:
         document = Document("d", text)
         chunks = make_chunker(ChunkConfig(strategy, max_tokens=1), count_words, embed_by_hash)(document)
         assert [text_of(document, chunk) for chunk in chunks] == text.split()
 
 
-@pytest.mark.parametrize("strategy", EMBEDDING)
+@pytest.mark.parametrize("strategy", CHUNKERS.choices("vectors"))
 def test_embedders_that_do_not_fit_are_refused(strategy):
     with pytest.raises(UsageError, match=f"strategy {strategy}: needs an embedder"):
         make_chunker(ChunkConfig(strategy), count_words)
@@ -272,7 +272,7 @@ def novels() -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.skipif(not os.environ.get("QRAG_NOVELS"), reason="QRAG_NOVELS names no folder of novels")
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", CHUNKERS.names)
 def test_novels(strategy):
     texts = novels()
     assert texts

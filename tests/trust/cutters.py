@@ -10,10 +10,11 @@ from markdown_text import check_cover
 from trust.mutations import checksum
 from trust.samples import PROSE, Reader, texts
 
-from qrag_jax.chunking.chunker import STRATEGIES, ChunkConfig, make_chunker, make_tree_builder
+from qrag_jax.chunking.chunker import ChunkConfig, make_chunker, make_tree_builder
 from qrag_jax.chunking.text.blocks import find_blocks
 from qrag_jax.chunking.text.sentences import make_splitter, split_sentences
 from qrag_jax.chunking.units import find_units, unit_chunks
+from qrag_jax.names import CHUNKERS
 from qrag_jax.types import Document, InputError, Span
 
 LONG = (
@@ -74,7 +75,7 @@ def _units(folder: Path) -> None:
 
 _sample = texts({"a.md": LONG})
 CUTTERS = (
-    *(Reader(f"chunks: {name}", _sample, partial(_cut, ChunkConfig(name)), cases=2_000) for name in STRATEGIES),
+    *(Reader(f"chunks: {name}", _sample, partial(_cut, ChunkConfig(name)), cases=2_000) for name in CHUNKERS),
     Reader("chunk tree", _sample, _build_tree, cases=2_000),
     Reader("sentences", _sample, partial(_split, split_sentences)),
     Reader("sentences by NLTK", _sample, lambda folder: _split(make_splitter("nltk"), folder)),

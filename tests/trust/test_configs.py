@@ -18,11 +18,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from syntax import syntax_tree
 from tiers import of_tier
 
-from qrag_jax.chunking.chunker import STRATEGIES, ChunkConfig
+from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.config import is_override, load_config, to_dict
 from qrag_jax.eval.study.config import DefaultStudy, TaskConfig
 from qrag_jax.files.strict_yaml import dump_yaml
 from qrag_jax.llm.prices import Prices
+from qrag_jax.names import CHUNKERS
 from qrag_jax.train.optimise import GroupConfig
 from qrag_jax.train.qrag.config import DataConfig, DevConfig, RunConfig
 from qrag_jax.train.qrag.learner import LearnerConfig
@@ -41,7 +42,7 @@ ROOTS: list[Any] = [
         tasks={"mine": TaskConfig("files", "notes", "questions.jsonl")},
         strategies={"fixed": (ChunkConfig("fixed"), ChunkConfig("late"))},
     ),
-    *map(ChunkConfig, STRATEGIES),
+    *map(ChunkConfig, CHUNKERS),
     Prices(),
 ]
 WRONG_TYPES = ["nonsense", 2.5, 7, True, None, ["nonsense"], {"nonsense": 7}]
@@ -127,7 +128,7 @@ def counts(whole: dict, path: tuple[str, ...]) -> bool:
     """False below the part of a `ChunkConfig` that its strategy does not read."""
     for number, name in enumerate(path):
         node = at(whole, path[:number])
-        if isinstance(node, dict) and name in STRATEGIES and node.get("strategy", name) != name:
+        if isinstance(node, dict) and name in CHUNKERS and node.get("strategy", name) != name:
             return False
     return True
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qrag_jax.chunking.strategies.distances import neighbour_distances, sentence_vectors
+from qrag_jax.chunking.strategies.kind import ChunkerKind
 from qrag_jax.chunking.text.chunks import Group, SentenceText, Strategy, groups_of
 from qrag_jax.names import THRESHOLDS, Threshold
 from qrag_jax.types import Embed, UsageError
@@ -112,3 +113,6 @@ def find_breaks(distances: np.ndarray, threshold: Threshold, value: float) -> np
     else:
         limit = value
     return np.flatnonzero(compared > limit)
+
+
+KIND = ChunkerKind(BreakpointConfig, lambda config, tools: make_breakpoint(config, tools.embed))

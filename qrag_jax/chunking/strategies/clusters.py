@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qrag_jax.chunking.strategies.distances import RowDistances, joint_distances, row_blocks, sentence_vectors
+from qrag_jax.chunking.strategies.kind import ChunkerKind
 from qrag_jax.chunking.strategies.linkage import link_sentences
 from qrag_jax.chunking.text.chunks import Group, SentenceText, Strategy, groups_of
 from qrag_jax.names import NOISES, Noise
@@ -227,3 +228,7 @@ def _check_dbscan(config: DbscanConfig) -> None:
         )
     if config.noise not in NOISES:
         raise UsageError(f"dbscan.noise {config.noise!r}: choose one of {', '.join(NOISES)}")
+
+
+LINKAGE = ChunkerKind(LinkageConfig, lambda config, tools: make_linkage(config, tools.embed))
+DBSCAN = ChunkerKind(DbscanConfig, lambda config, tools: make_dbscan(config, tools.embed))

@@ -2,11 +2,12 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from qrag_jax.chunking.size.packing import CountRun, capped, longest, longest_run, run_counter
-from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, SentenceText, Strategy, groups_of
+from qrag_jax.chunking.strategies.kind import ChunkerKind, ChunkTools
+from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, Strategy, groups_of
 from qrag_jax.types import CountTokens, UsageError
 
 
@@ -42,6 +43,12 @@ def make_fixed(config: FixedConfig, count: CountTokens) -> Strategy:
     if config.sentences_per_chunk is None and config.num_chunks is None:
         return lambda text: groups_of(text, _by_tokens(text, config, count))
     return lambda text: groups_of(text, _by_sentences(len(text), config))
+
+
+def _make(config: FixedConfig, tools: ChunkTools) -> Strategy:
+    sizes = (config.sentences_per_chunk, config.num_chunks, config.num_tokens)
+    is_sized = any(size is not None for size in sizes)
+    return make_fixed(config if is_sized else replace(config, num_tokens=tools.max_tokens), tools.count)
 
 
 def _check(config: FixedConfig) -> None:
@@ -124,3 +131,7 @@ def _repeated(first: int, end: int, config: FixedConfig, tokens: CountRun, sums:
         most,
         guess,
     )
+
+
+KIND = ChunkerKind(FixedConfig, _make)
+DOCUMENT = ChunkerKind(None, lambda _, tools: lambda text: [Group(text.sentences, level=0)])

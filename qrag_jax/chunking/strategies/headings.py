@@ -14,6 +14,7 @@ The rules, where Markdown leaves a choice:
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from qrag_jax.chunking.strategies.kind import ChunkerKind
 from qrag_jax.chunking.text.blocks import Block, find_blocks, join_headings
 from qrag_jax.chunking.text.chunks import Group, SentenceText, Strategy
 from qrag_jax.chunking.tree.build import tree_from_sections
@@ -176,3 +177,6 @@ def _join_bare(parts: Sequence[_Part]) -> list[list[_Part]]:
 def _main(parts: Sequence[_Part]) -> _Part:
     """The part that has text; of bare headings only, the first."""
     return next((part for part in parts if not part.is_bare), parts[0])
+
+
+KIND = ChunkerKind(HeadingsConfig, lambda config, _: make_headings(config))

@@ -1,10 +1,10 @@
 """Points into trees: sections that were found, small ones joined, deep ones capped, long ones cut to a size."""
 
 from dataclasses import dataclass
-from typing import get_args
 
+from qrag_jax.chunking.strategies.kind import BuildTree, ChunkTools, tree_kind
 from qrag_jax.chunking.text.blocks import join_heading_units, make_block_splitter
-from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences, Strategy
+from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, SentenceText, SplitSentences
 from qrag_jax.chunking.tree.boundaries import (
     PredictPoints,
     heading_points,
@@ -14,7 +14,7 @@ from qrag_jax.chunking.tree.boundaries import (
 )
 from qrag_jax.chunking.tree.build import cap_levels, merge_runs, refine_leaves, tree_from_points
 from qrag_jax.chunking.tree.tree import ChunkTree
-from qrag_jax.names import PointsName
+from qrag_jax.names import BOUNDARY_SOURCES, PointsName
 from qrag_jax.types import CountTokens, UsageError
 
 OWN_POINTS: dict[str, PredictPoints] = {  # those that need nothing but the text
@@ -40,24 +40,6 @@ class HierarchyConfig:
     points: PointsName = "headings"
     level_cap: int | None = None
     merge_tokens: int | None = None
-
-
-def make_hierarchy(
-    predict: PredictPoints | None,
-    config: HierarchyConfig,
-    num_tokens: int | None,
-    count: CountTokens,
-    split: SplitSentences,
-) -> Strategy:
-    """Chunks that are the leaves of `hierarchy_tree`; arguments and errors are the same."""
-    num_tokens = DEFAULT_NUM_TOKENS if num_tokens is None else num_tokens
-    predict = points_source(config, predict)
-
-    def strategy(text: SentenceText) -> list[Group]:
-        tree = hierarchy_tree(text, "text", predict, config, num_tokens, count, split)
-        return [Group((tree.span(leaf),), int(tree.level[leaf])) for leaf in tree.leaves.tolist()]
-
-    return strategy
 
 
 def hierarchy_tree(
@@ -115,8 +97,8 @@ def source_of(field: str, points: str, predict: PredictPoints | None) -> Predict
 
 def check_points_name(field: str, points: str) -> None:
     """Refuses a name of no source."""
-    if points not in get_args(PointsName):
-        raise UsageError(f"{field} {points!r}: choose one of {', '.join(get_args(PointsName))}")
+    if points not in (names := BOUNDARY_SOURCES.choices("tree")):
+        raise UsageError(f"{field} {points!r}: choose one of {', '.join(names)}")
 
 
 def check_hierarchy(config: HierarchyConfig) -> None:
@@ -126,3 +108,11 @@ def check_hierarchy(config: HierarchyConfig) -> None:
         raise UsageError(f"hierarchy.level_cap {config.level_cap}: give at least 1, or leave it out for no cap")
     if config.merge_tokens is not None and config.merge_tokens < 0:
         raise UsageError(f"hierarchy.merge_tokens {config.merge_tokens}: give at least 1, or 0 to join nothing")
+
+
+def _tree(config: HierarchyConfig, tools: ChunkTools) -> BuildTree:
+    predict, num_tokens = points_source(config, tools.predict), tools.max_tokens or DEFAULT_NUM_TOKENS
+    return lambda text, name: hierarchy_tree(text, name, predict, config, num_tokens, tools.count, tools.split)
+
+
+KIND = tree_kind(HierarchyConfig, _tree, lambda config: config.points)

@@ -8,12 +8,13 @@ chunks' vectors and not of its tokens'.
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from qrag_jax.chunking.size.packing import longest_run
 from qrag_jax.chunking.strategies.fixed import FixedConfig, make_fixed
+from qrag_jax.chunking.strategies.kind import ChunkerKind, ChunkTools
 from qrag_jax.chunking.text.chunks import Strategy
 from qrag_jax.chunking.text.spans import join_spans, readable
 from qrag_jax.types import CountTokens, EmbedTokens, InputError, Span, UsageError
@@ -240,3 +241,12 @@ def _tokens_of_spans(offsets: np.ndarray, chunks: np.ndarray, spans: np.ndarray)
     again = chunks[before] == chunks[after]
     first[after[again]] = np.maximum(first[after[again]], last[before[again]])
     return first, np.maximum(first, last)
+
+
+def _make(config: LateConfig, tools: ChunkTools) -> Strategy:
+    if config.num_tokens is None:
+        config = replace(config, num_tokens=tools.max_tokens)
+    return make_late(config, tools.count)
+
+
+KIND = ChunkerKind(LateConfig, _make)

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 from qrag_jax.chunking.strategies.hierarchy import source_of
-from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences, Strategy
+from qrag_jax.chunking.strategies.kind import BuildTree, ChunkTools, tree_kind
+from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, SentenceText, SplitSentences
 from qrag_jax.chunking.tree.boundaries import PredictPoints, no_points
 from qrag_jax.chunking.tree.build import refine_leaves
+from qrag_jax.chunking.tree.level_ranges import NAMES, size_names
 from qrag_jax.chunking.tree.level_trees import check_sizes, named_tree, size_tree
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.names import PointsName
@@ -24,23 +26,6 @@ class LevelsConfig:
 
     points: PointsName = "headings"
     sizes: tuple[int, ...] = ()
-
-
-def make_levels(
-    predict: PredictPoints | None,
-    config: LevelsConfig,
-    num_tokens: int | None,
-    count: CountTokens,
-    split: SplitSentences,
-) -> Strategy:
-    """Chunks that are the leaves of `level_tree`; arguments and errors are the same."""
-    source = levels_source(config, predict)
-
-    def strategy(text: SentenceText) -> list[Group]:
-        tree = level_tree(text, "text", source, config, num_tokens, count, split)
-        return [Group((tree.span(leaf),), int(tree.level[leaf])) for leaf in tree.leaves.tolist()]
-
-    return strategy
 
 
 def level_tree(
@@ -70,3 +55,16 @@ def levels_source(config: LevelsConfig, predict: PredictPoints | None) -> Predic
     if config.sizes:
         return no_points
     return source_of("levels.points", config.points, predict)
+
+
+def _tree(config: LevelsConfig, tools: ChunkTools) -> BuildTree:
+    source = levels_source(config, tools.predict)
+    return lambda text, name: level_tree(text, name, source, config, tools.max_tokens, tools.count, tools.split)
+
+
+KIND = tree_kind(
+    LevelsConfig,
+    _tree,
+    points=lambda config: None if config.sizes else config.points,
+    levels=lambda config: size_names(config.sizes) if config.sizes else NAMES,
+)

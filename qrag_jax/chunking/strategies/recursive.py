@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qrag_jax.chunking.size.packing import Cut, cut_sentences, cut_words, pack_spans
+from qrag_jax.chunking.strategies.kind import ChunkerKind, ChunkTools
 from qrag_jax.chunking.text.chunks import DEFAULT_NUM_TOKENS, Group, SentenceText, SplitSentences, Strategy
 from qrag_jax.chunking.text.sentences import BLANK_LINE, LINE_BORDER
 from qrag_jax.chunking.text.spans import strip_span
@@ -54,3 +55,12 @@ def _between(border: re.Pattern[str], text: str, span: Span) -> Iterator[Span]:
         if piece:
             yield piece
         start = after
+
+
+def _make(config: RecursiveConfig, tools: ChunkTools) -> Strategy:
+    if config.num_tokens is None:
+        config = replace(config, num_tokens=tools.max_tokens)
+    return make_recursive(config, tools.count, tools.split)
+
+
+KIND = ChunkerKind(RecursiveConfig, _make)

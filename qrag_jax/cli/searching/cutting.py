@@ -3,12 +3,12 @@
 import argparse
 from typing import cast
 
-from qrag_jax.chunking.chunker import BY_POINTS, ChunkConfig
+from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig
 from qrag_jax.chunking.strategies.level_leaves import LevelsConfig
 from qrag_jax.cli.parsers.chunk import TREE
 from qrag_jax.index.methods import DEFAULT_CHUNKING
-from qrag_jax.names import StrategyName
+from qrag_jax.names import CHUNKERS, StrategyName
 from qrag_jax.types import UsageError
 
 HIERARCHY, LEVELS = "hierarchy", "levels"
@@ -26,7 +26,7 @@ def make_chunking(args: argparse.Namespace, implied: str = "") -> ChunkConfig:
     given = [flag for flag in OF_TREES if getattr(args, flag, None) is not None]
     name = args.strategy or (implied if given and implied else DEFAULT_CHUNKING.strategy)
     for flag in given:
-        owners = BY_POINTS if flag in OF_POINTS else (LEVELS,)
+        owners = CHUNKERS.choices("tree") if flag in OF_POINTS else (LEVELS,)
         if name not in owners:
             raise UsageError(f"--{flag}: belongs to --strategy {' or '.join(owners)}; choose that, or leave it out")
     if args.sizes and (args.points or args.tagger):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qrag_jax.chunking.chunker import BY_POINTS, EMBEDDING, ChunkConfig, make_chunker, make_tree_builder
+from qrag_jax.chunking.chunker import ChunkConfig, make_chunker, make_tree_builder
 from qrag_jax.chunking.html_page import html_page
 from qrag_jax.chunking.strategies.late import late_vectors
 from qrag_jax.chunking.text.blocks import make_unit_splitter
@@ -34,14 +34,19 @@ from qrag_jax.files.vector_files import write_vectors
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
-from qrag_jax.names import PointsName
+from qrag_jax.names import CHUNKERS, PointsName
 from qrag_jax.types import Chunk, Document, UsageError
 
 if TYPE_CHECKING:  # it imports JAX, and most strategies read no vectors
     from qrag_jax.models.encoder.embedder import TextEmbedder
 
 HIERARCHY, LEVELS = "hierarchy", "levels"
-_OWNERS = {"points": BY_POINTS, "tagger": BY_POINTS, "level_cap": (HIERARCHY,), "sizes": (LEVELS,)}
+_OWNERS = {
+    "points": CHUNKERS.choices("tree"),
+    "tagger": CHUNKERS.choices("tree"),
+    "level_cap": (HIERARCHY,),
+    "sizes": (LEVELS,),
+}
 _MOST_SHOWN = 60  # characters of a chunk in a line
 
 
@@ -65,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     check_outputs(documents, {"--html": args.html, "--tree": args.tree, "--vectors": args.vectors})
     reader = _load_reader(args.model, config, with_vectors=bool(args.vectors))
     points = None if is_tree else _points_of(args, config)
-    makes_trees = is_tree or config.strategy in BY_POINTS
+    makes_trees = is_tree or config.strategy in CHUNKERS.choices("tree")
     if points is not None:
         check_tagger_flag(args, [points])
     check_points_llm_flags(args, [] if points is None else [points])
@@ -124,7 +129,7 @@ def _find_points(
 def _wants_tree(args: argparse.Namespace, configured: str) -> bool:
     """Whether flags ask for all nodes of trees in place of chunks; `--strategy tree` wins over a config."""
     strategy = args.strategy or configured
-    makes_trees = strategy in BY_POINTS
+    makes_trees = strategy in CHUNKERS.choices("tree")
     for name, owners in _OWNERS.items():
         if getattr(args, name) and strategy not in owners:
             raise UsageError(f"--{name}: belongs to --strategy {' or '.join(owners)}; choose that, or leave it out")
@@ -196,7 +201,7 @@ def _load_reader(model: str, config: ChunkConfig, with_vectors: bool = False) ->
         config: strategy, and of `late` the window to read in.
         with_vectors: load the weights for the vectors of late chunks.
     """
-    if config.strategy not in EMBEDDING and not with_vectors:
+    if config.strategy not in CHUNKERS.choices("vectors") and not with_vectors:
         return Reader(TextTokenizer.from_file(find_folder(model) / "tokenizer.json"))
     from qrag_jax.models.encoder.embedder import make_embedder
     from qrag_jax.models.encoder.weights import load_encoder

@@ -13,7 +13,7 @@ from typing import Literal
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig
 from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig
-from qrag_jax.names import FILLS, PLANS, FillName, SplitterName
+from qrag_jax.names import CHUNKERS, FILLS, PLANS, FillName, SplitterName
 
 PARENT_WAYS = ("best_child", "mean", "direct", "windows")  # and compressor:RUN
 MOST_CONFIGS = 6  # of a strategy: more tries on dev would find more luck
@@ -169,6 +169,10 @@ def _check_plans(levels: tuple[str, ...], parents: tuple[str, ...], budgets: tup
 MOST_TOKENS = 254  # of a chunk: MiniLM's window without [CLS] and [SEP]
 
 
+def _both_sizes(strategy: str) -> tuple[ChunkConfig, ...]:
+    return ChunkConfig(strategy, 128), ChunkConfig(strategy, 64)
+
+
 def _breakpoint(percentile: float, max_tokens: int) -> ChunkConfig:
     return ChunkConfig("breakpoint", max_tokens, breakpoint=BreakpointConfig("percentile", percentile))
 
@@ -185,14 +189,16 @@ def _dbscan(eps: float, max_tokens: int) -> ChunkConfig:
 # more, as each config is a pass over the corpus. Prose has about 22 tokens a sentence: of five sentences a break is at
 # the 80th percentile, six in a cluster are 130 tokens.
 DEFAULT_STRATEGIES: dict[str, tuple[ChunkConfig, ...]] = {
-    "fixed": (ChunkConfig("fixed", 128), ChunkConfig("fixed", 64)),
-    "recursive": (ChunkConfig("recursive", 128), ChunkConfig("recursive", 64)),
+    "fixed": _both_sizes("fixed"),
+    "recursive": _both_sizes("recursive"),
     "breakpoint": (_breakpoint(80.0, MOST_TOKENS), _breakpoint(60.0, 64)),
     "clustering": (_linkage(6, MOST_TOKENS), _linkage(3, 64), _dbscan(0.25, 64)),
-    "late": (ChunkConfig("late", 128), ChunkConfig("late", 64)),
+    "late": _both_sizes("late"),
     "headings": (ChunkConfig("headings", 128, min_tokens=32), ChunkConfig("headings", 64, min_tokens=16)),
     "document": (ChunkConfig("document"),),
 }
+for _name in CHUNKERS.choices("study"):
+    DEFAULT_STRATEGIES.setdefault(_name, _both_sizes(_name))
 
 
 @dataclass(frozen=True)

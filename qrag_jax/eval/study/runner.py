@@ -40,6 +40,7 @@ from qrag_jax.eval.study.results.summary import (
 from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.prices import load_prices
+from qrag_jax.names import CHUNKERS
 from qrag_jax.search.levels.planners import load_router
 from qrag_jax.types import InputError, TextGenerator, UsageError
 
@@ -194,7 +195,11 @@ def _run_task(study: _Study, sides: Sides, cells: "_Cells") -> Iterator[Outcome]
 def _run_levels(study: _Study, sides: Sides, cells: "_Cells", outcomes: Sequence[Outcome]) -> Iterator[LevelOutcome]:
     """What ranges of levels find, of every strategy that has levels, or of one by headings where none has."""
     config = study.config
-    chosen = [(one.cell.strategy, one.cell.number, one.config) for one in outcomes if one.config.strategy == "levels"]
+    chosen = [
+        (one.cell.strategy, one.cell.number, one.config)
+        for one in outcomes
+        if one.config.strategy in CHUNKERS.choices("levels")
+    ]
     for strategy, number, how in chosen or [("levels", 0, ChunkConfig("levels"))]:
         for way in config.parents:
             cell = cells.get_levels(strategy, number, how, way, "test")

@@ -13,17 +13,18 @@ from tiers import PATIENCE
 from tiny_documents import tiny_pdf
 from tiny_encoders import random_encoder
 
-from qrag_jax.chunking.chunker import STRATEGIES, ChunkConfig
+from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.tree.tree_files import load_trees
 from qrag_jax.cli import llm_flags
 from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.parsers import chunk as chunk_parser
-from qrag_jax.cli.verbs.chunk import EMBEDDING, format_json, format_text
+from qrag_jax.cli.verbs.chunk import format_json, format_text
 from qrag_jax.config import to_dict
 from qrag_jax.documents.kinds import is_installed
 from qrag_jax.models.encoder import embedder as embedder_module
 from qrag_jax.models.encoder.weights import save_encoder
+from qrag_jax.names import CHUNKERS
 from qrag_jax.types import Chunk, Document
 
 STORY = (
@@ -67,7 +68,7 @@ def rows_of(out):
     return [json.loads(line) for line in out.splitlines()]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", CHUNKERS.names)
 def test_every_strategy_proves_where_its_chunks_come_from(strategy, chunk, encoder):
     flags = ("story.txt", "notes", "--strategy", strategy, "--max_tokens", "9", "--json")
     code, out, err = chunk(*flags)
@@ -199,7 +200,7 @@ def test_an_embedder_that_returns_garbage_is_refused(chunk, monkeypatch, value, 
             return vectors + np.float32(value), offsets
 
     monkeypatch.setattr(embedder_module, "TextEmbedder", Broken)
-    for strategy in EMBEDDING:
+    for strategy in CHUNKERS.choices("vectors"):
         code, out, err = chunk("story.txt", "--strategy", strategy)
         assert (code, out) == (1, "") and err.startswith("qrag: error: story.txt: embedder: ") and message in err
     code, out, err = chunk("story.txt", "--strategy", "late", "--vectors", "v.npy", *WINDOW)

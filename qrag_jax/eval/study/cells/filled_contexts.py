@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from qrag_jax.chunking.chunker import BY_POINTS, ChunkConfig, make_tree_builder
+from qrag_jax.chunking.chunker import ChunkConfig, make_tree_builder, points_of
 from qrag_jax.chunking.strategies.headings import heading_tree
 from qrag_jax.chunking.text.chunks import SentenceText, SplitSentences
 from qrag_jax.chunking.tree.boundaries import Point, PredictPoints
@@ -28,7 +28,7 @@ from qrag_jax.measures.answer_scores import normalise_answer
 from qrag_jax.measures.evidence_recall import evidence_pieces, evidence_recall
 from qrag_jax.models.tagger.predict import check_encoder, tagged_points
 from qrag_jax.models.tagger.tagger import load_tagger
-from qrag_jax.names import FillName
+from qrag_jax.names import CHUNKERS, FillName
 from qrag_jax.search.context.auto_merge import merge_context
 from qrag_jax.search.context.pack import Budget, Context, fill_context
 from qrag_jax.search.context.widen import fill_widened
@@ -123,15 +123,15 @@ def section_points(task: StudyTask) -> PredictPoints | None:
 def known_points(
     config: ChunkConfig | None, points: PredictPoints | None, embed: Embed, fingerprint: str
 ) -> PredictPoints | None:
-    """The source of points that strategy `hierarchy` or `levels` is handed in; None where it needs none.
+    """The source of points that a strategy with trees is handed in; None where it needs none.
 
     Args:
         points: what the task tells of sections, for `hierarchy` by headings.
         embed: sentences -> vectors, for the packaged tagger.
     """
-    if config is None or config.strategy not in BY_POINTS:
+    if config is None or config.strategy not in CHUNKERS.choices("tree"):
         return None
-    source = config.levels.points if config.strategy == "levels" else config.hierarchy.points
+    source = points_of(config)
     if source == "tagger":
         tagger = load_tagger()
         check_encoder(tagger, fingerprint)
@@ -154,7 +154,7 @@ def _trees(
 ) -> list[ChunkTree] | None:
     if any(len(node.spans) > 1 for node in chunks.nodes):
         return None
-    has_tree = config.strategy in BY_POINTS and config.min_tokens is None
+    has_tree = config.strategy in CHUNKERS.choices("tree") and config.min_tokens is None
     build = make_tree_builder(config, count, split, points) if has_tree else None
     trees = []
     for document in chunks.documents:

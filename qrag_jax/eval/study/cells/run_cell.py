@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from qrag_jax.chunking.chunker import EMBEDDING, ChunkConfig, make_chunker
+from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
 from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.chunking.tree.boundaries import PredictPoints
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
@@ -15,6 +15,7 @@ from qrag_jax.eval.study.cells.filled_contexts import Contexts, FilledCorpus, kn
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
 from qrag_jax.eval.study.cells.study_encoder import StudyEncoder
 from qrag_jax.eval.study.records import CellResult, FoundChunk, FoundChunks, Part
+from qrag_jax.names import CHUNKERS
 from qrag_jax.search.corpus import Corpus, MadeBy, build_corpus
 from qrag_jax.search.dense import Ranking, search_vectors
 from qrag_jax.types import Document, InputError
@@ -107,7 +108,7 @@ def study_corpus(
     """
     sentences, whole, encoder = Meter(), Meter(), tools.encoder
     report = progress or (lambda share: None)
-    chunking_share = 0.5 if config.strategy in EMBEDDING else 0.1  # for the bar only
+    chunking_share = 0.5 if config.strategy in CHUNKERS.choices("vectors") else 0.1  # for the bar only
     embed = encoder.sentence_embed(tools.cache, sentences)
     chunker = make_chunker(
         config, encoder.count, embed, tools.split, known_points(config, points, embed, encoder.fingerprint)

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from qrag_jax.data.corpora.study_task import StudyTask
 from qrag_jax.eval.study.cells.cell_files import CellStore
-from qrag_jax.eval.study.cells.run_cell import EMBEDDING, ReportShare
+from qrag_jax.eval.study.cells.run_cell import ReportShare
 from qrag_jax.eval.study.config import StudyConfig
 from qrag_jax.eval.study.records import Part
+from qrag_jax.names import CHUNKERS
 
 Report = Callable[[str, int, int], None]
 STAGE = "study"  # of the report; its unit is a character
@@ -83,7 +84,7 @@ def _weights(config: StudyConfig, sides: Sides) -> Iterator[tuple[Pass, int]]:
     seen: set[bool] = set()  # corpora (True: of dev alone) whose sentences are embedded by then
 
     def weigh(strategy: str, number: int | None, is_dev: bool, task: StudyTask) -> tuple[Pass, int]:
-        embeds = config.strategies[strategy][number or 0].strategy in EMBEDDING
+        embeds = config.strategies[strategy][number or 0].strategy in CHUNKERS.choices("vectors")
         times = 2 if embeds and is_dev not in seen else 1
         if embeds:
             seen.add(is_dev)

@@ -1,0 +1,24 @@
+"""What a learner is to `qrag_jax.names.LEARNERS`: `qrag train NAME [CONFIG.yaml] [key=value ...] --out RUN` trains it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Told (stage, done, of, metrics) while it trains.
+Report = Callable[[str, int, int, dict[str, float]], None]
+
+
+@dataclass(frozen=True)
+class LearnerKind:
+    """A learner; its module ends with one, and a line of `qrag_jax.names` names it.
+
+    Attributes:
+        config: frozen dataclass of its data and how it learns.
+        train: (config, run folder, report) -> what came out, as an object of JSON; writes a run that stands alone.
+        format: that for people.
+    """
+
+    config: type
+    train: Callable[[Any, Path, Report], Mapping[str, Any]]
+    format: Callable[[Mapping[str, Any]], str]
