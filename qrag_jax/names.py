@@ -125,6 +125,16 @@ NOTE_READERS: Registry[Any] = Registry(
     ),
 )  # fmt: skip
 
+FILE_READERS: Registry[Any] = Registry(
+    "kind of file",
+    (
+        Entry("pdf", "qrag_jax.documents.readers.pdf:KIND", "page by page; lines that the outline names are headings"),
+        Entry("html", "qrag_jax.documents.readers.html:KIND", "the main part of a page, or all but its navigation"),
+        Entry("docx", "qrag_jax.documents.readers.docx:KIND", "headings, lists, tables and notes by their styles"),
+        Entry("epub", "qrag_jax.documents.readers.epub:KIND", "chapters in the order of reading"),
+    ),
+)
+
 LLMS: Registry[Callable[[Any], Any]] = Registry(
     "llm",
     (

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from qrag_jax.documents.readers.converted import Converted
+from qrag_jax.documents.converted import Converted
+from qrag_jax.names import FILE_READERS
 from qrag_jax.types import InputError
 
 MEMORY = 512 * 2**20  # of address space, above what the process has when it begins to convert
@@ -51,35 +52,8 @@ def main() -> None:
 
 
 def reader(kind: str, encoding: str) -> Callable[[bytes], Converted]:
-    """What reads a kind of file; its libraries are imported here.
-
-    Args:
-        kind: one of `kinds.KINDS`.
-        encoding: of HTML that does not say its own.
-    """
-    if kind == "pdf":
-        import pypdfium2  # noqa: F401
-
-        from qrag_jax.documents.readers.pdf import read_pdf
-
-        return read_pdf
-    import qrag_jax.documents.readers.html_as_markdown  # noqa: F401
-
-    if kind == "html":
-        import trafilatura  # noqa: F401
-
-        from qrag_jax.documents.readers.html import read_html
-
-        return lambda raw: read_html(raw, encoding)
-    if kind == "docx":
-        import mammoth  # noqa: F401
-
-        from qrag_jax.documents.readers.docx import read_docx
-
-        return read_docx
-    from qrag_jax.documents.readers.epub import read_epub
-
-    return read_epub
+    """What reads a kind of file; its libraries are imported here."""
+    return FILE_READERS.load(kind).load(encoding)
 
 
 def _limit() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from pathlib import Path
 
-from qrag_jax.documents.kinds import INSTALL, KINDS, is_installed, read_suffixes
+from qrag_jax.documents.kinds import INSTALL, kind_by_suffix, read_suffixes
 from qrag_jax.files.reading import reading
 from qrag_jax.types import InputError, UsageError
 
@@ -206,9 +206,8 @@ def of_types(found: Found) -> str:
     """Numbers of files by their types, the most frequent first; and how some of them could be read."""
     each = [f"{number} {end or 'without an ending'}" for end, number in found.others.items()]
     text = ", ".join(each[:_MOST_SHOWN]) + (", ..." if len(each) > _MOST_SHOWN else "")
-    if is_installed() or not KINDS.keys() & found.others:
-        return text
-    return f"{text}: {INSTALL} reads {', '.join(KINDS)}"
+    unread = [suffix for suffix in kind_by_suffix() if suffix not in read_suffixes()]
+    return f"{text}: {INSTALL} reads {', '.join(unread)}" if found.others.keys() & unread else text
 
 
 def _several(number: int, what: str) -> str:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import cast
 
 from qrag_jax.documents import kinds
+from qrag_jax.documents.converted import Converted
 from qrag_jax.documents.decoding import check_encoding, decode, is_utf8
 from qrag_jax.documents.found import (
     STDIN,
@@ -37,7 +38,6 @@ from qrag_jax.documents.kinds import (
     read_suffixes,
     refuse_without_extra,
 )
-from qrag_jax.documents.readers.converted import Converted
 from qrag_jax.files.reading import Source, check_size, pieces
 from qrag_jax.types import Document, InputError, UsageError
 
@@ -57,7 +57,7 @@ def convert(name: str, kind: str, raw: bytes, encoding: str = "utf-8") -> Conver
 
     Args:
         name: of the file; opens the message.
-        kind: one of `kinds.KINDS`.
+        kind: a name of `FILE_READERS`.
         encoding: of HTML that does not say its own.
     """
     try:
@@ -217,7 +217,7 @@ def _pieces(file: Source, name: str, encoding: str) -> bytes:
         size += len(piece)
         if is_converted and size > MAX_DOCUMENT_BYTES:
             raise InputError(
-                f"{name}: more than {MAX_DOCUMENT_BYTES:,} bytes of PDF, HTML, DOCX or EPUB are not converted; split it"
+                f"{name}: more than {MAX_DOCUMENT_BYTES:,} bytes of a file that is converted are not read; split it"
             )
         if not is_converted and is_utf8(encoding) and b"\0" in piece:
             break

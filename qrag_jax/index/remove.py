@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from qrag_jax.documents.kinds import KINDS, read_suffixes
+from qrag_jax.documents.kinds import kind_by_suffix, read_suffixes
 from qrag_jax.documents.read import Found
 from qrag_jax.index.folder import CATALOGUE, PATIENCE, SHARDS, index_folder, is_index, names_in, one_writer
 from qrag_jax.index.prepare import MakeMaker
@@ -66,9 +66,9 @@ def gone(
 
 
 def _has_no_reader(name: str) -> bool:
-    """Whether a file is there that only the extra `documents` reads, which this environment lacks."""
+    """Whether a file is there whose reader needs packages that this environment lacks."""
     suffix = PurePath(name).suffix.lower()
-    return suffix in KINDS and suffix not in read_suffixes() and os.path.isfile(name)
+    return suffix in kind_by_suffix() and suffix not in read_suffixes() and os.path.isfile(name)
 
 
 def _has_no_disk(name: str) -> bool:

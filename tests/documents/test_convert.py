@@ -34,7 +34,7 @@ def reading(monkeypatch):
     def put(body, before=""):
         lines = [
             "import os, socket, subprocess, time", "from pathlib import Path",
-            "from qrag_jax.documents import child", "from qrag_jax.documents.readers.converted import Converted",
+            "from qrag_jax.documents import child", "from qrag_jax.documents.converted import Converted",
             f"def read(raw): {body}", "child.reader = lambda kind, encoding: read", before, "child.main()",
         ]  # fmt: skip
         monkeypatch.setattr(module, "_COMMAND", "\n".join(lines))

@@ -6,8 +6,7 @@ import zipfile
 import pytest
 from tiers import PATIENCE
 
-from qrag_jax.documents import kinds
-from qrag_jax.documents.kinds import kind_of, read_suffixes, refuse_without_extra
+from qrag_jax.documents.kinds import FileKind, kind_of, read_suffixes, refuse_without_extra
 from qrag_jax.types import InputError
 
 
@@ -81,10 +80,10 @@ def test_what_converts_is_not_imported_where_texts_are_read():
 
 
 def test_without_the_extra_its_files_are_of_other_types(monkeypatch):
-    monkeypatch.setattr(kinds, "is_installed", lambda: False)
+    monkeypatch.setattr(FileKind, "is_installed", False)
     assert read_suffixes() == (".txt", ".md")
     with pytest.raises(InputError, match=r"a.pdf: a PDF: to have it read, pip install 'qrag_jax\[documents\]'"):
         refuse_without_extra("a.pdf", "pdf")
-    monkeypatch.setattr(kinds, "is_installed", lambda: True)
+    monkeypatch.setattr(FileKind, "is_installed", True)
     assert read_suffixes() == (".txt", ".md", ".pdf", ".html", ".htm", ".xhtml", ".docx", ".epub")
     refuse_without_extra("a.pdf", "pdf")

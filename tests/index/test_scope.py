@@ -10,7 +10,7 @@ from qrag_jax.index.remove import gone
 @pytest.mark.parametrize(("is_installed", "kept"), [(False, ("notes/a.pdf",)), (True, ())])
 def test_an_extra_that_is_absent_removes_nothing(tmp_path, monkeypatch, is_installed, kept):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(kinds, "is_installed", lambda: is_installed)
+    monkeypatch.setattr(kinds.FileKind, "is_installed", is_installed)
     (tmp_path / "notes").mkdir()
     for name in ("a.pdf", "b.md"):
         (tmp_path / "notes" / name).write_text("x")

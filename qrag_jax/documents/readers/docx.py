@@ -1,9 +1,11 @@
 """The text of a DOCX document; headings, lists and tables by its styles."""
 
 import re
+from collections.abc import Callable
 from io import BytesIO
 
-from qrag_jax.documents.readers.converted import Converted, several
+from qrag_jax.documents.converted import Converted, several
+from qrag_jax.documents.kinds import FileKind
 from qrag_jax.documents.readers.zip_archive import MAX_XML_BYTES, Archive
 from qrag_jax.types import InputError
 
@@ -34,3 +36,14 @@ def read_docx(raw: bytes) -> Converted:
     if not text.strip():
         raise InputError("a DOCX document without text (pictures or equations alone): leave it out")
     return Converted(text, left_out=(several(num_equations, "equation"),) if num_equations else ())
+
+
+def _load(_: str) -> Callable[[bytes], Converted]:
+    import mammoth  # noqa: F401
+
+    import qrag_jax.documents.readers.html_as_markdown  # noqa: F401
+
+    return read_docx
+
+
+KIND = FileKind((".docx",), "a DOCX document", ("mammoth", "markdownify"), _load, member=_MAIN.encode())

@@ -1,9 +1,11 @@
 """The text of an EPUB book: its chapters in the order of reading."""
 
+from collections.abc import Callable
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-from qrag_jax.documents.readers.converted import Converted
+from qrag_jax.documents.converted import Converted
+from qrag_jax.documents.kinds import FileKind
 from qrag_jax.documents.readers.html import decoded
 from qrag_jax.documents.readers.zip_archive import Archive, member_name
 from qrag_jax.types import InputError
@@ -61,3 +63,12 @@ def _xml(archive: Archive, name: str) -> ElementTree.Element:
         return ElementTree.fromstring(archive.read_xml(name))
     except ElementTree.ParseError as error:
         raise InputError(f"{name[:100]!r} in it is no XML ({error}): is it whole?") from error
+
+
+def _load(_: str) -> Callable[[bytes], Converted]:
+    import qrag_jax.documents.readers.html_as_markdown  # noqa: F401
+
+    return read_epub
+
+
+KIND = FileKind((".epub",), "an EPUB book", ("markdownify",), _load, member=_CONTAINER.encode())

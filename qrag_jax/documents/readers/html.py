@@ -3,8 +3,10 @@
 import codecs
 import re
 from collections import Counter
+from collections.abc import Callable
 
-from qrag_jax.documents.readers.converted import Converted, several
+from qrag_jax.documents.converted import Converted, several
+from qrag_jax.documents.kinds import FileKind
 from qrag_jax.types import InputError
 
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
@@ -76,3 +78,16 @@ def decoded(raw: bytes, encoding: str = "utf-8") -> tuple[str, int]:
             place = getattr(error, "start", 0)
             raise InputError(f"an HTML page that is not {name} at byte {place} and others; save it as UTF-8") from error
         return text, num_wrong
+
+
+def _load(encoding: str) -> Callable[[bytes], Converted]:
+    import trafilatura  # noqa: F401
+
+    import qrag_jax.documents.readers.html_as_markdown  # noqa: F401
+
+    return lambda raw: read_html(raw, encoding)
+
+
+KIND = FileKind(
+    (".html", ".htm", ".xhtml"), "an HTML page", ("trafilatura", "markdownify"), _load, looks_like_text=True
+)

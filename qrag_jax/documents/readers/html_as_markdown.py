@@ -6,7 +6,7 @@ import sys
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without stubs
 from markdownify import MarkdownConverter
 
-from qrag_jax.documents.readers.converted import cleaned
+from qrag_jax.documents.converted import cleaned
 from qrag_jax.types import InputError
 
 _MOST_DEEP = 1_000  # elements in one another; a page has a few dozen, one whose ends are missing some hundreds

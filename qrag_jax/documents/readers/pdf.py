@@ -4,10 +4,11 @@ Words that a PDF divides at the end of a line, joined as the rest of the documen
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from qrag_jax.documents.readers.converted import Converted, cleaned, several
+from qrag_jax.documents.converted import Converted, cleaned, several
+from qrag_jax.documents.kinds import FileKind
 from qrag_jax.types import InputError
 
 if TYPE_CHECKING:
@@ -178,3 +179,15 @@ def with_headings(page: str, headings: list[tuple[int, str]]) -> str:
 
 def _letters(text: str) -> str:
     return _NO_LETTER.sub("", text).lower()
+
+
+def _load(_: str) -> Callable[[bytes], Converted]:
+    import pypdfium2  # noqa: F401
+
+    return read_pdf
+
+
+KIND = FileKind(
+    (".pdf",), "a PDF", ("pypdfium2",), _load,
+    lambda head, named: head.lstrip().startswith(b"%PDF-") or (named and b"%PDF-" in head),
+)  # fmt: skip
