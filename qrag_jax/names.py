@@ -10,6 +10,7 @@ from qrag_jax.registry import Entry, Registry
 
 VECTORS = frozenset({"vectors"})  # it compares vectors of sentences
 STUDY = frozenset({"study"})  # a study that names no strategies compares it, with chunks of 128 and 64 tokens
+STOP = frozenset({"stop"})  # STOP can be learned from it: a complete set is paid when the episode ends
 LLM = frozenset({"llm"})  # it asks a language model
 TREE = frozenset({"tree"})  # a strategy that makes trees, a source of boundaries that such a one may ask
 TREE_OF_TEXT = TREE | {"text"}  # and it needs nothing but the text
@@ -156,15 +157,25 @@ LEARNERS: Registry[Any] = Registry(
     ),
 )
 
+REWARDS: Registry[Callable[[Any], Any]] = Registry(
+    "reward",
+    (
+        Entry("at_completion", "qrag_jax.qrag.rewards:at_completion", "once, at the step that completes the gold set"),
+        Entry("at_end", "qrag_jax.qrag.rewards:at_end", "at the last step, where the set is complete", STOP),
+    ),
+)
+
 INDEX_NOTES = ("none", *NOTE_READERS.choices("index"))  # who writes the notes of an index
 if TYPE_CHECKING:  # checkers know no names of registries
     StrategyName = str
     PointsName = str
     NoteReaderName = str
+    RewardName = str
 else:
     StrategyName = Literal[CHUNKERS.names]
     PointsName = Literal[BOUNDARY_SOURCES.choices("tree")]
     NoteReaderName = Literal[INDEX_NOTES]
+    RewardName = Literal[REWARDS.names]
 
 # Cutting.
 SplitterName = Literal["sentencex", "nltk", "spacy"]

@@ -7,7 +7,7 @@ own static shapes: an environment that has ended plays on, and what it does then
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,9 @@ from qrag_jax.models.towers.positions import (
     turn_back,
 )
 from qrag_jax.models.towers.q_network import AnyArray, Network, PyTree
+from qrag_jax.names import REWARDS, RewardName
 from qrag_jax.qrag.heads import SCALES, StopHead, coverage_inputs, link_inputs, link_q_values, stop_q_values
+from qrag_jax.qrag.rewards import Reward, Taken
 from qrag_jax.qrag.text_links import BRIDGES, COVERAGE, LINKS
 from qrag_jax.types import UsageError
 
@@ -40,7 +42,7 @@ class EnvConfig:
         theta: base of the rotary frequencies.
         num_q_heads: slices of the vectors that are Q functions of their own.
         reward: `at_completion` pays once, at the step that completes the gold set, and the episode runs on;
-            `at_end` pays at the last step.
+            `at_end` pays at the last step (`rewards.py`).
         penalty: pay `0.5 + 0.5 * |gold| / |taken|` in place of 1.
         fact_reward: paid for every gold chunk when it is taken.
         end_at_completion: end the episode when the gold set is complete (discount 0 there).
@@ -66,7 +68,7 @@ class EnvConfig:
     ell: float = 9.0
     theta: float = 1e4
     num_q_heads: int = 1
-    reward: Literal["at_completion", "at_end"] = "at_completion"
+    reward: RewardName = "at_completion"
     penalty: bool = True
     fact_reward: float = 0.0
     end_at_completion: bool = False
@@ -88,7 +90,7 @@ class EnvConfig:
             raise UsageError(f"delta={self.delta} must be above 0")
         if not 0 < self.ell < self.delta:
             raise UsageError(f"ell={self.ell} must lie above 0 and below delta={self.delta}, or intervals overlap")
-        if self.stop and (self.reward != "at_end" or self.end_at_completion):
+        if self.stop and (self.reward not in REWARDS.choices("stop") or self.end_at_completion):
             raise UsageError(
                 "env.stop=true learns from the reward at the end: set env.reward=at_end and env.end_at_completion=false"
             )
@@ -210,15 +212,13 @@ def _chunk_reward(
     before = gold[taken].sum()
     after = before + is_gold.astype(before.dtype)
     num_gold = gold.sum()
-    complete_now = (after == num_gold) & (before < num_gold)
+    completes = (after == num_gold) & (before < num_gold)
     complete = after == num_gold
     last = num_taken == config.num_steps
     bonus = _bonus(num_gold, num_taken, config)
-    if config.reward == "at_completion":
-        paid = complete_now
-    else:  # an episode that ends at completion has its last step there: it is not paid a second time at T
-        paid = complete_now if config.end_at_completion else complete & last
-    reward = jnp.where(paid, bonus, 0.0) + jnp.where(is_gold, config.fact_reward, 0.0)
+    step = Taken(num_gold, num_taken, is_gold, completes, complete, last, bonus, config.end_at_completion)
+    pay: Reward = REWARDS.load(config.reward)
+    reward = pay(step) + jnp.where(is_gold, config.fact_reward, 0.0)
     continues = jnp.float32(0.0 if last else 1.0)
     if config.end_at_completion:
         continues = jnp.where(complete, 0.0, continues)
