@@ -57,14 +57,14 @@ from qrag_jax.chunking.text.sentences import make_splitter
 from qrag_jax.data.corpora.study_task import StudyTask
 from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
 from qrag_jax.eval.study.cells.study_encoder import load_study_encoder
-from qrag_jax.eval.study.config import StudyConfig, TaskConfig, TaskKind
+from qrag_jax.eval.study.config import StudyConfig, TaskConfig
 from qrag_jax.eval.study.load_tasks import load_task
 from qrag_jax.eval.study.records import StudyComparison, StudyResult, StudyRow
 from qrag_jax.eval.study.results.study_tables import RECALL_NOTE, recall_heading, recall_table
 from qrag_jax.eval.study.runner import run_study
 from qrag_jax.eval.tables import share
 from qrag_jax.measures.aggregate import Difference, holm_p_values
-from qrag_jax.names import FILLS, FillName
+from qrag_jax.names import FILLS, FillName, TaskKind
 from qrag_jax.types import Cost
 
 RESULTS = Path(__file__).parent / "results"

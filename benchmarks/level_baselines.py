@@ -40,11 +40,12 @@ from qrag_jax.data.corpora.study_task import StudyTask
 from qrag_jax.eval.study.cells.costs import Meter
 from qrag_jax.eval.study.cells.filled_contexts import question_pieces
 from qrag_jax.eval.study.cells.study_encoder import StudyEncoder, load_study_encoder
-from qrag_jax.eval.study.config import TaskConfig, TaskKind
+from qrag_jax.eval.study.config import TaskConfig
 from qrag_jax.eval.study.load_tasks import load_task
 from qrag_jax.index.parent_texts import window_vectors
 from qrag_jax.measures.aggregate import mean_interval, paired_difference
 from qrag_jax.measures.evidence_recall import evidence_recall
+from qrag_jax.names import TaskKind
 from qrag_jax.search.context.pack import Budget, fill_context
 from qrag_jax.search.corpus import Corpus, embed_corpus, tree_corpus
 from qrag_jax.search.levels.level_search import LevelIndex

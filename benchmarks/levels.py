@@ -45,10 +45,11 @@ from level_vectors import LevelSet, level_set
 from qrag_jax.chunking.text.sentences import make_splitter
 from qrag_jax.chunking.tree.level_ranges import LevelRange, format_levels
 from qrag_jax.eval.study.cells.study_encoder import load_study_encoder
-from qrag_jax.eval.study.config import TaskConfig, TaskKind
+from qrag_jax.eval.study.config import TaskConfig
 from qrag_jax.eval.study.load_tasks import load_task
 from qrag_jax.eval.tables import share
 from qrag_jax.measures.aggregate import LEVEL, holm_p_values, mean_interval, paired_difference
+from qrag_jax.names import TaskKind
 from qrag_jax.search.levels.llm_planner import make_llm_planner
 from qrag_jax.search.levels.router_training import deal_groups, fit_router, route
 from qrag_jax.types import CountTokens

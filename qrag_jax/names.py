@@ -11,6 +11,8 @@ from qrag_jax.registry import Entry, Registry
 VECTORS = frozenset({"vectors"})  # it compares vectors of sentences
 STUDY = frozenset({"study"})  # a study that names no strategies compares it, with chunks of 128 and 64 tokens
 STOP = frozenset({"stop"})  # STOP can be learned from it: a complete set is paid when the episode ends
+QUESTIONS = frozenset({"questions"})  # of tasks of a study: which questions to read can be said
+SHORT = frozenset({"short"})  # its documents may be stitched to long ones
 LLM = frozenset({"llm"})  # it asks a language model
 TREE = frozenset({"tree"})  # a strategy that makes trees, a source of boundaries that such a one may ask
 TREE_OF_TEXT = TREE | {"text"}  # and it needs nothing but the text
@@ -165,17 +167,62 @@ REWARDS: Registry[Callable[[Any], Any]] = Registry(
     ),
 )
 
+_CORPORA = "qrag_jax.data.corpora"
+TASKS: Registry[Callable[..., Any]] = Registry(
+    "kind",
+    (
+        Entry("beir", f"{_CORPORA}.beir:read_beir", "a folder of BEIR; questions says which qrels", QUESTIONS | SHORT),
+        Entry("cranfield", f"{_CORPORA}.cranfield:read_cranfield", "abstracts on aerodynamics", SHORT),
+        Entry("chroma", f"{_CORPORA}.chroma:read_chroma", "exact spans in five corpora"),
+        Entry("squad", f"{_CORPORA}.squad:read_squad", "paragraphs joined to articles"),
+        Entry("multirc", f"{_CORPORA}.multirc:read_multirc", "evidence sentences of paragraphs"),
+        Entry("scisumm", f"{_CORPORA}.scisumm:read_scisumm", "what citations of papers refer to"),
+        Entry(
+            "conditionalqa", f"{_CORPORA}.conditionalqa:read_conditionalqa",
+            "elements of pages; questions says which file", QUESTIONS,
+        ),
+        Entry("financebench", f"{_CORPORA}.financebench:read_financebench", "evidence in filings"),
+        Entry(
+            "headings", f"{_CORPORA}.heading_questions:read_headings",
+            "sections by their titles; questions says whose documents", QUESTIONS,
+        ),
+        Entry(
+            "files", f"{_CORPORA}.file_questions:read_with_problems", "your own documents and questions",
+            QUESTIONS | {"files"},
+        ),
+    ),
+)  # fmt: skip
+
+PAGES: Registry[Any] = Registry(
+    "page",
+    (
+        Entry("contexts", "qrag_jax.eval.study.results.study_tables:CONTEXTS", "evidence found in contexts, by tokens"),
+        Entry("levels", "qrag_jax.eval.study.results.level_rows:LEVELS", "evidence found by levels, by tokens"),
+    ),
+)
+
 INDEX_NOTES = ("none", *NOTE_READERS.choices("index"))  # who writes the notes of an index
 if TYPE_CHECKING:  # checkers know no names of registries
     StrategyName = str
     PointsName = str
     NoteReaderName = str
     RewardName = str
+    TaskKind = str
 else:
-    StrategyName = Literal[CHUNKERS.names]
-    PointsName = Literal[BOUNDARY_SOURCES.choices("tree")]
-    NoteReaderName = Literal[INDEX_NOTES]
-    RewardName = Literal[REWARDS.names]
+    _OPEN = {
+        "StrategyName": lambda: CHUNKERS.names,
+        "PointsName": lambda: BOUNDARY_SOURCES.choices("tree"),
+        "NoteReaderName": lambda: INDEX_NOTES,
+        "RewardName": lambda: REWARDS.names,
+        "TaskKind": lambda: TASKS.names,
+    }
+
+    def __getattr__(name: str) -> Any:
+        """The type of an open set: the names that are there when a module first asks for it."""
+        if name not in _OPEN:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return Literal[_OPEN[name]()]
+
 
 # Cutting.
 SplitterName = Literal["sentencex", "nltk", "spacy"]

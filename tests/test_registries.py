@@ -1,9 +1,21 @@
 """Registries: each name once, each thing found by its name, and what is refused."""
 
-import pytest
+import re
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
+from tiers import PATIENCE
+
+from qrag_jax import names
+from qrag_jax.chunking.strategies.kind import ChunkerKind
+from qrag_jax.documents.kinds import FileKind
 from qrag_jax.errors import UsageError
+from qrag_jax.eval.study.records import Page
 from qrag_jax.registry import Entry, Registry
+
+DOCS = Path(__file__).parent.parent / "docs"
 
 
 @pytest.fixture
@@ -38,3 +50,45 @@ def test_a_name_of_nothing_and_one_that_is_taken_are_refused(registry):
     assert (refused.value.field, refused.value.value) == ("number", "pi") and registry["pi"].target == "math:pi"
     with pytest.raises(UsageError):
         Registry("number", [Entry("e", "math:e"), Entry("e", "cmath:e")])
+
+
+# Each registry whose things are loaded by name: what a thing is, and the page whose table names them all.
+ALL = {
+    "chunkers": (names.CHUNKERS, lambda thing: isinstance(thing, ChunkerKind), "chunking.md"),
+    "file readers": (names.FILE_READERS, lambda thing: isinstance(thing, FileKind), "documents.md"),
+    "rewards": (names.REWARDS, callable, "train.md"),
+    "tasks": (names.TASKS, callable, "study.md"),
+    "pages": (names.PAGES, lambda thing: isinstance(thing, Page), "study.md"),
+}
+THINGS = [(kind, name) for kind, (registry, *_) in ALL.items() for name in registry]
+
+
+@pytest.mark.parametrize(("kind", "name"), THINGS, ids=lambda one: one)
+def test_each_thing_is_there_and_stands_in_the_docs(kind, name):
+    registry, is_right, page = ALL[kind]
+    assert is_right(registry.load(name)) and registry[name].about
+    first = [line.split("|")[1] for line in (DOCS / page).read_text().splitlines() if line.startswith("|")]
+    assert any(re.search(rf"[`.]{name}`", cell) for cell in first), f"docs/{page} has no row of {name}"
+
+
+def test_tags_say_what_strategies_are():
+    for name in names.CHUNKERS:
+        kind = names.CHUNKERS.load(name)
+        assert (kind.tree is not None) == (name in names.CHUNKERS.choices("tree"))
+        assert bool(kind.config and kind.levels(kind.config())) == (name in names.CHUNKERS.choices("levels"))
+
+
+def test_one_that_is_added_is_found_by_config_and_flags():
+    code = """
+from qrag_jax import names
+names.CHUNKERS.add(names.Entry("mine", "qrag_jax.chunking.strategies.recursive:KIND", "as recursive"))
+from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
+from qrag_jax.cli.main import parse
+from qrag_jax.config import load_config
+from qrag_jax.types import Document
+config = load_config(ChunkConfig, None, ["strategy=mine", "mine.num_tokens=1"])
+chunks = make_chunker(config, lambda text: len(text.split()))(Document("a", "One. Two."))
+print(len(chunks), parse(["chunk", "a.md", "--strategy", "mine"]).strategy)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.stdout == "2 mine\n", done.stderr

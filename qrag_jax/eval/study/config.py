@@ -13,13 +13,10 @@ from typing import Literal
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig
 from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig
-from qrag_jax.names import CHUNKERS, FILLS, PLANS, FillName, SplitterName
+from qrag_jax.names import CHUNKERS, FILLS, PLANS, TASKS, FillName, SplitterName, TaskKind
 
 PARENT_WAYS = ("best_child", "mean", "direct", "windows")  # and compressor:RUN
 MOST_CONFIGS = 6  # of a strategy: more tries on dev would find more luck
-TaskKind = Literal[
-    "beir", "cranfield", "chroma", "squad", "multirc", "scisumm", "conditionalqa", "financebench", "headings", "files"
-]
 
 
 @dataclass(frozen=True)
@@ -60,11 +57,10 @@ class TaskConfig:
                 raise ValueError(f"{name} {value}: a positive number, or null")
         if self.kind == "files" and not self.questions:
             raise ValueError("questions: a task of files needs a .jsonl of questions")
-        if self.stitch_sentences is not None and self.kind not in ("beir", "cranfield"):
-            raise ValueError(
-                f"stitch_sentences: kind {self.kind} has long documents of its own; only of beir and cranfield"
-            )
-        if self.questions and self.kind not in ("files", "beir", "conditionalqa", "headings"):
+        if self.stitch_sentences is not None and self.kind not in TASKS.choices("short"):
+            short = " and ".join(TASKS.choices("short"))
+            raise ValueError(f"stitch_sentences: kind {self.kind} has long documents of its own; only of {short}")
+        if self.questions and self.kind not in TASKS.choices("questions"):
             raise ValueError(f"questions {self.questions}: kind {self.kind} has its own; leave this field out")
         if self.encoding != "utf-8" and self.kind != "files":
             raise ValueError(f"encoding {self.encoding}: kind {self.kind} is always UTF-8; leave this field out")

@@ -1,25 +1,16 @@
 """Tasks of a study: which reader reads them, samples of them, dev and test parts."""
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from qrag_jax.chunking.text.chunks import SplitSentences
-from qrag_jax.data.corpora.beir import read_beir
-from qrag_jax.data.corpora.chroma import read_chroma
-from qrag_jax.data.corpora.conditionalqa import read_conditionalqa
-from qrag_jax.data.corpora.cranfield import read_cranfield
-from qrag_jax.data.corpora.file_questions import read_with_problems
-from qrag_jax.data.corpora.financebench import read_financebench
-from qrag_jax.data.corpora.heading_questions import read_headings
-from qrag_jax.data.corpora.multirc import read_multirc
-from qrag_jax.data.corpora.scisumm import read_scisumm
-from qrag_jax.data.corpora.squad import read_squad
 from qrag_jax.data.corpora.stitch import named_rng, stitch
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
-from qrag_jax.eval.study.config import TaskConfig, TaskKind
+from qrag_jax.eval.study.config import TaskConfig
+from qrag_jax.names import TASKS
 from qrag_jax.types import InputError, UsageError
 
 # Why a question is left out.
@@ -27,15 +18,6 @@ NOT_SAMPLED = "relevant documents not in the sample"
 ON_BOTH_SIDES = "relevant documents in both dev and test"
 
 _FEWEST_GROUPS = 10  # with fewer documents, whole ones would not split anywhere near the wanted share
-
-_READERS: Mapping[TaskKind, Callable[[Path, str, SplitSentences], StudyTask]] = {
-    "chroma": read_chroma,
-    "cranfield": read_cranfield,
-    "financebench": read_financebench,
-    "multirc": read_multirc,
-    "scisumm": read_scisumm,
-    "squad": read_squad,
-}
 
 
 def load_task(name: str, config: TaskConfig, data: str, seed: int, split: SplitSentences) -> StudyTask:
@@ -119,18 +101,10 @@ def split_task(
 
 
 def _read(name: str, config: TaskConfig, data: Path, split: SplitSentences) -> tuple[StudyTask, tuple[str, ...]]:
-    path = data / config.path
-    match config.kind:
-        case "files":
-            return read_with_problems(path, data / config.questions, name, split, config.encoding)
-        case "beir":
-            return read_beir(path, name, split, config.questions or "test"), ()
-        case "conditionalqa":
-            return read_conditionalqa(path, name, split, config.questions or "dev"), ()
-        case "headings":
-            return read_headings(path, name, split, config.questions), ()
-        case kind:
-            return _READERS[kind](path, name, split), ()
+    read, path = TASKS.load(config.kind), data / config.path
+    if config.kind in TASKS.choices("files"):
+        return read(path, data / config.questions, name, split, config.encoding)
+    return read(path, name, split, *filter(None, [config.questions])), ()
 
 
 def _sample_documents(task: StudyTask, num_documents: int, seed: int) -> StudyTask:

@@ -1,6 +1,6 @@
 """What a study finds: chunks found for every question, rows of the table, paired comparisons."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -214,6 +214,23 @@ class StudyComparison:
     p_by_document: float | None = None
     p_holm_by_document: float | None = None
     num_groups: int | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """A further table of the report, for each task; a line of `qrag_jax.names` names it.
+
+    Attributes:
+        heading: of a task.
+        table: (result, task) -> heading and lines, empty where the task has none.
+        num_text_columns: the columns before the numbers.
+        note: what stands below all tables, if anything.
+    """
+
+    heading: Callable[[str], str]
+    table: Callable[["StudyResult", str], list[list[str]]]
+    num_text_columns: int
+    note: Callable[["StudyResult"], str | None] = lambda _: None
 
 
 @dataclass(frozen=True)

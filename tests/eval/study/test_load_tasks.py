@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
 from qrag_jax.eval.study import load_tasks as tasks
-from qrag_jax.eval.study.config import TaskConfig, TaskKind
+from qrag_jax.eval.study.config import TaskConfig
 from qrag_jax.eval.study.load_tasks import NOT_SAMPLED, ON_BOTH_SIDES, load_task, load_with_problems, split_task
 from qrag_jax.types import Document, InputError, UsageError
 
@@ -57,10 +56,6 @@ def load(tmp_path, name="small", seed=0, **fields):
 def folder(tmp_path):
     write_beir(tmp_path / "set", make_task([(i % 20, (i + 1) % 20) for i in range(60)], 20))
     return tmp_path
-
-
-def test_every_kind_has_a_reader():
-    assert set(tasks._READERS) | {"files", "beir", "conditionalqa", "headings"} == set(get_args(TaskKind))
 
 
 def test_a_task_is_read_as_it_is(folder):

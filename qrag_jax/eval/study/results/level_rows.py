@@ -20,7 +20,7 @@ from qrag_jax.chunking.tree.level_ranges import LevelRange, all_ranges, full_ran
 from qrag_jax.data.corpora.study_task import StudyTask
 from qrag_jax.eval.study.cells.costs import with_dollars
 from qrag_jax.eval.study.config import StudyConfig
-from qrag_jax.eval.study.records import LevelCell, LevelRow
+from qrag_jax.eval.study.records import LevelCell, LevelRow, Page
 from qrag_jax.eval.study.results.summary import describe_config
 from qrag_jax.eval.tables import share
 from qrag_jax.llm.prices import Prices
@@ -216,3 +216,10 @@ def level_table(rows: Sequence[LevelRow], task: str) -> list[list[str]]:
 
 def _cell(row: LevelRow) -> str:
     return f"{share(row.erec)} [{share(row.erec_low)}, {share(row.erec_high)}]"
+
+
+LEVELS = Page(
+    lambda task: f"{task}: evidence found by levels (ERec), by tokens",
+    lambda result, task: level_table(result.levels, task),
+    num_text_columns=4,
+)

@@ -3,22 +3,18 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from qrag_jax.chunking.text.spans import readable
-from qrag_jax.eval.study.records import FEWEST_DOCUMENTS, StudyResult
-from qrag_jax.eval.study.results.level_rows import level_table
+from qrag_jax.eval.study.records import FEWEST_DOCUMENTS, Page, StudyResult
 from qrag_jax.eval.study.results.plot import plot_study
 from qrag_jax.eval.study.results.study_tables import (
-    RECALL_NOTE,
     Column,
     Line,
     csv_values,
     markdown_columns,
-    recall_heading,
-    recall_table,
     row_heading,
     study_lines,
     terminal_columns,
@@ -26,6 +22,7 @@ from qrag_jax.eval.study.results.study_tables import (
 from qrag_jax.eval.tables import align
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.measures.aggregate import LEVEL
+from qrag_jax.names import PAGES
 
 _OF_CONTEXTS = {"budget", "fill", "erec", "erec_low", "erec_high"}
 _OF_LEVELS = ("plan", "level_min", "level_max", "parents", "num_vectors", "built_tokens", "sent_tokens")
@@ -41,12 +38,9 @@ def format_table(result: StudyResult) -> str:
     for task, lines in study_lines(result).items():
         table = _align(terminal_columns(result, lines), lines)
         blocks.append("\n".join([row_heading(task, lines), *table]))
-        if found := recall_table(result, task):
-            numbers = [place > 1 for place in range(len(found[0]))]
-            blocks.append("\n".join([recall_heading(task), *align(found, numbers)]))
-        if found := level_table(result.levels, task):
-            numbers = [place > 3 for place in range(len(found[0]))]
-            blocks.append("\n".join([_levels_heading(task), *align(found, numbers)]))
+        for page, found in _pages(result, task):
+            numbers = [place >= page.num_text_columns for place in range(len(found[0]))]
+            blocks.append("\n".join([page.heading(task), *align(found, numbers)]))
     return readable("\n\n".join([*blocks, "\n".join(_notes(result))]) + "\n")
 
 
@@ -61,14 +55,10 @@ def format_markdown(result: StudyResult, plot: str | None = None) -> str:
             *([column.cell(line) for column in columns] for line in lines),
         ]
         parts.append(f"**{row_heading(task, lines)}**\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in table))
-        if found := recall_table(result, task):
-            found.insert(1, ["---", "---", *["---:"] * (len(found[0]) - 2)])
-            rows = "\n".join(f"| {' | '.join(row)} |" for row in found)
-            parts.append(f"**{recall_heading(task)}**\n\n{rows}")
-        if found := level_table(result.levels, task):
-            found.insert(1, [*["---"] * 4, *["---:"] * (len(found[0]) - 4)])
-            rows = "\n".join(f"| {' | '.join(row)} |" for row in found)
-            parts.append(f"**{_levels_heading(task)}**\n\n{rows}")
+        for page, (head, *body) in _pages(result, task):
+            rule = ["---" if place < page.num_text_columns else "---:" for place in range(len(head))]
+            rows = "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
+            parts.append(f"**{page.heading(task)}**\n\n{rows}")
     parts.append("\n".join(f"- {note}" for note in [_bold_note(result), *_notes(result)]))
     if plot is not None:
         parts.append(f"![F1@{result.report_k} of every strategy against its seconds of chunking and embedding]({plot})")
@@ -127,8 +117,12 @@ def summary_values(result: StudyResult) -> dict[str, object]:
     return values
 
 
-def _levels_heading(task: str) -> str:
-    return f"{task}: evidence found by levels (ERec), by tokens"
+def _pages(result: StudyResult, task: str) -> Iterator[tuple[Page, list[list[str]]]]:
+    """Further tables that a task has, each with its heading and lines."""
+    for name in PAGES:
+        page: Page = PAGES.load(name)
+        if found := page.table(result, task):
+            yield page, found
 
 
 def _json(value: object, indent: int | None = None) -> str:
@@ -150,7 +144,7 @@ def _notes(result: StudyResult) -> list[str]:
         *([by_document] if any(one.num_groups for one in compared) else []),
         f"context: tokens of the {k} chunks together. tokens: of a chunk, mean. beyond: chunks longer than the "
         "encoder's window, embedded as averaged windows. s: seconds of chunking and embedding, as if alone.",
-        *([RECALL_NOTE] if any(row.budget for row in result.rows) else []),
+        *(note for name in PAGES if (note := PAGES.load(name).note(result))),
         *result.notes,
     ]
 

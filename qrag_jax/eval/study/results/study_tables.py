@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from qrag_jax.eval.study.records import StudyComparison, StudyResult, StudyRow
+from qrag_jax.eval.study.records import Page, StudyComparison, StudyResult, StudyRow
 from qrag_jax.eval.tables import share
 from qrag_jax.measures.aggregate import LEVEL
 from qrag_jax.types import InputError
@@ -282,3 +282,11 @@ def _cell(row: StudyRow, versus: StudyComparison | None) -> str:
     if versus is None:
         return found
     return f"{found} {share(versus.difference, sign='+')}{'*' if significant_sign(versus) else ''}"
+
+
+CONTEXTS = Page(
+    recall_heading,
+    recall_table,
+    num_text_columns=2,
+    note=lambda result: RECALL_NOTE if any(row.budget for row in result.rows) else None,
+)
