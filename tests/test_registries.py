@@ -88,7 +88,7 @@ from qrag_jax.config import load_config
 from qrag_jax.types import Document
 config = load_config(ChunkConfig, None, ["strategy=mine", "mine.num_tokens=1"])
 chunks = make_chunker(config, lambda text: len(text.split()))(Document("a", "One. Two."))
-print(len(chunks), parse(["chunk", "a.md", "--strategy", "mine"]).strategy)
+print(len(chunks), parse(["chunk", "a.md", "--strategy", "mine"]).values["strategy"])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout == "2 mine\n", done.stderr
