@@ -1,8 +1,11 @@
 """Registries: each name once, each thing found by its name, and what is refused."""
 
+import argparse
+import json
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,10 +13,13 @@ from tiers import PATIENCE
 
 from qrag_jax import names
 from qrag_jax.chunking.strategies.kind import ChunkerKind
+from qrag_jax.cli import learner
+from qrag_jax.cli.parser import read
 from qrag_jax.documents.kinds import FileKind
 from qrag_jax.errors import UsageError
 from qrag_jax.eval.study.records import Page
 from qrag_jax.registry import Entry, Registry
+from qrag_jax.train.kind import LearnerKind
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -92,3 +98,34 @@ print(len(chunks), parse(["chunk", "a.md", "--strategy", "mine"]).values["strate
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout == "2 mine\n", done.stderr
+
+
+@dataclass(frozen=True)
+class _CountConfig:
+    paths: tuple[str, ...] = ()
+    seed: int = 0
+
+
+def _count(config, out, report):
+    report("count", 1, 1, {})
+    out.mkdir(parents=True)
+    return {"num_paths": len(config.paths)}
+
+
+COUNTS = LearnerKind(_CountConfig, _count, lambda row: f"{row['run']}: {row['num_paths']} paths")
+
+
+def test_a_learner_is_trained_by_its_config(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(learner, "LEARNERS", Registry("learner", [Entry("count", f"{__name__}:COUNTS", "counts")]))
+    monkeypatch.chdir(tmp_path)
+
+    def train(*words):
+        parser, values = read(words, "qrag train count", learner.learner_verb("count"))
+        code = parser.verb.run(argparse.Namespace(**values))
+        return code, capsys.readouterr().out
+
+    assert train("--dry_run", "seed=2") == (0, "paths: []\nseed: 2\n")
+    assert train("--out", "run", "paths=[a, b]") == (0, "run: 2 paths\n") and (tmp_path / "run").is_dir()
+    assert json.loads(train("--out", "run2", "--json", "paths=[a]")[1]) == {"run": "run2", "num_paths": 1}
+    with pytest.raises(UsageError, match="sead"):
+        train("--out", "run3", "sead=1")
