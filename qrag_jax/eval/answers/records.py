@@ -3,15 +3,21 @@
 Both are checked when they are made and when they are read back.
 """
 
-import json
-import math
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from qrag_jax.eval.answers.judges import Agreement
-from qrag_jax.eval.setting import Setting, file_fields, flat_values, nested_values, read_text, write_lines
+from qrag_jax.eval.setting import (
+    Setting,
+    check_kinds,
+    file_fields,
+    flat_values,
+    parse_json,
+    read_text,
+    record_of,
+    write_lines,
+)
 from qrag_jax.names import ANSWER_MEASURES
 from qrag_jax.types import InputError
 
@@ -57,6 +63,7 @@ class AnswerRecord:
     prompt_sha256: str
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         where = f"query {self.query_id}, {self.setting.method}"
         if (self.answer is None) == (self.error is None):
             raise InputError(f"{where}: answer {self.answer!r} and error {self.error!r}: there is exactly one of them")
@@ -65,7 +72,7 @@ class AnswerRecord:
         _check_names(where, "scores", self.scores, SCORES)
         _check_names(where, "errors", self.errors, MEASURES)
         for name, value in self.scores.items():
-            if not (math.isfinite(value) and 0 <= value <= 1):
+            if not 0 <= value <= 1:
                 raise InputError(f"{where}: {name} = {value!r} must lie in [0, 1]")
 
 
@@ -143,7 +150,11 @@ def write_answer_records(path: str | os.PathLike, records: Iterable[AnswerRecord
 def read_answer_records(path: str | os.PathLike) -> list[AnswerRecord]:
     """Reads what `write_answer_records` wrote."""
     lines = read_text(path).split("\n")
-    return [_record(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+    return [
+        record_of(AnswerRecord, parse_json(line, f"{path}:{number}"), f"{path}:{number}", _RECORD_FIELDS)
+        for number, line in enumerate(lines, 1)
+        if line.strip()
+    ]
 
 
 def answer_row_values(rows: Sequence[AnswerRow]) -> list[dict[str, object]]:
@@ -152,55 +163,6 @@ def answer_row_values(rows: Sequence[AnswerRow]) -> list[dict[str, object]]:
 
 
 _RECORD_FIELDS, _ROW_FIELDS = file_fields(AnswerRecord), file_fields(AnswerRow)
-_KINDS: Mapping[object, tuple[type, ...]] = {
-    str: (str,),
-    int: (int,),
-    str | None: (str, type(None)),
-    tuple[int, ...]: (list,),
-    tuple[str, ...]: (list,),
-    dict[str, float]: (dict,),
-    dict[str, str]: (dict,),
-}
-
-
-_RECORD_KINDS = {
-    one.name: _KINDS[one.type] for one in (*fields(AnswerRecord), *fields(Setting)) if one.name != "setting"
-}
-
-
-def _record(line: str, where: str) -> AnswerRecord:
-    try:
-        values = json.loads(line, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not valid JSON ({error}); the file may have been cut off") from error
-    names = _RECORD_FIELDS.keys()
-    if not isinstance(values, dict) or values.keys() != names:
-        odd = sorted(names ^ values.keys()) if isinstance(values, dict) else []
-        raise InputError(f"{where}: expected an object with the fields of an answer, missing or unknown: {odd}")
-    for name, kinds in _RECORD_KINDS.items():
-        if not isinstance(values[name], kinds) or isinstance(values[name], bool):
-            raise InputError(f"{where}: {name} = {values[name]!r} is of a wrong kind")
-    for name, kind in (("chosen", int), ("references", str)):
-        if not all(isinstance(item, kind) and not isinstance(item, bool) for item in values[name]):
-            raise InputError(f"{where}: {name} = {values[name]!r} is of a wrong kind")
-        values[name] = tuple(values[name])
-    for name, is_kind in (("scores", _is_number), ("errors", lambda item: isinstance(item, str))):
-        if not all(map(is_kind, values[name].values())):
-            raise InputError(f"{where}: {name} = {values[name]!r} is of a wrong kind")
-    values["scores"] = {name: float(value) for name, value in values["scores"].items()}
-    try:
-        return AnswerRecord(**nested_values(values))
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
-
-
-def _is_number(value: object) -> bool:
-    """Whether a float can hold it; a whole number of JSON may be beyond that."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
-def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def _check_names(where: str, what: str, names: Iterable[str], known: Iterable[str]) -> None:

@@ -6,15 +6,24 @@ written whole, beside their place, and then moved onto it: a run that dies leave
 
 import json
 import os
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from qrag_jax.eval.setting import Setting, file_fields, flat_values, nested_values, read_text, require, write_lines
+from qrag_jax.eval.setting import (
+    Setting,
+    check_kinds,
+    file_fields,
+    flat_values,
+    parse_json,
+    read_text,
+    record_of,
+    require,
+    write_lines,
+)
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.measures.aggregate import mean_interval
 from qrag_jax.measures.facts import NOT_TAKEN, FactScores
@@ -45,7 +54,7 @@ class QueryRecord:
     texts: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        _check_kinds(self, _RECORD_KINDS)
+        check_kinds(self)
         _check_method(self.setting)
         _check_shares(self, ("fact_em", "fact_f1"))
         num_chunks = self.setting.num_chunks
@@ -93,7 +102,7 @@ class Row:
     em_ceiling: float | None = None
 
     def __post_init__(self) -> None:
-        _check_kinds(self, _ROW_KINDS)
+        check_kinds(self)
         _check_method(self.setting)
         _check_shares(self, ("fact_em", "fact_f1", "em_low", "em_high", "f1_ceiling"))
         optional = ("f1_low", "f1_high", "em_ceiling")
@@ -219,7 +228,7 @@ def read_records(path: str | os.PathLike) -> list[QueryRecord]:
     """
     lines = read_text(path).split("\n")
     return [
-        _from_json(QueryRecord, _parse(line, f"{path}:{number}"), f"{path}:{number}")
+        record_of(QueryRecord, parse_json(line, f"{path}:{number}"), f"{path}:{number}", _RECORD_FIELDS)
         for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
@@ -243,40 +252,14 @@ def read_rows(path: str | os.PathLike) -> list[Row]:
         UsageError: no such file.
         InputError: not JSON, not a list, or a row with a missing, unknown or impossible field (row number named).
     """
-    values = _parse(read_text(path), str(path))
+    values = parse_json(read_text(path), str(path))
     if not isinstance(values, list):
         raise InputError(f"{path}: a results file is a JSON list of rows, got {type(values).__name__}")
-    return [_from_json(Row, value, f"{path}: row {number}") for number, value in enumerate(values, start=1)]
+    return [record_of(Row, value, f"{path}: row {number}", _ROW_FIELDS) for number, value in enumerate(values, start=1)]
 
 
-_KIND_NAMES = {str: "a text", int: "a whole number", float: "a finite number"}
-# float | None fields are checked as floats where they hold something.
-_ROW_KINDS: Mapping[str, type] = {
-    name: kind if kind in _KIND_NAMES else float for name, kind in get_type_hints(Row).items() if name != "setting"
-}
-_RECORD_KINDS: Mapping[str, type] = {
-    name: kind for name, kind in get_type_hints(QueryRecord).items() if kind in _KIND_NAMES
-}
 _ROW_FIELDS = file_fields(Row, late_after="num_left_out")
 _RECORD_FIELDS = file_fields(QueryRecord, late_after="texts")
-_MAY_BE_NONE = frozenset({"f1_low", "f1_high", "num_taken", "threshold", "em_ceiling", "texts"})
-_TUPLE_KINDS = {"chosen": int, "q_values": float, "gold": int, "texts": str}
-
-
-def _is_kind(value: object, kind: type) -> bool:
-    if kind is float:  # compared: a whole number may be beyond what a float can hold
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-    return isinstance(value, kind) and not isinstance(value, bool)
-
-
-def _check_kinds(record: Row | QueryRecord, kinds: Mapping[str, type]) -> None:
-    for name, kind in kinds.items():
-        value = getattr(record, name)
-        fits = _is_kind(value, kind) or (value is None and name in _MAY_BE_NONE)
-        require(fits, name, value, f"must be {_KIND_NAMES[kind]}")
-    for name, kind in _TUPLE_KINDS.items():
-        for value in getattr(record, name, None) or ():
-            require(_is_kind(value, kind), name, value, f"must hold {_KIND_NAMES[kind]} each")
 
 
 def _check_method(setting: Setting) -> None:
@@ -289,52 +272,3 @@ def _check_shares(record: Row | QueryRecord, names: Sequence[str]) -> None:
     for name in names:
         value = getattr(record, name)
         require(0 <= value <= 1, name, value, "must lie in [0, 1]")
-
-
-def _from_json(cls: type, values: object, where: str) -> Any:
-    """Build `cls` from a JSON object; fields with a default may be absent; every error names `where`."""
-    if not isinstance(values, dict):
-        raise InputError(f"{where}: expected a JSON object, got {type(values).__name__}")
-    known = _ROW_FIELDS if cls is Row else _RECORD_FIELDS
-    missing = sorted(name for name, optional in known.items() if not optional and name not in values)
-    unknown = sorted(values.keys() - known.keys())
-    if missing or unknown:
-        raise InputError(f"{where}: missing fields {missing}, unknown fields {unknown}; write the file again")
-    for name in _TUPLE_KINDS.keys() & values.keys():
-        if not isinstance(values[name], list):
-            raise InputError(f"{where}: {name} = {values[name]!r} must be a list")
-    try:
-        return cls(**nested_values({name: _from_json_value(name, value, cls) for name, value in values.items()}))
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
-
-
-def _from_json_value(name: str, value: object, cls: type) -> object:
-    """Lists become tuples, and whole numbers floats where the field is one (other writers print 1.0 as 1)."""
-    kinds = _ROW_KINDS if cls is Row else _RECORD_KINDS
-    if isinstance(value, list):
-        as_float = _TUPLE_KINDS.get(name) is float
-        is_whole = [as_float and isinstance(item, int) and _is_kind(item, float) for item in value]
-        return tuple(float(item) if whole else item for item, whole in zip(value, is_whole, strict=True))
-    if kinds.get(name) is float and isinstance(value, int) and _is_kind(value, float):
-        return float(value)
-    return value
-
-
-def _parse(text: str, where: str) -> object:
-    def refuse_constant(name: str) -> float:
-        raise InputError(f"{where}: {name} is not a number that a results file may hold")
-
-    def refuse_duplicates(pairs: list) -> dict:
-        names = [name for name, _ in pairs]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise InputError(f"{where}: the field {twice[0]!r} is there twice; keep one")
-        return dict(pairs)
-
-    try:
-        return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=refuse_duplicates)
-    except InputError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not valid JSON ({error}); the file may have been cut off") from error

@@ -24,13 +24,13 @@ def test_records_come_back_as_they_were_written(tmp_path):
         ({"answer": None}, "there is exactly one of them"),
         ({"error": "429"}, "there is exactly one of them"),
         ({"scores": {"em": 1.5}}, r"em = 1.5 must lie in \[0, 1\]"),
-        ({"scores": {"em": float("nan")}}, r"em = nan must lie in \[0, 1\]"),
+        ({"scores": {"em": float("nan")}}, "scores = nan must hold a finite number each"),
         ({"scores": {"bleu": 0.5}}, "scores bleu: no such name; they are em, f1, contains"),
         ({"errors": {"bleu": "?"}}, "errors bleu: no such name"),
     ],
 )
 def test_impossible_records_are_refused(change, message):
-    with pytest.raises(InputError, match=f"query q0, bm25: .*{message}"):
+    with pytest.raises(InputError, match=message):
         replace(ANSWERED, **change)
 
 
@@ -42,15 +42,15 @@ def test_a_failed_call_has_no_score_not_even_zero():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda values: values.pop("model"), "missing or unknown: .'model'."),
-        (lambda values: values.update(more=1), "missing or unknown: .'more'."),
-        (lambda values: values.update(seed="0"), "seed = '0' is of a wrong kind"),
-        (lambda values: values.update(seed=True), "seed = True is of a wrong kind"),
-        (lambda values: values.update(chosen=[1.5]), "chosen = .* is of a wrong kind"),
-        (lambda values: values.update(references=[None]), "references = .* is of a wrong kind"),
-        (lambda values: values.update(scores={"em": "1"}), "scores = .* is of a wrong kind"),
+        (lambda values: values.pop("model"), "missing fields .'model'."),
+        (lambda values: values.update(more=1), "unknown fields .'more'."),
+        (lambda values: values.update(seed="0"), "seed = '0' must be a whole number"),
+        (lambda values: values.update(seed=True), "seed = True must be a whole number"),
+        (lambda values: values.update(chosen=[1.5]), "chosen = 1.5 must hold a whole number each"),
+        (lambda values: values.update(references=[None]), "references = None must hold a text each"),
+        (lambda values: values.update(scores={"em": "1"}), "scores = '1' must hold a finite number"),
         (lambda values: values.update(scores={"em": 2}), "em = 2.0 must lie"),
-        (lambda values: values.update(scores={"em": 10**400}), "scores = .* is of a wrong kind"),
+        (lambda values: values.update(scores={"em": 10**400}), "scores = 1000.* must hold a finite number"),
     ],
 )
 def test_a_malformed_line_is_named(tmp_path, change, message):
@@ -69,8 +69,8 @@ def test_files_that_are_none_of_ours_are_refused(tmp_path):
     for text, message in (
         ("{", "not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
-        ("[1]", "expected an object"),
-        ('{"seed": NaN}', "NaN is no number"),
+        ("[1]", "expected a JSON object"),
+        ('{"seed": NaN}', "NaN is not a number"),
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=f"answers.jsonl:1: .*{message}"):
