@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,6 @@ _PATIENCE = 60.0  # seconds of waiting for other processes before it is said
 # By name: `asdict` walks and copies what these hold, which was two thirds of the time of an answer of the journal.
 _MESSAGE, _SAMPLING = (tuple(field.name for field in fields(kind)) for kind in (Message, Sampling))
 _CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False)
-_SERVER = re.compile(" at https?://")  # in the `model` of one that is asked over HTTP
 # (journal, key) of what the batches that this thread is in the middle of have in flight.
 _in_flight: ContextVar[frozenset[tuple[str, str]]] = ContextVar("_in_flight", default=frozenset())
 
@@ -30,9 +28,6 @@ class JournaledGenerator(AroundGenerator):
     Failed calls are not kept: they are made again when they are asked for again. Equal calls of a batch are made once,
     also where the answer is drawn: another draw is another `Sampling.seed`. Where another process has a call in flight,
     this one does the rest of its batch and then waits for that answer, as long as that process lives.
-
-    Answers of a server from before every call had a connection of its own are used, with one warning that says how many
-    the journal holds and how to drop them (`Journal.num_old_answers`).
 
     A batch that is broken off (Ctrl-C, an exception in `finished`) keeps every answer that was there, told or not.
 
@@ -54,7 +49,6 @@ class JournaledGenerator(AroundGenerator):
         if claim_size < 1:
             raise UsageError(f"claim_size {claim_size}: at least 1 call at a time")
         self.generator, self._journal, self._claim_size = generator, journal, claim_size
-        self._has_warned = False
 
     def generate(
         self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
@@ -92,7 +86,6 @@ class JournaledGenerator(AroundGenerator):
                 tell(keys[place], generation)
 
             for known, claimed in _rounds(session, list(places), self._claim_size, self._held_above(keys)):
-                self._warn_of_old(session)
                 for key, generation in known.items():
                     tell(key, generation)
                 first = [places[key][0] for key in claimed]
@@ -103,19 +96,6 @@ class JournaledGenerator(AroundGenerator):
                     with self._holding(claimed):
                         ask_some(self.generator, prompts, first, sampling=sampling, tell=Hearing(hear, store))
         return [answers[place] for place in range(len(prompts))]
-
-    def _warn_of_old(self, session: Session) -> None:
-        if not session.num_old or self._has_warned or not _SERVER.search(self.model):
-            return
-        self._has_warned = True
-        warnings.warn(
-            f"{self._journal.path}: {self._journal.num_old_answers()} answers are from a version of qrag_jax that took "
-            "what a misbehaving server sent behind an answer for the answer to the next prompt. They are used. To drop "
-            'them, and have them asked and paid for again: python -c "from qrag_jax.llm.journal.journal_file import '
-            f'Journal; Journal({str(self._journal.path)!r}).drop_old_answers()"',
-            UserWarning,
-            stacklevel=3,
-        )
 
     def _held_above(self, keys: Sequence[str]) -> frozenset[str]:
         """Those of the keys that a batch has claimed in whose `finished` we are."""

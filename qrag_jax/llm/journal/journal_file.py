@@ -22,11 +22,8 @@ from qrag_jax.llm.journal.owners import Owner, is_alive, remove_dead
 from qrag_jax.types import Generation, InputError, UsageError
 
 _APPLICATION_ID = 0x71726A6C  # "qrjl", tells our files from other databases
-# 2 since every call has a connection of its own: an answer of a server from before may be that to another prompt.
-# Both have the same tables; each answer says its own version, as processes of both may have met at one file.
 _FORMAT = 2
-_FORMATS = (1, 2)
-_IS_OLD = """answer NOT LIKE '%"version": %'"""  # exact: in a JSON text no other quote is without a backslash
+_FORMATS = (1, 2)  # with the same tables; each answer says its own version, which the first did not
 _SCHEMA = f"""
 CREATE TABLE answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL, sha256 TEXT NOT NULL);
 CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL);
@@ -81,27 +78,6 @@ class Journal:
         with self._connection() as connection, _named(self.path):
             return connection.execute("SELECT count(*) FROM answers").fetchone()[0]
 
-    def num_old_answers(self) -> int:
-        """Of those, the ones from before every call had a connection of its own.
-
-        Where a server had sent more than its answers, one of them may be the answer to another prompt. Those of models
-        in this process are right.
-
-        Raises:
-            InputError: as `num_answers`.
-        """
-        with self._connection() as connection, _named(self.path):
-            return connection.execute(f"SELECT count(*) FROM answers WHERE {_IS_OLD}").fetchone()[0]
-
-    def drop_old_answers(self) -> int:
-        """Removes the `num_old_answers`, so that they are asked and paid for again; gives their number.
-
-        Raises:
-            InputError: as `num_answers`, or it cannot be written.
-        """
-        with self._connection() as connection, _named(self.path):
-            return connection.execute(f"DELETE FROM answers WHERE {_IS_OLD}").rowcount
-
     @contextmanager
     def session(self) -> Iterator["Session"]:
         """The journal for the time of one batch; what it still claims at the end is free again.
@@ -138,16 +114,11 @@ class Journal:
 class Session:
     """What one batch does with a journal; made by `Journal.session`. Every method may raise `InputError`: the journal
     is damaged, or the disk is full.
-
-    Attributes:
-        path: of the journal.
-        num_old: answers that it has handed out so far and that `Journal.num_old_answers` counts.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, owner: Owner) -> None:
         self.path, self._connection, self._owner = path, connection, owner
         self._file = _identity(path)
-        self.num_old = 0
 
     def claim(self, keys: Sequence[str], most: int) -> tuple[dict[str, Generation], list[str]]:
         """Looks calls up, in order, and claims those that are neither finished nor in flight elsewhere.
@@ -203,11 +174,9 @@ class Session:
         if row[1] != _row_sha256(key, str(row[0])):
             raise InputError(f"{self.path}: damaged (the sha256 of answer {key} differs): {_AGAIN}")
         try:
-            generation, version = _from_json(row[0])
+            return _from_json(row[0])
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise InputError(f"{self.path}: answer {key} is none of ours ({error!r:.200}): {_AGAIN}") from error
-        self.num_old += version < _FORMAT
-        return generation
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -342,8 +311,7 @@ def _to_json(generation: Generation) -> str:
         raise InputError(f"generator: an answer with a number that is not finite ({error}): mend it") from error
 
 
-def _from_json(answer: str) -> tuple[Generation, int]:
-    """The answer, and the version of the format that it was written in."""
+def _from_json(answer: str) -> Generation:
     values = json.loads(answer)
     if not isinstance(values, dict):
         raise TypeError("no object")
@@ -357,7 +325,7 @@ def _from_json(answer: str) -> tuple[Generation, int]:
     numbers = all(type(number) in (int, float) for number in generation.logprobs or ())
     if not numbers or {*map(type, texts)} != {str} or {*map(type, counts)} != {int} or generation.error is not None:
         raise TypeError("a value of another type")
-    return generation, version
+    return generation
 
 
 def _row_sha256(key: str, answer: str) -> str:

@@ -275,19 +275,7 @@ def test_an_answer_that_was_reported_survives_a_power_cut(tmp_path):
         assert session._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-# --- answers from before every call had a connection of its own
-
-
-class Server:
-    """A scripted model that is named as one behind HTTP is."""
-
-    model = "tiny at http://127.0.0.1:1/v1"
-
-    def __init__(self):
-        self.scripted = model()
-
-    def generate(self, prompts, *, sampling, finished=None):
-        return self.scripted.generate(prompts, sampling=sampling, finished=finished)
+# --- answers of the format before
 
 
 def make_old(path, most):
@@ -304,35 +292,7 @@ def make_old(path, most):
             connection.commit()
 
 
-def test_answers_from_before_are_used_told_apart_and_warned_of_once(tmp_path, recwarn):
-    path = tmp_path / "journal.sqlite"
-    generate(path, generator=Server())
+def test_answers_of_the_format_before_are_used(path):
     make_old(path, 10)
-    server, prompts = Server(), [[Message("user", text)] for text in TEXTS]
-    generator = JournaledGenerator(server, Journal(path))
-    for _ in range(2):
-        answers = generator.generate(prompts, sampling=Sampling())
-        assert [answer.text for answer in answers] == [text.upper() for text in TEXTS]
-    assert len(server.scripted.asked) == 30
-    assert [str(one.message).partition(" answers")[0] for one in recwarn] == [f"{path}: 10"]
-    assert "They are used. To drop them" in str(recwarn[0].message)
-    assert rows(path, "PRAGMA user_version") == [(2,)]  # an older version cannot read the new rows
-    assert (Journal(path).num_old_answers(), Journal(path).num_answers()) == (10, 40)
-
-
-def test_answers_from_before_can_be_dropped(tmp_path):
-    path = tmp_path / "journal.sqlite"
-    generate(path, ['"version": 1, "a text that looks so"'] * 2 + TEXTS, Server())
-    make_old(path, 5)
-    generate(path, ['{"version": 2}'])
-    assert Journal(path).drop_old_answers() == 5
-    assert (Journal(path).num_old_answers(), Journal(path).num_answers()) == (0, 1)
-    server = Server()
-    generate(path, generator=server)
-    assert len(server.scripted.asked) == 40
-
-
-def test_a_model_in_process_is_not_warned_of(path, recwarn):
-    make_old(path, 40)
-    assert all(answer.from_journal for answer in generate(path))
-    assert not recwarn and Journal(path).num_old_answers() == 40
+    assert sum(answer.from_journal for answer in generate(path)) == 10
+    assert rows(path, "PRAGMA user_version") == [(2,)]  # an older version cannot read the new row
