@@ -212,7 +212,7 @@ def make_strategy(
     Those that fill chunks with tokens fill them up to the maximum where they are given no size of their own.
     """
     if embed is None and config.strategy in CHUNKERS.choices("vectors"):
-        raise UsageError("needs an embedder", field="strategy", value=config.strategy)
+        raise UsageError(f"strategy {config.strategy}: needs an embedder", field="strategy", value=config.strategy)
     return _kind(config).make(_part(config), _tools(config, count, embed, split, predict))
 
 
