@@ -255,7 +255,7 @@ def test_embedders_that_do_not_fit_are_refused(strategy):
         ({"max_tokens": 0}, "max_tokens 0"),
         ({"max_tokens": 3, "min_tokens": 4}, "min_tokens 4 is above max_tokens 3"),
         ({"fixed": FixedConfig(num_tokens=0)}, "fixed.num_tokens 0"),
-        ({"recursive": RecursiveConfig(0)}, "recursive.num_tokens 0"),
+        ({"strategy": "recursive", "recursive": RecursiveConfig(0)}, "recursive.num_tokens 0"),
         ({"fixed": FixedConfig(num_tokens=3, num_chunks=2)}, "fixed: num_chunks 2 and num_tokens 3: choose one size"),
         ({"strategy": "dbscan", "dbscan": DbscanConfig(eps=0)}, "dbscan.eps 0"),
     ],

@@ -257,11 +257,11 @@ def test_wrong_flags_exit_2(flags, capsys):
 def test_flags_in_any_order_and_their_defaults():
     llm = argparse.ArgumentParser()
     llm_flags.add_points_llm_flags(llm)
-    args = vars(parse(["chunk", "--json", "a", "--max-tokens", "5", "b"]))
+    args = dict(parse(["chunk", "--json", "a", "--max-tokens", "5", "b"]).values)
     assert {name: args.pop(name) for name in vars(llm.parse_args([]))} == vars(llm.parse_args([]))
     assert args.pop("paths") == ["a", "b"] and args.pop("json") is True and args.pop("max_tokens") == 5
     assert args == {
-        "verb": "chunk", "strategy": None, "min_tokens": None, "config_path": None, "set": [], "model": "minilm",
+        "strategy": None, "min_tokens": None, "config_path": None, "set": [], "model": "minilm",
         "encoding": "utf-8", "splitter": "sentencex", "language": "en", "html": None, "tree": None, "vectors": None,
         "follow_links": False, "max_input_gb": None, "strict": False, "points": None, "level_cap": None, "tagger": None,
         "sizes": None,
