@@ -6,8 +6,11 @@ from dataclasses import asdict, replace
 import pytest
 
 from qrag_jax.eval.study.records import StudyComparison, StudyResult, StudyRow
+from qrag_jax.eval.study.results import report
 from qrag_jax.eval.study.results.report import format_csv, format_markdown, format_table, summary_values, write_report
 from qrag_jax.eval.study.results.study_tables import significant_sign, study_lines, total_seconds
+from qrag_jax.names import PAGES
+from qrag_jax.registry import Registry
 from qrag_jax.types import Cost, InputError
 
 COST = Cost({"chunk": 0.25, "embed_sentences": 4.0, "embed_chunks": 8.0}, 61_000, 2.5e12, 3 * 2**20, 9_000, 70)
@@ -45,6 +48,12 @@ def study(rows, comparisons=(), **changes):
 TWO = study(
     [row(), row("late", f1=0.45)], [against("late", 0.03764)], notes=("notes: 2 questions left out: no evidence",)
 )
+
+
+@pytest.fixture(autouse=True)
+def own_pages(monkeypatch):
+    """The tables that the expected texts have, whatever else there is."""
+    monkeypatch.setattr(report, "PAGES", Registry("page", (PAGES["contexts"], PAGES["levels"])))
 
 
 def table_rows(markdown):
