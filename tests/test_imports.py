@@ -22,7 +22,7 @@ JAX_FREE = [
     "qrag_jax.chunking",
     "qrag_jax.cli",
     "qrag_jax.cli.main",
-    "qrag_jax.cli.user_cache",
+    "qrag_jax.files.user_cache",
     "qrag_jax.cli.verbs.find",
     "qrag_jax.config",
     "qrag_jax.data",

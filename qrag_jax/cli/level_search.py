@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qrag_jax.chunking.tree.level_ranges import format_levels, full_range, parse_levels
-from qrag_jax.cli.generators import ReadyGenerator, prompts_folder
+from qrag_jax.cli.llm_flags import llm_config
 from qrag_jax.cli.searching.sources import Source
 from qrag_jax.cli.terminal import say
 from qrag_jax.index.methods import Method
+from qrag_jax.llm.config import ReadyGenerator
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import WORDS_WEIGHT
 from qrag_jax.search.levels.level_search import LevelIndex
@@ -87,7 +88,7 @@ def make_level_search(
     elif name == "llm":
         if generator is None:
             raise UsageError("--planner llm: a language model plans, and none is asked; leave --no_llm out")
-        config, heads = PlansConfig(prompts=prompts_folder(args)), None
+        config, heads = PlansConfig(prompts=llm_config(vars(args)).prompts), None
         count = generator.count or method.count
         planner = make_llm_planner(generator, count, index.names, config, finished=readings.append)
     else:

@@ -1,10 +1,16 @@
 """Flags of every verb that asks a language model: which one, for notes, for points. Imports nothing heavy."""
 
 import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from qrag_jax.cli.flags import amount, duration, filled, integers, positive
 from qrag_jax.llm.calls import ANSWER_TOKENS, CONCURRENCY, DEADLINE, GRAMMAR_FIELDS, OPENAI_KEY_NAME, OWN_KEY_NAME
 from qrag_jax.names import LLMS, STORAGES
+
+if TYPE_CHECKING:  # it opens journals and reads prices
+    from qrag_jax.llm.config import LlmConfig
 
 # As in annotate.chunk_questions, annotate.propositions and annotate.hichunk, whose import takes longer.
 NUM_QUESTIONS, MOST_RELEVANT, NOTE_TOKENS = 10, 40, 200
@@ -92,6 +98,15 @@ def add_llm_flags(parser: argparse.ArgumentParser, *, max_answer_tokens: int = A
         metavar="FOLDER",
         help="your own prompt templates; a file that is not there is the built-in one",
     )
+
+
+def llm_config(values: Mapping[str, Any]) -> "LlmConfig":
+    """The language model that the flags of `add_llm_flags` name, by their values."""
+    from qrag_jax.llm.config import LlmConfig
+
+    given = {name: values[name] for name in LlmConfig.__dataclass_fields__}
+    paths = {name: Path(given[name]) for name in ("journal", "prices", "prompts") if given[name]}
+    return LlmConfig(**given | paths)
 
 
 def add_storage(parser: argparse._ActionsContainer) -> None:

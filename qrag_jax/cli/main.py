@@ -18,8 +18,8 @@ from typing import Any
 from qrag_jax.cli.errors import cli_text, flags_of
 from qrag_jax.cli.parser import RENAMED, SUMMARIES, Parser, load_verb, main_parser, read
 from qrag_jax.cli.terminal import say, shown, shown_lines
-from qrag_jax.cli.user_cache import keep_compiled
 from qrag_jax.files.reading import read_with
+from qrag_jax.files.user_cache import keep_compiled
 from qrag_jax.types import InputError, UsageError
 
 _EXIT_BROKEN_PIPE = 141  # what a shell reports for a process that died of SIGPIPE

@@ -9,11 +9,11 @@ from qrag_jax.annotate.ask_chunks import Estimate, Progressed, Reading
 from qrag_jax.annotate.chunk_questions import READER as QUESTIONS
 from qrag_jax.annotate.chunk_questions import QuestionsConfig, estimate_llm_reader, llm_prompts_sha256, make_llm_reader
 from qrag_jax.annotate.propositions import PropositionsConfig, estimate_propositions_reader, make_propositions_reader
-from qrag_jax.cli.generators import given_model_flags, make_generator, prices_of, prompts_folder, sampling_of
-from qrag_jax.cli.llm_flags import MOST_RELEVANT, NUM_QUESTIONS
+from qrag_jax.cli.llm_flags import MOST_RELEVANT, NUM_QUESTIONS, llm_config
 from qrag_jax.cli.terminal import say
 from qrag_jax.index.prepare import MakeMaker
 from qrag_jax.index.settings import NotesSetting
+from qrag_jax.llm.config import make_generator
 from qrag_jax.llm.prices import Prices, dollars
 from qrag_jax.types import Chunk, Cost, CountTokens, Document, Embed, NoteReader, ReadNotes, UsageError
 
@@ -51,7 +51,8 @@ def make_note_reader(
         count: tokens of a text, where the model does not count.
         progress: as of `make_llm_reader`.
     """
-    generator = make_generator(args)
+    llm = llm_config(vars(args))
+    generator = make_generator(llm)
     count = generator.count or count
     readings: list[Reading] = []
     tell: dict[str, Any] = {"progress": progress, "finished": readings.append}
@@ -63,7 +64,7 @@ def make_note_reader(
             readings,
         )
     stating = PropositionsConfig(
-        max_tokens=_STATEMENTS * args.max_answer_tokens, sampling=sampling_of(args), prompts=prompts_folder(args)
+        max_tokens=_STATEMENTS * args.max_answer_tokens, sampling=llm.sampling, prompts=llm.prompts
     )
     return LlmReader(
         make_propositions_reader(generator, stating, **tell),
@@ -100,7 +101,7 @@ def index_note_reader(args: argparse.Namespace, make: MakeMaker, progress: Progr
             raise Estimated(expected)
         say(expected)
         found = llm.read(documents, chunks)
-        say(format_readings(llm.readings, prices_of(args)))
+        say(format_readings(llm.readings, llm_config(vars(args)).load_prices()))
         return found
 
     return read
@@ -111,14 +112,14 @@ def _asking(args: argparse.Namespace) -> QuestionsConfig:
         num_questions=args.num_questions_a_chunk or NUM_QUESTIONS,
         most_relevant=args.most_relevant or MOST_RELEVANT,
         max_answer_tokens=args.max_answer_tokens,
-        sampling=sampling_of(args),
-        prompts=prompts_folder(args),
+        sampling=llm_config(vars(args)).sampling,
+        prompts=llm_config(vars(args)).prompts,
     )
 
 
 def given_reader_flags(args: argparse.Namespace) -> list[str]:
     """Which flags of language models and their readers were given."""
-    return [flag for flag in _OF_READERS if getattr(args, flag) not in (None, False)] + given_model_flags(args)
+    return [flag for flag in _OF_READERS if getattr(args, flag) not in (None, False)] + llm_config(vars(args)).given()
 
 
 def check_reader_flags(args: argparse.Namespace, name: str, llm_readers: Sequence[str]) -> None:
@@ -139,7 +140,7 @@ def check_speed(args: argparse.Namespace) -> None:
 
 def format_estimate(estimate: Estimate, args: argparse.Namespace) -> str:
     """One line: calls, tokens, dollars with `--prices`, hours with `--tokens_per_second`."""
-    prices = prices_of(args)
+    prices = llm_config(vars(args)).load_prices()
     facts = [
         f"at most {estimate.num_calls:,} calls of the language model, and those that ask again for what cannot be read",
         f"{estimate.prompt_tokens:,} tokens read ({estimate.new_prompt_tokens:,} without common beginnings)",

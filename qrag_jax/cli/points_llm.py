@@ -9,16 +9,11 @@ from qrag_jax.annotate.lumber import LumberConfig, estimate_lumber, make_lumber
 from qrag_jax.annotate.windows import PointsReading
 from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.tree.boundaries import Point, PredictPoints
-from qrag_jax.cli.generators import (
-    ReadyGenerator,
-    given_model_flags,
-    prices_of,
-    prompts_folder,
-    sampling_of,
-)
+from qrag_jax.cli.llm_flags import llm_config
 from qrag_jax.cli.note_readers import Estimated, check_speed, format_estimate, spent_by
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say
+from qrag_jax.llm.config import ReadyGenerator
 from qrag_jax.llm.prices import Prices
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
@@ -58,7 +53,7 @@ def make_llm_source(name: str, args: argparse.Namespace, generator: ReadyGenerat
                 return make(progress.answered, told.append)(texts)
         finally:
             for reading in told:
-                say(f"points {name}: {format_reading(reading, prices_of(args))}")
+                say(f"points {name}: {format_reading(reading, llm_config(vars(args)).load_prices())}")
 
     return predict
 
@@ -69,7 +64,7 @@ def check_points_llm_flags(args: argparse.Namespace, names: Collection[str]) -> 
     Args:
         names: of all sources that are wanted.
     """
-    given = [flag for flag in _OF_WINDOWS if getattr(args, flag) not in (None, False)] + given_model_flags(args)
+    given = [flag for flag in _OF_WINDOWS if getattr(args, flag) not in (None, False)] + llm_config(vars(args)).given()
     asking = BOUNDARY_SOURCES.choices("llm")
     if given and not set(names) & set(asking):
         raise UsageError(f"--{given[0]}: belongs to points by {' or '.join(asking)}; leave it out")
@@ -93,8 +88,8 @@ def _hichunk(args: argparse.Namespace, generator: ReadyGenerator, count: CountTo
         window_tokens=_window_tokens(args, generator),
         window_lines=args.window_lines,
         max_answer_tokens=args.max_answer_tokens,
-        sampling=sampling_of(args),
-        prompts=prompts_folder(args),
+        sampling=llm_config(vars(args)).sampling,
+        prompts=llm_config(vars(args)).prompts,
     )
     return (
         lambda progress, finished: make_hichunk(generator, count, config, progress=progress, finished=finished),
@@ -103,7 +98,7 @@ def _hichunk(args: argparse.Namespace, generator: ReadyGenerator, count: CountTo
 
 
 def _lumber(args: argparse.Namespace, generator: ReadyGenerator, count: CountTokens) -> _Made:
-    config = LumberConfig(sampling=sampling_of(args), prompts=prompts_folder(args))
+    config = LumberConfig(sampling=llm_config(vars(args)).sampling, prompts=llm_config(vars(args)).prompts)
     return (
         lambda progress, finished: make_lumber(generator, count, config, progress=progress, finished=finished),
         lambda texts: estimate_lumber(texts, count, config),

@@ -19,9 +19,10 @@ from qrag_jax.chunking.tree.boundaries import (
     rule_points,
     strategy_points,
 )
-from qrag_jax.cli.generators import ReadyGenerator, make_generator
+from qrag_jax.cli.llm_flags import llm_config
 from qrag_jax.cli.points_llm import make_llm_source
 from qrag_jax.cli.progress import Progress, WithBar
+from qrag_jax.llm.config import ReadyGenerator, make_generator
 from qrag_jax.types import Embed, UsageError
 
 if TYPE_CHECKING:  # it imports JAX, and most sources read no vectors
@@ -49,7 +50,7 @@ class PointTools:
     @cached_property
     def generator(self) -> ReadyGenerator:
         """The language model of `--llm`, loaded when it is first asked for."""
-        return make_generator(self.args)
+        return make_generator(llm_config(vars(self.args)))
 
     @cached_property
     def embed(self) -> Embed:

@@ -1,6 +1,9 @@
 """The public names, by where they live; `__init__.py` loads each on first use."""
 
 from .calls import ask_all as ask_all
+from .config import LlmConfig as LlmConfig
+from .config import ReadyGenerator as ReadyGenerator
+from .config import make_generator as make_generator
 from .journal.journal import JournaledGenerator as JournaledGenerator
 from .journal.journal import call_key as call_key
 from .journal.journal_file import Journal as Journal

@@ -1,12 +1,13 @@
 """Prices by which a cost becomes dollars: strict YAML, every field optional; `configs/study/prices.yaml` has some."""
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
 
 from qrag_jax.config import load_config
-from qrag_jax.types import Cost
+from qrag_jax.types import Cost, Generation
 
 _EMBED_STAGES = ("embed_sentences", "embed_chunks")  # of `Cost.seconds`
 _MILLION = 1e6
@@ -74,3 +75,17 @@ def dollars(cost: Cost, prices: Prices) -> float:
         + cost.prompt_tokens / _MILLION * prices.prompt_per_million_tokens
         + cost.completion_tokens / _MILLION * prices.completion_per_million_tokens
     )
+
+
+def spent(generations: Sequence[Generation], prices: Prices | None = None) -> Cost:
+    """What calls cost that were made now: those of the journal are free, those that failed count what they used.
+
+    Args:
+        prices: of the language model; None gives no dollars.
+    """
+    paid = [generation for generation in generations if not generation.from_journal]
+    cost = Cost(
+        prompt_tokens=sum(generation.prompt_tokens for generation in paid),
+        completion_tokens=sum(generation.completion_tokens for generation in paid),
+    )
+    return cost if prices is None else replace(cost, dollars=dollars(cost, prices))

@@ -11,6 +11,7 @@ from qrag_jax.annotate.windows import PointsReading
 from qrag_jax.cli import llm_flags
 from qrag_jax.cli.main import main
 from qrag_jax.cli.points_llm import format_reading
+from qrag_jax.llm.config import ReadyGenerator, make_generator
 from qrag_jax.llm.prices import Prices
 
 MILL = "The mill was built. It is old.\n\nThe bridge is new. It was opened in 1931.\n"
@@ -95,15 +96,13 @@ def test_points_of_a_model_are_scored(qrag):
 )
 def test_flags_that_do_not_fit(qrag, monkeypatch, argv, message):
     local = SimpleNamespace(window=8_192, count=lambda text: len(text.split()), generator=None)
-    monkeypatch.setattr("qrag_jax.cli.points_sources.make_generator", lambda args: _make(args, local))
+    monkeypatch.setattr("qrag_jax.cli.points_sources.make_generator", lambda llm: _make(llm, local))
     code, out, err = chunk(qrag, [], *argv)
     assert code == 2 and not out and message in err
 
 
-def _make(args, local):
-    from qrag_jax.cli.generators import ReadyGenerator, make_generator
-
-    return make_generator(args) if args.llm != "local" else ReadyGenerator(local, local.window, local.count)
+def _make(llm, local):
+    return make_generator(llm) if llm.llm != "local" else ReadyGenerator(local, local.window, local.count)
 
 
 def test_a_failed_call_gives_no_chunks(qrag):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from qrag_jax.llm.prices import Prices, dollars, load_prices
-from qrag_jax.types import Cost, UsageError
+from qrag_jax.llm.prices import Prices, dollars, load_prices, spent
+from qrag_jax.types import Cost, Generation, UsageError
 
 ROOT = Path(__file__).parents[2]
 SECONDS = {"chunk": 900.0, "embed_sentences": 1800.0, "embed_chunks": 900.0, "answers": 7200.0}
@@ -82,3 +82,16 @@ def test_a_wrong_file_is_refused(tmp_path, text, message):
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(UsageError, match="none.yaml: no such config file"):
         load_prices(tmp_path / "none.yaml")
+
+
+def test_what_calls_cost():
+    generations = [
+        Generation("a", "stop", 100, 10),
+        Generation("b", "stop", 1000, 500, from_journal=True),
+        Generation("", "error", 20, 0, error="timed out after it was paid"),
+    ]
+    cost = spent(generations)
+    assert (cost.prompt_tokens, cost.completion_tokens, cost.dollars) == (120, 10, None)
+    prices = Prices(prompt_per_million_tokens=2.0, completion_per_million_tokens=10.0)
+    assert spent(generations, prices).dollars == pytest.approx((120 * 2 + 10 * 10) / 1e6)
+    assert spent([], prices).dollars == 0.0

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from qrag_jax.cli.generators import ReadyGenerator, make_generator, prices_of, prompts_folder, sampling_of, spent
 from qrag_jax.cli.level_search import LevelSearch, check_level_flags, level_index_of, make_level_search
+from qrag_jax.cli.llm_flags import llm_config
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.searching.ask_output import format_answer, format_cost, to_json
 from qrag_jax.cli.searching.places import excerpt
@@ -24,7 +24,8 @@ from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.data.questions.asked import Asked
 from qrag_jax.index.methods import Method
 from qrag_jax.llm.calls import AroundGenerator
-from qrag_jax.llm.prices import Prices
+from qrag_jax.llm.config import ReadyGenerator, make_generator
+from qrag_jax.llm.prices import Prices, spent
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
 from qrag_jax.llm.wrappers import WatchedGenerator
 from qrag_jax.search.answer import (
@@ -55,15 +56,16 @@ def run(args: argparse.Namespace) -> int:
     if by_levels := check_level_flags(args, source):
         source = replace(source, notes_mode="none")
     num_questions = len(asked) if isinstance(asked, list) else None
-    prices = prices_of(args)
-    template = load_prompt(PROMPT, prompts_folder(args))
+    llm = llm_config(vars(args))
+    prices = llm.load_prices()
+    template = load_prompt(PROMPT, llm.prompts)
     spent_before: dict[str, float] = {}
     with timed("read", spent_before):
         found = read_source(args, source)
     with timed("load", spent_before):
         method = make_method(args, source)
         asked = checked(asked, method.check)
-        generator = None if args.no_llm else make_generator(args)
+        generator = None if args.no_llm else make_generator(llm)
     corpus, method = searched(found, method, source)
     levels = None
     if by_levels:
@@ -138,7 +140,7 @@ class _Desk:
             _Shown(WatchedGenerator(self.generator, self._tell), self._progress),
             fill=fill,
             template=self.template,
-            sampling=sampling_of(self.args),
+            sampling=llm_config(vars(self.args)).sampling,
         )
 
     def _tell_levels(self, found: Answer | FoundPassages) -> dict[str, object]:

@@ -1,16 +1,16 @@
 """The part of `qrag eval --answers` that asks a language model: from flags to a reader, and what becomes of answers."""
 
 import argparse
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from qrag_jax.cli.generators import make_generator, prices_of, prompts_folder, sampling_of, spent
+from qrag_jax.cli.llm_flags import llm_config
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.eval.answers.answering import Answered, Reader, check_reader, choose_measures, needs_judges
 from qrag_jax.eval.answers.records import answer_row_values, write_answer_records
+from qrag_jax.llm.config import LlmConfig, make_generator
+from qrag_jax.llm.prices import spent
 from qrag_jax.llm.wrappers import WatchedGenerator
 from qrag_jax.qrag.tasks import Task
 from qrag_jax.types import InputError, TextGenerator, UsageError
@@ -33,15 +33,16 @@ def make_reader(args: argparse.Namespace, kind: str, tasks: Sequence[Task]) -> R
     for task in tasks:
         if task.answers is None:
             raise InputError(f'{task.name}: no question has a reference answer: give them a field "answer"')
-    prompts = prompts_folder(args)
+    llm = llm_config(vars(args))
+    prompts = llm.prompts
     measures = tuple(choose_measures(task, args.answer_measures, kind, prompts, say) for task in tasks)
     judged = needs_judges(measures)
     if args.judges and not judged:
         raise UsageError("--judges: name a measure that they judge: --answer_measures claims or judge")
     check_reader(measures, prompts)
-    generator = make_generator(args)
-    judges = _judges(args, generator) if judged else ()
-    return Reader(generator, measures, judges, sampling_of(args), prompts)
+    generator = make_generator(llm)
+    judges = _judges(args.judges, llm, generator) if judged else ()
+    return Reader(generator, measures, judges, llm.sampling, prompts)
 
 
 def watched(reader: Reader, progress: Progress) -> Reader:
@@ -62,7 +63,7 @@ def write_answers(answered: Answered, args: argparse.Namespace) -> None:
         write_answer_records(args.answers, answered.records)
     if args.answer_rows:
         write_json(answer_row_values(answered.rows), args.answer_rows)
-    cost = spent(answered.calls, prices_of(args))
+    cost = spent(answered.calls, llm_config(vars(args)).load_prices())
     kept = sum(call.from_journal for call in answered.calls)
     failed = sum(call.error is not None for call in answered.calls)
     say(
@@ -75,11 +76,9 @@ def write_answers(answered: Answered, args: argparse.Namespace) -> None:
         say(f"the first failure: {error}")
 
 
-def _judges(args: argparse.Namespace, generator: TextGenerator) -> tuple[TextGenerator, ...]:
+def _judges(names: Sequence[str] | None, llm: LlmConfig, generator: TextGenerator) -> tuple[TextGenerator, ...]:
     """One model a name of `--judges`, by the other flags of the answering one; without the flag the answering one."""
-    judges = []
-    for name in args.judges or (args.llm_model,):
-        own: Any = copy.copy(args)
-        own.llm_model = name
-        judges.append(generator if name == args.llm_model else make_generator(own))
-    return tuple(judges)
+    return tuple(
+        generator if name == llm.llm_model else make_generator(replace(llm, llm_model=name))
+        for name in names or (llm.llm_model,)
+    )

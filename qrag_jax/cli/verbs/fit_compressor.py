@@ -7,12 +7,13 @@ from typing import Any
 
 from qrag_jax.annotate.summaries import SummariesConfig
 from qrag_jax.chunking.tree.parent_vectors import FromTexts
-from qrag_jax.cli.generators import given_model_flags, make_generator, prompts_folder, sampling_of
+from qrag_jax.cli.llm_flags import llm_config
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.data.corpora.headed_documents import read_headed
 from qrag_jax.eval.tables import share
 from qrag_jax.index.parent_texts import text_parents
+from qrag_jax.llm.config import make_generator
 from qrag_jax.measures.aggregate import mean_interval, paired_difference
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
@@ -27,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs `qrag fit compressor`; see `qrag fit compressor --help`."""
     out = Path(args.out)
     check_out(out, resumes=False)
-    if args.target != "summary" and (given := given_model_flags(args)):
+    if args.target != "summary" and (given := llm_config(vars(args)).given()):
         raise UsageError(f"--{given[0]}: belongs to --target summary, where a language model sums up")
     documents = read_headed(args.paths)
     say(f"{len(documents):,} documents, {sum(len(one.points) for one in documents):,} headings")
@@ -90,8 +91,9 @@ def describe_fitted(fitted: FittedCompressor, seed: int) -> dict[str, Any]:
 def _targets(args: argparse.Namespace, embedder: TextEmbedder, progress: Progress) -> FromTexts:
     if args.target == "lead":
         return make_lead_targets(embedder, embedder.count_tokens, args.lead_tokens)
-    generator = make_generator(args) if args.target == "summary" else None
-    summaries = SummariesConfig(args.max_answer_tokens, sampling_of(args), prompts_folder(args))
+    llm = llm_config(vars(args))
+    generator = make_generator(llm) if args.target == "summary" else None
+    summaries = SummariesConfig(llm.max_answer_tokens, llm.sampling, llm.prompts)
     parents = text_parents(
         args.target,
         embedder,

@@ -4,12 +4,13 @@ import argparse
 from pathlib import Path
 
 from qrag_jax.annotate.hicbench import Built, HiCBenchConfig, build_hicbench, write_hicbench
-from qrag_jax.cli.generators import make_generator, prices_of, prompts_folder, sampling_of
+from qrag_jax.cli.llm_flags import llm_config
 from qrag_jax.cli.note_readers import spent_by
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.terminal import say
 from qrag_jax.data.corpora.headed_documents import read_headed
 from qrag_jax.files.new_folder import new_folder
+from qrag_jax.llm.config import make_generator
 from qrag_jax.llm.prices import Prices
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
@@ -18,23 +19,23 @@ from qrag_jax.types import InputError
 
 def run(args: argparse.Namespace) -> int:
     """Runs `qrag hicbench`; see `qrag hicbench --help`."""
-    out = Path(args.out)
+    out, llm = Path(args.out), llm_config(vars(args))
     config = HiCBenchConfig(
         num_one=args.num_one,
         num_two=args.num_two,
         draw_temperature=args.draw_temperature,
         max_tokens=args.max_answer_tokens,
-        sampling=sampling_of(args),
+        sampling=llm.sampling,
         seed=args.seed,
-        prompts=prompts_folder(args),
+        prompts=llm.prompts,
     )
     with new_folder(out, "hicbench") as new:  # first of all: a place that cannot be written is told before the work
         documents = read_headed(args.docs, args.view)[: args.max_documents]
-        generator = make_generator(args)
+        generator = make_generator(llm)
         count = generator.count or TextTokenizer.from_file(find_folder(args.model) / "tokenizer.json").count
         with Progress() as progress:
             built = build_hicbench(documents, generator, count, config, progress=progress.answered)
-        say(format_built(built, len(documents), prices_of(args)))
+        say(format_built(built, len(documents), llm.load_prices()))
         if not built.questions:
             raise InputError(f"{out}: no question is kept: try more documents, or a larger model; nothing is written")
         write_hicbench(new, built, documents)

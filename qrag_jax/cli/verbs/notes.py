@@ -6,7 +6,7 @@ from dataclasses import asdict
 from functools import partial
 
 from qrag_jax.annotate.ask_chunks import Estimate
-from qrag_jax.cli.generators import prices_of
+from qrag_jax.cli.llm_flags import llm_config
 from qrag_jax.cli.note_readers import (
     check_reader_flags,
     format_estimate,
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     if scores.left_out:
         say(f"notes left out: {counts(scores.left_out)}")
     if llm is not None:
-        say(format_readings(llm.readings, prices_of(args)))
+        say(format_readings(llm.readings, llm_config(vars(args)).load_prices()))
     rows = scores.rows()
     if told := cut_told(rows):
         say(f"chunks with notes in them that are longer than the encoder's {embed.window} tokens, a question: {told}")

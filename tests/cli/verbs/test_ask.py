@@ -9,13 +9,13 @@ from tiny_encoders import random_encoder
 from tiny_notes import DIARY, NOTES, QUESTION
 
 from qrag_jax.chunking.units import unit_chunks
-from qrag_jax.cli.generators import ReadyGenerator
 from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.searching.ask_output import format_cost
 from qrag_jax.cli.searching.sources import find_source, make_method
 from qrag_jax.cli.verbs.ask import make_answer_budget
 from qrag_jax.documents.read import read_files
 from qrag_jax.index.methods import Method
+from qrag_jax.llm.config import ReadyGenerator
 from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.models.encoder.sources import PACKAGE_MODULE

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiers import PATIENCE
 
-from qrag_jax.cli.user_cache import cache_folder, keep_compiled
+from qrag_jax.files.user_cache import cache_folder, keep_compiled
 
 DIR = "JAX_COMPILATION_CACHE_DIR"
 
@@ -107,7 +107,7 @@ def test_halves_of_processes_that_died_go_and_what_others_packed_stays(cache):
 
 CODE = """
 import sys
-from qrag_jax.cli.user_cache import keep_compiled
+from qrag_jax.files.user_cache import keep_compiled
 print(keep_compiled())
 import jax
 print(jax.jit(lambda x: 2 * x + 1)(20).item())

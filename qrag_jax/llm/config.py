@@ -1,0 +1,230 @@
+"""A language model as a config names it, with a journal and a budget around it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from qrag_jax.errors import Arg
+from qrag_jax.files.user_cache import cache_folder
+from qrag_jax.llm.calls import ANSWER_TOKENS, CONCURRENCY, DEADLINE, OPENAI_KEY_NAME, OWN_KEY_NAME, AroundGenerator
+from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
+from qrag_jax.llm.prices import Prices, load_prices
+from qrag_jax.llm.scripted import load_script
+from qrag_jax.llm.wrappers import BudgetedGenerator
+from qrag_jax.names import LLMS, Storage
+from qrag_jax.types import CountTokens, Finished, Generation, InputError, Message, Sampling, TextGenerator, UsageError
+
+_OF_OPENAI = ("base_url", "key_name", "concurrency", "deadline", "any_model", "grammar_field")
+# Calls that a journal claims at a time, per call at once. A round waits for its slowest call: the fewer rounds there
+# are, the less the others of the pool stand idle meanwhile. But what is claimed is closed to other processes.
+_CLAIMS_A_WORKER = 4
+_CLAIMS = 64  # at least
+
+
+@dataclass(frozen=True)
+class LlmConfig:
+    """Which language model answers and how, where its answers are kept, and what they may cost.
+
+    `make_generator` refuses what does not go together: a config of a model that is not asked is none of its concern.
+
+    Attributes:
+        llm: who answers, of `names.LLMS`.
+        llm_model: local: smollm2 (for None), a folder, a .gguf file or a hub id; openai: the name of the model on the
+            server; scripted: a JSONL file.
+        storage: local: how matrices are kept.
+        base_url: openai: the server.
+        key_name: openai: environment variable with the key; None: OPENAI_API_KEY for OpenAI's own hosts alone, else
+            QRAG_API_KEY.
+        concurrency, deadline: openai: calls at a time, seconds of a call with its retries; None: 4 and 120.
+        any_model: openai: take answers of a model by another name too.
+        grammar_field: openai: how the server is told the form of an answer; None: it is not told.
+        journal: file of finished answers; None is the user's own.
+        no_journal: keep no answers, and take none from earlier calls.
+        max_llm_tokens, max_dollars: the most to pay for; None is no limit.
+        prices: file of prices, as of `load_prices`.
+        prompts: folder of one's own prompt templates.
+        temperature: 0 takes the likeliest token.
+        max_answer_tokens: of an answer, at most.
+    """
+
+    llm: str = "local"
+    llm_model: str | None = None
+    storage: Storage | None = None
+    base_url: str | None = None
+    key_name: str | None = None
+    concurrency: int | None = None
+    deadline: float | None = None
+    any_model: bool = False
+    grammar_field: str | None = None
+    journal: Path | None = None
+    no_journal: bool = False
+    max_llm_tokens: int | None = None
+    max_dollars: float | None = None
+    prices: Path | None = None
+    prompts: Path | None = None
+    temperature: float = 0.0
+    max_answer_tokens: int = ANSWER_TOKENS
+
+    @property
+    def sampling(self) -> Sampling:
+        """How the model answers."""
+        return Sampling(max_tokens=self.max_answer_tokens, temperature=self.temperature)
+
+    def given(self) -> list[str]:
+        """The fields that are not their defaults; but `max_answer_tokens`, as each use has a default of its own."""
+        names = [one.name for one in fields(self)[:-1] if getattr(self, one.name) != one.default]
+        return sorted(names, key=lambda name: name == "llm")
+
+    def load_prices(self) -> Prices | None:
+        """The price list; None without one."""
+        return None if self.prices is None else load_prices(self.prices)
+
+
+@dataclass(frozen=True)
+class ReadyGenerator(AroundGenerator):
+    """A language model as a config describes it; a `TextGenerator`.
+
+    Attributes:
+        generator: that answers, with journal and budget.
+        window: tokens of prompt and answer together; None where the model does not tell.
+        count: tokens of a text as the model counts them; None likewise.
+    """
+
+    generator: TextGenerator
+    window: int | None = None
+    count: CountTokens | None = None
+
+    def generate(
+        self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
+    ) -> Sequence[Generation]:
+        """Answers every prompt, in order; as `types.TextGenerator`."""
+        return self.generator.generate(prompts, sampling=sampling, finished=finished)
+
+
+def make_generator(config: LlmConfig) -> ReadyGenerator:
+    """The language model of a config, loaded.
+
+    The journal lies around the budget: an answer that was paid for earlier costs nothing.
+
+    Raises:
+        UsageError: fields that do not go together.
+    """
+    _check(config)
+    ready = LLMS.load(config.llm)(config)
+    generator = ready.generator
+    if config.max_llm_tokens is not None or config.max_dollars is not None:
+        generator = _budgeted(generator, config)
+    if not config.no_journal:
+        claim_size = max(_CLAIMS, _CLAIMS_A_WORKER * (config.concurrency or CONCURRENCY))
+        generator = JournaledGenerator(generator, _open_journal(config.journal), claim_size=claim_size)
+    return ReadyGenerator(generator, ready.window, ready.count)
+
+
+def default_journal() -> Path:
+    """The user's journal, `qrag_jax/journal.sqlite` in XDG_CACHE_HOME or ~/.cache; its folder is made, theirs alone."""
+    others = ("name a file with ", Arg("journal"), ", or keep no answers with ", Arg("no_journal"))
+    try:
+        folder = cache_folder()
+    except RuntimeError as error:  # as in a container whose user has no entry
+        raise UsageError("journal: this user has no home folder", remedy=(": set HOME, ", *others)) from error
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"the journal's folder cannot be made ({error.strerror})"
+        raise UsageError(reason, file=folder, remedy=(": ", *others)) from error
+    return folder / "journal.sqlite"
+
+
+def make_local(config: LlmConfig) -> ReadyGenerator:
+    """A model in this process."""
+    from qrag_jax.llm.local import LocalGenerator  # imports JAX and loads weights
+
+    generator = LocalGenerator(config.llm_model or "smollm2", storage=config.storage)
+    return ReadyGenerator(generator, generator.window, generator.count_tokens)
+
+
+def make_openai(config: LlmConfig) -> ReadyGenerator:
+    """Any server of OpenAI's protocol; it is asked nothing yet."""
+    from qrag_jax.llm.server.openai import OpenAIGenerator  # takes a second to import
+
+    if config.base_url is None:
+        raise UsageError(
+            (
+                Arg("llm", "openai"), ": name the server with ", Arg("base_url"), ", such as http://127.0.0.1:8080/v1 "
+                "for one on this machine, or https://api.openai.com/v1: your passages are sent there",
+            ),
+            field="llm",
+            value="openai",
+        )  # fmt: skip
+    return ReadyGenerator(
+        OpenAIGenerator(
+            _named_model(config, "the name of the model on the server"),
+            config.base_url,
+            key_name=_key_name(config.key_name, config.base_url),
+            concurrency=config.concurrency or CONCURRENCY,
+            deadline=config.deadline or DEADLINE,
+            check_model=not config.any_model,
+            grammar_field=config.grammar_field,
+        )
+    )
+
+
+def make_scripted(config: LlmConfig) -> ReadyGenerator:
+    """Answers that stand in a file."""
+    return ReadyGenerator(load_script(_named_model(config, "a JSONL file of answers")))
+
+
+def _check(config: LlmConfig) -> None:
+    owners = {"storage": "local", **dict.fromkeys(_OF_OPENAI, "openai")}
+    for name in config.given():
+        if name in owners and config.llm != owners[name]:
+            belongs = ("belongs to ", Arg("llm", owners[name]), ", not to ", Arg("llm", config.llm))
+            raise UsageError(belongs, field=name)
+    if config.max_dollars is not None and config.prices is None:
+        raise UsageError(("give the prices of the model with ", Arg("prices", "FILE")), field="max_dollars")
+
+
+def _named_model(config: LlmConfig, what: str) -> str:
+    if config.llm_model is None:
+        reason = (Arg("llm", config.llm), f": give {what} with ", Arg("llm_model"))
+        raise UsageError(reason, field="llm", value=config.llm)
+    return config.llm_model
+
+
+def _key_name(named: str | None, base_url: str) -> str:
+    from qrag_jax.llm.server.http import is_openai
+
+    if named:
+        return named
+    if is_openai(base_url) and not base_url.lower().startswith("https://"):
+        reason = (Arg("base_url", base_url), ": would send the key in clear text: write https://")
+        raise UsageError(reason, field="base_url", value=base_url)
+    return OPENAI_KEY_NAME if is_openai(base_url) else OWN_KEY_NAME
+
+
+def _open_journal(path: Path | None) -> Journal:
+    path = path or default_journal()
+    try:
+        return Journal(path)
+    except (UsageError, InputError) as error:
+        remedy = ("(", Arg("journal"), " names another file, ", Arg("no_journal"), " keeps no answers)")
+        raise type(error)(error.text(with_file=False), file=error.file, line=error.line, remedy=remedy) from error
+
+
+def _budgeted(generator: TextGenerator, config: LlmConfig) -> TextGenerator:
+    prices = config.load_prices()
+    of_prompt = prices.prompt_per_million_tokens if prices else None
+    of_completion = prices.completion_per_million_tokens if prices else None
+    if config.max_dollars is not None and not (of_prompt or of_completion):
+        raise UsageError(
+            f"{config.prices} gives the language model no price, so nothing would ever count",
+            field="max_dollars",
+            remedy=": set prompt_per_million_tokens and completion_per_million_tokens",
+        )
+    return BudgetedGenerator(
+        generator,
+        max_tokens=config.max_llm_tokens,
+        max_dollars=config.max_dollars,
+        prompt_price=of_prompt,
+        completion_price=of_completion,
+    )
