@@ -206,8 +206,8 @@ def of_types(found: Found) -> str:
     """Numbers of files by their types, the most frequent first; and how some of them could be read."""
     each = [f"{number} {end or 'without an ending'}" for end, number in found.others.items()]
     text = ", ".join(each[:_MOST_SHOWN]) + (", ..." if len(each) > _MOST_SHOWN else "")
-    unread = [suffix for suffix in kind_by_suffix() if suffix not in read_suffixes()]
-    return f"{text}: {INSTALL} reads {', '.join(unread)}" if found.others.keys() & unread else text
+    unread = set(kind_by_suffix()).difference(read_suffixes())
+    return f"{text}: {INSTALL} reads {', '.join(sorted(unread))}" if found.others.keys() & unread else text
 
 
 def _several(number: int, what: str) -> str:
