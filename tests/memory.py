@@ -4,7 +4,7 @@ import ctypes
 import os
 from pathlib import Path
 
-LARGE = 3 << 29  # bytes: what is forgotten is read from the disk again, program by program
+LARGE = 5 << 28  # bytes: what is forgotten is read from the disk again, program by program
 
 
 def give_back(above: int = LARGE) -> None:

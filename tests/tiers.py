@@ -1,7 +1,7 @@
 """What belongs to which tier: `make test` is the quick one, `make test-all` is all, `make trust` attacks at full size.
 
 A test leaves the quick tier by `@pytest.mark.slow`, for `make test-slow`; a property test stays, with a quarter of its
-examples; a test of tests/trust stays with one witness (CONTRIBUTING.md, docs/reliability.md).
+examples; of tests/trust one witness runs in `make test-slow` (CONTRIBUTING.md, docs/reliability.md).
 """
 
 from collections.abc import Callable, Collection, Iterable

@@ -1,6 +1,6 @@
 """Tiny networks and environments that the tests of retrieval, training and evaluation share."""
 
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ ENCODER = EncoderConfig(
 )
 
 
+@cache  # one object, so that what is compiled for it is compiled once
 def linear_network() -> Network:
     """States and actions that a test can write down in NumPy; a state depends on the order of its chunks."""
 
@@ -42,6 +43,7 @@ def linear_network() -> Network:
     return Network(init, actions, states, DIM)
 
 
+@cache
 def latent_network() -> Network:
     return make_latent_network(LATENT, np.full(VECTOR, 0.1, np.float32), np.full(VECTOR, 0.9, np.float32))
 
@@ -128,9 +130,8 @@ def make_batch(
 
 def select_environments(batch: Batch, rows) -> Batch:
     """The given environments of a batch, over the same table."""
-    rows = jnp.asarray(rows, jnp.int32)
-    fields = {name: getattr(batch, name)[rows] for name in ("chunks", "indices", "lengths", "valid", "gold", "env")}
-    return batch.replace(questions=batch.questions.take(rows), **fields)
+    chosen = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[np.asarray(rows)]), batch.replace(table=None))
+    return chosen.replace(table=batch.table)
 
 
 def position_by_definition(mode: str, index: int, taken, length: int, delta: float = 10.0, ell: float = 9.0) -> float:

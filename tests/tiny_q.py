@@ -1,6 +1,7 @@
 """A network whose Q values a test writes down: one row of numbers for every set of taken chunks."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
 
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ STOP = NUM_CHUNKS  # the component of a state that `params["stop"]` reads
 WIDTH = 8
 
 
+@cache
 def table_network() -> Network:
     """Q(s, a) = params["q"][question, s, a] with s the sum of 2^chunk over taken chunks; positions must be "none"."""
 
@@ -39,7 +41,7 @@ def table_params(*tables):
         for taken, row in table.items():
             for action, value in row.items():
                 q[number, sum(2**chunk for chunk in taken), action] = value
-    return {"q": jnp.asarray(q), "stop": jnp.zeros(WIDTH).at[STOP].set(1.0)}
+    return {"q": jnp.asarray(q), "stop": jnp.asarray(np.eye(WIDTH, dtype=np.float32)[STOP])}
 
 
 def random_table(seed: int, num_chunks: int, num_steps: int, fall: float = 0.0):
@@ -55,24 +57,23 @@ def table_batch(num_chunks, num_questions: int = 1, gold=(0,)) -> Batch:
     lengths = np.broadcast_to(num_chunks, num_questions).astype(np.int32)
     width = int(lengths.max())
     places = jnp.asarray(np.tile(np.arange(width, dtype=np.int32), (num_questions, 1)))
-    numbers = jnp.arange(num_questions, dtype=jnp.int32)
+    numbers = np.arange(num_questions, dtype=np.int32)
     return Batch(
-        table=VectorRows(jnp.eye(NUM_CHUNKS, WIDTH)),
-        questions=VectorRows(numbers[:, None].astype(jnp.float32)),
+        table=VectorRows(jnp.asarray(np.eye(NUM_CHUNKS, WIDTH, dtype=np.float32))),
+        questions=VectorRows(jnp.asarray(numbers[:, None].astype(np.float32))),
         chunks=places,
         indices=places,
         lengths=jnp.asarray(lengths),
         valid=jnp.asarray(np.arange(width) < lengths[:, None]),
         gold=jnp.asarray(np.tile(np.isin(np.arange(width), gold), (num_questions, 1))),
-        env=numbers,
+        env=jnp.asarray(numbers),
     )
 
 
 def trajectory(actions, alive=None) -> Rollout:
     """A rollout that took these chunks; what reads its states reads nothing but its actions and its end."""
-    actions = jnp.asarray(actions, jnp.int32)
-    alive = jnp.ones(actions.shape) if alive is None else jnp.asarray(alive, jnp.float32)
-    none = jnp.zeros(actions.shape)
-    return Rollout(
-        actions, none, none[..., None], none[..., None], none, none, none > 0, alive, none, none
-    )  # fmt: skip
+    actions = np.asarray(actions, np.int32)
+    alive = np.ones(actions.shape, np.float32) if alive is None else np.asarray(alive, np.float32)
+    none = np.zeros(actions.shape, np.float32)
+    fields = actions, none, none[..., None], none[..., None], none, none, none > 0, alive, none, none
+    return Rollout(*map(jnp.asarray, fields))

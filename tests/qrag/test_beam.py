@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiers import slow_but
 from tiny import (  # noqa: F401
     linear_network,
     make_batch,
@@ -142,7 +143,7 @@ def assert_best(found, everything):
 
 
 @pytest.mark.parametrize("stop", [False, True])
-@pytest.mark.parametrize("threshold", [NEVER, 0.0, 0.9])
+@pytest.mark.parametrize("threshold", slow_but([0.0], [NEVER, 0.0, 0.9]))
 def test_a_wide_beam_is_exhaustive_search(stop, threshold):
     """Five chunks, three steps, a Q of its own for every state: all ordered sequences are enumerated."""
     lengths = set()
@@ -154,7 +155,7 @@ def test_a_wide_beam_is_exhaustive_search(stop, threshold):
     assert (len(lengths) > 1) == (stop or threshold > 0)
 
 
-@pytest.mark.parametrize("stop", [False, True])
+@pytest.mark.parametrize("stop", slow_but([True], [False, True]))
 @pytest.mark.parametrize("threshold", [NEVER, -0.5])
 def test_a_wide_beam_counts_what_earlier_facts_have_earned(stop, threshold):
     env, changed = table_env(num_steps=3, reward="at_end", stop=stop, fact_reward=0.4), 0

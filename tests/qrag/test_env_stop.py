@@ -1,6 +1,6 @@
 """The learned STOP of `qrag/env.py`: one more action, with a vector of its own, that ends the episode."""
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from scipy.special import logsumexp, softmax
 from tiny import (  # noqa: F401
     linear_network,
     make_batch,
+    np_jit,
     quick_compilation,
     quick_jit,
     random_params,
@@ -17,15 +18,8 @@ from tiny import (  # noqa: F401
 )
 from tiny_q import STOP, table_batch, table_env, table_network, table_params
 
-from qrag_jax.qrag.env import (
-    EnvConfig,
-    allowed_actions,
-    observe,
-    q_values,
-    replay_q_values,
-    rollout,
-    step_reward,
-)
+from qrag_jax.qrag import env as process
+from qrag_jax.qrag.env import EnvConfig, observe, q_values, replay_q_values, rollout
 from qrag_jax.qrag.policy import make_boltzmann, make_greedy
 from qrag_jax.train.qrag.returns import state_value
 from qrag_jax.types import UsageError
@@ -33,6 +27,22 @@ from qrag_jax.types import UsageError
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 CONFIG = EnvConfig(num_steps=3, reward="at_end", stop=True)
 TEMPERATURE = 0.5
+step_reward = np_jit(process.step_reward, static_argnums=3)
+allowed_actions = np_jit(process.allowed_actions, static_argnums=2)
+
+
+@partial(np_jit, static_argnames="config")
+def q_of(params, batch, taken, config):
+    """Q of all actions under linear towers."""
+    rows = linear_network().actions(params, batch.table)[batch.chunks]
+    _, rotation = observe(batch, taken, config, 8)
+    return q_values(linear_network(), params, rows, batch, taken, rotation, config)
+
+
+@np_jit
+def states_of(params, batch, taken):
+    rows = jnp.take_along_axis(batch.chunks, taken, axis=1)
+    return linear_network().states(params, batch.questions, batch.table, rows)
 
 
 def params_with_stop(seed=0, scale=0.5):
@@ -71,7 +81,7 @@ def rewards_of(gold, picks, config, stop_at):
     """(rewards, continues) of the steps of an episode that takes `picks` and stops at step `stop_at` (from 0)."""
     found = [
         step_reward(
-            jnp.asarray(gold, bool), jnp.asarray(picks[:t], jnp.int32), jnp.int32(pick), config, jnp.bool(t == stop_at)
+            np.asarray(gold, bool), np.asarray(picks[:t], np.int32), np.int32(pick), config, np.bool_(t == stop_at)
         )
         for t, pick in enumerate(picks)
     ]
@@ -159,28 +169,25 @@ def test_nothing_is_paid_after_the_end():
 @pytest.mark.parametrize("num_q_heads", [1, 2])
 def test_q_of_stop_is_the_unrotated_product_of_every_head(num_q_heads):
     config = EnvConfig(num_steps=3, reward="at_end", stop=True, num_q_heads=num_q_heads)
-    network, batch, params = linear_network(), make_batch(), params_with_stop()
-    taken = jnp.array([[1, 4], [0, 2], [0, 1], [2, 3]], jnp.int32)
-    rows = network.actions(params, batch.table)[batch.chunks]
-    _, rotation = observe(batch, taken, config, 8)
-    q = q_values(network, params, rows, batch, taken, rotation, config)
-    states = network.states(params, batch.questions, batch.table, jnp.take_along_axis(batch.chunks, taken, axis=1))
-    expected = (np.asarray(states) * np.asarray(params["stop"])).reshape(4, num_q_heads, -1).sum(2)
+    batch, params = make_batch(), params_with_stop()
+    taken = np.array([[1, 4], [0, 2], [0, 1], [2, 3]], np.int32)
+    q = q_of(params, batch, taken, config)
+    expected = (states_of(params, batch, taken) * np.asarray(params["stop"])).reshape(4, num_q_heads, -1).sum(2)
     assert q.shape == (4, num_q_heads, 8)
     np.testing.assert_allclose(q[..., -1], expected, rtol=1e-5, atol=1e-6)
-    without = q_values(network, params, rows, batch, taken, rotation, EnvConfig(num_q_heads=num_q_heads))
+    without = q_of(params, batch, taken, EnvConfig(num_q_heads=num_q_heads))
     np.testing.assert_allclose(q[..., :-1], without, rtol=1e-6)
 
 
 def test_stop_is_one_more_column_and_not_at_first():
     batch = make_batch(shortest=3)
-    first = allowed_actions(batch.valid, jnp.zeros((4, 0), jnp.int32), CONFIG)
+    first = allowed_actions(batch.valid, np.zeros((4, 0), np.int32), CONFIG)
     np.testing.assert_array_equal(first[:, :-1], batch.valid)
     assert not first[:, -1].any()
-    later = allowed_actions(batch.valid, jnp.full((4, 1), 2, jnp.int32), CONFIG)
-    np.testing.assert_array_equal(later[:, :-1], batch.valid & (jnp.arange(7) != 2))
+    later = allowed_actions(batch.valid, np.full((4, 1), 2, np.int32), CONFIG)
+    np.testing.assert_array_equal(later[:, :-1], np.asarray(batch.valid) & (np.arange(7) != 2))
     assert later[:, -1].all()
-    np.testing.assert_array_equal(allowed_actions(batch.valid, jnp.zeros((4, 0), jnp.int32), EnvConfig()), batch.valid)
+    np.testing.assert_array_equal(allowed_actions(batch.valid, np.zeros((4, 0), np.int32), EnvConfig()), batch.valid)
 
 
 # --- what rollouts keep to
@@ -208,7 +215,7 @@ def test_what_follows_stop_counts_for_nothing():
 
 def test_dummy_picks_are_free_chunks():
     """Also in a document of exactly T chunks, where the last free one is left for STOP."""
-    batch = BATCH.replace(valid=BATCH.valid & (jnp.arange(7) < 3), lengths=jnp.full(12, 3, jnp.int32))
+    batch = BATCH.replace(valid=np.asarray(BATCH.valid) & (np.arange(7) < 3), lengths=np.full(12, 3, np.int32))
     for documents in (BATCH, batch):
         played = play(documents)
         assert played.stops.any()
@@ -219,11 +226,8 @@ def test_dummy_picks_are_free_chunks():
 
 def stop_by_hand(params, batch, played, t):
     """(state, Q of every chunk and of STOP) [12, 8] before step t, from q_values itself."""
-    taken = jnp.sort(jnp.asarray(played.actions[:, :t]), axis=1)
-    rows = linear_network().actions(params, batch.table)[batch.chunks]
-    _, rotation = observe(batch, taken, CONFIG, 8)
-    q = q_values(linear_network(), params, rows, batch, taken, rotation, CONFIG)
-    return np.asarray(q[:, 0]), np.asarray(allowed_actions(batch.valid, taken, CONFIG))
+    taken = np.sort(played.actions[:, :t], axis=1)
+    return q_of(params, batch, taken, CONFIG)[:, 0], allowed_actions(batch.valid, taken, CONFIG)
 
 
 def test_the_value_of_a_state_counts_stop():
@@ -266,7 +270,7 @@ def test_the_policy_draws_stop_as_often_as_its_probability_says():
 def test_chosen_pairs_encoded_again_have_the_same_q(num_q_heads):
     config = EnvConfig(num_steps=3, reward="at_end", stop=True, num_q_heads=num_q_heads)
     played, again = compiled(config)(params_with_stop(), params_with_stop(1), BATCH, jax.random.key(1))
-    assert 0 < int(played.stops.sum()) < 24 and again.shape == (12, 3, num_q_heads)
+    assert 0 < np.sum(played.stops) < 24 and again.shape == (12, 3, num_q_heads)
     np.testing.assert_allclose(again, played.q_values, rtol=1e-4, atol=1e-5)
     stops = np.asarray(played.stops)
     np.testing.assert_array_equal(np.asarray(played.q_values)[stops], np.asarray(played.stop_q_values)[stops])
@@ -290,8 +294,7 @@ def test_the_gradient_of_stop_is_the_state():
     for env, t in np.argwhere(np.asarray(played.stops)):
         slots = np.sort(np.asarray(played.actions)[env, :t])
         alone = select_environments(BATCH, [env])
-        taken = jnp.asarray(np.asarray(BATCH.chunks)[env, slots][None])
-        expected += np.asarray(linear_network().states(params, alone.questions, BATCH.table, taken))[0]
+        expected += states_of(params, alone, slots[None])[0]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     assert np.abs(expected).min() > 1e-3
 
@@ -309,7 +312,9 @@ def test_without_stop_nothing_stops():
 def test_an_episode_that_ends_at_completion_is_alive_up_to_there():
     """A gold chunk that is taken after the end pays nothing, not even as a fact."""
     config = EnvConfig(num_steps=3, end_at_completion=True, fact_reward=0.25)
-    played = play(BATCH.replace(gold=BATCH.gold & (jnp.cumsum(BATCH.gold, axis=1) == 1)), config)  # one gold chunk
+    played = play(
+        BATCH.replace(gold=np.asarray(BATCH.gold) & (np.cumsum(BATCH.gold, axis=1) == 1)), config
+    )  # one gold chunk
     paid = played.rewards > 0
     assert (paid.sum(1) <= 1).all() and len(set(paid.argmax(1)[paid.any(1)].tolist())) > 1
     for env in range(12):

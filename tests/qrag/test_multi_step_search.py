@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from passages import lines_corpus
-from tiny import linear_network, quick_compilation, random_params  # noqa: F401
+from tiny import linear_network, np_jit, quick_compilation, random_params  # noqa: F401
 
 from qrag_jax.eval.retrieval.protocols import kept_by_threshold
 from qrag_jax.index.corpus_folder import load_corpus, save_corpus
+from qrag_jax.models.towers import positions as towers
 from qrag_jax.models.towers.latent import LatentConfig
-from qrag_jax.models.towers.positions import relative_positions, rotate
 from qrag_jax.models.towers.q_network import TokenRows, VectorRows
 from qrag_jax.qrag.batching import Contexts
 from qrag_jax.qrag.env import EnvConfig
@@ -62,13 +62,14 @@ def by_hand(retriever, question, texts, num_steps):
     rows = jax.device_put(retriever.rows(texts, "chunk")[0])
     asked = jax.device_put(retriever.rows([question], "question")[0])
     network, params = retriever.network, retriever.params
-    actions = jax.jit(network.actions)(params, rows)
+    actions, states = np_jit(network.actions)(params, rows), np_jit(network.states)
+    relative_positions, rotate = np_jit(towers.relative_positions, static_argnums=2), np_jit(towers.rotate)
     taken, steps = [], []
     for _ in range(num_steps):
-        order = jnp.asarray(sorted(taken), jnp.int32)
-        positions = relative_positions(jnp.arange(len(texts)), order, len(texts))
-        state = jax.jit(network.states)(params, asked, rows, order[None])[0]
-        q = np.array(rotate(actions, positions) @ state)
+        order = np.asarray(sorted(taken), np.int32)
+        positions = relative_positions(np.arange(len(texts), dtype=np.int32), order, len(texts))
+        state = states(params, asked, rows, order[None])[0]
+        q = rotate(actions, positions) @ state
         q[taken] = -np.inf
         best = int(q.argmax())
         steps.append((best, q[best], positions[best]))
@@ -172,8 +173,8 @@ def test_a_run_with_links_compares_the_texts_of_a_small_corpus():
     (first, second, _) = search_bank(index, question).steps
     blind = replace(linked, env=EnvConfig(num_steps=3))
     plain = {step.chunk: step.q_value for step in search_bank(make_action_bank(blind, TEXTS), question, 1).steps}
-    links = jnp.asarray(link_features(question, TEXTS))[None]
-    added = link_q_values(linked.params["links"], link_inputs(links, jnp.zeros((1, 0), jnp.int32)))[0, 0]
+    inputs = np_jit(link_inputs)(link_features(question, TEXTS)[None], np.zeros((1, 0), np.int32))
+    added = np_jit(link_q_values)(linked.params["links"], inputs)[0, 0]
     (best,) = plain  # the best chunk without links, and the best one with them
     assert first.q_value - float(added[first.chunk]) <= plain[best] + 1e-5
     assert first.q_value >= plain[best] + float(added[best]) - 1e-5
@@ -186,14 +187,15 @@ def test_a_run_with_links_compares_the_texts_of_a_small_corpus():
 def test_a_run_with_coverage_looks_at_all_that_it_has_taken():
     """Q is what a state covers of a chunk, and next to nothing else."""
     run = make("latent", env=EnvConfig(num_steps=3, links=True, coverage=True))
-    links = jax.tree.map(jnp.zeros_like, run.params["links"])
-    links["linear"] = links["linear"].at[2 * len(LINKS)].set(1e4)
+    links = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), run.params["links"])
+    links["linear"][2 * len(LINKS)] = 1e4
     run = replace(run, params=run.params | {"links": links})
     question = "where did Mary and John take the milk"
     index = action_bank(run, embed_corpus(lines_corpus("\n".join(TEXTS)), run.chunk_encoder))
-    words, taken = jnp.asarray(shared_words(question, TEXTS))[None], []
+    words, taken = shared_words(question, TEXTS)[None], []
     for step in search_bank(index, question).steps:
-        covered = coverage_inputs(words, jnp.array([taken], jnp.int32))[0, :, 0].at[jnp.array(taken, int)].set(-1)
+        covered = np_jit(coverage_inputs)(words, np.array([taken], np.int32))[0, :, 0].copy()
+        covered[taken] = -1
         assert covered[step.chunk] == covered.max() > 0
         taken.append(step.chunk)
 
@@ -392,8 +394,8 @@ def test_a_run_without_stop_cannot_be_asked_to_use_it(index):
 def test_a_run_with_bridges_reads_them_behind_its_links():
     """Q is what a chunk and another one say of the question together, and next to nothing else."""
     run = make("latent", env=EnvConfig(num_steps=2, links=True, bridges=True))
-    links = jax.tree.map(jnp.zeros_like, run.params["links"])
-    links["linear"] = links["linear"].at[len(LINKS) + BRIDGES.index("joint")].set(1e4)
+    links = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), run.params["links"])
+    links["linear"][len(LINKS) + BRIDGES.index("joint")] = 1e4
     run = replace(run, params=run.params | {"links": links})
     texts = ["john took the milk", "Mary knows Ada", "Ada saw the milk", "Mary and the milk", "it rained"]
     question = "what of the milk is with Mary"

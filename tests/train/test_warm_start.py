@@ -208,6 +208,7 @@ def test_constants_of_something_else_are_refused(first, constants):
     assert_equal(dict(with_constants(first[1], own, "RUN").constants), own)
 
 
+@pytest.mark.slow
 def test_heads_come_and_go(tmp_path):
     """Supervision without STOP starts a run that learns STOP, and the other way round; towers are taken over."""
     ranked = EnvConfig(num_steps=1, ranking_scale=5.0)

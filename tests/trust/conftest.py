@@ -13,10 +13,11 @@ HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here is of `trust`, and may take long: its size is the tier's."""
+    """Everything here is of `trust`, and slow: its size is the tier's."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.trust)
+            item.add_marker(pytest.mark.slow)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(3600))
 

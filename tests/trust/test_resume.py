@@ -37,7 +37,7 @@ data: {{task: jsonl, batch_size: 16}}
 OPTIONS = {"latent": ("env.num_steps=2", "dev.share=0.2", "dev.every=5", "learner.accumulate=2"), "text": ()}
 MESHES = {1: (), 8: ("mesh.data=4", "mesh.fsdp=2")}
 ALL = list(product(OPTIONS, ("float32", "bfloat16"), MESHES))
-TENTH = [("latent", "bfloat16", 1), ("text", "float32", 8)]  # a start costs seconds: each value once
+FEW = {10: ALL, 1: [("latent", "bfloat16", 1), ("text", "float32", 8)], 0: [("text", "float32", 8)]}  # by tier
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,7 @@ def write_questions(path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-@pytest.mark.slow  # tests/train/test_resume.py has the witness, without processes
-@pytest.mark.parametrize(("mode", "dtype", "devices"), ALL if of_tier(0, 10) == 10 else TENTH)
+@pytest.mark.parametrize(("mode", "dtype", "devices"), FEW[of_tier(0, 10)])
 def test_a_run_that_is_killed_anywhere_ends_as_one_that_is_not(tmp_path, figures, mode, dtype, devices):
     write_questions(tmp_path / "questions.jsonl")
     (tmp_path / "config.yaml").write_text(CONFIG)

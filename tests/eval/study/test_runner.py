@@ -2,7 +2,6 @@
 
 import csv
 import json
-import random
 import signal
 import subprocess
 import sys
@@ -347,16 +346,15 @@ def timeless(value):
 
 
 @pytest.mark.slow
-def test_a_study_that_was_killed_at_3_random_points_leaves_the_files_of_one_that_was_not(tmp_path):
-    script, rng = tmp_path / "study.py", random.Random(0)
+def test_a_study_that_was_killed_leaves_the_files_of_one_that_was_not(tmp_path):
+    script = tmp_path / "study.py"
     script.write_text(STUDY)
-    shares = [(third + rng.random()) / 3.1 for third in range(3)]
-    left = [kill_study(script, tmp_path / "killed", share) for share in shares]
+    left = kill_study(script, tmp_path / "killed", 0.4)
     for out in ("killed", "whole"):
         with start_study(script, tmp_path / out) as process:
             _, errors = process.communicate()
         assert process.returncode == 0, errors
-    assert left == sorted(left) and left[0] < left[2] < len(list(tmp_path.glob("whole/cells/*/*.json")))
+    assert 0 < left < len(list(tmp_path.glob("whole/cells/*/*.json")))
     whole, killed = normal_files(tmp_path / "whole"), normal_files(tmp_path / "killed")
     assert list(killed) == list(whole)
     assert killed == whole

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import quick_compilation  # noqa: F401
+from tiny import np_jit, quick_compilation  # noqa: F401
 
 import qrag_jax.models.blocks
 from qrag_jax.models.blocks import matrix as blocks
@@ -59,7 +59,7 @@ def assert_near(found, expected):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6 * np.abs(expected).max())
 
 
-@pytest.fixture(params=[True, False], ids=["compiled", "plain"])
+@pytest.fixture(params=[True, pytest.param(False, marks=pytest.mark.slow)], ids=["compiled", "plain"])
 def compiled(request, monkeypatch):
     """With the kernels and as where Numba is absent."""
     if not request.param:
@@ -82,33 +82,33 @@ def test_a_matrix_by_hand(compiled):
     expected = np.zeros((32, 2))
     expected[:16, 0], expected[16:, 1] = 1, 8
     expected[:3, 0], expected[16:18, 0], expected[0, 1], expected[31, 1] = (3, 5, 31), (2, 3), -3, 15
-    np.testing.assert_array_equal(dequantised(matrix), expected)
+    np.testing.assert_array_equal(np_jit(dequantised)(matrix), expected)
     row = np.zeros(32, np.float32)
     row[[0, 2, 16, 31]] = 1, 10, 100, 1000
     # 3 + 310 + 200 + 0, and -3 + 0 + 800 + 15000
-    assert product(jnp.asarray(row), matrix).tolist() == [513, 15797]
+    assert np_jit(product)(row, matrix).tolist() == [513, 15797]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_products_are_those_of_the_numbers(form, compiled):
     """Also several in one program, and outputs that fill no tile."""
     matrix, numbers = random_matrix(*form)
-    np.testing.assert_allclose(dequantised(matrix), numbers, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(np_jit(dequantised)(matrix), numbers, rtol=1e-6, atol=1e-6)
     inputs = [random_inputs(count) for count in ROWS]
-    found = jax.jit(lambda inputs, matrix: [product(rows, matrix) for rows in inputs])(inputs, matrix)
+    found = np_jit(lambda inputs, matrix: [product(rows, matrix) for rows in inputs])(inputs, matrix)
     for rows, made in zip(inputs, found, strict=True):
         assert made.shape == (len(rows), 70) and made.dtype == jnp.float32
         assert_near(made, rows @ numbers)
 
 
 def test_axes_before_the_last_stay(compiled):
-    matrix, numbers = random_matrix(4)
+    (matrix, numbers), multiply = random_matrix(4), np_jit(product)
     rows = random_inputs(6).reshape(3, 2, 96)
-    assert_near(product(jnp.asarray(rows), matrix), rows @ numbers)
-    assert product(jnp.zeros((0, 96)), matrix).shape == (0, 70)
-    halves = jnp.asarray(rows, jnp.bfloat16)
-    found = product(halves, matrix)
-    assert found.dtype == jnp.float32
+    assert_near(multiply(rows, matrix), rows @ numbers)
+    assert multiply(np.zeros((0, 96), np.float32), matrix).shape == (0, 70)
+    halves = rows.astype(jnp.bfloat16)
+    found = multiply(halves, matrix)
+    assert found.dtype == np.float32
     assert_near(found, np.asarray(halves, np.float64) @ numbers)
 
 
@@ -117,7 +117,7 @@ def test_accelerators_get_a_plain_product(platform):
     """Also where Numba is there for the processor beside them."""
     matrix, _ = random_matrix()
     for count in (1, 40):
-        traced = jax.jit(product).trace(jnp.zeros((count, 96)), matrix)
+        traced = jax.jit(product).trace(np.zeros((count, 96), np.float32), matrix)
         lowered = traced.lower(lowering_platforms=(platform,)).as_text()
         assert "dot_general" in lowered and "qrag_jax_block" not in lowered
 
@@ -126,7 +126,7 @@ def test_a_loop_of_products(compiled):
     """As decoding does: each product reads what the one before it wrote."""
     matrix, numbers = random_matrix(num_out=96)
 
-    @jax.jit
+    @np_jit
     def run(row, matrix):
         return jax.lax.fori_loop(0, 5, lambda _, row: product(jnp.tanh(row), matrix), row)
 
@@ -140,13 +140,13 @@ def test_several_threads_multiply_at_once():
     """More tiles than threads, and a pool that is busy with others' jobs: nothing waits for ever or is mixed up."""
     forms = [(4, 32, True), (8, 16, False)]
     matrices = [random_matrix(*form, num_out=1000, seed=i) for i, form in enumerate(forms)]
-    run = jax.jit(lambda rows, matrix: product(rows, matrix))
+    run = np_jit(lambda rows, matrix: product(rows, matrix))
 
     def work(seed):
         rows, (matrix, numbers) = random_inputs((1, 4, 30)[seed % 3], seed=seed), matrices[seed % 2]
-        first = run(jnp.asarray(rows), matrix)
+        first = run(rows, matrix)
         assert_near(first, rows @ numbers)
-        return all((run(jnp.asarray(rows), matrix) == first).all() for _ in range(10))
+        return all((run(rows, matrix) == first).all() for _ in range(10))
 
     with ThreadPoolExecutor(6) as pool:
         assert all(pool.map(work, range(12)))
@@ -156,13 +156,13 @@ def test_several_threads_multiply_at_once():
 def test_numbers_that_are_not_finite_do_not_vanish(bits, compiled):
     """What is not finite in the product of the numbers is not finite: infinity may come out as NaN, its own codes' sums
     being of both signs. Other rows are as they would be."""
-    matrix, numbers = random_matrix(bits)
+    (matrix, numbers), multiply = random_matrix(bits), np_jit(product)
     for count in (1, 4, 25):
         rows = random_inputs(count)
         rows[0, 3] = np.nan
-        assert np.isnan(product(jnp.asarray(rows), matrix)[0]).all()
+        assert np.isnan(multiply(rows, matrix)[0]).all()
         rows[0, 3] = np.inf
-        found = np.asarray(product(jnp.asarray(rows), matrix))
+        found = multiply(rows, matrix)
         assert not np.isfinite(found[0]).any()
         assert_near(found[1:], rows[1:] @ numbers) if count > 1 else None
 
@@ -170,10 +170,10 @@ def test_numbers_that_are_not_finite_do_not_vanish(bits, compiled):
 def test_columns_are_rows_of_the_table():
     for form in ((4, 16, True), (8, 32, False)):
         matrix, numbers = random_matrix(*form)
-        ids = jnp.array([[0, 63, 64], [69, 1, 0]])
-        found = jax.jit(columns)(matrix, ids)
+        ids = np.array([[0, 63, 64], [69, 1, 0]], np.int32)
+        found = np_jit(columns)(matrix, ids)
         assert found.shape == (2, 3, 96)
-        np.testing.assert_allclose(found, numbers.T[np.asarray(ids)], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(found, numbers.T[ids], rtol=1e-6, atol=1e-6)
 
 
 def test_parts_are_one_matrix():
@@ -185,10 +185,11 @@ def test_parts_are_one_matrix():
 def test_matrices_of_one_form_become_one():
     (first, some), (second, others) = (random_matrix(num_out=count, seed=count) for count in (64, 128))
     assert same_form([first, second])
-    for made in (concatenated([first, second]), concatenated(jax.tree.map(np.asarray, [first, second]))):
+    for made in (np_jit(concatenated)([first, second]), concatenated(jax.tree.map(np.asarray, [first, second]))):
         assert made.num_out == 192
-        made = jax.tree.map(jnp.asarray, made)
-        np.testing.assert_allclose(dequantised(made), np.concatenate([some, others], axis=1), rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(
+            np_jit(dequantised)(made), np.concatenate([some, others], axis=1), rtol=1e-6, atol=1e-6
+        )
     others = {
         "bits": random_matrix(4, num_out=64),
         "group": random_matrix(group=16, num_out=64),
@@ -229,7 +230,7 @@ def test_what_kernels_would_read_wrongly_is_refused():
         pytest.skip("needs Numba (extra cpu)")
     matrix, _ = random_matrix()
     wrong = {
-        "float32": jax.tree.map(lambda leaf: leaf.astype(jnp.float32), matrix),
+        "float32": jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf).astype(np.float32)), matrix),
         r"bfloat16\[2, 3, 64\]": matrix.replace(scales=matrix.scales.astype(jnp.bfloat16)),
         r"float16\[1, 3, 64\]": matrix.replace(mins=matrix.mins[:1]),
         r"float16\[2, 1, 64\]": matrix.replace(scales=matrix.scales[:, :1], mins=None),  # groups of 96
@@ -237,7 +238,7 @@ def test_what_kernels_would_read_wrongly_is_refused():
     }
     for message, each in wrong.items():
         with pytest.raises(UsageError, match=f"a block matrix of .*{message}.*: codes must be int8 or uint8"):
-            product(jnp.zeros((1, 96)), each)
+            product(jnp.asarray(np.zeros((1, 96), np.float32)), each)
 
 
 def test_kernels_say_which_interface_they_know():

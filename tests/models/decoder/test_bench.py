@@ -40,6 +40,7 @@ def test_every_kind_is_measured_in_turns():
     assert one.read == (10, 10) and one.write == (3, 3) and two.write == (19, 19)
 
 
+@pytest.mark.slow
 def test_no_token_ends_an_answer():
     """One that says two letters and ends has said all of an answer here; the decoder itself stays what it was."""
     talker = parrot("hi")

@@ -56,7 +56,7 @@ def read_in_chunks(config, params, tokens, pads, sizes, num_slots=None, dtype="f
     return found, cache
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", slow_but(["llama, biases, one kv head", "qwen3, wide heads"], VARIANTS))
 def test_matches_numpy_written_position_by_position(name):
     config = VARIANTS[name]
     params, rows = random_decoder_params(config), random_rows(LENGTHS)
@@ -67,7 +67,7 @@ def test_matches_numpy_written_position_by_position(name):
 
 
 CHUNKS = [(name, (4, 4, 1)) for name in VARIANTS] + [("dynamic", (9,)), ("qwen3, wide heads", (1,) * 9)]
-CHUNKS_QUICK = [("llama, tied", (4, 4, 1)), ("dynamic", (9,)), ("qwen3, wide heads", (1,) * 9)]
+CHUNKS_QUICK = [("llama, tied", (4, 4, 1))]
 
 
 @pytest.mark.parametrize(("name", "sizes"), slow_but(CHUNKS_QUICK, CHUNKS))
@@ -83,6 +83,7 @@ def test_chunks_of_any_sizes_are_one_piece(name, sizes):
         np.testing.assert_allclose(logits[real], expected[real, end - 1], atol=2e-5, rtol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_row_does_not_depend_on_its_batch_or_padding():
     config = VARIANTS["qwen3, wide heads"]
     params, rows = random_decoder_params(config), random_rows(LENGTHS)
@@ -165,6 +166,7 @@ def test_parameters_have_the_names_and_shapes_that_files_are_read_into(family):
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
 
 
+@pytest.mark.slow
 def test_dynamic_frequencies_are_those_of_the_longest_text_or_of_a_given_one():
     config = VARIANTS["dynamic"]
     params, (row,) = random_decoder_params(config), random_rows([9])
@@ -206,6 +208,7 @@ def test_runs_under_strict_promotion():
         read_in_chunks(config, params, tokens, pads, (9,))
 
 
+@pytest.mark.slow
 def test_gradients_are_finite_beside_padding_and_that_of_one_row_alone():
     config = VARIANTS["qwen3, wide heads"]
     params, rows = random_decoder_params(config), random_rows([9, 2])
@@ -219,7 +222,7 @@ def test_gradients_are_finite_beside_padding_and_that_of_one_row_alone():
         np.testing.assert_allclose(one, other, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", slow_but(["float32"], ["float32", "bfloat16"]))
 @pytest.mark.parametrize("tied", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_single_row_is_multiplied_like_the_rows_of_a_batch(tied, dtype):
     """Another product is used for one row on CPU, of a matrix by its first axis and of a tied table by its last."""
@@ -244,7 +247,7 @@ def test_cosines_are_computed_once_for_all_heads_and_layers():
     assert compiled.count(" cosine(") == compiled.count(" sine(") == 1
 
 
-@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("batch", slow_but([1], [1, 2]))
 def test_a_donated_cache_is_updated_in_place(batch):
     """In a loop of steps on the device, nothing as large as one layer's keys is allocated beside the cache."""
     config = decoder_config("llama", num_layers=3, head_dim=16)

@@ -133,6 +133,7 @@ def test_equal_prompts_are_read_once(talker):
     assert answers[0].ids == make_decoder(talker, prefix_bytes=0).generate_ids(ASKED[:1], sampling)[0].ids
 
 
+@pytest.mark.slow
 def test_where_shapes_agree_not_a_bit_differs(talker):
     prompt = RNG.integers(0, 256, 576).tolist()
     assert chunk_lengths(len(prompt)) == [64, 512]

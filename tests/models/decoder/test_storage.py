@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh
+from tiers import slow_but
 from tiny import np_jit, quick_compilation  # noqa: F401
 from tiny_decoders import decoder_config, random_decoder_params
 from tiny_gguf import CHAT, TOKENS, decoder_fields, decoder_tensors, random_blocks, tokenizer_fields, write_gguf
@@ -88,7 +89,7 @@ MIXED = {
 }
 
 
-@pytest.mark.parametrize("family", MIXED)
+@pytest.mark.parametrize("family", slow_but(["qwen2"], MIXED))
 def test_a_file_as_it_is_computes_what_its_numbers_do(tmp_path, family):
     """Tied and not, rows of llama in the order of the file, biases, several formats in a layer."""
     kinds, names = MIXED[family]
@@ -107,6 +108,7 @@ def test_a_file_as_it_is_computes_what_its_numbers_do(tmp_path, family):
     chex.assert_trees_all_equal(jax.tree.leaves(again), jax.tree.leaves(found.params))
 
 
+@pytest.mark.slow
 def test_formats_of_256_numbers(tmp_path):
     """Q2_K has no kernels and is rounded to 8 bits; float16 rounds the scales of the others."""
     config = config_of(hidden_size=256, intermediate_size=256, num_layers=1, tie_embeddings=False)
@@ -171,6 +173,7 @@ def test_what_loading_takes_is_what_is_held(tmp_path, family):
         assert loading_bytes(config, storage, kinds) == bytes_of(load_decoder(path, storage=storage).params)
 
 
+@pytest.mark.slow
 def test_greedy_answers_are_those_of_the_numbers(tmp_path):
     config = config_of("qwen2", num_layers=1, max_positions=48)
     path = written(tmp_path / "x.gguf", config, MIXED["qwen2"][0])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+from tiers import slow_but
 from tiny import np_jit, quick_compilation  # noqa: F401
 from tiny_decoders import FAMILIES, decoder_config, numpy_decoder, random_decoder_params
 from tiny_gguf import CHAT, TOKENS, decoder_fields, decoder_tensors, tokenizer_fields, write_gguf
@@ -49,7 +50,7 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, family):
     assert not [path.name for path in (tmp_path / "moved").iterdir() if path.name.startswith(".")]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", slow_but(["llama"], FAMILIES))
 def test_a_gguf_file_computes_what_the_parameters_do(tmp_path, family):
     config = decoder_config(family, **WIDE)
     loaded = load_decoder(gguf_file(tmp_path / "x.gguf", config))

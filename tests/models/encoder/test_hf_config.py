@@ -43,6 +43,7 @@ def test_defaults_of_what_is_left_out_are_those_of_transformers(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("folder", ["mpnet"], indirect=True)
 def test_a_whole_file_is_read_without_transformers(folder):
     code = f"import sys\nfrom qrag_jax.models.encoder.weights import load_encoder\nload_encoder({str(folder)!r})\n"
     code += "assert 'transformers' not in sys.modules\n"

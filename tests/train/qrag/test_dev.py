@@ -3,6 +3,7 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiers import slow_but
 from tiny import linear_network, quick_compilation, random_params  # noqa: F401
 
 from qrag_jax.data.questions.vector_task import make_vector_task
@@ -16,6 +17,7 @@ from qrag_jax.types import InputError
 
 VECTOR = 6
 NUM_QUERIES = 13
+STOPPING = {"reward": "at_end", "stop": True}
 
 
 def make_task(size=NUM_QUERIES):
@@ -69,8 +71,10 @@ def mean_return(retriever, task):
     return np.mean(returns)
 
 
-@pytest.mark.parametrize("batch_size", [5, 1000])
-@pytest.mark.parametrize("options", [{}, {"reward": "at_end", "stop": True}])
+@pytest.mark.parametrize(
+    ("options", "batch_size"),
+    slow_but([(STOPPING, 5)], [({}, 5), ({}, 1000), (STOPPING, 5), (STOPPING, 1000)]),
+)
 def test_the_score_is_the_mean_return_of_greedy_episodes(options, batch_size):
     """13 queries in batches of 5: the last batch is filled up, and what fills it does not count."""
     task, retriever = make_task(), make_retriever(**options)

@@ -96,6 +96,7 @@ def test_the_loss_is_that_of_the_steps_up_to_the_end(env, soft_trace):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
+@pytest.mark.slow
 def test_encoding_again_has_the_same_loss_and_gradient():
     arguments = (parameters(), parameters(1), jax.random.key(0))
     one, other = (compiled(TWO_HEADS, False, again)(*arguments) for again in (False, True))

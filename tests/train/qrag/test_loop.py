@@ -265,6 +265,7 @@ def test_scores_of_a_run_are_those_of_its_parameters(tmp_path):
     assert about["return"] == pytest.approx(score(retriever.params), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_what_a_run_starts_with_is_a_candidate(tmp_path, monkeypatch):
     """Better than all that follows: it is the result, and the checkpoint says so; also of a run that goes on."""
     scores, task, start = iter([0.9, 0.5, 0.7]), make_vectors_task(), {}

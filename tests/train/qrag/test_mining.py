@@ -10,8 +10,10 @@ import pytest
 from tiny import (  # noqa: F401
     linear_network,
     make_batch,
+    np_jit,
     position_by_definition,
     quick_compilation,
+    quick_jit,
     random_params,
     rotated_by_definition,
     vector_rows,
@@ -83,11 +85,11 @@ def test_mined_texts_by_hand():
 
 
 def test_a_batch_holds_what_was_mined():
-    pool, asked = VectorRows(jnp.arange(50.0)[:, None]), VectorRows(jnp.zeros((1, 1)))
+    pool, asked = VectorRows(np.arange(50, dtype=np.float32)[:, None]), VectorRows(np.zeros((1, 1), np.float32))
     sample = a_sample(size=3)
     places = np.where(~sample.gold, 1, -1).astype(np.int32)
-    batch = jax.jit(materialise)(pool, asked, sample.replace(mined=places), np.array([45, 46], np.int32))
-    found = np.asarray(batch.table.vectors)[np.asarray(batch.chunks), 0]
+    batch = np_jit(materialise)(pool, asked, sample.replace(mined=places), np.array([45, 46], np.int32))
+    found = batch.table.vectors[batch.chunks, 0]
     np.testing.assert_array_equal(found, np.where(places >= 0, 46, sample.distinct[sample.chunks]))
 
 
@@ -115,6 +117,9 @@ def test_only_noise_gives_way_and_as_much_as_was_asked_for():
 TABLE = {(): {0: 0.5, 1: 5.0, 3: 0.2, 4: 0.4}, (0,): {1: -1.0, 2: 7.0, STOP: 0.1, 3: 0.9, 4: 0.3}}
 
 
+hardness_of = np_jit(hardness, static_argnums=(0, 4))
+
+
 @pytest.mark.parametrize(
     ("gold", "stop", "alive", "hard"),
     [
@@ -126,9 +131,9 @@ TABLE = {(): {0: 0.5, 1: 5.0, 3: 0.2, 4: 0.4}, (0,): {1: -1.0, 2: 7.0, STOP: 0.1
 )
 def test_hardness_by_hand(gold, stop, alive, hard):
     env = table_env(num_steps=2, reward="at_end", stop=stop)
-    noise, places = VectorRows(jnp.eye(NUM_CHUNKS, WIDTH)[3:5]), jnp.zeros(2)
+    noise, places = VectorRows(np.eye(NUM_CHUNKS, WIDTH, dtype=np.float32)[3:5]), np.zeros(2, np.float32)
     played = trajectory([[0, 1]], [alive])
-    found = hardness(table_network(), table_params(TABLE), table_batch(3, gold=gold), played, env, noise, places)
+    found = hardness_of(table_network(), table_params(TABLE), table_batch(3, gold=gold), played, env, noise, places)
     np.testing.assert_allclose(found, hard, atol=1e-6)
 
 
@@ -137,8 +142,9 @@ def test_hardness_against_its_definition(positions):
     env, network, batch = EnvConfig(num_steps=2, positions=positions), linear_network(), make_batch(size=3)
     params, rng = random_params(network), np.random.default_rng(4)
     noise, places = vector_rows(rng, 5), np.array([0.0, 0.3, 0.5, 0.7, 0.99], np.float32)
-    played = rollout(network, params, batch, jax.random.key(0), make_greedy(), env)
-    found = hardness(network, params, batch, played, env, noise, jnp.asarray(places))
+    play = quick_jit(lambda params: rollout(network, params, batch, jax.random.key(0), make_greedy(), env))
+    played = play(params)
+    found = hardness_of(network, params, batch, played, env, noise, places)
     tower, state_of = np.asarray(params["action"], np.float64), params["state"]
     table, hard = np.asarray(batch.table.vectors, np.float64), np.full(5, -np.inf)
     for number in range(3):
@@ -157,7 +163,9 @@ def test_hardness_against_its_definition(positions):
             if not left:
                 continue
             best = max(q(rows[slot], int(indices[slot])) for slot in left)
-            own = [q(np.asarray(v, np.float64), int(p * length)) for v, p in zip(noise.vectors, places, strict=True)]
+            own = [
+                q(v.astype(np.float64), int(p * length)) for v, p in zip(np.asarray(noise.vectors), places, strict=True)
+            ]
             hard = np.maximum(hard, np.array(own) - best)
     np.testing.assert_allclose(found, hard, rtol=1e-3, atol=1e-3)
 
@@ -186,12 +194,13 @@ def test_the_hardest_are_mined_and_a_temperature_gives_others_a_chance():
     chunks[8] = -chunks[7]
     task = replace(task, texts=chunks)
     assert {7, 8} & set(make_miner(task=task).before(params, 2)[:3].tolist())
-    warm = replace(MINING, temperature=1e6)
-    seen = [make_miner(warm, task, seed).before(params, 2)[:3].tolist() for seed in range(30)]
+    warm = make_miner(replace(MINING, temperature=1e6), task)
+    seen = [warm.before(params, update)[:3].tolist() for update in range(2, 62, 2)]
     assert len({chunk for pool in seen for chunk in pool}) > 12  # of 16 sentences
     assert all(len(set(pool)) == 3 for pool in seen)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_mines_the_same(tmp_path):
     task = make_task()
     task = replace(task, noise=np.arange(len(task.texts)))
@@ -211,6 +220,7 @@ def test_a_run_that_goes_on_mines_the_same(tmp_path):
     assert "mined" not in load_checkpoint(tmp_path / "plain", groups=()).metadata
 
 
+@pytest.mark.slow
 def test_mined_parts_of_a_batch(tmp_path):
     """In parts a batch trains as whole, mined texts included."""
     task = make_task()

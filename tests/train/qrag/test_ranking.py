@@ -11,6 +11,7 @@ import pytest
 from tiny import (  # noqa: F401
     linear_network,
     make_batch,
+    np_jit,
     quick_compilation,
     quick_jit,
     random_params,
@@ -55,6 +56,17 @@ def stopped_states(network, params, batch, played, env):
     return stop_loss(batch, played, list(visited_states(network, params, batch, played, env)), env)
 
 
+ranked_of, stopped_of, sft_of = (
+    np_jit(function, static_argnums=(0, 4)) for function in (ranked_states, stopped_states, trajectory_loss)
+)
+cross_entropy_of = np_jit(cross_entropy)
+
+
+@quick_jit
+def play(params, batch):
+    return rollout(linear_network(), params, batch, jax.random.key(0), make_boltzmann(*NOW), STOPPING)
+
+
 def scaled(params, scale):
     return params | fresh_heads(8, 1, None, scale)
 
@@ -64,10 +76,10 @@ def scaled(params, scale):
 
 def test_cross_entropy_by_hand():
     """exp(logits) = 1, 2, 3, 4; the last may not be chosen. Nothing right: 0."""
-    logits = jnp.log(jnp.array([[1.0, 2.0, 3.0, 4.0]] * 3))
+    logits = np.log(np.array([[1, 2, 3, 4]] * 3, np.float32))
     allowed = jnp.array([[True, True, True, False]] * 3)
     right = jnp.array([[True, False, False, False], [True, True, False, False], [False] * 4])
-    np.testing.assert_allclose(cross_entropy(logits, allowed, right), [math.log(6), math.log(2), 0.0], atol=1e-6)
+    np.testing.assert_allclose(cross_entropy_of(logits, allowed, right), [math.log(6), math.log(2), 0.0], atol=1e-6)
 
 
 def test_what_is_right():
@@ -75,10 +87,11 @@ def test_what_is_right():
     env = table_env(num_steps=3)
     left = [[True, False, False, False], [False, False, True, False]]
     taken = jnp.array([[2], [0]])
-    np.testing.assert_array_equal(right_actions(batch.gold, batch.valid, taken, env), left)
+    right = np_jit(right_actions, static_argnums=3)
+    np.testing.assert_array_equal(right(batch.gold, batch.valid, taken, env), left)
     stop = table_env(num_steps=3, reward="at_end", stop=True)
     taken = jnp.array([[0, 2], [0, 1]])
-    found = right_actions(batch.gold, batch.valid, taken, stop)
+    found = right(batch.gold, batch.valid, taken, stop)
     np.testing.assert_array_equal(found, [[False] * 4 + [True], [False, False, True, False, False]])
 
 
@@ -94,13 +107,13 @@ TABLE = {
 def test_ranking_by_hand(scale):
     batch = table_batch(2, 2, gold=(0,))
     params, env = scaled(table_params(TABLE, TABLE), scale), table_env(num_steps=2, reward="at_end", stop=True)
-    loss, metrics = ranked_states(table_network(), params, batch, trajectory([[0, 1], [1, 0]]), env)
+    loss, metrics = ranked_of(table_network(), params, batch, trajectory([[0, 1], [1, 0]]), env)
     share = lambda right, wrong: right**scale / (right**scale + wrong**scale)  # noqa: E731
     shares = [share(2, 3), share(4, 5), share(2, 3), share(3, 7)]
     assert float(loss) == pytest.approx(-np.mean(np.log(shares)), rel=1e-5)
     assert float(metrics["ranked"]) == 0 and float(metrics["ranking_scale"]) == pytest.approx(scale)
     # An episode that ended after its first step has one state.
-    loss, _ = ranked_states(table_network(), params, batch, trajectory([[0, 1], [1, 0]], [[1, 0], [1, 1]]), env)
+    loss, _ = ranked_of(table_network(), params, batch, trajectory([[0, 1], [1, 0]], [[1, 0], [1, 1]]), env)
     assert float(loss) == pytest.approx(-np.mean(np.log([*shares[:1], *shares[2:]])), rel=1e-5)
 
 
@@ -109,8 +122,9 @@ def test_without_stop_a_finished_state_says_nothing():
     params = scaled(table_params(TABLE, TABLE), 1.0)
     loss = lambda params: ranked_states(table_network(), params, batch, trajectory([[0, 1], [1, 0]]), env)[0]  # noqa: E731
     # The only chunk that is left after 1 is right: log 1.
-    assert float(loss(params)) == pytest.approx(-2 * math.log(0.4) / 4, rel=1e-5)
-    slopes = np.asarray(jax.grad(loss)(params)["q"])
+    value, slopes = np_jit(jax.value_and_grad(loss))(params)
+    assert value == pytest.approx(-2 * math.log(0.4) / 4, rel=1e-5)
+    slopes = slopes["q"]
     assert np.isfinite(slopes).all() and (slopes[:, 1] == 0).all() and (slopes[:, 0] != 0).any()
 
 
@@ -118,7 +132,7 @@ def test_stop_by_hand():
     """One gold of two chunks, two steps: STOP pays 1 after the gold, 0 after the other, and is not there at first."""
     batch, env = table_batch(2, 2, gold=(0,)), table_env(num_steps=2, reward="at_end", stop=True)
     params = table_params({(): {STOP: 9.0}, (0,): {STOP: 0.25}}, {(1,): {STOP: 0.5}})
-    loss = stopped_states(table_network(), params, batch, trajectory([[0, 1], [1, 0]]), env)
+    loss = stopped_of(table_network(), params, batch, trajectory([[0, 1], [1, 0]]), env)
     assert float(loss) == pytest.approx((0.75**2 + 0.5**2) / 4)
 
 
@@ -129,7 +143,8 @@ def test_stop_by_hand():
 def test_what_stop_pays(taken, penalty, paid):
     env = EnvConfig(num_steps=4, reward="at_end", stop=True, penalty=penalty)
     gold = jnp.array([True, False, True, False])
-    assert float(stop_reward(gold, jnp.array(taken, jnp.int32), env)) == pytest.approx(paid)
+    found = np_jit(stop_reward, static_argnums=2)(gold, np.array(taken, np.int32), env)
+    assert found == pytest.approx(paid)
 
 
 # --- relations
@@ -147,8 +162,11 @@ def parameters(seed=0):
     return random_params(linear_network(), seed, 0.2) | heads
 
 
+begin = quick_jit(make_learner(linear_network(), STOPPING, LearnerConfig(), 10).init)
+
+
 def state_of(params):
-    return make_learner(linear_network(), STOPPING, LearnerConfig(), 10).init(params, jax.random.key(0))
+    return begin(params, jax.random.key(0))
 
 
 ALL = (("ranking", 0.5), ("soft_q", 2.0), ("stop", 3.0))
@@ -167,10 +185,9 @@ def test_soft_q_is_what_it_is_without_losses_beside_it():
     state, batch, key = state_of(parameters()), make_batch(size=6), jax.random.fold_in(jax.random.key(0), 0)
     _, metrics = compiled(False, ALL)(state, batch)
     config = LearnerConfig(gamma=0.9)
-    now = jnp.float32(config.temperature.start), jnp.float32(config.epsilon.start)
-    alone, _ = q_loss(
-        linear_network(), state.params, state.target_params, batch, key, *now, STOPPING, config
-    )  # fmt: skip
+    now = np.float32(config.temperature.start), np.float32(config.epsilon.start)
+    of = np_jit(lambda *given: q_loss(linear_network(), *given, STOPPING, config))
+    alone, _ = of(state.params, state.target_params, batch, key, *now)
     assert float(metrics["loss/soft_q"]) == pytest.approx(float(alone), rel=1e-4)
 
 
@@ -184,8 +201,10 @@ def test_a_batch_in_parts_trains_the_same():
     """Episodes end early, so the parts have unlike numbers of states."""
     batch, state = make_batch(size=6), state_of(parameters())
     config = LearnerConfig(gamma=0.9, losses=dict(ALL), accumulate=2)
-    tables = jax.tree.map(lambda x: jnp.stack([x] * 2), batch.table)
-    split = jax.tree.map(lambda x: x.reshape(2, -1, *x.shape[1:]), batch.replace(table=None)).replace(table=tables)
+    tables = jax.tree.map(lambda x: np.stack([x] * 2), batch.table)
+    split = jax.tree.map(lambda x: np.asarray(x).reshape(2, -1, *x.shape[1:]), batch.replace(table=None)).replace(
+        table=tables
+    )
     other, found = quick_jit(make_learner(linear_network(), STOPPING, config, 10).update)(state, split)
     one, metrics = compiled(False, ALL)(state, batch)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), one.params, other.params)
@@ -197,15 +216,15 @@ def test_a_batch_in_parts_trains_the_same():
 def test_gradients_against_differences(name):
     loss_of = {"ranking": lambda *given: ranked_states(*given)[0], "stop": stopped_states}[name]
     batch, params = make_batch(size=6), parameters()
-    played = rollout(linear_network(), params, batch, jax.random.key(0), make_boltzmann(*NOW), STOPPING)
+    played = play(params, batch)
     loss = quick_jit(lambda params: loss_of(linear_network(), params, batch, played, STOPPING))
-    slopes = quick_jit(jax.grad(lambda params: loss_of(linear_network(), params, batch, played, STOPPING)))(params)
-    direction = jax.tree.map(lambda x: jnp.asarray(np.random.default_rng(3).normal(size=x.shape), jnp.float32), params)
-    moved = lambda step: float(loss(jax.tree.map(lambda x, d: x + jnp.float32(step) * d, params, direction)))  # noqa: E731
+    slopes = np_jit(jax.grad(lambda params: loss_of(linear_network(), params, batch, played, STOPPING)))(params)
+    direction = jax.tree.map(lambda x: np.random.default_rng(3).normal(size=x.shape).astype(np.float32), params)
+    moved = lambda step: float(loss(jax.tree.map(lambda x, d: np.asarray(x) + np.float32(step) * d, params, direction)))  # noqa: E731
     along = sum(float((s * d).sum()) for s, d in zip(*map(jax.tree.leaves, (slopes, direction)), strict=True))
     assert along == pytest.approx((moved(1e-3) - moved(-1e-3)) / 2e-3, rel=0.05, abs=1e-2)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
-    assert float(jnp.abs(slopes["stop"]["bias"]).max()) > 1e-3  # STOP has a bias of its own, that learns
+    assert np.abs(slopes["stop"]["bias"]).max() > 1e-3  # STOP has a bias of its own, that learns
 
 
 def test_a_weight_of_0_trains_nothing_on_a_loss():
@@ -221,7 +240,7 @@ def test_supervision_with_stop_as_a_class():
     batch = table_batch(2, gold=(0,))
     env = table_env(num_steps=2, reward="at_end", stop=True, ranking_scale=3.0)
     params = scaled(table_params(TABLE), 3.0)
-    loss, metrics = trajectory_loss(table_network(), params, batch, jax.random.key(0), env)
+    loss, metrics = sft_of(table_network(), params, batch, jax.random.key(0), env)
     shares = [8 / (8 + 27), 64 / (64 + 125)]
     assert float(loss) == pytest.approx(-np.mean(np.log(shares)), rel=1e-5)
     assert float(metrics["steps"]) == 2 and float(metrics["complete"]) == 0
@@ -234,10 +253,11 @@ def test_supervision_with_stop_as_a_class():
 def test_the_rest_by_hand():
     """Two negatives, of exp(z) 1 and 3: for 6 that are left out they stand 3 times each, for none not at all."""
     batch = table_batch(2, 2).replace(lengths=jnp.array([8, 2]))
-    found = rest_of_documents(jnp.log(jnp.array([[1.0, 3.0]] * 2)), batch)
+    found = np_jit(rest_of_documents)(np.log(np.array([[1, 3]] * 2, np.float32)), batch)
     np.testing.assert_allclose(found, [math.log(12), -np.inf], rtol=1e-6)
     right = jnp.array([[True, False], [False, False]])
-    found = cross_entropy(jnp.zeros((2, 2)), jnp.ones((2, 2), bool), right, jnp.log(jnp.array([12.0, 12.0])))
+    none, rest = np.zeros((2, 2), np.float32), np.log(np.array([12, 12], np.float32))
+    found = cross_entropy_of(none, np.ones((2, 2), bool), right, rest)
     np.testing.assert_allclose(found, [math.log(14), 0.0], atol=1e-6)  # nothing right: 0, whatever there is beside
 
 
@@ -256,23 +276,24 @@ def test_negatives_that_are_the_rest_make_the_loss_of_the_document(positions):
     places = np.tile(np.arange(9, dtype=np.int32), (size, 1))
     document = document.replace(
         chunks=jnp.asarray(rows), gold=jnp.asarray(gold), indices=jnp.asarray(places),
-        lengths=jnp.full(size, 9, jnp.int32), table=VectorRows(jnp.asarray(rng.normal(size=(18, 6)), jnp.float32)),
+        lengths=jnp.asarray([9] * size, jnp.int32),
+        table=VectorRows(jnp.asarray(rng.normal(size=(18, 6)), jnp.float32)),
     )  # fmt: skip
-    cut = lambda x: jnp.take_along_axis(x, jnp.asarray(shown), axis=1)  # noqa: E731
+    cut = lambda x: jnp.asarray(np.take_along_axis(np.asarray(x), shown, axis=1))  # noqa: E731
     context = document.replace(
         **{name: cut(getattr(document, name)) for name in ("chunks", "indices", "valid", "gold")},
-        negatives=document.table.take(jnp.arange(14, 18)), places=jnp.asarray((left_out + 0.5) / 9, jnp.float32),
+        negatives=VectorRows(document.table.vectors[14:]), places=jnp.asarray((left_out + 0.5) / 9, jnp.float32),
     )  # fmt: skip
     actions = np.array([[0, 1, 2], [3, 1, 0], [1, 4, 3]])
     heads = fresh_heads(8, 2, "affine", 2.0)
     params, network = random_params(linear_network(), scale=0.2) | heads, linear_network()
     played = trajectory(actions, [[1, 1, 1], [1, 1, 1], [1, 1, 0]])
-    whole = played.replace(actions=jnp.take_along_axis(jnp.asarray(shown), played.actions, axis=1).astype(jnp.int32))
+    whole = played.replace(actions=jnp.asarray(np.take_along_axis(shown, actions, axis=1), jnp.int32))
     found, of = (
-        quick_jit(jax.value_and_grad(lambda params, b=b, p=p: ranked_states(network, params, b, p, env)[0]))(params)
+        np_jit(jax.value_and_grad(lambda params, b=b, p=p: ranked_states(network, params, b, p, env)[0]))(params)
         for b, p in ((context, played), (document, whole))
     )
-    assert float(of[0]) > 1.2 * float(ranked_states(network, params, context.replace(negatives=None), played, env)[0])
+    assert of[0] > 1.2 * ranked_of(network, params, context.replace(negatives=None), played, env)[0]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, of)
 
 
@@ -280,15 +301,15 @@ def test_negatives_say_nothing_of_a_context_that_is_its_document():
     """Of these environments only the first stands in a longer document; what is learned is finite for all."""
     batch, params = make_batch(size=4), parameters()
     places = jnp.asarray(np.random.default_rng(0).random((4, 2)), jnp.float32)
-    more = batch.replace(negatives=batch.table.take(jnp.arange(8)), places=places)
-    played = rollout(linear_network(), params, batch, jax.random.key(0), make_boltzmann(*NOW), STOPPING)
+    more = batch.replace(negatives=VectorRows(batch.table.vectors[:8]), places=places)
+    played = play(params, batch)
     loss = lambda params, batch, played: ranked_states(linear_network(), params, batch, played, STOPPING)[0]  # noqa: E731
-    value, slopes = quick_jit(jax.value_and_grad(loss))(params, more, played)
+    value, slopes = np_jit(jax.value_and_grad(loss))(params, more, played)
     loss = quick_jit(loss)
     assert float(value) > float(loss(params, batch, played))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
-    tail, own = jax.tree.map(lambda x: x[1:], played), select_environments(batch, [1, 2, 3])
-    with_them = own.replace(negatives=more.negatives, places=places[1:])
+    tail, own = jax.tree.map(lambda x: np.asarray(x)[1:], played), select_environments(batch, [1, 2, 3])
+    with_them = own.replace(negatives=more.negatives, places=np.asarray(places)[1:])
     assert float(loss(params, with_them, tail)) == pytest.approx(float(loss(params, own, tail)), rel=1e-6)
 
 
@@ -322,8 +343,8 @@ def test_negatives_are_noise_drawn_for_every_update(parts):
     assert plain.negatives is None
     np.testing.assert_array_equal(plain.chunks, first.chunks)
     if parts == 1:
-        pool = VectorRows(jnp.arange(100.0)[:, None])
-        batch = jax.jit(materialise)(pool, pool, first)
+        pool = VectorRows(np.arange(100, dtype=np.float32)[:, None])
+        batch = np_jit(materialise)(pool, pool, first)
         np.testing.assert_array_equal(batch.negatives.vectors[:, 0], first.negatives)
         np.testing.assert_array_equal(batch.places, first.places)
 
