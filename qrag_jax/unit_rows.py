@@ -1,7 +1,30 @@
-"""Vectors of length 1, so that a product of two is their cosine. NumPy only: every package may import it."""
+"""Vectors that an embedder gave, and those of length 1, so that a product of two is their cosine. NumPy only."""
+
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
+
+from qrag_jax.errors import InputError
+
+
+def checked_vectors(
+    given: object, texts: Sequence[str], dtype: type[np.floating] = np.float32
+) -> Float[np.ndarray, "n dim"]:
+    """What an embedder gave for texts: for each of them a vector of finite numbers."""
+    try:
+        with np.errstate(over="ignore"):  # what is too large for the type is infinite, and refused
+            vectors = np.asarray(given, dtype)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"embedder: gave no array of numbers for {len(texts)} texts ({error})") from error
+    if vectors.ndim != 2 or len(vectors) != len(texts) or not vectors.shape[1]:
+        raise InputError(f"embedder: gave {vectors.shape} for {len(texts)} texts: ({len(texts)}, dim) is needed")
+    is_finite = np.isfinite(vectors)
+    if not is_finite.all():
+        first = int(np.argmin(is_finite.all(axis=1)))
+        wrong = vectors[first][~is_finite[first]][0]
+        raise InputError(f"embedder: the vector of {texts[first][:60]!r} is not finite, it holds {wrong}; mend it")
+    return vectors
 
 
 def unit_rows(vectors: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:

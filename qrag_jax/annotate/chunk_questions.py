@@ -45,7 +45,7 @@ from qrag_jax.types import (
     TextGenerator,
     UsageError,
 )
-from qrag_jax.unit_rows import unit_rows
+from qrag_jax.unit_rows import checked_vectors, unit_rows
 
 READER = "llm"
 # Why something is no note.
@@ -241,8 +241,8 @@ def _choose(
     """For each chunk the places of the questions that are put to it."""
     if not asked:
         return [np.zeros(0, np.int64) for _ in texts]
-    chunks = _unit_vectors(embed, [one.text for one in texts])
-    questions = _unit_vectors(embed, [readable(one.text) for one in asked])
+    said, wanted = [one.text for one in texts], [readable(one.text) for one in asked]
+    chunks, questions = (unit_rows(checked_vectors(embed(some), some)) for some in (said, wanted))
     if chunks.shape[1] != questions.shape[1]:
         raise InputError(
             f"embedder: vectors of {chunks.shape[1]} components for chunks and {questions.shape[1]} for questions; "
@@ -311,10 +311,3 @@ def _questions_tokens(config: QuestionsConfig) -> int:
 
 def _load_prompts(config: QuestionsConfig) -> _Prompts:
     return _Prompts(*(load_prompt(name, config.prompts) for name in (_ASK, _ANSWER, "again")))
-
-
-def _unit_vectors(embed: Embed, texts: Sequence[str]) -> Float[np.ndarray, "n dim"]:
-    vectors = np.asarray(embed(texts), np.float32)
-    if vectors.ndim != 2 or len(vectors) != len(texts) or not np.isfinite(vectors).all():
-        raise InputError(f"embedder: gave {vectors.shape} for {len(texts)} texts: a vector of finite numbers each")
-    return unit_rows(vectors)

@@ -33,7 +33,7 @@ import numpy as np
 from jaxtyping import Float
 
 from qrag_jax.types import Embed, EmbedTokens, InputError
-from qrag_jax.unit_rows import unit_rows
+from qrag_jax.unit_rows import checked_vectors, unit_rows
 
 
 def answer_similarities(questions: Sequence[str], answers: Sequence[str], embed: Embed) -> Float[np.ndarray, " n"]:
@@ -54,13 +54,7 @@ def answer_similarities(questions: Sequence[str], answers: Sequence[str], embed:
     if not given:
         return cosines
     texts = [texts[number] for texts in (questions, answers) for number in given]
-    vectors = np.asarray(embed(texts), np.float64)
-    if vectors.ndim != 2 or len(vectors) != len(texts):
-        raise InputError(f"embedder: vectors of {len(texts)} texts have shape {list(vectors.shape)}")
-    wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-    if wrong.size:
-        raise InputError(f"embedder: the vector of {texts[wrong[0]][:60]!r} is not finite: mend the encoder")
-    vectors = unit_rows(vectors)
+    vectors = unit_rows(checked_vectors(embed(texts), texts, np.float64))
     cosines[given] = np.clip((vectors[: len(given)] * vectors[len(given) :]).sum(axis=1), -1.0, 1.0)
     return cosines
 

@@ -18,7 +18,7 @@ from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.types import Chunk, Cost, CountTokens, Document, Embed, Encoder, InputError, Span
-from qrag_jax.unit_rows import are_unit, unit_rows
+from qrag_jax.unit_rows import are_unit, checked_vectors, unit_rows
 
 ChunkDocument = Callable[[Document], Sequence[Chunk]]
 ReportProgress = Callable[[int, int], None]  # (done, of)
@@ -240,18 +240,7 @@ def embed_corpus(corpus: Corpus, embed: Embed, encoder: str = "") -> Corpus:
 
 def embed_texts(embed: Embed, texts: Sequence[str]) -> np.ndarray:
     """Vectors of texts, float32 [n, dim]; lone surrogates are read as U+FFFD."""
-    given = embed([readable(text) for text in texts])
-    try:
-        with np.errstate(over="ignore"):  # what is too large for float32 is infinite, and refused
-            vectors = np.asarray(given, np.float32)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"embedder: gave no array of numbers for {len(texts)} texts ({error})") from error
-    if vectors.ndim != 2 or len(vectors) != len(texts) or not vectors.shape[1]:
-        raise InputError(f"embedder: gave {vectors.shape} for {len(texts)} texts: ({len(texts)}, dim) is needed")
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
-        raise InputError(f"embedder: the vector of {texts[int(np.argmin(finite))][:60]!r} is not finite; mend it")
-    return vectors
+    return checked_vectors(embed([readable(text) for text in texts]), texts)
 
 
 def check_fingerprint(corpus: Corpus, fingerprint: str, what: str) -> None:

@@ -242,7 +242,7 @@ def test_embedders_that_do_not_fit_are_refused(strategy):
         make_chunker(ChunkConfig(strategy), count_words)
     wrong = {
         "holds nan": lambda texts: np.full((len(texts), 2), np.nan, np.float32),
-        "shape": lambda texts: np.ones((len(texts) + 1, 2), np.float32),
+        "gave": lambda texts: np.ones((len(texts) + 1, 2), np.float32),
     }
     for message, embed in wrong.items():
         with pytest.raises(InputError, match=f"a.txt: embedder: .*{message}"):

@@ -52,7 +52,7 @@ def test_a_text_and_itself_are_at_most_1(seed):
 def test_refusals():
     with pytest.raises(InputError, match="2 questions and 1 answers: give one answer a question"):
         answer_similarities(["north", "east"], ["north"], embed)
-    with pytest.raises(InputError, match="the vector of 'east' is not finite: mend the encoder"):
+    with pytest.raises(InputError, match="the vector of 'east' is not finite"):
         answer_similarities(["north"], ["east"], lambda texts: np.array([[1, 2], [np.nan, 1]]))
-    with pytest.raises(InputError, match=r"vectors of 2 texts have shape \[1, 2\]"):
+    with pytest.raises(InputError, match=r"gave \(1, 2\) for 2 texts"):
         answer_similarities(["north"], ["east"], lambda texts: np.ones((1, 2)))

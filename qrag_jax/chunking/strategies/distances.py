@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from qrag_jax.types import Embed, InputError
+from qrag_jax.types import Embed
+from qrag_jax.unit_rows import checked_vectors
 
 # (sentences int64 [b], first) -> float32 [b, n - first]: from these sentences to all those from `first` on.
 RowDistances = Callable[[np.ndarray, int], np.ndarray]
 
 _BLOCK_ENTRIES = 2**22  # distances held at a time: 16 MiB, and some 5 times that with what is made of them
-_SHOWN_CHARACTERS = 60
 
 
 def sentence_vectors(embed: Embed, texts: Sequence[str]) -> np.ndarray:
@@ -24,33 +24,8 @@ def sentence_vectors(embed: Embed, texts: Sequence[str]) -> np.ndarray:
     """
     if not texts:
         return np.zeros((0, 0), np.float32)
-    vectors = _checked(embed(texts), texts)
+    vectors = checked_vectors(embed(texts), texts)
     return np.divide(vectors, _norms(vectors)[:, None], out=np.empty_like(vectors), casting="same_kind")
-
-
-def _checked(vectors: object, texts: Sequence[str]) -> np.ndarray:
-    if not isinstance(vectors, np.ndarray) or vectors.dtype.kind != "f":
-        given = f"an array of {vectors.dtype}" if isinstance(vectors, np.ndarray) else f"a {type(vectors).__name__}"
-        raise InputError(f"embedder: returned {given}, expected a NumPy array of floats: convert what it returns")
-    if vectors.ndim != 2 or vectors.shape[0] != len(texts) or vectors.shape[1] == 0:
-        raise InputError(
-            f"embedder: returned shape {vectors.shape} for {len(texts)} texts, expected ({len(texts)}, dim): "
-            "it has to give one vector for each text"
-        )
-    with np.errstate(over="ignore"):  # a float64 that no float32 holds is reported below
-        vectors = vectors.astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-    if len(bad):
-        first = int(bad[0])
-        text = texts[first]
-        shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
-        value = vectors[first][~np.isfinite(vectors[first])][0]
-        others = f" (and those of {len(bad) - 1} more are no better)" if len(bad) > 1 else ""
-        raise InputError(
-            f"embedder: the vector of text {first} ({shown!r}) holds {value}{others}: "
-            "leave the text out or mend the embedder"
-        )
-    return vectors
 
 
 def _norms(vectors: np.ndarray) -> np.ndarray:

@@ -47,16 +47,15 @@ def test_no_texts_ask_no_embedder():
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        ([[1.0], [1.0]], "returned a list, expected a NumPy array of floats"),
-        (None, "returned a NoneType"),
-        (np.ones((2, 3), np.int64), "returned an array of int64"),
-        (np.ones(2), r"returned shape \(2,\) for 2 texts, expected \(2, dim\)"),
-        (np.ones((3, 4)), r"returned shape \(3, 4\) for 2 texts"),
-        (np.ones((2, 0)), r"returned shape \(2, 0\)"),
-        (np.ones((1, 2, 3)), r"returned shape \(1, 2, 3\)"),
-        (np.array([[1.0, 0.0], [np.nan, 1.0]]), r"vector of text 1 \('the second'\) holds nan"),
-        (np.array([[-np.inf, 0.0], [np.nan, 1.0]]), r"text 0 \('the first'\) holds -inf .and those of 1 more"),
-        (np.array([[1.0, 0.0], [1e60, 1.0]]), r"text 1 \('the second'\) holds inf"),
+        (None, r"gave \(\) for 2 texts"),
+        ([["a"], ["b"]], "no array of numbers for 2 texts"),
+        (np.ones(2), r"gave \(2,\) for 2 texts: \(2, dim\)"),
+        (np.ones((3, 4)), r"gave \(3, 4\) for 2 texts"),
+        (np.ones((2, 0)), r"gave \(2, 0\)"),
+        (np.ones((1, 2, 3)), r"gave \(1, 2, 3\)"),
+        (np.array([[1.0, 0.0], [np.nan, 1.0]]), "vector of 'the second' is not finite, it holds nan"),
+        (np.array([[-np.inf, 0.0], [np.nan, 1.0]]), "'the first' is not finite, it holds -inf"),
+        (np.array([[1.0, 0.0], [1e60, 1.0]]), "'the second' is not finite, it holds inf"),
     ],
 )
 def test_an_embedder_that_misbehaves_is_named(returned, message):
@@ -67,7 +66,7 @@ def test_an_embedder_that_misbehaves_is_named(returned, message):
 def test_a_long_text_is_shown_in_part():
     with pytest.raises(InputError) as error:
         sentence_vectors(lambda texts: np.full((1, 2), np.nan), ["y" * 1000])
-    assert "y" * 60 + "..." in str(error.value) and "y" * 61 not in str(error.value)
+    assert "y" * 60 in str(error.value) and "y" * 61 not in str(error.value)
 
 
 def test_neighbours_are_not_clamped():
