@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from qrag_jax.chunking.text.spans import readable
-from qrag_jax.files.reading import check_json
-from qrag_jax.files.text_files import begins_with, read_json_lines, read_text_file
+from qrag_jax.files.text_files import begins_with, json_value, read_json_lines, read_text_file
 from qrag_jax.files.vector_files import read_table
 from qrag_jax.types import InputError, UsageError
 
@@ -73,12 +72,7 @@ def _json_rows(path: Path, what: str) -> Iterator[Row]:
 
 
 def _list_rows(path: Path, text: str, what: str) -> Iterator[Row]:
-    check_json(text, path)
-    try:
-        objects = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error}); is the file whole? Expected {what}") from error
-    for number, fields in enumerate(objects):
+    for number, fields in enumerate(json_value(text, path, what)):
         where = f"{path}: row {number}"
         if not isinstance(fields, dict):
             raise InputError(f"{where}: expected a JSON object, got {type(fields).__name__}; expected {what}")

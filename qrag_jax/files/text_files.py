@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from qrag_jax.files.reading import Source, check_json, pieces
 from qrag_jax.types import InputError, UsageError
@@ -46,16 +47,21 @@ def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, line.rstrip("\r")
 
 
+def json_value(text: str, where: object, what: str) -> Any:
+    """The value of a JSON text, of a size that inputs may have."""
+    check_json(text, where)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not JSON ({error}); expected {what}") from error
+
+
 def read_json_lines(path: Path, what: str) -> Iterator[tuple[str, dict[str, object]]]:
     """Yields (`file:line`, object) for every line of a .jsonl or .jsonl.gz file."""
     count = 0
     for number, line in _numbered_lines(path, what):
         where = f"{path}:{number}"
-        check_json(line, where)
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{where}: not JSON ({error}); expected {what}") from error
+        row = json_value(line, where, what)
         if not isinstance(row, dict):
             raise InputError(f"{where}: expected a JSON object, got {type(row).__name__}; expected {what}")
         count += 1

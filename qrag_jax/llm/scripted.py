@@ -1,13 +1,13 @@
 """A language model that says what a script tells it to: for tests, demonstrations and dry runs."""
 
 import hashlib
-import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from qrag_jax.files.reading import read_limited
+from qrag_jax.files.text_files import json_value, numbered_lines
 from qrag_jax.models.grammar.compile import compile_grammar
 from qrag_jax.types import Finished, Generation, Grammar, InputError, Message, Sampling, UsageError
 
@@ -124,14 +124,9 @@ def load_script(path: str | Path, *, delay: float = 0.0) -> ScriptedGenerator:
 
 
 def _lines(path: Path, text: str) -> Iterator[tuple[str, Reply]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
+    for number, line in numbered_lines(text):
         where = f"{path}:{number}"
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{where}: not JSON ({error}); expected {_LINES}") from error
+        row = json_value(line, where, _LINES)
         if not isinstance(row, dict) or not row.keys() <= _FIELDS or ("answer" in row) == ("error" in row):
             raise InputError(f"{where}: expected {_LINES}")
         for name, value in row.items():

@@ -9,7 +9,6 @@ Conventions:
 - Questions without answers (SQuAD 2.0) are left out.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,7 @@ from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.text.spans import join_pieces, strip_span
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
 from qrag_jax.data.dataset_rows import any_text, entries, full_text, id_field, int_field
-from qrag_jax.files.reading import check_json
-from qrag_jax.files.text_files import read_json_lines, read_text_file, usual_file
+from qrag_jax.files.text_files import json_value, read_json_lines, read_text_file, usual_file
 from qrag_jax.types import Document, InputError, Span
 
 # Why a question is left out.
@@ -80,12 +78,7 @@ def _articles(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
     if not path.name.endswith((".json", ".json.gz")):
         yield from read_json_lines(path, _WHAT)
         return
-    text = read_text_file(path, _WHAT)
-    check_json(text, path)
-    try:
-        whole = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error}); expected {_WHAT}") from error
+    whole = json_value(read_text_file(path, _WHAT), path, _WHAT)
     if not isinstance(whole, dict):
         raise InputError(f"{path}: expected a JSON object, got {type(whole).__name__}; expected {_WHAT}")
     for index, article in enumerate(entries(whole, "data", (), str(path))):

@@ -1,6 +1,5 @@
 """Questions that are asked of a search, one a line: plain, or as JSON objects."""
 
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,8 +7,7 @@ from pathlib import Path
 
 from qrag_jax.data.dataset_rows import short
 from qrag_jax.documents.read import STDIN
-from qrag_jax.files.reading import check_json
-from qrag_jax.files.text_files import numbered_lines, read_text_file
+from qrag_jax.files.text_files import json_value, numbered_lines, read_text_file
 from qrag_jax.types import InputError, UsageError
 
 _EXPECTED = 'a question a line, or {"question": str, "id": str}'
@@ -64,11 +62,7 @@ def _asked(line: str, where: str) -> Asked:
     line = line.strip()
     if not line.startswith("{"):
         return Asked(line, where=where)
-    check_json(line, where)
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not JSON ({error}); expected {_EXPECTED}") from error
+    row = json_value(line, where, _EXPECTED)
     question, name = row.get("question"), row.get("id")
     if not isinstance(question, str) or not question.strip():
         raise InputError(f"{where}: question must be a text that is not empty, got {short(question)}")

@@ -7,7 +7,6 @@ Reader of passages without questions, to stand among others as distractors.
 What notes are measured on: pools of chunks, the questions that are put to each, and which chunks answer them.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +25,7 @@ from qrag_jax.data.stories.haystack import limit_haystack, load_haystack
 from qrag_jax.data.stories.stories import Stories
 from qrag_jax.data.stories.story_notes import READER as SCRIPTED
 from qrag_jax.data.stories.story_notes import read_stories
-from qrag_jax.files.reading import check_json
-from qrag_jax.files.text_files import begins_with, read_text_file
+from qrag_jax.files.text_files import begins_with, json_value, read_text_file
 from qrag_jax.types import Chunk, CountTokens, Document, Example, InputError, NoteReader, UsageError
 
 _WHAT = 'passages: rows {"title", "text"}, or one JSON object {title: [sentence, ...]}'
@@ -59,13 +57,7 @@ def _passages(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _by_title(path: Path) -> Iterator[tuple[str, str]]:
-    text = read_text_file(path, _WHAT)
-    check_json(text, path)
-    try:
-        titles = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error}); is the file whole? Expected {_WHAT}") from error
-    for title, content in titles.items():
+    for title, content in json_value(read_text_file(path, _WHAT), path, _WHAT).items():
         yield title, _text(content, f"{path}: {title[:60]!r}", "text")
 
 
