@@ -13,7 +13,6 @@ read frozen vectors, so that every sentence is embedded once for all runs. Parts
 one file in results/babi/runs, and is not repeated while it is there. Run it with the GLIBC_TUNABLES of the Makefile.
 """
 
-import argparse
 import json
 import resource
 import time
@@ -22,8 +21,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import common
 import numpy as np
-from worlds import machine
+from common import CONFIGS, arguments, machine
 
 from qrag_jax.config import load_config
 from qrag_jax.data.stories.babi import read_babi
@@ -48,8 +48,7 @@ from qrag_jax.qrag.tasks import Task, hidden_stories_tasks
 from qrag_jax.train.qrag.config import RunConfig, training_tasks
 from qrag_jax.train.qrag.loop import train
 
-CONFIGS = Path(__file__).parent.parent / "configs" / "qrag"
-RESULTS = Path(__file__).parent / "results" / "babi"
+RESULTS = common.RESULTS / "babi"
 # chunks of a context -> (about as many tokens, questions)
 LENGTHS = {50: ("1K", 1000), 160: ("4K", 1000), 1200: ("32K", 1000), 4600: ("128K", 200), 40000: ("1M", 200)}
 PROTOCOLS = ("fixed", "threshold", "stop", "oracle")
@@ -133,6 +132,11 @@ class VectorCache:
 def embed(data: Path, cache: VectorCache) -> None:
     for name in ("train", "dev"):
         cache(load_haystack(data / "novels" / f"{name}.jsonl.gz", "all").sentences)
+    embed_stories(data, cache)
+
+
+def embed_stories(data: Path, cache: VectorCache) -> None:
+    """All stories, and writes the cache."""
     for path in sorted((data / "babi").glob("qa*.txt.gz")):
         stories = read_babi(path)
         cache(stories.texts)
@@ -266,7 +270,7 @@ def file_of(folder: Path, task: str, variant: str, seed: int) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, smoke="tiny runs into results/babi/smoke")
     parser.add_argument("stage", choices=("embed", "run", "baselines", "table", "overlap"))
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--cache", type=Path, default=Path("runs/babi_cache"))
@@ -274,7 +278,6 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="*", type=int, default=[1, 2, 3, 4, 5])
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--part", default="0/1", help="I/N: every N-th run, from the I-th")
-    parser.add_argument("--smoke", action="store_true", help="tiny runs into results/babi/smoke")
     args = parser.parse_args()
     folder = RESULTS / ("smoke" if args.smoke else "runs")
     if args.stage == "table":

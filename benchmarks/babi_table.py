@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import grid
 
 from qrag_jax.eval.retrieval.compare import Comparison, holm
+from qrag_jax.eval.tables import share
 from qrag_jax.measures.aggregate import Summary, over_seeds, paired_difference
 
 TOKENS = {50: "1K", 160: "4K", 1200: "32K", 4600: "128K", 40000: "1M"}
@@ -40,10 +42,6 @@ class Entry:
             gold, hits, taken = (np.array([int(c) for c in row["counts"][k]]) for k in ("gold", "hits", "taken"))
             found.append((hits == gold).astype(float) if measure == "fact_em" else 2 * hits / (gold + taken))
         return np.mean(found, axis=0)
-
-
-def share(value: float) -> str:
-    return f"{value:.3f}".removeprefix("0")
 
 
 def entry(runs: Runs, task: str, variant: str, num_chunks: int, protocol: str) -> Entry | None:
@@ -81,8 +79,7 @@ reads the labels and stops when all gold is found: a bound of EM, no method."""
 
 
 def _grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+    return "\n".join(grid(heads, rows))
 
 
 def _cells(
@@ -190,20 +187,8 @@ def _difference(runs: Runs, task: str, variant: str, num_chunks: int, measure: s
     if first is None or second is None:
         return None
     found = paired_difference(first.per_question(measure), second.per_question(measure))
-    return Comparison(
-        task,
-        num_chunks,
-        protocol,
-        measure,
-        variant,
-        "base",
-        found.mean,
-        found.low,
-        found.high,
-        found.p_value,
-        found.p_value,
-        found.n,
-    )
+    values = found.mean, found.low, found.high, found.p_value, found.p_value, found.n
+    return Comparison(task, num_chunks, protocol, measure, variant, "base", *values)
 
 
 def _sweep(runs: Runs, task: str, name: str, at_main: float) -> list[tuple[float, str]]:
@@ -227,37 +212,15 @@ def _sweep_table(runs: Runs) -> str:
 
 
 def _cost_table(found: Sequence[dict[str, Any]]) -> str:
-    heads = [
-        "task",
-        "row",
-        "seed",
-        "overrides",
-        "updates",
-        "training s",
-        "scoring 1M, s a question",
-        "peak RSS GiB",
-        "commit",
-    ]
+    heads = ["task", "row", "seed", "overrides", "updates", "training s", "scoring 1M, s a question", "peak RSS GiB"]
     rows = []
     for one in sorted(found, key=lambda r: (r["task"], r["variant"], r["seed"])):
         long = [r["seconds"] / r["n"] for r in one["lengths"] if r["num_chunks"] == 40000]
-        rows.append(
-            [
-                one["task"],
-                one["variant"],
-                str(one["seed"]),
-                " ".join(one["overrides"]),
-                str(one.get("updates", "")),
-                str(one.get("train_seconds", "")),
-                f"{long[0]:.2f}" if long else "",
-                str(one.get("peak_rss_gib", "")),
-                one["commit"],
-            ]
-        )
-    machine = (
-        f"One core a run of {found[0]['cores']}, {found[0]['processor']}, jax {found[0]['jax']}, {found[0]['device']}."
-    )
-    return f"## Runs\n\n{machine}\n\n" + _grid(heads, rows)
+        row = [one["task"], one["variant"], str(one["seed"]), " ".join(one["overrides"])]
+        row += [str(one.get("updates", "")), str(one.get("train_seconds", "")), f"{long[0]:.2f}" if long else ""]
+        rows.append([*row, str(one.get("peak_rss_gib", "")), one["commit"]])
+    told = "One core a run of {cores}, {processor}, jax {jax}, {device}.".format_map(found[0])
+    return f"## Runs\n\n{told}\n\n" + _grid([*heads, "commit"], rows)
 
 
 def _figure(path: Path, num_panels: int, draw: Callable) -> None:
@@ -282,14 +245,8 @@ def _plot_main(path: Path, runs: Runs) -> None:
                 points = [(n, e) for n in TOKENS if (e := entry(runs, task, "main", n, protocol)) is not None]
                 x, means = [n for n, _ in points], [np.mean(e.values(name)) for _, e in points]
                 axes.plot(x, means, color=colour, marker=marker, label=task)
-                axes.fill_between(
-                    x,
-                    [min(e.values(name)) for _, e in points],
-                    [max(e.values(name)) for _, e in points],
-                    color=colour,
-                    alpha=0.15,
-                    linewidth=0,
-                )
+                low, high = ([of(e.values(name)) for _, e in points] for of in (min, max))
+                axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
             if protocol == "threshold":
                 axes.plot(list(PAPER_QA3), [v / 100 for v in PAPER_QA3.values()], "k:", label="qa3, paper")
             axes.set(xscale="log", ylim=(0, 1.02), xlabel="context", ylabel=f"{name.replace('_', ' ')}, {protocol}")
@@ -314,14 +271,8 @@ def _plot_sweeps(path: Path, runs: Runs) -> None:
                         for value, v in _sweep(runs, task, name, at_main)
                         if (e := entry(runs, task, v, num_chunks, "fixed")) is not None
                     ]
-                    axes.plot(
-                        [v for v, _ in points],
-                        [np.mean(e.values("fact_em")) for _, e in points],
-                        style,
-                        color=colour,
-                        marker="o",
-                        label=f"{task}, {TOKENS[num_chunks]}",
-                    )
+                    x, means = [v for v, _ in points], [np.mean(e.values("fact_em")) for _, e in points]
+                    axes.plot(x, means, style, color=colour, marker="o", label=f"{task}, {TOKENS[num_chunks]}")
             axes.set(ylim=(0, 1.02), xlabel=name, ylabel="fact EM, fixed T = 6")
             axes.grid(color="0.9")
         panels[0].set_xscale("log")

@@ -25,24 +25,25 @@ Baselines: no border; all of them; each gap with the rate of borders in the firs
 segments of equal length at that rate.
 """
 
-import argparse
 import gzip
 import json
 import tarfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from embed import RESULTS, about, about_lines, write
+from common import RESULTS, about, about_lines, arguments, grid, minilm, write
 
 from qrag_jax.chunking.chunker import ChunkConfig, make_strategy
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, windowed_texts
 from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig
 from qrag_jax.chunking.strategies.fixed import FixedConfig
 from qrag_jax.chunking.text.chunks import Group, SentenceText
+from qrag_jax.eval.notes.note_scores import known_vectors
 from qrag_jax.measures.aggregate import mean_interval, paired_difference
 from qrag_jax.measures.boundary_scores import (
     SegmentationScore,
@@ -56,6 +57,7 @@ MARKER = "=========="
 NUM_DRAWS = 20
 MEASURES = ("pk", "window_diff", "f1")  # with intervals
 SHARES = ("precision", "recall")
+HEADS = ("strategy", "chosen", "borders a document", "Pk", "WindowDiff", "F1", *SHARES, "F1 above equal length")
 EQUAL = "equal length"
 VALUES = {
     "percentile": (10, 30, 50, 70, 90),
@@ -177,11 +179,7 @@ def breakpoints(threshold: Any, values: Sequence[float], window: int) -> dict[st
 
 
 def predicted_gaps(text: SentenceText, groups: Sequence[Group]) -> np.ndarray:
-    """A border wherever neighbouring sentences are in different groups.
-
-    Raises:
-        SystemExit: the groups are no partition of the sentences.
-    """
+    """A border wherever neighbouring sentences are in different groups."""
     number = {span: index for index, group in enumerate(groups) for span in group.spans}
     if sum(len(group.spans) for group in groups) != len(text) or set(number) != set(text.sentences):
         raise SystemExit(f"groups of {text.text[:40]!r} ... are no partition of its {len(text)} sentences")
@@ -195,29 +193,6 @@ def linkages(lambda_: float, stop: float | None) -> dict[str, ChunkConfig]:
     }
 
 
-class Vectors:
-    """Embeds every text once; calling it looks them up."""
-
-    def __init__(self, embed: Any, texts: set[str]) -> None:
-        order = sorted(texts)
-        self._row = {text: row for row, text in enumerate(order)}
-        self._vectors = embed(order)
-
-    def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        return self._vectors[[self._row[text] for text in texts]]
-
-
-def counted_once(count: Callable[[str], int]) -> Callable[[str], int]:
-    known: dict[str, int] = {}
-
-    def counted(text: str) -> int:
-        if text not in known:
-            known[text] = count(text)
-        return known[text]
-
-    return counted
-
-
 # --- scores ----------------------------------------------------------------------------------------------------------
 
 
@@ -227,14 +202,15 @@ def run_corpus(cuts: Sequence[Cut], embedder: Any, joined: bool) -> dict:
     if joined:
         texts |= {text for cut in cuts for text in windowed_texts(cut.text, 1)}
     start = time.perf_counter()
-    vectors, count = Vectors(embedder, texts), counted_once(embedder.count_tokens)
+    vectors, count = known_vectors(embedder), cache(embedder.count_tokens)
+    vectors(sorted(texts))
     embed_s = time.perf_counter() - start
     print(f"{len(texts):,} distinct texts embedded in {embed_s:.0f} s", flush=True)
     half = len(cuts) // 2
     first, second = cuts[:half], cuts[half:]
     rows = baselines(first, second)
-    for name, grid in grids(joined).items():
-        strategies = {tried: make_strategy(config, count, vectors) for tried, config in grid.items()}
+    for name, configs in grids(joined).items():
+        strategies = {tried: make_strategy(config, count, vectors) for tried, config in configs.items()}
         on_first = {tried: mean_of(score(first, strategy), "f1") for tried, strategy in strategies.items()}
         chosen = max(on_first, key=lambda tried: on_first[tried])
         rows.append(make_row(name, chosen, on_first, *score(second, strategies[chosen])))
@@ -328,37 +304,29 @@ def format_report(result: dict) -> str:
             f"{corpus['mean_segments']:.1f} segments a document, median k {corpus['median_window']:.0f}; "
             f"{corpus['choosing']} documents choose, {corpus['reporting']} report.",
             "",
-            "| strategy | chosen | borders a document | Pk | WindowDiff | F1 | precision | recall "
-            "| F1 above equal length |",
-            "| --- " * 9 + "|",
+            *grid([*HEADS], map(cells, corpus["rows"])),
+            "",
         ]
-        lines += [row_line(row) for row in corpus["rows"]]
-        lines.append("")
     return "\n".join(lines)
 
 
-def row_line(row: dict) -> str:
+def cells(row: dict) -> list[str]:
     intervals = [f"{row[m]['mean']:.3f} ({row[m]['low']:.3f} to {row[m]['high']:.3f})" for m in MEASURES]
     plain = [f"{row[share]:.3f}" for share in SHARES]
     above = row["f1_above_equal"]
     difference = f"{above['mean']:+.3f} ({above['low']:+.3f} to {above['high']:+.3f})" if row["name"] != EQUAL else ""
-    cells = [row["name"], row["chosen"], f"{row['borders']:.1f}", *intervals, *plain, difference]
-    return f"| {' | '.join(cells)} |"
+    return [row["name"], row["chosen"], f"{row['borders']:.1f}", *intervals, *plain, difference]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, smoke="16 documents made of speeches, into a folder beside")
     parser.add_argument("--choi", help="archive of .ref files")
     parser.add_argument("--paragraphs", help=".jsonl.gz file of {sentences, is_para_end}")
     parser.add_argument("--documents", type=int, help="most documents of each, drawn with a fixed seed")
     parser.add_argument(
         "--joined", action="store_true", help="also a row that embeds neighbours together, as LangChain"
     )
-    parser.add_argument("--smoke", action="store_true", help="16 documents made of speeches, into a folder beside")
     args = parser.parse_args()
-    from qrag_jax.models.encoder.embedder import make_embedder
-    from qrag_jax.models.encoder.weights import load_encoder
-
     start = time.perf_counter()
     corpora: dict[str, list[Cut]] = {}
     if args.choi:
@@ -369,7 +337,7 @@ def main() -> None:
         corpora = {"speeches": list(made_of_speeches())}
     if not corpora:
         parser.error("give --choi, --paragraphs or --smoke")
-    embedder = make_embedder(load_encoder("minilm"))
+    embedder = minilm()
     found = {}
     for name, cuts in corpora.items():
         print(f"{name}: {len(cuts)} documents", flush=True)

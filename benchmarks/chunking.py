@@ -1,8 +1,8 @@
-"""Chunking a novel: ours beside LangChain, LlamaIndex and chonkie; our strategies; 25 novels; 50,000 sentences.
+"""Chunking a novel: ours beside LangChain, LlamaIndex and chonkie; our strategies; 50,000 sentences.
 
     pip install -r benchmarks/rivals.txt                                     # see there
     python benchmarks/chunking.py --novels FOLDER                            # all parts: about 40 minutes on 2 cores
-    python benchmarks/chunking.py --novels FOLDER --parts large --all        # some parts; the others stay as they were
+    python benchmarks/chunking.py --novels FOLDER --parts large              # some parts; the others stay as they were
     python benchmarks/chunking.py --smoke                                    # 2 minutes: shows that the script runs
 
 FOLDER holds .jsonl.gz files of novels {title, sections: [{head, paras}]}, which are read as Markdown, one heading a
@@ -18,7 +18,6 @@ strategies  the same novel by each of ours with its defaults, and LangChain's Re
             counts with our tokenizer, beside `recursive`
 large       one text of 50,000 sentences: seconds, and the peak memory of the process above that of a process that only
             embeds the same sentences
-novels      (with --all) every novel of the folder by `breakpoint`, one after the other in one process
 
 Every engine lives in a process of its own with all cores; they take turns, round after round; the others wait. A turn
 begins with a run over a short text that does not count: virtual machines take back memory that lies idle. Before the
@@ -31,7 +30,6 @@ import argparse
 import gzip
 import importlib.metadata
 import json
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from chunking_engines import PERCENTILE, WINDOW
-from embed import RESULTS, EngineProcess, about, about_lines, write
+from common import RESULTS, EngineProcess, about, about_lines, arguments, grid, shown, spread, write
 
 ENGINES_SCRIPT = Path(__file__).parent / "chunking_engines.py"
 OURS = "ours, breakpoint, joined"
@@ -57,7 +55,7 @@ STRATEGIES = (
     "langchain recursive, same tokenizer",
 )
 LARGE = ("ours, fixed", "ours, breakpoint", "ours, linkage", "ours, dbscan")
-PARTS = ("compare", "strategies", "large", "novels")
+PARTS = ("compare", "strategies", "large")
 NUM_WORDS = 150_000  # of the novel that is chosen: the nearest
 NUM_SENTENCES = 50_000
 OVERHEAD_GOAL, RATIO_GOAL, MEMORY_GOAL_MIB = 0.05, 1.7, 1024
@@ -192,10 +190,6 @@ def make_row(engine: str, warmed: dict, runs: list[dict]) -> dict:
     return row
 
 
-def spread(values: Sequence[float]) -> dict:
-    return {"median": statistics.median(values), "min": min(values), "max": max(values), "rounds": list(values)}
-
-
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
@@ -232,32 +226,7 @@ def large(novels: dict[str, str], args: argparse.Namespace) -> dict:
     return {"characters": len(text), "alone": alone, "rows": rows}
 
 
-def every_novel(novels: dict[str, str], args: argparse.Namespace) -> dict:
-    """All novels by one process."""
-    rows = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        save_texts(folder, next(iter(novels.values())))
-        worker = start_engine("ours, breakpoint", folder, args.allocator)
-        worker.ask("warm")
-        for title, text in novels.items():
-            save_texts(folder, text)
-            rows.append({"novel": title, "words": len(text.split())} | worker.ask("measure"))
-            print(f"{title}: {rows[-1]['seconds']:.1f} s", flush=True)
-        worker.stop()
-    total = {name: sum(row[name] for row in rows) for name in ("words", "texts", "chunks", "seconds", "embed_s")}
-    return {"rows": rows, "total": total | {"peak_mib": max(row["peak_mib"] for row in rows)}}
-
-
 # --- tables ----------------------------------------------------------------------------------------------------------
-
-
-def shown(value: dict, digits: int = 2) -> str:
-    return f"{value['median']:.{digits}f} ({value['min']:.{digits}f} to {value['max']:.{digits}f})"
-
-
-def share(value: dict) -> str:
-    return f"{value['median']:.1%} ({value['min']:.1%} to {value['max']:.1%})"
 
 
 COLUMNS: dict[str, Callable[[dict], str]] = {
@@ -265,7 +234,7 @@ COLUMNS: dict[str, Callable[[dict], str]] = {
     "wall, s": lambda r: shown(r["seconds"]),
     "in the embedder, s": lambda r: f"{r['embed_s']['median']:.2f}",
     "own overhead, s": lambda r: f"{r['overhead_s']['median']:.2f}",
-    "of wall": lambda r: share(r["overhead_share"]) if r["texts"] else "no embedder",
+    "of wall": lambda r: shown(r["overhead_share"], ".1%") if r["texts"] else "no embedder",
     "texts embedded": lambda r: f"{r['texts']:,}",
     "their characters": lambda r: f"{r['characters']:,}",
     "chunks": lambda r: f"{r['chunks']:,}",
@@ -283,22 +252,21 @@ RATIOS: dict[str, Callable[[dict], str]] = {
 
 def table(rows: Sequence[dict], columns: dict[str, Callable[[dict], str]]) -> list[str]:
     """One line a row; an engine that cannot run has its reason."""
-    lines = ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
-    for row in rows:
-        if "error" in row:
-            cells = [row["engine"], f"cannot run here: {row['error']}", *[""] * (len(columns) - 2)]
-        else:
-            cells = [column(row) for column in columns.values()]
-        lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
-    return lines
+    cells = [
+        [row["engine"], f"cannot run here: {row['error']}", *[""] * (len(columns) - 2)]
+        if "error" in row
+        else [column(row) for column in columns.values()]
+        for row in rows
+    ]
+    return grid([*columns], [[cell.replace("|", "/") for cell in row] for row in cells])
 
 
 def format_report(result: dict) -> str:
     lines = ["# Chunking: a novel, many novels, a file of many sentences", ""]
-    write_part = {"compare": compare_lines, "strategies": strategies_lines, "large": large_lines}
+    write_part = dict(zip(PARTS, (compare_lines, strategies_lines, large_lines), strict=True))
     for name, part in ((name, result[name]) for name in PARTS if name in result):
         about = [f"`{part['command']}`, allocator {part['allocator']}. {part['text']}", "", *about_lines(part["about"])]
-        lines += write_part.get(name, novels_lines)(part, about)
+        lines += write_part[name](part, about)
     return "\n".join(lines) + "\n"
 
 
@@ -344,25 +312,6 @@ def large_lines(part: dict, about: list[str]) -> list[str]:
     ]
 
 
-def novels_lines(part: dict, about: list[str]) -> list[str]:
-    total = part["total"]
-    seconds, own = total["seconds"], total["seconds"] - total["embed_s"]
-    lines = [f"## {len(part['rows'])} novels by `breakpoint`", "", *about]
-    lines += [
-        f"{total['words']:,} words, {total['texts']:,} sentences, {total['chunks']:,} chunks in {seconds:.0f} s, "
-        f"of which {own:.1f} s ({own / seconds:.1%}) outside the embedder; peak {total['peak_mib']:,.0f} MiB.",
-        "",
-        "| novel | words | sentences | chunks | s | outside the embedder, s |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    lines += [
-        f"| {r['novel']} | {r['words']:,} | {r['texts']:,} | {r['chunks']:,} | {r['seconds']:.1f} "
-        f"| {r['seconds'] - r['embed_s']:.2f} |"
-        for r in part["rows"]
-    ]
-    return [*lines, ""]
-
-
 def yes(reached: bool) -> str:
     return "reached" if reached else "not reached"
 
@@ -374,26 +323,18 @@ def installed(packages: Sequence[str]) -> list[str]:
     return [name for name in packages if any(importlib.metadata.distributions(name=name))]
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> None:
+    parser = arguments(__doc__, smoke="a short text, 2 rounds, into a folder beside the results")
     parser.add_argument("--novels", help="folder of .jsonl.gz files; speeches by default")
     parser.add_argument("--novel", help="id of the novel to measure; by default the one nearest to 150,000 words")
-    parser.add_argument("--parts", nargs="*", choices=PARTS[:3], default=list(PARTS[:3]))
-    parser.add_argument("--all", action="store_true", help="every novel, too; with an empty --parts nothing else")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sentences", type=int, default=NUM_SENTENCES, help="of the large text")
     parser.add_argument("--allocator", choices=("plain", "tuned"), default="plain", help="tuned: as the Makefile does")
-    parser.add_argument("--smoke", action="store_true", help="a short text, 2 rounds, into a folder beside the results")
     args = parser.parse_args()
-    if args.smoke:
-        args.rounds, args.sentences = 2, 1_000
-    return args
-
-
-def main() -> None:
-    args = parse_arguments()
     novels = read_novels(args.novels)
     if args.smoke:
+        args.rounds, args.sentences = 2, 1_000
         novels = {name: beginning(text, 10_000) for name, text in list(novels.items())[:2]}
     name, text = choose(novels, args.novel, NUM_WORDS)
     one = f"{name}: {len(text.split()):,} words, {len(text):,} characters; {args.rounds} rounds."
@@ -401,23 +342,15 @@ def main() -> None:
         "compare": (one, lambda: compare(text, args)),
         "strategies": (one, lambda: strategies(text, args)),
         "large": ("Novels one after the other; one run.", lambda: large(novels, args)),
-        "novels": ("One run.", lambda: every_novel(novels, args)),
     }
     folder = RESULTS / ("smoke/speed" if args.smoke else "speed")
     path = folder / "chunking.json"
     result = json.loads(path.read_text()) if path.exists() and not args.smoke else {}
     command = "python benchmarks/chunking.py" + (f" --rounds {args.rounds}" if args.rounds != 3 else "")
-    for part in [*args.parts, *(["novels"] if args.all else [])]:
+    for part in args.parts:
         what, run = everything[part]
-        about_run = {
-            "command": command,
-            "allocator": args.allocator,
-            "text": what,
-            "about": about(*installed(PACKAGES)),
-        }
-        result[part] = about_run | run()
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=1) + "\n")
+        told = {"command": command, "allocator": args.allocator, "text": what, "about": about(*installed(PACKAGES))}
+        result[part] = told | run()
     write(folder, "chunking", result, format_report(result))
 
 

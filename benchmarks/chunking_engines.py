@@ -7,9 +7,6 @@ is our embedder behind the tool's interface. Seconds inside the embedder are tho
 tool wants of it (lists of Python floats) counts as embedding, not as overhead.
 """
 
-import json
-import os
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from embed_engines import CORES
+from common import CORES, minilm, peak_mib, serve
 
 WINDOW = 1  # neighbours embedded with a sentence: the default of LangChain and LlamaIndex
 PERCENTILE = 95  # the default of both
@@ -85,19 +82,12 @@ def our_configs() -> dict[str, Any]:
     }
 
 
-def our_embedder() -> Any:
-    from qrag_jax.models.encoder.embedder import make_embedder
-    from qrag_jax.models.encoder.weights import load_encoder
-
-    return make_embedder(load_encoder("minilm"))
-
-
 def make_ours(strategy: str, batch_size: int | None) -> Chunker:
     from qrag_jax.chunking.chunker import make_chunker
     from qrag_jax.chunking.strategies.late import late_vectors
     from qrag_jax.types import Document
 
-    config, embedder, clock = our_configs()[strategy], our_embedder(), Clock()
+    config, embedder, clock = our_configs()[strategy], minilm(), Clock()
     chunk = make_chunker(config, embedder.count_tokens, clock.timed(embedder))
 
     def run(text: str) -> list[Any]:
@@ -116,11 +106,7 @@ def late_reader(embedder: Any, clock: Clock) -> Callable[[str], tuple[np.ndarray
 
 
 def our_sizes(text: str, chunks: Sequence[Any]) -> list[int]:
-    """Lengths of our chunks, all of which must cover the text: to lose some would be fast for nothing.
-
-    Raises:
-        SystemExit: a character that is not blank is in no chunk.
-    """
+    """Lengths of our chunks, all of which must cover the text: to lose some would be fast for nothing."""
     changes = np.zeros(len(text) + 1, np.int64)
     for chunk in chunks:
         for start, end in chunk.spans:
@@ -147,7 +133,7 @@ def make_langchain(embedder: str, batch_size: int | None) -> Chunker:
         options = {"model_name": model_folder(), "model_kwargs": {"device": "cpu"}}
         inner: Any = HuggingFaceEmbeddings(**options, encode_kwargs={"batch_size": batch_size})
     else:
-        ours = our_embedder()
+        ours = minilm()
 
         class Same(Embeddings):
             def embed_documents(self, texts: list[str]) -> list[list[float]]:
@@ -175,7 +161,7 @@ def make_langchain_recursive(embedder: str, batch_size: int | None) -> Chunker:
     from langchain_text_splitters import RecursiveCharacterTextSplitter
 
     splitter = RecursiveCharacterTextSplitter(
-        chunk_size=NUM_TOKENS, chunk_overlap=0, length_function=our_embedder().count_tokens
+        chunk_size=NUM_TOKENS, chunk_overlap=0, length_function=minilm().count_tokens
     )
     return Chunker(splitter.split_text, lengths, Clock())
 
@@ -195,7 +181,7 @@ def make_llamaindex(embedder: str, batch_size: int | None) -> Chunker:
 
         model: Any = Torch(model_name=model_folder(), device="cpu", embed_batch_size=batch_size or 10)
     else:
-        ours = our_embedder()
+        ours = minilm()
 
         class Same(BaseEmbedding):
             def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
@@ -240,7 +226,7 @@ def make_chonkie(embedder: str, batch_size: int | None) -> Chunker:
     else:
         from tokenizers import Tokenizer
 
-        ours = our_embedder()
+        ours = minilm()
         tokenizer = Tokenizer.from_file(str(Path(model_folder()) / "tokenizer.json"))
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -292,11 +278,14 @@ def make(engine: str, batch_size: int | None = None) -> Chunker:
 
 
 class Server:
-    """One engine, asked with one line of JSON and answering with another."""
+    """One engine; it answers to the names of its public methods."""
 
     def __init__(self, engine: str, folder: Path) -> None:
         self._engine, self._folder = engine, folder
         self._chunker: Chunker | None = None
+
+    def __call__(self, command: str) -> dict:
+        return getattr(self, command)()
 
     def warm(self) -> dict:
         """Makes the engine, with the batch size that is fastest on the beginning of the text, and runs it once."""
@@ -344,7 +333,7 @@ class Server:
         """The sentences of the whole text through the embedder and nothing else: what memory that takes."""
         from qrag_jax.chunking.text.sentences import split_sentences
 
-        embedder = our_embedder()
+        embedder = minilm()
         parts = (self._read(name) for name in ("part", "whole"))
         warm, sentences = ([text[start:end] for start, end in split_sentences(text)] for text in parts)
         embedder(warm)
@@ -361,20 +350,6 @@ class Server:
     def _read(self, name: str) -> str:
         return (self._folder / f"{name}.txt").read_text(encoding="utf-8")
 
-    def serve(self) -> None:
-        """Answers until stdin is closed."""
-        answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)  # what libraries print must not get between the answers
-        for line in sys.stdin:
-            print(json.dumps(getattr(self, line.strip())()), file=answers, flush=True)
-
-
-def peak_mib() -> float:
-    """Peak resident memory of this process. (`ru_maxrss` would count what the parent held when it started us.)"""
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
-    assert found, "Linux"
-    return int(found[1]) / 1024
-
 
 if __name__ == "__main__":
-    Server(sys.argv[1], Path(sys.argv[2])).serve()
+    serve(lambda: Server(sys.argv[1], Path(sys.argv[2])))

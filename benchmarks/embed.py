@@ -18,38 +18,25 @@ What makes the comparison fair:
 
 `encoder` takes token ids, `text` takes texts: ours through `make_embedder(...)(texts)`, sentence-transformers through
 `encode`. Every engine runs twice, as processes start (`plain`) and with the GLIBC_TUNABLES of the Makefile (`tuned`).
-
-The fraction of the peak is `sentences/s * FLOPs of a sentence / FLOP/s of a 2048^3 matrix product` in jax, fp32, in the
-same run. FLOPs are counted by formula, 2 for a multiply-add, matrix products only, padding not counted:
-
-    layers * L * (8 d^2 + 4 d f + 4 L d)    for L tokens, width d, inner width f
 """
 
-import argparse
-import importlib.metadata
 import json
-import os
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from embed_engines import CORES, LENGTHS, SETS, Rows
+from common import RESULTS, EngineProcess, about, about_lines, arguments, grid, makefile_tunables, start_python, write
+from embed_engines import LENGTHS, SETS, Rows
 
-ROOT = Path(__file__).parent.parent
 ENGINES_SCRIPT = Path(__file__).parent / "embed_engines.py"
-RESULTS = Path(__file__).parent / "results"
 ENGINES = ("ours", "torch fp32", "torch bf16", "onnxruntime")
 ALLOCATORS = ("plain", "tuned")
 TOKENS_PER_SET = 12_288
 TOLERANCE = 1e-5
-PEAK = "2048x2048x2048"
 
 
 def make_sets(num_tokens: int, seed: int = 0) -> dict[str, Rows]:
@@ -82,33 +69,6 @@ def save_sets(folder: Path, sets: dict[str, Rows]) -> None:
         np.savez(folder / f"{name}.npz", tokens=rows.tokens, lengths=rows.lengths)
 
 
-class EngineProcess:
-    """One engine in its process: a line for a command, a line of JSON for what comes back."""
-
-    def __init__(self, engine: str, script: Path, flags: Sequence[str], allocator: str) -> None:
-        self.engine = engine
-        self._process = start_python(script, flags, allocator)
-
-    def ask(self, command: str) -> Any:
-        """Sends a command and waits.
-
-        Raises:
-            SystemExit: the process ended.
-        """
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(command + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{self.engine}: the process ended; its error stands above")
-        return json.loads(line)
-
-    def stop(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-
-
 class Worker(EngineProcess):
     """An encoder with one setting of the allocator; it writes its vectors into a folder of that tag."""
 
@@ -117,28 +77,10 @@ class Worker(EngineProcess):
         super().__init__(engine, ENGINES_SCRIPT, ["serve", engine, str(folder), self.tag], allocator)
 
 
-def start_python(script: Path, flags: Sequence[str], allocator: str) -> subprocess.Popen[str]:
-    """A script in a new process: offline, CPU only, all cores, the allocator as asked (it reads this once)."""
-    env = os.environ | {"HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": str(CORES)}
-    env.pop("GLIBC_TUNABLES", None)
-    if allocator == "tuned":
-        env["GLIBC_TUNABLES"] = makefile_tunables()
-    return subprocess.Popen(
-        [sys.executable, str(script), *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
-    )
-
-
-def makefile_tunables() -> str:
-    found = re.search(r"^FAST_MALLOC = GLIBC_TUNABLES=(\S+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert found, "the Makefile sets FAST_MALLOC"
-    return found[1]
-
-
 def measure(folder: Path, allocators: Sequence[str], rounds: int, smoke: bool) -> dict:
     """Seconds of every job in every round, and what was chosen and compared on the way."""
     workers = [Worker(engine, allocator, folder) for allocator in allocators for engine in ENGINES]
     times: dict[str, dict[str, list[float]]] = {worker.tag: {} for worker in workers}
-    peaks: list[dict[str, float]] = []
     for worker in workers:
         worker.ask("warm first settings" if smoke else "warm")
         print("warm:", worker.tag, flush=True)
@@ -149,19 +91,14 @@ def measure(folder: Path, allocators: Sequence[str], rounds: int, smoke: bool) -
             time.sleep(0.2)  # threads of the last engine stop spinning
             for job, taken in worker.ask("measure").items():
                 times[worker.tag].setdefault(job, []).append(taken)
-        peaks.append(workers[0].ask("peak"))
         print(f"round {number + 1} of {rounds}", flush=True)
     for worker in workers:
         worker.stop()
-    return {"times": times, "settings": settings, "differences": differences, "peaks": peaks}
+    return {"times": times, "settings": settings, "differences": differences}
 
 
 def compare(folder: Path, workers: Sequence[Worker]) -> dict[str, dict[str, float]]:
-    """Largest difference of a component from torch fp32.
-
-    Raises:
-        SystemExit: of an fp32 engine it is above the tolerance.
-    """
+    """Largest difference of a component from torch fp32; ends where that of an fp32 engine is above the tolerance."""
     found: dict[str, dict[str, float]] = {}
     reference = next(worker.tag for worker in workers if worker.engine == "torch fp32")
     for worker in workers:
@@ -179,40 +116,20 @@ def compare(folder: Path, workers: Sequence[Worker]) -> dict[str, dict[str, floa
     return found
 
 
-def flops_of(lengths: np.ndarray, layers: int = 6, d: int = 384, f: int = 1536) -> float:
-    """FLOPs of the encoder on rows of these lengths; see the head of this file."""
-    tokens = lengths.astype(np.float64)
-    return float((layers * tokens * (8 * d * d + 4 * d * f + 4 * tokens * d)).sum())
-
-
 def summarise(sets: dict[str, Rows], measured: dict) -> dict:
-    """Medians and ranges of sentences/s, FLOP/s, and ratios to each rival, round by round."""
-    peaks = {name: statistics.median(peak[name] for peak in measured["peaks"]) for name in measured["peaks"][0]}
+    """Medians and ranges of sentences/s, and ratios to each rival, round by round."""
     rows = []
     for tag, jobs in measured["times"].items():
         for job, taken in jobs.items():
             name, kind = job.split("/")
             speeds = [len(sets[name].texts) / each for each in taken]
             engine, allocator = tag.replace("-", " ").rsplit(" ", 1)
-            flops = flops_of(sets[name].lengths) / len(sets[name].texts)
-            rows.append(
-                {
-                    "set": name,
-                    "kind": kind,
-                    "engine": engine,
-                    "allocator": allocator,
-                    "sentences_per_s": statistics.median(speeds),
-                    "min": min(speeds),
-                    "max": max(speeds),
-                    "rounds": speeds,
-                    "flops_per_sentence": flops,
-                    "fraction_of_peak": statistics.median(speeds) * flops / peaks[PEAK],
-                    "setting": measured["settings"][tag][job],
-                    "difference": measured["differences"][tag][job],
-                }
-            )
+            row = {"set": name, "kind": kind, "engine": engine, "allocator": allocator}
+            row |= {"sentences_per_s": statistics.median(speeds), "min": min(speeds), "max": max(speeds)}
+            row |= {"rounds": speeds, "setting": measured["settings"][tag][job]}
+            rows.append(row | {"difference": measured["differences"][tag][job]})
     shapes = {name: [len(r.texts), int(r.tokens.shape[1]), float(r.lengths.mean())] for name, r in sets.items()}
-    return {"peak_flops": peaks, "sets": shapes, "rows": rows, "ratios": ratios(rows)}
+    return {"sets": shapes, "rows": rows, "ratios": ratios(rows)}
 
 
 def ratios(rows: list[dict]) -> list[dict]:
@@ -235,66 +152,30 @@ def ratios(rows: list[dict]) -> list[dict]:
     return found
 
 
-def about(*packages: str) -> dict:
-    """The machine, and the versions of what was compared."""
-    from worlds import machine
-
-    models = re.findall(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    versions = {name: importlib.metadata.version(name) for name in ("numpy", "jaxlib", *packages)}
-    return machine() | {"processor": models[0] if models else "unknown", "cores": CORES, "versions": versions}
-
-
-def about_lines(about: dict) -> list[str]:
-    """What `about` found, for Markdown."""
-    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    return [
-        f"Machine: {about['cores']} cores of {about['processor']}, Python {about['python']}, jax {about['jax']} on "
-        f"{about['device']}; {versions}. Commit {about['commit']}.",
-        "",
-    ]
-
-
 def format_report(result: dict, rounds: int) -> str:
     lines = ["# Embedding speed beside sentence-transformers and onnxruntime", ""]
     lines += [f"`python benchmarks/embed.py`, MiniLM-6, medians of {rounds} interleaved rounds (min to max).", ""]
-    lines += about_lines(result["about"])
-    peaks = ", ".join(f"{name} {flops / 1e9:.0f}" for name, flops in result["peak_flops"].items())
-    lines += [
-        f"Matrix products in jax, fp32, GFLOP/s: {peaks}.",
-        "",
-        "## Ours over the rival, better allocator each",
-        "",
-    ]
-    lines += ["| set | kind | rival | ratio (range over rounds) | allocators |", "| --- | --- | --- | --- | --- |"]
-    lines += [
-        f"| {r['set']} | {r['kind']} | {r['rival']} | {r['ratio']:.2f} ({r['min']:.2f} to {r['max']:.2f}) "
-        f"| {r['allocators']} |"
-        for r in result["ratios"]
-    ]
+    lines += [*about_lines(result["about"]), "## Ours over the rival, better allocator each", ""]
+    ratio = "{ratio:.2f} ({min:.2f} to {max:.2f})".format_map
+    rows = [[r["set"], r["kind"], r["rival"], ratio(r), r["allocators"]] for r in result["ratios"]]
+    lines += grid(["set", "kind", "rival", "ratio (range over rounds)", "allocators"], rows)
     for name, (count, longest, mean) in result["sets"].items():
-        title = (
-            f"{name} tokens" if name != "mixed" else f"Mixed lengths, {mean:.1f} tokens on average, {longest} at most"
-        )
-        mflops = next(r["flops_per_sentence"] for r in result["rows"] if r["set"] == name) / 1e6
-        lines += ["", f"## {title}: {count} sentences, {mflops:,.0f} MFLOP each", ""]
-        lines += ["| engine | kind | allocator | sentences/s | of fp32 peak | batch | difference |", "| --- " * 7 + "|"]
-        for r in result["rows"]:
-            if r["set"] == name:
-                speed = f"{r['sentences_per_s']:,.0f} ({r['min']:,.0f} to {r['max']:,.0f})"
-                lines.append(
-                    f"| {r['engine']} | {r['kind']} | {r['allocator']} | {speed} | {r['fraction_of_peak']:.0%} "
-                    f"| {r['setting']} | {r['difference']:.0e} |"
-                )
+        mixed = f"Mixed lengths, {mean:.1f} tokens on average, {longest} at most"
+        speed = "{sentences_per_s:,.0f} ({min:,.0f} to {max:,.0f})".format_map
+        rows = [
+            [r["engine"], r["kind"], r["allocator"], speed(r), r["setting"], f"{r['difference']:.0e}"]
+            for r in result["rows"]
+            if r["set"] == name
+        ]
+        lines += ["", f"## {mixed if name == 'mixed' else f'{name} tokens'}: {count} sentences", ""]
+        lines += grid(["engine", "kind", "allocator", "sentences/s", "batch", "difference"], rows)
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, smoke="few sentences, 2 rounds, into a folder beside the results")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--allocators", nargs="*", choices=ALLOCATORS, default=list(ALLOCATORS))
-    parser.add_argument(
-        "--smoke", action="store_true", help="few sentences, 2 rounds, into a folder beside the results"
-    )
     args = parser.parse_args()
     if args.smoke:
         args.rounds, args.allocators = 2, ["plain"]
@@ -307,16 +188,7 @@ def main() -> None:
         measured = measure(folder, args.allocators, args.rounds, args.smoke)
     packages = ("torch", "sentence-transformers", "transformers", "onnx", "onnxruntime")
     result = {"about": about(*packages), "tunables": makefile_tunables()} | summarise(sets, measured)
-    report = format_report(result, args.rounds)
-    write(RESULTS / ("smoke/speed" if args.smoke else "speed"), "embed", result, report)
-
-
-def write(folder: Path, name: str, result: dict, report: str) -> None:
-    """The numbers as JSON, the tables as Markdown."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(result) + "\n")
-    (folder / f"{name}.md").write_text(report)
-    print(report)
+    write(RESULTS / ("smoke/speed" if args.smoke else "speed"), "embed", result, format_report(result, args.rounds))
 
 
 if __name__ == "__main__":

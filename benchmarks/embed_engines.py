@@ -5,7 +5,6 @@ python benchmarks/embed_engines.py export FOLDER                    # writes exp
 """
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,11 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from common import CORES, serve
 
 LENGTHS = (16, 64, 128)
 SETS = (*map(str, LENGTHS), "mixed")
 TOKENS_PER_BATCH = (512, 1024, 2048, 4096)  # that rivals choose their batch size from
-CORES = len(os.sched_getaffinity(0))
 
 
 class Rows(NamedTuple):
@@ -188,10 +187,8 @@ def jobs_of(engine: str, folder: Path) -> dict[str, tuple[Job, Rows]]:
     return {f"{name}/{kind}": (jobs[kind], sets[name]) for name, kind in kept}
 
 
-def serve(engine: str, folder: Path, tag: str) -> None:
-    """Answers the commands that come in on stdin, one line of JSON each."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print must not get between the answers
+def answers_of(engine: str, folder: Path, tag: str) -> Callable[[str], Any]:
+    """Command -> what it answers."""
     jobs = jobs_of(engine, folder)
     chosen: dict[str, Any] = {}
 
@@ -204,10 +201,8 @@ def serve(engine: str, folder: Path, tag: str) -> None:
         "warm first settings": lambda: warm_all(2),
         "settings": lambda: {name: show(setting) for name, setting in chosen.items()},
         "measure": lambda: {name: seconds(job.run, chosen[name], rows) for name, (job, rows) in jobs.items()},
-        "peak": measure_peaks,
     }
-    for line in sys.stdin:
-        print(json.dumps(commands[line.strip()]()), file=answers, flush=True)
+    return lambda command: commands[command]()
 
 
 def show(setting: Any) -> str:
@@ -236,33 +231,12 @@ def seconds(run: Callable[..., Any], *arguments: Any) -> float:
     return time.perf_counter() - start
 
 
-def peak_shapes() -> dict[str, tuple[int, int, int]]:
-    """Products [m, k] x [k, n]: the peak, and those of a block of 1,024 tokens of the encoder."""
-    shapes = [(2048, 2048, 2048), (1024, 384, 384), (1024, 384, 1536), (1024, 1536, 384)]
-    return {"x".join(map(str, shape)): shape for shape in shapes}
-
-
-def measure_peaks() -> dict[str, float]:
-    """FLOP/s of fp32 matrix products in jax, best of 5."""
-    import jax
-    import jax.numpy as jnp
-
-    product = jax.jit(jnp.matmul)
-    found = {}
-    for name, (m, k, n) in peak_shapes().items():
-        left, right = jnp.ones((m, k)), jnp.ones((k, n))
-        run = lambda left=left, right=right: product(left, right).block_until_ready()  # noqa: E731
-        run()
-        found[name] = 2 * m * k * n / min(seconds(run) for _ in range(5))
-    return found
-
-
 def main() -> None:
     command, *arguments = sys.argv[1:]
     if command == "export":
         export_onnx(Path(arguments[0]))
     else:
-        serve(arguments[0], Path(arguments[1]), arguments[2])
+        serve(lambda: answers_of(arguments[0], Path(arguments[1]), arguments[2]))
 
 
 if __name__ == "__main__":

@@ -11,34 +11,26 @@ same held-out questions: a threshold, and of the rows without training also a nu
 GLIBC_TUNABLES of the Makefile.
 """
 
-import argparse
 import gzip
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import common
 import numpy as np
-from multihop import qrag
+from common import CONFIGS, arguments, grid, machine, place, qrag, tested
 from shared_texts import gain_by_seen, seen_in_train
-from worlds import machine
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.data.questions.examples import read_examples
 from qrag_jax.eval.retrieval.records import QueryRecord, read_records, read_rows
 from qrag_jax.eval.retrieval.report import format_table
-from qrag_jax.measures.aggregate import (
-    Difference,
-    Summary,
-    holm_p_values,
-    mean_interval,
-    over_seeds,
-    paired_difference,
-)
+from qrag_jax.measures.aggregate import Difference, Summary, holm_p_values, mean_interval, over_seeds, paired_difference
 from qrag_jax.qrag.tasks import examples_task
 
-CONFIG = Path(__file__).parent.parent / "configs" / "qrag" / "entailment_latent.yaml"
-RESULTS = Path(__file__).parent / "results" / "entailment"
+CONFIG = CONFIGS / "entailment_latent.yaml"
+RESULTS = common.RESULTS / "entailment"
 BASELINES = ("untrained", "single_step", "bm25")
 NAMES = {"untrained": "untrained", "single_step": "single step", "bm25": "BM25"}
 THRESHOLD = ["env.stop=false", "env.stop_head=vector", "env.reward=at_completion", "learner.losses={ranking: 1.0}"]
@@ -165,15 +157,8 @@ def write_table(results: Path) -> None:
     tests, lesser = _tests(ours), _without(abouts)
     corrected = iter(holm_p_values([one.p_value for _, _, one in (*tests, *lesser)]))
     told = _TESTS.format(family=len(tests) + len(lesser))
-    parts = [
-        _HEAD,
-        "## Own stop",
-        _stops(ours),
-        "## Paired tests",
-        told,
-        _test_table("trained", tests, corrected),
-        _TRIED,
-    ]
+    parts = [_HEAD, "## Own stop", _stops(ours), "## Paired tests", told]
+    parts += [_test_table("trained", tests, corrected), _TRIED]
     if (path := results / "seen.json").exists():
         own = np.mean([_f1(about) for about in ours], axis=0)
         told = gain_by_seen(json.loads(path.read_text()), own, _f1(ours[0], "single_step", "number of picks"))
@@ -234,20 +219,19 @@ def _cell(found: Summary) -> str:
 
 
 def _stops(ours: Sequence[dict]) -> str:
-    lines = ["| F1 on dev | STOP | " + " | ".join(STOPS[1:]) + " |", "|" + " --- |" * (1 + len(STOPS))]
     over = {
         stop: over_seeds([mean_interval(_f1(about, stop=stop)) for about in ours]) for stop in ours[0]["f1"]["trained"]
     }
-    lines.append(_stops_line(f"**trained**, {len(ours)} seeds", over))
+    table = [_stops_row(f"**trained**, {len(ours)} seeds", over)]
     for about in ours:
         for method, by_stop in about["f1"].items():
             found = {stop: mean_interval(np.array(f1)) for stop, f1 in by_stop.items()}
-            lines.append(_stops_line(NAMES.get(method, f"trained, seed {about['seed']}"), found))
-    return "\n".join(lines)
+            table.append(_stops_row(NAMES.get(method, f"trained, seed {about['seed']}"), found))
+    return "\n".join(grid(["F1 on dev", "STOP", *STOPS[1:]], table))
 
 
-def _stops_line(name: str, found: Mapping[str, Summary]) -> str:
-    return f"| {name} | " + " | ".join(_cell(found[stop]) if stop in found else "" for stop in STOPS) + " |"
+def _stops_row(name: str, found: Mapping[str, Summary]) -> list[str]:
+    return [name, *(_cell(found[stop]) if stop in found else "" for stop in STOPS)]
 
 
 _TESTS = """Trained by its STOP minus each other row, question by question; sign-flip permutation test, corrected (Holm)
@@ -265,23 +249,22 @@ def _tests(ours: Sequence[dict]) -> list[tuple[str, str, Difference]]:
 
 def _test_table(head: str, found: Sequence[tuple[str, str, Difference]], corrected: Iterator[float]) -> str:
     """A table of comparisons; takes as many corrected p-values as it has."""
-    heads = [head, "minus", "difference", "95% interval", "p (Holm)", "n"]
-    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
-    for (first, label, d), p_value in zip(found, corrected, strict=False):
-        lines.append(f"| {first} | {label} | {d.mean:+.3f} | [{d.low:+.3f}, {d.high:+.3f}] | {p_value:.4f} | {d.n} |")
-    return "\n".join(lines)
+    table = [
+        [first, label, *tested(d.mean, d.low, d.high, p_value, d.n)]
+        for (first, label, d), p_value in zip(found, corrected, strict=False)
+    ]
+    return "\n".join(grid([head, "minus", "difference", "95% interval", "p (Holm)", "n"], table))
 
 
 def _parts(abouts: Sequence[dict]) -> str:
     """Seed 0 of every run, and what each lacks of the whole one."""
     own = {about["run"]: about for about in abouts if about["seed"] == 0}
-    names = [name for name in RUNS if name in own]
-    lines = ["| seed 0 | F1 held out, threshold | F1 on dev, own stop | oracle | update |", "|" + " --- |" * 5]
-    for name in names:
+    table = []
+    for name in (name for name in RUNS if name in own):
         dev, oracle = own[name]["dev"], _f1(own[name], stop="oracle").mean()
         f1 = _cell(mean_interval(_f1(own[name])))
-        lines.append(f"| {name} | {dev['fact_f1']:.3f} | {f1} | {oracle:.3f} | {dev['update']} |")
-    return "\n".join(lines)
+        table.append([name, f"{dev['fact_f1']:.3f}", f1, f"{oracle:.3f}", str(dev["update"])])
+    return "\n".join(grid(["seed 0", "F1 held out, threshold", "F1 on dev, own stop", "oracle", "update"], table))
 
 
 def _without(abouts: Sequence[dict]) -> list[tuple[str, str, Difference]]:
@@ -295,24 +278,22 @@ def _without(abouts: Sequence[dict]) -> list[tuple[str, str, Difference]]:
 
 
 def _runs(abouts: Sequence[dict]) -> str:
-    lines = ["| run | seed | overrides | update | threshold | training s | commit | machine |", "|" + " --- |" * 8]
+    table = []
     for about in abouts:
-        place = f"{about['cores']} cores {about['device']}, {about['processor']}, jax {about['jax']}"
-        lines.append(
-            f"| {about['run']} | {about['seed']} | {' '.join(about['overrides'])} | {about['dev']['update']} "
-            f"| {about['dev']['threshold']:.3f} | {about['train_seconds']} | {about['commit']} | {place} |"
-        )
-    return "\n".join(lines)
+        dev, overrides = about["dev"], " ".join(about["overrides"])
+        row = [about["run"], str(about["seed"]), overrides, str(dev["update"]), f"{dev['threshold']:.3f}"]
+        table.append([*row, str(about["train_seconds"]), about["commit"], place(about)])
+    heads = ["run", "seed", "overrides", "update", "threshold", "training s", "commit", "machine"]
+    return "\n".join(grid(heads, table))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, smoke="tiny runs, beside the results")
     parser.add_argument("stage", choices=("run", "seen", "table"))
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--runs", type=Path, default=Path("runs/entailment"), help="where the trained runs go")
     parser.add_argument("--only", nargs="*", choices=list(RUNS), default=list(RUNS))
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
-    parser.add_argument("--smoke", action="store_true", help="tiny runs, beside the results")
     args = parser.parse_args()
     results = RESULTS / "smoke" if args.smoke else RESULTS
     results.mkdir(parents=True, exist_ok=True)

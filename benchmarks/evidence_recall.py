@@ -33,7 +33,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from embed import about, about_lines
+from common import RESULTS, about, about_lines, arguments, grid
 from random_sections import (
     DRAWS,
     NO_TITLE,
@@ -67,7 +67,6 @@ from qrag_jax.measures.aggregate import Difference, holm_p_values
 from qrag_jax.names import FILLS, FillName, TaskKind
 from qrag_jax.types import Cost
 
-RESULTS = Path(__file__).parent / "results"
 BUDGETS = (500, 1000, 2000, 4000)
 MOST_TOKENS = 200
 SPARSE = ("scisumm", "squad", "chroma")
@@ -167,16 +166,11 @@ def run(args: argparse.Namespace, commit: str) -> Page:
     pairs = [control(task, strategy, budget, recall) for task, strategy in asked for budget in BUDGETS]
     rows = [row for result in found for row in result.rows]
     both = {strategy for task, strategy in asked if task.name == UNSEEN} == {"headings", "tagger"}
-    return Page(
-        rows,
-        [
-            *(one for result in found for one in result.comparisons if one.fill),
-            *(one for _, tests in pairs for one in tests),
-        ],
-        [one for one, _ in pairs],
-        {f"{budget:,}": kept_share(tasks[UNSEEN], budget, recall) for budget in BUDGETS[2:]} if both else {},
-        {f"{row.task} {row.strategy}": commit for row in rows},
-    )
+    comparisons = [one for result in found for one in result.comparisons if one.fill]
+    comparisons += [one for _, tests in pairs for one in tests]
+    shares = {f"{budget:,}": kept_share(tasks[UNSEEN], budget, recall) for budget in BUDGETS[2:]} if both else {}
+    commits = {f"{row.task} {row.strategy}": commit for row in rows}
+    return Page(rows, comparisons, [one for one, _ in pairs], shares, commits)
 
 
 def unseen(task: StudyTask) -> StudyTask:
@@ -314,8 +308,7 @@ def task_lines(page: Page, task: str) -> list[str]:
     sizes = {row.strategy: f"{row.num_chunks:,} chunks of {row.mean_tokens:.0f} tokens" for row in rows}
     told = ", ".join(f"{name}: {size}" for name, size in sizes.items())
     lines = [f"## {recall_heading(task)}", "", f"{rows[0].n:,} questions, {rows[0].num_documents} documents; {told}."]
-    lines += ["", f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
-    return [*lines, *(f"| {' | '.join(row)} |" for row in body), ""]
+    return [*lines, "", *grid(head, body), ""]
 
 
 def to_json(page: Page, head: Mapping[str, Any]) -> str:
@@ -329,7 +322,7 @@ def to_json(page: Page, head: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("data", metavar="DATA", help="folder of the data sets")
     parser.add_argument("--questions", type=int, help="most questions of a set, drawn (default: all; of squad 600)")
     parser.add_argument("--tasks", nargs="+", default=ALL, choices=ALL)

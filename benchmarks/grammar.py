@@ -11,14 +11,13 @@
   the grammar; nobody is asked again. What is counted is the form alone.
 """
 
-import argparse
 import json
 import statistics
 import time
 from functools import partial
 from pathlib import Path
 
-from embed import about, about_lines, write
+from common import RESULTS, ROOT, about, about_lines, arguments, grid, write
 
 from qrag_jax.llm.json_answers import Integer, ListOf, Number, OneOf, Record, Text, parse_json, schema_grammar
 from qrag_jax.llm.local import LocalGenerator
@@ -29,8 +28,6 @@ from qrag_jax.models.grammar.compile import compile_grammar
 from qrag_jax.models.grammar.tokens import token_automaton
 from qrag_jax.types import Choice, Grammar, Message, Regex, Sampling
 
-ROOT = Path(__file__).parent.parent
-RESULTS = Path(__file__).parent / "results"
 PLAN = Record({"query": Text(1, 200), "level": Integer(0, 3), "confidence": Number(0, 1)})
 TEXTS = Record({"claims": ListOf(Text(1, 1_000), 0, 60)})
 GRAMMARS: dict[str, Grammar] = {
@@ -109,20 +106,17 @@ def answers(loaded: LoadedDecoder, count: int) -> dict:
     return found
 
 
+def cells(row: dict) -> list[str]:
+    sizes = [f"{row['states']:,}", f"{row['classes']:,}", f"{row['bytes'] / 1e3:,.0f}"]
+    return [row["grammar"], *sizes, f"{row['cpu_seconds']:.2f}", str(row["shortest"])]
+
+
 def format_report(result: dict) -> str:
     lines = ["# Answers under a grammar", "", f"`{result['command']}`; see the script for what is measured.", ""]
     lines += about_lines(result["about"])
     for model in result["models"]:
-        lines += [f"## {model['model']}: {model['vocabulary']:,} tokens", ""]
-        lines += [
-            "| grammar | states | classes of tokens | KB | CPU seconds | shortest answer, tokens |",
-            "| --- " * 6 + "|",
-        ]
-        lines += [
-            f"| {row['grammar']} | {row['states']:,} | {row['classes']:,} | {row['bytes'] / 1e3:,.0f} "
-            f"| {row['cpu_seconds']:.2f} | {row['shortest']} |"
-            for row in model["tables"]
-        ]
+        heads = ["grammar", "states", "classes of tokens", "KB", "CPU seconds", "shortest answer, tokens"]
+        lines += [f"## {model['model']}: {model['vocabulary']:,} tokens", "", *grid(heads, map(cells, model["tables"]))]
         cpu, ratio = model["steps"]["cpu_ms"], model["steps"]["ratio"]
         lines += ["", f"CPU ms a token of {ROWS} rows, and over that without a grammar (range):"]
         lines += ["; ".join(f"{kind} {cpu[kind]:.1f}, {mid:.3f} ({low:.3f} to {high:.3f})"
@@ -134,7 +128,7 @@ def format_report(result: dict) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("models", nargs="+")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--answers", type=int, default=24)
@@ -146,11 +140,8 @@ def main() -> None:
         models.append(row | {"steps": steps(loaded, args.rounds), "answers": answers(loaded, args.answers)})
         print(json.dumps(models[-1]), flush=True)
     command = f"python benchmarks/grammar.py {' '.join(row['model'] for row in models)}"
-    result = {
-        "about": machine,
-        "command": f"{command} --rounds {args.rounds} --answers {args.answers}",
-        "models": models,
-    }
+    command += f" --rounds {args.rounds} --answers {args.answers}"
+    result = {"about": machine, "command": command, "models": models}
     write(RESULTS / "speed", "grammar", result, format_report(result))
 
 

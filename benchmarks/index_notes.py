@@ -6,7 +6,6 @@ Pages of ten chunks of some 60 words; every second chunk has a heading of its ow
 embedding takes is not in it: vectors are drawn from the texts. CPU seconds count: a busy machine spoils the others.
 """
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -17,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from common import arguments
 
 from qrag_jax.annotate.mentions import mention_notes
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
@@ -143,7 +143,7 @@ class Row:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--num_chunks", default="2000,20000", metavar="N,N")
     args = parser.parse_args()
     for number in map(int, args.num_chunks.split(",")):

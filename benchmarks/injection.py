@@ -6,7 +6,6 @@ The passages and questions are tests/hostile_passages.py, what is measured is te
 most 24 tokens, batches of eight. A run with --journal that was broken off goes on where it was.
 """
 
-import argparse
 import os
 import platform
 import sys
@@ -14,13 +13,13 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-RESULTS = Path(__file__).parent / "results" / "injection.md"
+from common import RESULTS, ROOT, arguments, machine
+
 WINDOW = 1024
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("models", nargs="*", help="GGUF files beside the embedded model")
     parser.add_argument("--journal", type=Path, help="keeps answers, so that a run that is broken off goes on")
     parser.add_argument("--only", action="store_true", help="without the embedded model")
@@ -44,14 +43,13 @@ def main() -> None:
                 print(f"{source}, fence {fenced}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
     seconds = None if args.journal else time.perf_counter() - start
     text = report(found, seconds)
-    RESULTS.write_text(text, encoding="utf-8")
+    (RESULTS / "injection.md").write_text(text, encoding="utf-8")
     print(text)
 
 
 def report(found: dict, seconds: float | None) -> str:
     """What was run, sums, and the table of kinds; without seconds where a journal may have had some of the answers."""
     from injection import MAX_TOKENS, summary, table
-    from worlds import machine
 
     took = "" if seconds is None else f", {seconds:.0f} s"
     lines = [

@@ -37,10 +37,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from embed import RESULTS, about, about_lines, write
-from language_models import MODEL_HELP, model_name, open_model
-from level_contexts import BUDGETS, recalls, searched, ways
-from level_vectors import LevelSet, level_set
+from common import MODEL_HELP, RESULTS, about, about_lines, arguments, grid, interval, model_name, open_model, write
+from level_contexts import BUDGETS, LevelSet, level_set, recalls, searched, ways
 
 from qrag_jax.chunking.text.sentences import make_splitter
 from qrag_jax.chunking.tree.level_ranges import LevelRange, format_levels
@@ -299,22 +297,21 @@ def set_lines(rows: Sequence[dict]) -> list[str]:
     dealt = "document" if rows[0]["folds"] else "question"
     few = " (too few to tell anything)" if rows[0]["n"] < FEW_QUESTIONS else ""
     lines = [f"## {rows[0]['set']}: {rows[0]['n']} questions{few}, folds by {dealt}", ""]
-    lines += [f"| row | {' | '.join(f'{budget:,}' for budget in BUDGETS)} |", "| --- " * (1 + len(BUDGETS)) + "|"]
-    return [*lines, *(f"| {name} | {' | '.join(_cell(known[name, budget]) for budget in BUDGETS)} |" for name in names)]
+    table = [[name, *(_cell(known[name, budget]) for budget in BUDGETS)] for name in names]
+    return [*lines, *grid(["row", *(f"{budget:,}" for budget in BUDGETS)], table)]
 
 
 def _cell(row: dict) -> str:
-    found = f"{share(row['erec'])} [{share(row['low'])}, {share(row['high'])}]"
+    found = interval(row, names=("erec", "low", "high"))
     return f"{found} {_difference(row)}" if "versus_dev" in row else found
 
 
 def _difference(row: dict) -> str:
-    mean, low, high = (share(row[name], sign="+") for name in ("versus_dev", "versus_low", "versus_high"))
-    return f"{mean} [{low}, {high}]"
+    return interval(row, sign="+", names=("versus_dev", "versus_low", "versus_high"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("data", metavar="DATA", help="folder of the data sets")
     parser.add_argument("--questions", type=int, help="most questions of a set, drawn (default: all)")
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=(*SETS, *SMALL))

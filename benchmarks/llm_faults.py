@@ -18,12 +18,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-RESULTS = Path(__file__).parent / "results" / "llm_faults.md"
+from common import RESULTS, ROOT, arguments, grid, machine
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--retries", type=int, default=2, help="attempts of a call after the first")
     parser.add_argument("--deadline", type=float, default=2.0, help="seconds, where a fault lasts that long")
     flags = parser.parse_args()
@@ -46,14 +45,13 @@ def main() -> None:
                     rows.append((fault, position, concurrency, cell))
                     print(".", end="", file=sys.stderr, flush=True)
     text = format_report(rows, flags, time.perf_counter() - start)
-    RESULTS.write_text(text, encoding="utf-8")
+    (RESULTS / "llm_faults.md").write_text(text, encoding="utf-8")
     print(f"\n{text}")
 
 
 def format_report(rows: list[tuple[Any, int, int, Any]], flags: argparse.Namespace, seconds: float) -> str:
     """Sums, the table of cells, and what each fault's error says."""
     from fault_cells import CANARY, CONCURRENCIES, NUM_PROMPTS, POSITIONS
-    from worlds import machine
 
     cells = [cell for *_, cell in rows]
     late = max(cell.seconds / cell.deadline for cell in cells)
@@ -81,20 +79,17 @@ def format_report(rows: list[tuple[Any, int, int, Any]], flags: argparse.Namespa
         "Seconds: the longest call. Kept: calls that the server finished and that came out of the journal later. "
         "Errors: failed calls, not asked ones among them.",
         "",
-        "| fault | attempts | seconds / deadline | kept / finished | errors |",
-        "| --- | --- | --- | --- | --- |",
     ]
+    table = []
     for fault, of_fault in itertools.groupby(rows, key=lambda row: row[0]):
         own = [cell for *_, cell in of_fault]
         kept = f"{sum(len(cell.finished & cell.kept) for cell in own)} / {sum(len(cell.finished) for cell in own)}"
-        lines.append(
-            f"| {fault.name} | {max(cell.attempts for cell in own)} of {own[0].allowed} "
-            f"| {max(cell.seconds for cell in own):.2f} / {own[0].deadline:g} | {kept} "
-            f"| {sum(len(cell.errors) for cell in own)} |"
-        )
-    lines += ["", "| fault | what its call ends with |", "| --- | --- |"]
+        attempts = f"{max(cell.attempts for cell in own)} of {own[0].allowed}"
+        seconds_of = f"{max(cell.seconds for cell in own):.2f} / {own[0].deadline:g}"
+        table.append([fault.name, attempts, seconds_of, kept, str(sum(len(cell.errors) for cell in own))])
+    lines += grid(["fault", "attempts", "seconds / deadline", "kept / finished", "errors"], table)
     ends = {fault.name: _end(cell.generations[position]) for fault, position, _, cell in rows}
-    lines += [f"| {name} | {end} |" for name, end in ends.items()]
+    lines += ["", *grid(["fault", "what its call ends with"], ends.items())]
     return "\n".join(lines) + "\n"
 
 

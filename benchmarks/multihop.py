@@ -8,23 +8,20 @@ DATA holds hotpotqa/, musique/ and 2wiki/, each with train.jsonl.gz and dev.json
 beam width, then `qrag eval` on each dev file. Run it with the GLIBC_TUNABLES of the Makefile.
 """
 
-import argparse
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from worlds import machine
+import common
+from common import CONFIGS, arguments, grid, machine, place, qrag, tested
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.eval.retrieval.records import read_rows
 from qrag_jax.eval.retrieval.report import format_table
 from qrag_jax.measures.aggregate import holm_p_values
 
-CONFIGS = Path(__file__).parent.parent / "configs" / "qrag"
-RESULTS = Path(__file__).parent / "results" / "multihop"
+RESULTS = common.RESULTS / "multihop"
 SETS = {"hotpot": "hotpotqa", "musique": "musique", "2wiki": "2wiki"}
 CLAIMED = ("fixed", "fact_em")  # protocol and measure of the comparisons that the page claims
 STOP = ["env.stop=true", "env.reward=at_end"]
@@ -42,11 +39,6 @@ RUNS = {
     "vectors_sft": ("multihop_latent.yaml", [*VECTORS, "learner.objective=sft"], "fixed,threshold,oracle", "1"),
     "text2": ("multihop_text.yaml", [], "fixed,threshold,oracle", "1,2,4,8"),
 }
-
-
-def qrag(*arguments: str | Path) -> None:
-    """Runs the command line in a process of its own."""
-    subprocess.run([sys.executable, "-m", "qrag_jax.cli.main", *arguments], check=True)
 
 
 def run(data: Path, name: str, seed: int, runs: Path, results: Path, smoke: bool) -> None:
@@ -72,13 +64,8 @@ def run(data: Path, name: str, seed: int, runs: Path, results: Path, smoke: bool
         qrag("eval", str(out), "--hotpot", f"{data}/hotpotqa/dev.jsonl.gz", *flags)
     saved = load_checkpoint(out, groups=())
     dev = {key: value for key, value in saved.metadata["dev"].items() if key != "fitted_on"}
-    about = {
-        "run": name,
-        "seed": seed,
-        "config": config,
-        "overrides": [o for o in overrides if not o.startswith("data.paths")],
-        "dev": dev,
-    }
+    own = [one for one in overrides if not one.startswith("data.paths")]
+    about = {"run": name, "seed": seed, "config": config, "overrides": own, "dev": dev}
     about |= {"updates": saved.step, "train_seconds": round(seconds, 1), **machine()}
     (results / f"{name}_{seed}.json").write_text(json.dumps(about, indent=1) + "\n")
 
@@ -113,15 +100,14 @@ Controls (a regression on the links, training without dev's paragraphs): [contro
 
 
 def _choices(abouts: list[dict]) -> str:
-    lines = ["| run | seed | update | threshold | F1 held out | beam F1 held out | width |", "|" + " --- |" * 7]
+    table = []
     for about in abouts:
         dev = about["dev"]
         beams = ", ".join(f"{width}: {f1:.3f}" for width, f1 in dev.get("beam_f1", {}).items())
-        lines.append(
-            f"| {about['run']} | {about['seed']} | {dev['update']} | {dev['threshold']:.3f} | {dev['fact_f1']:.3f} "
-            f"| {beams} | {dev.get('beam_width', '')} |"
-        )
-    return "\n".join(lines)
+        row = [about["run"], str(about["seed"]), str(dev["update"]), f"{dev['threshold']:.3f}", f"{dev['fact_f1']:.3f}"]
+        table.append([*row, beams, str(dev.get("beam_width", ""))])
+    heads = ["run", "seed", "update", "threshold", "F1 held out", "beam F1 held out", "width"]
+    return "\n".join(grid(heads, table))
 
 
 def _tests(results: Path, abouts: list[dict]) -> str:
@@ -140,36 +126,31 @@ def _tests(results: Path, abouts: list[dict]) -> str:
 
 
 def _test_table(head: str, rows: Sequence[tuple[str, str, dict]], p_values: Sequence[float]) -> str:
-    heads = ["run", "set", "protocol", "measure", "pair", "difference", "95% interval", head, "n"]
-    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
+    table = []
     for (run, kind, row), p_value in zip(rows, p_values, strict=True):
-        lines.append(
-            f"| {run} | {kind} | {row['protocol']} | {row['measure']} | {row['first']} - {row['second']} "
-            f"| {row['difference']:+.3f} | [{row['low']:+.3f}, {row['high']:+.3f}] | {p_value:.4f} | {row['n']} |"
-        )
-    return "\n".join(lines)
+        pair = f"{row['first']} - {row['second']}"
+        told = tested(row["difference"], row["low"], row["high"], p_value, row["n"])
+        table.append([run, kind, row["protocol"], row["measure"], pair, *told])
+    heads = ["run", "set", "protocol", "measure", "pair", "difference", "95% interval", head, "n"]
+    return "\n".join(grid(heads, table))
 
 
 def _runs(abouts: list[dict]) -> str:
-    lines = ["## Runs", "", "| run | seed | config | overrides | updates | training s | commit | machine |"]
-    lines.append("|" + " --- |" * 8)
+    table = []
     for a in abouts:
-        place = f"{a['cores']} cores {a['device']}, {a['processor']}, jax {a['jax']}"
-        lines.append(
-            f"| {a['run']} | {a['seed']} | {a['config']} | {' '.join(a['overrides'])} | {a['updates']} "
-            f"| {a['train_seconds']} | {a['commit']} | {place} |"
-        )
-    return "\n".join(lines)
+        told = [a["run"], str(a["seed"]), a["config"], " ".join(a["overrides"]), str(a["updates"])]
+        table.append([*told, str(a["train_seconds"]), a["commit"], place(a)])
+    heads = ["run", "seed", "config", "overrides", "updates", "training s", "commit", "machine"]
+    return "\n".join(["## Runs", "", *grid(heads, table)])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, smoke="tiny runs, beside the results")
     parser.add_argument("stage", choices=("run", "table"))
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--runs", type=Path, default=Path("runs/multihop"), help="where the trained runs go")
     parser.add_argument("--only", nargs="*", choices=list(RUNS), default=list(RUNS))
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
-    parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
     results = RESULTS / "smoke" if args.smoke else RESULTS
     results.mkdir(parents=True, exist_ok=True)

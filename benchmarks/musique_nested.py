@@ -8,7 +8,6 @@ of the towers, without what the towers learn, in half a second a run. `musique_n
 and writes the page. DIR keeps the vectors of MiniLM. Run it with the GLIBC_TUNABLES of the Makefile.
 """
 
-import argparse
 import json
 import time
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from worlds import machine
+from common import RESULTS, arguments, machine
 
 from qrag_jax.data.questions.multihop import READERS
 from qrag_jax.models.encoder.embedder import make_embedder
@@ -34,7 +33,6 @@ from qrag_jax.qrag.text_links import BRIDGES, LINKS
 from qrag_jax.train.optimise import ScheduleConfig, make_schedule
 from qrag_jax.train.qrag.label_losses import cross_entropy
 
-RESULTS = Path(__file__).parent / "results" / "multihop"
 FILES = {
     "musique/train": "musique",
     "musique/train_more": "musique",
@@ -286,12 +284,12 @@ def nested(known: Questions, seeds: Sequence[int] = (0, 1, 2)) -> dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--runs", type=Path, default=Path("runs/musique_nested"))
     args = parser.parse_args()
     found = json.dumps(nested(read_questions(args.data, args.runs)))
-    (RESULTS / "musique_nested.json").write_text(found + "\n")
+    (RESULTS / "multihop" / "musique_nested.json").write_text(found + "\n")
 
 
 if __name__ == "__main__":

@@ -8,17 +8,16 @@ All goes through `qrag train` and `qrag eval`. `outer` reads no dev file. Runs t
 trained again. Run it with the GLIBC_TUNABLES of the Makefile.
 """
 
-import argparse
 import gzip
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from multihop import CONFIGS, RESULTS, SETS, qrag
-from worlds import machine
+from common import CONFIGS, arguments, grid, machine, qrag
+from multihop import RESULTS, SETS
 
 from qrag_jax.data.questions.multihop import READERS
 from qrag_jax.eval.retrieval.records import read_records, read_rows
@@ -98,8 +97,7 @@ def read_lines(path: Path) -> list[str]:
 def dev(data: Path, runs: Path) -> None:
     """Trains the frozen config with three seeds and scores it on dev; counts the dev gold that stands in train.
 
-    Raises:
-        SystemExit: dev was printed before, as a second look would choose by it.
+    Refused where dev was printed before, as a second look would choose by it.
     """
     if "dev" in json.loads(FOLDS.read_text()):
         raise SystemExit(f"{FOLDS}: dev was printed already, and is not printed again")
@@ -162,12 +160,13 @@ def _choices(known: Mapping) -> str:
     inner = [*[fold["inner"] for fold in known["chosen"]], known["final"]["inner"]]
     chosen = [", ".join(map(str, fold["chosen"])) for fold in [*known["chosen"], known["final"]]]
     lines = ["## Inner scores", "", "Mean fact EM of the inner folds; bold is what was chosen.", ""]
-    lines += ["| data, inputs, width | fold 0 | 1 | 2 | 3 | 4 | all questions |", "|" + " --- |" * 7]
+    table = []
     for name in dict.fromkeys(name for own in inner for name in own):
         cells = [f"{own[name]:.3f}" if name in own else "" for own in inner]
         cells = [f"**{x}**" if name == best else x for x, best in zip(cells, chosen, strict=True)]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        table.append([name, *cells])
+    heads = ["data, inputs, width", "fold 0", "1", "2", "3", "4", "all questions"]
+    return "\n".join([*lines, *grid(heads, table)])
 
 
 def _outer(known: Mapping) -> str:
@@ -176,18 +175,24 @@ def _outer(known: Mapping) -> str:
     parts = {"all": scored, **{f"{h} hops": scored & (hops == h) for h in (2, 3, 4)}}
     parts["train's 100"] = scored & np.array(known["first_file"])
     lines = ["## Outer folds", "", "Fact EM; in brackets the 95% interval over groups of questions.", ""]
-    lines += [f"| row | {' | '.join(f'{name} ({int(own.sum())})' for name, own in parts.items())} |"]
-    lines += ["|" + " --- |" * (1 + len(parts))]
+    table = []
     for name, values in rows.items():
         found = mean_interval(values[scored], groups=groups[scored].tolist())
-        cells = [_interval(found), *[f"{values[own].mean():.3f}" for own in list(parts.values())[1:]]]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        table.append([name, _interval(found), *[f"{values[own].mean():.3f}" for own in list(parts.values())[1:]]])
+    lines += grid(["row", *(f"{name} ({int(own.sum())})" for name, own in parts.items())], table)
     pairs = [("stand-in, nested", f"stand-in, {name}") for name in ("untrained", "old", "more", "alone")]
-    lines += ["", "| difference | mean | p | better | worse |", "|" + " --- |" * 5]
-    for first, second in pairs:
-        d = paired_difference(rows[first][scored], rows[second][scored], groups=groups[scored].tolist())
-        lines.append(f"| {first} - {second} | {_interval(d, '+')} | {d.p_value:.4f} | {d.better} | {d.worse} |")
+    own = {name: values[scored] for name, values in rows.items()}
+    lines += ["", *_differences(pairs, own, groups[scored].tolist())]
     return "\n".join([*lines, "", *_about(known, "stand-in")])
+
+
+def _differences(pairs: Iterable[tuple[str, str]], rows: Mapping[str, np.ndarray], groups: list[str]) -> list[str]:
+    table = []
+    for first, second in pairs:
+        d = paired_difference(rows[first], rows[second], groups=groups)
+        counts = [f"{d.p_value:.4f}", str(d.better), str(d.worse)]
+        table.append([f"{first} - {second}", _interval(d, "+"), *counts])
+    return grid(["difference", "mean", "p", "better", "worse"], table)
 
 
 def _learner(known: Mapping) -> str:
@@ -197,36 +202,31 @@ def _learner(known: Mapping) -> str:
     rows["stand-in, nested"] = np.array(known["values"]["nested"])[scored]
     about = f"""`qrag train`, seed 0, all outer folds: {int(scored.sum())} questions. `still` is the
 choice with frozen towers: they stay the prior, as in the stand-in. `longer` takes three times the updates."""
-    lines = ["## The learner itself", "", about]
-    lines += ["", "| row | fact EM |", "|" + " --- |" * 2]
-    lines += [f"| {name} | {_interval(mean_interval(values, groups=groups))} |" for name, values in rows.items()]
-    lines += ["", "| difference | mean | p | better | worse |", "|" + " --- |" * 5]
-    for first, second in pairwise(reversed(ems)):
-        d = paired_difference(rows[f"learner, {first}"], rows[f"learner, {second}"], groups=groups)
-        lines.append(f"| {first} - {second} | {_interval(d, '+')} | {d.p_value:.4f} | {d.better} | {d.worse} |")
+    table = [[name, _interval(mean_interval(values, groups=groups))] for name, values in rows.items()]
+    lines = ["## The learner itself", "", about, "", *grid(["row", "fact EM"], table), ""]
+    own = {name: rows[f"learner, {name}"] for name in ems}
+    lines += _differences(pairwise(reversed(ems)), own, groups)
     return "\n".join([*lines, "", *_about(known["learner"], "learner")])
 
 
 def _dev(known: Mapping) -> str:
     found, lines = known["dev"], ["## Dev, printed once", "", "Fact EM, mean of three seeds [95% interval].", ""]
     ems = np.array(list(found["em"].values()))
-    lines += ["| config | all (80) | seeds |", "|" + " --- |" * 3]
     means = " ".join(f"{mean:.3f}" for mean in ems.mean(axis=0))
     mean = over_seeds([mean_interval(own) for own in ems.T])
-    lines.append(f"| musique_latent.yaml, towers that learn | {_interval(mean)} | {means} |")
+    table = [["musique_latent.yaml, towers that learn", _interval(mean), means]]
     rows = [row for seed in SEEDS for row in read_rows(RESULTS / f"latent_{seed}_musique.json")]
     before = [r for r in rows if (r.setting.method, r.setting.protocol) == ("trained", "fixed")]
     means = " ".join(f"{row.fact_em:.3f}" for row in before)
     mean = over_seeds([Summary(row.fact_em, row.em_low, row.em_high, row.n) for row in before])
-    lines.append(f"| multihop_latent.yaml (README.md), settled with dev in view | {_interval(mean)} | {means} |")
+    table.append(["multihop_latent.yaml (README.md), settled with dev in view", _interval(mean), means])
+    lines += grid(["config", "all (80)", "seeds"], table)
     parts = {f"{h} gold": [q for q in found["em"] if found["gold"][q] == h] for h in (2, 3, 4)}
     parts |= {"no gold seen": [q for q in found["em"] if not found["gold_seen"][q]]}
     parts |= {"some gold seen": [q for q in found["em"] if found["gold_seen"][q]]}
     lines += ["", "By gold paragraphs, and by whether some of these stand in a context of train:", ""]
-    lines += ["| questions | n | fact EM |", "|" + " --- |" * 3]
-    for name, own in parts.items():
-        value = f"{np.mean([found['em'][q] for q in own]):.3f}" if own else ""
-        lines.append(f"| {name} | {len(own)} | {value} |")
+    em_of = lambda own: f"{np.mean([found['em'][q] for q in own]):.3f}" if own else ""  # noqa: E731
+    lines += grid(["questions", "n", "fact EM"], [[name, str(len(own)), em_of(own)] for name, own in parts.items()])
     return "\n".join([*lines, "", *_about(found, "dev")])
 
 
@@ -241,7 +241,7 @@ def _about(found: Mapping, name: str) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("stage", choices=("outer", "dev", "table"))
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--runs", type=Path, default=Path("runs/musique_nested"))

@@ -7,7 +7,6 @@ which are those that have to do with its module: first the quick tier's cases of
 find is not counted. A run that hangs counts as found. With `--seed 0` the same 30 come for the same sources.
 """
 
-import argparse
 import ast
 import os
 import random
@@ -20,7 +19,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from common import RESULTS, ROOT, arguments, grid
+
 # Module -> tests that are most likely to notice.
 TESTS = {
     "train/qrag/returns.py": ["tests/train/qrag/test_returns.py", "tests/train/qrag/test_learner.py"],
@@ -44,6 +44,7 @@ SWAPS = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in",
     ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is", ast.And: "or", ast.Or: "and", ast.BitAnd: "|", ast.BitOr: "&",
 }  # fmt: skip
+COPIED = ("qrag_jax", "tests", "configs", "docs", "benchmarks", "pyproject.toml", "README.md", "CHANGELOG.md")
 QUICK, FULL = ["-m", "not slow and not oracle"], ["-m", "not oracle", "--hypothesis-profile=full"]
 
 
@@ -171,11 +172,11 @@ def judge(mutant: Mutant, copies: list[Path]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--num", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--list", action="store_true", help="show the mutants and stop")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/mutants.md")
+    parser.add_argument("--out", type=Path, default=RESULTS / "mutants.md")
     args = parser.parse_args()
     chosen = draw(args.num, args.seed)
     if args.list:
@@ -185,17 +186,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         copies = [Path(folder) / str(i) for i in range(2)]
         for copy in copies:
-            names = (
-                "qrag_jax",
-                "tests",
-                "configs",
-                "docs",
-                "benchmarks",
-                "pyproject.toml",
-                "README.md",
-                "CHANGELOG.md",
-            )
-            for name in names:
+            for name in COPIED:
                 one = ROOT / name
                 shutil.copytree(one, copy / name) if one.is_dir() else shutil.copy(one, copy / name)
         with ThreadPoolExecutor(2) as pool:
@@ -213,11 +204,12 @@ def write(out: Path, chosen: list[Mutant], verdicts: list[str], seed: int) -> No
         "# Mutants", "",
         f"`python benchmarks/mutants.py --seed {seed} --num {len(chosen)}`, commit {commit}. Of {len(chosen)} mutants "
         f"the quick tests find {count('quick')}, the full ones {count('quick', 'full')}.", "",
-        "| place | change | found by |", "|---|---|---|",
     ]  # fmt: skip
+    table = []
     for mutant, verdict in zip(chosen, verdicts, strict=True):
         was, text = (" ".join(part.split())[:60].replace("|", "\\|") for part in (mutant.was, mutant.text))
-        lines.append(f"| {mutant.module}:{mutant.line} | `{was}` -> `{text}` | {verdict} |")
+        table.append([f"{mutant.module}:{mutant.line}", f"`{was}` -> `{text}`", verdict])
+    lines += grid(["place", "change", "found by"], table)
     out.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))
 

@@ -14,7 +14,7 @@ DATA holds hotpotqa/, musique/ and squality/ (dev.jsonl.gz each) and babi/ (qa2_
 * qa2: hidden stories (`data/stories`), the same for each reader; what notes find, no answers.
 
 Rows of the first three: notes by none, by `mentions`, by the reader, by both, each searched in mode `best_of`; those of
-the reader in mode `insert`; and FLARE (`eval/notes/active.py`) without notes. The model is given the first 5 chunks as
+the reader in mode `insert`; and FLARE (`flare.py`) without notes. The model is given the first 5 chunks as
 `qrag ask` gives them, at most 3 of the notes that a chunk was found by behind it, in their own fences. Two more rows
 show the same chunks as `insert` found them, so that only the showing differs: `inside` has the same notes inside of
 their chunks, which is the paper's way, and `hidden` has none. The page subtracts the row that --than names from the
@@ -45,12 +45,13 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
+import common
 import note_answers_table
 import numpy as np
-from language_models import MODEL_HELP, model_name, open_model
+from common import MODEL_HELP, arguments, machine, minilm, model_name, open_model, read_json
+from flare import retrieve_actively
 from notes import K, differences
-from notes_table import KS, read
-from worlds import machine
+from notes_table import KS
 
 from qrag_jax.annotate.ask_chunks import Reading
 from qrag_jax.annotate.chunk_questions import QuestionsConfig, make_llm_reader
@@ -61,7 +62,6 @@ from qrag_jax.data.questions.multihop import READERS
 from qrag_jax.data.stories.story_notes import read_stories
 from qrag_jax.eval.answers.claims import score_claims
 from qrag_jax.eval.answers.measure_answers import MeasureOptions, measure_answers
-from qrag_jax.eval.notes.active import retrieve_actively
 from qrag_jax.eval.notes.note_scores import known_vectors, noted_pool, score_notes
 from qrag_jax.eval.notes.note_sets import Asked, Pool, passage_pool, read_babi_task
 from qrag_jax.eval.tables import share
@@ -70,8 +70,7 @@ from qrag_jax.llm.calls import SHORT_ANSWER_TOKENS, ask_all
 from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.measures.aggregate import mean_interval
 from qrag_jax.measures.answer_scores import GivenAnswer
-from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
-from qrag_jax.models.encoder.weights import load_encoder
+from qrag_jax.models.encoder.embedder import TextEmbedder
 from qrag_jax.names import NoteMode
 from qrag_jax.search.answer import make_prompt
 from qrag_jax.search.context.pack import Budget, Context, Passage, fill_context
@@ -89,7 +88,7 @@ from qrag_jax.types import (
     TextGenerator,
 )
 
-RESULTS = Path(__file__).parent / "results" / "notes" / "answers.json"
+RESULTS = common.RESULTS / "notes" / "answers.json"
 SETS = {"hotpot": "hotpotqa", "musique": "musique"}
 NUM_PASSAGES, NUM_STORIES, STORY_TOKENS = 5, 2, 200
 FEWEST_NOTES = 20
@@ -147,11 +146,7 @@ ALL_CONDITIONS = (*(condition.name for condition in CONDITIONS), FLARE)
 
 
 def read_paragraphs(
-    data: Path,
-    kind: str,
-    num_questions: int,
-    num_distractors: int | None,
-    embed: TextEmbedder,
+    data: Path, kind: str, num_questions: int, num_distractors: int | None, embed: TextEmbedder
 ) -> Questions:
     found = READERS[kind](data / SETS[kind] / "dev.jsonl.gz")
     rng = np.random.default_rng(SEED)
@@ -190,41 +185,20 @@ def read_stories_of(data: Path, num_stories: int, embed: TextEmbedder) -> Questi
     return Questions("squality", tuple(pools), tuple(answers), "study_answer", LONG_ANSWER, measures)
 
 
-class Models:
-    """Generators by source, each loaded once, with a journal around it where one is named."""
-
-    def __init__(self, journal: Path | None) -> None:
-        self._journal = journal
-        self._loaded: dict[str, TextGenerator] = {}
-
-    def __call__(self, source: str) -> TextGenerator:
-        if source not in self._loaded:
-            self._loaded[source] = open_model(source, self._journal)
-        return self._loaded[source]
-
-
-@dataclass
-class Spent:
-    """Calls and tokens by stage, of the journal too."""
-
-    by_stage: dict[str, Counter[str]]
-
-    def hear(self, stage: str, generation: Generation | None) -> None:
-        if generation is not None:
-            tokens = {"read": generation.prompt_tokens, "written": generation.completion_tokens}
-            self.by_stage.setdefault(stage, Counter()).update({"calls": 1, **tokens})
-
-
 def make_reader(
     generator: TextGenerator,
     embed: TextEmbedder,
     config: QuestionsConfig,
     progress: Progress,
     taken: list[Reading],
-    spent: Spent,
+    spent: dict[str, Counter[str]],
 ) -> NoteReader:
+    """A reader that puts calls and tokens by stage into `spent`, of the journal too."""
+
     def hear(stage: str, done: int, of: int, generation: Generation | None) -> None:
-        spent.hear(stage, generation)
+        if generation is not None:
+            tokens = {"read": generation.prompt_tokens, "written": generation.completion_tokens}
+            spent.setdefault(stage, Counter()).update({"calls": 1, **tokens})
         progress.answered(stage, done, of, generation)
 
     return make_llm_reader(generator, embed, config, progress=hear, finished=taken.append)
@@ -271,11 +245,7 @@ def answer_set(
     conditions: Sequence[str],
     than: str,
 ) -> dict[str, Any]:
-    """Rows of a set: the named conditions on the same questions, and what the reading took.
-
-    Args:
-        than: the condition that the page subtracts from the others.
-    """
+    """Rows of a set: the named conditions on the same questions, and what the reading took."""
     known = known_vectors(embed)
     start = time.perf_counter()
     llm = [reader(pool.documents, pool.chunks) for pool in questions.pools]
@@ -358,10 +328,9 @@ def score_conditions(
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, Any]]:
     """By condition and measure a score a question, NaN where there is none; all answers are judged in one batch."""
     asked = [one for pool in questions.pools for one in pool.asked]
+    text_of = lambda one: generations[one.prompt].text.strip()  # noqa: E731
     given = [
-        GivenAnswer(
-            str(number), asked[number].question, generations[one.prompt].text.strip(), questions.answers[number]
-        )
+        GivenAnswer(str(number), asked[number].question, text_of(one), questions.answers[number])
         for found in told.values()
         for number, one in enumerate(found)
     ]
@@ -430,21 +399,21 @@ def score_hidden(
 
 
 def run(args: argparse.Namespace) -> None:
-    embed, models = make_embedder(load_encoder("minilm")), Models(args.journal)
+    embed, models = minilm(), cache(partial(open_model, journal=args.journal))
     config = QuestionsConfig(num_questions=args.num_questions, most_relevant=args.most_relevant)
     names = [model_name(name) for name in (args.reader, args.answerer, *args.judges)]
     sets: dict[str, Callable[[], Questions]] = {
         kind: partial(read_paragraphs, args.data, kind, args.questions, args.distractors, embed) for kind in SETS
     }
     sets["squality"] = partial(read_stories_of, args.data, args.squality_stories, embed)
-    done: dict[str, Any] = read(args.out)
+    done: dict[str, Any] = read_json(args.out)
     for name in args.only:
         key = ", ".join([name, *settings(name, args), *(names if name != "qa2" else names[:1])])
         if key in done:
             continue
         with Progress() as progress:
             taken: list[Reading] = []
-            spent = Spent({})
+            spent: dict[str, Counter[str]] = {}
             reader = make_reader(models(args.reader), embed, config, progress, taken, spent)
             if name == "qa2":
                 done[key] = score_hidden(
@@ -455,7 +424,7 @@ def run(args: argparse.Namespace) -> None:
                 done[key] = answer_set(
                     sets[name](), reader, taken, models(args.answerer), judges, embed, args.conditions, args.than
                 )
-        done[key] |= {"reading_in_all": spent.by_stage, "machine": machine()}
+        done[key] |= {"reading_in_all": spent, "machine": machine()}
         print(key, *lines(done[key]), sep="\n  ", flush=True)
         if not args.smoke:
             write_json(args.out, done, indent=None)
@@ -488,13 +457,11 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, smoke="very few questions, printed and not kept")
     parser.add_argument("data", type=Path, help="DATA, or table")
     parser.add_argument("--reader", metavar="MODEL", help=f"writes notes: {MODEL_HELP}")
     parser.add_argument("--answerer", metavar="MODEL", help="answers")
-    parser.add_argument(
-        "--judges", nargs="*", metavar="MODEL", help="judge claims, none if none is named; the answerer"
-    )
+    parser.add_argument("--judges", nargs="*", metavar="MODEL", help="of claims; none if none is named; the answerer")
     parser.add_argument("--only", nargs="+", default=[*SETS, "squality", "qa2"], metavar="SET")
     parser.add_argument(
         "--conditions", nargs="+", default=ALL_CONDITIONS, choices=ALL_CONDITIONS, metavar="NAME",
@@ -509,10 +476,9 @@ def main() -> None:
     parser.add_argument("--most_relevant", type=int, default=8, metavar="N", help="questions that are put to a chunk")
     parser.add_argument("--journal", type=Path, metavar="FILE", help="keeps all answers of models")
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE")
-    parser.add_argument("--smoke", action="store_true", help="very few questions, printed and not kept")
     args = parser.parse_args()
     if str(args.data) == "table":
-        print(note_answers_table.page(read(args.out), SEED))
+        print(note_answers_table.page(read_json(args.out), SEED))
         return
     if not (args.reader and args.answerer):
         parser.error("--reader MODEL and --answerer MODEL: name both")

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from common import interval
 from notes_table import KS, K, machines
 
 from qrag_jax.eval.tables import align, share
@@ -56,7 +57,7 @@ def answers(found: Found) -> list[str]:
     for row in rows:
         gold = "" if row["all_gold"] is None else share(row["all_gold"], 2)
         read = [f"{row[name]:,.{digits}f}" for name, digits in zip(SEEN, (1, 0), strict=True) if name in row]
-        scores = [*(interval(row[name]) for name in measured), *(share(row[name]["mean"], 2) for name in judges)]
+        scores = [*(interval(row[name], 2) for name in measured), *(share(row[name]["mean"], 2) for name in judges)]
         cells.append([row["condition"], f"{row['n_notes']:,}", *read, gold, *scores])
     return align(cells, [False, *[True] * (len(cells[0]) - 1)], markdown=True)
 
@@ -117,7 +118,14 @@ def stories(found: Found) -> list[str]:
     for row in found["rows"]:
         by_mode.setdefault((row["reader"], row["mode"]), {})[row["k"]] = row
     for (reader, mode), rows in by_mode.items():
-        cells.append([reader, mode, f"{rows[K]['n_notes']:,}", *(interval_of(rows[k]) for k in KS)])
+        cells.append(
+            [
+                reader,
+                mode,
+                f"{rows[K]['n_notes']:,}",
+                *(interval(rows[k], 2, names=("all_gold", "low", "high")) for k in KS),
+            ]
+        )
     return align(cells, [False, False, *[True] * (1 + len(KS))], markdown=True)
 
 
@@ -199,15 +207,6 @@ def left_out(found: Found) -> list[Mapping[str, int]]:
     return [own for reader, own in counts.items() if reader != "scripted"]
 
 
-def interval(one: Found) -> str:
-    return f"{share(one['mean'], 2)} [{share(one['low'], 2)}, {share(one['high'], 2)}]"
-
-
-def interval_of(row: Found) -> str:
-    return f"{share(row['all_gold'], 2)} [{share(row['low'], 2)}, {share(row['high'], 2)}]"
-
-
 def difference(one: Difference) -> str:
-    mean, low, high = (share(value, 2, "+") for value in (one.mean, one.low, one.high))
-    told = f"{mean} [{low}, {high}]"
+    told = interval(one, 2, "+")
     return f"{f'**{told}**' if one.is_significant else told} ({one.changed}, p {share(one.p_value)})"

@@ -25,7 +25,6 @@ what is done is kept: a set whose rows are there is not asked again, unless of f
 question), runs.json and speed.json likewise. Run it with the GLIBC_TUNABLES of the Makefile.
 """
 
-import argparse
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -33,26 +32,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import common
 import notes_table
 import numpy as np
-from notes_table import HARM_PAIRS, KS, K, read
-from worlds import machine
+from common import arguments, machine, minilm, read_json
+from notes_runs import evidence_recall, nearest_chunks, score_run
+from notes_table import HARM_PAIRS, KS, K
 
 from qrag_jax.annotate.mentions import MentionsConfig, mention_notes
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.text.sentences import split_sentences
-from qrag_jax.eval.notes.evidence import evidence_recall
 from qrag_jax.eval.notes.note_scores import NoteScores, gold_ceiling, known_vectors, rank_mode, score_notes
 from qrag_jax.eval.notes.note_sets import OWN_READERS, MakeNoteTask, read_babi_task, read_multihop_task, read_stories
-from qrag_jax.eval.notes.runs import nearest_chunks, score_run
 from qrag_jax.eval.study.config import TaskConfig
 from qrag_jax.eval.study.load_tasks import load_task
 from qrag_jax.eval.tables import share
 from qrag_jax.files.whole_file import write_json
-from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
-from qrag_jax.models.encoder.weights import load_encoder
+from qrag_jax.models.encoder.embedder import TextEmbedder
 from qrag_jax.qrag.batching import MOST_LINKED
 from qrag_jax.qrag.retriever import load_retriever
 from qrag_jax.search.corpus import Corpus, MadeBy
@@ -66,7 +64,7 @@ HARM_TOKENS = 1000
 NUM_NOTES = (1_000, 100_000)
 SPEED_MODES = ("none", "best_of", "best_of_uncapped", "insert")
 SPEED_QUESTIONS, SPEED_TOP_K = 30, 10
-RESULTS = Path(__file__).parent / "results" / "notes"
+RESULTS = common.RESULTS / "notes"
 SETS = {
     "hotpot": ("hotpotqa", "hotpotqa_train_corpus.json.gz"),
     "2wiki": ("2wiki", "2wikimultihopqa_corpus.json.gz"),
@@ -140,7 +138,7 @@ def run(data: Path, out: Path, embed: TextEmbedder, only: str | None, num_storie
         parts += passage_parts(data, smoke)
     if only in (None, "stories"):
         parts += story_parts(data, SMOKE_STORIES if smoke else num_stories, smoke)
-    done: dict[str, Any] = read(out / "rows.json")
+    done: dict[str, Any] = read_json(out / "rows.json")
     known = known_vectors(embed)  # a reader that lies reads the same stories
     for part in parts:
         if done.get(part.key, {}).get("num_stories", -1) < part.num_stories:
@@ -183,7 +181,7 @@ def score_part(part: Part, embed: TextEmbedder, known: Embed, runs: Mapping[str,
 
 def add_ceilings(data: Path, out: Path) -> None:
     """Gives rows that were written without it their `ceiling`, where their questions are all of a part."""
-    files = {path: read(path) for path in (out / "rows.json", out / "runs.json")}
+    files = {path: read_json(path) for path in (out / "rows.json", out / "runs.json")}
     for part in (*passage_parts(data, smoke=False), *story_parts(data, NUM_STORIES, smoke=False)):
         pools = part.read()(lambda text: 1).pools  # gold chunks, whatever their tokens
         num_gold = [len(asked.gold) for pool in pools for asked in pool.asked]
@@ -210,7 +208,7 @@ def run_runs(
     few: int | None,
     smoke: bool,
 ) -> None:
-    done = read(out / "runs.json")
+    done = read_json(out / "runs.json")
     for part in passage_parts(data, smoke, few):
         key = ", ".join([part.key, *runs, *([f"{few} questions"] if few else [])])
         if part.key in only and key not in done:
@@ -230,7 +228,7 @@ def trained(folder: Path) -> str:
 
 
 def run_harm(data: Path, out: Path, embed: TextEmbedder, smoke: bool) -> None:
-    done = read(out / "harm.json")
+    done = read_json(out / "harm.json")
     known = known_vectors(embed)  # both readers read the same chunks
     for name, num_questions in HARM.items():
         small = {"num_documents": 2, "num_questions": 4} if smoke else {"num_questions": num_questions}
@@ -298,7 +296,7 @@ def run_speed(out: Path, embed: TextEmbedder, smoke: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, smoke="a few questions of each set, printed and not kept")
     parser.add_argument("data", help="DATA, or table")
     parser.add_argument("--only", choices=("multihop", "harm", "stories", "speed", "runs", "ceilings"))
     parser.add_argument("--stories", type=int, default=NUM_STORIES, metavar="N", help="of each set, filler and seed")
@@ -306,10 +304,9 @@ def main() -> None:
     parser.add_argument("--questions", type=int, metavar="N", help="of runs: draw so many, with their paragraphs alone")
     parser.add_argument("--qrag_run", nargs="*", default=[], metavar="NAME=RUN", help="runs of `qrag train`")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--smoke", action="store_true", help="a few questions of each set, printed and not kept")
     args = parser.parse_args()
     if args.data == "table":
-        print(notes_table.page(*(read(args.out / f"{name}.json") for name in ("rows", "runs", "harm", "speed"))))
+        print(notes_table.page(*(read_json(args.out / f"{name}.json") for name in ("rows", "runs", "harm", "speed"))))
         return
     if (args.only == "runs") != bool(args.qrag_run):
         parser.error("--only runs and --qrag_run NAME=RUN go together")
@@ -317,7 +314,7 @@ def main() -> None:
     if args.only == "ceilings":
         add_ceilings(Path(args.data), args.out)
         return
-    embed = make_embedder(load_encoder("minilm"))
+    embed = minilm()
     if runs:
         run_runs(Path(args.data), args.out, embed, runs, args.sets, args.questions, args.smoke)
     else:

@@ -1,12 +1,11 @@
 """The page of `benchmarks/notes.py table`: goals and tables from the rows that it keeps."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import interval
 
 from qrag_jax.eval.study.records import FEWEST_DOCUMENTS
 from qrag_jax.eval.tables import align, share
@@ -72,7 +71,7 @@ class Told:
         return (self.low > 0 or self.high < 0) and self.p_holm < LEVEL
 
     def __str__(self) -> str:
-        return _interval(self.mean, self.low, self.high, 2) + "*" * self.is_significant
+        return interval(self, 2, "+") + "*" * self.is_significant
 
 
 Differences = Mapping[tuple[str, str, str], Told]  # by table, mode and the mode it is compared with
@@ -85,11 +84,7 @@ def page(rows: Found, runs: Found, harm: Found, speed: Found) -> str:
     tables = {name: found for part in parts.values() for name, found in part.items()}
     told, tests = all_differences(tables), harm_tests(harm)
     stories = max((found[0]["rows"][0]["n"] for found in parts["Stories"].values()), default=500)
-    lines = [
-        HEAD.format(stories=stories, family=len(told)),
-        "## Goals",
-        *_lines(goals(tables, told, tests, speed)),
-    ]
+    lines = [HEAD.format(stories=stories, family=len(told)), "## Goals", *_lines(goals(tables, told, tests, speed))]
     absent = missing(rows, runs, harm)
     lines += (
         [f"**Not measured yet** (the commands go on where they were stopped): {', '.join(absent)}."] if absent else []
@@ -285,9 +280,8 @@ def harm_table(tests: HarmTests) -> list[str]:
 def speed_table(speed: Found) -> list[str]:
     cells = [("notes", "chunks", "mode", "ms a question", "MB of vectors")]
     for row in speed["rows"]:
-        cells.append(
-            (f"{row['notes']:,}", f"{row['chunks']:,}", row["mode"], f"{row['ms']:.1f}", f"{row['bytes'] / 1e6:.1f}")
-        )
+        counts = f"{row['notes']:,}", f"{row['chunks']:,}"
+        cells.append((*counts, row["mode"], f"{row['ms']:.1f}", f"{row['bytes'] / 1e6:.1f}"))
     return align(cells, [True, True, False, True, True], markdown=True)
 
 
@@ -302,10 +296,6 @@ def machines(*files: Found) -> list[str]:
     return list(dict.fromkeys(told)) or ["none"]
 
 
-def read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
 def _row(found: Found, mode: str, k: int) -> Found:
     return next(row for row in found["rows"] if (row["mode"], row["k"]) == (mode, k))
 
@@ -315,19 +305,13 @@ def _difference(test: Harm) -> tuple[str, str]:
     one = test.difference
     if not one.changed:
         return share(one.mean, 3, "+"), ""
-    return _interval(one.mean, one.low, one.high, 3), share(test.lowest, 3, "+")
+    return interval(one, 3, "+"), share(test.lowest, 3, "+")
 
 
 def _p_value(one: Told | Difference) -> str:
     return "<.001" if one.p_value < 0.001 else share(one.p_value)
 
 
-def _interval(mean: float, low: float, high: float, digits: int) -> str:
-    shown = [share(value, digits, "+") for value in (mean, low, high)]
-    return f"{shown[0]} [{shown[1]}, {shown[2]}]"
-
-
 def _over_seeds(rows: Sequence[Found]) -> str:
     mean = over_seeds([Summary(row["all_gold"], row["low"], row["high"], row["n"]) for row in rows])
-    shown = share(mean.mean, 2)
-    return shown if len(rows) == 1 else f"{shown} [{share(mean.low, 2)}, {share(mean.high, 2)}]"
+    return share(mean.mean, 2) if len(rows) == 1 else interval(mean, 2)

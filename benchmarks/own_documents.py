@@ -40,6 +40,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+from common import arguments, grid
 from scipy.stats import binomtest
 
 from qrag_jax.chunking.chunker import ChunkConfig
@@ -82,11 +83,7 @@ class Row:
 
 
 def read_questions(path: Path, folder: Path) -> list[Question]:
-    """All questions, their quotes checked.
-
-    Raises:
-        SystemExit: a file is missing, or holds another text than the one that the question was written for.
-    """
+    """All questions; refused where a file is missing, or is not the version that the question was written for."""
     questions = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         row = json.loads(line)
@@ -148,7 +145,6 @@ def keep_corpus(build: Callable[[], Corpus], folder: Path | None) -> Callable[[]
 
 
 def make_ours(method: Method, corpus: Corpus, folder: Path, top_k: int | None) -> Rank:
-
     def rank(question: str) -> list[str]:
         ranked = method.retrieve(question, corpus, top_k)
         return [os.path.relpath(corpus.nodes[node].document_id, folder) for node in ranked.ids.tolist()]
@@ -203,20 +199,12 @@ def training_lines(documents: Sequence[Document], seed: int = 0) -> list[dict]:
 
 
 def format_report(rows: Sequence[Row]) -> str:
-    lines = ["| method | right file first | in 3 | build, s | ask, s |", "| --- " * 5 + "|"]
-    lines += [
-        f"| {row.method} | {row.share(1)} | {row.share(3)} | {row.seconds['build']} | {row.seconds['ask']} |"
-        for row in rows
-    ]
-    return "\n".join(lines) + "\n"
+    cells = [[row.method, row.share(1), row.share(3), *map(str, row.seconds.values())] for row in rows]
+    return "\n".join(grid(["method", "right file first", "in 3", "build, s", "ask, s"], cells)) + "\n"
 
 
 def write_rows(path: Path, setting: dict, rows: Sequence[Row]) -> None:
-    """Adds rows to those of the same setting that are there.
-
-    Raises:
-        SystemExit: the file holds rows of another setting.
-    """
+    """Adds rows to those of the same setting that are there; refused where they are of another."""
     kept = json.loads(path.read_text()) if path.exists() else {**setting, "rows": []}
     if {key: kept[key] for key in setting} != setting:
         raise SystemExit(f"{path}: holds rows of another setting than {setting}; name another file")
@@ -237,27 +225,24 @@ def beside(row: Row, other: Row, most: int) -> str:
 
 def format_table(files: Sequence[Path]) -> str:
     """One table of files that `--json` wrote, and one of all of them together, each method beside hybrid."""
-    lines = ["| collection | method | right file first | in 3 |", "| --- " * 4 + "|"]
+    cells = []
     together: dict[str, list[int]] = {}
     for file in files:
         for row in json.loads(file.read_text())["rows"]:
             found = Row(row["method"], tuple(row["places"]), {})
-            lines.append(f"| {file.stem} | {found.method} | {found.share(1)} | {found.share(3)} |")
+            cells.append([file.stem, found.method, found.share(1), found.share(3)])
             together.setdefault(found.method, []).extend(found.places)
     rows = [Row(method, tuple(places), {}) for method, places in together.items()]
     rows = [row for row in rows if len(row.places) == max(map(len, together.values()))]  # asked in every collection
     first = next((row for row in rows if row.method == NAMES[0]), rows[0])
-    lines += ["", f"| all | right file first | in 3 | first, beside {first.method} | in 3, beside it |"]
-    lines += ["| --- " * 5 + "|"]
-    lines += [
-        f"| {row.method} | {row.share(1)} | {row.share(3)} | {beside(row, first, 1)} | {beside(row, first, 3)} |"
-        for row in rows
-    ]
+    lines = [*grid(["collection", "method", "right file first", "in 3"], cells), ""]
+    cells = [[row.method, row.share(1), row.share(3), beside(row, first, 1), beside(row, first, 3)] for row in rows]
+    lines += grid(["all", "right file first", "in 3", f"first, beside {first.method}", "in 3, beside it"], cells)
     return "\n".join(lines) + "\n"
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("collection", type=Path, nargs="?", help="folder of documents")
     parser.add_argument("questions", type=Path, nargs="?", help="lines of questions")
     parser.add_argument("--retrievers", nargs="*", choices=NAMES, default=list(NAMES))

@@ -23,7 +23,6 @@ the one compressor that held-out documents choose above; the journal keeps every
 there.
 """
 
-import argparse
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from embed import about, about_lines, write
-from language_models import MODEL_HELP, model_name, open_model
+from common import MODEL_HELP, RESULTS, about, about_lines, arguments, interval, model_name, open_model, write
 from parents_sets import Kept, Parent, ParentSet, cited_papers, load_sets, new_papers, sample_set, squad, summary
 
 from qrag_jax.annotate.summaries import SummariesConfig, summarise
@@ -51,7 +49,6 @@ from qrag_jax.train.compressor import Candidate, CompressorConfig, fit_sections,
 from qrag_jax.train.compressor_data import Section, read_sections
 from qrag_jax.unit_rows import unit_rows
 
-RESULTS = Path(__file__).parent / "results"
 KS = (1, 5)
 CUTS = (256, 512)
 STRENGTH = 0.01
@@ -148,8 +145,6 @@ def score_set(
     """A row for each way of making the vectors of parents, and what the chosen compressor has over others.
 
     Args:
-        own: the set.
-        vectors: of texts.
         trained: parameters of each candidate by seed.
         chosen: candidate of each seed.
         summaries: [parents, dim], vectors of theirs.
@@ -185,14 +180,12 @@ def score_set(
 def compare(own: ParentSet, seeds: Sequence[np.ndarray], others: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     """The compressor minus each other way, paired: over questions, and over the documents of their right parents.
 
+    A question counts its mean over the seeds; the interval by document holds the spread of the seeds too
+    (`over_seeds`), and its p-value is of flips by document.
+
     Args:
-        own: the set.
         seeds: hits of the compressor of each seed, [questions, ks].
         others: hits of the ways that have no seed, likewise.
-
-    Returns:
-        A row each. A question counts its mean over the seeds; the interval by document holds the spread of the seeds
-        too (`over_seeds`), and its p-value is of flips by document.
     """
     documents = [own.parents[min(gold)].document for gold in own.gold]
     rows = []
@@ -316,13 +309,8 @@ def format_report(result: dict[str, Any]) -> str:
     if result["ms"]:
         head = ["parents", f"ms for {TIMED:,}"]
         table = [head, *([name, f"{ms:,.0f}"] for name, ms in result["ms"].items())]
-        lines += [
-            "## Time",
-            "",
-            f"Sections of papers, sentences embedded; of text {TIMED_TEXTS} are timed and scaled.",
-            "",
-        ]
-        lines += [*align(table, [False, True], markdown=True), ""]
+        told = f"Sections of papers, sentences embedded; of text {TIMED_TEXTS} are timed and scaled."
+        lines += ["## Time", "", told, "", *align(table, [False, True], markdown=True), ""]
     return "\n".join(lines)
 
 
@@ -331,35 +319,29 @@ def _paired_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     head = ["chosen minus", "at", "difference", "by seed", "better, worse", "p", "by document, seed", "p", "p (Holm)"]
     table = [head]
     for row in rows:
-        found = _interval(row["mean"], row["low"], row["high"], "+")
-        by_document = _interval(row["mean"], row["document_low"], row["document_high"], "+")
+        found = interval(row, sign="+")
+        by_document = interval(row, sign="+", names=("mean", "document_low", "document_high"))
         by_seed = " ".join(share(one, sign="+") for one in row["by_seed"])
         table.append([row["minus"], f"R@{row['k']}", found, by_seed, f"{row['better']}, {row['worse']}"])
         table[-1] += [share(row["p_value"]), by_document, share(row["document_p"]), share(row["p_holm"])]
     return [f"Over {rows[0]['documents']} documents:", "", *align(table, [False] * 2 + [True] * 7, markdown=True)]
 
 
-def _interval(mean: float, low: float, high: float, sign: str = "") -> str:
-    return f"{share(mean, sign=sign)} [{share(low, sign=sign)}, {share(high, sign=sign)}]"
-
-
 def _cells(row: dict[str, Any]) -> list[str]:
-    def interval(name: str, sign: str = "") -> str:
-        return _interval(row[name], row[f"{name}_low"], row[f"{name}_high"], sign)
+    def of(name: str, sign: str = "") -> str:
+        return interval(row, sign=sign, names=(name, f"{name}_low", f"{name}_high"))
 
     is_best = row["parents"] == BEST
-    over = ["", ""] if is_best else [interval(f"r{k}_over_best", "+") for k in KS]
+    over = ["", ""] if is_best else [of(f"r{k}_over_best", "+") for k in KS]
     by_seed = " ".join(map(share, row["r5_seeds"])) if row["seeds"] > 1 else ""
     distance = "" if row["squared_distance"] is None else share(row["squared_distance"])
-    return [row["parents"], interval("r1"), interval("r5"), by_seed, *over, distance, f"{row['vectors']:,}"]
+    return [row["parents"], of("r1"), of("r5"), by_seed, *over, distance, f"{row['vectors']:,}"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("data", type=Path, metavar="DATA", help="folder of the data sets")
-    parser.add_argument(
-        "--cache", type=Path, default=Path("runs/parents"), help="vectors and compressors are kept here"
-    )
+    parser.add_argument("--cache", type=Path, default=Path("runs/parents"), help="keeps vectors and compressors")
     parser.add_argument("--papers", type=int, default=PAPERS, help="that compressors learn from (default: %(default)s)")
     parser.add_argument("--paired", action="store_true", help="only papers outside the pilot, one compressor")
     parser.add_argument("--summaries", metavar="MODEL", help=f"sums up: {MODEL_HELP}")
@@ -372,8 +354,7 @@ def main() -> None:
         parser.error("--summaries: needs --journal FILE, which keeps what took hours")
     vectors = Vectors(args.cache)
     documents = training_documents(args.data, args.papers)
-    targets = vectors.windows
-    sections = read_sections(documents, vectors.of, vectors.count, targets)
+    sections = read_sections(documents, vectors.of, vectors.count, vectors.windows)
     config = CompressorConfig(losses=COMPRESSOR_LOSSES, strengths=(STRENGTH,))
     if args.summaries or args.paired:
         config = replace(config, kinds=(CHOSEN.kind,), losses=(CHOSEN.loss,))
@@ -383,10 +364,8 @@ def main() -> None:
         name = "parents_summaries"
         few = args.parents // 5  # sections take five times as long as paragraphs
         short = lambda parent: vectors.count(parent.text) <= MOST_SUMMARY_TOKENS  # noqa: E731
-        sets = [
-            sample_set(cited_papers(args.data), few, short),
-            sample_set(squad(args.data), args.parents - few, short),
-        ]
+        asked = (cited_papers(args.data), few), (squad(args.data), args.parents - few)
+        sets = [sample_set(own, number, short) for own, number in asked]
         scored = []
         for own in sets:
             made, took[own.name] = sum_up(own.parents, args.summaries, args.journal, vectors)

@@ -18,7 +18,6 @@ A method is a function from a split to (what it chose, a source of points). It m
 (MiniLM-6) are made once; their seconds are charged to every method that reads them.
 """
 
-import argparse
 import hashlib
 import shlex
 import time
@@ -29,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from embed import RESULTS, about, about_lines, write
+from common import RESULTS, about, about_lines, arguments, interval, minilm, write
 from points_tagger import ROWS as TAGGERS
 from points_tagger import Taggers
 
@@ -255,42 +254,29 @@ def format_rows(rows: Sequence[dict[str, Any]]) -> list[str]:
     head = ["method", "F1 level 1", "level 2", "any", "splits", "Pk", "WindowDiff", "ms", "beside", "chosen"]
     table = [head]
     for row in rows:
-        f1 = row["f1_any"]
         votes = sorted(dict.fromkeys(row["chosen"]), key=row["chosen"].count, reverse=True)
-        table.append(
-            [
-                row["method"],
-                share(row["f1_l1"]),
-                share(row["f1_l2"]),
-                f"{share(f1['mean'])} [{share(f1['low'])}, {share(f1['high'])}]",
-                f"{share(row['least_split'])} to {share(row['best_split'])}",
-                share(row["pk"]),
-                share(row["window_diff"]),
-                f"{1000 * row['seconds_a_document']:.1f}",
-                "" if row["beside_embedding"] is None else f"{row['beside_embedding']:.1%}",
-                "; ".join(votes),
-            ]
-        )
+        splits = f"{share(row['least_split'])} to {share(row['best_split'])}"
+        scores = [share(row["f1_l1"]), share(row["f1_l2"]), interval(row["f1_any"]), splits]
+        scores += [share(row["pk"]), share(row["window_diff"]), f"{1000 * row['seconds_a_document']:.1f}"]
+        beside = "" if row["beside_embedding"] is None else f"{row['beside_embedding']:.1%}"
+        table.append([row["method"], *scores, beside, "; ".join(votes)])
     return align(table, (False, *(True for _ in head[1:-1]), False), markdown=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("data", type=Path, help="folder with wikitext2/ and scisumm/")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="rows to compute")
     parser.add_argument("--views", nargs="+", choices=VIEWS, default=list(VIEWS), help="views to compute")
     parser.add_argument("--vectors", type=Path, metavar="FILE.npz", help="keep sentence vectors there, and take them")
     parser.add_argument("--name", default="points", help="of the files in results/")
     args = parser.parse_args()
-    from qrag_jax.models.encoder.embedder import make_embedder
-    from qrag_jax.models.encoder.weights import load_encoder
-
     start, machine = time.perf_counter(), about()
     views = {view: read_domains(args.data, view) for view in args.views}
     learns = bool(set(TAGGERS) & set(args.methods))
     parts = [part for domains in views.values() for pair in domains.values() for part in (pair if learns else pair[:1])]
     texts = {text for part in parts for one in part for text in one.text.texts()}
-    vectors = Vectors(make_embedder(load_encoder("minilm")), texts, args.vectors)
+    vectors = Vectors(minilm(), texts, args.vectors)
     print(f"{len(texts):,} texts embedded at {1 / vectors.seconds_a_text:.0f} a second", flush=True)
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for view, domains in views.items():

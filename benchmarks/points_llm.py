@@ -12,7 +12,6 @@ Rows kept and dropped, by reason, are of the model's answers, and so are tokens 
 calls were made now. With a journal no call is made twice.
 """
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from embed import RESULTS, about, about_lines, write
+from common import RESULTS, about, about_lines, arguments, interval, minilm, open_model, write
 
 from qrag_jax.annotate.hichunk import HiChunkConfig, make_hichunk
 from qrag_jax.annotate.lumber import make_lumber
@@ -33,12 +32,7 @@ from qrag_jax.cli.progress import Progress
 from qrag_jax.data.corpora.headed_documents import HeadedDocument, read_headed
 from qrag_jax.eval.tables import align, share
 from qrag_jax.llm.calls import AroundGenerator
-from qrag_jax.llm.journal.journal import JournaledGenerator
-from qrag_jax.llm.journal.journal_file import Journal
-from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.measures.boundary_scores import Judged, score_points
-from qrag_jax.models.encoder.embedder import make_embedder
-from qrag_jax.models.encoder.weights import load_encoder
 from qrag_jax.names import VIEWS, View
 from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator
 
@@ -123,25 +117,14 @@ def format_report(result: dict[str, Any]) -> str:
             ("method", "F1 level 1", "level 2", "any", "Pk", "found", "kept", "dropped", "s", "read", "written")
         ]
         for row in rows:
-            f1, took = row["f1_any"], row.get("took")
             cost = ("", "", "", "", "")
-            if took:
+            if took := row.get("took"):
                 dropped = ", ".join(f"{number} {reason}" for reason, number in took["dropped"].items()) or "0"
                 per = [f"{took[name]:.0f}" for name in ("tokens_read_a_document", "tokens_written_a_document")]
                 seconds = took["seconds_a_document"]
                 cost = (str(took["rows_kept"]), dropped, "" if seconds is None else f"{seconds:.1f}", *per)
-            shown = f"{share(f1['mean'])} [{share(f1['low'])}, {share(f1['high'])}]"
-            table.append(
-                (
-                    row["method"],
-                    share(row["f1_l1"]),
-                    share(row["f1_l2"]),
-                    shown,
-                    share(row["pk"]),
-                    str(row["found"]),
-                    *cost,
-                )
-            )
+            scores = share(row["f1_l1"]), share(row["f1_l2"]), interval(row["f1_any"]), share(row["pk"])
+            table.append((row["method"], *scores, str(row["found"]), *cost))
         number = f"{result['documents'][key]} documents drawn with seed {SEED}"
         about_it = f"{number}, {rows[0]['right']} points; s, read and written: a document"
         lines += [f"## {key}", "", about_it, "", *align(table, (False, *[True] * 10), markdown=True), ""]
@@ -149,7 +132,7 @@ def format_report(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("model")
     parser.add_argument("--views", nargs="+", choices=VIEWS, default=["removed"])
@@ -160,10 +143,7 @@ def main() -> None:
     parser.add_argument("--journal", type=Path, metavar="FILE")
     parser.add_argument("--name", default="points_llm", help="of the files in results/")
     args = parser.parse_args()
-    generator: TextGenerator = LocalGenerator(args.model)
-    if args.journal:
-        generator = JournaledGenerator(generator, Journal(args.journal))
-    embed = make_embedder(load_encoder("minilm"))
+    generator, embed = open_model(args.model, args.journal, claim_size=64), minilm()
     config = HiChunkConfig(window_tokens=4_000, window_lines=args.window_lines, max_answer_tokens=500)
     makers = {"HiChunk": partial(_hichunk, config), LUMBER: make_lumber}
     cheap: dict[str, PredictPoints] = {

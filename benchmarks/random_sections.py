@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from common import interval
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig
@@ -184,20 +185,12 @@ def changed(one: StudyComparison) -> str:
     """A difference with its interval, by document where there is one, and a star where it is told from none."""
     low = one.low if one.low_by_document is None else one.low_by_document
     high = one.high if one.high_by_document is None else one.high_by_document
-    return f"{interval(one.difference, low, high)}{'*' if significant_sign(one) else ''}"
-
-
-def interval(mean: float, low: float, high: float) -> str:
-    return f"{share(mean, sign='+')} [{share(low, sign='+')}, {share(high, sign='+')}]"
+    found = interval({"mean": one.difference, "low": low, "high": high}, sign="+")
+    return found + "*" * bool(significant_sign(one))
 
 
 def control_lines(controls: Sequence[Control], comparisons: Sequence[StudyComparison]) -> list[str]:
-    """The table of random sections.
-
-    Args:
-        controls: a row each.
-        comparisons: the tests of these among others, with the corrected p-values.
-    """
+    """The table of random sections; `comparisons` has their tests among others, with the corrected p-values."""
     tests = merged_tests(comparisons)
     head = ["set", "sections", "tokens", "plain", "merged", "random plain", "random merged", "merged - plain"]
     table = [[*head, "of random", "draws", "more than random", "merged - random merged"]]
@@ -219,9 +212,7 @@ def control_lines(controls: Sequence[Control], comparisons: Sequence[StudyCompar
     return align(table, markdown=True)
 
 
-def merged_tests(
-    comparisons: Sequence[StudyComparison],
-) -> Tests:
+def merged_tests(comparisons: Sequence[StudyComparison]) -> Tests:
     """Those of fill `merge`, by set, strategy, what it is compared with, measure and budget."""
     found = (one for one in comparisons if one.fill == "merge")
     return {(one.task, one.strategy, one.baseline, one.measure, one.budget): one for one in found}
@@ -234,6 +225,6 @@ def untitled_lines(controls: Sequence[Control], comparisons: Sequence[StudyCompa
     for one in controls:
         test, titled = tests[one.task, one.strategy, "plain", "erec", one.budget], one.titled_gain
         number, merged = f"{one.num_untitled} of {test.n}", [share(one.merge), share(one.titled_merge)]
-        told = [changed(test), interval(titled.mean, titled.low, titled.high)]
+        told = [changed(test), interval(titled, sign="+")]
         table.append([one.task, one.strategy, f"{one.budget:,}", number, *merged, *told])
     return align(table, markdown=True)

@@ -11,7 +11,6 @@ contexts and number of updates. A run is one line of results/ranking.jsonl, writ
 while it is there. The own stop of a run is STOP where it is learned, else the threshold.
 """
 
-import argparse
 import json
 import time
 from collections.abc import Sequence
@@ -20,12 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from babi import CONFIGS, STEPS, VectorCache, report_tasks
-from worlds import machine
+from babi import STEPS, VectorCache, embed_stories, report_tasks
+from common import CONFIGS, RESULTS, arguments, grid, machine
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.config import config_from_dict, load_config
-from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.haystack import load_haystack
 from qrag_jax.eval.retrieval.calibration import calibrate
 from qrag_jax.eval.retrieval.harness import draw_contexts, num_kept_by, pick_all
@@ -37,7 +35,6 @@ from qrag_jax.qrag.tasks import Task
 from qrag_jax.train.qrag.config import RunConfig, training_tasks
 from qrag_jax.train.qrag.loop import train
 
-RESULTS = Path(__file__).parent / "results"
 LINES = RESULTS / "ranking.jsonl"
 # chunks of a context -> (about as many tokens, questions)
 LENGTHS = {50: ("1K", 500), 1200: ("32K", 300), 40000: ("1M", 100)}
@@ -157,7 +154,7 @@ def own_stop(row: dict[str, Any]) -> dict[str, float]:
 
 def write_table(runs: Sequence[dict[str, Any]]) -> str:
     """One row a task, variant and length: means over the seeds, [smallest, largest] where there are several."""
-    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    table = []
     for qa, variant in sorted(dict.fromkeys(map(name_of, runs)), key=lambda name: name[0]):
         same = [r for r in runs if name_of(r) == (qa, variant)]
         for i, row in enumerate(same[0]["lengths"]):
@@ -168,13 +165,8 @@ def write_table(runs: Sequence[dict[str, Any]]) -> str:
             tokens = LENGTHS[row["num_chunks"]][0]
             spent = [r["train_cpu_seconds"] for r in same if "train_cpu_seconds" in r]  # older lines have none
             seconds = f"{np.mean(spent):.0f}" if spent else "-"
-            lines.append(f"| {qa} | {variant} | {len(same)} | {tokens} | {' | '.join(shown)} | {seconds} |")
-    return "\n".join(lines)
-
-
-def show(row: dict[str, Any]) -> str:
-    values = own_stop(row)["f1"], row["oracle"]["f1"], row["gold_first"], row["seconds"]
-    return f"{row['num_chunks']}: own {values[0]}, oracle {values[1]}, gold first {values[2]}, {values[3]} s"
+            table.append([qa, variant, str(len(same)), tokens, *shown, seconds])
+    return "\n".join(grid(COLUMNS, table))
 
 
 def name_of(run: dict[str, Any]) -> tuple[str, str]:
@@ -215,15 +207,11 @@ def embed(data: Path, cache: VectorCache) -> None:
     for told in (task, dev):
         assert told is not None
         cache([str(text) for text in told.texts])
-    for path in sorted((data / "babi").glob("qa*.txt.gz")):
-        stories = read_babi(path)
-        cache(stories.texts)
-        cache(stories.questions)
-    cache.save()
+    embed_stories(data, cache)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, smoke="tiny runs, printed and not kept")
     parser.add_argument("stage", choices=("embed", "run", "mined", "table"))
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--cache", type=Path, default=Path("runs/ranking_cache"))
@@ -233,7 +221,6 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], help="more overrides, of all runs")
     parser.add_argument("--out", type=Path, default=LINES)
     parser.add_argument("--keep", type=Path, help="keep the folders of runs here, or look for them here")
-    parser.add_argument("--smoke", action="store_true", help="tiny runs, printed and not kept")
     args = parser.parse_args()
     if args.stage == "table":
         print(write_table(read_runs(args.out)))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 import numpy as np
+from common import grid, tested
 from scipy import stats
 
 from qrag_jax.measures.aggregate import paired_difference
@@ -39,29 +40,24 @@ def seen_in_train(dev: Sequence[Example], train: Sequence[Example]) -> Seen:
 
 
 def gain_by_seen(seen: Seen, own: np.ndarray, other: np.ndarray) -> str:
-    """Markdown: the gain of one row over another, by whether a dev question has gold that was gold in train.
-
-    Args:
-        seen: of the dev questions.
-        own: a measure, one value a question.
-        other: the same of the row that it is compared with.
-    """
+    """Markdown: what a measure of one row gains over another's, by whether a dev question has gold of train."""
     gold, wrong = sum(seen["gold_as_gold"]) / sum(seen["gold"]), sum(seen["wrong_as_gold"]) / sum(seen["wrong"])
     share_seen = np.array(seen["gold_as_gold"]) / np.array(seen["gold"])
     is_seen, gain = share_seen > 0, own - other
-    lines = ["| dev questions | difference | 95% interval | p | n |", "|" + " --- |" * 5]
+    table = []
     for name, rows in (("some of their gold was gold in train", is_seen), ("none of it", ~is_seen)):
         d = paired_difference(own[rows], other[rows])
-        lines.append(f"| {name} | {d.mean:+.3f} | [{d.low:+.3f}, {d.high:+.3f}] | {d.p_value:.4f} | {d.n} |")
-    lines.append(_unpaired("the first minus the second", gain[is_seen], gain[~is_seen]))
+        table.append([name, *tested(d.mean, d.low, d.high, d.p_value, d.n)])
+    table.append(["the first minus the second", *_unpaired(gain[is_seen], gain[~is_seen])])
+    lines = grid(["dev questions", "difference", "95% interval", "p", "n"], table)
     rank, p_value = stats.spearmanr(gain, share_seen)
     about = f"{gold:.0%} of dev's gold sentences were gold in train, and {wrong:.0%} of its wrong ones.\n"
     about += f"Gain and share of gold that was gold in train: Spearman {rank:.2f}, p = {p_value:.3f}."
     return "\n".join([*lines, "", about])
 
 
-def _unpaired(name: str, first: np.ndarray, second: np.ndarray) -> str:
-    """A row for other questions on either side."""
+def _unpaired(first: np.ndarray, second: np.ndarray) -> list[str]:
+    """Cells for other questions on either side."""
 
     def difference(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
         return a.mean(axis=axis) - b.mean(axis=axis)
@@ -69,5 +65,4 @@ def _unpaired(name: str, first: np.ndarray, second: np.ndarray) -> str:
     rng = np.random.default_rng(0)
     low, high = stats.bootstrap((first, second), difference, method="BCa", rng=rng).confidence_interval
     p_value = stats.permutation_test((first, second), difference, vectorized=True, rng=rng).pvalue
-    mean = difference(first, second)
-    return f"| {name} | {mean:+.3f} | [{low:+.3f}, {high:+.3f}] | {p_value:.4f} | {len(first) + len(second)} |"
+    return tested(float(difference(first, second)), low, high, float(p_value), len(first) + len(second))

@@ -7,12 +7,13 @@ below 0.05, by document where a task has enough of them, else by question. p is 
 together. A second file holds comparisons that have intervals by document, of the same rows as those of the first.
 """
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from common import arguments
 
 from qrag_jax.eval.study.records import StudyComparison
 from qrag_jax.eval.study.results.study_tables import significant_sign
@@ -26,7 +27,7 @@ Compared = Mapping[tuple[str, str], StudyComparison]  # by task and strategy
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("results", type=Path, help="results.json of `qrag study`")
     parser.add_argument("by_document", type=Path, nargs="?", help="results.json of the same study, or its comparisons")
     args = parser.parse_args()
@@ -36,11 +37,7 @@ def main() -> None:
 
 
 def compared(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]] = ()) -> Compared:
-    """The comparisons, those of `second` in place of those of `first`, in one family of Holm's correction.
-
-    Raises:
-        ValueError: the second are of other rows.
-    """
+    """The comparisons, those of `second` in place of those of `first`, in one family of Holm's correction."""
     found = {(one.task, one.strategy): one for one in (StudyComparison(**values) for values in first)}
     for one in (StudyComparison(**values) for values in second):
         if abs(found[one.task, one.strategy].difference - one.difference) > SAME:
@@ -88,8 +85,8 @@ def document_table(found: Compared) -> list[str]:
 
 
 def tested(one: StudyComparison) -> str:
-    interval = f"[{share(one.low, sign='+')}, {share(one.high, sign='+')}]"
-    return f"{interval}: {share(one.p_holm)}{SIGNS[significant_sign(one)]}"
+    low, high = share(one.low, sign="+"), share(one.high, sign="+")
+    return f"[{low}, {high}]: {share(one.p_holm)}{SIGNS[significant_sign(one)]}"
 
 
 if __name__ == "__main__":

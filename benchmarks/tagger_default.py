@@ -12,21 +12,19 @@ last bits, and weights, which are kept in 16 bits, in some of theirs; F1 of what
 .01.
 """
 
-import argparse
 from pathlib import Path
 
+from common import ROOT, arguments, minilm
 from points import Vectors, judged
 
 from qrag_jax.data.corpora.headed_documents import HeadedDocument, read_headed
 from qrag_jax.measures.boundary_scores import score_points
-from qrag_jax.models.encoder.embedder import make_embedder
-from qrag_jax.models.encoder.weights import load_encoder
 from qrag_jax.models.tagger.predict import tagged_points
 from qrag_jax.models.tagger.tagger import load_tagger, save_tagger
 from qrag_jax.names import View
 from qrag_jax.train.tagger import fit_tagger
 
-FILE = Path(__file__).parent.parent / "qrag_jax" / "models" / "tagger" / "default" / "tagger.npz"
+FILE = ROOT / "qrag_jax" / "models" / "tagger" / "default" / "tagger.npz"
 LEFT_OUT = 3  # one article of so many
 VIEWS: tuple[View, ...] = ("removed", "plain")
 
@@ -45,7 +43,7 @@ def unseen_documents(data: Path, view: View) -> dict[str, list[HeadedDocument]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("data", type=Path, help="folder with wikitext2/ and scisumm/")
     parser.add_argument("--out", type=Path, default=FILE, help="file to write (default: that of the package)")
     parser.add_argument("--vectors", type=Path, metavar="FILE.npz", help="keep sentence vectors there, and take them")
@@ -53,7 +51,7 @@ def main() -> None:
     documents = training_documents(args.data)
     unseen = {view: unseen_documents(args.data, view) for view in VIEWS}
     everything = [*documents, *(one for domains in unseen.values() for own in domains.values() for one in own)]
-    embedder = make_embedder(load_encoder("minilm"))
+    embedder = minilm()
     vectors = Vectors(embedder, {text for one in everything for text in one.text.texts()}, args.vectors)
     fitted = fit_tagger(documents, vectors, embedder.fingerprint, "minilm")
     save_tagger(fitted.tagger, args.out)

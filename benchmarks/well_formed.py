@@ -25,33 +25,34 @@ nothing before; what compiles and the tables of the grammar are not timed. Diffe
 bootstrap intervals.
 """
 
-import argparse
 import gzip
+import hashlib
 import json
 import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from embed import about, about_lines, write
-from parts import STORAGE, Parts, files_of, load_stored, model_name, timed, watched
+from common import RESULTS, ROOT, about, about_lines, arguments, grid, timed, write
 
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.cli.progress import Progress
+from qrag_jax.files.whole_file import write_whole
 from qrag_jax.llm.json_answers import OneOf, Record, Text, parse_json, schema_grammar
 from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.llm.structured import Structured, ask_structured
+from qrag_jax.llm.wrappers import WatchedGenerator
 from qrag_jax.measures.aggregate import mean_interval, paired_difference
 from qrag_jax.measures.boundary_scores import boundary_f1, gaps_of_starts
-from qrag_jax.models.decoder.weights import LoadedDecoder
+from qrag_jax.models.decoder.sources import find_decoder
+from qrag_jax.models.decoder.weights import LoadedDecoder, load_decoder
 from qrag_jax.types import Generation, Grammar, InputError, Message, Regex, Sampling
 
-RESULTS = Path(__file__).parent / "results" / "speed"
 ARMS = ("without", "with")
 PART = 25  # questions between two turns
 WARM = 9  # one more than a batch: rows leave and join
@@ -160,11 +161,7 @@ def rows_grammar() -> Regex:
 
 
 def read_rows(text: str) -> Rows:
-    """The rows of an answer that is nothing else; a line end behind the last one may be missing.
-
-    Raises:
-        InputError: it is not.
-    """
+    """The rows of an answer that is nothing else, or InputError; a line end behind the last one may be missing."""
     rows: Rows = []
     for line in text.removesuffix("\n").split("\n") if text else []:
         found = ROW.fullmatch(line)
@@ -252,7 +249,7 @@ class Model:
 
     @cached_property
     def _loaded(self) -> LoadedDecoder:
-        return load_stored(self._source, self._storage)
+        return load_decoder(self._source, storage=self._storage)
 
     def generator(self, task: Task, arm: str, progress: Progress) -> LocalGenerator:
         """One that has read no prompt, and has the tables of the grammar."""
@@ -279,8 +276,12 @@ def ask_part(model: Model, task: Task, arm: str, places: Sequence[int], progress
     """Answers with their scores, and what they took."""
     generator = model.generator(task, arm, progress)
     stage = f"{task.name} {arm} grammar"
+
+    def told(done: int, count: int, generation: Generation | None) -> None:
+        progress.answered(stage, places[0] + done, len(task.prompts), generation)
+
     with timed() as taken:
-        outcomes = ask(watched(generator, progress, stage, places[0], len(task.prompts)), task, arm, places)
+        outcomes = ask(WatchedGenerator(generator, told), task, arm, places)
     return taken | {"answers": [note(task, place, one) for place, one in zip(places, outcomes, strict=True)]}
 
 
@@ -297,7 +298,7 @@ def note(task: Task, place: int, one: Structured[Any]) -> dict:
     return {"is_read": is_read, "was_mended": one.was_repaired, "scores": scores} | tokens | told
 
 
-def measure(source: str, storage: str, tasks: Sequence[Task], parts: Parts, progress: Progress) -> dict:
+def measure(source: str, storage: str, tasks: Sequence[Task], parts: Path, progress: Progress) -> dict:
     """All parts of all tasks, both ways in turns, the first one changing from part to part."""
     model, found = Model(source, storage), {}
     for task in tasks:
@@ -308,9 +309,39 @@ def measure(source: str, storage: str, tasks: Sequence[Task], parts: Parts, prog
                 make = partial(ask_part, model, task, arm, places, progress)
                 settings = {"prompts": [asdict(message) for place in places for message in task.prompts[place]]}
                 settings |= {"model": files_of(source), "storage": storage, "task": task.name, "arm": arm}
-                of_arms[arm].append(parts.once(make, **settings))
+                of_arms[arm].append(once(parts, make, settings))
         found[task.name] = summarise(task, of_arms)
     return found
+
+
+def once(folder: Path, make: Callable[[], dict], settings: dict[str, Any]) -> dict:
+    """What `make` gives, or gave for the same settings and code: what was stopped goes on where it was.
+
+    It is kept as JSON in a folder, which may be deleted at any time.
+    """
+    name = json.dumps(settings | {"code": code_sha256()}, sort_keys=True)
+    path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps({"settings": settings, "value": make()}) + "\n")
+    return json.loads(path.read_text())["value"]
+
+
+@cache
+def code_sha256() -> str:
+    """Of all that computes or asks: the package with its prompts, and the scripts of this folder."""
+    package = [path for path in (ROOT / "qrag_jax").rglob("*") if path.suffix in (".py", ".txt")]
+    digest = hashlib.sha256()
+    for path in sorted([*package, *Path(__file__).parent.glob("*.py")]):
+        digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def files_of(model: str) -> list[tuple[str, int, int]]:
+    """Name, size and time of a model's files, by which a part knows it."""
+    path = find_decoder(model)
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -394,33 +425,38 @@ def format_report(result: dict) -> str:
 
 def task_table(name: str, task: dict) -> list[str]:
     heads = [f"{task['asked']} {name}", "well-formed", *HEADS[name], "cut", "new tokens each", "s each", "CPU s each"]
-    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
+    rows = []
     for arm, row in task["arms"].items():
         shares = [interval(row[value]) for value in ("read", "right", "right_kept")]
         each = [f"{row[value] / task['asked']:.2f}" for value in ("new_tokens", "seconds", "cpu_seconds")]
-        lines.append("| " + " | ".join([f"{arm} grammar", *shares, str(row["was_cut"]), *each]) + " |")
+        rows.append([f"{arm} grammar", *shares, str(row["was_cut"]), *each])
     blind = f"{task['blind']['right']:.3f}"
-    lines.append("| " + " | ".join([BLIND[name], "", blind, blind, *[""] * 4]) + " |")
+    rows.append([BLIND[name], "", blind, blind, *[""] * 4])
     differences = [f"{interval(one)}, p {one['p_value']:.3f}" for one in task["difference"].values()]
-    lines.append("| " + " | ".join(["difference", *differences, *[""] * 4]) + " |")
+    rows.append(["difference", *differences, *[""] * 4])
     ratio = "{:.2f} ({:.2f} to {:.2f} over parts)".format(*task["cpu_ratio"])
-    lines += ["", f"CPU seconds a new token with the grammar over without, the reading of prompts in them: {ratio}."]
+    told = f"CPU seconds a new token with the grammar over without, the reading of prompts in them: {ratio}."
     same = (
         f"{task['unchanged']} of {task['obeyed']} that are well-formed without the grammar are the same text with it."
     )
-    lines += ["", same]
     if task["both_read"]:
         right = " and ".join(f"{value:.3f} {arm}" for arm, value in task["right_where_both_read"].items())
-        lines[-1] += f" Right, of the {task['both_read']} that are read both ways: {right}."
+        same += f" Right, of the {task['both_read']} that are read both ways: {right}."
+    lines = [*grid(heads, rows), "", told, "", same]
     if name == "windows":
-        lines += ["", "| borders of all windows | precision | recall | F1 | level right |", "| --- " * 5 + "|"]
-        for arm, row in task["arms"].items():
-            for way, told in (("read", "read as they are"), ("kept", "rows picked out")):
-                shares = (f"{value:.3f}" for value in row[f"borders {way}"].values())
-                lines.append("| " + " | ".join([f"{arm} grammar, {told}", *shares]) + " |")
-        shares = (f"{value:.3f}" for value in task["blind"]["borders"].values())
-        lines.append("| " + " | ".join([BLIND[name], *shares]) + " |")
+        ways = {"read": "read as they are", "kept": "rows picked out"}
+        rows = [
+            [f"{arm} grammar, {told}", *shares_of(row[f"borders {way}"])]
+            for arm, row in task["arms"].items()
+            for way, told in ways.items()
+        ]
+        rows.append([BLIND[name], *shares_of(task["blind"]["borders"])])
+        lines += ["", *grid(["borders of all windows", "precision", "recall", "F1", "level right"], rows)]
     return lines
+
+
+def shares_of(borders: dict[str, float]) -> list[str]:
+    return [f"{value:.3f}" for value in borders.values()]
 
 
 def interval(one: dict) -> str:
@@ -428,15 +464,14 @@ def interval(one: dict) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, smoke="few questions, into a folder beside the results")
     parser.add_argument("data", type=Path)
     parser.add_argument("--model", nargs="+", default=["smollm2"], help="any decoder that `load_decoder` reads")
-    parser.add_argument("--storage", default=STORAGE, help="how its weights are kept")
+    parser.add_argument("--storage", default="file", help="how its weights are kept")
     parser.add_argument("--num_plans", type=int, default=200)
     parser.add_argument("--num_windows", type=int, default=100)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=RESULTS / "speed")
     parser.add_argument("--parts", type=Path, default=Path("runs/benchmarks/well_formed"), help="where a run goes on")
-    parser.add_argument("--smoke", action="store_true", help="few questions, into a folder beside the results")
     args = parser.parse_args()
     if args.smoke:
         args.num_plans, args.num_windows, args.out = 6, 3, args.out / "smoke"
@@ -444,8 +479,8 @@ def main() -> None:
     tasks = [plan_task(args.data, args.num_plans), window_task(args.data, args.num_windows)]
     with Progress() as progress:
         for source in args.model:
-            found = measure(source, args.storage, tasks, Parts(args.parts), progress)
-            models.append({"model": model_name(source), "storage": args.storage, "tasks": found})
+            found = measure(source, args.storage, tasks, args.parts, progress)
+            models.append({"model": Path(source).name, "storage": args.storage, "tasks": found})
     names = " ".join(row["model"] for row in models)
     command = f"python benchmarks/well_formed.py DATA --model {names} --storage {args.storage}"
     command += f" --num_plans {args.num_plans} --num_windows {args.num_windows}"

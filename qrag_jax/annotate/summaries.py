@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from qrag_jax.annotate.ask_chunks import CALL_FAILED, Estimate, Progressed, Reading, chunk_prompt, prompt_tokens
+from qrag_jax.annotate.ask_chunks import CALL_FAILED, Progressed, Reading, chunk_prompt
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.llm.calls import ask_all
 from qrag_jax.llm.prompts import load_prompt
-from qrag_jax.types import CountTokens, Generation, InputError, Sampling, TextGenerator, UsageError
+from qrag_jax.types import Generation, InputError, Sampling, TextGenerator, UsageError
 
 EMPTY = "empty summary"
 _PROMPT = "summary"
@@ -92,15 +92,6 @@ def summarise(
     summaries = tuple(" ".join(answer.text.split()) or None for answer in found)
     left_out = Counter(CALL_FAILED if one.error else EMPTY for one in found if not one.text.strip())
     return Summaries(summaries, left_out, reading)
-
-
-def estimate_summaries(texts: Sequence[str], count: CountTokens, config: SummariesConfig | None = None) -> Estimate:
-    """What `summarise` will take at most; as `questions.estimate_llm_reader`."""
-    config = config or SummariesConfig()
-    template = load_prompt(_PROMPT, config.prompts)
-    different = dict.fromkeys(readable(text) for text in texts)
-    num_tokens = sum(prompt_tokens(chunk_prompt(template, text), count) for text in different)
-    return Estimate(len(different), num_tokens, num_tokens, config.max_tokens * len(different))
 
 
 def summaries_fingerprint(generator: TextGenerator, config: SummariesConfig | None = None) -> str:

@@ -14,7 +14,6 @@ from .text.sentences import split_sentences as split_sentences
 from .tree.build import refine_leaves as refine_leaves
 from .tree.build import tree_from_points as tree_from_points
 from .tree.build import tree_from_sections as tree_from_sections
-from .tree.cluster_trees import make_cluster_trees as make_cluster_trees
 from .tree.level_ranges import LevelRange as LevelRange
 from .tree.level_ranges import parse_levels as parse_levels
 from .tree.parent_vectors import Parents as Parents

@@ -1,6 +1,6 @@
 """Host-side data: NumPy and str only, imports no JAX.
 
-stories (questions over facts), worlds (simulator), vocabulary, semantics (gold recomputed from the sentences), babi
+stories (questions over facts), worlds (simulator), vocabulary, story_notes (what facts say, notes of them), babi
 (reader), haystack (real sentences), babilong (facts hidden in them), jsonl and vector_task (users' own data), vectors.
 study_task (documents, questions, evidence), its readers (beir, cranfield, chroma, squad, multirc, scisumm,
 conditionalqa, financebench, file_questions), stitch.

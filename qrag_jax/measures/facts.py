@@ -5,7 +5,6 @@ the gold do not cost EM, they cost F1); F1 is the set F1 of one question, averag
 an empty prediction is 0. Every question has at least one gold chunk.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,33 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from qrag_jax.types import InputError
 
-Chunks = Sequence[int] | Int[np.ndarray, " _"]
-
 NOT_TAKEN = -1  # fills rows of `chosen` whose retriever stopped before the last step
-
-
-def fact_em(predicted: Chunks, gold: Chunks) -> float:
-    """Fact exact match of one question: 1.0 when every gold chunk was picked, else 0.0."""
-    picks, truth = _chunk_set("the prediction", predicted), _gold_set(gold)
-    return float(truth <= picks)
-
-
-def fact_f1(predicted: Chunks, gold: Chunks) -> float:
-    """Set F1 of one question: `2 * |picks & gold| / (|picks| + |gold|)`; errors as in `fact_em`."""
-    picks, truth = _chunk_set("the prediction", predicted), _gold_set(gold)
-    return 2 * len(picks & truth) / (len(picks) + len(truth))
-
-
-def fact_precision(predicted: Chunks, gold: Chunks) -> float:
-    """Share of the picks that are gold, 0 when nothing was picked; errors as in `fact_em`."""
-    picks, truth = _chunk_set("the prediction", predicted), _gold_set(gold)
-    return len(picks & truth) / len(picks) if picks else 0.0
-
-
-def fact_recall(predicted: Chunks, gold: Chunks) -> float:
-    """Share of the gold chunks that were picked; errors as in `fact_em`."""
-    picks, truth = _chunk_set("the prediction", predicted), _gold_set(gold)
-    return len(picks & truth) / len(truth)
 
 
 @dataclass(frozen=True)
@@ -60,7 +33,7 @@ class FactScores:
 
 
 def score_facts(chosen: Int[np.ndarray, "n T"], gold: Bool[np.ndarray, "n M"]) -> FactScores:
-    """Fact measures of `n` questions at once; row by row the same numbers as `fact_em`, `fact_f1` and the others.
+    """Fact measures of `n` questions at once.
 
     Args:
         chosen: indices of the picked chunks in their context, in any order; `NOT_TAKEN` (-1) where a retriever
@@ -108,25 +81,6 @@ def f1_ceiling(num_gold: int | Int[np.ndarray, " n"], num_steps: int | Int[np.nd
         raise InputError(f"f1_ceiling needs num_gold >= 1 and num_steps >= 0, got {num_gold} and {num_steps}")
     ceiling = 2 * np.minimum(gold, steps) / (gold + steps)
     return float(ceiling) if ceiling.ndim == 0 else ceiling
-
-
-def _chunk_set(name: str, chunks: Chunks) -> frozenset[int]:
-    """The chunks as a set; duplicates and negative indices are refused."""
-    indices = [int(chunk) for chunk in chunks]
-    distinct = frozenset(indices)
-    if len(distinct) != len(indices):
-        twice = next(chunk for chunk in indices if indices.count(chunk) > 1)
-        raise InputError(f"chunk {twice} occurs twice in {name}: a chunk can be taken once")
-    if distinct and min(distinct) < 0:
-        raise InputError(f"chunk index {min(distinct)} in {name} is negative: indices count from 0")
-    return distinct
-
-
-def _gold_set(gold: Chunks) -> frozenset[int]:
-    truth = _chunk_set("the gold chunks", gold)
-    if not truth:
-        raise InputError("the question has no gold chunk: leave out questions whose facts are not in the context")
-    return truth
 
 
 def _check_chosen(chosen: Int[np.ndarray, "n T"], num_chunks: int) -> None:

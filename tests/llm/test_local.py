@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from tiers import HAS_SMOLLM2
 from tiny_talkers import CHATML, END, parrot, tiny_talker
 from tokenizers.normalizers import NFKC, Replace
 
 from qrag_jax.llm.local import LocalGenerator
-from qrag_jax.models.decoder.sources import SMOLLM2_INSTALL, has_smollm2
+from qrag_jax.models.decoder.sources import SMOLLM2_INSTALL
 from qrag_jax.types import Choice, InputError, JsonSchema, Message, Sampling, TextGenerator, UsageError
 
 ASK = (Message("user", "Hi"),)
@@ -181,7 +182,7 @@ def test_a_missing_source_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not has_smollm2(), reason=f"the embedded decoder is absent: {SMOLLM2_INSTALL}")
+@pytest.mark.skipif(not HAS_SMOLLM2, reason=f"the embedded decoder is absent: {SMOLLM2_INSTALL}")
 def test_smollm2_answers():
     generator = LocalGenerator(batch_size=4)
     questions = ["What is the capital of France?", "What is 2 + 2?", "Name a colour of the sky."]

@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiers import HAS_SMOLLM2
 from tiny import quick_compilation  # noqa: F401
 from tiny_decoders import SCALINGS, decoder_config, random_decoder_params
 from tiny_gguf import CHAT, TOKENS, decoder_fields, decoder_tensors, tokenizer_fields, write_gguf
 
 from qrag_jax.models.decoder.causal_lm import all_logits, extend, init_cache
-from qrag_jax.models.decoder.sources import find_decoder, has_smollm2
+from qrag_jax.models.decoder.sources import find_decoder
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.decoder.weights import load_decoder, save_decoder
 
@@ -125,7 +126,7 @@ def test_gguf_files_mean_what_transformers_reads(tmp_path, name):
 @pytest.fixture(scope="module")
 def smollm2(tmp_path_factory):
     """(transformers' folder, what we load) of the same dequantised weights."""
-    if not has_smollm2():
+    if not HAS_SMOLLM2:
         pytest.skip("embedded SmolLM2 is not installed")
     loaded = load_decoder("smollm2")
     return save_decoder(tmp_path_factory.mktemp("smollm2"), loaded.config, loaded.params, loaded.tokenizer), loaded

@@ -13,11 +13,11 @@ import pytest
 from hostile_passages import HOSTILE, KINDS, QUESTIONS
 from injection import attack, prompt_of, summary
 from passages import documents, split_lines
-from tiers import of_tier
+from tiers import HAS_SMOLLM2, of_tier
 
 from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
-from qrag_jax.models.decoder.sources import SMOLLM2_INSTALL, has_smollm2
+from qrag_jax.models.decoder.sources import SMOLLM2_INSTALL
 from qrag_jax.models.decoder.weights import load_decoder
 from qrag_jax.search.answer import answer_question
 from qrag_jax.search.corpus import build_corpus
@@ -98,7 +98,7 @@ def test_every_passage_stays_between_its_marks():
 
 def models():
     """(name, source, why it is skipped) of the language models: the embedded one, and what TRUST_GGUF names."""
-    yield "SmolLM2-135M", "smollm2", "" if has_smollm2() else f"the embedded decoder is absent: {SMOLLM2_INSTALL}"
+    yield "SmolLM2-135M", "smollm2", "" if HAS_SMOLLM2 else f"the embedded decoder is absent: {SMOLLM2_INSTALL}"
     yield Path(GGUF).stem or "GGUF", GGUF, "" if GGUF else "TRUST_GGUF names no model"
 
 

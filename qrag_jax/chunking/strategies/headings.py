@@ -70,20 +70,6 @@ def find_sections(text: str, max_level: int = 6) -> list[Section]:
     return [part.section for part in _find_parts(text, max_level)]
 
 
-def heading_paths(text: str, sections: Sequence[Section]) -> list[tuple[str, ...]]:
-    """For each section the titles from the outermost section around it to its own, white space as single spaces.
-
-    Text before the first heading has none.
-    """
-    paths: list[tuple[str, ...]] = []
-    opened: list[str] = []
-    for section in sections:
-        titles = [] if section.title_span is None else [" ".join(text[slice(*section.title_span)].split())]
-        opened = opened[: section.level - 1] + titles
-        paths.append(tuple(opened))
-    return paths
-
-
 def make_headings(config: HeadingsConfig) -> Strategy:
     """One group for each section: its own text, with the level of the section; see the module for the rules.
 

@@ -1,4 +1,4 @@
-"""Chunk trees from what is known of a document's parts: headings, (sentence, level) points, nested clusterings.
+"""Chunk trees from what is known of a document's parts: headings, or (sentence, level) points.
 
 A part of level k begins at its point and goes on to the next point of level k or less, so deeper ones nest in it. All
 builders give the normal form of `chunking/tree/tree.py`:
@@ -92,42 +92,6 @@ def tree_from_points(text: SentenceText, points: Iterable[tuple[int, int]], docu
         if level < 1:
             raise InputError(f"{document_id}: point ({sentence}, {level}): levels count from 1, the document is 0")
     return tree_from_sections(text, [(text.sentences[sentence][0], level) for sentence, level in points], document_id)
-
-
-def tree_from_levels(text: SentenceText, labels: Sequence[Sequence[int] | np.ndarray], document_id: str) -> ChunkTree:
-    """The tree of clusterings of the sentences that refine each other, the coarsest first.
-
-    Args:
-        labels: for each level from 1 one label a sentence; equal labels stand side by side, and a border of one level
-            is a border of every deeper one.
-    """
-    points: list[tuple[int, int]] = []
-    above: set[int] = set()
-    for level, given in enumerate(labels, start=1):
-        row = np.asarray(given)
-        where = f"{document_id}: labels of level {level}"
-        if row.shape != (len(text),):
-            raise InputError(f"{where} have shape {list(row.shape)}: expected one for each of {len(text)} sentences")
-        borders = _run_starts(row, where)
-        lost = above.difference(borders)
-        if lost:
-            raise InputError(f"{where}: no border at sentence {min(lost)}, where level {level - 1} has one")
-        above = set(borders)
-        points += [(sentence, level) for sentence in borders]
-    return tree_from_points(text, points, document_id)
-
-
-def _run_starts(labels: np.ndarray, where: str) -> list[int]:
-    """Where runs of equal labels begin; no label may begin two."""
-    if not len(labels):
-        return []
-    starts = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist()]
-    seen: set[object] = set()
-    for start in starts:
-        if labels[start] in seen:
-            raise InputError(f"{where}: {labels[start]} comes back at sentence {start}: equal ones stand side by side")
-        seen.add(labels[start])
-    return starts
 
 
 def cap_levels(tree: ChunkTree, most: int) -> ChunkTree:

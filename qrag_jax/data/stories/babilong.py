@@ -43,13 +43,6 @@ def fits(stories: Stories, num_chunks: int) -> np.ndarray:
     return stories.num_facts <= num_chunks
 
 
-def report_fits(stories: Stories, num_chunks: int) -> str:
-    """One line for logs: how many questions are left out because their story does not fit."""
-    left_out = int((~fits(stories, num_chunks)).sum())
-    share = left_out / max(len(stories), 1)
-    return f"{left_out} of {len(stories)} questions ({share:.1%}) left out: more than {num_chunks} facts"
-
-
 def draw_noise_pool(haystack: Haystack, size: int, rng: np.random.Generator, run_length: int = 100) -> np.ndarray:
     """Draws int64 [size] ids of haystack sentences in runs, for the environments of a batch to share as their haystack.
 

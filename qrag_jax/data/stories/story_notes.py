@@ -3,14 +3,8 @@
 It works as SqRAG's index phase does, and sees one chunk at a time: a chunk that tells who took or dropped a thing asks
 where that person went, and every chunk that tells it answers, with the sentence as evidence. So a note joins what
 stands apart. It says nothing wrong, unless it is asked to lie.
-
-What the sentences of a bAbI-like story say: answer and supporting facts recomputed from the text alone.
-
-An independent reading, written backwards from the question: it checks the simulator in the tests and, in
-benchmarks/worlds_vs_babi.py, our understanding of the real files.
 """
 
-import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -22,9 +16,10 @@ from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.stories.vocabulary import BABI_VOCABULARY, WorldVocabulary
 from qrag_jax.types import Chunk, Document, InputError, Note, ReadNotes, Span, UsageError
 
-_PERSON = re.compile(r"Where is (?!the )(.+)\?")
-_OBJECT = re.compile(r"Where is the (.+)\?")
-_BEFORE = re.compile(r"Where was the (.+) before the (.+)\?")
+READER = "scripted"
+# Why an answer is right, though the draw has it wrong.
+NO_OTHER_PLACE = "no other place to lie about"
+_ASKED = {"get": "took", "drop": "dropped"}  # the kinds of facts that ask, and how
 
 
 @dataclass(frozen=True)
@@ -45,63 +40,6 @@ def parse_fact(sentence: str, vocabulary: WorldVocabulary = BABI_VOCABULARY) -> 
         if noun and verb in getattr(vocabulary, f"{kind}_verbs"):
             return Told(kind, person, noun)
     raise InputError(f"not a fact of this world: {sentence!r}; expected `P VERB the NOUN.` with a known verb")
-
-
-def explain(
-    facts: Sequence[str], question: str, vocabulary: WorldVocabulary = BABI_VOCABULARY
-) -> tuple[str, tuple[int, ...]] | None:
-    """The answer and the sorted positions of the facts that support it, or None if the facts do not tell."""
-    told = [parse_fact(fact, vocabulary) for fact in facts]
-    if match := _BEFORE.fullmatch(question):
-        return _before(told, *match.groups())
-    if match := _OBJECT.fullmatch(question):
-        return _object(told, match[1])
-    if match := _PERSON.fullmatch(question):
-        moves = _moves(told, match[1], 0, len(told))
-        return (told[moves[-1]].noun, (moves[-1],)) if moves else None
-    raise InputError(f"not a question of this world: {question!r}")
-
-
-def _moves(told: list[Told], person: str, start: int, end: int) -> list[int]:
-    return [i for i in range(start, end) if told[i].kind == "move" and told[i].person == person]
-
-
-def _events(told: list[Told], thing: str) -> list[int]:
-    return [i for i, fact in enumerate(told) if fact.kind != "move" and fact.noun == thing]
-
-
-def _object(told: list[Told], thing: str) -> tuple[str, tuple[int, ...]] | None:
-    """Dropped: the dropper's last move before the drop. Carried: the holder's last move, even one before the get."""
-    events = _events(told, thing)
-    if not events:
-        return None
-    event = events[-1]
-    moves = _moves(told, told[event].person, 0, event if told[event].kind == "drop" else len(told))
-    return (told[moves[-1]].noun, tuple(sorted((event, moves[-1])))) if moves else None
-
-
-def _before(told: list[Told], thing: str, place: str) -> tuple[str, tuple[int, ...]] | None:
-    """The latest move into `place` that carried the thing on its last way, and the carrying move before it."""
-    events = _events(told, thing)
-    if not events:
-        return None
-    event = events[-1]
-    if told[event].kind == "get":
-        moves = _moves(told, told[event].person, event, len(told))
-    elif len(events) > 1:
-        moves = _moves(told, told[event].person, events[-2], event)
-    else:
-        return None
-    for before, into in reversed(list(zip(moves, moves[1:], strict=False))):
-        if told[into].noun == place:
-            return told[before].noun, tuple(sorted((event, into, before)))
-    return None
-
-
-READER = "scripted"
-# Why an answer is right, though the draw has it wrong.
-NO_OTHER_PLACE = "no other place to lie about"
-_ASKED = {"get": "took", "drop": "dropped"}  # the kinds of facts that ask, and how
 
 
 @dataclass(frozen=True)

@@ -30,14 +30,6 @@ BABI_VOCABULARY = WorldVocabulary(
     places=("bathroom", "bedroom", "garden", "hallway", "kitchen", "office"),
     objects=("apple", "football", "milk"),
 )
-LARGE_VOCABULARY = WorldVocabulary(
-    people=("Alice", "Amir", "Chen", "Elena", "Grace", "Hugo", "Ingrid", "Jamal", "Lucia", "Oscar", "Priya", "Tom"),
-    places=(
-        "attic", "balcony", "cellar", "chapel", "courtyard", "garage", "harbour", "library",
-        "market", "orchard", "school", "stable", "station", "theatre", "workshop",
-    ),
-    objects=("basket", "book", "candle", "compass", "hammer", "kettle", "lantern", "letter", "umbrella", "violin"),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)

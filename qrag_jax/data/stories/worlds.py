@@ -1,7 +1,7 @@
 """Simulated worlds in which people move, take and drop things, with one-, two- and three-fact questions.
 
-The process was inferred from the bAbI files, so that stories are as hard (benchmarks/worlds_vs_babi.py): people and
-objects start at hidden random places; an action is drawn by rejection (kind, then person, each uniform, until it
+The process was inferred from the bAbI files, so that stories are as hard (benchmarks/results/worlds_vs_babi.md): people
+and objects start at hidden random places; an action is drawn by rejection (kind, then person, each uniform, until it
 is possible); after every second fact a question is drawn about one of the last five facts, if any of them allows one.
 
     one fact    "Where is P?"                 the last move of P

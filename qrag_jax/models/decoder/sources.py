@@ -52,8 +52,3 @@ def find_decoder(source: str | Path, revision: str | None = None) -> Path:
         f"language model {str(source)!r}: no such folder or .gguf file; give a folder with config.json, safetensors "
         f"and tokenizer.json, a .gguf file, a hub id like 'Qwen/Qwen3-0.6B', or {SMOLLM2!r} ({SMOLLM2_INSTALL})"
     )
-
-
-def has_smollm2() -> bool:
-    """True if the package of the embedded decoder is there; its weights are not looked at."""
-    return _PACKAGE.is_installed()

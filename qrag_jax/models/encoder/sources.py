@@ -19,7 +19,6 @@ _PACKAGE = EmbeddedPackage(
     file="model/model.safetensors",
     sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
 )
-INSTALL_COMMAND = _PACKAGE.install_command
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_FILES = (

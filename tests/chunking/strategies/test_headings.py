@@ -9,7 +9,6 @@ from tiers import examples
 from qrag_jax.chunking.strategies.headings import (
     HeadingsConfig,
     find_sections,
-    heading_paths,
     heading_tree,
     make_headings,
 )
@@ -68,6 +67,14 @@ def test_sections_of_a_book():
     assert [section.title_span for section in find_sections(BOOK)][:2] == [None, (12, 16)]
 
 
+@pytest.mark.parametrize(
+    ("text", "titles"), [("#\nx\n## b\ny", ["", "b"]), ("Two\n  lines\n===\nx", ["Two\n  lines"]), ("x", [None])]
+)
+def test_titles_are_the_words_of_the_heading(text, titles):
+    spans = [section.title_span for section in find_sections(text)]
+    assert [span and text[slice(*span)] for span in spans] == titles
+
+
 def test_groups_of_a_book():
     assert groups(BOOK) == [
         (1, ["Preface."]),
@@ -75,11 +82,6 @@ def test_groups_of_a_book():
         (3, ["## One\n\n### Deep\n\nText of deep.", "```\n# no heading\n```"]),
         (2, ["## Two\nLast words. Really."]),
     ]
-
-
-def test_paths_of_a_book():
-    expected = [(), ("Book",), ("Book", "One"), ("Book", "One", "Deep"), ("Book", "Two")]
-    assert heading_paths(BOOK, find_sections(BOOK)) == expected
 
 
 def test_tree_of_a_book():
@@ -133,16 +135,6 @@ def test_headings_with_nothing_under_them(text, expected):
     assert groups(text) == expected
 
 
-def test_empty_title():
-    text = "#\nx\n## b\ny"
-    assert heading_paths(text, find_sections(text)) == [("",), ("", "b")]
-
-
-def test_titles_over_several_lines_are_one_line():
-    text = "Two\n  lines\n===\nx"
-    assert heading_paths(text, find_sections(text)) == [("Two lines",)]
-
-
 @pytest.mark.parametrize(
     "text, expected",
     [
@@ -170,8 +162,7 @@ def test_groups_and_sections_cover_the_text_in_order(text, max_level):
     levels = [section.level for section in found]
     assert levels[:1] in ([], [1])
     assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
-    for section, path in zip(found, heading_paths(text, found), strict=True):
-        assert len(path) == (0 if section.title_span is None else section.level)
+    for section in found:
         if section.title_span is not None:
             start, end = section.title_span
             assert section.start <= start <= end <= section.end

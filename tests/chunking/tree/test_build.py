@@ -1,8 +1,7 @@
-"""Trees from sections, points and clusterings; collapse, level cap and refinement."""
+"""Trees from sections and points; collapse, level cap and refinement."""
 
 import re
 
-import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -14,7 +13,6 @@ from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.tree.build import (
     cap_levels,
     refine_leaves,
-    tree_from_levels,
     tree_from_points,
     tree_from_sections,
 )
@@ -59,17 +57,6 @@ def pointed_texts(draw):
     text = draw(texts())
     point = st.tuples(st.integers(0, len(text) - 1), st.integers(1, 5))
     return text, draw(st.lists(point, max_size=10))
-
-
-@st.composite
-def nested_labels(draw):
-    """Borders of each level among those of the next, as labels."""
-    text = draw(texts())
-    depth = draw(st.integers(1, 4))
-    first_with_border = [0] + [draw(st.integers(1, depth + 1)) for _ in range(len(text) - 1)]
-    return text, [
-        [sum(b <= level for b in first_with_border[: i + 1]) for i in range(len(text))] for level in range(depth)
-    ]
 
 
 def check(tree: ChunkTree, text: SentenceText) -> None:
@@ -175,28 +162,6 @@ def test_a_section_without_text_is_left_out():
 
 
 @examples(200)
-@given(nested_labels())
-def test_levels_give_a_node_for_every_run(case):
-    text, labels = case
-    tree = tree_from_levels(text, labels, "doc")
-    check(tree, text)
-    expected = {(text.sentences[0][0], text.sentences[-1][1]): 0}
-    for level, row in enumerate(labels, start=1):
-        for label in dict.fromkeys(row):
-            members = [i for i, own in enumerate(row) if own == label]
-            expected.setdefault((text.sentences[members[0]][0], text.sentences[members[-1]][1]), level)
-    assert spans_and_levels(tree) == expected
-    for most in range(len(labels) + 1):
-        assert cap_levels(tree, most) == tree_from_levels(text, labels[:most], "doc")
-
-
-def test_levels_take_arrays_and_none():
-    text = join(["a", "b"], ["", " ", ""])
-    assert tree_from_levels(text, [], "doc") == tree_from_points(text, [], "doc")
-    assert tree_from_levels(text, [np.array([7, 3])], "doc") == tree_from_points(text, [(1, 1)], "doc")
-
-
-@examples(200)
 @given(cases(), st.integers(0, 9))
 def test_cap_keeps_the_nodes_above_and_all_text(case, most):
     document, tree = case
@@ -281,13 +246,6 @@ TWO = join(["a", "b", "c"], ["", " ", " ", ""])
         (lambda: tree_from_sections(TWO, [(1, -2)], "doc"), "doc: section at 1: level -2: levels count from 1"),
         (lambda: tree_from_points(SentenceText("", ()), [], "doc"), "doc: empty document: leave it out"),
         (lambda: tree_from_points(SentenceText(" \n", ()), [], "doc"), "doc: empty document: leave it out"),
-        (lambda: tree_from_levels(SentenceText("", ()), [[]], "doc"), "doc: empty document: leave it out"),
-        (lambda: tree_from_levels(TWO, [[0, 1]], "doc"), r"level 1 have shape \[2\]: expected one for each of 3"),
-        (lambda: tree_from_levels(TWO, [[0, 1, 0]], "doc"), "labels of level 1: 0 comes back at sentence 2"),
-        (
-            lambda: tree_from_levels(TWO, [[0, 1, 1], [0, 0, 1]], "doc"),
-            "level 2: no border at sentence 1, where level 1",
-        ),
         (lambda: cap_levels(tree_from_points(TWO, [], "doc"), -1), "most -1: levels count from 0"),
         (
             lambda: refine_leaves(tree_from_points(TWO, [], "doc"), TWO, 0, words, split_sentences),

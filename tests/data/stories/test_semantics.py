@@ -1,8 +1,9 @@
 """The independent reading of stories, on hand-worked stories."""
 
 import pytest
+from story_semantics import explain
 
-from qrag_jax.data.stories.story_notes import Told, explain, parse_fact
+from qrag_jax.data.stories.story_notes import Told, parse_fact
 from qrag_jax.types import InputError
 
 STORY = [

@@ -2,12 +2,22 @@
 
 import numpy as np
 import pytest
+from story_semantics import explain
 from tiers import slow_but
 
-from qrag_jax.data.stories.story_notes import explain, parse_fact
-from qrag_jax.data.stories.vocabulary import BABI_VOCABULARY, LARGE_VOCABULARY, WorldVocabulary
+from qrag_jax.data.stories.story_notes import parse_fact
+from qrag_jax.data.stories.vocabulary import BABI_VOCABULARY, WorldVocabulary
 from qrag_jax.data.stories.worlds import FACTS_PER_TICK, RECENT_FACTS, simulate_stories, split_of
 from qrag_jax.types import UsageError
+
+LARGE_VOCABULARY = WorldVocabulary(
+    people=("Alice", "Amir", "Chen", "Elena", "Grace", "Hugo", "Ingrid", "Jamal", "Lucia", "Oscar", "Priya", "Tom"),
+    places=(
+        "attic", "balcony", "cellar", "chapel", "courtyard", "garage", "harbour", "library",
+        "market", "orchard", "school", "stable", "station", "theatre", "workshop",
+    ),
+    objects=("basket", "book", "candle", "compass", "hammer", "kettle", "lantern", "letter", "umbrella", "violin"),
+)  # fmt: skip
 
 
 def keys(stories) -> set[tuple]:

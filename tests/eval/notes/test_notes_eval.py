@@ -1,22 +1,17 @@
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from tiny_study import Counts
 
 from qrag_jax.annotate.mentions import mention_notes
-from qrag_jax.chunking.text.chunks import make_chunk
-from qrag_jax.chunking.text.sentences import split_sentences
-from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
 from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.filler import stories_filler
-from qrag_jax.eval.notes.evidence import evidence_recall
 from qrag_jax.eval.notes.note_scores import EVAL_MODES, check_modes, gold_ceiling, score_notes
 from qrag_jax.eval.notes.note_sets import OWN_READERS, passage_pool, read_babi_task, read_multihop_task, story_pool
 from qrag_jax.measures.aggregate import mean_interval
 from qrag_jax.search.note_search import NoteSearch
-from qrag_jax.types import Document, Example, InputError, ReadNotes, UsageError
+from qrag_jax.types import Example, InputError, ReadNotes, UsageError
 
 WORDS = ["film", "lee", "rome", "rain", "key", "born", "made"]
 FILM, LEE, RAIN = "Up: The film was made by Lee Brown.", "Lee Brown: She was born in Rome.", "Rain: It is wet."
@@ -159,36 +154,6 @@ def test_without_notes_all_modes_agree():
 def test_bad_modes_and_ks_are_refused(modes, ks, message):
     with pytest.raises(UsageError, match=message):
         check_modes(modes, ks)
-
-
-def by_sentence(document):
-    return [make_chunk(document, [span], 1, count) for span in split_sentences(document.text)]
-
-
-def study_task(*documents, **question):
-    asked = StudyQuestion("1", "Where was the one who made the film born?", **question)
-    sentences = {document.id: split_sentences(document.text) for document in documents}
-    return StudyTask("tiny", "evidence", documents, (asked,), sentences)
-
-
-def test_evidence_within_a_budget_by_hand():
-    film = Document("f", "The film was made by Lee Brown. It is long.", {"title": "Up"})
-    lee = Document("l", "She was born in Rome. It rained.", {"title": "Lee Brown"})
-    evidence = (Evidence("f", 4, 8), Evidence("l", 0, 21))
-    task = study_task(film, lee, Document("x", "Born in rain, born in Rome."), relevant=("f", "l"), evidence=evidence)
-
-    def recall(num_tokens, *modes):
-        found = evidence_recall(task, by_sentence, mention_notes, Words(), count, modes=modes, num_tokens=num_tokens)
-        return [found[mode].tolist() for mode in modes]
-
-    assert recall(6, "none") == [[0.0]]  # the sentence on the film has 7
-    assert recall(7, "none") == [[0.5]]
-    assert recall(12, "none", "best_of") == [[0.5], [1.0]]  # the distractor comes second, or her page
-    assert recall(99, "none") == [[1.0]]
-    with pytest.raises(UsageError, match="mode 'x'"):
-        recall(9, "x")
-    with pytest.raises(InputError, match="tiny: its labels are documents"):
-        evidence_recall(replace(task, kind="documents"), by_sentence, mention_notes, Words(), count, modes=["none"])
 
 
 @pytest.fixture

