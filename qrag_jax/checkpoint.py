@@ -60,7 +60,7 @@ from qrag_jax.files.step_folders import (
 )
 from qrag_jax.files.strict_yaml import dump_yaml, parse_yaml
 from qrag_jax.files.whole_file import read_json
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import Arg, InputError, UsageError
 
 _FORMAT = 1
 _RECORD = {"step": int, "versions": dict, "groups": list, "leaves": dict, "user": dict}  # types in metadata.json
@@ -291,8 +291,9 @@ def _newest_valid(folder: Path) -> tuple[int, tuple[str, ...]]:
 
 def _all_damaged(folder: Path, faults: Sequence[str]) -> InputError:
     return InputError(
-        f"{folder}: every checkpoint here is damaged: {'; '.join(faults)}. Copy the folder again from where it came; "
-        "to train from the beginning give another --out"
+        f"every checkpoint here is damaged: {'; '.join(faults)}",
+        file=folder,
+        remedy=(". Copy the folder again from where it came; to train from the beginning give another ", Arg("out")),
     )
 
 

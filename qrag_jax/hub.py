@@ -30,7 +30,7 @@ from qrag_jax.files.manifest import (
 )
 from qrag_jax.files.new_folder import check_empty, check_replaceable, folder_beside, move_into, new_folder
 from qrag_jax.files.reading import MAX_JSON_BYTES, check_size
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import Arg, InputError, UsageError
 
 _CARD = "README.md"
 _LOGS = ("metrics.jsonl", "times.jsonl")
@@ -134,7 +134,8 @@ def push_run(
     if place.folder is None:
         return _push_to_hub(place, files, message, private, endpoint)
     if private:
-        raise UsageError(f"{place}: --private belongs to a repository of the hub; a folder has its own permissions")
+        belongs = (Arg("private"), " belongs to a repository of the hub; a folder has its own permissions")
+        raise UsageError(belongs, file=place, field="private")
     with new_folder(place.folder, "push") as run:
         for name, content in files.items():
             target = run / name

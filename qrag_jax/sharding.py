@@ -15,7 +15,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import Arg, InputError, UsageError
 
 PyTree = Any
 _AXES = ("data", "fsdp")
@@ -58,8 +58,12 @@ def start_processes(coordinator: str | None, num_processes: int | None, process_
         jax.distributed.initialize(coordinator, num_processes, process_id)
     except (ValueError, RuntimeError) as error:
         raise UsageError(
-            f"cannot start process {process_id} of {num_processes} at {coordinator}: {error}. Give --coordinator "
-            "HOST:PORT, --num_processes and --process_id, or start the run by srun, mpirun or on a TPU pod"
+            f"cannot start process {process_id} of {num_processes} at {coordinator}: {error}",
+            remedy=(
+                ". Give ",
+                *(Arg("coordinator", "HOST:PORT"), ", ", Arg("num_processes"), " and ", Arg("process_id")),
+                ", or start the run by srun, mpirun or on a TPU pod",
+            ),
         ) from error
 
 

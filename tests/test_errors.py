@@ -1,9 +1,14 @@
 """What an error says, as text and as fields; expectations by hand."""
 
+import ast
 import multiprocessing
+import re
+from pathlib import Path
 
 import pytest
+from syntax import syntax_tree
 
+import qrag_jax
 from qrag_jax.errors import Arg, InputError, InputWarning, UsageError
 
 
@@ -61,3 +66,35 @@ def test_an_error_crosses_processes_with_its_fields() -> None:
     sender.send(error)
     back = receiver.recv()
     assert type(back) is UsageError and vars(back) == vars(error) and str(back) == str(error)
+
+
+# Commands of other programs, CSS, a model card (a page of commands), the answer of a server that a journal keeps.
+WITH_FLAGS = {
+    "chunking/html_page.py",
+    "eval/card.py",
+    "llm/server/answers.py",
+    "models/gguf/file.py",
+    "models/weights/packages.py",
+}
+
+
+def texts_of(tree: ast.AST) -> list[str]:
+    """The texts of a module but its docstrings; what an f-string fills in is left out."""
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    joined = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    parts = [[one for one in node.values if isinstance(one, ast.Constant)] for node in joined]
+    docs |= {id(one) for node in parts for one in node}
+    plain = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs]
+    return ["".join(str(one.value) for one in node) for node in [*parts, *([one] for one in plain)]]
+
+
+def test_no_library_message_names_a_flag():
+    """A whole command may, in backticks: it is right for every reader, and copied."""
+    package = Path(qrag_jax.__file__).parent
+    for path in package.rglob("*.py"):
+        name = path.relative_to(package).as_posix()
+        if name.startswith("cli/") or name in WITH_FLAGS:
+            continue
+        for text in texts_of(syntax_tree(path.read_text("utf-8"))):
+            outside = re.sub(r"`[^`]*`|^qrag index build --shard$", "", text)
+            assert not re.search(r"(?<!\w)--[a-z]\w+", outside), f"{name}: {text!r}: name the argument by an Arg"

@@ -338,7 +338,7 @@ def test_refusals_of_a_push(tmp_path, hub, monkeypatch):
 
     assert "bob/qa2: nothing was pushed: your token may not write there" in refused(Place(repository="bob/qa2"))
     assert "leave @v1 out" in refused(Place(repository="alice/qa2", revision="v1"))
-    assert "--private belongs to a repository" in refused(Place(folder=tmp_path / "x"), private=True)
+    assert "private belongs to a repository" in refused(Place(folder=tmp_path / "x"), private=True)
     assert "nothing was pushed" in refused(Place(repository="alice/..qa2"))
     hub.repositories["alice/other"] = [{"README.md": b"", "model.safetensors": b""}]
     text = refused(Place(repository="alice/other"))

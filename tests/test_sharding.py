@@ -18,7 +18,7 @@ from qrag_jax.sharding import (
     state_shardings,
     to_host,
 )
-from qrag_jax.types import UsageError
+from qrag_jax.types import Arg, UsageError
 
 
 @pytest.mark.parametrize(("data", "fsdp"), [(1, 1), (8, 1), (2, 4), (1, 3)])
@@ -41,8 +41,9 @@ def test_refusals(call, message):
 
 
 def test_processes_that_no_cluster_describes_are_refused():
-    with pytest.raises(UsageError, match="Give --coordinator HOST:PORT, --num_processes and --process_id"):
+    with pytest.raises(UsageError, match="cannot start process") as error:
         start_processes(None, None, None)
+    assert Arg("coordinator", "HOST:PORT") in error.value.remedy
     assert is_main_process()
 
 

@@ -37,4 +37,5 @@ def cli_text(error: Exception | Warning | str, flags: Mapping[str, str]) -> str:
 
 def as_flag(arg: Arg) -> str:
     """An argument as a flag of the command line, whatever verb has it."""
-    return f"--{arg.name}" if arg.value is None or arg.value is True else f"--{arg.name} {arg.value}"
+    value = ",".join(map(str, arg.value)) if isinstance(arg.value, tuple) else arg.value
+    return f"--{arg.name}" if value is None or value is True else f"--{arg.name} {value}"

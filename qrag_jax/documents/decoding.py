@@ -3,10 +3,9 @@
 import codecs
 from bisect import bisect_left
 
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import Arg, InputError, UsageError
 
-_WHERE_TO_NAME_IT = "--encoding; in a task of qrag study `encoding`"
-_SAVE_OR_NAME = f"save it as UTF-8, or name its encoding ({_WHERE_TO_NAME_IT})"
+_SAVE_OR_NAME = ("save it as UTF-8, or name its encoding (", Arg("encoding", "NAME"), ")")
 
 
 def check_encoding(encoding: str) -> None:
@@ -18,8 +17,10 @@ def check_encoding(encoding: str) -> None:
         if isinstance(error, UnicodeError) and not isinstance(error, UnicodeEncodeError):
             return
         raise UsageError(
-            f"encoding {encoding!r}: Python knows no text encoding of that name; examples: utf-8, latin-1, cp1252, "
-            "utf-16, gb18030, shift_jis"
+            "Python knows no text encoding of that name",
+            field="encoding",
+            value=encoding,
+            remedy="examples: utf-8, latin-1, cp1252, utf-16, gb18030, shift_jis",
         ) from error
 
 
@@ -38,16 +39,23 @@ def decode(name: str, raw: bytes, encoding: str) -> str:
         place = f"at byte {getattr(error, 'start', 0)}"
         if not is_utf8(encoding):
             raise InputError(
-                f"{name}: not {encoding} {place}; give the encoding that it was saved in ({_WHERE_TO_NAME_IT}), or "
-                "leave it out if it is not a text"
+                f"not {encoding} {place}",
+                file=name,
+                remedy=(
+                    "give the encoding that it was saved in (",
+                    Arg("encoding", "NAME"),
+                    "), or leave it out if it is not a text",
+                ),
             ) from error
         hint = "it looks like UTF-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "it may be Latin-1, or not a text"
-        raise InputError(f"{name}: not UTF-8 {place} ({hint}); {_SAVE_OR_NAME}") from error
+        raise InputError(f"not UTF-8 {place} ({hint})", file=name, remedy=_SAVE_OR_NAME) from error
     if "\0" in text:
-        hint = "this is not a text file, leave it out"
-        if is_utf8(encoding) and _looks_like_utf16(raw):
-            hint = f"it looks like UTF-16: {_SAVE_OR_NAME}"
-        raise InputError(f"{name}: zero byte at byte {zero if zero >= 0 else _zero(raw, text, encoding)}; {hint}")
+        is_other = is_utf8(encoding) and _looks_like_utf16(raw)
+        raise InputError(
+            f"zero byte at byte {zero if zero >= 0 else _zero(raw, text, encoding)}",
+            file=name,
+            remedy=("it looks like UTF-16: ", *_SAVE_OR_NAME) if is_other else "this is not a text file, leave it out",
+        )
     return text.removeprefix("\ufeff")  # the byte order mark that Windows editors write
 
 

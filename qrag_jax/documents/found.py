@@ -16,9 +16,10 @@ from pathlib import Path
 
 from qrag_jax.documents.kinds import INSTALL, kind_by_suffix, read_suffixes
 from qrag_jax.files.reading import reading
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import Arg, InputError, InputWarning, UsageError
 
 _MOST_NAMED = 3
+_FOLLOW_LINKS = Arg("follow_links", True, python="qrag_jax.files.reading.read_with(follow_links=True)")
 
 
 def files_below(folder: Path, suffixes: tuple[str, ...], skipped: list[Path]) -> list[Path]:
@@ -69,9 +70,10 @@ def warn_of_skipped(skipped: Sequence[Path], stacklevel: int = 3) -> None:
     if skipped:
         named = ", ".join(map(str, skipped[:_MOST_NAMED])) + (", ..." if len(skipped) > _MOST_NAMED else "")
         warnings.warn(
-            f"{len(skipped)} links in folders were not followed ({named}): --follow_links follows them, or name what "
-            "is to be read itself (Python: qrag_jax.files.reading.read_with)",
-            UserWarning,
+            InputWarning(
+                f"{len(skipped)} links in folders were not followed ({named})",
+                remedy=(": ", _FOLLOW_LINKS, " follows them, or name what is to be read itself"),
+            ),
             stacklevel=stacklevel,
         )
 
@@ -182,18 +184,17 @@ def _members(folder: Path, skipped: list[Skipped], others: Counter[str], links: 
 def warn_of_found(found: Found) -> None:
     """Says what was not read, and what was read in part: one warning, and one of links, where there is any."""
     warn_of_skipped(found.links, stacklevel=4)  # as of this one: the caller of its caller
-    said = []
+    said: list[str | Arg] = []
     if found.skipped:
-        said.append(
-            f"left out {_several(len(found.skipped), 'file')} in folders ({named(found.skipped)}); --strict (Python: "
-            "strict=True) refuses such"
-        )
+        left_out = f"left out {_several(len(found.skipped), 'file')} in folders ({named(found.skipped)}); "
+        said += ["; ", left_out, Arg("strict", True), " refuses such"]
     if found.lossy:
-        said.append(f"read {_several(len(found.lossy), 'file')} in part ({named(found.lossy)})")
+        said += ["; ", f"read {_several(len(found.lossy), 'file')} in part ({named(found.lossy)})"]
     if found.others:
-        said.append(f"did not read {_several(sum(found.others.values()), 'file')} of other types ({of_types(found)})")
+        number = _several(sum(found.others.values()), "file")
+        said += ["; ", f"did not read {number} of other types ({of_types(found)})"]
     if said:
-        warnings.warn("; ".join(said), UserWarning, stacklevel=3)
+        warnings.warn(InputWarning(tuple(said[1:])), stacklevel=3)
 
 
 def named(files: Iterable[Skipped]) -> str:
@@ -243,8 +244,10 @@ class Only:
         if names and not taken:
             shown = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
             raise UsageError(
-                f"--only {' '.join(map(repr, self.patterns))}: fits none of {len(names):,} documents ({shown}): `*` "
-                "stands for any characters, as in 'reports/*'"
+                f"fits none of {len(names):,} documents ({shown})",
+                field="only",
+                value=self.patterns,
+                remedy=": `*` stands for any characters, as in 'reports/*'",
             )
         return taken
 

@@ -29,7 +29,7 @@ def check_rows(rows: Sequence[Row], config: Mapping[str, Any], source: str) -> N
     trained = {(row.setting.mode, row.setting.positions) for row in rows if row.setting.method == "trained"}
     if not trained:
         raise UsageError(
-            f"{source}: no row of the method trained, so nothing of this run; give what qrag eval --json wrote"
+            f"{source}: no row of the method trained, so nothing of this run; give what `qrag eval --json` wrote"
         )
     if others := trained - {here}:
         mode, positions = sorted(others)[0]

@@ -117,7 +117,7 @@ def _make(folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:  # a zero byte in its name
         if folder.exists():
-            raise UsageError(f"{folder}: is a file: choose another --out") from error
+            raise UsageError("is a file", file=folder, remedy=": choose another folder") from error
         what = (isinstance(error, OSError) and error.strerror) or error
         raise UsageError(f"{folder}: cannot be made ({what}); choose another folder") from error
     return absent

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from qrag_jax.types import InputError
+from qrag_jax.types import Arg, InputError
 
 MAX_INPUT_BYTES = 4 * 2**30
 MAX_JSON_BYTES = 2**27  # of a model, a checkpoint or a run; the largest index of weights has a hundredth of it
@@ -21,6 +21,7 @@ MAX_CONFIG_BYTES = 2**20  # of YAML and of templates, which people write
 _PIECE = 2**22
 _TAKEN = {"[": 64, "{": 64, ",": 32, '"': 26}  # bytes of memory that Python takes for what is marked so
 _MOST_A_BYTE = 64
+_LIMIT = Arg("max_input_gb", "N", python="max_input_gb (Python: qrag_jax.files.reading.read_with(max_bytes=N))")
 
 
 class InputTooLarge(InputError):
@@ -85,11 +86,12 @@ def check_size(num_bytes: int, name: object, most: int | None = None) -> None:
     """
     limit = reading().max_bytes
     if most is not None and num_bytes > most and most <= limit:
-        raise InputTooLarge(f"{name}: has more than {most:,} bytes, and no such file has: it is damaged or hostile")
+        raise InputTooLarge(f"has more than {most:,} bytes, and no such file has: it is damaged or hostile", file=name)
     if num_bytes > limit:
         raise InputTooLarge(
-            f"{name}: has more than {limit:,} bytes: if you trust it and have the memory, raise the limit: "
-            "--max_input_gb N (Python: qrag_jax.files.reading.read_with(max_bytes=N))"
+            f"has more than {limit:,} bytes",
+            file=name,
+            remedy=(": if you trust it and have the memory, raise the limit: ", _LIMIT),
         )
 
 
@@ -105,8 +107,9 @@ def check_json(content: str | bytes, name: object) -> None:
             size += taken * (content.count(mark) if isinstance(content, str) else content.count(mark.encode()))
     if size > limit:
         raise InputTooLarge(
-            f"{name}: as JSON it takes about {size:,} bytes of memory, more than {limit:,}: if you trust it and have "
-            "that much, raise the limit: --max_input_gb N (Python: qrag_jax.files.reading.read_with(max_bytes=N))"
+            f"as JSON it takes about {size:,} bytes of memory, more than {limit:,}",
+            file=name,
+            remedy=(": if you trust it and have that much, raise the limit: ", _LIMIT),
         )
 
 

@@ -43,7 +43,7 @@ from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import make_single_step
 from qrag_jax.search.levels.level_search import LevelIndex
 from qrag_jax.search.note_search import NotedCorpus
-from qrag_jax.types import Chunk, Document, Encoder, NoteReader, UsageError
+from qrag_jax.types import Arg, Chunk, Document, Encoder, NoteReader, UsageError
 
 _MODEL = "minilm"
 
@@ -111,7 +111,8 @@ def _parents_setting(name: ParentsName, compressor: str | os.PathLike | None) ->
     if name != "compressor":
         return ParentsSetting(name)
     if compressor is None:
-        raise UsageError("parents compressor: name a run of `qrag fit compressor` (--compressor)")
+        named = ("parents compressor: name a run of `qrag fit compressor` (", Arg("compressor"), ")")
+        raise UsageError(named, field="parents", value=name)
     from qrag_jax.models.compressor import load_compressor
 
     return ParentsSetting(name, os.path.abspath(compressor), load_compressor(Path(compressor)).identity)
@@ -236,8 +237,12 @@ def index_method(
             if not is_method:
                 raise
             raise UsageError(
-                f"the index was made with the run {run}: {error}; if it lies elsewhere now, or another run has its "
-                "encoder, name that (--retriever)"
+                f"the index was made with the run {run}: {error}",
+                remedy=(
+                    "if it lies elsewhere now, or another run has its encoder, name that (",
+                    Arg("retriever"),
+                    ")",
+                ),
             ) from error
         method = multi_step_method(loaded, num_steps, show, run)
         if retriever in RETRIEVERS:
@@ -296,8 +301,9 @@ def check_levels(settings: IndexSettings, index: str) -> None:
     """Refuses an index whose documents have no levels."""
     if settings.parents is None:
         raise UsageError(
-            f"{index}: made with {settings.cutting}, whose documents have no levels: `qrag index build INDEX PATHS... "
-            "--strategy levels`, and ask that"
+            ("made with ", *settings.cutting, ", whose documents have no levels"),
+            file=index,
+            remedy=": `qrag index build INDEX PATHS... --strategy levels`, and ask that",
         )
 
 

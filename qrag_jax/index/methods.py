@@ -21,7 +21,7 @@ from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.names import CHUNKERS, RetrieverName
 from qrag_jax.search.corpus import ChunkDocument, Corpus, build_corpus
 from qrag_jax.search.hybrid import Ranked, Retrieve, check_top_k, make_single_step
-from qrag_jax.types import CountTokens, Document, Embed, Encoder, InputError
+from qrag_jax.types import Arg, CountTokens, Document, Embed, Encoder, InputError
 
 if TYPE_CHECKING:
     from qrag_jax.models.encoder.embedder import TextEmbedder
@@ -157,7 +157,8 @@ def multi_step_method(
         check_top_k(top_k)
         there = len(corpus.leaves)
         if top_k is None and num_steps is not None and num_steps > there:
-            raise InputError(f"{there} sentences cannot give {num_steps} picks: lower --num_steps or give more text")
+            short = f"{there} sentences cannot give {num_steps} picks"
+            raise InputError(short, remedy=(": lower ", Arg("num_steps"), " or give more text"))
         most = top_k if top_k is not None else num_steps if num_steps is not None else retriever.env.num_steps
         found = search_bank(index_of(corpus), question, min(most, there))
         ids = corpus.leaves[[step.chunk for step in found.steps]]
@@ -197,6 +198,8 @@ def _check_length(question: str, num_tokens: int, window: int) -> None:
     if num_tokens + 2 > window:
         shown = question if len(question) <= 60 else question[:60] + "..."
         raise InputError(
-            f"question {shown!r} has {num_tokens + 2:,} tokens ([CLS] and [SEP] counted), the encoder reads {window}: "
-            "shorten it, or search by words alone (--retriever bm25)"
+            f"question {shown!r} has {num_tokens + 2:,} tokens ([CLS] and [SEP] counted), the encoder reads {window}",
+            field="question",
+            value=question,
+            remedy=(": shorten it, or search by words alone (", Arg("retriever", "bm25"), ")"),
         )

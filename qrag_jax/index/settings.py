@@ -14,7 +14,7 @@ from qrag_jax.files.manifest import json_text
 from qrag_jax.files.whole_file import read_json, write_whole
 from qrag_jax.index.folder import ABOUT, index_folder, is_filled, is_index
 from qrag_jax.names import CHUNKERS, NoteReaderName, ParentsName
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import Arg, InputError, UsageError
 
 FORMAT = 3
 FORMATS = (1, 2, 3)  # the first said nothing of notes, nor the second of taggers and levels: they have none
@@ -74,7 +74,7 @@ class ParentsSetting:
         if self.name == "summary":
             raise UsageError("parents 'summary': not of an index, whose documents change; choose another way")
         if (self.name == "compressor") != bool(self.run):
-            raise UsageError("parents: a compressor has a run (--compressor), and other ways have none")
+            raise UsageError("parents: a compressor has a run, and other ways have none", field="parents")
 
 
 @dataclass(frozen=True)
@@ -134,18 +134,18 @@ class IndexSettings:
         return self.chunking is None or self.chunking.strategy != _LATE
 
     @property
-    def cutting(self) -> str:
-        """How documents are cut, in the words of the command line."""
+    def cutting(self) -> tuple[str | Arg, ...]:
+        """How documents are cut, as part of a sentence."""
         if self.chunking is None:
-            return "the sentences of a run (--retriever)"
+            return ("the sentences of a run (", Arg("retriever"), ")")
         strategy, points, most = self.chunking.strategy, points_of(self.chunking), self.chunking.max_tokens
         if self.is_tree and strategy not in CHUNKERS.choices("tree"):  # whose chunks are the leaves of a tree anyway
             strategy = "tree"
         sizes = ",".join(map(str, self.chunking.levels.sizes)) if self.has_levels else ""
-        flags = [("strategy", strategy), ("max_tokens", most), ("sizes", sizes or None)]
-        flags += [("points", None if points == HierarchyConfig.points else points)]
-        flags += [("parents", self.parents and self.parents.name)]
-        return " ".join(f"--{name} {value}" for name, value in flags if value is not None)
+        given = [Arg("strategy", strategy), Arg("max_tokens", most), Arg("sizes", sizes or None)]
+        given += [Arg("points", None if points == HierarchyConfig.points else points)]
+        given += [Arg("parents", self.parents and self.parents.name)]
+        return tuple(part for arg in given if arg.value is not None for part in (" ", arg))[1:]
 
     @property
     def without_places(self) -> "IndexSettings":
@@ -199,8 +199,9 @@ def settings_of(folder: Path, asked: IndexSettings) -> IndexSettings | None:
     known = read_settings(folder)
     if _cut_by(known) != _cut_by(asked):
         raise UsageError(
-            f"{folder}: was made with {known.cutting}, and {asked.cutting} is asked for: leave such flags out, or "
-            "build another index"
+            ("was made with ", *known.cutting, ", and ", *asked.cutting, " is asked for"),
+            file=folder,
+            remedy=": leave such flags out, or build another index",
         )
     for one, other, what in ((known.tagger, asked.tagger, "tagger"), (known.parents, asked.parents, "compressor")):
         if one is not None and other is not None:
@@ -220,7 +221,8 @@ def check_made_by(setting: TaggerSetting | ParentsSetting, fingerprint: str, wha
         names = [name or f"the packaged {what}" for name in (setting.run, run)]
         raise InputError(
             f"index: was made with the {what} of {names[0]} ({setting.fingerprint[:12]}), that of {names[1]} is "
-            f"another one now ({fingerprint[:12]}): use the one that made it (--{what}), or build another index"
+            f"another one now ({fingerprint[:12]})",
+            remedy=(": use the one that made it (", Arg(what), "), or build another index"),
         )
 
 

@@ -31,7 +31,7 @@ from qrag_jax.index.stores.sqlite.document_rows import copy, mend, read_all
 from qrag_jax.index.stores.sqlite.entries import to_bytes
 from qrag_jax.index.update import Changes, Plan, update_index
 from qrag_jax.index.update_notes import KnownTexts, note_reader, update_notes
-from qrag_jax.types import InputError, NoteReader, UsageError
+from qrag_jax.types import Arg, InputError, NoteReader, UsageError
 
 _BUILDING = ".building"
 MakeOf = Callable[[IndexSettings], MakeMaker]
@@ -54,9 +54,10 @@ def build_shard(
         shard: from 0.
     """
     if not 0 <= shard < num_shards:
-        raise UsageError(f"--shard {shard}: of {num_shards} shards, give 0 to {num_shards - 1}")
+        raise UsageError(f"of {num_shards} shards, give 0 to {num_shards - 1}", field="shard", value=shard)
     if is_index(folder):
-        raise UsageError(f"{folder}: is an index already; shards make a new one: use build or add without --shard")
+        remedy = ("shards make a new one: use build or add without ", Arg("shard"))
+        raise UsageError("is an index already", file=folder, remedy=remedy)
     for name in finished_shards(folder):
         if not name.endswith(f"-of-{num_shards}"):
             raise UsageError(f"{folder}: was begun with other shards ({name}): go on with those, or remove {SHARDS}/")
@@ -106,20 +107,30 @@ def merge_shards(
         if not names and was_joined:
             return _num_documents(folder)
         if not names:
-            raise UsageError(f"{folder}: has no shards; build them with --num_shards and --shard")
+            build = f"`qrag index build {folder} PATHS... --num_shards N --shard I` builds one"
+            raise UsageError("has no shards", file=folder, remedy=build)
         number = int(names[0].rpartition("-")[2])
         missing = [str(shard) for shard in range(number) if f"{shard}-of-{number}" not in names]
         if missing or len(names) != number:
             raise UsageError(
-                f"{folder}: of {number} shards, {', '.join(missing) or 'some of another number'} are not finished: "
-                f"build them first (--num_shards {number} --shard {(missing or ['N'])[0]})"
+                f"of {number} shards, {', '.join(missing) or 'some of another number'} are not finished",
+                file=folder,
+                remedy=f": build them first (`qrag index build {folder} PATHS... --num_shards {number} --shard "
+                f"{(missing or ['N'])[0]}`)",
             )
         shards = [shard for name in names if is_index(shard := folder / SHARDS / name)]
         settings = _common([(shard, read_settings(shard)) for shard in shards], folder)
         if is_index(folder) and (there := read_settings(folder)).without_places != settings.without_places:
             raise UsageError(
-                f"{folder}: is an index already, made with {there.cutting} or another encoder than its shards "
-                f"({settings.cutting}): remove {SHARDS}/ to keep it, or move {SHARDS}/ into a new folder and merge that"
+                (
+                    "is an index already, made with ",
+                    *there.cutting,
+                    " or another encoder than its shards (",
+                    *settings.cutting,
+                    ")",
+                ),
+                file=folder,
+                remedy=f": remove {SHARDS}/ to keep it, or move {SHARDS}/ into a new folder and merge that",
             )
         if settings.has_notes and make is None:
             raise UsageError(f"{folder}: its chunks get notes, which are made of all shards: give `make`, which embeds")

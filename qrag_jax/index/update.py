@@ -354,7 +354,7 @@ def _is_unsure(raw: bytes, encoding: str) -> bool:
 
 
 def _unsure(encoding: str) -> str:
-    return f"was read as {encoding} before and looks like UTF-8 now: name its encoding (--encoding)"
+    return f"was read as {encoding} before and looks like UTF-8 now: name its encoding"
 
 
 def _reader(file: DocumentFile, raw: bytes, encoding: str) -> str:

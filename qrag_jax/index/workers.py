@@ -128,8 +128,10 @@ class Workers:
             self._early_deaths += 1
             if self._early_deaths >= _MOST_DEATHS:
                 raise InputError(
-                    f"--workers {self.number}: processes end while they load the encoder (exit code "
-                    f"{worker.process.exitcode}): make room in memory, or use fewer"
+                    f"processes end while they load the encoder (exit code {worker.process.exitcode})",
+                    field="num_workers",
+                    value=self.number,
+                    remedy=": make room in memory, or use fewer",
                 )
         if group is None:
             return None

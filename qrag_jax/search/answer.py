@@ -21,7 +21,7 @@ from qrag_jax.search.context.widen import widen_context
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import Ranked, Retrieve
 from qrag_jax.search.note_texts import GivenNote
-from qrag_jax.types import Cost, CountTokens, Generation, InputError, Message, Sampling, TextGenerator, UsageError
+from qrag_jax.types import Arg, Cost, CountTokens, Generation, InputError, Message, Sampling, TextGenerator, UsageError
 
 PROMPT = "answer"  # of llm/prompts: places $mark, $passages and $question
 _MAX_CONTEXT_TOKENS = 2_000
@@ -154,8 +154,8 @@ def find_passages(
         ranked = retrieve(question, corpus, None)
     if not len(ranked):
         raise NothingFound(
-            f"none of {len(corpus.leaves):,} passages shares a word with the question: ask in the words of the text, "
-            "or search by meaning (--retriever hybrid)"
+            f"none of {len(corpus.leaves):,} passages shares a word with the question",
+            remedy=(": ask in the words of the text, or search by meaning (", Arg("retriever", "hybrid"), ")"),
         )
     with _timed("context", seconds):
         context = fill(corpus, ranked)
@@ -230,8 +230,11 @@ def make_budget(
         most = min(most, window - max_answer_tokens - empty - _SLACK)
         if most <= overhead:
             raise UsageError(
-                f"--max_answer_tokens {max_answer_tokens}: the model reads and writes {window} tokens in all, and the "
-                f"prompt takes {empty}: nothing is left for passages; lower it"
+                f"the model reads and writes {window} tokens in all, and the prompt takes {empty}: nothing is left for "
+                "passages",
+                field="max_answer_tokens",
+                value=max_answer_tokens,
+                remedy="lower it",
             )
     return Budget(most, count, overhead, max_passages)
 

@@ -14,7 +14,7 @@ from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.files.step_folders import checkpoint_steps
 from qrag_jax.sharding import PyTree, any_process, is_main_process
 from qrag_jax.train.log import RunLog
-from qrag_jax.types import UsageError
+from qrag_jax.types import Arg, UsageError
 
 
 @contextmanager
@@ -67,10 +67,14 @@ def check_out(out: Path, *, resumes: bool = True) -> None:
     """
     steps = checkpoint_steps(out)
     if steps:
-        way = "--resume goes on with it; or choose" if resumes else "choose"
-        raise UsageError(f"{out}: holds a trained run already (step {steps[-1]}): {way} another --out")
+        resume = (Arg("resume", True), " goes on with it; or ") if resumes else ()
+        raise UsageError(
+            f"holds a trained run already (step {steps[-1]})",
+            file=out,
+            remedy=(": ", *resume, "choose another ", Arg("out")),
+        )
     if out.exists() and not out.is_dir():
-        raise UsageError(f"{out}: is a file: choose another --out")
+        raise UsageError("is a file", file=out, remedy=(": choose another ", Arg("out")))
 
 
 def check_room(outs: Sequence[Path | None], step_bytes: int, num_saves: int, keep: int) -> None:
@@ -96,8 +100,10 @@ def check_room(outs: Sequence[Path | None], step_bytes: int, num_saves: int, kee
             free = shutil.disk_usage(out).free
             if needed[disk] > free:
                 refusal = UsageError(
-                    f"{out}: the checkpoints of this run take up to {_size(needed[disk])} ({_size(step_bytes)} each), "
-                    f"and the disk has {_size(free)} left: make room, choose another --out, or a smaller keep ({keep})"
+                    f"the checkpoints of this run take up to {_size(needed[disk])} ({_size(step_bytes)} each), "
+                    f"and the disk has {_size(free)} left",
+                    file=out,
+                    remedy=(": make room, choose another ", Arg("out"), f", or a smaller keep ({keep})"),
                 )
                 break
     if any_process(refusal is not None):

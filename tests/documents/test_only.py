@@ -25,8 +25,9 @@ def test_which_names_patterns_take(patterns, taken):
 
 
 def test_a_pattern_is_no_beginning_and_no_regular_expression():
-    with pytest.raises(UsageError, match=r"--only 'report' 'note..md': fits none of 4 documents \(docs/reports/a.md, "):
+    with pytest.raises(UsageError, match=r"fits none of 4 documents \(docs/reports/a.md, ") as error:
         Only(["report", "note..md"]).of_names(NAMES)
+    assert (error.value.field, error.value.value) == ("only", ("report", "note..md"))
 
 
 def test_only_what_is_asked_for_is_read(tmp_path, monkeypatch, recwarn):

@@ -128,7 +128,7 @@ def test_damage_is_mended_in_the_same_form(notes):
 
 def test_another_way_is_refused(notes):
     build("i", notes, name="mean")
-    with pytest.raises(UsageError, match=r"made with --strategy levels .* --parents mean, and .*best_child is asked"):
+    with pytest.raises(UsageError, match=r"made with strategy='levels' .* parents='mean', and .*'best_child' is asked"):
         build("i", notes, name="best_child")
     assert read_settings("i").parents == ParentsSetting("mean")
 

@@ -75,13 +75,14 @@ def test_a_merge_that_was_killed_while_it_removed_shards_is_finished_by_the_next
 
 
 def test_what_is_missing_or_other_is_refused(notes):
-    with pytest.raises(UsageError, match="i: has no shards; build them with --num_shards and --shard"):
+    with pytest.raises(UsageError, match="i: has no shards"):
         merge_shards(Path("i"))
-    with pytest.raises(UsageError, match="--shard 4: of 4 shards, give 0 to 3"):
+    with pytest.raises(UsageError, match="of 4 shards, give 0 to 3") as error:
         build(notes, 4)
+    assert (error.value.field, error.value.value) == ("shard", 4)
     for shard in (0, 2):
         build(notes, shard)
-    with pytest.raises(UsageError, match=r"i: of 4 shards, 1, 3 are not finished: build them first \(--num_"):
+    with pytest.raises(UsageError, match=r"i: of 4 shards, 1, 3 are not finished: build them first"):
         merge_shards(Path("i"))
     with pytest.raises(UsageError, match=r"i: was begun with other shards \(.-of-4\)"):
         build(notes, 0, 2)
@@ -112,7 +113,7 @@ def test_a_merge_does_not_call_the_chunks_of_an_index_those_of_its_shards(notes)
         update("there", notes, make=maker(made) if made else maker(), settings=own)
         Path("i/shards").rename("there/shards")
         before = Path("there/index.json").read_bytes()
-        with pytest.raises(UsageError, match="there: is an index already, made with --strategy .* or another enc"):
+        with pytest.raises(UsageError, match="there: is an index already, made with strategy.* or another enc"):
             merge_shards(Path("there"))
         assert Path("there/index.json").read_bytes() == before
         Path("there/shards").rename("i/shards")

@@ -317,7 +317,7 @@ def test_a_place_with_something_else_is_refused(notes):
 
 def test_other_settings_and_another_encoder_are_refused(notes):
     update("i", notes)
-    with pytest.raises(UsageError, match="was made with --strategy fixed --max_tokens 20, and the sentences of a run"):
+    with pytest.raises(UsageError, match="was made with strategy='fixed' max_tokens=20, and the sentences of a run"):
         update("i", notes, settings=replace(SETTINGS, chunking=None))
     write_notes(notes, a="New words.")
     with pytest.raises(InputError, match=r"index: its vectors were made by the encoder of hashes \(hashes\)"):

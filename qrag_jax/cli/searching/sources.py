@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from qrag_jax.cli.errors import as_flag
 from qrag_jax.cli.progress import WithBar
 from qrag_jax.cli.search_flags import SHOWN_RETRIEVERS
 from qrag_jax.cli.searching.cutting import make_chunking
@@ -17,6 +18,7 @@ from qrag_jax.data.questions.asked import Asked, read_asked
 from qrag_jax.documents.decoding import check_encoding, is_utf8
 from qrag_jax.documents.found import Only
 from qrag_jax.documents.read import STDIN, read_files
+from qrag_jax.errors import worded
 from qrag_jax.files.manifest import MANIFEST
 from qrag_jax.files.step_folders import checkpoint_steps, step_folder
 from qrag_jax.index.folder import CATALOGUE, SHARDS, finished_shards, is_filled, is_index
@@ -130,9 +132,8 @@ def _check_flags(args: argparse.Namespace, source: Source, of_runs: Sequence[str
         check_encoding(args.encoding)
         given += ["strict"] * args.strict + ["encoding"] * (not is_utf8(args.encoding))
         if given:
-            raise UsageError(
-                f"--{given[0]}: belongs to files; {source.paths[0]} is an index, made with {source.index.cutting}"
-            )
+            cut = worded(source.index.cutting, as_flag)
+            raise UsageError(f"--{given[0]}: belongs to files; {source.paths[0]} is an index, made with {cut}")
     if args.notes_mode not in (None, "none") and (source.index is None or source.is_run or not source.index.has_notes):
         what = "a run does not look at notes" if source.is_run else "only an index has notes"
         if source.index is not None and not source.is_run:

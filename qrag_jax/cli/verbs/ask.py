@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from qrag_jax.cli.errors import as_flag
 from qrag_jax.cli.level_search import LevelSearch, check_level_flags, level_index_of, make_level_search
 from qrag_jax.cli.llm_flags import llm_config
 from qrag_jax.cli.progress import Progress
@@ -22,6 +23,7 @@ from qrag_jax.cli.searching.sources import (
 )
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.data.questions.asked import Asked
+from qrag_jax.errors import worded
 from qrag_jax.index.methods import Method
 from qrag_jax.llm.calls import AroundGenerator
 from qrag_jax.llm.config import ReadyGenerator, make_generator
@@ -191,7 +193,8 @@ def _check_merge(args: argparse.Namespace, source: Source) -> None:
     if not args.merge:
         return
     if source.index is None or not source.index.is_tree:
-        what = "files are cut into passages" if source.index is None else f"made with {source.index.cutting}"
+        cut = "files are cut into passages"
+        what = cut if source.index is None else f"made with {worded(source.index.cutting, as_flag)}"
         raise UsageError(
             f"--merge: {source.paths[0]}: {what}, which have no sections around them: `qrag index build INDEX PATHS "
             "--strategy tree` (or hierarchy), and ask that; or leave --merge out"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from qrag_jax.cli.errors import as_flag
 from qrag_jax.cli.note_readers import (
     QUESTIONS as LLM,
 )
@@ -22,6 +23,7 @@ from qrag_jax.cli.terminal import say, shown, write_json
 from qrag_jax.config import to_dict
 from qrag_jax.documents.found import warn_of_found
 from qrag_jax.documents.read import Found, Skipped, find_files
+from qrag_jax.errors import worded
 from qrag_jax.index.build import index_settings, make_maker
 from qrag_jax.index.folder import index_folder, is_index
 from qrag_jax.index.info import IndexInfo, index_info
@@ -238,7 +240,7 @@ def format_info(info: IndexInfo, is_verified: bool) -> str:
         f"{info.folder}: {_several(len(documents), 'document')}, {_several(num_chunks, 'chunk')}, "
         f"{info.num_bytes / 1e6:,.1f} MB",
         f"encoder   {settings.model} ({settings.fingerprint[:12]}), vectors of {info.dim}",
-        f"chunks    {settings.cutting}; {num_cut:,} longer than the encoder reads",
+        f"chunks    {worded(settings.cutting, as_flag)}; {num_cut:,} longer than the encoder reads",
         f"notes     {format_notes(info)}",
     ]
     kept = set(info.kept)

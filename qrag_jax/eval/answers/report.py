@@ -71,7 +71,7 @@ def _notes(rows: Sequence[AnswerRow]) -> list[str]:
     convention = _CONVENTIONS[first.convention]
     notes = [f"Beside each answer score: 95% interval over the questions. F1 by the convention of {convention}."]
     if any(row.num_failed for row in rows):
-        notes.append("Failed calls are in no mean: methods compare by the questions that both answered (--tests).")
+        notes.append("Failed calls are in no mean: methods compare by the questions that both answered (paired tests).")
     for measure, names in MEASURES.items():
         count = sum(row.scores[names[0]].num_failed for row in rows if names[0] in row.scores)
         if count:

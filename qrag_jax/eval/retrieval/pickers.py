@@ -17,7 +17,7 @@ from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.qrag.multi_step_search import ActionBank, Progress, Texts, make_action_bank
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, QRagRetriever, retriever_around
 from qrag_jax.search.bm25 import Bm25Index
-from qrag_jax.types import UsageError
+from qrag_jax.types import Arg, UsageError
 
 
 class Picked(NamedTuple):
@@ -143,14 +143,15 @@ def make_pickers(
     """
     unknown = sorted(set(methods) - set(METHODS))
     if unknown:
-        raise UsageError(f"method {unknown[0]!r}: choose from {', '.join(METHODS)}")
+        raise UsageError(f"choose from {', '.join(METHODS)}", field="method", value=unknown[0])
     pickers: dict[str, Picker] = {}
     if "trained" in methods:
         pickers["trained"] = multi_step_picker(index or make_action_bank(retriever, texts, progress), questions)
     if isinstance(texts, np.ndarray) or isinstance(questions, np.ndarray):
         if set(methods) & {"untrained", "bm25"}:
             raise UsageError(
-                "untrained and bm25 read texts, this task is made of vectors: --methods trained,single_step"
+                "untrained and bm25 read texts, this task is made of vectors",
+                remedy=(": ", Arg("methods", ("trained", "single_step"))),
             )
         if "single_step" in methods:
             pickers["single_step"] = single_step_picker(np.asarray(texts), np.asarray(questions))

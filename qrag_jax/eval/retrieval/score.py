@@ -26,7 +26,7 @@ from qrag_jax.qrag.batching import Contexts
 from qrag_jax.qrag.multi_step_search import make_action_bank, num_questions_cut
 from qrag_jax.qrag.retriever import QRagRetriever, load_retriever
 from qrag_jax.qrag.tasks import Task
-from qrag_jax.types import UsageError
+from qrag_jax.types import Arg, UsageError
 
 _BASELINE_ENCODER = "minilm"
 _DEFAULT_PROTOCOLS = ("fixed", "threshold", "stop")
@@ -211,28 +211,48 @@ def check_protocols(options: Options, run: Run, calibrated: bool) -> None:
     """
     if "threshold" in options.protocols and run.threshold is None and not calibrated:
         raise UsageError(
-            "--protocol threshold: this run has no threshold of its own; train it with dev.share=0.1, or give "
-            "questions that are not reported with --calibrate FILE"
+            (Arg("protocols", "threshold"), ": this run has no threshold of its own"),
+            field="protocols",
+            value="threshold",
+            remedy=(
+                "train it with dev.share=0.1, or give questions that are not reported with ",
+                Arg("held_out", "FILE", python="held_out"),
+            ),
         )
     if "stop" in options.protocols and not run.retriever.env.stop:
         raise UsageError(
-            "--protocol stop: this run has not learned to stop; train it with env.stop=true env.reward=at_end, or "
-            "choose --protocol threshold"
+            (Arg("protocols", "stop"), ": this run has not learned to stop"),
+            field="protocols",
+            value="stop",
+            remedy=("train it with env.stop=true env.reward=at_end, or choose ", Arg("protocols", "threshold")),
         )
     if len(set(options.beam_widths)) != len(options.beam_widths):
-        raise UsageError(f"--beam_width {','.join(map(str, options.beam_widths))}: a width stands twice")
+        widths = options.beam_widths
+        raise UsageError((Arg("beam_widths", widths), ": a width stands twice"), field="beam_widths", value=widths)
     if options.methods is not None and "trained" not in options.methods:
         _check_without_trained(options, calibrated)
 
 
 def _check_without_trained(options: Options, calibrated: bool) -> None:
     if max(options.beam_widths) > 1:
-        raise UsageError("--beam_width searches with the trained retriever: name trained in --methods")
+        raise UsageError(
+            (Arg("beam_widths"), " searches with the trained retriever"),
+            field="beam_widths",
+            value=options.beam_widths,
+            remedy=(": name trained in ", Arg("methods")),
+        )
     if options.stopping:
-        raise UsageError("--stopping looks at the trained retriever: name trained in --methods")
+        raise UsageError(
+            (Arg("stopping"), " looks at the trained retriever"),
+            field="stopping",
+            remedy=(": name trained in ", Arg("methods")),
+        )
     if options.protocols and set(options.protocols) <= ({"stop"} if calibrated else {"stop", "threshold"}):
         raise UsageError(
-            f"--protocol {','.join(options.protocols)}: of all methods trained alone has it; name it in --methods"
+            (Arg("protocols", options.protocols), ": of all methods trained alone has it"),
+            field="protocols",
+            value=options.protocols,
+            remedy=("name it in ", Arg("methods")),
         )
 
 
@@ -246,9 +266,7 @@ def default_methods(vectors: bool = False, note: Callable[[str], None] = _silent
     if vectors:
         return ("trained", "single_step")
     if not is_installed():
-        note(
-            "the embedded encoder is not installed: no rows untrained and single_step; name them in --methods to insist"
-        )
+        note("the embedded encoder is not installed: no rows untrained and single_step; name these methods to insist")
         return ("trained", "bm25")
     return METHODS
 

@@ -43,7 +43,19 @@ from qrag_jax.llm.server.http import (
     make_client,
     run_in_own_loop,
 )
-from qrag_jax.types import Choice, Finished, Generation, Grammar, JsonSchema, Message, Regex, Sampling, UsageError
+from qrag_jax.types import (
+    Arg,
+    Choice,
+    Finished,
+    Generation,
+    Grammar,
+    InputWarning,
+    JsonSchema,
+    Message,
+    Regex,
+    Sampling,
+    UsageError,
+)
 
 
 def runs_of(prompts: Sequence[Sequence[Message]]) -> list[list[int]]:
@@ -253,10 +265,15 @@ class OpenAIGenerator:
             )
         if repeated:
             warnings.warn(
-                f"{self._base_url} answered different prompts by the same answer with the same id ({repeated} of "
-                f"{prompts} answers): see that no cache or proxy hands out the answers of other prompts; a journal has "
-                "them already: ask again without it (--no_journal), or with another one",
-                UserWarning,
+                InputWarning(
+                    f"{self._base_url} answered different prompts by the same answer with the same id ({repeated} of "
+                    f"{prompts} answers): see that no cache or proxy hands out the answers of other prompts",
+                    remedy=(
+                        "a journal has them already: ask again without it (",
+                        Arg("no_journal", True, python="no JournaledGenerator"),
+                        "), or with another one",
+                    ),
+                ),
                 stacklevel=3,
             )
 

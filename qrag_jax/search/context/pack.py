@@ -12,7 +12,7 @@ from qrag_jax.chunking.text.spans import readable
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import Ranked
 from qrag_jax.search.note_texts import GivenNote, is_said_in, note_head
-from qrag_jax.types import CountTokens, InputError, Note, Span, UsageError
+from qrag_jax.types import Arg, CountTokens, InputError, Note, Span, UsageError
 
 Order = Literal["document", "rank"]
 
@@ -175,7 +175,8 @@ def last_passage(passage: Passage, budget: Budget, used: int) -> list[Passage]:
     if not used:
         raise InputError(
             f"the best passage has {passage.num_tokens + budget.overhead} tokens with its fence, the context takes "
-            f"{budget.max_tokens}: allow more (--max_context_tokens), or cut smaller (--max_tokens)"
+            f"{budget.max_tokens}",
+            remedy=(": allow more (", Arg("max_context_tokens"), "), or cut smaller (", Arg("max_tokens"), ")"),
         )
     return []
 

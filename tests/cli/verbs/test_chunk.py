@@ -381,7 +381,7 @@ def test_a_bad_member_of_a_folder_is_left_out_and_refused_when_that_is_asked_for
     Path("docs").mkdir()
     for name, text in (("a.txt", "One is here."), ("b.txt", ""), ("c.png", "")):
         Path("docs", name).write_text(text)
-    with pytest.warns(UserWarning, match=r"left out 1 file in folders \(docs/b.txt: empty .*\); --strict .* 1 file of"):
+    with pytest.warns(UserWarning, match=r"left out 1 file in folders \(docs/b.txt: empty .*\); strict.* 1 file of"):
         assert main(["chunk", "docs", "--model", encoder.folder]) == 0
     assert "docs/a.txt" in capsys.readouterr().out
     assert main(["chunk", "docs", "--strict"]) == 1

@@ -245,12 +245,12 @@ def test_a_language_model_answers_the_test_questions_once(tmp_path):
 
 def test_another_study_in_the_folder_is_refused(done):
     out, _ = done
-    with pytest.raises(UsageError, match="differs from this study in seed: choose another --out"):
+    with pytest.raises(UsageError, match="differs from this study in seed: choose another out"):
         run_study(make_config(seed=3), make_tasks(), make_encoder(), out)
-    with pytest.raises(UsageError, match="another encoder: .* choose another --out"):
+    with pytest.raises(UsageError, match="another encoder: .* choose another out"):
         run_study(make_config(), make_tasks(), make_encoder(fingerprint="other"), out)
     changed = [make_task("facts", seed=7), make_tasks()[1]]
-    with pytest.raises(UsageError, match="another task content: .* choose another --out"):
+    with pytest.raises(UsageError, match="another task content: .* choose another out"):
         run_study(make_config(), changed, make_encoder(), out)
 
 

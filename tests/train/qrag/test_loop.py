@@ -30,7 +30,7 @@ from qrag_jax.train.qrag.job import make_dev_score
 from qrag_jax.train.qrag.learner import Learner, LearnerConfig, LearnerState
 from qrag_jax.train.qrag.loop import jitted_update, train
 from qrag_jax.train.run_folder import check_out
-from qrag_jax.types import Example, InputError, Stopped, UsageError
+from qrag_jax.types import Arg, Example, InputError, Stopped, UsageError
 
 NAMES = [f"{a} {b}" for a in ("old", "new", "red", "tall") for b in ("cat", "dog", "hat", "key", "box")]
 SCRATCH = EncoderSpec("scratch", num_layers=1, window=8, question_window=6, hidden_size=8, num_heads=2)
@@ -352,16 +352,15 @@ def test_a_folder_that_holds_a_run_is_refused(run):
     """Before anything is read or made; what is there stays as it is."""
     folder, reports = run[0], []
     before = {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
-    with pytest.raises(
-        UsageError, match=r"holds a trained run already \(step 5\): --resume goes on with it; or choose"
-    ):
+    with pytest.raises(UsageError, match=r"holds a trained run already \(step 5\)") as error:
         train(make_config(), make_vectors_task(), folder, lambda *report: reports.append(report))
+    assert error.value.file == str(folder) and Arg("resume", True) in error.value.remedy
     assert not reports and before == {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "run").write_text("mine")
-    with pytest.raises(UsageError, match="run: is a file: choose another --out"):
+    with pytest.raises(UsageError, match="run: is a file: choose another out"):
         check_out(tmp_path / "run")
     check_out(tmp_path)  # an empty folder, and one that is not there yet, are free
     check_out(tmp_path / "new")

@@ -25,7 +25,7 @@ from qrag_jax.eval.study.records import CellResult, FoundChunk, FoundChunks, Lev
 from qrag_jax.files.reading import read_limited
 from qrag_jax.files.strict_yaml import parse_yaml
 from qrag_jax.files.whole_file import write_whole
-from qrag_jax.types import Cost, InputError, UsageError
+from qrag_jax.types import Arg, Cost, InputError, UsageError
 
 MadeOf = Mapping[str, Any]
 _Record = TypeVar("_Record", CellResult, FoundChunks, FoundChunk, Cost)
@@ -140,8 +140,9 @@ def check_same(path: Path, out: Path, known: MadeOf, origin: MadeOf) -> None:
     differing = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
     if differing:
         raise UsageError(
-            f"{path}: was made with another {', '.join(differing)}: {out} holds another study; choose another --out, "
-            "or remove that folder"
+            f"was made with another {', '.join(differing)}: {out} holds another study",
+            file=path,
+            remedy=("choose another ", Arg("out"), ", or remove that folder"),
         )
 
 
@@ -166,8 +167,9 @@ def claim_folder(out: Path, config: StudyConfig) -> None:
         differing = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
         if differing or parsed == whole:
             raise UsageError(
-                f"{path}: differs from this study in {', '.join(differing) or 'order or comments'}: choose another "
-                "--out, or remove that folder"
+                f"differs from this study in {', '.join(differing) or 'order or comments'}",
+                file=path,
+                remedy=(": choose another ", Arg("out"), ", or remove that folder"),
             )
     _remove_half_files(out)
 
@@ -175,7 +177,7 @@ def claim_folder(out: Path, config: StudyConfig) -> None:
 def _check_file(path: Path) -> None:
     """Refuses what is there and no file: a pipe in its place would be waited for."""
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path}: is no file: remove it, or choose another --out")
+        raise UsageError("is no file", file=path, remedy=(": remove it, or choose another ", Arg("out")))
 
 
 def _remove_half_files(out: Path) -> None:
