@@ -410,6 +410,7 @@ class Generation:
         answered_by: the model's name that a server put into its answer, which need not be the one that was asked for
             to the letter; None where none was told.
         answer_id: the id that a server gave its answer; None likewise. Not every server's are unique.
+        is_fatal: every other call would fail by the same error: none is made any more.
     """
 
     text: str
@@ -421,6 +422,7 @@ class Generation:
     from_journal: bool = False
     answered_by: str | None = None
     answer_id: str | None = None
+    is_fatal: bool = False
 
 
 # Told the place of a prompt and its answer as soon as that is finished, in the thread that called `generate`.

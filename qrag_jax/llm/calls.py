@@ -18,10 +18,7 @@ SHORT_ANSWER_TOKENS = 32  # of an answer that is scored
 GRAMMAR_FIELDS = ("response_format", "structured_outputs", "guided")
 
 
-# How the error of a call begins that was never made, because another one has shown that all would fail alike.
-NOT_ASKED = "not asked"
-# How the error of that other call ends. A `Generation` has no field for it, and wrappers see nothing else.
-FATAL = "(every other call would fail alike)"
+_UNASKED = "not asked, since another call failed: "
 
 
 @dataclass(frozen=True)
@@ -143,14 +140,15 @@ def not_asked(answers: Iterable[Generation]) -> Generation | None:
     """The answer of all calls that need not be made any more; None where these answers speak against none.
 
     A wrapper that asks in rounds looks here between them: one call may have shown that all would fail alike, as the
-    last of its round even, where no other one was left to be `NOT_ASKED`.
+    last of its round even.
     """
-    for error in (answer.error for answer in answers):
-        if error is not None and error.startswith(NOT_ASKED):
-            return Generation("", "error", error=error)
-        if error is not None and error.endswith(FATAL):
-            return Generation("", "error", error=f"{NOT_ASKED}, since another call failed: {error}")
-    return None
+    fatal = next((answer for answer in answers if answer.is_fatal), None)
+    return None if fatal is None else unasked(fatal)
+
+
+def unasked(failed: Generation) -> Generation:
+    """The answer of a call that is not made: `failed`, a fatal one or one that was not made either, says why."""
+    return Generation("", "error", error=_UNASKED + str(failed.error).removeprefix(_UNASKED), is_fatal=True)
 
 
 def _check_generation(generation: Generation) -> None:

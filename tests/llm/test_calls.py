@@ -2,11 +2,12 @@
 
 import pytest
 
-from qrag_jax.llm.calls import FATAL, NOT_ASKED, Hearing, ask_all, ask_some, keep, not_asked
+from qrag_jax.llm.calls import Hearing, ask_all, ask_some, keep, not_asked, unasked
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.types import Generation, InputError, Message, Sampling
 
 PROMPTS = [[Message("user", letter)] for letter in "abcd"]
+ANSWER, FATAL = Generation("a", "stop"), Generation("", "error", 5, 0, error="HTTP 401", is_fatal=True)
 
 
 class Silent(ScriptedGenerator):
@@ -92,14 +93,13 @@ def test_all_answers_in_order():
 
 
 @pytest.mark.parametrize(
-    ("errors", "error"),
+    ("answers", "error"),
     [
-        ([None, "HTTP 500"], None),
-        ([None, f"HTTP 401 {FATAL}"], f"{NOT_ASKED}, since another call failed: HTTP 401 {FATAL}"),
-        ([f"{NOT_ASKED}: why", None], f"{NOT_ASKED}: why"),
+        ([ANSWER, Generation("", "error", error="HTTP 500")], None),
+        ([ANSWER, FATAL], "not asked, since another call failed: HTTP 401"),
+        ([unasked(FATAL), ANSWER], "not asked, since another call failed: HTTP 401"),
         ([], None),
     ],
 )
-def test_what_says_that_no_other_call_need_be_made(errors, error):
-    answers = [Generation("a", "stop") if one is None else Generation("", "error", 5, 0, one) for one in errors]
-    assert not_asked(answers) == (None if error is None else Generation("", "error", error=error))
+def test_what_says_that_no_other_call_need_be_made(answers, error):
+    assert not_asked(answers) == (None if error is None else Generation("", "error", error=error, is_fatal=True))

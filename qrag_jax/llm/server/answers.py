@@ -14,7 +14,6 @@ from typing import Any
 
 import openai
 
-from qrag_jax.llm.calls import FATAL
 from qrag_jax.llm.server.http import AnswerTooLarge
 from qrag_jax.types import Generation, Message
 
@@ -40,22 +39,17 @@ class Outcome:
 
     Attributes:
         generation: the answer or the error.
-        is_fatal: every other call would fail by the same: do not make them.
         is_counted: the server told how many tokens the call took, or it gave no answer.
     """
 
     generation: Generation
-    is_fatal: bool = False
     is_counted: bool = True
 
 
 def failed(error: str, *, is_fatal: bool = False, tokens: tuple[int, int] = (0, 0)) -> Outcome:
-    """A call without an answer, and the tokens of the prompt and the answer that are known to be spent.
-
-    That it is fatal stands in the error too, where those see it who wrap the generator (`calls.not_asked`).
-    """
-    error = f"{error} {FATAL}" if is_fatal else error
-    return Outcome(Generation("", "error", *tokens, error=error), is_fatal)
+    """A call without an answer, and the tokens of the prompt and the answer that are known to be spent."""
+    error = f"{error} (every other call would fail alike)" if is_fatal else error
+    return Outcome(Generation("", "error", *tokens, error=error, is_fatal=is_fatal))
 
 
 def read_answer(body: bytes, *, model: str, check_model: bool) -> Outcome:

@@ -19,7 +19,7 @@ from typing import Any
 
 import openai
 
-from qrag_jax.llm.calls import CONCURRENCY, DEADLINE, GRAMMAR_FIELDS, NOT_ASKED, OPENAI_KEY_NAME, keep
+from qrag_jax.llm.calls import CONCURRENCY, DEADLINE, GRAMMAR_FIELDS, OPENAI_KEY_NAME, keep, unasked
 from qrag_jax.llm.server.answers import (
     Asked,
     Outcome,
@@ -286,16 +286,16 @@ class OpenAIGenerator:
     ) -> None:
         """So many workers as calls at once; each goes on with prompts that begin alike, else takes the next one."""
         turns = Turns(prompts)
-        reasons: list[str] = []  # why no further call is made
+        fatal: list[Generation] = []  # why no further call is made
 
         async def work(client: openai.AsyncOpenAI) -> None:
             for place in turns.of_worker():
-                if reasons:
-                    report((place, failed(f"{NOT_ASKED}, since another call failed: {reasons[0]}")))
+                if fatal:
+                    report((place, Outcome(unasked(fatal[0]))))
                     continue
                 outcome = _without_key(await self._ask(client, prompts[place], sampling, key is not None), key)
-                if outcome.is_fatal:
-                    reasons.append(str(outcome.generation.error))
+                if outcome.generation.is_fatal:
+                    fatal.append(outcome.generation)
                 report((place, outcome))
 
         async with self._client(key) as client, asyncio.TaskGroup() as group:

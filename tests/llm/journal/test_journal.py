@@ -10,7 +10,7 @@ import pytest
 from bad_server import MODEL, numbered_prompts, serve_badly
 from tiers import PATIENCE
 
-from qrag_jax.llm.calls import FATAL, NOT_ASKED
+from qrag_jax.llm.calls import unasked
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator, call_key
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
 from qrag_jax.llm.server.openai import OpenAIGenerator
@@ -281,21 +281,22 @@ def test_what_ends_a_batch_ends_it_in_all_its_rounds_and_is_not_stored(path):
 
         def generate(self, prompts, *, sampling, finished=None):
             sizes.append(len(prompts))
-            return [Generation("", "error", error=f"{NOT_ASKED}, since another call failed: HTTP 401")] * len(prompts)
+            return [unasked(failed("HTTP 401"))] * len(prompts)
 
     answers = generate(Stopped(), path, *"abcdefghij", claim_size=3)
     assert sizes == [3]
-    assert [(answer.error or "").startswith(NOT_ASKED) for answer in answers] == [True] * 10
+    assert [answer.error for answer in answers] == ["not asked, since another call failed: HTTP 401"] * 10
     assert Journal(path).num_answers() == 0
     later = generate(parrot(), path, *"abcdefghij")  # nothing stayed claimed
     assert [answer.text for answer in later] == list("abcdefghij")
 
 
 def test_a_fatal_failure_that_is_the_last_of_its_round_ends_the_batch_too(path):
-    fatal = ScriptedGenerator(lambda prompt: failed(f"HTTP 401 {FATAL}"), model="parrot")
+    fatal = ScriptedGenerator(lambda prompt: replace(failed("HTTP 401"), is_fatal=True), model="parrot")
     answers = generate(fatal, path, *"abc", claim_size=1)
     assert asked(fatal) == "a"
-    assert [(answer.error or "").startswith(NOT_ASKED) for answer in answers] == [False, True, True]
+    unmade = "not asked, since another call failed: HTTP 401"
+    assert [answer.error for answer in answers] == ["HTTP 401", unmade, unmade]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])

@@ -5,7 +5,6 @@ import json
 import pytest
 from bad_server import MODEL, good_answer, numbered_prompts
 
-from qrag_jax.llm.calls import FATAL
 from qrag_jax.llm.server.answers import MAX_QUOTE, failed, is_model, num_repeated, quote, read_answer, said
 from qrag_jax.types import Generation
 
@@ -26,7 +25,7 @@ def test_a_good_answer():
         "Answer 2.", "stop", 12, 3, logprobs=(-0.5, -0.25), answered_by="tiny-model", answer_id="chatcmpl-2"
     )
     assert outcome.is_counted
-    assert not outcome.is_fatal
+    assert not outcome.generation.is_fatal
 
 
 @pytest.mark.parametrize(
@@ -66,7 +65,7 @@ def test_what_is_no_answer_is_an_error(answer, words):
     assert words in outcome.generation.error
     assert outcome.generation.text == ""
     assert outcome.generation.finish_reason == "error"
-    assert not outcome.is_fatal
+    assert not outcome.generation.is_fatal
 
 
 def test_tokens_of_a_failed_call_are_counted():
@@ -114,7 +113,7 @@ def test_half_of_a_pair_in_an_answer_becomes_a_replacement_character():
 def test_another_model_is_fatal_unless_the_check_is_off(model):
     answer = {**good_answer(0), "model": model}
     outcome = _read(answer)
-    assert outcome.is_fatal
+    assert outcome.generation.is_fatal
     assert "asked for model 'tiny-model'" in outcome.generation.error
     assert outcome.generation.completion_tokens == 3
     assert _read(answer, check_model=False).generation.error is None
@@ -186,8 +185,8 @@ def test_the_latest_of_a_model_is_answered_by_one_with_a_date(answered, asked, s
 
 
 def test_what_is_fatal_says_so_where_wrappers_see_it():
-    assert failed("gone", is_fatal=True).generation.error == f"gone {FATAL}"
-    assert failed("busy").generation.error == "busy"
+    assert failed("gone", is_fatal=True).generation.is_fatal
+    assert not failed("busy").generation.is_fatal
 
 
 @pytest.mark.parametrize("wrap", [lambda value: {"message": value}, lambda value: [value]])

@@ -63,4 +63,4 @@ def test_a_long_message_is_cut():
 def test_a_deadline_that_passes_before_anything_was_sent():
     outcome = explain_timeout(Asked(MODEL, "http://host/v1", "KEY", False, 3.0), [])
     assert "no answer within the deadline of 3 s (0 attempts)" in outcome.generation.error
-    assert not outcome.is_fatal
+    assert not outcome.generation.is_fatal
