@@ -4,9 +4,9 @@ import copy
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
-_Any = TypeVar("_Any", bound="_Told")
+_Same = TypeVar("_Same", bound="_Told")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def worded(words: Words, name: Callable[[Arg], str] = str) -> str:
     return "".join(part if isinstance(part, str) else name(part) for part in parts)
 
 
-class _Told:
+class _Told(Exception):
     """What errors and warnings say: `{file}:{line}: {field} {value}: {reason}; {remedy}`, without the parts not given.
 
     A text alone may say all of it. `value` stands in quotes where it is a text, and a tuple as its words. A reason that
@@ -67,6 +67,9 @@ class _Told:
     def __str__(self) -> str:
         return self.text()
 
+    def __reduce__(self) -> tuple[Any, ...]:  # subclasses may take what is none of `args`
+        return _rebuilt, (type(self), self.args, vars(self))
+
     def text(self, name: Callable[[Arg], str] = str, with_file: bool = True) -> str:
         """The message.
 
@@ -82,7 +85,7 @@ class _Told:
         joint = "" if remedy[:1] in ("", ":", ",", ".", " ") else " " if remedy[0] == "(" else "; "
         return ": ".join([*parts, reason]) + joint + remedy
 
-    def at(self: _Any, file: object) -> _Any:
+    def at(self: _Same, file: object) -> _Same:
         """The same, of this file; of the file that it names already, the first of both stands before it."""
         told = copy.copy(self)
         told.file = str(file) if self.file is None else f"{file}: {self.file}"
@@ -103,6 +106,12 @@ class InputWarning(_Told, UserWarning):
 
 class Stopped(Exception):
     """A run was asked to stop, has saved what it had, and says how it goes on."""
+
+
+def _rebuilt(kind: type[BaseException], args: tuple[Any, ...], fields: dict[str, Any]) -> BaseException:
+    error = kind.__new__(kind, *args)
+    vars(error).update(fields)
+    return error
 
 
 def _quoted(value: object) -> str:

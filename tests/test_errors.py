@@ -60,19 +60,29 @@ def test_at_names_the_file_and_leaves_the_error_as_it_was() -> None:
     assert str(InputError("c: damaged").at("b")) == "b: c: damaged"
 
 
+class Numbered(UsageError):
+    """Takes more than the reason."""
+
+    def __init__(self, reason: str, number: int):
+        super().__init__(reason, file="a", line=number, field="f", value=(1, "x"), remedy=("give ", Arg("out")))
+        self.number = number
+
+
 def test_an_error_crosses_processes_with_its_fields() -> None:
-    error = UsageError("bad", file="a", line=1, field="f", value=(1, "x"), remedy=("give ", Arg("out")))
+    error = Numbered("bad", 3)
     receiver, sender = multiprocessing.Pipe(duplex=False)
     sender.send(error)
     back = receiver.recv()
-    assert type(back) is UsageError and vars(back) == vars(error) and str(back) == str(error)
+    assert type(back) is Numbered and vars(back) == vars(error) and str(back) == str(error)
+    assert str(error.at("b")) == f"b: {error}"
 
 
-# Commands of other programs, CSS, a model card (a page of commands), the answer of a server that a journal keeps.
+# CSS, a model card (a page of commands), the answer of a server that a journal keeps, commands of other programs, help.
 WITH_FLAGS = {
     "chunking/html_page.py",
     "eval/card.py",
     "llm/server/answers.py",
+    "names.py",
     "models/gguf/file.py",
     "models/weights/packages.py",
 }

@@ -135,7 +135,7 @@ def make_chunker(
                 groups = merge_small(document.text, groups, config.min_tokens, config.max_tokens, size)
             chunks = [make_chunk(document, group.spans, group.level, count) for group in groups]
         except InputError as error:
-            raise type(error)(f"{document.id}: {error}") from error
+            raise error.at(document.id) from error
         finally:
             known.clear()
         return sorted(chunks, key=lambda chunk: (chunk.spans[0][0], chunk.level, chunk.spans))

@@ -63,7 +63,7 @@ def unit_chunks(
     code = CodeSize() if window is None else CodeSize(window - 2, count)
     spans = find_units(document.text, indented_code=is_markdown, split=split, code=code)
     if not spans:
-        raise InputError(f"{document.id}: holds no sentence to search in; leave this file out")
+        raise InputError("holds no sentence to search in; leave this file out", file=document.id)
     return [make_chunk(document, [span], 1, count) for span in spans]
 
 

@@ -32,7 +32,7 @@ def files_below(folder: Path, suffixes: tuple[str, ...], skipped: list[Path]) ->
     """
 
     def refuse(error: OSError) -> None:
-        raise InputError(f"{error.filename}: cannot be read ({error.strerror}); change its rights or leave it out")
+        raise InputError(f"cannot be read ({error.strerror}); change its rights or leave it out", file=error.filename)
 
     wanted = (path for path in all_below(folder, skipped, refuse) if path.name.lower().endswith(suffixes))
     return sorted((path for path in wanted if may_read(path, skipped)), key=lambda file: file.parts)
@@ -162,14 +162,14 @@ def find_files(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> Found:
 def _members(folder: Path, skipped: list[Skipped], others: Counter[str], links: list[Path]) -> list[Path]:
     """Files of a folder, sorted; see `find_files`."""
     if not os.path.exists(folder):
-        raise UsageError(f"{folder}: no such file or folder; check the path")
+        raise UsageError("no such file or folder; check the path", file=folder)
     if not os.path.isdir(folder):
-        raise UsageError(f"{folder}: neither a file nor a folder; name a text file or a folder that has some")
+        raise UsageError("neither a file nor a folder; name a text file or a folder that has some", file=folder)
 
     def unreadable(error: OSError) -> None:
         reason = f"cannot be read ({error.strerror}); change its rights or leave it out"
         if str(error.filename) == str(folder):
-            raise InputError(f"{folder}: {reason}")
+            raise InputError(reason, file=folder)
         skipped.append(Skipped(str(error.filename), reason))
 
     suffixes, wanted = read_suffixes(), []

@@ -105,16 +105,16 @@ def kind_of(name: str, raw: bytes) -> str:
     if wanted is None:
         if found:
             return found
-        raise InputError(f"{name}: {what}, which is not read: {remedy}")
+        raise InputError(f"{what}, which is not read: {remedy}", file=name)
     if found == wanted or (found == TEXT and _kind(wanted).looks_like_text):
         return wanted
     if found and found != TEXT:
         about, end = _kind(found).about, _kind(found).suffixes[0]
-        raise InputError(f"{name}: {about} under the name of another kind of file: rename it to end in {end}")
+        raise InputError(f"{about} under the name of another kind of file: rename it to end in {end}", file=name)
     if wanted == TEXT or found != TEXT:
-        raise InputError(f"{name}: {what}, whatever its name says: {remedy}")
+        raise InputError(f"{what}, whatever its name says: {remedy}", file=name)
     about = _kind(wanted).about
-    raise InputError(f"{name}: not {about}, whatever its name says: is it whole? If it is a text, rename it")
+    raise InputError(f"not {about}, whatever its name says: is it whole? If it is a text, rename it", file=name)
 
 
 def reader_of(kind: str) -> str:
@@ -139,7 +139,7 @@ def may_be_converted(name: str, head: bytes) -> bool:
 def refuse_without_extra(name: str, kind: str) -> None:
     """Says what a file is, and how to get what reads it."""
     if not _kind(kind).is_installed:
-        raise InputError(f"{name}: {_kind(kind).about}: to have it read, {INSTALL}, or give it as text")
+        raise InputError(f"{_kind(kind).about}: to have it read, {INSTALL}, or give it as text", file=name)
 
 
 def _kind(name: str) -> FileKind:

@@ -71,19 +71,19 @@ def convert(name: str, kind: str, raw: bytes, encoding: str = "utf-8") -> Conver
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise InputError(f"{name}: takes more than {_WALL_SECONDS} seconds to be read: split it") from error
+        raise InputError(f"takes more than {_WALL_SECONDS} seconds to be read: split it", file=name) from error
     if ended.returncode < 0:
         ending = signal.Signals(-ended.returncode)
         crash = f"its reader crashed ({ending.name}): it is damaged or hostile, or needs more than 512 MB of memory"
-        raise InputError(f"{name}: {_REASONS.get(ending, crash)}")
+        raise InputError(_REASONS.get(ending, crash), file=name)
     try:
         answer = json.loads(ended.stdout)
     except ValueError as error:
         raise InputError(
-            f"{name}: its reader ended with code {ended.returncode}: it is damaged, or what reads it is ({INSTALL})"
+            f"its reader ended with code {ended.returncode}: it is damaged, or what reads it is ({INSTALL})", file=name
         ) from error
     if "refused" in answer:
-        raise InputError(f"{name}: {answer['refused']}")
+        raise InputError(answer["refused"], file=name)
     pages = answer["pages"]
     return Converted(answer["text"], None if pages is None else tuple(pages), tuple(answer["left_out"]))
 
@@ -139,7 +139,7 @@ def read_files(
     documents: list[Document] = []
     skipped, size = list(found.skipped), 0
     if strict and skipped:
-        raise InputError(f"{skipped[0].id}: {skipped[0].reason}")
+        raise InputError(skipped[0].reason, file=skipped[0].id)
     for file in found.files:
         try:
             raw = read_bytes(file, encoding)
@@ -147,7 +147,7 @@ def read_files(
         except InputError as error:
             if strict or file.named:
                 raise
-            skipped.append(Skipped(file.id, str(error).removeprefix(f"{file.id}: ")))
+            skipped.append(Skipped(file.id, error.text(with_file=error.file != file.id)))
             continue
         size += max(len(raw), len(document.text))
         check_size(size, f"all documents up to {file.id}")
@@ -194,7 +194,7 @@ def read_bytes(file: DocumentFile, encoding: str = "utf-8") -> bytes:
             raise UsageError(f"{STDIN}: standard input is closed; name a file, or ./{STDIN} for a file of that name")
         return _pieces(sys.stdin.buffer, file.id, encoding)
     if not os.path.isfile(file.path):  # a pipe would block for ever, a dangling link has nothing
-        raise InputError(f"{file.id}: not a regular file, or a link to nothing; remove it or leave it out")
+        raise InputError("not a regular file, or a link to nothing; remove it or leave it out", file=file.id)
     try:
         with file.path.open("rb") as opened:
             before = os.fstat(opened.fileno())
@@ -202,9 +202,11 @@ def read_bytes(file: DocumentFile, encoding: str = "utf-8") -> bytes:
             raw = _pieces(opened, file.id, encoding)
             after = os.fstat(opened.fileno())
     except OSError as error:
-        raise InputError(f"{file.id}: cannot be read ({error.strerror}); change its rights or leave it out") from error
+        raise InputError(
+            f"cannot be read ({error.strerror}); change its rights or leave it out", file=file.id
+        ) from error
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        raise InputError(f"{file.id}: changed while it was read; try again when it is written")
+        raise InputError("changed while it was read; try again when it is written", file=file.id)
     return raw
 
 
@@ -217,7 +219,7 @@ def _pieces(file: Source, name: str, encoding: str) -> bytes:
         size += len(piece)
         if is_converted and size > MAX_DOCUMENT_BYTES:
             raise InputError(
-                f"{name}: more than {MAX_DOCUMENT_BYTES:,} bytes of a file that is converted are not read; split it"
+                f"more than {MAX_DOCUMENT_BYTES:,} bytes of a file that is converted are not read; split it", file=name
             )
         if not is_converted and is_utf8(encoding) and b"\0" in piece:
             break
@@ -245,7 +247,7 @@ def read_document(
         return _converted(file.id, kind, raw, encoding)
     text = decode(file.id, raw, encoding)
     if not text.strip() and not keep_blank:
-        raise InputError(f"{file.id}: empty document; leave this file out")
+        raise InputError("empty document; leave this file out", file=file.id)
     return Document(id=file.id, text=text, metadata={"path": file.id})
 
 

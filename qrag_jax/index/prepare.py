@@ -201,10 +201,10 @@ def _cut(maker: Maker, task: Task) -> _Cut | Failure:
         document = read_document(task.file, task.encoding, raw=task.raw)
         tree, nodes = (None, maker.chunk(document)) if maker.tree is None else maker.tree(document)
         if not nodes:
-            raise InputError(f"{document.id}: holds nothing to search in; leave it out")
+            raise InputError("holds nothing to search in; leave it out", file=document.id)
         return _Cut(document, tuple(nodes), tree)
     except InputError as error:
-        reason = str(error).removeprefix(f"{task.file.id}: ")
+        reason = error.text(with_file=error.file != task.file.id)
     except (RecursionError, MemoryError) as error:  # of a text that was made to
         reason = f"cannot be read ({error!r}); leave it out"
     return Failure(task.file.id, reason, task.origin)

@@ -269,7 +269,7 @@ class _Update:
             raw = read_bytes(file, encoding)
         except InputError as error:
             self.unseen.append(file.id)
-            self._fail(Failure(file.id, str(error).removeprefix(f"{file.id}: "), LOST))
+            self._fail(Failure(file.id, error.text(with_file=error.file != file.id), LOST))
             return None
         bytes_sha256 = hashlib.sha256(raw).hexdigest()
         if self.plan.encoding is None:

@@ -72,7 +72,7 @@ def predict_checked(predict: PredictPoints, texts: Sequence[SentenceText], names
     try:
         given = predict(texts)
     except TextFault as error:
-        raise InputError(f"{names[error.place]}: {error}") from error
+        raise InputError(str(error), file=names[error.place]) from error
     if len(given) != len(texts):
         raise InputError(f"source of points: {len(given)} lists for {len(texts)} texts: give one for each")
     rows = zip(given, texts, names, strict=True)

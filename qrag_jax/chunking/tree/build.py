@@ -53,10 +53,10 @@ def tree_from_sections(text: SentenceText, sections: Iterable[tuple[int, int]], 
     points = sorted(set(sections))
     for place, level in points:
         if not 0 <= place < len(text.text):
-            raise InputError(f"{document_id}: section at {place}: the text has {len(text.text)} characters, from 0")
+            raise InputError(f"section at {place}: the text has {len(text.text)} characters, from 0", file=document_id)
         if level < 1:
             raise InputError(
-                f"{document_id}: section at {place}: level {level}: levels count from 1, the document is 0"
+                f"section at {place}: level {level}: levels count from 1, the document is 0", file=document_id
             )
     draft = _Draft()
     opened = [draft.add(-1, 0)]
@@ -88,9 +88,9 @@ def tree_from_points(text: SentenceText, points: Iterable[tuple[int, int]], docu
     points = list(points)
     for sentence, level in points:
         if not 0 <= sentence < len(text):
-            raise InputError(f"{document_id}: point ({sentence}, {level}): there are {len(text)} sentences, from 0")
+            raise InputError(f"point ({sentence}, {level}): there are {len(text)} sentences, from 0", file=document_id)
         if level < 1:
-            raise InputError(f"{document_id}: point ({sentence}, {level}): levels count from 1, the document is 0")
+            raise InputError(f"point ({sentence}, {level}): levels count from 1, the document is 0", file=document_id)
     return tree_from_sections(text, [(text.sentences[sentence][0], level) for sentence, level in points], document_id)
 
 
@@ -183,7 +183,7 @@ def _parts(
     try:
         return fit_groups(text, [group], max_tokens, count, split)
     except InputError as error:
-        raise InputError(f"{document_id}: {error}") from error
+        raise InputError(str(error), file=document_id) from error
 
 
 def _sentences_of_leaves(tree: ChunkTree, text: SentenceText) -> list[tuple[Span, ...]]:
@@ -205,7 +205,7 @@ def _normal_tree(draft: _Draft, document_id: str) -> ChunkTree:
     for node in range(len(below) - 1, 0, -1):
         below[draft.parent[node]] += below[node] > 0
     if not below[0]:
-        raise InputError(f"{document_id}: empty document: leave it out")
+        raise InputError("empty document: leave it out", file=document_id)
     place: dict[int, int] = {}  # draft node -> node of the tree
     kept: list[int] = []
     spans: list[Span | None] = []

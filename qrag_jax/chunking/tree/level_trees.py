@@ -80,7 +80,7 @@ def size_tree(
             for group in groups:
                 borders.setdefault(group.spans[0][0], level)
     except InputError as error:
-        raise InputError(f"{document_id}: {error}") from error
+        raise InputError(str(error), file=document_id) from error
     return _nested(text, borders, document_id, deepest=len(sizes))
 
 

@@ -16,10 +16,9 @@ class TreeError(InputError):
         field: the field of `ChunkTree` at fault.
     """
 
-    def __init__(self, message: str, node: int = 0, field: str = ""):
-        super().__init__(message)
+    def __init__(self, reason: str, node: int, field: str, document_id: str):
+        super().__init__(f"{field} {reason}", file=f"{document_id}: node {node}", field=field)
         self.node = node
-        self.field = field
 
 
 class Nodes(NamedTuple):
@@ -34,7 +33,7 @@ class Nodes(NamedTuple):
 
     def fault(self, node: int, field: str, problem: str) -> TreeError:
         """The error of one field of one node."""
-        return TreeError(f"{self.document_id}: node {node}: {field} {problem}", node, field)
+        return TreeError(problem, node, field, self.document_id)
 
 
 def check_nodes(nodes: Nodes) -> tuple[np.ndarray, np.ndarray]:

@@ -209,7 +209,7 @@ def render_template(source: str, values: Mapping[str, Any], name: str = "templat
         tree.set_environment(environment)
         return environment.from_string(tree).render(values)
     except InputError as error:
-        raise type(error)(f"{name}: {error}") from None
+        raise error.at(name) from None
     except _FAULTS as error:
         reason = str(error)[:300] or "it failed"
         raise InputError(f"{name}: {type(error).__name__}: {reason}. Use a model with a sound template") from error

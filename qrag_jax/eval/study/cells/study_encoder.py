@@ -263,7 +263,7 @@ class StudyEncoder:
                         texts[name], spans, embed_tokens, self.count, window, late.overlap_tokens
                     )
                 except InputError as error:
-                    raise type(error)(f"{name}: {error}") from error
+                    raise error.at(name) from error
                 done += len(members)
                 if progress is not None:
                     progress(done, len(chunks))
