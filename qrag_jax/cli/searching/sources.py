@@ -197,7 +197,9 @@ def checked(asked: Iterable[Asked], check: Callable[[str], None]) -> Iterator[As
         try:
             check(one.question)
         except InputError as error:
-            raise InputError(f"{one.where}: {error}" if one.where else str(error)) from error
+            if not one.where:
+                raise
+            raise error.at(one.where) from error
         return one
 
     return iter([look(one) for one in asked]) if isinstance(asked, list) else map(look, asked)
