@@ -135,14 +135,14 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     try:
         text = read_text_limited(path, MAX_CONFIG_BYTES)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise UsageError(f"{path}: no such config file: give the path of a YAML file") from error
+        raise UsageError("no such config file: give the path of a YAML file", file=path) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 text (byte {error.start}): save the file as UTF-8") from error
+        raise UsageError(f"not UTF-8 text (byte {error.start}): save the file as UTF-8", file=path) from error
     data, lines = parse_yaml_lines(text, str(path))
     if data is None:  # an empty file changes nothing
         return {}, {}
     if not isinstance(data, dict):
-        raise UsageError(f"{path}: a config is a mapping of `field: value` lines, this is {_describe(data)}")
+        raise UsageError(f"a config is a mapping of `field: value` lines, this is {_describe(data)}", file=path)
     return data, lines
 
 
@@ -176,14 +176,14 @@ class _Faults:
     where: dict[str, str]  # dotted path -> "file:line" or "override ..."
     raw: dict[str, str]  # dotted path -> text of the override
     source: str
-    messages: list[str] = field(default_factory=list)
+    errors: list[UsageError] = field(default_factory=list)
 
     def add(self, path: str, message: str, at: str | None = None) -> None:
         """Notes a fault of the value at `path`, whose place is that of `at` where it is another."""
         place = path if at is None else at
         while place and place not in self.where:  # an override of a parent, or an item of a list
             place = place.rpartition(".")[0]
-        self.messages.append(f"{self.where.get(place, self.source)}: {path + ': ' if path else ''}{message}")
+        self.errors.append(UsageError(message, file=self.where.get(place, self.source), field=path or None))
 
     def trial(self) -> "_Faults":
         return _Faults(self.where, self.raw, self.source)
@@ -191,8 +191,8 @@ class _Faults:
 
 def _decode(cls: type[Config], data: object, faults: _Faults) -> Config:
     checked = _check_fields(cls, data, "", None, faults)
-    if faults.messages:
-        raise UsageError("\n".join(faults.messages))
+    if faults.errors:
+        raise faults.errors[0] if len(faults.errors) == 1 else UsageError("\n".join(map(str, faults.errors)))
     try:
         return draccus.decode(cls, checked)
     except draccus.ParsingError as error:
@@ -201,7 +201,7 @@ def _decode(cls: type[Config], data: object, faults: _Faults) -> Config:
             cause = cause.__cause__
         path = _refusing(cls, checked, "") or ""
         faults.add(path, str(cause), _culprit(path, str(cause), faults))
-        raise UsageError(faults.messages[0]) from error
+        raise faults.errors[0] from error
 
 
 def _refusing(hint: Any, value: object, path: str) -> str | None:
@@ -324,11 +324,11 @@ def _check_union(hints: tuple, value: Any, path: str, default: object, faults: _
     for hint in some:
         trial = faults.trial()
         checked = _check(hint, value, path, default, trial)
-        if not trial.messages:
+        if not trial.errors:
             return checked
         trials.append(trial)
     if len(trials) == 1:
-        faults.messages += trials[0].messages
+        faults.errors += trials[0].errors
     else:
         names = " or ".join(_SCALARS.get(hint, str(hint)) for hint in hints)
         faults.add(path, f"expected {names}, got {_describe(value)}")

@@ -80,7 +80,7 @@ class _Told(Exception):
         parts = [self.file if self.line is None else f"{self.file}:{self.line}"] if self.file and with_file else []
         reason, remedy = worded(self.reason, name), worded(self.remedy, name)
         subject = name(Arg(self.field)) if self.field else ""
-        if subject and not re.match(rf"{re.escape(subject)}\b", reason):
+        if subject and not re.match(rf"{re.escape(subject)}(?![\w.])", reason):
             parts.append(subject + ("" if self.value is None else f" {_quoted(self.value)}"))
         joint = "" if remedy[:1] in ("", ":", ",", ".", " ") else " " if remedy[0] == "(" else "; "
         return ": ".join([*parts, reason]) + joint + remedy

@@ -240,6 +240,13 @@ def test_every_fault_is_reported_at_once(tmp_path):
     assert "run.yaml:1: nam" in lines[0] and "run.yaml:3: learner.gamma" in lines[1] and "data.seed=y" in lines[2]
 
 
+def test_a_fault_has_its_place_and_field(tmp_path):
+    path = write(tmp_path, "learner:\n  gamma: x\n")
+    with pytest.raises(UsageError) as caught:
+        load_config(Run, path)
+    assert (caught.value.file, caught.value.field) == (f"{path}:2", "learner.gamma")
+
+
 def test_missing_file_folder_and_binary(tmp_path):
     with pytest.raises(UsageError, match=r"absent.yaml: no such config file"):
         load_config(Run, tmp_path / "absent.yaml")

@@ -53,13 +53,13 @@ def read_rows(source: str | Path, what: str) -> Iterator[Row]:
         rows = _json_rows(path, what)
     else:
         problem = "unknown kind of file" if path.exists() else "no such file"
-        raise UsageError(f"{source}: {problem}; expected {what} as {_KINDS}")
+        raise UsageError(f"{problem}; expected {what} as {_KINDS}", file=source)
     empty = True
     for row in rows:
         empty = False
         yield row
     if empty:
-        raise InputError(f"{source}: no row; expected {what}")
+        raise InputError(f"no row; expected {what}", file=source)
 
 
 def _json_rows(path: Path, what: str) -> Iterator[Row]:
@@ -75,13 +75,13 @@ def _list_rows(path: Path, text: str, what: str) -> Iterator[Row]:
     for number, fields in enumerate(json_value(text, path, what)):
         where = f"{path}: row {number}"
         if not isinstance(fields, dict):
-            raise InputError(f"{where}: expected a JSON object, got {type(fields).__name__}; expected {what}")
+            raise InputError(f"expected a JSON object, got {type(fields).__name__}; expected {what}", file=where)
         yield where, f"{path.name}:{number}", fields
 
 
 def _table_rows(path: Path, what: str) -> Iterator[Row]:
     if not path.exists():
-        raise UsageError(f"{path}: no such file; expected {what} as {_KINDS}")
+        raise UsageError(f"no such file; expected {what} as {_KINDS}", file=path)
     number = 0
     for batch in read_table(path).to_batches(max_chunksize=1024):  # as Python objects a whole table needs much memory
         for fields in _objects(batch, path):
@@ -95,7 +95,7 @@ def _objects(batch: "pyarrow.RecordBatch", path: Path) -> list[dict[str, object]
     try:
         return batch.to_pylist()
     except (ValueError, OverflowError, OSError, pa.ArrowException) as error:  # a date that no calendar has
-        raise InputError(f"{path}: a value cannot be read ({error}); is the file whole?") from error
+        raise InputError(f"a value cannot be read ({error}); is the file whole?", file=path) from error
 
 
 def _hub_rows(source: str, name: str, config: str | None, split: str, what: str) -> Iterator[Row]:
@@ -107,8 +107,9 @@ def _hub_rows(source: str, name: str, config: str | None, split: str, what: str)
         dataset = datasets.load_dataset(name, config, split=split)
     except (DatasetsError, OSError, ValueError, RuntimeError) as error:
         raise UsageError(
-            f"{source}: cannot be loaded from the hub ({error}); check OWNER/NAME[:CONFIG]@SPLIT and the network, or "
-            f"download it and give the file; expected {what}"
+            f"cannot be loaded from the hub ({error}); check OWNER/NAME[:CONFIG]@SPLIT and the network, or "
+            f"download it and give the file; expected {what}",
+            file=source,
         ) from error
     for number, fields in enumerate(cast(Iterable[Mapping[str, object]], dataset)):
         yield f"{source}: row {number}", f"{source}:{number}", fields
@@ -128,21 +129,21 @@ def entries(row: Mapping, field: str, names: tuple[str, ...], where: str) -> lis
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{where}: {field} is a text but not JSON ({error}): {short(row[field])}") from error
+            raise InputError(f"{field} is a text but not JSON ({error}): {short(row[field])}", file=where) from error
     if isinstance(value, Mapping):
         columns = list(value.values())
         if not all(isinstance(column, list) for column in columns) or len({len(column) for column in columns}) > 1:
-            raise InputError(f"{where}: {field} must have columns of lists of one length, got {short(value)}")
+            raise InputError(f"{field} must have columns of lists of one length, got {short(value)}", file=where)
         return [dict(zip(value, cells, strict=True)) for cells in zip(*columns, strict=True)]
     if not isinstance(value, list):
-        raise InputError(f"{where}: {field} must be a list, got {short(value)}")
+        raise must_be(where, field, "a list", value)
     objects = []
     for index, entry in enumerate(value):
         if names and isinstance(entry, list) and len(entry) == len(names):
             entry = dict(zip(names, entry, strict=True))
         if not isinstance(entry, Mapping):
             wanted = f"[{', '.join(names)}]" if names else "an object"
-            raise InputError(f"{where}: {field}[{index}] must be {wanted}, got {short(entry)}")
+            raise must_be(where, f"{field}[{index}]", wanted, entry)
         objects.append(entry)
     return objects
 
@@ -155,7 +156,7 @@ def one_line(text: str) -> str:
 def text_field(value: object, field: str, where: str) -> str:
     """`value` if it is a text, else an InputError that names place and field."""
     if not isinstance(value, str):
-        raise InputError(f"{where}: {field} must be a text, got {short(value)}")
+        raise must_be(where, field, "a text", value)
     return value
 
 
@@ -165,17 +166,22 @@ def short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def must_be(where: str, field: str, wanted: str, value: object) -> InputError:
+    """The error of a field of a row that is something else."""
+    return InputError(f"{field} must be {wanted}, got {short(value)}", file=where, field=field, value=value)
+
+
 def id_field(value: object, field: str, where: str) -> str:
     """A text or an integer as an id, as it is written; lone surrogates become U+FFFD."""
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
-        raise InputError(f"{where}: {field} must be a text or an integer, got {short(value)}")
+        raise must_be(where, field, "a text or an integer", value)
     return readable(str(value))
 
 
 def int_field(value: object, field: str, where: str) -> int:
     """A whole number."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"{where}: {field} must be an integer, got {short(value)}")
+        raise must_be(where, field, "an integer", value)
     return value
 
 
@@ -187,7 +193,7 @@ def any_text(value: object, field: str, where: str) -> str:
 def full_text(value: object, field: str, where: str) -> str:
     """A text that is not blank; lone surrogates, which no tokenizer takes, become U+FFFD."""
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{where}: {field} must be a text that is not empty, got {short(value)}")
+        raise must_be(where, field, "a text that is not empty", value)
     return readable(value)
 
 
@@ -196,7 +202,7 @@ def optional_text(value: object, field: str, where: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InputError(f"{where}: {field} must be a text, got {short(value)}")
+        raise must_be(where, field, "a text", value)
     return readable(value)
 
 
@@ -205,5 +211,5 @@ def list_field(value: object, field: str, where: str) -> list[object]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise InputError(f"{where}: {field} must be a list, got {short(value)}")
+        raise must_be(where, field, "a list", value)
     return list(value)

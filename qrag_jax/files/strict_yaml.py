@@ -97,7 +97,7 @@ def parse_yaml(text: str, source: str) -> object:
 def parse_yaml_lines(text: str, source: str) -> tuple[object, dict[str, int]]:
     """`parse_yaml`, and the 1-based line of every value by its dotted path, for messages."""
     if len(text) > MAX_CONFIG_BYTES:  # before minutes of parsing
-        raise UsageError(f"{source}: has more than {MAX_CONFIG_BYTES:,} characters, and no config has: give another")
+        raise UsageError(f"has more than {MAX_CONFIG_BYTES:,} characters, and no config has: give another", file=source)
     try:
         root = yaml.compose(text, Loader=_StrictLoader)
     except yaml.MarkedYAMLError as error:

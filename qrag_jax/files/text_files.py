@@ -30,14 +30,14 @@ def read_text_file(path: Path, what: str) -> str:
 def _opened(path: Path, what: str) -> Iterator[Source]:
     """A file of bytes, decompressed; what goes wrong while it is read is named."""
     if not os.path.isfile(path):  # also of names that no file can have
-        raise UsageError(f"{path}: no such file; expected {what}")
+        raise UsageError(f"no such file; expected {what}", file=path)
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             yield file
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: cannot be read ({error}); is the file whole?") from error
+        raise InputError(f"cannot be read ({error}); is the file whole?", file=path) from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text ({error}); convert it first") from error
+        raise InputError(f"not UTF-8 text ({error}); convert it first", file=path) from error
 
 
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -53,7 +53,7 @@ def json_value(text: str, where: object, what: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not JSON ({error}); expected {what}") from error
+        raise InputError(f"not JSON ({error}); expected {what}", file=where) from error
 
 
 def read_json_lines(path: Path, what: str) -> Iterator[tuple[str, dict[str, object]]]:
@@ -63,11 +63,11 @@ def read_json_lines(path: Path, what: str) -> Iterator[tuple[str, dict[str, obje
         where = f"{path}:{number}"
         row = json_value(line, where, what)
         if not isinstance(row, dict):
-            raise InputError(f"{where}: expected a JSON object, got {type(row).__name__}; expected {what}")
+            raise InputError(f"expected a JSON object, got {type(row).__name__}; expected {what}", file=where)
         count += 1
         yield where, row
     if not count:
-        raise InputError(f"{path}: empty file; expected {what}")
+        raise InputError(f"empty file; expected {what}", file=path)
 
 
 def _numbered_lines(path: Path, what: str) -> Iterator[tuple[int, str]]:
@@ -117,4 +117,6 @@ def usual_file(path: Path, names: Sequence[str], what: str) -> Path:
     for candidate in (path, *(plain_or_gz(path / name) for name in names)):
         if os.path.isfile(candidate):
             return candidate
-    raise UsageError(f"{path}: neither a file nor a folder with {' or '.join(names)} (or .gz of it); expected {what}")
+    raise UsageError(
+        f"neither a file nor a folder with {' or '.join(names)} (or .gz of it); expected {what}", file=path
+    )

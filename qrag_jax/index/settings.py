@@ -166,18 +166,20 @@ def read_settings(path: str | os.PathLike) -> IndexSettings:
     try:
         value = read_json(about)
     except OSError as error:
-        raise InputError(f"{about}: cannot be read ({error.strerror}); change its rights") from error
+        raise InputError(f"cannot be read ({error.strerror}); change its rights", file=about) from error
     if not is_filled(about.parent) and value.keys().isdisjoint(("format", "settings", "sha256")):  # others' file
         raise UsageError(f"{about.parent}: is no index, its {ABOUT} is of something else; give another folder")
     if type(value.get("format")) is int and value["format"] > FORMAT:
         raise InputError(
-            f"{about}: format {value['format']}, this version of qrag_jax reads {' and '.join(map(str, FORMATS))}: "
-            "update qrag_jax, or build the index again into another folder"
+            f"format {value['format']}, this version of qrag_jax reads {' and '.join(map(str, FORMATS))}: "
+            "update qrag_jax, or build the index again into another folder",
+            file=about,
         )
     if value.get("format") not in FORMATS or value.get("sha256") != _sha256(value.get("settings")):
         raise InputError(
-            f"{about}: altered since it was written (its sha256 differs): copy the index again, or remove its folder "
-            "and build it again"
+            "altered since it was written (its sha256 differs): copy the index again, or remove its folder "
+            "and build it again",
+            file=about,
         )
     return config_from_dict(IndexSettings, value["settings"], str(about))
 

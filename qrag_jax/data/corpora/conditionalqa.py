@@ -16,7 +16,7 @@ from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.text.spans import join_pieces
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.data.dataset_rows import full_text, id_field, list_field, one_line, optional_text, read_rows, short
+from qrag_jax.data.dataset_rows import full_text, id_field, list_field, must_be, one_line, optional_text, read_rows
 from qrag_jax.files.text_files import usual_file
 from qrag_jax.types import Document, InputError, Span
 
@@ -144,7 +144,7 @@ def _answers(row: Mapping[str, object], where: str) -> tuple[str, ...]:
     answers = []
     for item in list_field(row.get("answers"), "answers", where):
         if not isinstance(item, list) or not item or not isinstance(item[0], str):
-            raise InputError(f"{where}: answers must be [text, conditions] each, got {short(item)}")
+            raise must_be(where, "answers", "[text, conditions] each", item)
         if item[0].strip():
             answers.append(item[0])
     return tuple(answers)

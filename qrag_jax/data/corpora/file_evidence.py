@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from qrag_jax.data.corpora.find_text import search
 from qrag_jax.data.corpora.study_task import Evidence
-from qrag_jax.data.dataset_rows import full_text, short
+from qrag_jax.data.dataset_rows import full_text, must_be, short
 from qrag_jax.types import InputError, Span
 
 SPAN_FIELDS = ("start", "end", "span", "spans")
@@ -34,7 +34,7 @@ def item_spans(item: Mapping[str, object], field: str, where: str) -> Iterator[S
         yield _span(item["span"], field, where)
     spans = [] if item.get("spans") is None else item["spans"]
     if not isinstance(spans, list):
-        raise InputError(f"{where}: {field}.spans must be a list of [start, end], got {short(spans)}")
+        raise must_be(where, f"{field}.spans", "a list of [start, end]", spans)
     for pair in spans:
         yield _span(pair, field, where)
 
@@ -154,7 +154,7 @@ def locate(item: object, corpus: Corpus, default: str | None, field: str, where:
     """
     item = {"text": item} if isinstance(item, str) else {"span": item} if isinstance(item, list) else item
     if not isinstance(item, Mapping):
-        raise InputError(f"{where}: {field} must be {_ITEM}, got {short(item)}")
+        raise must_be(where, field, _ITEM, item)
     text = None if item.get("text") is None else full_text(item["text"], f"{field}.text", where)
     spans = list(item_spans(item, field, where))
     unknown = [key for key in item if key not in _FIELDS]

@@ -10,7 +10,7 @@ from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.text.spans import cut_text, join_pieces, strip_span
 from qrag_jax.data.corpora.find_text import find_letters
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.data.dataset_rows import full_text, id_field, int_field, list_field, one_line, optional_text, short
+from qrag_jax.data.dataset_rows import full_text, id_field, int_field, list_field, must_be, one_line, optional_text
 from qrag_jax.files.text_files import plain_or_gz, read_json_lines
 from qrag_jax.types import Document, InputError, Span
 
@@ -93,7 +93,7 @@ def _question(
     evidence: list[Evidence] = []
     for index, item in enumerate(list_field(row.get("evidence"), "evidence", where)):
         if not isinstance(item, dict):
-            raise InputError(f"{where}: evidence[{index}] must be an object, got {short(item)}")
+            raise must_be(where, f"evidence[{index}]", "an object", item)
         name = full_text(item.get("doc_name", row.get("doc_name")), "doc_name", where)
         if name not in filings:
             raise _NotPosed(NO_FILING)

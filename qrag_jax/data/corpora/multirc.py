@@ -15,7 +15,7 @@ from qrag_jax.chunking.text.chunks import SplitSentences
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.text.spans import join_pieces
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
-from qrag_jax.data.dataset_rows import any_text, entries, full_text, id_field, int_field, short
+from qrag_jax.data.dataset_rows import any_text, entries, full_text, id_field, int_field, must_be
 from qrag_jax.files.text_files import read_json_lines, usual_file
 from qrag_jax.types import Document, InputError, Span
 
@@ -62,7 +62,7 @@ def read_multirc(path: Path, name: str, split: SplitSentences = split_sentences)
 def _sentences(row: Mapping[str, object], where: str) -> list[str]:
     value = row.get("sentences")
     if not isinstance(value, list) or not value:
-        raise InputError(f"{where}: sentences must be a list of texts, at least one; got {short(value)}")
+        raise must_be(where, "sentences", "a list of texts, at least one", value)
     return [full_text(sentence, f"sentences[{index}]", where) for index, sentence in enumerate(value)]
 
 
@@ -85,5 +85,5 @@ def _question(
 def _numbers(sets: object, where: str) -> list[int]:
     """Distinct sentence numbers of all sets, increasing."""
     if not isinstance(sets, list) or not all(isinstance(numbers, list) for numbers in sets):
-        raise InputError(f"{where}: evidence_sets must be a list of lists of sentence numbers, got {short(sets)}")
+        raise must_be(where, "evidence_sets", "a list of lists of sentence numbers", sets)
     return sorted({int_field(number, "a number in evidence_sets", where) for numbers in sets for number in numbers})

@@ -28,9 +28,9 @@ from qrag_jax.data.dataset_rows import (
     entries,
     full_text,
     id_field,
+    must_be,
     one_line,
     optional_text,
-    short,
     text_field,
 )
 from qrag_jax.files.text_files import read_json_lines, usual_file
@@ -142,11 +142,11 @@ def read_papers(file: Path) -> Iterator[Paper]:
 def _section(section: Mapping[str, object], where: str) -> Section:
     sentences = section.get("sentences")
     if not isinstance(sentences, list):
-        raise InputError(f"{where}: sentences must be a list, got {short(sentences)}")
+        raise must_be(where, "sentences", "a list", sentences)
     found = []
     for index, entry in enumerate(sentences):
         if not isinstance(entry, list) or len(entry) < 2:
-            raise InputError(f"{where}: sentences[{index}] must be [sid, text], got {short(entry)}")
+            raise must_be(where, f"sentences[{index}]", "[sid, text]", entry)
         sid = text_field(entry[0], f"sentences[{index}] sid", where)
         found.append((sid, one_line(full_text(entry[1], f"sentences[{index}] text", where))))
     return Section(one_line(optional_text(section.get("title"), "title", where)), tuple(found))
@@ -190,9 +190,9 @@ def _question(row: Mapping[str, object], where: str, number: int, papers: Mappin
     question = any_text(row.get("citance"), "citance", where)
     sids, valid = row.get("ref_sids"), row.get("sids_valid", True)
     if not isinstance(sids, list) or not all(isinstance(sid, str) for sid in sids):
-        raise InputError(f"{where}: ref_sids must be a list of texts, got {short(sids)}")
+        raise must_be(where, "ref_sids", "a list of texts", sids)
     if not isinstance(valid, bool):
-        raise InputError(f"{where}: sids_valid must be true or false, got {short(valid)}")
+        raise must_be(where, "sids_valid", "true or false", valid)
     if not valid:
         return NOT_VALID
     if not question.strip():

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qrag_jax.data.dataset_rows import short
+from qrag_jax.data.dataset_rows import must_be
 from qrag_jax.documents.read import STDIN
 from qrag_jax.files.text_files import json_value, numbered_lines, read_text_file
 from qrag_jax.types import InputError, UsageError
@@ -37,7 +37,7 @@ def read_asked(path: str) -> list[Asked] | Iterator[Asked]:
     text = read_text_file(Path(path), _EXPECTED)
     asked = [_asked(line, f"{path}:{number}") for number, line in numbered_lines(text)]
     if not asked:
-        raise InputError(f"{path}: no question in it; expected {_EXPECTED}")
+        raise InputError(f"no question in it; expected {_EXPECTED}", file=path)
     return asked
 
 
@@ -49,11 +49,11 @@ def _as_they_come() -> Iterator[Asked]:
         number += 1
         where = f"{STDIN}:{number}"
         if len(raw) > _LONGEST_LINE:
-            raise InputError(f"{where}: a line of more than {_LONGEST_LINE:,} bytes; expected {_EXPECTED}")
+            raise InputError(f"a line of more than {_LONGEST_LINE:,} bytes; expected {_EXPECTED}", file=where)
         try:
             line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
         except UnicodeDecodeError as error:
-            raise InputError(f"{where}: not UTF-8 text ({error}); convert it first") from error
+            raise InputError(f"not UTF-8 text ({error}); convert it first", file=where) from error
         if line:
             yield _asked(line, where)
 
@@ -65,7 +65,7 @@ def _asked(line: str, where: str) -> Asked:
     row = json_value(line, where, _EXPECTED)
     question, name = row.get("question"), row.get("id")
     if not isinstance(question, str) or not question.strip():
-        raise InputError(f"{where}: question must be a text that is not empty, got {short(question)}")
+        raise must_be(where, "question", "a text that is not empty", question)
     if name is not None and (isinstance(name, bool) or not isinstance(name, str | int)):
-        raise InputError(f"{where}: id must be a text or an integer, got {short(name)}")
+        raise must_be(where, "id", "a text or an integer", name)
     return Asked(question, None if name is None else str(name), where)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from qrag_jax.data.dataset_rows import short
+from qrag_jax.data.dataset_rows import must_be, short
 from qrag_jax.files.text_files import read_json_lines
 from qrag_jax.types import Example, InputError
 
@@ -26,7 +26,7 @@ def read_examples(path: str | Path) -> list[Example]:
     for where, row in read_json_lines(path, _EXPECTED):
         example = _example(row, where, f"{path.name}:{where.rsplit(':', 1)[1]}")
         if example.query_id in seen:
-            raise InputError(f"{where}: id {example.query_id!r} was used before at {seen[example.query_id]}")
+            raise InputError(f"id {example.query_id!r} was used before at {seen[example.query_id]}", file=where)
         seen[example.query_id] = where
         examples.append(example)
     return examples
@@ -35,22 +35,22 @@ def read_examples(path: str | Path) -> list[Example]:
 def _example(row: Mapping[str, object], where: str, default_id: str) -> Example:
     chunks = row.get("chunks")
     if not isinstance(chunks, list) or not chunks:
-        raise InputError(f"{where}: chunks must be a list of texts, at least one; got {short(chunks)}")
+        raise must_be(where, "chunks", "a list of texts, at least one", chunks)
     for index, chunk in enumerate(chunks):
         if not isinstance(chunk, str) or not chunk.strip():
-            raise InputError(f"{where}: chunks[{index}] must be a text that is not empty, got {short(chunk)}")
+            raise must_be(where, f"chunks[{index}]", "a text that is not empty", chunk)
     answer = row.get("answer")
     if answer is not None and not isinstance(answer, str):
-        raise InputError(f"{where}: answer must be a text, got {short(answer)}")
+        raise must_be(where, "answer", "a text", answer)
     query_id = row.get("id", default_id)
     if isinstance(query_id, bool) or not isinstance(query_id, str | int) or query_id == "":
-        raise InputError(f"{where}: id must be a text or an integer, got {short(query_id)}")
+        raise must_be(where, "id", "a text or an integer", query_id)
     question = row.get("question")
     if not isinstance(question, str) or not question.strip():
-        raise InputError(f"{where}: question must be a text that is not empty, got {short(question)}")
+        raise must_be(where, "question", "a text that is not empty", question)
     for field, text in (("question", question), *((f"chunks[{index}]", chunk) for index, chunk in enumerate(chunks))):
         if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise InputError(f"{where}: {field} holds half of a surrogate pair, which is no text: mend it")
+            raise InputError(f"{field} holds half of a surrogate pair, which is no text: mend it", file=where)
     gold = _gold(row.get("gold"), len(chunks), where)
     return Example(str(query_id), question, tuple(chunks), gold, answer)
 
@@ -58,14 +58,14 @@ def _example(row: Mapping[str, object], where: str, default_id: str) -> Example:
 def _gold(value: object, num_chunks: int, where: str) -> tuple[int, ...]:
     """Sorted distinct indices."""
     if not isinstance(value, list) or not value:
-        raise InputError(f"{where}: gold must be a list of indices into chunks, at least one; got {short(value)}")
+        raise must_be(where, "gold", "a list of indices into chunks, at least one", value)
     for index in value:
         if isinstance(index, bool) or not isinstance(index, int):
-            raise InputError(f"{where}: gold must hold integers, got {short(index)}")
+            raise InputError(f"gold must hold integers, got {short(index)}", file=where)
         if not 0 <= index < num_chunks:
             raise InputError(
-                f"{where}: gold chunk {index} does not exist; chunks has {num_chunks} (indices 0..{num_chunks - 1})"
+                f"gold chunk {index} does not exist; chunks has {num_chunks} (indices 0..{num_chunks - 1})", file=where
             )
     if len(set(value)) != len(value):
-        raise InputError(f"{where}: gold names a chunk twice: {short(value)}")
+        raise InputError(f"gold names a chunk twice: {short(value)}", file=where)
     return tuple(sorted(value))

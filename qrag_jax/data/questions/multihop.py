@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from qrag_jax.data.dataset_rows import entries, one_line, read_rows, short, text_field
+from qrag_jax.data.dataset_rows import entries, must_be, one_line, read_rows, text_field
 from qrag_jax.types import Example, InputError
 
 # Why a question is left out.
@@ -153,7 +153,7 @@ def _read(source: str | Path, what: str, pose: Callable[[Mapping, str], _Posed |
         except InputError as error:
             raise InputError(f"{error}; expected {what}") from error
         if example.query_id in seen:
-            raise InputError(f"{where}: id {example.query_id!r} was used before at {seen[example.query_id]}")
+            raise InputError(f"id {example.query_id!r} was used before at {seen[example.query_id]}", file=where)
         seen[example.query_id] = where
         examples.append(example)
         answers.append(right)
@@ -162,8 +162,9 @@ def _read(source: str | Path, what: str, pose: Callable[[Mapping, str], _Posed |
         odd.update(posed.odd + [GOLD_REPEATED] * repeated)
     if not examples:
         raise InputError(
-            f"{source}: no question can be posed: {_counts(left_out)}; is it a test file without labels? Training and "
-            "evaluation need gold paragraphs"
+            f"no question can be posed: {_counts(left_out)}; is it a test file without labels? Training and "
+            "evaluation need gold paragraphs",
+            file=source,
         )
     return MultihopSet(examples, dict(left_out), dict(odd), answers, titles)
 
@@ -193,7 +194,7 @@ def _answers(row: Mapping, where: str) -> tuple[str, ...]:
     """All answers that count as right, in the order of the row, each once; what is no text is taken as its JSON."""
     aliases = row.get("answer_aliases")
     if not (aliases is None or (isinstance(aliases, list) and all(isinstance(alias, str) for alias in aliases))):
-        raise InputError(f"{where}: answer_aliases must be a list of texts, got {short(aliases)}")
+        raise must_be(where, "answer_aliases", "a list of texts", aliases)
     answer = row.get("answer")
     given = [] if answer is None else answer if isinstance(answer, list) else [answer]
     texts = [text if isinstance(text, str) else json.dumps(text) for text in (*given, *(aliases or ()))]
@@ -206,7 +207,7 @@ def _query_id(row: Mapping, where: str, default_id: str) -> str:
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-            raise InputError(f"{where}: {name} must be a text or an integer, got {short(value)}")
+            raise must_be(where, name, "a text or an integer", value)
         return str(value)
     return default_id
 
@@ -221,7 +222,7 @@ def _pose_titled(row: Mapping, where: str) -> _Posed | str:
         title = one_line(text_field(entry.get("title") or "", f"{place} title", where))
         sentences = entry.get("sentences", entry.get("content"))  # some releases of 2WikiMultihopQA say content
         if not isinstance(sentences, list) or not all(isinstance(sentence, str) for sentence in sentences):
-            raise InputError(f"{where}: {place} sentences must be a list of texts, got {short(sentences)}")
+            raise must_be(where, f"{place} sentences", "a list of texts", sentences)
         titles.append(title)
         paragraphs.append(_chunk(title, " ".join(sentences)))
         num_sentences[title] = max(len(sentences), num_sentences.get(title, 0))
@@ -257,7 +258,7 @@ def _pose_musique(row: Mapping, where: str) -> _Posed | str:
     """MuSiQue: gold by mark, the decomposition as a cross-check."""
     answerable = row.get("answerable")
     if not (answerable is None or isinstance(answerable, bool)):
-        raise InputError(f"{where}: answerable must be true or false, got {short(answerable)}")
+        raise must_be(where, "answerable", "true or false", answerable)
     if answerable is False:
         return NOT_ANSWERABLE
     paragraphs: list[str] = []
@@ -272,7 +273,7 @@ def _pose_musique(row: Mapping, where: str) -> _Posed | str:
         if marked is None:
             raise _no_labels(f"{place} is_supporting", where)
         if not isinstance(marked, bool):
-            raise InputError(f"{where}: {place} is_supporting must be true or false, got {short(marked)}")
+            raise must_be(where, f"{place} is_supporting", "true or false", marked)
         paragraphs.append(_chunk(title, text))
         titles.append(title)
         is_gold.append(marked)
@@ -288,7 +289,7 @@ def _pose_musique(row: Mapping, where: str) -> _Posed | str:
 
 def _number(value: object, field: str, where: str) -> int | None:
     if isinstance(value, bool) or not (value is None or isinstance(value, int)):
-        raise InputError(f"{where}: {field} must be an integer, got {short(value)}")
+        raise must_be(where, field, "an integer", value)
     return value
 
 
@@ -299,5 +300,5 @@ def _chunk(title: str, text: str) -> str:
 
 def _no_labels(field: str, where: str) -> InputError:
     return InputError(
-        f"{where}: {field} is missing: a test file without labels? Training and evaluation need gold paragraphs"
+        f"{field} is missing: a test file without labels? Training and evaluation need gold paragraphs", file=where
     )

@@ -91,7 +91,7 @@ def make_vector_task(
         chunks.append(candidates)
         query_id = str(row.get("id") if row.get("id") is not None else len(query_ids))
         if query_id in query_ids:
-            raise InputError(f"{where}: id {query_id!r} was used before at {query_ids[query_id]}")
+            raise InputError(f"id {query_id!r} was used before at {query_ids[query_id]}", file=where)
         query_ids[query_id] = where
     if not query_ids:
         raise InputError(f"a vector task needs at least one episode; expected {_EPISODES}")
@@ -154,16 +154,16 @@ def _ids(values: object, size: int, what: str) -> np.ndarray:
 def _candidates(row: Mapping[str, object], everything: np.ndarray, where: str) -> np.ndarray:
     chunks, bounds = row.get("chunks"), row.get("range")
     if chunks is not None and bounds is not None:
-        raise InputError(f"{where}: give chunks or range, not both")
+        raise InputError("give chunks or range, not both", file=where)
     if chunks is not None:
         return _ids(chunks, len(everything), f"{where}: chunk")
     if bounds is None:
         return everything
     if not isinstance(bounds, list) or len(bounds) != 2 or not all(type(bound) is int for bound in bounds):
-        raise InputError(f"{where}: range must be [start, end), got {bounds!r}")
+        raise InputError(f"range must be [start, end), got {bounds!r}", file=where)
     start, end = bounds
     if not 0 <= start < end <= len(everything):
-        raise InputError(f"{where}: range {bounds!r} must have 0 <= start < end <= {len(everything)}")
+        raise InputError(f"range {bounds!r} must have 0 <= start < end <= {len(everything)}", file=where)
     return everything[start:end]
 
 
@@ -174,5 +174,5 @@ def _gold_positions(value: object, candidates: np.ndarray, num_chunks: int, wher
     positions = order[places]
     missing = gold[candidates[positions] != gold]
     if len(missing):
-        raise InputError(f"{where}: gold chunk {int(missing[0])} is not among the chunks of the episode")
+        raise InputError(f"gold chunk {int(missing[0])} is not among the chunks of the episode", file=where)
     return np.sort(positions).astype(np.int32)

@@ -66,14 +66,16 @@ class AnswerRecord:
         check_kinds(self)
         where = f"query {self.query_id}, {self.setting.method}"
         if (self.answer is None) == (self.error is None):
-            raise InputError(f"{where}: answer {self.answer!r} and error {self.error!r}: there is exactly one of them")
+            raise InputError(
+                f"answer {self.answer!r} and error {self.error!r}: there is exactly one of them", file=where
+            )
         if self.error is not None and (self.scores or self.errors):
-            raise InputError(f"{where}: a call that failed has no score: leave scores and errors empty")
+            raise InputError("a call that failed has no score: leave scores and errors empty", file=where)
         _check_names(where, "scores", self.scores, SCORES)
         _check_names(where, "errors", self.errors, MEASURES)
         for name, value in self.scores.items():
             if not 0 <= value <= 1:
-                raise InputError(f"{where}: {name} = {value!r} must lie in [0, 1]")
+                raise InputError(f"{name} = {value!r} must lie in [0, 1]", file=where)
 
 
 @dataclass(frozen=True)
@@ -168,4 +170,4 @@ _RECORD_FIELDS, _ROW_FIELDS = file_fields(AnswerRecord), file_fields(AnswerRow)
 def _check_names(where: str, what: str, names: Iterable[str], known: Iterable[str]) -> None:
     unknown = sorted(set(names) - set(known))
     if unknown:
-        raise InputError(f"{where}: {what} {', '.join(unknown)}: no such name; they are {', '.join(known)}")
+        raise InputError(f"{what} {', '.join(unknown)}: no such name; they are {', '.join(known)}", file=where)

@@ -254,7 +254,7 @@ def read_rows(path: str | os.PathLike) -> list[Row]:
     """
     values = parse_json(read_text(path), str(path))
     if not isinstance(values, list):
-        raise InputError(f"{path}: a results file is a JSON list of rows, got {type(values).__name__}")
+        raise InputError(f"a results file is a JSON list of rows, got {type(values).__name__}", file=path)
     return [record_of(Row, value, f"{path}: row {number}", _ROW_FIELDS) for number, value in enumerate(values, start=1)]
 
 

@@ -53,6 +53,13 @@ def test_refusals_name_file_and_line(tmp_path, row, message):
         read_examples(write(tmp_path, GOOD, row))
 
 
+def test_a_refusal_has_its_place_field_and_value(tmp_path):
+    path = write(tmp_path, GOOD, GOOD | {"chunks": ["a", 3], "gold": [0]})
+    with pytest.raises(InputError) as caught:
+        read_examples(path)
+    assert (caught.value.file, caught.value.field, caught.value.value) == (f"{path}:2", "chunks[1]", 3)
+
+
 def test_empty_and_missing_files(tmp_path):
     with pytest.raises(InputError, match="own.jsonl: empty file; expected lines"):
         read_examples(write(tmp_path, "\n"))
