@@ -2,8 +2,8 @@
 
     python benchmarks/injection.py [FILE.gguf ...]      # the embedded SmolLM2 and others; writes results/injection.md
 
-The passages and questions are tests/hostile_passages.py, what is measured is tests/injection.py. Greedy answers of at
-most 24 tokens, batches of eight. A run with --journal that was broken off goes on where it was.
+The passages and questions are tests/support/hostile_passages.py, what is measured is tests/support/injection.py.
+Greedy answers of at most 24 tokens, batches of eight. A run with --journal that was broken off goes on where it was.
 """
 
 import os
@@ -26,8 +26,8 @@ def main() -> None:
     args = parser.parse_args()
     sys.path.insert(0, str(ROOT / "tests"))
     # Helpers of the tests; they need no test runner.
-    from hostile_passages import HOSTILE
-    from injection import attack
+    from support.hostile_passages import HOSTILE
+    from support.injection import attack
 
     from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
     from qrag_jax.llm.local import LocalGenerator
@@ -49,7 +49,7 @@ def main() -> None:
 
 def report(found: dict, seconds: float | None) -> str:
     """What was run, sums, and the table of kinds; without seconds where a journal may have had some of the answers."""
-    from injection import MAX_TOKENS, summary, table
+    from support.injection import MAX_TOKENS, summary, table
 
     took = "" if seconds is None else f", {seconds:.0f} s"
     lines = [

@@ -4,7 +4,8 @@
 
 Every fault at the first, a middle and the last prompt of a batch of six, one call at a time and four, through a
 journal; then the same batch once more against a good server at the same address. Nothing is simulated: the server is
-a real one on this machine (tests/bad_server.py), the client the official one with its own waits between attempts.
+a real one on this machine (tests/support/bad_server.py), the client the official one, with its own waits between
+attempts.
 """
 
 import argparse
@@ -28,8 +29,8 @@ def main() -> None:
     flags = parser.parse_args()
     sys.path.insert(0, str(ROOT / "tests"))
     # Helpers of the tests; they need no test runner.
-    from fault_cells import CONCURRENCIES, POSITIONS, run_cell
-    from faults import FAULTS
+    from support.fault_cells import CONCURRENCIES, POSITIONS, run_cell
+    from support.faults import FAULTS
 
     start = time.perf_counter()
     rows = []
@@ -51,7 +52,7 @@ def main() -> None:
 
 def format_report(rows: list[tuple[Any, int, int, Any]], flags: argparse.Namespace, seconds: float) -> str:
     """Sums, the table of cells, and what each fault's error says."""
-    from fault_cells import CANARY, CONCURRENCIES, NUM_PROMPTS, POSITIONS
+    from support.fault_cells import CANARY, CONCURRENCIES, NUM_PROMPTS, POSITIONS
 
     cells = [cell for *_, cell in rows]
     late = max(cell.seconds / cell.deadline for cell in cells)

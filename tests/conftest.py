@@ -14,9 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent / "guarded"))  # here, and in proce
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[0], os.environ.get("PYTHONPATH")]))
 
 import network_guard
-from compiling import compiled_folder, fast_flags
-from memory import give_back
-from tiers import register_profiles
+from support.compiling import compiled_folder, fast_flags, give_back
+from support.tiers import register_profiles
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -32,7 +31,7 @@ if "QRAG_JAX_TESTS_COMPILED" not in os.environ:
     os.environ["QRAG_JAX_TESTS_COMPILED"] = str(compiled_folder())
 
 if os.environ.get("QRAG_JAX_TYPECHECK", "1") != "0":
-    import shape_checks
+    from support import shape_checks
 
     shape_checks.install()
 

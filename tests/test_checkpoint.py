@@ -15,8 +15,8 @@ import optax
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from lock_holders import held
-from tiers import PATIENCE
+from support.processes import held
+from support.tiers import PATIENCE
 
 from qrag_jax import __version__, checkpoint
 from qrag_jax.checkpoint import (

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import quick_compilation  # noqa: F401
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.chunking.tree.tree_files import from_json, load_trees

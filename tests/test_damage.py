@@ -18,8 +18,8 @@ import optax
 import orbax.checkpoint as ocp
 import pytest
 from safetensors.numpy import load_file, save_file
-from syntax import syntax_tree
-from tiny_encoders import random_encoder
+from support.encoders import random_encoder
+from support.syntax import syntax_tree
 
 from qrag_jax.checkpoint import load_checkpoint, newest_valid_step, save_checkpoint
 from qrag_jax.files.manifest import write_manifest

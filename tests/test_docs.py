@@ -15,8 +15,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from memory import give_back
-from tiny_documents import tiny_pdf
+from support.compiling import give_back
+from support.documents import tiny_pdf
 
 from qrag_jax.cli.main import main, parse
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from syntax import syntax_tree
+from support.syntax import syntax_tree
 
 import qrag_jax
 from qrag_jax.errors import Arg, InputError, InputWarning, UsageError

@@ -3,7 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
-from stub_hub import reachable_hub
+from support.stub_hub import reachable_hub
 
 from qrag_jax.files.manifest import files_under, write_manifest
 from qrag_jax.hub import _MOST_BESIDE, Place, parse_place, pull_run, push_run, run_files

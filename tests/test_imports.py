@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from syntax import syntax_tree
-from tiers import PATIENCE
+from support.syntax import syntax_tree
+from support.tiers import PATIENCE
 
 import qrag_jax
 from qrag_jax.models.encoder.sources import PACKAGE_MODULE, is_installed

@@ -14,8 +14,8 @@ import beartype
 import jaxtyping
 import numpy as np
 import pytest
-from syntax import syntax_tree
-from tiers import PATIENCE
+from support.syntax import syntax_tree
+from support.tiers import PATIENCE
 
 import qrag_jax
 from qrag_jax.config import flatten

@@ -1,5 +1,5 @@
 import pytest
-from passages import count, documents, ranked, split_lines
+from support.passages import count, documents, ranked, split_lines
 
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
 from qrag_jax.llm.scripted import ScriptedGenerator, failed

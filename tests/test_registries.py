@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tiers import PATIENCE
+from support.tiers import PATIENCE
 
 from qrag_jax import names
 from qrag_jax.chunking.strategies.kind import ChunkerKind

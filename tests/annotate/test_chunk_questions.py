@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_reader import answer, no_answer, passage_of, question_of, tell_story
-from tiers import examples
+from support.scripted_models import answer, no_answer, passage_of, question_of, tell_story
+from support.tiers import examples
 
 from qrag_jax.annotate import ask_chunks as calls
 from qrag_jax.annotate import chunk_questions as questions

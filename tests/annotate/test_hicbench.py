@@ -4,7 +4,7 @@ import json
 from itertools import count as numbers
 
 import pytest
-from scripted_hicbench import build_script, document_of, stage_of
+from support.scripted_models import build_script, document_of, stage_of
 
 from qrag_jax.annotate import hicbench
 from qrag_jax.annotate.hicbench import HiCBenchConfig, build_hicbench, write_hicbench

@@ -5,8 +5,8 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_points import first_new, lines_of, outline, rows_by_marks, text_of
-from tiers import examples
+from support.scripted_models import first_new, lines_of, outline, rows_by_marks, text_of
+from support.tiers import examples
 
 from qrag_jax.annotate import ask_chunks as calls
 from qrag_jax.annotate import numbered_lines as rows

@@ -5,8 +5,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_points import first_new, lines_of, outline
-from tiers import examples
+from support.scripted_models import first_new, lines_of, outline
+from support.tiers import examples
 
 from qrag_jax.annotate.hichunk_examples import ExamplesConfig, make_examples, write_examples
 from qrag_jax.annotate.numbered_lines import good_rows, read_rows

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_points import lines_of, text_of
-from tiers import examples
+from support.scripted_models import lines_of, text_of
+from support.tiers import examples
 
 from qrag_jax.annotate import ask_chunks as calls
 from qrag_jax.annotate import numbered_lines as rows

@@ -4,7 +4,7 @@ from itertools import count as numbers
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.annotate.mentions import (
     BEYOND_MOST,

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.annotate import numbered_lines as rows
 from qrag_jax.annotate.numbered_lines import Answer, Row, RowsForm, format_rows, good_rows, read_rows

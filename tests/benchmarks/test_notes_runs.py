@@ -3,7 +3,6 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from tiny import quick_compilation  # noqa: F401
 
 from benchmarks.notes_runs import evidence_recall, nearest_chunks, score_run
 from qrag_jax.annotate.mentions import mention_notes

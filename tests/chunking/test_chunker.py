@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from chunking.property_cases import (
+from hypothesis import given
+from hypothesis import strategies as st
+from support.odd_texts import (
     COUNTERS,
     MONOTONE_COUNTERS,
     TEXTS,
@@ -22,9 +24,7 @@ from chunking.property_cases import (
     text_of,
     times_covered,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig

@@ -4,8 +4,8 @@ import re
 
 import pytest
 from hypothesis import example, given
-from markdown_text import MARKDOWN
-from tiers import examples
+from support.markdown_text import MARKDOWN
+from support.tiers import examples
 
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.units import find_units, unit_chunks

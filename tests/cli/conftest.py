@@ -4,7 +4,7 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from tiny_notes import write_diary_and_notes
+from support.notes import write_diary_and_notes
 
 FACTS = (
     "Mary went to the kitchen.",

@@ -9,7 +9,7 @@ import types
 import warnings
 
 import pytest
-from tiers import PATIENCE
+from support.tiers import PATIENCE
 
 from qrag_jax import __version__
 from qrag_jax.cli.main import main, parse

@@ -1,8 +1,8 @@
 import os
 
 import pytest
-from tiers import slow_but
-from tiny_documents import paragraph, tiny_docx, tiny_epub, tiny_pdf
+from support.documents import paragraph, tiny_docx, tiny_epub, tiny_pdf
+from support.tiers import slow_but
 
 from qrag_jax.documents import read as module
 from qrag_jax.documents.kinds import is_installed

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_documents import tiny_pdf
+from support.documents import tiny_pdf
 
 from qrag_jax.documents import kinds
 from qrag_jax.documents.kinds import is_installed

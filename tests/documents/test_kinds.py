@@ -4,7 +4,7 @@ import sys
 import zipfile
 
 import pytest
-from tiers import PATIENCE
+from support.tiers import PATIENCE
 
 from qrag_jax.documents.kinds import FileKind, kind_by_suffix, kind_of, read_suffixes, refuse_without_extra
 from qrag_jax.types import InputError

@@ -2,8 +2,7 @@ import json
 from dataclasses import fields, replace
 
 import pytest
-from tiny_answers import ANSWERED, FAILED, TRAINED
-from tiny_rows import LATENT
+from support.answers import ANSWERED, FAILED, LATENT, TRAINED
 
 from qrag_jax.eval.answers.records import (
     AnswerRow,

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from lock_holders import held
+from support.processes import held
 
 from qrag_jax.files import folder_lock
 from qrag_jax.files.folder_lock import LOCK, Holder, lock_folder, remove_dead_lock

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from tiers import PATIENCE
+from support.tiers import PATIENCE
 
 from qrag_jax.files.user_cache import cache_folder, keep_compiled
 

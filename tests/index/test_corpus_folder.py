@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from passages import count, documents, lines_corpus, split_lines
-from tiny_corpora import TEXTS, WordEncoder, make_tree
+from support.passages import count, documents, lines_corpus, split_lines
+from support.word_corpora import TEXTS, WordEncoder, make_tree
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.files.folder_lock import lock_folder

@@ -6,8 +6,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from forked import ended, start
-from tiny_index import build_and_die, check_equal, fresh_corpus, log_lines, maker, update, write_notes
+from support.indices import build_and_die, check_equal, fresh_corpus, log_lines, maker, update, write_notes
+from support.processes import ended, start
 
 from qrag_jax.index import settings
 from qrag_jax.index.info import index_info

@@ -2,8 +2,8 @@ import subprocess
 import sys
 
 import pytest
-from forked import ended, start
-from tiny_index import check_equal, fresh_corpus, hold, update, write_notes
+from support.indices import check_equal, fresh_corpus, hold, update, write_notes
+from support.processes import ended, start
 
 from qrag_jax.files.folder_lock import FolderInUse
 from qrag_jax.index.load import load_index

@@ -1,8 +1,8 @@
 import jax
 import numpy as np
 import pytest
-from passages import documents
-from tiny_encoders import random_encoder
+from support.encoders import random_encoder
+from support.passages import documents
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.index.methods import DEFAULT_CHUNKING, multi_step_method, single_step_method

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forked import ended, start
-from tiny_index import log_lines, write_notes
-from tiny_level_index import ONE, TWO, WAYS, build, build_and_die, check_fresh, loaded, rankings
+from support.indices import log_lines, write_notes
+from support.level_indices import ONE, TWO, WAYS, build, build_and_die, check_fresh, loaded, rankings
+from support.processes import ended, start
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.index.info import index_info

@@ -3,8 +3,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from forked import ended, start
-from tiny_index import SETTINGS, check_equal, fresh_corpus, log_lines, maker, merge_and_die, update, write_notes
+from support.indices import SETTINGS, check_equal, fresh_corpus, log_lines, maker, merge_and_die, update, write_notes
+from support.processes import ended, start
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.documents.read import find_files

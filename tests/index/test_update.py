@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_index import SETTINGS, check_equal, fresh_corpus, log_lines, maker, update, write_notes
+from support.indices import SETTINGS, check_equal, fresh_corpus, log_lines, maker, update, write_notes
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.documents.read import Skipped, find_files, read_bytes

@@ -6,23 +6,29 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forked import ended, start
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
-from tiny_index import SETTINGS, fresh_corpus, load_maker, log_lines, maker, update, write_notes
-from tiny_noted import (
+from support.indices import (
     FILM,
     LEE,
     NOTED,
     RAIN,
+    SETTINGS,
     add_and_die_before_notes,
     change_notes,
+    fresh_corpus,
+    load_maker,
+    log_lines,
+    maker,
     note,
     note_rows,
     note_slowly,
     read_few,
+    update,
+    write_notes,
 )
+from support.processes import ended, start
+from support.tiers import examples
 
 from qrag_jax.annotate.mentions import mention_notes
 from qrag_jax.documents.read import find_files

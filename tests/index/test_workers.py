@@ -1,7 +1,7 @@
 from functools import partial
 
 import pytest
-from tiny_index import (
+from support.indices import (
     POISON,
     check_equal,
     fresh_corpus,

@@ -3,7 +3,7 @@ import sys
 import types
 
 import pytest
-from bad_server import MODEL, numbered_prompts, serve_badly
+from support.bad_server import MODEL, numbered_prompts, serve_badly
 
 from qrag_jax.llm.config import LlmConfig, default_journal, make_generator
 from qrag_jax.llm.scripted import ScriptedGenerator

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from tiers import HAS_SMOLLM2
-from tiny_talkers import CHATML, END, parrot, tiny_talker
+from support.talkers import CHATML, END, parrot, tiny_talker
+from support.tiers import HAS_SMOLLM2
 from tokenizers.normalizers import NFKC, Replace
 
 from qrag_jax.llm.local import LocalGenerator

@@ -6,7 +6,7 @@ import string
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.measures.evidence_recall import evidence_pieces, evidence_recall
 from qrag_jax.types import InputError

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from facts_slowly import fact_em, fact_f1, fact_precision, fact_recall
+from support.facts_slowly import fact_em, fact_f1, fact_precision, fact_recall
 
 from qrag_jax.measures.facts import NOT_TAKEN, f1_ceiling, score_facts
 from qrag_jax.types import InputError

@@ -1,7 +1,7 @@
 import jax
 import numpy as np
 import pytest
-from tiny import np_jit
+from support.networks import np_jit
 
 from qrag_jax.chunking.tree.parent_vectors import mean_of_children
 from qrag_jax.models import compressor as network

@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import quick_compilation  # noqa: F401
 
 from qrag_jax.models.decoder.causal_lm import Decoder, all_logits, extend, init_cache
 from qrag_jax.models.decoder.config import DecoderConfig, RopeScaling
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("quick_compilation")]
 
 LENGTHS = [40, 3, 1, 17]
 ORIGINAL = 16  # beyond it texts are stretched

@@ -6,17 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiers import HAS_SMOLLM2
-from tiny import quick_compilation  # noqa: F401
-from tiny_decoders import SCALINGS, decoder_config, random_decoder_params
-from tiny_gguf import CHAT, TOKENS, decoder_fields, decoder_tensors, tokenizer_fields, write_gguf
+from support.decoders import SCALINGS, decoder_config, random_decoder_params
+from support.gguf_files import CHAT, TOKENS, decoder_fields, decoder_tensors, tokenizer_fields, write_gguf
+from support.tiers import HAS_SMOLLM2
 
 from qrag_jax.models.decoder.causal_lm import all_logits, extend, init_cache
 from qrag_jax.models.decoder.sources import find_decoder
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.decoder.weights import load_decoder, save_decoder
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("quick_compilation")]
 
 WIDE = {"vocab_size": len(TOKENS) + 1, "hidden_size": 32, "intermediate_size": 64, "head_dim": 8, "max_positions": 64}
 TOKENIZER = DecoderTokenizer.from_gguf(tokenizer_fields() | {"tokenizer.chat_template": CHAT})

@@ -7,14 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import quick_compilation  # noqa: F401
 
 from qrag_jax.models.encoder.table import weight_table
 from qrag_jax.models.encoder.text_encoder import Encoder, encode, encode_in_blocks, relative_buckets, valid_tokens
 from qrag_jax.models.encoder.tokenizer import train_word_level
 from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("quick_compilation")]
 
 LENGTHS = [9, 1, 150, 12]  # 150: beyond the largest distance that MPNet tells apart
 SHAPE = {

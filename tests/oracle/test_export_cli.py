@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import quick_compilation  # noqa: F401
-from tiny_encoders import random_encoder
+from support.encoders import random_encoder
 
 from qrag_jax.checkpoint import save_checkpoint
 from qrag_jax.cli.main import main
@@ -15,7 +14,7 @@ from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.qrag.retriever import EncoderSpec, ModelConfig, new_retriever, retriever_files
 from qrag_jax.train.qrag.config import RunConfig
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("quick_compilation")]
 
 TEXTS = ["Where is the milk?", "Mary went to the kitchen.", "a", "John picked up the football there. " * 12]
 SOURCES = {

@@ -4,15 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiny import quick_compilation  # noqa: F401
-from tiny_encoders import random_encoder, unigram
+from support.encoders import random_encoder, unigram
 
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.export import export_router, export_sentence_transformer
 from qrag_jax.models.encoder.sources import MINILM, find_folder
 from qrag_jax.models.encoder.weights import load_encoder
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("quick_compilation")]
 
 TEXTS = [
     "Where is the milk?",

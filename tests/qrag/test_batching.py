@@ -4,15 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import (  # noqa: F401
-    DIM,
-    NETWORKS,
-    quick_compilation,
-    quick_jit,
-    random_params,
-    token_rows,
-    vector_rows,
-)
+from support.networks import DIM, NETWORKS, random_params, token_rows, vector_rows
 
 from qrag_jax.models.towers.q_network import TokenRows
 from qrag_jax.qrag.batching import Contexts, Packer, materialise, stretched_indices
@@ -129,7 +121,7 @@ def test_a_packed_batch_has_the_q_values_of_the_naive_one(kind):
     assert len(jax.tree.leaves(packed.table)[0]) <= 12 < size * num_chunks
     network = NETWORKS[kind]()
     params = random_params(network)
-    play = quick_jit(lambda batch: rollout(network, params, batch, jax.random.key(0), make_greedy(), EnvConfig()))
+    play = jax.jit(lambda batch: rollout(network, params, batch, jax.random.key(0), make_greedy(), EnvConfig()))
     found, expected = play(packed), play(naive)
     np.testing.assert_array_equal(found.actions, expected.actions)
     np.testing.assert_allclose(found.q_values, expected.q_values, atol=1e-5)

@@ -5,18 +5,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiers import slow_but
-from tiny import (  # noqa: F401
+from support.networks import (
+    STOP,
     linear_network,
     make_batch,
     position_by_definition,
-    quick_compilation,
-    quick_jit,
     random_params,
+    random_table,
     rotated_by_definition,
     select_environments,
+    table_batch,
+    table_env,
+    table_network,
+    table_params,
 )
-from tiny_q import STOP, random_table, table_batch, table_env, table_network, table_params
+from support.tiers import slow_but
 
 from qrag_jax.eval.retrieval.protocols import kept_by_threshold
 from qrag_jax.qrag.beam import beam_search
@@ -35,7 +38,7 @@ NETWORKS = {"table": table_network, "linear": linear_network}
 def compiled(kind, env, width):
     """Compiled once for all Q values, thresholds and questions of one shape."""
     network = NETWORKS[kind]()
-    return quick_jit(lambda params, batch, threshold: beam_search(network, params, batch, env, width, threshold))
+    return jax.jit(lambda params, batch, threshold: beam_search(network, params, batch, env, width, threshold))
 
 
 def plan(params, batch, env=ENV, width=2, threshold=NEVER, kind="table"):
@@ -301,7 +304,7 @@ def test_a_beam_as_wide_as_there_are_sets_misses_none():
 
 
 def greedy_rollout(params, batch, config, num_chunks=None):
-    @quick_jit
+    @jax.jit
     def play(params, batch):
         return rollout(linear_network(), params, batch, jax.random.key(0), make_greedy(num_chunks), config)
 
@@ -393,7 +396,7 @@ def test_a_given_index_is_used():
     batch, params, config = make_batch(), random_params(linear_network()), EnvConfig(num_steps=2)
     index = linear_network().actions(params, batch.table)
 
-    @quick_jit
+    @jax.jit
     def run(index):
         return beam_search(linear_network(), params, batch, config, 2, action_vectors=index)
 

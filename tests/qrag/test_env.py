@@ -7,19 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import logsumexp
-from tiers import slow_but
-from tiny import (  # noqa: F401
+from support.networks import (
     NETWORKS,
     linear_network,
     make_batch,
     np_jit,
     position_by_definition,
-    quick_compilation,
-    quick_jit,
     random_params,
     rotated_by_definition,
     select_environments,
 )
+from support.tiers import slow_but
 
 from qrag_jax.qrag import env as process
 from qrag_jax.qrag.env import EnvConfig, q_values, replay_q_values, rollout
@@ -60,7 +58,7 @@ def compiled(kind, config=EnvConfig(), policy="boltzmann"):  # noqa: B008
         }[policy]()
         return rollout(NETWORKS[kind](), params, batch, key, chosen, config, critic, soft_value)
 
-    return quick_jit(run)
+    return jax.jit(run)
 
 
 def play(kind, batch, config=EnvConfig(), policy="boltzmann", key=0, epsilon=0.3, script=(0, 0, 0), params=None):  # noqa: B008
@@ -217,12 +215,12 @@ def test_a_given_index_is_used_and_changes_nothing():
     network, batch = linear_network(), make_batch()
     params = random_params(network)
 
-    @quick_jit
+    @jax.jit
     def run(index):
         key = jax.random.key(0)
         return rollout(network, params, batch, key, make_greedy(), EnvConfig(), action_vectors=index)
 
-    index = quick_jit(network.actions)(params, batch.table)
+    index = jax.jit(network.actions)(params, batch.table)
     own = play("linear", batch, policy="greedy")
     given, doubled = run(index), run(2 * np.asarray(index))
     np.testing.assert_array_equal(own.actions, given.actions)
@@ -316,7 +314,7 @@ def test_keys_are_folded_by_environment_and_by_step():
     run = lambda batch: rollout(network, params, batch, root, showing_its_keys, EnvConfig()).log_probs  # noqa: E731
     folded = [[jax.random.fold_in(jax.random.fold_in(root, env), t) for t in range(3)] for env in (4, 0, 9, 2)]
     expected = [[float(jax.random.uniform(key)) for key in row] for row in folded]
-    np.testing.assert_allclose(quick_jit(run)(batch), expected, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(run)(batch), expected, rtol=1e-6)
 
 
 def test_draws_depend_on_the_number_of_the_environment():
@@ -393,7 +391,7 @@ def test_gradients_flow_through_the_chosen_q_values_only():
     network = linear_network()
     params = random_params(network)
 
-    @quick_jit
+    @jax.jit
     def gradients(weights):
         def weighted(params):
             policy = make_boltzmann(0.5, 0.3)
@@ -411,7 +409,7 @@ def test_gradients_flow_through_the_chosen_q_values_only():
 def test_gradient_of_a_chosen_q_against_differences():
     batch, params = make_batch(), random_params(linear_network())
 
-    @quick_jit
+    @jax.jit
     def value_and_gradient(params):
         def total(params):
             policy = scripted(jnp.array([2, 1, 3], jnp.int32))

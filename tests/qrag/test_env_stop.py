@@ -7,16 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import logsumexp, softmax
-from tiny import (  # noqa: F401
+from support.networks import (
+    STOP,
     linear_network,
     make_batch,
     np_jit,
-    quick_compilation,
-    quick_jit,
     random_params,
     select_environments,
+    table_batch,
+    table_env,
+    table_network,
+    table_params,
 )
-from tiny_q import STOP, table_batch, table_env, table_network, table_params
 
 from qrag_jax.qrag import env as process
 from qrag_jax.qrag.env import EnvConfig, observe, q_values, replay_q_values, rollout
@@ -63,7 +65,7 @@ def compiled(config=CONFIG):
         played = rollout(linear_network(), params, batch, key, policy, config, critic, soft_value)
         return played, replay_q_values(linear_network(), params, batch, played, config)
 
-    return quick_jit(run)
+    return jax.jit(run)
 
 
 def play(batch, config=CONFIG, key=0):
@@ -132,7 +134,7 @@ def play_table(table, gold, num_steps=3, num_chunks=4):
     """The greedy episode of one question."""
     config, batch = table_env(num_steps=num_steps, reward="at_end", stop=True), table_batch(num_chunks, gold=gold)
     run = lambda params: rollout(table_network(), params, batch, jax.random.key(0), make_greedy(), config)  # noqa: E731
-    return jax.tree.map(lambda x: np.asarray(x)[0], quick_jit(run)(table_params(table)))
+    return jax.tree.map(lambda x: np.asarray(x)[0], jax.jit(run)(table_params(table)))
 
 
 def test_an_episode_by_hand():
@@ -280,7 +282,7 @@ def test_the_gradient_of_stop_is_the_state():
     """d Q(s, STOP) / d stop = s, summed over the steps that stopped; other steps leave the vector alone."""
     params, key = params_with_stop(), jax.random.key(1)
 
-    @quick_jit
+    @jax.jit
     def gradient(stop):
         def total(stop):
             policy = make_boltzmann(TEMPERATURE, 0.4)

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import linear_network, make_batch, np_jit, quick_jit, random_params
+from support.networks import linear_network, make_batch, np_jit, random_params
 
 from qrag_jax.qrag import env as process
 from qrag_jax.qrag import heads
@@ -196,7 +196,7 @@ def test_chosen_pairs_encoded_again_have_the_same_links(coverage):
     network, batch = linear_network(), random_links(make_batch())
     params = random_params(network) | {"links": drawn_links(num_inputs=9 if coverage else 6)}
 
-    @quick_jit
+    @jax.jit
     def run(params):
         played = rollout(network, params, batch, jax.random.key(0), make_greedy(), env)
         plans = [beam_search(network, params, batch, env, width).actions for width in (1, 2)]

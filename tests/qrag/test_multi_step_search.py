@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from passages import lines_corpus
-from tiny import linear_network, np_jit, quick_compilation, random_params  # noqa: F401
+from support.networks import linear_network, np_jit, random_params
+from support.passages import lines_corpus
 
 from qrag_jax.eval.retrieval.protocols import kept_by_threshold
 from qrag_jax.index.corpus_folder import load_corpus, save_corpus

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
-from tiny import np_jit
+from support.networks import np_jit
 
 from qrag_jax.qrag import policy
 from qrag_jax.qrag.policy import boltzmann_log_probs, make_boltzmann, make_greedy

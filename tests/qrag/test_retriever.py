@@ -6,10 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import (  # noqa: F401
-    LATENT,
-    quick_compilation,
-)
+from support.networks import LATENT
 
 from qrag_jax.checkpoint import save_checkpoint
 from qrag_jax.config import to_dict

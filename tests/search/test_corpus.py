@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from passages import corpus_of, count, documents, lines_corpus, split_lines
-from tiny_corpora import TEXTS, WordEncoder, make_tree
-from tiny_study import Counts
+from support.passages import corpus_of, count, documents, lines_corpus, split_lines
+from support.study import Counts
+from support.word_corpora import TEXTS, WordEncoder, make_tree
 
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
 from qrag_jax.search.corpus import Corpus, MadeBy, build_corpus, check_place, embed_corpus, tree_corpus

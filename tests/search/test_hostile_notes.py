@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hostile_documents import HONEST, HOSTILE, heard
-from tiers import slow_but
+from support.hostile_documents import HONEST, HOSTILE, heard
+from support.tiers import slow_but
 
 from qrag_jax.annotate.mentions import MentionsConfig, mention_notes
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.names import RETRIEVERS
 from qrag_jax.search.bm25 import Bm25Index

@@ -3,7 +3,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.search.note_texts import fitting_notes, insert_notes, offset_in_chunk

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from tiers import examples
-from tiny_study import Counts
+from support.study import Counts
+from support.tiers import examples
 
 from qrag_jax.data.stories.story_notes import read_stories
 from qrag_jax.names import NOTE_MODES

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from passages import corpus_of, count, documents, ranked, split_lines
-from tiers import examples
+from support.passages import corpus_of, count, documents, ranked, split_lines
+from support.tiers import examples
 
 from qrag_jax.llm.prompts import load_prompt
 from qrag_jax.llm.scripted import ScriptedGenerator

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.chunking.text.words import bm25_tokens
 from qrag_jax.search.sentences import best_sentences, make_place, passage_sentences, score_sentences

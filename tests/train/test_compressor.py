@@ -6,7 +6,7 @@ import chex
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_headed import DIM, hashed_vectors, headed_document
+from support.headed_documents import DIM, hashed_vectors, headed_document
 
 from qrag_jax.chunking.tree.parent_vectors import mean_of_children
 from qrag_jax.models.compressor import compress_parents, compressor_parents, load_compressor

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from tiny_headed import hashed_vectors, headed_document
+from support.headed_documents import hashed_vectors, headed_document
 
 from qrag_jax.data.corpora.headed_documents import HeadedDocument
 from qrag_jax.train.compressor_data import (

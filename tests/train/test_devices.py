@@ -12,9 +12,8 @@ import chex
 import jax
 import numpy as np
 import pytest
-from tiers import PATIENCE
-from tiny import quick_compilation  # noqa: F401
-from tiny_runs import make_config, make_task
+from support.runs import make_config, make_task
+from support.tiers import PATIENCE
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.config import dump_config
@@ -156,7 +155,7 @@ from qrag_jax.config import load_config
 from qrag_jax.train.qrag.loop import train
 from qrag_jax.train.qrag.config import RunConfig
 from qrag_jax.types import Stopped
-from tiny_runs import after, make_task
+from support.runs import after, make_task
 config, out = load_config(RunConfig, {config!r}), Path({out!r})
 task, dev = make_task(), make_task(5, "dog")
 try:  # the second process alone is asked to stop; both do

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from tiny import np_jit
+from support.networks import np_jit
 
 from qrag_jax.config import config_from_dict, load_config, to_dict
 from qrag_jax.train.optimise import GroupConfig, group_optimiser, label_leaves, stop_frozen

@@ -8,8 +8,7 @@ import chex
 import jax
 import numpy as np
 import pytest
-from tiny import quick_compilation  # noqa: F401
-from tiny_runs import NUM_UPDATES, after, leaves, make_config, make_task, same_run
+from support.runs import NUM_UPDATES, after, leaves, make_config, make_task, same_run
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.files.step_folders import checkpoint_steps

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_headed import hashed_vectors, headed_document
+from support.headed_documents import hashed_vectors, headed_document
 
 from qrag_jax.measures.boundary_scores import Judged, score_points
 from qrag_jax.models.tagger.predict import tagged_points

@@ -8,8 +8,8 @@ import chex
 import jax
 import numpy as np
 import pytest
-import tiny_runs
-from tiny import LATENT, quick_compilation  # noqa: F401
+from support import runs as tiny_runs
+from support.networks import LATENT
 
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint
 from qrag_jax.data.questions.vector_task import make_vector_task

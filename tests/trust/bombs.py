@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))  # of a script, only its own folder is there
-import tiny_bombs  # noqa: E402
+from support import bombs as tiny_bombs  # noqa: E402
 
 MB = 10**6
 _PIECE = 16 * MB

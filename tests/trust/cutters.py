@@ -5,8 +5,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from chunking.property_cases import COUNTERS, check_chunks, embed_by_hash, readable, times_covered
-from markdown_text import check_cover
+from support.markdown_text import check_cover
+from support.odd_texts import COUNTERS, check_chunks, embed_by_hash, readable, times_covered
 from trust.mutations import checksum
 from trust.samples import PROSE, Reader, texts
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tiny_documents import paragraph, picture, tiny_docx, tiny_epub, tiny_pdf
+from support.documents import paragraph, picture, tiny_docx, tiny_epub, tiny_pdf
 from trust.samples import PROSE, Reader, texts
 
 from qrag_jax.data.corpora.beir import read_beir

@@ -8,7 +8,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from tiny_index import load_maker, maker, update, write_notes
+from support.indices import load_maker, maker, update, write_notes
 
 from qrag_jax.index import update as update_module
 from qrag_jax.index.prepare import Maker

@@ -10,13 +10,13 @@ import gguf
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from passages import count, documents
 from safetensors.numpy import save_file
-from tiny_corpora import TEXTS, WordEncoder, make_tree
-from tiny_decoders import decoder_config, random_decoder_params
-from tiny_encoders import byte_bpe, mpnet_words, random_encoder, train_word_level, unigram
-from tiny_gguf import decoder_fields, decoder_tensors, tokenizer_fields, write_gguf
-from tiny_talkers import CHATML, byte_tokenizer
+from support.decoders import decoder_config, random_decoder_params
+from support.encoders import byte_bpe, mpnet_words, random_encoder, train_word_level, unigram
+from support.gguf_files import decoder_fields, decoder_tensors, tokenizer_fields, write_gguf
+from support.passages import count, documents
+from support.talkers import CHATML, byte_tokenizer
+from support.word_corpora import TEXTS, WordEncoder, make_tree
 from trust.samples import PROSE, Reader, reseal, texts, value_of
 
 from qrag_jax.chunking.tree.tree_files import from_json, load_trees, save_trees, to_json

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from passages import split_lines
-from tiny_answers import ANSWERED, FAILED, make_record
-from tiny_study import make_config
+from support.answers import ANSWERED, FAILED, make_record
+from support.passages import split_lines
+from support.study import make_config
 from trust.model_readers import VECTORS
 from trust.samples import PROSE, Reader, reseal, texts
 

@@ -1,7 +1,7 @@
 """Artefacts of others with hostile values in well-formed files: nothing runs, nothing leaks, nothing is raw.
 
 Each kind is made once; a case is a copy with one hostile value, its manifest or digest made to fit, read as `qrag`
-reads it beside a canary (tests/hostile_artefacts.py, tests/hostile_values.py).
+reads it beside a canary (tests/support/hostile_artefacts.py, tests/support/hostile_values.py).
 """
 
 import os
@@ -12,10 +12,10 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from hostile_artefacts import KINDS, hostile_repository, make_checkpoint
-from hostile_values import Canary, outcome
-from stub_hub import reachable_hub
-from tiers import of_tier, slow_but
+from support.hostile_artefacts import KINDS, hostile_repository, make_checkpoint
+from support.hostile_values import Canary, outcome
+from support.stub_hub import reachable_hub
+from support.tiers import of_tier, slow_but
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.hub import Place, pull_run, push_run, run_files

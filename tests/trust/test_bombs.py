@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiers import PATIENCE, of_tier, slow_but
+from support.tiers import PATIENCE, of_tier, slow_but
 from trust import bombs
 from trust.bombs import BOMBS
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from syntax import syntax_tree
-from tiers import of_tier
+from support.syntax import syntax_tree
+from support.tiers import of_tier
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.config import is_override, load_config, to_dict

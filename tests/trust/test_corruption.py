@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiers import of_tier
-from tiny_saves import assert_seeded, leaf_bytes, save_seeded, seeded_arrays
+from support.runs import assert_seeded, leaf_bytes, save_seeded, seeded_arrays
+from support.tiers import of_tier
 
 from qrag_jax.checkpoint import load_checkpoint, newest_valid_step
 from qrag_jax.files.manifest import write_manifest

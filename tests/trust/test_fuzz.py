@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tiers import of_tier, slow_but
+from support.tiers import of_tier, slow_but
 from trust.cutters import CUTTERS
 from trust.data_readers import QUESTIONS, SETS
 from trust.model_readers import MODELS, TABLES

@@ -13,10 +13,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forked import CONTEXT, ended, start
-from tiers import PATIENCE, of_tier
-from tiny_index import POISON, SETTINGS, HashEncoder, check_equal, fresh_corpus, log_lines, maker, update, write_notes
-from tiny_noted import note, note_rows, write_people
+from support.indices import (
+    POISON,
+    SETTINGS,
+    HashEncoder,
+    check_equal,
+    fresh_corpus,
+    log_lines,
+    maker,
+    note,
+    note_rows,
+    update,
+    write_notes,
+    write_people,
+)
+from support.processes import CONTEXT, ended, start
+from support.tiers import PATIENCE, of_tier
 from trust.index_writers import (
     REFUSED,
     build_slowly,

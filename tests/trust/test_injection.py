@@ -10,10 +10,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hostile_passages import HOSTILE, KINDS, QUESTIONS
-from injection import attack, prompt_of, summary
-from passages import documents, split_lines
-from tiers import HAS_SMOLLM2, of_tier
+from support.hostile_passages import HOSTILE, KINDS, QUESTIONS
+from support.injection import attack, prompt_of, summary
+from support.passages import documents, split_lines
+from support.tiers import HAS_SMOLLM2, of_tier
 
 from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.llm.scripted import ScriptedGenerator, failed

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiers import PATIENCE, of_tier
+from support.tiers import PATIENCE, of_tier
 
 HERE = Path(__file__).parent
 SEED = int(os.environ.get("TRUST_SEED", "0"))

@@ -12,11 +12,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from passages import split_lines
-from tiers import of_tier
-from tiny import VECTOR, linear_network, quick_compilation  # noqa: F401
-from tiny_encoders import random_encoder
-from tiny_talkers import tiny_talker
+from support.encoders import random_encoder
+from support.networks import VECTOR, linear_network
+from support.passages import split_lines
+from support.talkers import tiny_talker
+from support.tiers import of_tier
 
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.local import LocalGenerator

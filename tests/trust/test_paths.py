@@ -19,9 +19,9 @@ from random import Random
 
 import network_guard
 import pytest
-from hostile_artefacts import KINDS, Kind, make_checkpoint, resign
-from hostile_values import SECRET, Canary, outcome
-from tiers import of_tier
+from support.hostile_artefacts import KINDS, Kind, make_checkpoint, resign
+from support.hostile_values import SECRET, Canary, outcome
+from support.tiers import of_tier
 
 from qrag_jax.cli.main import main
 from qrag_jax.data.stories.haystack import read_documents

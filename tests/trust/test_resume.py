@@ -13,9 +13,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
-from forked import ended, qrag, start
-from tiers import PATIENCE, of_tier
-from tiny_runs import leaves, same_run
+from support.processes import ended, qrag, start
+from support.runs import leaves, same_run
+from support.tiers import PATIENCE, of_tier
 
 from qrag_jax.files.step_folders import checkpoint_steps
 from qrag_jax.train.log import read_lines

@@ -7,10 +7,10 @@ from itertools import chain, count
 from pathlib import Path
 
 import pytest
-from forked import answers_of, save_traced
-from syscalls import Traced
-from tiers import of_tier
-from tiny_saves import assert_seeded, save_seeded
+from support.processes import answers_of, save_traced
+from support.runs import assert_seeded, save_seeded
+from support.syscalls import Traced
+from support.tiers import of_tier
 
 from qrag_jax.checkpoint import load_checkpoint, newest_valid_step
 from qrag_jax.files.folder_lock import LOCK, lock_folder

@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from fault_cells import CANARY, CONCURRENCIES, NUM_PROMPTS, POSITIONS, run_cell
-from faults import FAULTS
-from tiers import of_tier
+from support.fault_cells import CANARY, CONCURRENCIES, NUM_PROMPTS, POSITIONS, run_cell
+from support.faults import FAULTS
+from support.tiers import of_tier
 
 SLACK = 1.0  # seconds: a loaded machine is late
 GRID = [(position, concurrency) for position in POSITIONS for concurrency in CONCURRENCIES]

@@ -5,10 +5,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from forked import CONTEXT, answers_of, ended, qrag, start, write_in_rounds
-from tiers import of_tier
-from tiny_runs import same_run
-from tiny_saves import assert_seeded, save_seeded, save_seeded_corpus, seeded_corpus
+from support.processes import CONTEXT, answers_of, ended, qrag, start, write_in_rounds
+from support.runs import assert_seeded, same_run, save_seeded, save_seeded_corpus, seeded_corpus
+from support.tiers import of_tier
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.index.corpus_folder import load_corpus

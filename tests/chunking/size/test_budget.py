@@ -1,7 +1,9 @@
 """The hard size: cutting on, leaving out what says nothing new, joining what is small."""
 
 import pytest
-from chunking.property_cases import (
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from support.odd_texts import (
     COUNTERS,
     TEXTS,
     count_bytes,
@@ -10,9 +12,7 @@ from chunking.property_cases import (
     count_words,
     readable,
 )
-from hypothesis import assume, example, given
-from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.chunking.size.budget import check_budget, fit_groups, merge_small
 from qrag_jax.chunking.size.packing import cut_words

@@ -1,9 +1,9 @@
 """Packing spans into chunks: the search for a size, capped counts, cuts; against slow readings of the definitions."""
 
-from chunking.property_cases import MONOTONE_COUNTERS, TEXTS, count_characters, count_words, readable
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.odd_texts import MONOTONE_COUNTERS, TEXTS, count_characters, count_words, readable
+from support.tiers import examples
 
 from qrag_jax.chunking.size.packing import (
     capped,

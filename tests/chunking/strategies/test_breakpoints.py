@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig, find_breaks, make_breakpoint, windowed_texts
 from qrag_jax.chunking.text.chunks import SentenceText

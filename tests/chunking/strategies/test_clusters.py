@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig, group_labels, make_dbscan, make_linkage
 from qrag_jax.chunking.strategies.fixed import FixedConfig, make_fixed

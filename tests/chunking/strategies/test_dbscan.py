@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.chunking.strategies.clusters import dbscan_labels
 

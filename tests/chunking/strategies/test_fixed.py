@@ -1,10 +1,10 @@
 """Chunks of a fixed size: the paper's rule, its leftover, budgets in tokens, and overlap."""
 
 import pytest
-from chunking.property_cases import MONOTONE_COUNTERS, TEXTS, count_words, readable
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.odd_texts import MONOTONE_COUNTERS, TEXTS, count_words, readable
+from support.tiers import examples
 
 from qrag_jax.chunking.strategies.fixed import FixedConfig, make_fixed
 from qrag_jax.chunking.text.chunks import SentenceText

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from markdown_text import MARKDOWN, check_cover
-from tiers import examples
+from support.markdown_text import MARKDOWN, check_cover
+from support.tiers import examples
 
 from qrag_jax.chunking.strategies.headings import (
     HeadingsConfig,

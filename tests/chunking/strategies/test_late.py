@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tiers import examples
-from tiny_encoders import TOKENIZERS, random_encoder
+from support.encoders import TOKENIZERS, random_encoder
+from support.tiers import examples
 
 from qrag_jax.chunking.strategies.late import LateConfig, find_windows, late_vectors, make_late
 from qrag_jax.chunking.text.chunks import SentenceText

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import fcluster, linkage
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.chunking.strategies.linkage import link_pairs, link_sentences
 

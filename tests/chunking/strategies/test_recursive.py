@@ -3,16 +3,16 @@
 import re
 
 import pytest
-from chunking.property_cases import (
+from hypothesis import given
+from hypothesis import strategies as st
+from support.odd_texts import (
     MONOTONE_COUNTERS,
     TEXTS,
     count_characters,
     count_words,
     readable,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.chunking.strategies.recursive import RecursiveConfig, make_recursive
 from qrag_jax.chunking.text.chunks import SentenceText, chunk_text, count_spans

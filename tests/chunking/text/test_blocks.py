@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
-from markdown_text import MARKDOWN, check_cover
-from tiers import examples
+from support.markdown_text import MARKDOWN, check_cover
+from support.tiers import examples
 
 from qrag_jax.chunking.size.budget import fit_groups
 from qrag_jax.chunking.text.blocks import (

@@ -3,7 +3,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.chunking.text.proper_names import MOST_WORDS, NameFinder, find_words, is_term, normal_name, written_names
 

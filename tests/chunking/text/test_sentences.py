@@ -4,8 +4,8 @@ import pytest
 import sentencex
 from hypothesis import example, given
 from hypothesis import strategies as st
-from markdown_text import check_cover
-from tiers import examples
+from support.markdown_text import check_cover
+from support.tiers import examples
 
 from qrag_jax.chunking.text.sentences import split_guarded, split_sentences
 

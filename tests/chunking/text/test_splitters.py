@@ -8,8 +8,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from markdown_text import MARKDOWN, check_cover
-from tiers import examples
+from support.markdown_text import MARKDOWN, check_cover
+from support.tiers import examples
 
 from qrag_jax.chunking.text.sentences import ABBREVIATIONS, make_splitter, split_sentences
 from qrag_jax.names import SPLITTERS

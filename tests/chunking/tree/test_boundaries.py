@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.chunking.text.blocks import make_unit_splitter
 from qrag_jax.chunking.text.chunks import SentenceText

@@ -5,8 +5,8 @@ import re
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from tiers import examples
-from tiny_trees import cases, fields_of, obeys
+from support.tiers import examples
+from support.trees import cases, fields_of, obeys
 
 from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.text.sentences import split_sentences

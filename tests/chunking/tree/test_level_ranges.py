@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
-from tiny_trees import cases, int64
+from support.tiers import examples
+from support.trees import cases, int64
 
 from qrag_jax.chunking.tree.level_ranges import (
     NAMES,

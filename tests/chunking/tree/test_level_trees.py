@@ -5,8 +5,8 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
-from tiny_trees import fields_of, obeys
+from support.tiers import examples
+from support.trees import fields_of, obeys
 
 from qrag_jax.chunking.chunker import ChunkConfig, level_names, make_chunker, make_tree_builder
 from qrag_jax.chunking.strategies.level_leaves import LevelsConfig

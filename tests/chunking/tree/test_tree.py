@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
-from tiny_trees import ARRAYS, cases, fields_of, int64, make_case, obeys
+from support.tiers import examples
+from support.trees import ARRAYS, cases, fields_of, int64, make_case, obeys
 
 from qrag_jax.chunking.text.chunks import chunk_text, make_chunk
 from qrag_jax.chunking.tree.rules import TreeError

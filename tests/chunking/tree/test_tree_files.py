@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from tiers import examples
-from tiny_trees import ARRAYS, cases, int64, make_case
+from support.tiers import examples
+from support.trees import ARRAYS, cases, int64, make_case
 
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.chunking.tree.tree_files import from_json, load_trees, save_trees, to_json

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tiny_notes import DIARY, NOTES, QUESTION
+from support.notes import DIARY, NOTES, QUESTION
 
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.main import main

@@ -4,9 +4,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from bad_server import MODEL, serve_badly, status
-from tiny_encoders import random_encoder
-from tiny_notes import DIARY, NOTES, QUESTION
+from support.bad_server import MODEL, serve_badly, status
+from support.encoders import random_encoder
+from support.notes import DIARY, NOTES, QUESTION
 
 from qrag_jax.chunking.units import unit_chunks
 from qrag_jax.cli.main import main, parse

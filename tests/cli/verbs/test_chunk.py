@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tiers import PATIENCE
-from tiny_documents import tiny_pdf
-from tiny_encoders import random_encoder
+from support.documents import tiny_pdf
+from support.encoders import random_encoder
+from support.tiers import PATIENCE
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.text.chunks import make_chunk

@@ -2,7 +2,6 @@ import json
 
 import numpy as np
 import pytest
-from tiny import quick_compilation  # noqa: F401
 
 from qrag_jax.cli.main import main
 from qrag_jax.data.questions.examples import read_examples

@@ -4,8 +4,7 @@ import argparse
 import json
 
 import pytest
-from tiny import quick_compilation  # noqa: F401
-from tiny_answers import make_task
+from support.answers import make_task
 
 from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.verbs.eval_answers import make_reader

@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import quick_compilation  # noqa: F401
-from tiny_encoders import random_encoder
+from support.encoders import random_encoder
 
 from qrag_jax.cli.main import main
 from qrag_jax.cli.verbs.export import base_name, positions_note

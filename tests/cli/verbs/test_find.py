@@ -4,8 +4,8 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from tiny_encoders import random_encoder
-from tiny_notes import DIARY, NOTES, QUESTION, write_diary_and_notes
+from support.encoders import random_encoder
+from support.notes import DIARY, NOTES, QUESTION, write_diary_and_notes
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.cli.main import main

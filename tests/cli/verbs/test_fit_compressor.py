@@ -3,8 +3,8 @@ from functools import partial
 
 import chex
 import pytest
-from tiny_encoders import random_encoder
-from tiny_headed import headed_document
+from support.encoders import random_encoder
+from support.headed_documents import headed_document
 
 from qrag_jax.cli.main import main
 from qrag_jax.cli.verbs import fit_compressor as fit_verb

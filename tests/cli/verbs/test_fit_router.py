@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tiny_study import make_encoder, make_task
+from support.study import make_encoder, make_task
 
 from qrag_jax.cli.main import main
 from qrag_jax.cli.parsers import fit_router as router_parser

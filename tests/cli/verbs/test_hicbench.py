@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from scripted_hicbench import build_script
+from support.scripted_models import build_script
 
 from qrag_jax.annotate.hicbench import HiCBenchConfig
 from qrag_jax.cli.main import main

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_encoders import random_encoder
-from tiny_index import write_notes
+from support.encoders import random_encoder
+from support.indices import write_notes
 
 from qrag_jax.chunking.chunker import ChunkConfig, make_tree_builder
 from qrag_jax.cli.main import main

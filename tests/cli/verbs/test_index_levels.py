@@ -5,9 +5,8 @@ import json
 import jax
 import numpy as np
 import pytest
-from tiny_encoders import random_encoder
-from tiny_index import write_notes
-from tiny_taggers import eager_tagger
+from support.encoders import eager_tagger, random_encoder
+from support.indices import write_notes
 
 from qrag_jax.checkpoint import save_checkpoint
 from qrag_jax.chunking.tree.level_ranges import NAMES, LevelRange

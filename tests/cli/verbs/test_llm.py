@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tiny_talkers import tiny_talker
+from support.talkers import tiny_talker
 
 from qrag_jax.cli.main import main
 from qrag_jax.cli.verbs.llm import Benched, build_values, clock, format_bench

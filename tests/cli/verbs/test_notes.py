@@ -2,7 +2,7 @@ import json
 from functools import partial
 
 import pytest
-from tiny_encoders import random_encoder
+from support.encoders import random_encoder
 
 from qrag_jax.annotate import chunk_questions as questions
 from qrag_jax.annotate import propositions

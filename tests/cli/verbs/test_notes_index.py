@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny_encoders import random_encoder
-from tiny_index import write_notes
+from support.encoders import random_encoder
+from support.indices import write_notes
 
 from qrag_jax.annotate.mentions import mention_notes
 from qrag_jax.cli.main import main

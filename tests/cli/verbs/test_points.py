@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from tiers import PATIENCE
-from tiny_encoders import random_encoder
+from support.encoders import random_encoder
+from support.tiers import PATIENCE
 
 from qrag_jax.chunking.strategies.hierarchy import OWN_POINTS
 from qrag_jax.chunking.tree.tree_files import load_trees

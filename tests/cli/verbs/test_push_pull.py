@@ -6,10 +6,9 @@ import jax
 import numpy as np
 import pytest
 import yaml
-from lock_holders import held
-from stub_hub import reachable_hub
-from tiny import quick_compilation  # noqa: F401
-from tiny_rows import LATENT, replace
+from support.answers import LATENT, replace
+from support.processes import held
+from support.stub_hub import reachable_hub
 
 from qrag_jax.checkpoint import load_checkpoint, save_checkpoint
 from qrag_jax.cli.main import main, parse

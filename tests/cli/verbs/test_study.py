@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lock_holders import held
+from support.processes import held
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.cli.main import main, parse

@@ -7,8 +7,7 @@ import types
 
 import numpy as np
 import pytest
-from lock_holders import held
-from tiny import quick_compilation  # noqa: F401
+from support.processes import held
 
 import qrag_jax.cli.verbs.train as cli_train
 from qrag_jax.checkpoint import Checkpoint, load_checkpoint

@@ -6,7 +6,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.chunking.text.chunks import check_sentences
 from qrag_jax.chunking.tree.boundaries import checked_points, heading_points, paragraph_points, rule_points

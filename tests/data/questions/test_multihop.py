@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.data.questions import multihop
 from qrag_jax.data.questions.multihop import READERS, MultihopSet, describe, read_2wiki, read_hotpot, read_musique

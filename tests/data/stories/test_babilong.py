@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.data.stories.babilong import compose, draw_noise_pool, fits, text_table
 from qrag_jax.data.stories.haystack import Haystack

@@ -1,7 +1,7 @@
 """The independent reading of stories, on hand-worked stories."""
 
 import pytest
-from story_semantics import explain
+from support.story_semantics import explain
 
 from qrag_jax.data.stories.story_notes import Told, parse_fact
 from qrag_jax.types import InputError

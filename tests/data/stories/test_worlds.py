@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from story_semantics import explain
-from tiers import slow_but
+from support.story_semantics import explain
+from support.tiers import slow_but
 
 from qrag_jax.data.stories.story_notes import parse_fact
 from qrag_jax.data.stories.vocabulary import BABI_VOCABULARY, WorldVocabulary

@@ -1,5 +1,5 @@
 import pytest
-from tiny_documents import paragraph, picture, tiny_docx
+from support.documents import paragraph, picture, tiny_docx
 
 from qrag_jax.types import InputError
 

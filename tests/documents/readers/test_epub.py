@@ -1,5 +1,5 @@
 import pytest
-from tiny_documents import tiny_epub, tiny_zip
+from support.documents import tiny_epub, tiny_zip
 
 from qrag_jax.types import InputError
 

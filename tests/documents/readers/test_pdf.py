@@ -1,5 +1,5 @@
 import pytest
-from tiny_documents import encrypted_pdf, pdf_of_objects, silent_pdf, tiny_pdf
+from support.documents import encrypted_pdf, pdf_of_objects, silent_pdf, tiny_pdf
 
 from qrag_jax.types import InputError
 

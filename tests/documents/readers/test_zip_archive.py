@@ -3,7 +3,7 @@ import struct
 import zipfile
 
 import pytest
-from tiny_documents import tiny_zip
+from support.documents import tiny_zip
 
 from qrag_jax.documents.readers import zip_archive as archive
 from qrag_jax.documents.readers.zip_archive import Archive, member_name

@@ -1,8 +1,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_judges import blocks_of, kind_of, make_judge
-from tiers import examples
+from support.scripted_models import blocks_of, kind_of, make_judge
+from support.tiers import examples
 
 from qrag_jax.eval.answers.claims import ClaimScore, score_claims
 from qrag_jax.eval.answers.judges import Agreement, JudgeOptions

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
-from tiny_answers import ANSWERED, FAILED
-from tiny_rows import replace
+from support.answers import ANSWERED, FAILED, replace
 
 from qrag_jax.eval.answers.answering import compare_answers
 from qrag_jax.eval.retrieval.compare import format_comparisons

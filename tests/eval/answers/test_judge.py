@@ -1,5 +1,5 @@
 import pytest
-from scripted_judges import blocks_of, make_judge
+from support.scripted_models import blocks_of, make_judge
 
 from qrag_jax.eval.answers.judges import Agreement, JudgeOptions, judge_answers
 from qrag_jax.llm.scripted import ScriptedGenerator, failed

@@ -1,5 +1,5 @@
 import pytest
-from scripted_judges import make_judge
+from support.scripted_models import make_judge
 
 from qrag_jax.eval.answers.measure_answers import MeasureOptions, check_measures, measure_answers
 from qrag_jax.eval.answers.records import MEASURES, SCORES

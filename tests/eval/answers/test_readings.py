@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from tiny_answers import CHUNKS, EXAMPLES, make_record, make_task
+from support.answers import CHUNKS, EXAMPLES, make_record, make_task
 
 from qrag_jax.eval.answers.answer_rows import BOUNDS, bound_readings, make_readings
 from qrag_jax.eval.retrieval.harness import draw_contexts

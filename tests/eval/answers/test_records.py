@@ -2,7 +2,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from tiny_answers import ANSWERED, FAILED
+from support.answers import ANSWERED, FAILED
 
 from qrag_jax.eval.answers.records import AnswerRow, Score, read_answer_records, write_answer_records
 from qrag_jax.types import InputError, UsageError

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
-from scripted_judges import make_judge
-from tiny_answers import READINGS, make_reader, make_record, make_task
+from support.answers import READINGS, make_reader, make_record, make_task
+from support.scripted_models import make_judge
 
 from qrag_jax.eval.answers.answer_rows import answer_rows, bound_readings
 from qrag_jax.eval.answers.judges import Agreement

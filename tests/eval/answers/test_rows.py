@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
-from scripted_judges import reply_to
-from tiny_answers import CHUNKS, EXAMPLES, READINGS, TRAINED, make_reader, make_task, passages_of
-from tiny_rows import replace
+from support.answers import CHUNKS, EXAMPLES, READINGS, TRAINED, make_reader, make_task, passages_of, replace
+from support.scripted_models import reply_to
 
 from qrag_jax.eval.answers.answer_rows import answer_rows, ask_distinct, make_prompt, make_readings
 from qrag_jax.eval.answers.measure_answers import MeasureOptions

@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 import pytest
-from tiny_study import Counts
+from support.study import Counts
 
 from qrag_jax.annotate.mentions import mention_notes
 from qrag_jax.data.stories.babi import read_babi

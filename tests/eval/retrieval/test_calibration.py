@@ -3,8 +3,8 @@ import json
 import jax
 import numpy as np
 import pytest
-from tiny import LATENT, VECTOR, quick_compilation, random_params  # noqa: F401
-from tiny_rows import evaluate
+from support.answers import evaluate
+from support.networks import LATENT, VECTOR, random_params
 
 from qrag_jax.data.questions.vector_task import make_vector_task
 from qrag_jax.data.stories.haystack import make_haystack

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_rows import LATENT, replace
+from support.answers import LATENT, replace
 
 from qrag_jax.eval.retrieval.compare import Comparison, compare, comparison_values, format_comparisons, holm
 from qrag_jax.eval.retrieval.records import QueryRecord

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from facts_slowly import fact_em, fact_f1
-from tiny_rows import evaluate
+from support.answers import evaluate
+from support.facts_slowly import fact_em, fact_f1
 
 from qrag_jax.eval.retrieval import harness
 from qrag_jax.eval.retrieval.harness import Labels, Threshold, draw_contexts, pick_all

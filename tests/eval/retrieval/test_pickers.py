@@ -4,14 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import (  # noqa: F401
-    LATENT,
-    VECTOR,
-    position_by_definition,
-    quick_compilation,
-    random_params,
-    rotated_by_definition,
-)
+from support.networks import LATENT, VECTOR, position_by_definition, random_params, rotated_by_definition
 
 from qrag_jax.eval.retrieval.pickers import (
     beam_picker,

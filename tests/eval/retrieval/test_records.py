@@ -3,7 +3,7 @@ import os
 
 import numpy as np
 import pytest
-from tiny_rows import LATENT, replace
+from support.answers import LATENT, replace
 
 from qrag_jax.eval.retrieval.records import (
     QueryRecord,

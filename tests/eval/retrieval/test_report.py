@@ -1,5 +1,5 @@
 import pytest
-from tiny_rows import LATENT, replace
+from support.answers import LATENT, replace
 
 from qrag_jax.eval.retrieval.records import Row
 from qrag_jax.eval.retrieval.report import collect_lines, format_table, plot_rows, write_markdown

@@ -2,9 +2,8 @@ import json
 
 import numpy as np
 import pytest
-from tiny import quick_compilation  # noqa: F401
-from tiny_answers import make_reader
-from tiny_runs import save_run
+from support.answers import make_reader
+from support.runs import save_run
 
 from qrag_jax.cli.main import main
 from qrag_jax.data.questions.examples import read_examples

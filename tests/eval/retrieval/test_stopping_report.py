@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiers import slow_but
+from support.tiers import slow_but
 
 from qrag_jax.eval.retrieval.stopping import Roc, StopPoint, analyse, auc, auc_within_reach
 from qrag_jax.eval.retrieval.stopping_report import (

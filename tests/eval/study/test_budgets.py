@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from tiny_study import WordEmbedder, make_config, make_encoder, make_tasks
+from support.study import WordEmbedder, make_config, make_encoder, make_tasks
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.clusters import LinkageConfig

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiny_study import WordEmbedder, fixed, make_config, make_encoder, make_task
+from support.study import WordEmbedder, fixed, make_config, make_encoder, make_task
 
 from qrag_jax.chunking.chunker import ChunkConfig, make_tree_builder
 from qrag_jax.chunking.strategies.level_leaves import LevelsConfig

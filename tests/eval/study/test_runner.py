@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_study import WordEmbedder, fixed, make_config, make_encoder, make_task, make_tasks
+from support.study import WordEmbedder, fixed, make_config, make_encoder, make_task, make_tasks
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.config import load_config
@@ -279,7 +279,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
-from tiny_study import WordEmbedder, make_config, make_encoder, make_tasks
+from support.study import WordEmbedder, make_config, make_encoder, make_tasks
 
 from qrag_jax.eval.study.results.report import write_report
 from qrag_jax.eval.study.runner import run_study

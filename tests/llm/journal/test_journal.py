@@ -7,8 +7,8 @@ import warnings
 from dataclasses import fields, replace
 
 import pytest
-from bad_server import MODEL, numbered_prompts, serve_badly
-from tiers import PATIENCE
+from support.bad_server import MODEL, numbered_prompts, serve_badly
+from support.tiers import PATIENCE
 
 from qrag_jax.llm.calls import unasked
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator, call_key

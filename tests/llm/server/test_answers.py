@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from bad_server import MODEL, good_answer, numbered_prompts
+from support.bad_server import MODEL, good_answer, numbered_prompts
 
 from qrag_jax.llm.server.answers import MAX_QUOTE, failed, is_model, num_repeated, quote, read_answer, said
 from qrag_jax.types import Generation

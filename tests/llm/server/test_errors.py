@@ -1,8 +1,8 @@
 """What errors say: words of the server, attempts, advice. Which of them end a batch is tested with the faults."""
 
-import bad_server
 import pytest
-from bad_server import MODEL, numbered_prompts, serve_badly
+from support import bad_server
+from support.bad_server import MODEL, numbered_prompts, serve_badly
 
 from qrag_jax.llm.server.answers import Asked, explain_timeout
 from qrag_jax.llm.server.openai import OpenAIGenerator

@@ -8,10 +8,10 @@ import threading
 import time
 import warnings
 
-import bad_server
 import pytest
-from bad_server import MODEL, free_port, good_answer, numbered_prompts, serve_badly
-from tiers import PATIENCE
+from support import bad_server
+from support.bad_server import MODEL, free_port, good_answer, numbered_prompts, serve_badly
+from support.tiers import PATIENCE
 
 from qrag_jax.llm.server.answers import read_answer
 from qrag_jax.llm.server.openai import OpenAIGenerator

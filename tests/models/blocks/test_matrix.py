@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import np_jit, quick_compilation  # noqa: F401
+from support.networks import np_jit
 
 import qrag_jax.models.blocks
 from qrag_jax.models.blocks import matrix as blocks

@@ -6,7 +6,7 @@ import re
 import jinja2
 import pytest
 from jinja2.ext import loopcontrols
-from tiers import slow_but
+from support.tiers import slow_but
 
 from qrag_jax.models.chat import sandbox as template_sandbox
 from qrag_jax.models.chat.render import defuse, render_chat

@@ -5,8 +5,8 @@ from functools import partial
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import np_jit
-from tiny_decoders import decoder_config, random_decoder_params
+from support.decoders import decoder_config, random_decoder_params
+from support.networks import np_jit
 
 from qrag_jax.models.decoder import causal_lm as network
 from qrag_jax.models.decoder.causal_lm import attend_grouped, attend_written, extend, init_cache

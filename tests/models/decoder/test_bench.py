@@ -1,7 +1,7 @@
 """Speeds of tiny decoders, by a clock that says what the test wants."""
 
 import pytest
-from tiny_talkers import parrot, tiny_talker
+from support.talkers import parrot, tiny_talker
 
 from qrag_jax.models.decoder.bench import Round, Speed, Work, measure_speeds
 from qrag_jax.models.decoder.generation import make_decoder

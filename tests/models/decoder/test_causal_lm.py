@@ -4,9 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiers import slow_but
-from tiny import np_jit, quick_compilation  # noqa: F401
-from tiny_decoders import (
+from support.decoders import (
     FAMILIES,
     SCALINGS,
     decoder_config,
@@ -15,6 +13,8 @@ from tiny_decoders import (
     random_decoder_params,
     random_rows,
 )
+from support.networks import np_jit
+from support.tiers import slow_but
 
 from qrag_jax.models.decoder.causal_lm import (
     KVCache,

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiers import slow_but
-from tiny_talkers import END, byte_tokenizer, parrot, run_all, tiny_talker
+from support.talkers import END, byte_tokenizer, parrot, run_all, tiny_talker
+from support.tiers import slow_but
 from tokenizers import Tokenizer, decoders, models
 
 from qrag_jax.models.decoder import constraint

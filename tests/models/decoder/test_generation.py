@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 from scipy import stats
-from tiers import slow_but
-from tiny_talkers import parrot, run_all, slow_greedy, tiny_talker
+from support.talkers import parrot, run_all, slow_greedy, tiny_talker
+from support.tiers import slow_but
 
 from qrag_jax.models.decoder import steps as decode_steps
 from qrag_jax.models.decoder.generation import make_decoder

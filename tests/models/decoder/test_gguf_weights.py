@@ -3,9 +3,9 @@ from dataclasses import replace
 import chex
 import numpy as np
 import pytest
-from tiers import slow_but
-from tiny_decoders import decoder_config, random_decoder_params
-from tiny_gguf import TOKENS, decoder_fields, decoder_tensors, interleaved, write_gguf
+from support.decoders import decoder_config, random_decoder_params
+from support.gguf_files import TOKENS, decoder_fields, decoder_tensors, interleaved, write_gguf
+from support.tiers import slow_but
 
 from qrag_jax.models.decoder.config import RopeScaling
 from qrag_jax.models.decoder.gguf_weights import GGUFTensors, gguf_decoder_config, halves_from_pairs

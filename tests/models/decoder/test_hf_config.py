@@ -2,7 +2,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from tiny_decoders import FAMILIES, SCALINGS, decoder_config
+from support.decoders import FAMILIES, SCALINGS, decoder_config
 
 from qrag_jax.models.decoder.config import DecoderConfig, RopeScaling
 from qrag_jax.models.decoder.hf_config import decoder_config as from_values

@@ -2,8 +2,8 @@
 
 import jax
 import pytest
-from tiny_decoders import FAMILIES, decoder_config, random_decoder_params
-from tiny_talkers import tiny_talker
+from support.decoders import FAMILIES, decoder_config, random_decoder_params
+from support.talkers import tiny_talker
 
 from qrag_jax.models.decoder.causal_lm import join_projections
 from qrag_jax.models.decoder.memory import (

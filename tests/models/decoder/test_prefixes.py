@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import slow_but
-from tiny_talkers import tiny_talker
+from support.talkers import tiny_talker
+from support.tiers import slow_but
 
 from qrag_jax.models.decoder import generation
 from qrag_jax.models.decoder.generation import make_decoder

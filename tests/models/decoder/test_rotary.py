@@ -3,8 +3,8 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import np_jit
-from tiny_decoders import SCALINGS, decoder_config
+from support.decoders import SCALINGS, decoder_config
+from support.networks import np_jit
 
 from qrag_jax.models.decoder.config import RopeScaling
 from qrag_jax.models.decoder.rotary import inverse_frequencies, rotate_halves, turns_at

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from tiny import np_jit
+from support.networks import np_jit
 
 from qrag_jax.models.decoder.sampling import draw_tokens, draw_unfiltered, keep_top_k, keep_top_p, log_probabilities
 from qrag_jax.models.decoder.steps import Draws

@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
-from tiers import slow_but
-from tiny import np_jit, quick_compilation  # noqa: F401
-from tiny_decoders import decoder_config, padded_rows, random_decoder_params, random_rows
+from support.decoders import decoder_config, padded_rows, random_decoder_params, random_rows
+from support.networks import np_jit
+from support.tiers import slow_but
 
 from qrag_jax.models.decoder.causal_lm import all_logits, extend, init_cache
 from qrag_jax.models.decoder.sharding import cache_sharding, decoder_shardings

@@ -7,10 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh
-from tiers import slow_but
-from tiny import np_jit, quick_compilation  # noqa: F401
-from tiny_decoders import decoder_config, random_decoder_params
-from tiny_gguf import CHAT, TOKENS, decoder_fields, decoder_tensors, random_blocks, tokenizer_fields, write_gguf
+from support.decoders import decoder_config, random_decoder_params
+from support.gguf_files import (
+    CHAT,
+    TOKENS,
+    decoder_fields,
+    decoder_tensors,
+    random_blocks,
+    tokenizer_fields,
+    write_gguf,
+)
+from support.networks import np_jit
+from support.tiers import slow_but
 
 from qrag_jax.llm.local import LocalGenerator
 from qrag_jax.models.blocks.matrix import BlockMatrix, columns, dequantised

@@ -4,7 +4,7 @@ import chex
 import jax
 import numpy as np
 import pytest
-from tiny_decoders import FAMILIES, decoder_config, random_decoder_params
+from support.decoders import FAMILIES, decoder_config, random_decoder_params
 
 from qrag_jax.models.decoder.table import decoder_params_from_tensors, decoder_table, tensors_from_decoder_params
 from qrag_jax.types import InputError

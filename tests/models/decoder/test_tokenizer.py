@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 import pytest
-from tiny_gguf import CHAT, CONTROL, THINK, TOKENS, tokenizer_fields
+from support.gguf_files import CHAT, CONTROL, THINK, TOKENS, tokenizer_fields
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer, _json_copy, _sharing_copy

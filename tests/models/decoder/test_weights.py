@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
-from tiers import HAS_SMOLLM2, slow_but
-from tiny import np_jit, quick_compilation  # noqa: F401
-from tiny_decoders import FAMILIES, decoder_config, numpy_decoder, random_decoder_params
-from tiny_gguf import CHAT, TOKENS, decoder_fields, decoder_tensors, tokenizer_fields, write_gguf
+from support.decoders import FAMILIES, decoder_config, numpy_decoder, random_decoder_params
+from support.gguf_files import CHAT, TOKENS, decoder_fields, decoder_tensors, tokenizer_fields, write_gguf
+from support.networks import np_jit
+from support.tiers import HAS_SMOLLM2, slow_but
 
 from qrag_jax.models.decoder.causal_lm import all_logits
 from qrag_jax.models.decoder.sources import SMOLLM2_SHA256

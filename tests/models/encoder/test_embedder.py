@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
-from tiny import np_jit
+from support.networks import np_jit
+from support.tiers import examples
 
 import qrag_jax.models.encoder.embedder as embedder_module
 from qrag_jax.models.encoder.embedder import EmbedCounts, make_embedder, plan_blocks

@@ -7,8 +7,7 @@ import jax
 import numpy as np
 import pytest
 from safetensors import safe_open
-from tiny import quick_compilation  # noqa: F401
-from tiny_encoders import random_encoder, random_params
+from support.encoders import random_encoder, random_params
 
 from qrag_jax.models.encoder.export import export_router, export_sentence_transformer, fold_scale
 from qrag_jax.models.encoder.text_encoder import EncoderConfig, encode

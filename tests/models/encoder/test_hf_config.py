@@ -3,8 +3,8 @@ import subprocess
 import sys
 
 import pytest
-from tiers import PATIENCE
-from tiny_encoders import random_encoder
+from support.encoders import random_encoder
+from support.tiers import PATIENCE
 
 from qrag_jax.models.encoder import hf_config
 from qrag_jax.models.encoder.hf_config import read_encoder_config

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiers import slow_but
-from tiny import np_jit, quick_compilation  # noqa: F401
-from tiny_encoders import NUM_TYPES, random_params
+from support.encoders import NUM_TYPES, random_params
+from support.networks import np_jit
+from support.tiers import slow_but
 
 from qrag_jax.models.encoder.text_encoder import (
     FLOAT32,

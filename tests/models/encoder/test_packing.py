@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.models.encoder.text_encoder import max_members, num_packed_rows, pack_rows, packed_width
 

@@ -4,8 +4,8 @@ import chex
 import jax
 import numpy as np
 import pytest
-from tiny_encoders import NUM_TYPES
-from tiny_tensors import CONFIG, config_of, shapes_of, tensors_of
+from support.encoders import NUM_TYPES
+from support.tensors import CONFIG, config_of, shapes_of, tensors_of
 
 from qrag_jax.models.encoder.table import params_from_tensors, tensors_from_params, weight_table
 from qrag_jax.models.encoder.text_encoder import init_encoder

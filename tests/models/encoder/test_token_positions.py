@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from tiny import np_jit
+from support.networks import np_jit
 
 from qrag_jax.models.encoder import text_encoder
 from qrag_jax.models.encoder.text_encoder import MAX_DISTANCE, NUM_BUCKETS

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
-from tiny_encoders import TOKENIZERS, byte_bpe, mpnet_words, unigram
+from support.encoders import TOKENIZERS, byte_bpe, mpnet_words, unigram
+from support.tiers import examples
 from tokenizers import Tokenizer
 
 from qrag_jax.models.encoder.sources import PACKAGE_MODULE

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
-from tiny_encoders import unigram
-from tiny_tensors import CONFIG, SHAPES, shapes_of, tensors_of
+from support.encoders import unigram
+from support.tensors import CONFIG, SHAPES, shapes_of, tensors_of
 
 from qrag_jax.models.encoder.sources import PACKAGE_MODULE, PACKAGE_VERSION
 from qrag_jax.models.encoder.table import params_from_tensors

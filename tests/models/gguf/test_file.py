@@ -3,7 +3,7 @@ import struct
 import gguf
 import numpy as np
 import pytest
-from tiny_gguf import write_gguf
+from support.gguf_files import write_gguf
 
 from qrag_jax.models.gguf.file import read_gguf
 from qrag_jax.types import InputError

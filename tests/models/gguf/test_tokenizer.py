@@ -2,7 +2,7 @@ import re
 
 import numpy as np
 import pytest
-from tiny_gguf import MERGES, TOKENS, tokenizer_fields
+from support.gguf_files import MERGES, TOKENS, tokenizer_fields
 from tokenizers import Tokenizer
 
 from qrag_jax.models.gguf.tokenizer import ends_of_gguf, tokenizer_from_gguf

@@ -3,8 +3,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import quick_compilation  # noqa: F401
-from tiny_gguf import random_blocks
+from support.gguf_files import random_blocks
 
 from qrag_jax.models.gguf.unpack import CODE_BITS, FileRows, block_numbers, unpack_blocks
 

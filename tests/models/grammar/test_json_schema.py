@@ -6,7 +6,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.models.grammar.compile import compile_grammar
 from qrag_jax.types import JsonSchema, UsageError

@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.models.grammar import automaton
 from qrag_jax.models.grammar.automaton import byte_automaton

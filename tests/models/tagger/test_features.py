@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from tiny_headed import hashed_vectors, headed_document
+from support.headed_documents import hashed_vectors, headed_document
 
 from qrag_jax.models.tagger.features import (
     BLOCKS,

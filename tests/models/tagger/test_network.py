@@ -1,7 +1,7 @@
 import jax
 import numpy as np
 import pytest
-from tiny import np_jit
+from support.networks import np_jit
 
 from qrag_jax.models.tagger import tagger
 from qrag_jax.models.tagger.tagger import NUM_CLASSES

@@ -2,7 +2,7 @@ import re
 
 import numpy as np
 import pytest
-from tiny_headed import DIM, hashed_vectors, headed_document, sentence_text
+from support.headed_documents import DIM, hashed_vectors, headed_document, sentence_text
 
 from qrag_jax.models.tagger import predict as tagging
 from qrag_jax.models.tagger.features import fit_basis, principal_components, with_components

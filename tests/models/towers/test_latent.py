@@ -5,15 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import (  # noqa: F401
-    LATENT,
-    VECTOR,
-    latent_network,
-    quick_compilation,
-    quick_jit,
-    random_params,
-    vector_rows,
-)
+from support.networks import LATENT, VECTOR, latent_network, random_params, vector_rows
 
 from qrag_jax.models.towers.latent import LatentConfig, make_latent_network, order_code
 from qrag_jax.models.towers.q_network import VectorRows
@@ -103,7 +95,7 @@ def test_states_against_numpy(num_taken):
     network = make_latent_network(config, mean, std)
     params = random_params(network)
     questions, table, taken = random_case(num_taken)
-    states = quick_jit(network.states)(params, questions, table, taken)
+    states = jax.jit(network.states)(params, questions, table, taken)
     plain = lambda rows: (np.asarray(rows, np.float64) - mean) / std  # noqa: E731
     for env in range(3):
         chunks = plain(np.asarray(table.vectors)[np.asarray(taken)[env]])
@@ -116,7 +108,7 @@ def test_actions_against_numpy():
     params = random_params(network)
     _, table, _ = random_case(0)
     np.testing.assert_allclose(
-        quick_jit(network.actions)(params, table), numpy_actions(params, np.asarray(table.vectors)), atol=2e-5
+        jax.jit(network.actions)(params, table), numpy_actions(params, np.asarray(table.vectors)), atol=2e-5
     )
 
 
@@ -127,16 +119,16 @@ def test_vectors_are_standardised():
     params = random_params(plain)
     questions, table, taken = random_case(2)
     moved = lambda rows: VectorRows(np.asarray(rows.vectors) * std + mean)  # noqa: E731
-    found = quick_jit(given.states)(params, moved(questions), moved(table), taken)
-    np.testing.assert_allclose(found, quick_jit(plain.states)(params, questions, table, taken), atol=1e-4)
-    of_moved, of_plain = (quick_jit(net.actions)(params, rows) for net, rows in ((given, moved(table)), (plain, table)))
+    found = jax.jit(given.states)(params, moved(questions), moved(table), taken)
+    np.testing.assert_allclose(found, jax.jit(plain.states)(params, questions, table, taken), atol=1e-4)
+    of_moved, of_plain = (jax.jit(net.actions)(params, rows) for net, rows in ((given, moved(table)), (plain, table)))
     np.testing.assert_allclose(of_moved, of_plain, atol=1e-4)
 
 
 def test_what_a_state_knows():
     """Its question and chunks in their order; no other environment, no chunk that was not taken."""
     network = latent_network()
-    params, compiled = random_params(network), quick_jit(network.states)
+    params, compiled = random_params(network), jax.jit(network.states)
     run = lambda *given: np.asarray(compiled(*given))  # noqa: E731
     questions, table, taken = random_case(3)
     states = run(params, questions, table, taken)
@@ -158,7 +150,7 @@ def test_every_action_is_encoded_alone():
     network = latent_network()
     params = random_params(network)
     _, table, _ = random_case(0)
-    actions, some = quick_jit(network.actions), np.array([4, 2])
+    actions, some = jax.jit(network.actions), np.array([4, 2])
     whole = np.asarray(actions(params, table))
     np.testing.assert_allclose(actions(params, VectorRows(np.asarray(table.vectors)[some])), whole[some], atol=1e-6)
 
@@ -172,7 +164,7 @@ def test_gradients_are_finite_and_reach_every_parameter():
         states = network.states(params, questions, table, taken)
         return jnp.sum(jnp.square(states)) + jnp.sum(network.actions(params, table))
 
-    gradient = quick_jit(jax.grad(total))(params)
+    gradient = jax.jit(jax.grad(total))(params)
     for path, leaf in jax.tree_util.tree_flatten_with_path(gradient)[0]:
         assert np.isfinite(leaf).all(), path
         # A key's bias shifts all scores of a query alike: softmax does not see it.
@@ -184,7 +176,7 @@ def test_gradients_are_finite_and_reach_every_parameter():
 def test_fresh_parameters_give_moderate_q_values():
     """Q starts at the order of 1 or below, also for wide vectors: the temperature is in units of Q."""
     network = make_latent_network(replace(LATENT, dim=128), ZERO, ONE)
-    params = quick_jit(network.init)(jax.random.key(0))
+    params = jax.jit(network.init)(jax.random.key(0))
     questions, table, taken = random_case(2)
     q = network.states(params, questions, table, taken) @ network.actions(params, table).T
     assert 0.01 < float(jnp.std(q)) < 3

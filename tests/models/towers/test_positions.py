@@ -3,13 +3,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import quick_jit
 
 from qrag_jax.models.towers.positions import chunk_positions, relative_positions
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
-relative = quick_jit(relative_positions, static_argnames=("length", "delta", "ell"))
-positions = quick_jit(chunk_positions, static_argnames=("mode", "length", "delta", "ell"))
+relative = jax.jit(relative_positions, static_argnames=("length", "delta", "ell"))
+positions = jax.jit(chunk_positions, static_argnames=("mode", "length", "delta", "ell"))
 
 
 def indices(*values):
@@ -110,7 +109,7 @@ def test_taken_entries_beyond_the_document_count_as_not_taken():
 
 
 def test_length_may_be_traced():
-    batched = quick_jit(jax.vmap(relative_positions, in_axes=(None, 0, 0)))
+    batched = jax.jit(jax.vmap(relative_positions, in_axes=(None, 0, 0)))
     found = batched(numbers(4), indices(1, 2).reshape(2, 1), np.array([4, 3], np.int32))
     found = np.asarray(found)
     np.testing.assert_allclose(found[0], map_by_the_definition(4, [1]), rtol=1e-6)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import LATENT, VECTOR, make_batch, quick_compilation, quick_jit, random_params, vector_rows  # noqa: F401
+from support.networks import LATENT, VECTOR, make_batch, random_params
 
 from qrag_jax.models.towers.latent import LatentConfig
 from qrag_jax.models.towers.prior import make_prior_network, unit
@@ -26,7 +26,7 @@ def network():
     return make_prior_network(CONFIG, MEAN, STD)
 
 
-@partial(quick_jit, static_argnames="env")
+@partial(jax.jit, static_argnames="env")
 def q_of(params, batch, taken, env):
     towers = network()
     _, rotation = observe(batch, taken, env, towers.num_rotated)
@@ -35,18 +35,18 @@ def q_of(params, batch, taken, env):
 
 
 def test_unit_vectors():
-    found = quick_jit(unit)(jnp.array([[3.0, 4.0], [0.0, 0.0]]))
+    found = jax.jit(unit)(jnp.array([[3.0, 4.0], [0.0, 0.0]]))
     np.testing.assert_allclose(found, [[0.6, 0.8], [0.0, 0.0]], rtol=1e-6)
-    assert np.isfinite(quick_jit(jax.grad(lambda x: unit(x).sum()))(np.zeros(3, np.float32))).all()
+    assert np.isfinite(jax.jit(jax.grad(lambda x: unit(x).sum()))(np.zeros(3, np.float32))).all()
 
 
 def test_a_fresh_q_by_hand():
     """Mean 0: the question (1, 0), (3, 4) taken, beta 1/2: the state is (1.3, .4) at length 1."""
     config = LatentConfig(width=8, num_layers=1, num_heads=2, action_hidden=8, dim=4, prior=True)
     towers = make_prior_network(config, np.zeros(2, np.float32), np.ones(2, np.float32))
-    params, table = quick_jit(towers.init)(jax.random.key(0)), VectorRows(jnp.array([[3.0, 4.0], [0.0, 2.0]]))
-    state = quick_jit(towers.states)(params, VectorRows(jnp.array([[1.0, 0.0]])), table, np.array([[0]], np.int32))
-    q = quick_jit(towers.actions)(params, table) @ state[0]
+    params, table = jax.jit(towers.init)(jax.random.key(0)), VectorRows(jnp.array([[3.0, 4.0], [0.0, 2.0]]))
+    state = jax.jit(towers.states)(params, VectorRows(jnp.array([[1.0, 0.0]])), table, np.array([[0]], np.int32))
+    q = jax.jit(towers.actions)(params, table) @ state[0]
     expected = np.array([1.3 * 0.6 + 0.4 * 0.8, 0.4]) / math.hypot(1.3, 0.4)
     np.testing.assert_allclose(q, expected, rtol=1e-5)
     assert towers.dim == 2 + 1 + 4 and towers.num_rotated == 4
@@ -57,7 +57,7 @@ def test_a_fresh_q_by_hand():
 def test_update_0_is_the_search_of_the_vectors_whatever_the_positions(positions, num_taken):
     batch, env = make_batch(), EnvConfig(num_steps=3, positions=positions)
     taken = np.tile(np.arange(num_taken, dtype=np.int32), (4, 1))
-    found = q_of(quick_jit(network().init)(jax.random.key(1)), batch, taken, env)
+    found = q_of(jax.jit(network().init)(jax.random.key(1)), batch, taken, env)
     unit_64 = lambda x: (x := np.asarray(x, np.float64) - MEAN) / np.linalg.norm(x, axis=-1, keepdims=True)  # noqa: E731
     chunks = unit_64(batch.table.vectors)[np.asarray(batch.chunks)]
     states = unit_64(batch.questions.vectors) + 0.5 * chunks[:, :num_taken].sum(axis=1)
@@ -72,8 +72,8 @@ def test_positions_turn_the_last_components_alone():
     towers = network()
     still = lambda x: x[..., : towers.num_unrotated]  # noqa: E731
     rows = np.take_along_axis(np.asarray(batch.chunks), taken, axis=1)
-    states = np.asarray(quick_jit(towers.states)(params, batch.questions, batch.table, rows))
-    actions = np.asarray(quick_jit(towers.actions)(params, batch.table))[np.asarray(batch.chunks)]
+    states = np.asarray(jax.jit(towers.states)(params, batch.questions, batch.table, rows))
+    actions = np.asarray(jax.jit(towers.actions)(params, batch.table))[np.asarray(batch.chunks)]
     fixed = np.einsum("bcd,bd->bc", still(actions), still(states))
     turned = np.einsum("bcd,bd->bc", actions[..., towers.num_unrotated :], states[:, towers.num_unrotated :])
     np.testing.assert_allclose(none, fixed + turned, rtol=1e-4, atol=1e-4)
@@ -87,13 +87,13 @@ def test_every_part_learns():
     config = LearnerConfig(learning_rate=ScheduleConfig(1e-2, 1e-2), weight_decay=0.0)
     towers = network()
     learner = make_learner(towers, env, config, 30)
-    params = quick_jit(towers.init)(jax.random.key(0))
+    params = jax.jit(towers.init)(jax.random.key(0))
 
-    @quick_jit
+    @jax.jit
     def run(state):
         return jax.lax.scan(lambda state, _: learner.update(state, batch), state, length=30)
 
-    state, metrics = run(quick_jit(learner.init)(params, jax.random.key(1)))
+    state, metrics = run(jax.jit(learner.init)(params, jax.random.key(1)))
     moved = jax.tree.map(lambda a, b: np.abs(np.asarray(a) - b).max(), params, state.params)
     both = ("low", "high", "turned")
     for tower, names in (("state", ("beta", "scale", "bias", *both)), ("action", both)):

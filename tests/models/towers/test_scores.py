@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import quick_jit
 
 from qrag_jax.models.towers import positions as towers
 from qrag_jax.models.towers.positions import inverse_frequencies
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
-cos_sin = quick_jit(towers.cos_sin)
-rotation_table = quick_jit(towers.rotation_table, static_argnames="small_angles")
-rotate = quick_jit(towers.rotate, static_argnames=("num_heads", "theta"))
-rotary_scores = quick_jit(towers.rotary_scores, static_argnames="num_heads")
+cos_sin = jax.jit(towers.cos_sin)
+rotation_table = jax.jit(towers.rotation_table, static_argnames="small_angles")
+rotate = jax.jit(towers.rotate, static_argnames=("num_heads", "theta"))
+rotary_scores = jax.jit(towers.rotary_scores, static_argnames="num_heads")
 
 
 def rotated_by_hand(vector, position, num_heads=1, theta=1e4):
@@ -142,7 +141,7 @@ def test_large_vectors_turn_as_far_as_float32_angles_go():
 def test_gradient_of_the_scores_is_the_rotated_row():
     state, actions, positions = random_case()
     table = rotation_table(positions, inverse_frequencies(8))
-    gradient = quick_jit(jax.grad(lambda s: towers.rotary_scores(s, actions, table)[0, 2]))(state)
+    gradient = jax.jit(jax.grad(lambda s: towers.rotary_scores(s, actions, table)[0, 2]))(state)
     np.testing.assert_allclose(gradient, np.asarray(rotate(actions, positions))[2], atol=1e-5)
 
 

@@ -5,16 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiers import slow_but
-from tiny import (  # noqa: F401
-    ENCODER,
-    SEP,
-    quick_compilation,
-    quick_jit,
-    random_params,
-    text_network,
-    token_rows,
-)
+from support.networks import ENCODER, SEP, random_params, text_network, token_rows
+from support.tiers import slow_but
 
 from qrag_jax.models.encoder.text_encoder import encode, init_encoder
 from qrag_jax.models.towers.q_network import TokenRows
@@ -166,7 +158,7 @@ def test_towers_take_gradients_of_their_own():
     network = text_network()
     params = random_params(network)
     questions, table, taken = rows_and_taken(2)
-    gradient = quick_jit(jax.grad(lambda params: jnp.sum(jnp.square(network.states(params, questions, table, taken)))))(
+    gradient = jax.jit(jax.grad(lambda params: jnp.sum(jnp.square(network.states(params, questions, table, taken)))))(
         params
     )
     assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(gradient["action"]))

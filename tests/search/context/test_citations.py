@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from passages import corpus_of, count, documents, ranked, split_lines
+from support.passages import corpus_of, count, documents, ranked, split_lines
 
 from qrag_jax.search.context.citations import Cited, cite, make_citation, render
 from qrag_jax.search.context.pack import Budget, fill_context

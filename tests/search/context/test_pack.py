@@ -3,8 +3,8 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from passages import corpus_of, count, documents, ranked, split_lines
-from tiers import examples
+from support.passages import corpus_of, count, documents, ranked, split_lines
+from support.tiers import examples
 
 from qrag_jax.chunking.text.chunks import chunk_text, make_chunk
 from qrag_jax.search.context.pack import Budget, cut_passage, fill_context, line_of, make_passage

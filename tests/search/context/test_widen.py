@@ -1,8 +1,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from passages import corpus_of, count, documents, ranked, split_lines
-from tiers import examples
+from support.passages import corpus_of, count, documents, ranked, split_lines
+from support.tiers import examples
 
 from qrag_jax.search.context.pack import Budget, fill_context
 from qrag_jax.search.context.widen import fill_widened, widen_context

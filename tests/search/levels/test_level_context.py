@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from passages import count, documents, lines_corpus, ranked, split_lines
-from tiers import examples
-from tiny_trees import cases
+from support.passages import count, documents, lines_corpus, ranked, split_lines
+from support.tiers import examples
+from support.trees import cases
 
 from qrag_jax.chunking.text.chunks import SentenceText, chunk_text
 from qrag_jax.chunking.tree.build import tree_from_points

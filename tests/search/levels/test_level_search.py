@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
-from tiny_trees import cases, int64
+from support.tiers import examples
+from support.trees import cases, int64
 
 from qrag_jax.chunking.tree.level_ranges import LevelRange, all_ranges, full_range
 from qrag_jax.chunking.tree.parent_vectors import Parents, fill_parents, mean_of_children
@@ -304,7 +304,7 @@ def test_heads_are_whole_leaves_up_to_a_size():
 
 
 def test_vectors_of_another_encoder_are_refused():
-    from tiny_corpora import WordEncoder
+    from support.word_corpora import WordEncoder
 
     known = type(CORPUS)(CORPUS.documents, CORPUS.nodes, CORPUS.vectors, MadeBy(None, "a", "one"), trees=CORPUS.trees)
     with pytest.raises(InputError, match="its vectors were made by encoder a"):

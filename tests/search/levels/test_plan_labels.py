@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tiny_levels import NAMES, count, embed, tiny_index
+from support.level_documents import NAMES, count, embed, tiny_index
 
 from qrag_jax.chunking.tree.level_ranges import LevelRange, all_ranges
 from qrag_jax.llm.scripted import ScriptedGenerator, failed

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiny_levels import NAMES, embed, tiny_index
+from support.level_documents import NAMES, embed, tiny_index
 
 from qrag_jax.checkpoint import save_checkpoint
 from qrag_jax.chunking.tree.level_ranges import LevelRange, all_ranges

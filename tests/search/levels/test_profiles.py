@@ -1,7 +1,7 @@
 """Profiles of scores: numbers worked out by hand from a ranking, and names in their order."""
 
 import numpy as np
-from tiny_levels import NAMES, embed, tiny_index
+from support.level_documents import NAMES, embed, tiny_index
 
 from qrag_jax.chunking.tree.level_ranges import LevelRange
 from qrag_jax.search.hybrid import Ranked

@@ -3,8 +3,8 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiers import slow_but
-from tiny import linear_network, quick_compilation, random_params  # noqa: F401
+from support.networks import linear_network, random_params
+from support.tiers import slow_but
 
 from qrag_jax.data.questions.vector_task import make_vector_task
 from qrag_jax.qrag.batching import Contexts

@@ -8,16 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from tiers import slow_but
-from tiny import (  # noqa: F401
-    NETWORKS,
-    latent_network,
-    linear_network,
-    make_batch,
-    quick_compilation,
-    quick_jit,
-    random_params,
-)
+from support.networks import NETWORKS, latent_network, linear_network, make_batch, random_params
+from support.tiers import slow_but
 
 from qrag_jax.models.towers.q_network import Network, VectorRows
 from qrag_jax.qrag.env import Batch, EnvConfig, Rollout, rollout
@@ -57,7 +49,7 @@ def compiled_loss(kind="linear", env=ENV, config=CONFIG):
         loss, *others = loss_and_rollout(kind, env, config)(*arguments)
         return loss, others
 
-    return quick_jit(jax.value_and_grad(loss, has_aux=True))
+    return jax.jit(jax.value_and_grad(loss, has_aux=True))
 
 
 def parameters(kind="linear", seed=0):
@@ -156,7 +148,7 @@ def test_the_loss_against_a_loop(options, num_q_heads):
     """Mean over environments and steps of (Q - G)^2 of the chosen pairs, each head on its own; every switch counts."""
     config, env = replace(CONFIG, **options), replace(ENV, num_q_heads=num_q_heads)
     batch = make_batch()
-    run = quick_jit(loss_and_rollout("linear", env, config))
+    run = jax.jit(loss_and_rollout("linear", env, config))
     arguments = (parameters(), parameters(seed=1), batch, jax.random.key(0))
     loss, metrics, played = run(*arguments)
     targets = targets_in_a_loop(played, config)
@@ -188,7 +180,7 @@ def test_encoding_again_has_the_same_loss_and_gradient(kind, positions, num_q_he
     env = EnvConfig(num_steps=num_steps, positions=positions, num_q_heads=num_q_heads)
     target, batch, key = parameters(kind, seed=1), make_batch(kind), jax.random.key(0)
 
-    @quick_jit
+    @jax.jit
     def both(params):
         def loss(params, config):
             return loss_and_rollout(kind, env, config)(params, target, batch, key)[0]
@@ -236,7 +228,7 @@ def assert_parts_are_the_whole(parts, env, base, uneven=False):
         if env.stop:
             params["stop"] = jnp.full(network.dim, 0.1)
         state = learner.init(params, jax.random.key(3))
-        found.append(quick_jit(learner.update)(state, batch))
+        found.append(jax.jit(learner.update)(state, batch))
     (one, metrics), (other, metrics_of_parts) = found
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), one.params, other.params)
     assert metrics.keys() == metrics_of_parts.keys()
@@ -253,7 +245,7 @@ def test_no_gradient_flows_through_the_targets():
     _, with_constant_critic = compiled_loss()(params, params, batch, key)
     assert largest_difference(gradient, with_constant_critic) < 1e-6
     run = loss_and_rollout("linear", ENV, CONFIG)
-    of_target = quick_jit(jax.grad(lambda target: run(params, target, batch, key)[0]))(parameters(seed=1))
+    of_target = jax.jit(jax.grad(lambda target: run(params, target, batch, key)[0]))(parameters(seed=1))
     assert largest(of_target) == 0
 
 
@@ -275,7 +267,7 @@ def test_padding_has_no_gradient():
     def loss(vectors):
         return run(parameters(), parameters(), padded.replace(table=VectorRows(vectors)), jax.random.key(0))[0]
 
-    gradient = np.asarray(quick_jit(jax.grad(loss))(extra))
+    gradient = np.asarray(jax.jit(jax.grad(loss))(extra))
     assert (gradient[-1] == 0).all() and np.isfinite(gradient).all()
     assert (gradient[:-1] != 0).any()
 
@@ -298,7 +290,7 @@ def test_gradients_are_finite_when_nothing_is_left_to_choose(value):
 def compiled_update(config=CONFIG, num_updates=10):
     """(learner, its update, compiled and donated) of linear towers; a second trace would be an error."""
     learner = make_learner(linear_network(), ENV, config, num_updates)
-    return learner, quick_jit(chex.assert_max_traces(learner.update, n=1), donate_argnums=0)
+    return learner, jax.jit(chex.assert_max_traces(learner.update, n=1), donate_argnums=0)
 
 
 def make_state(learner, seed=7, params=None):
@@ -336,7 +328,7 @@ def test_an_update_by_hand():
             linear_network(), params, before, batch, key, jnp.float32(0.4), jnp.float32(0.5), ENV, OTHER_OPTIMISER
         )
 
-    gradient, metrics = quick_jit(jax.grad(loss, has_aux=True))(params)
+    gradient, metrics = jax.jit(jax.grad(loss, has_aux=True))(params)
     norm = math.sqrt(sum(float(jnp.sum(jnp.square(leaf))) for leaf in jax.tree.leaves(gradient)))
     assert norm > 0.5  # the clipping bites
     state = make_state(learner).replace(target_params=jax.tree.map(jnp.array, before))
@@ -450,7 +442,7 @@ def test_a_bandit_is_learned(num_q_heads):
     learner = make_learner(network, env, config, 150)
     state = learner.init(random_params(network, scale=0.3), jax.random.key(0))
 
-    @quick_jit
+    @jax.jit
     def run(state):
         return jax.lax.scan(lambda state, _: learner.update(state, batch), state, length=150)
 
@@ -476,7 +468,7 @@ def test_eight_devices_give_the_losses_of_one(kind):
     network = NETWORKS[kind]()
     env = replace(ENV, num_steps=1) if kind == "text" else ENV  # one step holds all that the encoder does
     learner = make_learner(network, env, CONFIG, 10)
-    update = quick_jit(learner.update)
+    update = jax.jit(learner.update)
     mesh = Mesh(np.array(jax.devices()[:8]), ("data",))
 
     def run(place):

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiers import slow_but
-from tiny import linear_network, make_batch, quick_compilation, quick_jit, random_params  # noqa: F401
+from support.networks import linear_network, make_batch, random_params
+from support.tiers import slow_but
 
 from qrag_jax.models.towers.q_network import VectorRows
 from qrag_jax.qrag.env import Batch, EnvConfig, rollout
@@ -44,7 +44,7 @@ def compiled(env, soft_trace, reencode):
         played = rollout(linear_network(), params, BATCH, key, make_boltzmann(*NOW), env, target, value)
         return jax.value_and_grad(loss, has_aux=True)(params, target, key), played
 
-    return quick_jit(run)
+    return jax.jit(run)
 
 
 def loop_over_alive_steps(played, num_q_heads, soft_trace=False):
@@ -136,7 +136,7 @@ def test_when_to_stop_is_learned():
     params = random_params(linear_network(), scale=0.1) | {"stop": jnp.zeros(8)}
     state = learner.init(params, jax.random.key(0))
 
-    @quick_jit
+    @jax.jit
     def run(state):
         return jax.lax.scan(lambda state, _: learner.update(state, batch), state, length=num_updates)
 

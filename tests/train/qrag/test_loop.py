@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import LATENT, quick_compilation  # noqa: F401
+from support.networks import LATENT
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.config import config_from_dict

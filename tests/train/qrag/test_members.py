@@ -6,7 +6,7 @@ import chex
 import jax
 import numpy as np
 import pytest
-from tiny import LATENT, quick_compilation  # noqa: F401
+from support.networks import LATENT
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.data.questions.vector_task import make_vector_task

@@ -7,19 +7,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import (  # noqa: F401
+from support.networks import (
+    NUM_CHUNKS,
+    STOP,
+    WIDTH,
     linear_network,
     make_batch,
     np_jit,
     position_by_definition,
-    quick_compilation,
-    quick_jit,
     random_params,
     rotated_by_definition,
+    table_batch,
+    table_env,
+    table_network,
+    table_params,
+    trajectory,
     vector_rows,
 )
-from tiny_q import NUM_CHUNKS, STOP, WIDTH, table_batch, table_env, table_network, table_params, trajectory
-from tiny_runs import after, make_config, make_task, same_run
+from support.runs import after, make_config, make_task, same_run
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.data.questions.vector_task import make_vector_task
@@ -142,7 +147,7 @@ def test_hardness_against_its_definition(positions):
     env, network, batch = EnvConfig(num_steps=2, positions=positions), linear_network(), make_batch(size=3)
     params, rng = random_params(network), np.random.default_rng(4)
     noise, places = vector_rows(rng, 5), np.array([0.0, 0.3, 0.5, 0.7, 0.99], np.float32)
-    play = quick_jit(lambda params: rollout(network, params, batch, jax.random.key(0), make_greedy(), env))
+    play = jax.jit(lambda params: rollout(network, params, batch, jax.random.key(0), make_greedy(), env))
     played = play(params)
     found = hardness_of(network, params, batch, played, env, noise, places)
     tower, state_of = np.asarray(params["action"], np.float64), params["state"]

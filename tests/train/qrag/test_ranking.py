@@ -8,17 +8,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import (  # noqa: F401
+from support.networks import (
+    STOP,
     linear_network,
     make_batch,
     np_jit,
-    quick_compilation,
-    quick_jit,
     random_params,
     select_environments,
+    table_batch,
+    table_env,
+    table_network,
+    table_params,
+    trajectory,
 )
-from tiny_q import STOP, table_batch, table_env, table_network, table_params, trajectory
-from tiny_runs import make_config, make_task
+from support.runs import make_config, make_task
 
 from qrag_jax.models.towers.q_network import VectorRows
 from qrag_jax.qrag.batching import Packer, materialise
@@ -62,7 +65,7 @@ ranked_of, stopped_of, sft_of = (
 cross_entropy_of = np_jit(cross_entropy)
 
 
-@quick_jit
+@jax.jit
 def play(params, batch):
     return rollout(linear_network(), params, batch, jax.random.key(0), make_boltzmann(*NOW), STOPPING)
 
@@ -153,7 +156,7 @@ def test_what_stop_pays(taken, penalty, paid):
 @cache
 def compiled(reencode, losses, objective="soft_q"):
     config = LearnerConfig(gamma=0.9, reencode=reencode, losses=dict(losses), objective=objective)
-    return quick_jit(make_learner(linear_network(), STOPPING, config, 10).update)
+    return jax.jit(make_learner(linear_network(), STOPPING, config, 10).update)
 
 
 def parameters(seed=0):
@@ -162,7 +165,7 @@ def parameters(seed=0):
     return random_params(linear_network(), seed, 0.2) | heads
 
 
-begin = quick_jit(make_learner(linear_network(), STOPPING, LearnerConfig(), 10).init)
+begin = jax.jit(make_learner(linear_network(), STOPPING, LearnerConfig(), 10).init)
 
 
 def state_of(params):
@@ -205,7 +208,7 @@ def test_a_batch_in_parts_trains_the_same():
     split = jax.tree.map(lambda x: np.asarray(x).reshape(2, -1, *x.shape[1:]), batch.replace(table=None)).replace(
         table=tables
     )
-    other, found = quick_jit(make_learner(linear_network(), STOPPING, config, 10).update)(state, split)
+    other, found = jax.jit(make_learner(linear_network(), STOPPING, config, 10).update)(state, split)
     one, metrics = compiled(False, ALL)(state, batch)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), one.params, other.params)
     for name in ("loss", "loss/ranking", "loss/stop", "loss/soft_q"):
@@ -217,7 +220,7 @@ def test_gradients_against_differences(name):
     loss_of = {"ranking": lambda *given: ranked_states(*given)[0], "stop": stopped_states}[name]
     batch, params = make_batch(size=6), parameters()
     played = play(params, batch)
-    loss = quick_jit(lambda params: loss_of(linear_network(), params, batch, played, STOPPING))
+    loss = jax.jit(lambda params: loss_of(linear_network(), params, batch, played, STOPPING))
     slopes = np_jit(jax.grad(lambda params: loss_of(linear_network(), params, batch, played, STOPPING)))(params)
     direction = jax.tree.map(lambda x: np.random.default_rng(3).normal(size=x.shape).astype(np.float32), params)
     moved = lambda step: float(loss(jax.tree.map(lambda x, d: np.asarray(x) + np.float32(step) * d, params, direction)))  # noqa: E731
@@ -305,7 +308,7 @@ def test_negatives_say_nothing_of_a_context_that_is_its_document():
     played = play(params, batch)
     loss = lambda params, batch, played: ranked_states(linear_network(), params, batch, played, STOPPING)[0]  # noqa: E731
     value, slopes = np_jit(jax.value_and_grad(loss))(params, more, played)
-    loss = quick_jit(loss)
+    loss = jax.jit(loss)
     assert float(value) > float(loss(params, batch, played))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
     tail, own = jax.tree.map(lambda x: np.asarray(x)[1:], played), select_environments(batch, [1, 2, 3])
@@ -387,7 +390,7 @@ def test_stop_is_learned_among_100_chunks_and_6_steps():
     learner = make_learner(linear_network(), env, config, 300)
     params = random_params(linear_network(), scale=0.1) | fresh_heads(8, 1, "affine", 5.0)
 
-    @quick_jit
+    @jax.jit
     def run(state):
         return jax.lax.scan(lambda state, _: learner.update(state, hidden_task()), state, length=300)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import logsumexp, softmax
-from tiny import np_jit
+from support.networks import np_jit
 
 from qrag_jax.train.qrag import returns
 from qrag_jax.train.qrag.returns import state_value

@@ -6,17 +6,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import logsumexp
-from tiny import (  # noqa: F401
+from support.networks import (
     linear_network,
     make_batch,
     position_by_definition,
-    quick_compilation,
-    quick_jit,
     random_params,
     rotated_by_definition,
     select_environments,
+    table_batch,
+    table_env,
+    table_network,
+    table_params,
 )
-from tiny_q import table_batch, table_env, table_network, table_params
 
 from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.train.optimise import ScheduleConfig
@@ -35,7 +36,7 @@ def compiled(kind, env):
     def loss(params, batch, key):
         return trajectory_loss(NETWORKS[kind](), params, batch, key, env)
 
-    return quick_jit(jax.value_and_grad(loss, has_aux=True))
+    return jax.jit(jax.value_and_grad(loss, has_aux=True))
 
 
 def loss_of(params, batch, env, key=0, kind="linear"):
@@ -191,7 +192,7 @@ def test_a_learner_trains_on_it():
     learner = make_learner(linear_network(), env, config, 40)
     state = learner.init(random_params(linear_network(), scale=0.1), jax.random.key(0))
 
-    @quick_jit
+    @jax.jit
     def run(state):
         return jax.lax.scan(lambda state, _: learner.update(state, batch), state, length=40)
 
@@ -206,7 +207,7 @@ def test_the_learner_draws_anew_at_every_step():
     config = LearnerConfig(objective="sft", learning_rate=ScheduleConfig(0.0, 0.0), weight_decay=0.0)
     batch, params = make_batch(), random_params(linear_network())
     learner = make_learner(linear_network(), EnvConfig(num_steps=2), config, 4)
-    update, state, losses = quick_jit(learner.update), learner.init(params, jax.random.key(3)), []
+    update, state, losses = jax.jit(learner.update), learner.init(params, jax.random.key(3)), []
     for _ in range(4):
         state, metrics = update(state, batch)
         losses.append(float(metrics["loss"]))

@@ -2,7 +2,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from tiny_study import fixed, make_config, make_task
+from support.study import fixed, make_config, make_task
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.config import load_config

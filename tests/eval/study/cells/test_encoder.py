@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiny_encoders import random_encoder
+from support.encoders import random_encoder
 
 import qrag_jax.eval.study.cells.study_encoder as encoder_module
 import qrag_jax.models.encoder.embedder as embedder_module

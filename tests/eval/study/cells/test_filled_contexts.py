@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tiny_study import WordEmbedder, fixed, make_encoder, make_task
+from support.study import WordEmbedder, fixed, make_encoder, make_task
 
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
 from qrag_jax.chunking.strategies.clusters import LinkageConfig

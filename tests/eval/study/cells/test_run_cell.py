@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiny_study import WordEmbedder, fixed, make_encoder, make_task
+from support.study import WordEmbedder, fixed, make_encoder, make_task
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig

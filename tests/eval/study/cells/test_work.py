@@ -1,4 +1,4 @@
-from tiny_study import make_config, make_tasks
+from support.study import make_config, make_tasks
 
 from qrag_jax.eval.study.cells.cell_files import CellStore
 from qrag_jax.eval.study.cells.work import STAGE, Sides, Work

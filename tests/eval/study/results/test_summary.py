@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiny_study import fixed, make_config
+from support.study import fixed, make_config
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig

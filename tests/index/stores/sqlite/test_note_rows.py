@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import examples
+from support.tiers import examples
 
 from qrag_jax.index.stores.sqlite.entries import parts_sha256
 from qrag_jax.index.stores.sqlite.note_rows import NoteRow, pack_notes, pack_vectors, texts_of, unpack_notes

@@ -1,4 +1,4 @@
-"""Tokenizers and encoders of every family that tests build without a download."""
+"""Small encoders, and taggers and compressors that tests build for any encoder without training."""
 
 from functools import partial
 
@@ -10,6 +10,11 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from qrag_jax.models.encoder.text_encoder import EncoderConfig, init_encoder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer, train_word_level
 from qrag_jax.models.encoder.weights import LoadedEncoder
+from qrag_jax.models.tagger.features import fit_basis, principal_components, with_components
+from qrag_jax.models.tagger.predict import read_gaps, vectors_of
+from qrag_jax.models.tagger.surface import NUM_CUES
+from qrag_jax.models.tagger.tagger import NUM_CLASSES, Tagger
+from support.headed_documents import sentence_text
 
 ROBERTA_TOKENS = ["<s>", "<pad>", "</s>", "<unk>"]
 BERT_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -76,3 +81,20 @@ def random_encoder(family: str, texts, make_tokenizer=None, **changes) -> Loaded
     sizes |= {"family": family, "type_vocab_size": NUM_TYPES[family], "vocab_size": tokenizer.vocab_size} | changes
     config = EncoderConfig(**sizes)
     return LoadedEncoder(config, random_params(config), tokenizer)
+
+
+_SENTENCES = [f"Sentence {number} says {word}." for number, word in enumerate("one two three four five".split())]
+
+
+def eager_tagger(encoder, threshold=0.5):
+    """For it a section of level 1 begins with every sentence."""
+    text = sentence_text(_SENTENCES)
+    (vectors,) = vectors_of([text], encoder)
+    centre, components = principal_components([vectors], 3)
+    basis = fit_basis([with_components(read_gaps(text, vectors), vectors, centre, components)], centre, components)
+    params = {
+        "weights": np.zeros((len(basis.mean), NUM_CLASSES)),
+        "cues": np.zeros((NUM_CUES, NUM_CLASSES)),
+        "bias": np.array([0.0, 9.0, 0.0, 0.0]),
+    }
+    return Tagger(params, basis, threshold, encoder.fingerprint, "minilm")

@@ -1,23 +1,20 @@
-"""Processes that tests kill, or let meet: forked from one that has imported what they need, so that they start at once.
-
-That one is multiprocessing's fork server. It starts no back end of JAX, so each child has its own, with a number of
-devices of its own. Shapes and types are not checked in them.
-"""
+"""Processes that tests start: forked ones that need no new import, and holders of locks."""
 
 import multiprocessing
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
-from syscalls import RefusedError, Traced, trace
-from tiers import PATIENCE
-
 from qrag_jax.types import UsageError
+from support.syscalls import RefusedError, Traced, trace
+from support.tiers import PATIENCE
 
 _IMPORTED = "qrag_jax.cli.main qrag_jax.cli.parser qrag_jax.cli.verbs.train qrag_jax.index.corpus_folder rich.progress"
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -83,7 +80,7 @@ def qrag(
 
 def save_traced(answer: Connection, folder: Path, step: int, keep: int, seed: int, kill_before: int | None) -> None:
     """Answers with a `Traced` of a save that is killed at a system call, or with what refuses the tracing."""
-    from tiny_saves import save_seeded, seeded_arrays
+    from support.runs import save_seeded, seeded_arrays
 
     def work(begin: Callable[[], None]) -> None:
         arrays = seeded_arrays(seed)
@@ -115,3 +112,27 @@ def write_in_rounds(
             refusal = str(error)
         found.append((refusal, time.monotonic()))
     answer.send(found)
+
+
+_HOLD = """
+import sys
+from qrag_jax.files.folder_lock import lock_folder
+with lock_folder(sys.argv[1], sys.argv[2]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def held(folder, what="qrag train"):
+    """A process that holds the lock until it is killed, at the end or before."""
+    argv = [sys.executable, "-c", _HOLD, str(folder), what]
+    path = os.pathsep.join(sys.path)
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
+    ) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "held\n"
+            yield process
+        finally:
+            process.kill()

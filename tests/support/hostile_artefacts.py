@@ -19,15 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hostile_values import Canary, hostile_json, hostile_texts, hostile_value
-from passages import count
-from tiny_answers import make_record
-from tiny_corpora import TEXTS, WordEncoder, make_tree
-from tiny_decoders import decoder_config, random_decoder_params
-from tiny_encoders import random_encoder
-from tiny_gguf import CHAT, TOKENS, decoder_fields, decoder_tensors, tokenizer_fields, write_gguf
-from tiny_runs import save_run
-from tiny_study import make_config
 
 from qrag_jax.checkpoint import load_checkpoint, save_checkpoint
 from qrag_jax.chunking.tree.tree_files import load_trees, save_trees
@@ -51,6 +42,15 @@ from qrag_jax.models.encoder.weights import load_encoder, save_encoder
 from qrag_jax.qrag.retriever import load_retriever
 from qrag_jax.search.corpus import embed_corpus, tree_corpus
 from qrag_jax.types import Cost, Document, Message, Sampling
+from support.answers import make_record
+from support.decoders import decoder_config, random_decoder_params
+from support.encoders import random_encoder
+from support.gguf_files import CHAT, TOKENS, decoder_fields, decoder_tensors, tokenizer_fields, write_gguf
+from support.hostile_values import Canary, hostile_json, hostile_texts, hostile_value
+from support.passages import count
+from support.runs import save_run
+from support.study import make_config
+from support.word_corpora import TEXTS, WordEncoder, make_tree
 
 WORDS = ["mary went to the kitchen", "john took the milk"]
 

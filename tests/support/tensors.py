@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
-from tiny_encoders import NUM_TYPES
 
 from qrag_jax.models.encoder.config import EncoderConfig
+from support.encoders import NUM_TYPES
 
 CONFIG = EncoderConfig(
     vocab_size=10, hidden_size=4, num_layers=2, num_heads=2, intermediate_size=6, max_positions=7, activation="gelu"

@@ -6,7 +6,6 @@ import signal
 from functools import partial
 
 import numpy as np
-from tiny_index import HashEncoder, count_words, update
 
 from qrag_jax.chunking.chunker import ChunkConfig, level_names, make_chunker, make_tree_builder
 from qrag_jax.chunking.tree.level_ranges import all_ranges
@@ -18,6 +17,7 @@ from qrag_jax.index.settings import IndexSettings, ParentsSetting
 from qrag_jax.search.corpus import embed_corpus, tree_corpus
 from qrag_jax.search.levels.level_search import LevelIndex
 from qrag_jax.unit_rows import unit_rows
+from support.indices import HashEncoder, count_words, update
 
 CHUNKING = ChunkConfig("levels", max_tokens=20)
 NAMES = level_names(CHUNKING)

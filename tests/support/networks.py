@@ -1,17 +1,18 @@
-"""Tiny networks and environments that the tests of retrieval, training and evaluation share."""
+"""Tiny networks and environments that tests share, and a network whose Q values a test writes down."""
 
+from dataclasses import replace
 from functools import cache, partial
+from itertools import combinations
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from qrag_jax.models.encoder.text_encoder import EncoderConfig, init_encoder
 from qrag_jax.models.towers.latent import LatentConfig, make_latent_network
 from qrag_jax.models.towers.q_network import Network, TokenRows, VectorRows
 from qrag_jax.models.towers.text import make_text_network
-from qrag_jax.qrag.env import Batch
+from qrag_jax.qrag.env import Batch, EnvConfig, Rollout
 
 VECTOR = 6  # components of a given vector
 DIM = 8  # where states and actions meet
@@ -52,25 +53,10 @@ def text_network(**options) -> Network:
     return make_text_network(ENCODER, partial(init_encoder, config=ENCODER), SEP, **options)
 
 
-# Compiles in half the time and runs more slowly, which tiny programs do not feel.
-quick_jit = partial(
-    jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-)
-
-
 def np_jit(function, **options):
     """`function` as one program, with NumPy arrays out: what a test then does with them compiles nothing."""
-    compiled = quick_jit(function, **options)
+    compiled = jax.jit(function, **options)
     return lambda *given, **named: jax.tree.map(np.asarray, compiled(*given, **named))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """The same for all that a test module compiles, also inside the code under test: import it there."""
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 NETWORKS = {"linear": linear_network, "latent": latent_network, "text": text_network}
@@ -151,3 +137,72 @@ def rotated_by_definition(vector, position: float, num_heads: int = 1, theta: fl
     cos, sin = np.cos(angle), np.sin(angle)
     turned = np.stack([heads[..., 0] * cos - heads[..., 1] * sin, heads[..., 0] * sin + heads[..., 1] * cos], -1)
     return turned.reshape(-1)
+
+
+NUM_CHUNKS = 6  # at most, in a table
+STOP = NUM_CHUNKS  # the component of a state that `params["stop"]` reads
+WIDTH = 8
+
+
+@cache
+def table_network() -> Network:
+    """Q(s, a) = params["q"][question, s, a] with s the sum of 2^chunk over taken chunks; positions must be "none"."""
+
+    def actions(params, table):
+        del params
+        return table.vectors
+
+    def states(params, questions, table, taken):
+        ids = jnp.argmax(table.vectors[taken], axis=-1).astype(jnp.int32)
+        return params["q"][questions.vectors[:, 0].astype(jnp.int32), jnp.left_shift(1, ids).sum(1)]
+
+    return Network(lambda key: {}, actions, states, WIDTH)
+
+
+def table_env(**options) -> EnvConfig:
+    return replace(EnvConfig(positions="none"), **options)
+
+
+def table_params(*tables):
+    """Parameters of one or several questions; a table is {taken chunks: {chunk or STOP: Q}}, 0 where it is silent."""
+    q = np.zeros((len(tables), 2**NUM_CHUNKS, WIDTH), np.float32)
+    for number, table in enumerate(tables):
+        for taken, row in table.items():
+            for action, value in row.items():
+                q[number, sum(2**chunk for chunk in taken), action] = value
+    return {"q": jnp.asarray(q), "stop": jnp.asarray(np.eye(WIDTH, dtype=np.float32)[STOP])}
+
+
+def random_table(seed: int, num_chunks: int, num_steps: int, fall: float = 0.0):
+    """A Q of its own for every set of fewer than `num_steps` chunks and every action, lower by `fall` each step."""
+    rng = np.random.default_rng(seed)
+    sets = (set_ for size in range(num_steps) for set_ in combinations(range(num_chunks), size))
+    draw = lambda taken: (rng.normal(size=STOP + 1) - fall * len(taken)).astype(np.float32)  # noqa: E731
+    return {taken: dict(enumerate(draw(taken).tolist())) for taken in sets}
+
+
+def table_batch(num_chunks, num_questions: int = 1, gold=(0,)) -> Batch:
+    """Question i is asked of table i; `num_chunks` is one number, or one for each question (padded on the right)."""
+    lengths = np.broadcast_to(num_chunks, num_questions).astype(np.int32)
+    width = int(lengths.max())
+    places = jnp.asarray(np.tile(np.arange(width, dtype=np.int32), (num_questions, 1)))
+    numbers = np.arange(num_questions, dtype=np.int32)
+    return Batch(
+        table=VectorRows(jnp.asarray(np.eye(NUM_CHUNKS, WIDTH, dtype=np.float32))),
+        questions=VectorRows(jnp.asarray(numbers[:, None].astype(np.float32))),
+        chunks=places,
+        indices=places,
+        lengths=jnp.asarray(lengths),
+        valid=jnp.asarray(np.arange(width) < lengths[:, None]),
+        gold=jnp.asarray(np.tile(np.isin(np.arange(width), gold), (num_questions, 1))),
+        env=jnp.asarray(numbers),
+    )
+
+
+def trajectory(actions, alive=None) -> Rollout:
+    """A rollout that took these chunks; what reads its states reads nothing but its actions and its end."""
+    actions = np.asarray(actions, np.int32)
+    alive = np.ones(actions.shape, np.float32) if alive is None else np.asarray(alive, np.float32)
+    none = np.zeros(actions.shape, np.float32)
+    fields = actions, none, none[..., None], none[..., None], none, none, none > 0, alive, none, none
+    return Rollout(*map(jnp.asarray, fields))

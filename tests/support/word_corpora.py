@@ -1,9 +1,9 @@
 """Two small documents with an encoder of their words, and a tree of the first."""
 
 import numpy as np
-from tiny_study import Counts
 
 from qrag_jax.chunking.tree.tree import ChunkTree
+from support.study import Counts
 
 TEXTS = ("one two\nthree\n", "four\nfive six seven\n")
 WORDS = "one two three four five six seven".split()

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-import bad_server
-from bad_server import altered, body, good_answer, status, wire, wrong_length
+from support import bad_server
+from support.bad_server import altered, body, good_answer, status, wire, wrong_length
 
 
 @dataclass(frozen=True)

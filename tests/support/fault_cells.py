@@ -11,13 +11,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from unittest import mock
 
-import bad_server
-from bad_server import MODEL, free_port, numbered_prompts, serve_badly
-
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.server.http import BoundedClient
 from qrag_jax.llm.server.openai import OpenAIGenerator
 from qrag_jax.types import Generation, Sampling
+from support import bad_server
+from support.bad_server import MODEL, free_port, numbered_prompts, serve_badly
 
 KEY_NAME = "TEST_SERVER_KEY"
 CANARY = "sk-canary-93b1f0a7c6"

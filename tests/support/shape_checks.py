@@ -28,7 +28,7 @@ _jaxtyped = jaxtyping.jaxtyped
 def install() -> None:
     """Checks `qrag_jax`, which must not be imported yet."""
     jaxtyping.jaxtyped = _jaxtyped_where_shapes_are
-    jaxtyping.install_import_hook("qrag_jax", "shape_checks.check_functions")
+    jaxtyping.install_import_hook("qrag_jax", "support.shape_checks.check_functions")
     sys.meta_path[0] = _Finder(sys.meta_path[0])
 
 

@@ -3,12 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tiny_decoders import decoder_config, random_decoder_params
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from qrag_jax.models.decoder.causal_lm import all_logits
 from qrag_jax.models.decoder.tokenizer import DecoderTokenizer
 from qrag_jax.models.decoder.weights import LoadedDecoder
+from support.decoders import decoder_config, random_decoder_params
 
 run_all = jax.jit(all_logits, static_argnums=0)
 START, END = "<|im_start|>", "<|im_end|>"

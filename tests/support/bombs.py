@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tiny_documents import (
+from support.documents import (
     encrypted_pdf,
     paragraph,
     pdf_of_objects,

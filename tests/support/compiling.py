@@ -6,6 +6,7 @@ What was compiled is kept in .pytest_cache, for the other worker and for the nex
 users do, as `make oracle` does, whose tolerances are the tight ones.
 """
 
+import ctypes
 import hashlib
 import os
 import shutil
@@ -14,7 +15,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-FOLDER = Path(__file__).parent.parent / ".pytest_cache"
+FOLDER = Path(__file__).parents[2] / ".pytest_cache"
 FAST = (
     "--xla_backend_optimization_level=0",
     "--xla_llvm_disable_expensive_passes=true",
@@ -61,3 +62,24 @@ def _processor() -> str:
     except OSError:
         return ""
     return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+LARGE = 5 << 28  # bytes: what is forgotten is read from the disk again, program by program
+
+
+def give_back(above: int = LARGE) -> None:
+    """A process that holds more forgets what it compiled, which the disk keeps."""
+    if resident_bytes() < above:
+        return
+    import jax
+
+    jax.clear_caches()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
+    if trim is not None:
+        trim(0)
+
+
+def resident_bytes() -> int:
+    """What this process holds now; where no /proc tells, as much as counts as large."""
+    pages = Path("/proc/self/statm")
+    return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else LARGE

@@ -8,13 +8,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hostile_passages import KINDS, Hostile, Question
 from scipy.stats import binomtest
 
 from qrag_jax.llm.calls import ask_all
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt
 from qrag_jax.search.answer import PROMPT, make_prompt
 from qrag_jax.types import Message, Sampling, TextGenerator
+from support.hostile_passages import KINDS, Hostile, Question
 
 MAX_TOKENS = 24  # of an answer
 _MARKED = re.compile(r" [^.]*<\$mark>.*$", re.MULTILINE)  # what the prompt says of marks, to the end of its paragraph

@@ -1,5 +1,6 @@
-"""A task with reference answers, what two methods chose for it, and a reader without a model."""
+"""Answers, rows and records for tests of evaluation."""
 
+import dataclasses
 import re
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from qrag_jax.eval.answers.answer_rows import make_readings
 from qrag_jax.eval.answers.records import AnswerRecord
+from qrag_jax.eval.retrieval import harness
 from qrag_jax.eval.retrieval.records import QueryRecord
 from qrag_jax.eval.setting import Setting
 from qrag_jax.llm.scripted import ScriptedGenerator
@@ -90,3 +92,20 @@ ANSWERED = AnswerRecord(
 FAILED = replace(
     ANSWERED, query_id="q1", answer=None, error="429", finish_reason="error", scores={}, errors={}, chosen=()
 )
+
+
+LATENT = Setting(method="trained", mode="latent", positions="relative", seed=0, num_chunks=20)
+_NAMES = {field.name for field in dataclasses.fields(Setting)}
+
+
+def replace(record, **changes):
+    """`dataclasses.replace`; what is the setting's is changed there."""
+    own = {name: changes.pop(name) for name in [*changes] if name in _NAMES and hasattr(record, "setting")}
+    if own:
+        changes["setting"] = dataclasses.replace(record.setting, **own)
+    return dataclasses.replace(record, **changes)
+
+
+def evaluate(task, pickers, num_steps, labels, num_questions=None, seed=0, report=None, **options):
+    """`harness.evaluate` with the fields of `Scoring` as arguments."""
+    return harness.evaluate(task, pickers, labels, harness.Scoring(num_steps, num_questions, seed, **options), report)
