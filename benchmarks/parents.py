@@ -45,8 +45,8 @@ from qrag_jax.models.compressor import compress_parents
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
 from qrag_jax.names import COMPRESSOR_LOSSES
-from qrag_jax.train.compressor import Candidate, CompressorConfig, fit_sections, train_candidate
-from qrag_jax.train.compressor_data import Section, read_sections
+from qrag_jax.train.learners.compressor import Candidate, CompressorConfig, fit_sections, train_candidate
+from qrag_jax.train.learners.compressor_data import Section, read_sections
 from qrag_jax.unit_rows import unit_rows
 
 KS = (1, 5)

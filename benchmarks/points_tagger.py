@@ -6,8 +6,8 @@ tagger other domain     on those of the other one: what a tagger is worth on a k
 ..., no paragraphs      the same where all documents are one line, in training and when they are tested
 
 Headings are removed, plain or kept in training as they are in the test. Strength and threshold are chosen within the
-training documents (`train/tagger.py`); those for validation are left out, which other methods choose on. A tagger that
-two rows need is trained once.
+training documents (`train/learners/tagger.py`); those for validation are left out, which other methods choose on. A
+tagger that two rows need is trained once.
 """
 
 import time
@@ -19,7 +19,7 @@ from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.tree.boundaries import PredictPoints
 from qrag_jax.data.corpora.headed_documents import HeadedDocument
 from qrag_jax.models.tagger.predict import tagged_points
-from qrag_jax.train.tagger import FittedTagger, ReadDocument, TaggerConfig, fit_read, read_documents
+from qrag_jax.train.learners.tagger import FittedTagger, ReadDocument, TaggerConfig, fit_read, read_documents
 from qrag_jax.types import Embed
 
 MIXED, OWN, OTHER = "tagger mixed", "tagger own domain", "tagger other domain"

@@ -22,7 +22,7 @@ from qrag_jax.measures.boundary_scores import score_points
 from qrag_jax.models.tagger.predict import tagged_points
 from qrag_jax.models.tagger.tagger import load_tagger, save_tagger
 from qrag_jax.names import View
-from qrag_jax.train.tagger import fit_tagger
+from qrag_jax.train.learners.tagger import fit_tagger
 
 FILE = ROOT / "qrag_jax" / "models" / "tagger" / "default" / "tagger.npz"
 LEFT_OUT = 3  # one article of so many

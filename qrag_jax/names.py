@@ -151,9 +151,13 @@ LEARNERS: Registry[Any] = Registry(
     "learner",
     (
         Entry("retriever", "qrag_jax.train.qrag.job:LEARNER", "which passages answer a question together (Q-RAG)"),
-        Entry("tagger", "qrag_jax.train.tagger:LEARNER", "where sections begin, for documents without headings"),
         Entry(
-            "compressor", "qrag_jax.train.compressor:LEARNER", "one vector for a section, from those of its sentences"
+            "tagger", "qrag_jax.train.learners.tagger:LEARNER", "where sections begin, for documents without headings"
+        ),
+        Entry(
+            "compressor",
+            "qrag_jax.train.learners.compressor:LEARNER",
+            "one vector for a section, from those of its sentences",
         ),
         Entry("router", "qrag_jax.train.router:LEARNER", "which levels of documents to search for a question"),
     ),

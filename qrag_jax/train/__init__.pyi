@@ -1,8 +1,11 @@
 """The public names, by where they live; `__init__.py` loads each on first use."""
 
-from .compressor import CompressorConfig as CompressorConfig
-from .compressor import FittedCompressor as FittedCompressor
-from .compressor import fit_compressor as fit_compressor
+from .learners.compressor import CompressorConfig as CompressorConfig
+from .learners.compressor import FittedCompressor as FittedCompressor
+from .learners.compressor import fit_compressor as fit_compressor
+from .learners.tagger import FittedTagger as FittedTagger
+from .learners.tagger import TaggerConfig as TaggerConfig
+from .learners.tagger import fit_tagger as fit_tagger
 from .qrag.config import DataConfig as DataConfig
 from .qrag.config import DevConfig as DevConfig
 from .qrag.config import RunConfig as RunConfig
@@ -17,9 +20,6 @@ from .qrag.loop import train_together as train_together
 from .qrag.returns import lambda_returns as lambda_returns
 from .qrag.returns import state_value as state_value
 from .qrag.saving import Member as Member
-from .tagger import FittedTagger as FittedTagger
-from .tagger import TaggerConfig as TaggerConfig
-from .tagger import fit_tagger as fit_tagger
 from .trainer import Hooks as Hooks
 from .trainer import KeepBest as KeepBest
 from .trainer import Plan as Plan

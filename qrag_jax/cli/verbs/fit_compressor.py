@@ -18,8 +18,8 @@ from qrag_jax.measures.aggregate import mean_interval, paired_difference
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
 from qrag_jax.names import COMPRESSOR_KINDS, COMPRESSOR_LOSSES
-from qrag_jax.train.compressor import TOP_K, CompressorConfig, FittedCompressor, fit_compressor, recalls
-from qrag_jax.train.compressor_data import make_lead_targets
+from qrag_jax.train.learners.compressor import TOP_K, CompressorConfig, FittedCompressor, fit_compressor, recalls
+from qrag_jax.train.learners.compressor_data import make_lead_targets
 from qrag_jax.train.run_folder import check_out
 from qrag_jax.types import UsageError
 

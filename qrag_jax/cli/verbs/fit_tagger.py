@@ -12,8 +12,8 @@ from qrag_jax.eval.tables import share
 from qrag_jax.measures.boundary_scores import Judged, PointsScore, score_points
 from qrag_jax.models.encoder.embedder import make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
+from qrag_jax.train.learners.tagger import FittedTagger, TaggerConfig, fit_tagger
 from qrag_jax.train.run_folder import check_out
-from qrag_jax.train.tagger import FittedTagger, TaggerConfig, fit_tagger
 
 
 def run(args: argparse.Namespace) -> int:

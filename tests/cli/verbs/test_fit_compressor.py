@@ -10,8 +10,8 @@ from qrag_jax.cli.main import main
 from qrag_jax.cli.verbs import fit_compressor as fit_verb
 from qrag_jax.models.compressor import load_compressor
 from qrag_jax.models.encoder.weights import save_encoder
-from qrag_jax.train.compressor import CompressorConfig
-from qrag_jax.train.compressor_data import Shape
+from qrag_jax.train.learners.compressor import CompressorConfig
+from qrag_jax.train.learners.compressor_data import Shape
 
 
 @pytest.fixture(autouse=True)

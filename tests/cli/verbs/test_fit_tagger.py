@@ -10,7 +10,7 @@ from qrag_jax.cli.main import main
 from qrag_jax.cli.verbs import fit_tagger as fit_verb
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.models.tagger.tagger import load_tagger
-from qrag_jax.train.tagger import TaggerConfig
+from qrag_jax.train.learners.tagger import TaggerConfig
 
 
 @pytest.fixture(autouse=True)

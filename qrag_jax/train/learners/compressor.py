@@ -29,7 +29,7 @@ from qrag_jax.config import to_dict
 from qrag_jax.data.corpora.headed_documents import HeadedDocument
 from qrag_jax.models.compressor import KIND, Compressor, Params, compress, compress_parents, describe_compressor, init
 from qrag_jax.names import COMPRESSOR_KINDS, COMPRESSOR_LOSSES, CompressorKind, CompressorLoss
-from qrag_jax.train.compressor_data import (
+from qrag_jax.train.learners.compressor_data import (
     LEAST_QUESTION_TOKENS,
     Asked,
     Batch,

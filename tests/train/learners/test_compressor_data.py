@@ -3,7 +3,7 @@ import pytest
 from support.headed_documents import hashed_vectors, headed_document
 
 from qrag_jax.data.corpora.headed_documents import HeadedDocument
-from qrag_jax.train.compressor_data import (
+from qrag_jax.train.learners.compressor_data import (
     Section,
     Shape,
     ask_sections,

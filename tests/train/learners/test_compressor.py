@@ -10,7 +10,7 @@ from support.headed_documents import DIM, hashed_vectors, headed_document
 
 from qrag_jax.chunking.tree.parent_vectors import mean_of_children
 from qrag_jax.models.compressor import compress_parents, compressor_parents, load_compressor
-from qrag_jax.train.compressor import (
+from qrag_jax.train.learners.compressor import (
     Candidate,
     CompressorConfig,
     deal_sections,
@@ -21,7 +21,7 @@ from qrag_jax.train.compressor import (
     squared_distance,
     train_candidate,
 )
-from qrag_jax.train.compressor_data import Section, Shape, ask_sections
+from qrag_jax.train.learners.compressor_data import Section, Shape, ask_sections
 from qrag_jax.types import InputError, UsageError
 from qrag_jax.unit_rows import unit_rows
 

@@ -1,0 +1,1 @@
+"""Learners beside the retriever, each over the trainer of all."""
