@@ -14,7 +14,7 @@ from support.tiers import PATIENCE
 from qrag_jax import names
 from qrag_jax.chunking.strategies.kind import ChunkerKind
 from qrag_jax.cli import learner
-from qrag_jax.cli.parser import read
+from qrag_jax.cli.parser import Parser, load_verb, read
 from qrag_jax.documents.kinds import FileKind
 from qrag_jax.errors import UsageError
 from qrag_jax.eval.study.records import Page
@@ -129,3 +129,8 @@ def test_a_learner_is_trained_by_its_config(monkeypatch, capsys, tmp_path):
     assert json.loads(train("--out", "run2", "--json", "paths=[a]")[1]) == {"run": "run2", "num_paths": 1}
     with pytest.raises(UsageError, match="sead"):
         train("--out", "run3", "sead=1")
+
+
+@pytest.mark.parametrize(("verb", "registry"), [("chunk", names.CHUNKERS), ("points", names.BOUNDARY_SOURCES)])
+def test_the_whole_help_says_what_each_does(verb, registry):
+    assert registry.help() in Parser(f"qrag {verb}", load_verb(verb)).format_help_all()
