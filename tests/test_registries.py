@@ -86,7 +86,9 @@ def test_tags_say_what_strategies_are():
 
 def test_one_that_is_added_is_found_by_config_and_flags():
     code = """
+import sys
 from qrag_jax import names
+assert not {"numpy", "jax"} & set(sys.modules)  # parsers read it
 names.CHUNKERS.add(names.Entry("mine", "qrag_jax.chunking.strategies.recursive:KIND", "as recursive"))
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
 from qrag_jax.cli.main import parse
