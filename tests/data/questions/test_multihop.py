@@ -454,10 +454,6 @@ def test_a_wrong_file_or_reader(tmp_path):
         read_2wiki(tmp_path / "no.json")
 
 
-def test_readers_by_name():
-    assert dict(READERS) == {"hotpot": read_hotpot, "musique": read_musique, "2wiki": read_2wiki}
-
-
 TITLES = st.lists(st.sampled_from("ABCDEFGH"), min_size=1, max_size=8, unique=True)
 SENTENCES = st.lists(st.text(alphabet="ab \u00a0\n", max_size=6), max_size=3)
 

@@ -19,7 +19,6 @@ from qrag_jax.eval.retrieval.protocols import (
     scores_by_budget,
 )
 from qrag_jax.measures.facts import NOT_TAKEN, score_facts
-from qrag_jax.names import PROTOCOLS
 from qrag_jax.types import InputError, UsageError
 
 # Four questions of six chunks, three picks each; two gold chunks each.
@@ -53,10 +52,6 @@ def random_path(seed, n=5, num_steps=3, num_chunks=6, levels=None):
 
 def mean_f1(chosen, scores, gold, threshold, least):
     return score_facts(keep(chosen, kept_by_threshold(scores, threshold, least)), gold).f1.mean()
-
-
-def test_the_protocols_have_four_names():
-    assert PROTOCOLS == ("fixed", "threshold", "stop", "oracle")
 
 
 @pytest.mark.parametrize(
