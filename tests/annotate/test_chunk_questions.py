@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.passages import count
 from support.scripted_models import answer, no_answer, passage_of, question_of, tell_story
 from support.tiers import examples
 
@@ -42,10 +43,6 @@ def embed(texts):
     """One component a word."""
     rows = [[text.lower().count(word) for word in WORDS] for text in texts]
     return np.array(rows, np.float32).reshape(-1, len(WORDS)) + 1e-3
-
-
-def count(text):
-    return len(text.split())
 
 
 def pool(texts=TEXTS):

@@ -4,6 +4,7 @@ import json
 from itertools import count as numbers
 
 import pytest
+from support.passages import count
 from support.scripted_models import build_script, document_of, stage_of
 
 from qrag_jax.annotate import hicbench
@@ -15,10 +16,6 @@ from qrag_jax.types import InputError, UsageError
 
 SMALL = HiCBenchConfig(num_one=2, num_two=1, one_tokens=(10, 60), two_tokens=(10, 60))
 DOCUMENTS = [document_of("Mill"), document_of("Bridge"), document_of("Road")]
-
-
-def count(text):
-    return len(text.split())
 
 
 def build(documents=DOCUMENTS, config=SMALL, generator=None, **answers):

@@ -5,6 +5,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.passages import count
 from support.scripted_models import first_new, lines_of, outline, rows_by_marks, text_of
 from support.tiers import examples
 
@@ -30,10 +31,6 @@ from qrag_jax.llm.wrappers import BudgetedGenerator
 from qrag_jax.types import InputError, UsageError
 
 SMALL = HiChunkConfig(window_tokens=64, max_answer_tokens=1000)
-
-
-def count(text):
-    return len(text.split())
 
 
 def predict(script, texts, config=SMALL, **more):

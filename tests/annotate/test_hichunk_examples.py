@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.passages import count
 from support.scripted_models import first_new, lines_of, outline
 from support.tiers import examples
 
@@ -12,10 +13,6 @@ from qrag_jax.annotate.hichunk_examples import ExamplesConfig, make_examples, wr
 from qrag_jax.annotate.numbered_lines import good_rows, read_rows
 from qrag_jax.data.corpora.headed_documents import HeadedDocument, read_headed
 from qrag_jax.types import InputError, UsageError
-
-
-def count(text):
-    return len(text.split())
 
 
 def headed(levels, name="d"):

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.passages import count
 from support.scripted_models import lines_of, text_of
 from support.tiers import examples
 
@@ -17,10 +18,6 @@ from qrag_jax.models.grammar.compile import compile_grammar
 from qrag_jax.types import InputError, UsageError
 
 SMALL = LumberConfig(window_tokens=32)
-
-
-def count(text):
-    return len(text.split())
 
 
 def read(script, texts, config=SMALL):

@@ -4,6 +4,7 @@ from itertools import count as numbers
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.passages import count as words
 from support.tiers import examples
 
 from qrag_jax.annotate.mentions import (
@@ -17,10 +18,6 @@ from qrag_jax.annotate.mentions import (
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.types import Chunk, Document, InputError, UsageError
-
-
-def words(text):
-    return len(text.split())
 
 
 def pages(*texts):

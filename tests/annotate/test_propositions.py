@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from support.passages import count
 
 from qrag_jax.annotate import ask_chunks as calls
 from qrag_jax.annotate import propositions
@@ -27,10 +28,6 @@ def embed(texts):
     words = ["film", "lee", "rome", "rain"]
     rows = [[text.lower().count(word) for word in words] for text in texts]
     return np.array(rows, np.float32) + 1e-3
-
-
-def count(text):
-    return len(text.split())
 
 
 def pool(*texts):

@@ -3,6 +3,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from support.passages import count
 
 from benchmarks.notes_runs import evidence_recall, nearest_chunks, score_run
 from qrag_jax.annotate.mentions import mention_notes
@@ -20,10 +21,6 @@ TEXTS = ["mary went to the kitchen", "john took the milk", "it rained", "john we
 QUESTIONS = {"where is the milk": (1, 3), "where is mary": (0,), "did it rain": (2,)}
 KS = (1, 2, 3, 4)
 WORDS = ["film", "lee", "rome", "rain", "key", "born", "made"]
-
-
-def count(text):
-    return len(text.split())
 
 
 def embed(texts):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.passages import count
 
 from qrag_jax.annotate.summaries import SummariesConfig
 from qrag_jax.index.parent_texts import text_parents, window_vectors
@@ -10,10 +11,6 @@ from qrag_jax.types import InputError, UsageError
 
 WORDS = ["a", "b", "c", "x"]
 SUMMARY = {"a a": "x.", "b b": "  ", "c": "c"}
-
-
-def count(text):
-    return len(text.split())
 
 
 def embed(texts):

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.hostile_documents import HONEST, HOSTILE, heard
+from support.passages import count
 from support.tiers import slow_but
 
 from qrag_jax.annotate.mentions import MentionsConfig, mention_notes
@@ -25,10 +26,6 @@ def embed(texts):
     """One component a word, of what an encoder would read of a text."""
     rows = [[text[:2000].lower().split().count(word) for word in WORDS] for text in texts]
     return np.array(rows, np.float32).reshape(-1, len(WORDS)) + 1e-3
-
-
-def count(text):
-    return len(text.split())
 
 
 chunk = make_chunker(ChunkConfig("headings", max_tokens=MAX_TOKENS), count)

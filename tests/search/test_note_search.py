@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from support.passages import count
 from support.study import Counts
 from support.tiers import examples
 
@@ -59,10 +60,6 @@ class Counting:
     def __call__(self, texts):
         self.texts += texts
         return embed(texts)
-
-
-def count(text):
-    return len(text.split())
 
 
 def corpus_of(texts=TEXTS):

@@ -9,6 +9,7 @@ from qrag_jax.chunking.tree.parent_vectors import Parents
 from qrag_jax.search.corpus import embed_corpus, tree_corpus
 from qrag_jax.search.levels.level_search import LevelIndex
 from qrag_jax.types import Document
+from support.passages import count
 
 CONFIG = ChunkConfig("levels", levels=LevelsConfig(sizes=(16, 8, 4)))
 NAMES = level_names(CONFIG)
@@ -18,10 +19,6 @@ TEXTS = {
     "sky": "Comets fly. Comets eat bread. Bees fly home. Bees sing in the opera. Bread can fly. Comets sing of chess.",
 }
 DOCUMENTS = tuple(Document(name, text) for name, text in TEXTS.items())
-
-
-def count(text):
-    return len(text.split())
 
 
 def embed(texts):

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import chex
 import jax
 import numpy as np
 import pytest
@@ -24,12 +23,6 @@ from qrag_jax.train.qrag.loop import train
 from qrag_jax.types import UsageError
 
 NUM_UPDATES = 8
-
-
-@pytest.fixture(autouse=True)
-def own_traces():
-    """chex counts traces over the whole process."""
-    chex.clear_trace_counter()
 
 
 @pytest.fixture(autouse=True)

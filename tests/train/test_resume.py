@@ -22,12 +22,6 @@ from qrag_jax.train.qrag.saving import Member
 from qrag_jax.types import InputError, Stopped
 
 
-@pytest.fixture(autouse=True)
-def own_traces():
-    """chex counts traces over the whole process."""
-    chex.clear_trace_counter()
-
-
 def crash_at(update):
     """A report that ends the process' work as soon as an update was logged."""
 

@@ -23,12 +23,6 @@ from qrag_jax.types import InputError, Stopped, UsageError
 NUM_UPDATES = 9
 
 
-@pytest.fixture(autouse=True)
-def own_traces():
-    """chex counts traces over the whole process."""
-    chex.clear_trace_counter()
-
-
 OPTIMISER = optax.adam(0.1)
 
 

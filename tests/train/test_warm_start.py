@@ -25,12 +25,6 @@ from qrag_jax.types import InputError, Stopped, UsageError
 STILL = LearnerConfig(learning_rate=ScheduleConfig(0.0, 0.0))  # its parameters stay those that it starts with
 
 
-@pytest.fixture(autouse=True)
-def own_traces():
-    """chex counts traces over the whole process."""
-    chex.clear_trace_counter()
-
-
 def make_task(seed=0):
     rng = np.random.default_rng(seed)
     rows = [(f"line {i}", {"question": i % 5, "gold": [i % 12, (i + 3) % 12]}) for i in range(12)]

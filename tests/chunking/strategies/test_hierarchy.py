@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.passages import count as words
 from support.tiers import examples
 from support.trees import fields_of, obeys
 
@@ -17,10 +18,6 @@ BOOK = Document(
     "# Book\n\nAbout it all.\n\n## One\n\nOne begins here. It goes on.\n\n### Deep\n\nDeep text stands here.\n\n"
     "## Two\n\nTwo has a few words.\n",
 )
-
-
-def words(text: str) -> int:
-    return len(text.split())
 
 
 def found(config: ChunkConfig, document: Document = BOOK, predict=None) -> list[tuple[str, int]]:

@@ -5,6 +5,7 @@ import re
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from support.passages import count as words
 from support.tiers import examples
 from support.trees import cases, fields_of, obeys
 
@@ -21,10 +22,6 @@ from qrag_jax.types import Document, InputError, UsageError
 
 _SENTENCES = ["One is.", "a b c d", "\u4eca\u5929\u597d\u3002", "\U0001f600!", "e\u0301\u0301?", "\ud800 x", "\x00"]
 _GAPS = ["", " ", "\n\n", "\u3000"]
-
-
-def words(text: str) -> int:
-    return len(text.split())
 
 
 def characters(text: str) -> int:

@@ -5,6 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.passages import count as words
 from support.tiers import examples
 from support.trees import fields_of, obeys
 
@@ -56,10 +57,6 @@ Under B1.
 
 The end.
 """
-
-
-def words(text):
-    return len(text.split())
 
 
 def build(text, max_tokens=None, predict=None, **levels):

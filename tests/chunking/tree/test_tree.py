@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.passages import count as words
 from support.tiers import examples
 from support.trees import ARRAYS, cases, fields_of, int64, make_case, obeys
 
@@ -30,10 +31,6 @@ HAND = {
 
 def hand_tree() -> ChunkTree:
     return ChunkTree("paper", **HAND)
-
-
-def words(text: str) -> int:
-    return len(text.split())
 
 
 def stands(fields: dict[str, np.ndarray], name: str, document: Document | None = None) -> bool:

@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+from support.passages import count
 from support.study import Counts
 
 from qrag_jax.annotate.mentions import mention_notes
@@ -49,10 +50,6 @@ class Words:
         cleaned = [text.lower().translate(str.maketrans(".:?", "   ")).split() for text in texts]
         rows = [[words.count(word) for word in WORDS] for words in cleaned]
         return np.array(rows, np.float32).reshape(-1, len(WORDS)) + 1e-3
-
-
-def count(text):
-    return len(text.split())
 
 
 def scores_of(pool, **changes):

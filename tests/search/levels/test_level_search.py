@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.passages import count
 from support.tiers import examples
 from support.trees import cases, int64
 
@@ -33,10 +34,6 @@ SPANS = (  # start, end, level, parent, leaves
     ),
     ([0, 0, 0, 10, 20], [30, 18, 8, 18, 30], [0, 1, 2, 2, 1], [-1, 0, 1, 1, 0], [2, 3, 4]),
 )
-
-
-def count(text):
-    return len(text.split())
 
 
 def embed(texts):

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support.passages import count
 
 from qrag_jax.annotate.ask_chunks import CALL_FAILED, UNREADABLE
 from qrag_jax.chunking.tree.level_ranges import NAMES, LevelRange, full_range
@@ -11,10 +12,6 @@ from qrag_jax.search.levels.llm_planner import PlanForm, PlansConfig, cut_heads,
 from qrag_jax.types import InputError, UsageError
 
 HEADS = ["The garden has a pump. The pump is red.", "", "The cellar is cold and dark and deep."]
-
-
-def count(text):
-    return len(text.split())
 
 
 def answer(largest, smallest, trace="It asks for one fact."):

@@ -37,12 +37,6 @@ QUICK = CompressorConfig(
 DOCUMENTS = [headed_document(number) for number in range(9)]
 
 
-@pytest.fixture(autouse=True)
-def own_traces():
-    """chex counts traces over the whole process."""
-    chex.clear_trace_counter()
-
-
 def targets(texts):
     return unit_rows(hashed_vectors(texts))
 

@@ -25,12 +25,6 @@ QUICK = TaggerConfig(num_updates=60, strengths=(1e-2,), cue_strengths=(1e-3,), n
 DOCUMENTS = [headed_document(number) for number in range(12)]
 
 
-@pytest.fixture(autouse=True)
-def own_traces():
-    """chex counts traces over the whole process."""
-    chex.clear_trace_counter()
-
-
 def fit(documents=DOCUMENTS, config=QUICK, **given):
     return fit_tagger(documents, hashed_vectors, "a" * 64, "minilm", config, **given)
 

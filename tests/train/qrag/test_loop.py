@@ -36,12 +36,6 @@ NAMES = [f"{a} {b}" for a in ("old", "new", "red", "tall") for b in ("cat", "dog
 SCRATCH = EncoderSpec("scratch", num_layers=1, window=8, question_window=6, hidden_size=8, num_heads=2)
 
 
-@pytest.fixture(autouse=True)
-def own_traces():
-    """chex counts traces over the whole process."""
-    chex.clear_trace_counter()
-
-
 def make_vectors_task(size=12, scale=1.0):
     rng = np.random.default_rng(0)
     rows = [{"question": i % 5, "gold": [i % 12, (i + 3) % 12]} for i in range(size)]

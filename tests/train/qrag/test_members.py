@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import chex
 import jax
 import numpy as np
 import pytest
@@ -21,12 +20,6 @@ from qrag_jax.train.qrag.learner import LearnerConfig
 from qrag_jax.train.qrag.loop import train, train_together
 from qrag_jax.train.qrag.saving import Member, check_members
 from qrag_jax.types import InputError, Stopped, UsageError
-
-
-@pytest.fixture(autouse=True)
-def own_traces():
-    """chex counts traces over the whole process."""
-    chex.clear_trace_counter()
 
 
 def make_task(size=12, seed=0):

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,12 +38,6 @@ from qrag_jax.train.qrag.mining import Miner, MiningConfig, check_minable, hardn
 from qrag_jax.types import InputError, Stopped, UsageError
 
 MINING = MiningConfig(every=2, share=0.5, size=3, age=2, temperature=0.0, num_questions=4)
-
-
-@pytest.fixture(autouse=True)
-def own_traces():
-    """chex counts traces over the whole process."""
-    chex.clear_trace_counter()
 
 
 def noisy_task(num_texts=20):

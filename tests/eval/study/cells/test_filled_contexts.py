@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.passages import count
 from support.study import WordEmbedder, fixed, make_encoder, make_task
 
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
@@ -25,10 +26,6 @@ from qrag_jax.types import Document, InputError
 
 TEXT = "# A\n\n## B\n\nOne two. Three four.\n\nFive six.\n\n## C\n\nSeven eight nine.\n\nTen.\n"
 HIERARCHY = ChunkConfig("hierarchy", 4, hierarchy=HierarchyConfig("headings", merge_tokens=0))
-
-
-def count(text):
-    return len(text.split())
 
 
 def filled(text, config, points=None):
