@@ -165,6 +165,7 @@ def test_sharded_arrays_come_back_sharded_and_on_another_number_of_devices(tmp_p
         np.testing.assert_array_equal(found, value)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_eight_devices_opens_in_a_process_with_one(tmp_path):
     mesh = jax.make_mesh((8,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
     value = jax.device_put(jnp.arange(64.0).reshape(8, 8), NamedSharding(mesh, P("d")))

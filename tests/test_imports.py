@@ -194,6 +194,7 @@ def test_public_names_are_those_of_the_stub(name):
         _ = package.nothing
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("importlinter") is None, reason="import-linter is not installed")
 def test_layers():
     root = Path(__file__).parent.parent

@@ -191,6 +191,7 @@ def test_stop_takes_the_learned_stop_of_a_run_that_has_one(tmp_path, files, save
     assert json.loads(capsys.readouterr().out)["stop_reason"] in ("num_steps", "learned_stop")
 
 
+@pytest.mark.slow
 def test_an_index_of_a_run_is_searched_as_the_files_are(run, files, capsys):
     """With the run before it, by the flag, or by none, as the index names the run that it was made with."""
     assert main(["find", run.folder, *files, QUESTION, "--json"]) == 0
@@ -209,6 +210,7 @@ def test_an_index_of_a_run_is_searched_as_the_files_are(run, files, capsys):
     assert len(json.loads(capsys.readouterr().out)["passages"]) == 5
 
 
+@pytest.mark.slow
 def test_a_run_is_named_by_the_flag_too_and_answers_many_questions(run, files, tmp_path, capsys):
     """Each as it answers it alone; what was read for all of them stands with the first."""
     (tmp_path / "questions.jsonl").write_text(f'{{"question": "{QUESTION}", "id": 7}}\n\nWhere is John?\n')

@@ -82,6 +82,7 @@ def test_what_came_out_is_told(run, encoder, quick):
     assert "held out: R@5" in out and "over the mean of the children\nbeside it: mean" in out
 
 
+@pytest.mark.slow
 def test_a_language_model_says_what_to_be_near_to(run, encoder, quick, tmp_path):
     script = tmp_path / "script.jsonl"
     script.write_text(json.dumps({"answer": "It is about a garden."}) + "\n")

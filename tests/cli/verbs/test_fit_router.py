@@ -50,6 +50,7 @@ def test_a_router_is_trained_kept_and_told(fit):
     assert router.features == row["features"]
 
 
+@pytest.mark.slow
 def test_features_can_be_chosen(fit):
     code, out, _ = fit("mine.yaml", "--out", "run", "--features", "vectors")
     assert code == 0 and "on vectors" in out and "held out: ERec" in out and "labels: " in out

@@ -1,6 +1,5 @@
 """The default strategies, and the configs of configs/study that are read with them."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -85,10 +84,6 @@ def test_a_baseline_that_is_no_strategy_is_refused():
         load_config(DefaultStudy, None, [*TASK, "baseline=best"])
 
 
-def test_there_are_configs():
-    assert "paper.yaml" in {path.name for path in STUDIES}
-
-
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.name)
 def test_a_config_loads_and_says_what_it_sets(path):
     config = load_config(DefaultStudy, path)
@@ -98,14 +93,6 @@ def test_a_config_loads_and_says_what_it_sets(path):
         for one, made in zip(configs, config.strategies[name], strict=True):
             assert flatten(one).items() <= flatten(to_dict(made)).items()
     assert flatten(given).items() <= flatten(to_dict(config)).items()
-
-
-@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.name)
-def test_its_header_gives_command_hardware_time_and_expected_score(path):
-    match = re.match(r"(#.*\n)+", path.read_text())
-    assert match
-    for field in (f"Command:   qrag study {path.relative_to(ROOT)} ", "Hardware:", "Time:", "Expected:"):
-        assert field in match.group()
 
 
 def test_every_question_over_our_docs_still_finds_its_evidence():

@@ -132,6 +132,7 @@ def test_tables_show_levels(study):
     assert "| sizes | best_child | each | 12 |" in format_markdown(result)
 
 
+@pytest.mark.slow
 def test_a_router_of_a_run_chooses(study, tmp_path):
     _, out = study
     router = Router(
