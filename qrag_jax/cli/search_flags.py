@@ -1,12 +1,25 @@
 """Flags of the verbs that search the user's own texts. Imports nothing heavy: the help answers at once."""
 
 import argparse
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from qrag_jax.cli import flags
-from qrag_jax.names import BOUNDARY_SOURCES, CHUNKERS, NOTE_MODES, PLANNERS
+from qrag_jax.errors import UsageError
+from qrag_jax.names import BOUNDARY_SOURCES, CHUNKERS, NOTE_MODES, PLANNERS, RETRIEVERS
+
+if TYPE_CHECKING:
+    from qrag_jax.index.index import Index
+    from qrag_jax.service.search import SearchRequest
 
 SHOWN_RETRIEVERS = "hybrid, dense, bm25"  # the last of `RETRIEVERS` is another name of dense
+_OF_CUTTING = ("strategy", "max_tokens", "points", "tagger", "sizes")
+_REASONS = {
+    "strategy": "a run reads sentences",
+    "model": "a run has the encoder that it was trained with",
+    "top_k": "a run picks --num_steps chunks",
+}
 WAYS = """\
   hybrid   what is near in meaning and what shares words, by the scores of both: the default, and right for most texts
   dense    the chunks whose vectors are nearest to the question's (also called single_step)
@@ -99,3 +112,78 @@ def add_questions(parser: argparse.ArgumentParser) -> None:
         "refused by its number before anything is searched. - is standard input, answered line by line, up to such a "
         "line. With --json one object a line",
     )
+
+
+def search_request(values: Mapping[str, Any], *, run_first: bool = False) -> "SearchRequest":
+    """What the flags and words of a command search, and what they ask of it; looks at names and settings alone.
+
+    Flags that say how files are cut and embedded are refused of an index, by their names, and of a run.
+
+    Args:
+        values: of the flags above, `paths` and `question`.
+        run_first: the first path may be a run, which then searches the others.
+    """
+    from qrag_jax.index.settings import read_settings
+    from qrag_jax.index.sources import is_run, is_stored
+    from qrag_jax.service.cutting import CutOptions, chunking_of
+    from qrag_jax.service.search import SearchRequest
+
+    paths, retriever = values["paths"], values["retriever"]
+    first, *rest = paths
+    if run_first and is_run(first):
+        if retriever is not None:
+            raise UsageError(f"{first}: is a run, and --retriever names {retriever}: leave one of them out")
+        if not rest:
+            raise UsageError(f"{first}: is a run: name the files or folders to search between it and the question")
+        paths, retriever = rest, first
+    cuts = CutOptions(**{name: values[name] for name in _OF_CUTTING})
+    given = cuts.given + ["model"] * (values["model"] is not None)
+    if given and (stored := [path for path in paths if is_stored(path)]):
+        cutting = read_settings(stored[0]).cutting
+        raise UsageError((f"--{given[0]}: belongs to files; {stored[0]} is an index, made with ", *cutting))
+    given += ["top_k"] * (values.get("top_k") is not None)
+    if given and retriever not in (None, *RETRIEVERS):
+        raise UsageError(f"--{given[0]}: belongs to {SHOWN_RETRIEVERS}; {_REASONS.get(given[0], _REASONS['strategy'])}")
+    return SearchRequest(
+        tuple(paths),
+        values["question"],
+        values["questions"],
+        retriever,
+        values["model"],
+        chunking_of(cuts) if cuts.given else None,
+        values["tagger"],
+        tuple(values["only"]),
+        values["encoding"],
+        values["strict"],
+    )
+
+
+def open_searched(request: "SearchRequest") -> "Index":
+    """What is searched, opened; what a run was trained on is said on standard error."""
+    from qrag_jax.cli.progress import WithBar
+    from qrag_jax.cli.terminal import say
+    from qrag_jax.service.search import run_of, trained_on
+
+    index = request.open(WithBar)
+    if (run := run_of(index, request.retriever)) and os.path.isdir(run):  # else the search refuses it
+        say(trained_on(run))
+    return index
+
+
+def planner_name(planner: str | None, router: str | None, levels: str | None) -> str:
+    """The planner that `--planner`, `--router` and `--levels` ask for; empty where they ask for none."""
+    name = planner or ("router" if router else "constant" if levels else "")
+    if router and name != "router":
+        raise UsageError(f"--router: belongs to --planner router, not to {name}; leave one of both out")
+    if name == "router" and not router:
+        raise UsageError("--planner router: name a run of `qrag fit router` (--router)")
+    if levels and name != "constant":
+        raise UsageError(f"--levels {levels}: the {name} plans the levels; leave one of both out")
+    if router and not os.path.isdir(router):
+        raise UsageError(f"--router {router}: no such folder; give one that `qrag fit router --out` wrote")
+    return name
+
+
+def levels_of(planner: str, router: str | None, levels: str | None) -> str | None:
+    """The levels that are searched by a planner, as of `SearchOptions`."""
+    return {"": None, "constant": levels or "all", "router": f"router:{router}", "llm": "llm"}[planner]

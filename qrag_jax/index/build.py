@@ -3,8 +3,6 @@
 build_index("notes.index", ["notes/"])                          # the next time only what has changed is read
 corpus, method = load_index("notes.index"), index_method(read_settings("notes.index"))
 ranked = method.retrieve("Who has the key?", corpus, 5)
-noted = load_noted_index("notes.index")                         # and the notes of its chunks
-ranked = make_noted_retrieve("hybrid", noted, method.embed, "best_of")("Who has the key?", noted.corpus, 5)
 """
 
 import os
@@ -13,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -22,12 +20,12 @@ from qrag_jax.chunking.tree.boundaries import PredictPoints
 from qrag_jax.chunking.tree.parent_vectors import Parents, mean_of_children
 from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.documents.read import find_files
-from qrag_jax.index.folder import index_folder, is_index
-from qrag_jax.index.load import ChooseNames, load_index, load_with_notes
-from qrag_jax.index.methods import DEFAULT_CHUNKING, Method, Show, multi_step_method, single_step_method
+from qrag_jax.index.folder import is_index
+from qrag_jax.index.load import ChooseNames, load_with_notes
+from qrag_jax.index.methods import DEFAULT_CHUNKING, Method, Show, Stop, multi_step_method, single_step_method
 from qrag_jax.index.parent_texts import text_parents
 from qrag_jax.index.prepare import Maker
-from qrag_jax.index.remove import outside, remove_documents
+from qrag_jax.index.remove import outside
 from qrag_jax.index.settings import (
     IndexSettings,
     NotesSetting,
@@ -43,7 +41,11 @@ from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.hybrid import make_single_step
 from qrag_jax.search.levels.level_search import LevelIndex
 from qrag_jax.search.note_search import NotedCorpus
-from qrag_jax.types import Arg, Chunk, Document, Encoder, NoteReader, UsageError
+from qrag_jax.types import Arg, Chunk, Document, Encoder, UsageError
+
+if TYPE_CHECKING:
+    from qrag_jax.models.encoder.embedder import TextEmbedder
+    from qrag_jax.qrag.retriever import QRagRetriever
 
 _MODEL = "minilm"
 
@@ -146,44 +148,6 @@ def build_index(
     return update_index(folder, names, found, settings, make_maker(settings), plan)
 
 
-def add_to_index(
-    index: str | os.PathLike,
-    paths: str | os.PathLike | Iterable[str | os.PathLike],
-    read_notes: NoteReader | None = None,
-) -> Changes:
-    """Brings documents of files and folders into an index that is there; removes nothing.
-
-    Args:
-        index: its folder.
-        paths: as of `read_files`.
-        read_notes: writes the notes, where a language model does (`structure.make_llm_reader`).
-
-    Raises:
-        UsageError, InputError: as `build_index`, or there is no index.
-    """
-    return build_index(index_folder(index), paths, plan=Plan(mirror=False, read_notes=read_notes))
-
-
-def remove_from_index(
-    index: str | os.PathLike,
-    paths: str | os.PathLike | Iterable[str | os.PathLike],
-    read_notes: NoteReader | None = None,
-) -> tuple[str, ...]:
-    """Takes documents of files and folders out of an index, with their notes; gives their ids.
-
-    Args:
-        index: its folder.
-        paths: as they are named in it.
-        read_notes: as of `add_to_index`.
-
-    Raises:
-        UsageError, InputError: as `remove_documents`.
-    """
-    names = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
-    folder = index_folder(index)
-    return remove_documents(folder, names, make=make_maker(read_settings(folder)), read_notes=read_notes)
-
-
 def load_noted_index(index: str | os.PathLike, choose: ChooseNames | None = None) -> NotedCorpus:
     """An index as it is searched with its notes; none where it has none.
 
@@ -207,34 +171,41 @@ def load_noted_index(index: str | os.PathLike, choose: ChooseNames | None = None
 
 
 def index_method(
-    settings: IndexSettings, retriever: str = "", num_steps: int | None = None, show: Show | None = None
+    settings: IndexSettings,
+    retriever: "str | QRagRetriever" = "",
+    num_steps: int | None = None,
+    show: Show | None = None,
+    *,
+    stop: bool = False,
+    encoder: "TextEmbedder | None" = None,
 ) -> Method:
     """The method that searches an index, and that cuts and embeds what is added to it.
 
     Args:
         settings: of the index (`read_settings`).
-        retriever: one of `hybrid.RETRIEVERS`, or the folder of a run that reads chunks with the index's encoder; empty
+        retriever: one of `hybrid.RETRIEVERS`, or a run that reads chunks with the index's encoder, or its folder; empty
             is the run that the index was made with, else hybrid.
         num_steps: as of `multi_step_method`.
         show: wraps the encoder.
+        stop: a run ends where it has learned to.
+        encoder: of the index, where it is loaded.
 
     Raises:
         UsageError: there is no such run or encoder.
         InputError: it is damaged, or another one than that of the index, whose vectors it could not be asked for.
     """
-    is_method, tagger = not retriever or retriever in RETRIEVERS, (settings.tagger and settings.tagger.run) or None
-    if is_method and not settings.is_run:
+    is_name = isinstance(retriever, str) and (not retriever or retriever in RETRIEVERS)
+    if is_name and not settings.is_run:
         assert settings.chunking is not None  # of all that is no run's
-        name = cast(RetrieverName, retriever or "hybrid")
-        method = single_step_method(name, settings.model, settings.chunking, show, tagger)
+        name, tagger = cast(RetrieverName, retriever or "hybrid"), (settings.tagger and settings.tagger.run) or None
+        method = single_step_method(name, encoder or settings.model, settings.chunking, show, tagger)
+        method = replace(method, encoder=method.encoder or settings.model)
     else:
-        from qrag_jax.qrag.retriever import load_retriever  # takes a second, which hybrid need not wait for
-
-        run = settings.model if is_method else retriever
+        run = settings.model if is_name else retriever
         try:
-            loaded = load_retriever(run)
+            method = _run_method(run, num_steps, show, stop)
         except UsageError as error:
-            if not is_method:
+            if not is_name or error.field == "stop":
                 raise
             raise UsageError(
                 f"the index was made with the run {run}: {error}",
@@ -244,12 +215,38 @@ def index_method(
                     ")",
                 ),
             ) from error
-        method = multi_step_method(loaded, num_steps, show, run)
-        if retriever in RETRIEVERS:
+        if is_name and isinstance(retriever, str) and retriever:
             method = replace(method, retrieve=make_single_step(retriever, method.embed))
     if isinstance(method.embed, Encoder) and settings.fingerprint:
         check_encoder(settings, method.embed.fingerprint, method.encoder)
     return method
+
+
+def _run_method(run: "str | QRagRetriever", num_steps: int | None, show: Show | None, stop: bool) -> Method:
+    from qrag_jax.checkpoint import load_checkpoint
+    from qrag_jax.qrag.retriever import load_retriever, read_threshold  # takes a second, which hybrid need not wait for
+
+    name, saved = "run", None
+    if isinstance(run, str):
+        name, saved = run, load_checkpoint(run, groups=())
+        run = load_retriever(saved.folder)
+    loaded: QRagRetriever = run
+    if loaded.encoder is None:
+        raise UsageError(
+            f"{name}: this run was trained on given vectors and has no text encoder to read files with: "
+            "name one that was trained on texts, or search its vectors with `qrag eval RUN --vectors DIR` or from "
+            "Python (qrag_jax.qrag.multi_step_search)"
+        )
+    threshold = None if saved is None or not stop or loaded.env.stop else read_threshold(saved.metadata)
+    if stop and not loaded.env.stop and threshold is None:
+        raise UsageError(
+            (Arg("stop"), f": {name if saved is None else saved.folder} does not know when to stop"),
+            field="stop",
+            remedy="train it with dev.share=0.1 (a threshold from held-out questions) or with env.stop=true "
+            "env.reward=at_end (a learned stop)",
+        )
+    ends = Stop(threshold and threshold[0], stop and loaded.env.stop)
+    return multi_step_method(loaded, num_steps, show, name, ends)
 
 
 def make_maker(settings: IndexSettings) -> partial[Maker]:
@@ -257,25 +254,8 @@ def make_maker(settings: IndexSettings) -> partial[Maker]:
     return partial(_load_maker, replace(settings, fingerprint=""))
 
 
-def load_level_index(index: str | os.PathLike, method: Method, choose: ChooseNames | None = None) -> LevelIndex:
-    """An index whose documents have levels, as any range of these is searched.
-
-    Args:
-        index: its folder.
-        method: of `index_method`.
-        choose: as of `load_index`.
-
-    Raises:
-        UsageError: there is no index, or it has no levels.
-        InputError: as `load_index`.
-    """
-    settings = read_settings(index)
-    check_levels(settings, str(index))
-    return level_index(load_index(index, choose), settings, method)
-
-
 def level_index(corpus: Corpus, settings: IndexSettings, method: Method) -> LevelIndex:
-    """The same of what was loaded; vectors that an index keeps of parents are not made anew.
+    """An index whose documents have levels, as any range of these is searched; vectors that it keeps are not made anew.
 
     Args:
         corpus: of `load_index`.

@@ -113,6 +113,11 @@ def load_corpus(folder: str | os.PathLike) -> Corpus:
         raise InputError(f"{folder}: no whole corpus ({error}); {_ADVICE}") from error
 
 
+def is_corpus(folder: str | os.PathLike) -> bool:
+    """Whether a folder says that it holds a corpus; a look at one name."""
+    return os.path.isfile(os.path.join(folder, _ABOUT))
+
+
 def _read_cost(values: Mapping[str, Any]) -> Cost:
     """What a corpus cost, every number one that a cost can have."""
     cost = Cost(**values)

@@ -46,7 +46,7 @@ class IndexInfo:
     """What an index holds.
 
     Attributes:
-        folder: of it.
+        folder: of it; None of documents in memory.
         settings: how it is made.
         documents: in the order of their ids.
         failed: files that could not be read when they were last tried.
@@ -59,7 +59,7 @@ class IndexInfo:
         damaged_notes: names of those that are not what was written; only where this was looked for.
     """
 
-    folder: Path
+    folder: Path | None
     settings: IndexSettings
     documents: tuple[DocumentInfo, ...]
     failed: tuple[Skipped, ...]

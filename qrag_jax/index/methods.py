@@ -34,6 +34,27 @@ Show = Callable[[Encoder], Encoder]  # wraps an encoder in whatever shows that i
 
 
 @dataclass(frozen=True)
+class Stop:
+    """Where a run's search ends before its last pick: at a threshold on Q, at its learned STOP, or not at all."""
+
+    threshold: float | None = None
+    learned: bool = False
+
+
+@dataclass(frozen=True)
+class Picks(Ranked):
+    """The picks of a run, in the order that they were made in.
+
+    Attributes:
+        positions: `rho` of each.
+        stop_reason: as of `Trajectory`.
+    """
+
+    positions: tuple[float, ...] = ()
+    stop_reason: str = ""
+
+
+@dataclass(frozen=True)
 class Method:
     """How documents are cut, embedded and searched.
 
@@ -81,7 +102,7 @@ class Method:
 
 def single_step_method(
     name: RetrieverName,
-    model: str = _MODEL,
+    model: "str | TextEmbedder" = _MODEL,
     chunking: ChunkConfig = DEFAULT_CHUNKING,
     show: Show | None = None,
     tagger: str | None = None,
@@ -90,7 +111,7 @@ def single_step_method(
 
     Args:
         name: of `hybrid.RETRIEVERS`.
-        model: encoder: minilm, a folder or a hub id.
+        model: encoder: minilm, a folder or a hub id, or one that is loaded.
         chunking: how documents are cut.
         show: wraps the encoder.
         tagger: of points by tagger, its run; None is the one that comes with the package. It is loaded when a document
@@ -103,6 +124,8 @@ def single_step_method(
 
     @cache
     def load() -> "TextEmbedder":
+        if not isinstance(model, str):
+            return model
         from qrag_jax.models.encoder.embedder import make_embedder
         from qrag_jax.models.encoder.weights import load_encoder
 
@@ -112,7 +135,7 @@ def single_step_method(
         return load() if show is None else show(load())
 
     predict = _tagger_points(tagger, shown) if points_of(chunking) == "tagger" else None
-    if name == "bm25" and chunking.strategy not in CHUNKERS.choices("vectors"):
+    if name == "bm25" and chunking.strategy not in CHUNKERS.choices("vectors") and isinstance(model, str):
         count = TextTokenizer.from_file(find_folder(model) / "tokenizer.json").count
         chunk = make_chunker(chunking, count, predict=predict)
         return Method(chunk, make_single_step(name), count, lambda: (0, 0), chunking=chunking)
@@ -125,14 +148,18 @@ def single_step_method(
         check=lambda question: _check_length(question, embedder.count_tokens(readable(question)), embedder.window),
         embed=None if name == "bm25" else embed,
         chunking=chunking,
-        encoder=model,
+        encoder=model if isinstance(model, str) else "",
         sentence_embed=embed,
         window=embedder.window,
     )
 
 
 def multi_step_method(
-    retriever: "QRagRetriever", num_steps: int | None = None, show: Show | None = None, encoder: str = "run"
+    retriever: "QRagRetriever",
+    num_steps: int | None = None,
+    show: Show | None = None,
+    encoder: str = "run",
+    stop: Stop = Stop(),
 ) -> Method:
     """Sentences, as a run was trained on, picked step by step; each corpus is indexed at its first question.
 
@@ -141,6 +168,7 @@ def multi_step_method(
         num_steps: picks, where `top_k` says nothing; None takes as many as in training, or as there are sentences.
         show: wraps the encoder of the chunks.
         encoder: name of the run, to be kept with a corpus.
+        stop: where it ends before.
 
     Raises:
         UsageError: the run was trained on given vectors, and has no encoder to read documents with.
@@ -150,20 +178,26 @@ def multi_step_method(
     embed = retriever.chunk_encoder if show is None else show(retriever.chunk_encoder)
     assert retriever.encoder is not None  # or there would be no encoder of chunks
     count = retriever.encoder.tokenizer.count
-    index_of = lru_cache(maxsize=1)(lambda corpus: action_bank(retriever, corpus))
+    bank_of = lru_cache(maxsize=1)(lambda corpus: action_bank(retriever, corpus))
     asked = [0]
 
-    def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
+    def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Picks:
         check_top_k(top_k)
         there = len(corpus.leaves)
         if top_k is None and num_steps is not None and num_steps > there:
-            short = f"{there} sentences cannot give {num_steps} picks"
-            raise InputError(short, remedy=(": lower ", Arg("num_steps"), " or give more text"))
+            raise InputError(
+                f"{there} sentences cannot give {num_steps} picks",
+                field="num_steps",
+                value=num_steps,
+                remedy=(": lower ", Arg("num_steps"), " or give more text"),
+            )
         most = top_k if top_k is not None else num_steps if num_steps is not None else retriever.env.num_steps
-        found = search_bank(index_of(corpus), question, min(most, there))
+        bank = bank_of(corpus)
+        found = search_bank(bank, question, min(most, there), threshold=stop.threshold, learned_stop=stop.learned)
         ids = corpus.leaves[[step.chunk for step in found.steps]]
         asked[0] += num_tokens_asked(retriever, question, [corpus.texts[node] for node in ids.tolist()])
-        return Ranked(ids, np.array([step.q_value for step in found.steps], np.float64))
+        q_values = np.array([step.q_value for step in found.steps], np.float64)
+        return Picks(ids, q_values, tuple(step.position for step in found.steps), found.stop_reason)
 
     def spent() -> tuple[int, int]:
         counts = retriever.chunk_encoder.counts

@@ -114,7 +114,7 @@ def remove_documents(
         folder: of the index.
         paths: as they are named in the index; the files need not be there any more.
         make: loads what embeds, where notes come in that were beyond their chunk's most before; needed where the index
-            has notes (`retrieval.indexing.remove_from_index` has it).
+            has notes (`Index.remove` gives it).
         read_notes: as of `Plan`.
         patience, waits: as of `place.one_writer`.
 

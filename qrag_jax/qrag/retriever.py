@@ -1,11 +1,12 @@
 """A multi-step retriever as one object: encoder, towers, parameters; made fresh, loaded from a run, saved into one."""
 
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +28,7 @@ from qrag_jax.qrag.beam import SearchFunctions, make_search_functions
 from qrag_jax.qrag.chunk_encoder import ChunkEncoder
 from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.qrag.heads import fresh_heads, fresh_links
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import Hit, InputError, Retriever, UsageError
 
 Progress = Callable[[int, int], None]
 Texts = Sequence[str] | np.ndarray  # texts, or their vectors float32 [n, dim]
@@ -102,6 +103,17 @@ class ModelConfig:
             raise UsageError(f"scale={self.scale} must be above 0")
 
 
+@runtime_checkable
+class Searched(Protocol):
+    """What a run searches: an `Index`."""
+
+    def search(
+        self, question: str, top_k: int | None = None, *, retriever: "QRagRetriever | None" = None
+    ) -> Sequence[Hit]:
+        """As `Index.search`."""
+        ...
+
+
 @dataclass(frozen=True)
 class QRagRetriever:
     """Everything that turns a question and chunks into picks.
@@ -141,6 +153,10 @@ class QRagRetriever:
         tower = replace(self.encoder, params=self.params["action"])
         return ChunkEncoder(tower, self.model.encoder.window, self.model.scale)
 
+    def over(self, index: "Searched") -> Retriever:
+        """Searches of an index by this run."""
+        return _RunOver(self, index)
+
     def rows(self, texts: Texts, kind: Kind, progress: Progress | None = None) -> tuple[Rows, int]:
         """What the towers read of every text, and the number of texts that the window cut.
 
@@ -169,6 +185,15 @@ class QRagRetriever:
         assert self.encoder is not None and not isinstance(texts, np.ndarray)
         tower = replace(self.encoder, params=self.params["action"])
         return make_embedder(tower, window=self.model.encoder.window)(texts, progress) / np.float32(self.model.scale)
+
+
+@dataclass(frozen=True)
+class _RunOver:
+    run: QRagRetriever
+    index: Searched
+
+    def search(self, question: str, top_k: int | None = None) -> Sequence[Hit]:
+        return self.index.search(question, top_k, retriever=self.run)
 
 
 def new_retriever(
@@ -306,6 +331,25 @@ def retriever_files(retriever: QRagRetriever) -> dict[str, bytes]:
 def params_group(about: Mapping[str, Any]) -> str:
     """Which parameters of a checkpoint with such metadata are its result."""
     return "best_params" if "dev" in about else "params"
+
+
+def read_threshold(metadata: Mapping[str, Any]) -> tuple[float, frozenset[str]] | None:
+    """The threshold on Q in the metadata of a checkpoint, and fingerprints of the questions that it was fitted on.
+
+    None if the run held nothing out, or is not finished.
+    """
+    dev = metadata.get("dev", {})
+    if not isinstance(dev, dict):
+        raise InputError(f"metadata of the checkpoint: dev is {dev!r:.100}: copy the run again")
+    if "threshold" not in dev:
+        return None
+    value, fitted_on = dev["threshold"], dev.get("fitted_on")
+    is_number = type(value) in (int, float) and abs(value) <= sys.float_info.max
+    if not is_number or not isinstance(fitted_on, list) or not all(isinstance(name, str) for name in fitted_on):
+        raise InputError(
+            f"metadata of the checkpoint: dev.threshold {value!r:.100} is no threshold: copy the run again"
+        )
+    return value, frozenset(fitted_on)
 
 
 def save_for_inference(saved: Checkpoint, folder: Path) -> Path:

@@ -7,21 +7,36 @@ answer = answer_question("Who has the key?", corpus, method.retrieve, LocalGener
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.llm.calls import ask_all
 from qrag_jax.llm.prompts import PromptTemplate, load_prompt, passages_prompt
+from qrag_jax.names import NoteMode
 from qrag_jax.search.context.auto_merge import MergeRules, merge_context
 from qrag_jax.search.context.citations import Citation, Cited, cite, cite_note, make_citation
 from qrag_jax.search.context.pack import Budget, Context, fill_context
 from qrag_jax.search.context.widen import widen_context
 from qrag_jax.search.corpus import Corpus
+from qrag_jax.search.extract import extract
 from qrag_jax.search.hybrid import Ranked, Retrieve
+from qrag_jax.search.levels.planned_search import Planned
 from qrag_jax.search.note_texts import GivenNote
-from qrag_jax.types import Arg, Cost, CountTokens, Generation, InputError, Message, Sampling, TextGenerator, UsageError
+from qrag_jax.types import (
+    Arg,
+    Cost,
+    CountTokens,
+    Embed,
+    Generation,
+    InputError,
+    Message,
+    Sampling,
+    Sentence,
+    TextGenerator,
+    UsageError,
+)
 
 PROMPT = "answer"  # of llm/prompts: places $mark, $passages and $question
 _MAX_CONTEXT_TOKENS = 2_000
@@ -33,58 +48,71 @@ FillContext = Callable[[Corpus, Ranked], Context]
 
 
 class NothingFound(InputError):
-    """No passage shares a word with the question."""
-
-
-@dataclass(frozen=True)
-class FoundPassages:
-    """The passages that were found for a question.
+    """No passage shares a word with the question.
 
     Attributes:
-        question: as asked.
-        context: the passages, in document order.
-        given: the same as citations, checked, in their order.
-        given_notes: the notes behind them, likewise.
-        num_chunks: that were searched, the leaves of the corpus.
-        seconds: by stage: retrieve, context.
+        answer: of nothing, where an `Index` was asked.
     """
 
-    question: str
-    context: Context
-    given: tuple[Citation, ...]
-    given_notes: tuple[Citation, ...]
-    num_chunks: int
-    seconds: Mapping[str, float]
+    answer: "Answer | None" = None
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a language model said to a question about documents, and what it was given.
+    """An answer to a question about documents, and what it was made of: by a language model, or in quotes.
 
     Attributes:
         question: as asked.
-        generation: text, why it ended, tokens; or the error, and then nothing is cited.
-        context: passages in the prompt.
+        context: the passages that were found and fit, in document order.
         given: the same as citations, checked, in their order.
         given_notes: the notes behind them, likewise.
-        cited: what the answer cites.
         num_chunks: that were searched, the leaves of the corpus.
-        model: that was asked.
-        prompt_sha256: of the template.
-        cost: of this question alone (`Corpus.cost` has what came before): seconds by stage (retrieve, context,
+        cost: of this question alone (`Corpus.cost` has what came before): seconds by stage (retrieve, context, quote or
             generate), and the tokens of a call that was made now.
+        quotes: sentences that answer, the best first; none of an answer that a language model wrote.
+        cited: what the answer cites.
+        generation: of a language model: text, why it ended, tokens; or the error, and then nothing is cited. None where
+            none was asked.
+        model: that was asked; `extraction` of quotes; None of passages alone.
+        prompt_sha256: of the template of a language model.
+        num_cut: texts that were read for this question and that the encoder cut.
+        retriever, notes: by which passages were found, where an `Index` was asked.
+        levels: that were searched, likewise.
     """
 
     question: str
-    generation: Generation
     context: Context
     given: tuple[Citation, ...]
     given_notes: tuple[Citation, ...]
-    cited: Cited
     num_chunks: int
-    model: str
-    prompt_sha256: str
     cost: Cost
+    quotes: tuple[Sentence, ...] = ()
+    cited: Cited = Cited((), ())
+    generation: Generation | None = None
+    model: str | None = None
+    prompt_sha256: str | None = None
+    num_cut: int = 0
+    retriever: str = ""
+    notes: NoteMode = "none"
+    levels: Planned | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The answer: quotes, each with the number of its passage; None where there is none, as a call failed."""
+        if self.quotes:
+            numbers = (self.number_of(quote) for quote in self.quotes)
+            said = (" ".join(quote.text.split()) for quote in self.quotes)
+            return "\n".join(f'"{text}" [{number}]' for text, number in zip(said, numbers, strict=True))
+        return None if self.generation is None or self.generation.error is not None else self.generation.text
+
+    def number_of(self, quote: Sentence) -> int:
+        """The number of the passage that a quote stands in."""
+        start, end = quote.place.start, quote.place.end
+        return next(
+            one.number
+            for one in self.given
+            if one.document_id == quote.place.document and any(a <= start and end <= b for a, b in one.spans)
+        )
 
 
 def answer_question(
@@ -114,35 +142,49 @@ def answer_question(
         InputError: a blank question, nothing was found, a passage does not stand in its document, the generator breaks
             its contract, or as the parts.
     """
-    template = template or load_prompt(PROMPT)
     found = find_passages(question, corpus, retrieve, fill=fill)
+    return answer_from(found, corpus, generator, template or load_prompt(PROMPT), sampling or Sampling())
+
+
+def answer_from(
+    found: Answer, corpus: Corpus, generator: TextGenerator, template: PromptTemplate, sampling: Sampling
+) -> Answer:
+    """The answer of a language model from the passages that were found (`find_passages` over the corpus)."""
     context = found.context
-    messages = make_prompt(template, question, [passage.text for passage in context.passages], context.notes)
-    seconds = dict(found.seconds)
-    with _timed("generate", seconds):
-        (generation,) = ask_all(generator, [messages], sampling=sampling or Sampling())
+    messages = make_prompt(template, found.question, [passage.text for passage in context.passages], context.notes)
+    seconds = dict(found.cost.seconds)
+    with timed("generate", seconds):
+        (generation,) = ask_all(generator, [messages], sampling=sampling)
     failed = generation.error is not None
-    cited = Cited((), ()) if failed else cite(generation.text, found.context, corpus.documents)
     paid = Generation("", "stop") if generation.from_journal else generation
-    cost = Cost(seconds, prompt_tokens=paid.prompt_tokens, completion_tokens=paid.completion_tokens)
-    return Answer(
-        question,
-        generation,
-        found.context,
-        found.given,
-        found.given_notes,
-        cited,
-        found.num_chunks,
-        generator.model,
-        template.sha256,
-        cost,
+    return replace(
+        found,
+        cost=Cost(seconds, prompt_tokens=paid.prompt_tokens, completion_tokens=paid.completion_tokens),
+        cited=Cited((), ()) if failed else cite(generation.text, context, corpus.documents),
+        generation=generation,
+        model=generator.model,
+        prompt_sha256=template.sha256,
     )
 
 
-def find_passages(
-    question: str, corpus: Corpus, retrieve: Retrieve, *, fill: FillContext | None = None
-) -> FoundPassages:
-    """What `answer_question` gives a language model to read, which needs none to be found.
+def quote_passages(found: Answer, corpus: Corpus, embed: Embed | None, num_quotes: int = 3) -> Answer:
+    """Answers in the words of the passages that were found, without a language model (`extract`).
+
+    Args:
+        found: of `find_passages` over the corpus.
+        embed: texts -> vectors; None scores sentences by words alone.
+        num_quotes: most quotes.
+    """
+    seconds = dict(found.cost.seconds)
+    with timed("quote", seconds):
+        quotes = extract(found.question, found.context.passages, corpus.by_id, embed, num_quotes).quotes
+    answer = replace(found, cost=Cost(seconds), quotes=quotes, model="extraction")
+    numbers = dict.fromkeys(map(answer.number_of, quotes))
+    return replace(answer, cited=Cited(tuple(found.given[number - 1] for number in numbers), ()))
+
+
+def find_passages(question: str, corpus: Corpus, retrieve: Retrieve, *, fill: FillContext | None = None) -> Answer:
+    """What `answer_question` gives a language model to read, which needs none to be found: an answer without a text.
 
     Args:
         fill: as of `answer_question`.
@@ -150,18 +192,18 @@ def find_passages(
     check_question(question)
     fill = fill or make_fill(Budget(_MAX_CONTEXT_TOKENS))
     seconds: dict[str, float] = {}
-    with _timed("retrieve", seconds):
+    with timed("retrieve", seconds):
         ranked = retrieve(question, corpus, None)
     if not len(ranked):
         raise NothingFound(
             f"none of {len(corpus.leaves):,} passages shares a word with the question",
             remedy=(": ask in the words of the text, or search by meaning (", Arg("retriever", "hybrid"), ")"),
         )
-    with _timed("context", seconds):
+    with timed("context", seconds):
         context = fill(corpus, ranked)
         given = tuple(make_citation(passage, corpus.by_id.get(passage.document_id)) for passage in context.passages)
         given_notes = tuple(cite_note(one, corpus.by_id) for one in context.notes)
-    return FoundPassages(question, context, given, given_notes, len(corpus.leaves), seconds)
+    return Answer(question, context, given, given_notes, len(corpus.leaves), Cost(seconds))
 
 
 def check_question(question: str) -> None:
@@ -260,7 +302,8 @@ def make_fill(budget: Budget, num_around: int = 0, merge: MergeRules | None = No
 
 
 @contextmanager
-def _timed(stage: str, seconds: dict[str, float]) -> Iterator[None]:
+def timed(stage: str, seconds: dict[str, float]) -> Iterator[None]:
+    """Adds the seconds that its body takes to a stage."""
     start = time.perf_counter()
     yield
-    seconds[stage] = round(time.perf_counter() - start, 3)
+    seconds[stage] = round(seconds.get(stage, 0.0) + time.perf_counter() - start, 3)

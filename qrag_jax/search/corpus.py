@@ -5,7 +5,7 @@ or all nodes of its `ChunkTree` in preorder. Built once and asked many times; `s
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -145,6 +145,22 @@ class Corpus:
         """int64 [nodes], the places of their documents among the documents; nodes have to be there."""
         return np.searchsorted(np.array(self._starts), nodes, side="right") - 1
 
+    def only(self, ids: Collection[str]) -> "Corpus":
+        """The corpus of some of its documents, in their order; `num_beyond_window` stays that of all.
+
+        Raises:
+            InputError: none of them is here.
+        """
+        numbers = [number for number, document in enumerate(self.documents) if document.id in ids]
+        nodes = [node for number in numbers for node in range(self._starts[number], self._starts[number + 1])]
+        return replace(
+            self,
+            documents=tuple(self.documents[number] for number in numbers),
+            nodes=tuple(self.nodes[node] for node in nodes),
+            vectors=None if self.vectors is None else self.vectors[nodes],
+            trees=tuple(self.trees[number] for number in numbers) if self.trees else (),
+        )
+
     @cached_property
     def _numbers(self) -> dict[str, int]:
         return {document.id: number for number, document in enumerate(self.documents)}
@@ -236,6 +252,26 @@ def embed_corpus(corpus: Corpus, embed: Embed, encoder: str = "") -> Corpus:
     )
     made_by = replace(corpus.made_by, encoder=encoder, fingerprint=fingerprint)
     return replace(corpus, vectors=vectors, made_by=made_by, cost=cost, num_beyond_window=num_beyond)
+
+
+def join_corpora(first: Corpus, second: Corpus) -> Corpus:
+    """The documents of both, those of the second behind, with the cost of the second.
+
+    Raises:
+        InputError: vectors of two encoders, or vectors or trees in one of them alone; a document that is in both.
+    """
+    check_fingerprint(first, second.made_by.fingerprint, "what is added")
+    vectors = [one.vectors for one in (first, second) if one.vectors is not None]
+    if len(vectors) == 1 or bool(first.trees) != bool(second.trees):
+        raise InputError("corpus: both of two that are joined have vectors and trees, or none has; make them alike")
+    return replace(
+        second,
+        documents=(*first.documents, *second.documents),
+        nodes=(*first.nodes, *second.nodes),
+        vectors=np.concatenate(vectors) if vectors else None,
+        num_beyond_window=first.num_beyond_window + second.num_beyond_window,
+        trees=(*first.trees, *second.trees),
+    )
 
 
 def embed_texts(embed: Embed, texts: Sequence[str]) -> np.ndarray:

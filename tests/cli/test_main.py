@@ -186,7 +186,7 @@ def test_ask():
     args = parsed(["ask", "a.txt", "q"])
     assert (args.retriever, args.llm, args.llm_model, args.max_answer_tokens, args.temperature) == (
         None,
-        "local",
+        None,
         None,
         256,
         0.0,

@@ -7,19 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
+from qrag_jax.cli.find import format_steps
 from qrag_jax.cli.progress import Progress
 from qrag_jax.cli.questions import LENGTH_FACTORS
-from qrag_jax.cli.searching.find_steps import open_index, print_steps
 from qrag_jax.cli.terminal import say, write_json
 from qrag_jax.cli.verbs.eval import watch
 from qrag_jax.cli.verbs.train import describe
 from qrag_jax.config import dump_config
-from qrag_jax.data.questions.asked import Asked
 from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.haystack import Haystack, held_back_haystack
 from qrag_jax.data.stories.stories import Stories
 from qrag_jax.data.stories.worlds import simulate_stories
-from qrag_jax.documents.read import read_files
 from qrag_jax.eval.retrieval.harness import Labels
 from qrag_jax.eval.retrieval.records import Row, row_values, write_records, write_rows
 from qrag_jax.eval.retrieval.report import format_table, plot_rows, write_markdown
@@ -27,6 +25,7 @@ from qrag_jax.eval.retrieval.score import Options, Run, score
 from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.files.step_folders import checkpoint_steps
 from qrag_jax.files.whole_file import write_whole
+from qrag_jax.index.index import open_index
 from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.qrag.retriever import QRagRetriever, load_retriever
 from qrag_jax.qrag.tasks import Task, hidden_stories_tasks
@@ -175,6 +174,7 @@ def _ask(out: Path, retriever: QRagRetriever, worlds: Stories, haystack: Haystac
     if quiet:
         return
     print(f'\n$ qrag find {out} {path} "{question}"')
-    print_steps(open_index(retriever, read_files(path), None, {}), Asked(question))
+    with open_index(path, retriever=retriever) as index:
+        print(format_steps(index.search(question, None)))
     gold = [facts[i] for i in worlds.gold[chosen]]
     print(f"(what the story needs: {' / '.join(gold)} -> {worlds.answers[chosen]})")

@@ -18,7 +18,6 @@ from qrag_jax.cli.note_readers import (
 )
 from qrag_jax.cli.parsers.chunk import TREE
 from qrag_jax.cli.progress import Progress
-from qrag_jax.cli.searching.cutting import LEVELS, OF_TREES, make_chunking
 from qrag_jax.cli.terminal import say, shown, write_json
 from qrag_jax.config import to_dict
 from qrag_jax.documents.found import warn_of_found
@@ -33,6 +32,7 @@ from qrag_jax.index.settings import IndexSettings, NotesSetting, read_settings
 from qrag_jax.index.shards import build_shard, merge_shards
 from qrag_jax.index.update import Changes, Plan, update_index
 from qrag_jax.index.update_notes import NotesMade
+from qrag_jax.service.cutting import LEVELS, OF_TREES, CutOptions, chunking_of
 from qrag_jax.types import InputError, NoteReader, UsageError
 
 _MAKING = ("retriever", "model", "strategy", "max_tokens", *OF_TREES)
@@ -83,7 +83,7 @@ def make_settings(args: argparse.Namespace, folder: Path) -> IndexSettings:
     return index_settings(
         args.retriever,
         args.model or "minilm",
-        make_chunking(args, implied=LEVELS),
+        chunking_of(CutOptions(**{name: getattr(args, name) for name in CutOptions.__dataclass_fields__}), LEVELS),
         tree=args.strategy == TREE,
         notes=notes or (there and there.notes),
         tagger=args.tagger,

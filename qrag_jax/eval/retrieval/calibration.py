@@ -3,7 +3,6 @@
 A run that held questions out keeps its threshold in the metadata of its checkpoint (`fit_on_dev`, `stored_threshold`).
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,9 +13,8 @@ from qrag_jax.eval.retrieval.pickers import Picker, beam_picker, multi_step_pick
 from qrag_jax.eval.retrieval.protocols import Calibration, calibrate_threshold, keep
 from qrag_jax.measures.facts import score_facts
 from qrag_jax.qrag.multi_step_search import make_action_bank
-from qrag_jax.qrag.retriever import QRagRetriever
+from qrag_jax.qrag.retriever import QRagRetriever, read_threshold
 from qrag_jax.qrag.tasks import Task
-from qrag_jax.types import InputError
 
 
 def calibrate(
@@ -78,15 +76,5 @@ def _kept_f1(dev: Task, picker: Picker, num_steps: int, protocol: str, threshold
 
 def stored_threshold(metadata: Mapping[str, Any]) -> Threshold | None:
     """The threshold in the metadata of a checkpoint; None if the run held nothing out, or is not finished."""
-    dev = metadata.get("dev", {})
-    if not isinstance(dev, dict):
-        raise InputError(f"metadata of the checkpoint: dev is {dev!r:.100}: copy the run again")
-    if "threshold" not in dev:
-        return None
-    value, fitted_on = dev["threshold"], dev.get("fitted_on")
-    is_number = type(value) in (int, float) and abs(value) <= sys.float_info.max
-    if not is_number or not isinstance(fitted_on, list) or not all(isinstance(name, str) for name in fitted_on):
-        raise InputError(
-            f"metadata of the checkpoint: dev.threshold {value!r:.100} is no threshold: copy the run again"
-        )
-    return Threshold(value, frozenset(fitted_on))
+    found = read_threshold(metadata)
+    return None if found is None else Threshold(*found)

@@ -12,7 +12,7 @@ So by `best_child` a parent is never better than its best leaf: it is found wher
 is by meaning; where words count too, a parent may be better by its words.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -21,10 +21,10 @@ from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.tree.level_ranges import LevelRange, full_range, nodes_in
 from qrag_jax.chunking.tree.parent_vectors import Parents, check_parents, fill_levels_above
 from qrag_jax.search.bm25 import Bm25Index
-from qrag_jax.search.corpus import Corpus, check_fingerprint, embed_texts
+from qrag_jax.search.corpus import Corpus, embed_texts
 from qrag_jax.search.dense import cosine_scores
-from qrag_jax.search.hybrid import Ranked, Retrieve, check_top_k, fused_with_words
-from qrag_jax.types import Embed, Encoder, InputError, UsageError
+from qrag_jax.search.hybrid import Ranked, check_top_k, fused_with_words
+from qrag_jax.types import InputError, UsageError
 from qrag_jax.unit_rows import unit_rows
 
 _HEAD_TOKENS = 1_000  # of a document that a planner reads
@@ -231,42 +231,6 @@ class LevelIndex:
                 around[node] = True
                 node = int(self._parent[node])
         return np.array(kept, np.int64)
-
-
-def make_level_retrieve(
-    index: LevelIndex,
-    embed: Embed,
-    plan: LevelRange | Callable[[Sequence[str], Sequence[str]], Sequence[LevelRange]],
-    *,
-    weight: float = 0.0,
-) -> Retrieve:
-    """A `Retrieve` over an index of levels, for `pipeline.find_passages` and `answer_question`.
-
-    Args:
-        index: what is searched.
-        embed: of the questions.
-        plan: the range of all questions, or a planner: (questions, heads of the documents) -> the range of each.
-        weight: of the words, as of `LevelIndex.rank`.
-
-    Raises:
-        InputError: the corpus has vectors of another encoder.
-        UsageError: the range goes beyond the levels, or the weight is out of range.
-    """
-    if isinstance(plan, LevelRange):
-        index.nodes(plan)  # refuses what there is not
-    if not 0 <= weight <= 1:
-        raise UsageError(f"weight {weight}: the share of the words, from 0 to 1")
-    heads = () if isinstance(plan, LevelRange) else document_heads(index.corpus)
-    if isinstance(embed, Encoder):
-        check_fingerprint(index.corpus, embed.fingerprint, "the question's")
-
-    def retrieve(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
-        if corpus is not index.corpus:
-            raise UsageError("corpus: is not the one that the index of levels is of; make an index of it")
-        (levels,) = [plan] if isinstance(plan, LevelRange) else plan([question], heads)
-        return index.rank(question, embed_texts(embed, [question])[0], levels, top_k, weight=weight)
-
-    return retrieve
 
 
 def document_heads(corpus: Corpus, num_tokens: int = _HEAD_TOKENS) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from support.indices import write_notes
 from qrag_jax.checkpoint import save_checkpoint
 from qrag_jax.chunking.tree.level_ranges import NAMES, LevelRange
 from qrag_jax.cli.main import main
-from qrag_jax.index.build import index_method, load_level_index
+from qrag_jax.index.build import index_method, level_index
 from qrag_jax.index.load import load_index
 from qrag_jax.index.settings import read_settings
 from qrag_jax.models.compressor import KIND, Compressor, describe_compressor, init
@@ -137,7 +137,7 @@ def test_parents_by_a_compressor(qrag, shelf):
     made, mean = load_index("i"), load_index("j")
     np.testing.assert_allclose(made.vectors[mean.leaves], mean.vectors[mean.leaves], atol=1e-6)
     np.testing.assert_allclose(made.vectors, mean.vectors, atol=1e-5)  # untrained it is the mean
-    index = load_level_index("i", index_method(read_settings("i")))
+    index = level_index(load_index("i"), read_settings("i"), index_method(read_settings("i")))
     assert index.names == NAMES and index.built_tokens(LevelRange(0, 0)) == int(made.num_tokens[made.leaves].sum())
     flags = ("--model", "SHELF/encoder", "--compressor", "SHELF/compressor2")
     err = refused(qrag, "index", "add", "i", "notes", *flags, code=1)

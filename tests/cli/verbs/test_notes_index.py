@@ -9,8 +9,10 @@ from support.indices import write_notes
 
 from qrag_jax.annotate.mentions import mention_notes
 from qrag_jax.cli.main import main
-from qrag_jax.index.build import add_to_index, load_noted_index, remove_from_index
+from qrag_jax.index.build import load_noted_index
+from qrag_jax.index.index import open_index
 from qrag_jax.index.settings import NotesSetting, read_settings, write_settings
+from qrag_jax.index.update import Plan
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.names import NOTE_MODES
 from qrag_jax.types import UsageError
@@ -258,9 +260,10 @@ def test_a_language_model_writes_the_notes_and_is_paid_once(qrag, model):
 def test_an_index_of_a_language_model_is_kept_up_from_python_too(qrag, model):
     assert qrag("index", "add", "i", "notes", "--notes", "llm", *model)[0] == 0
     with pytest.raises(UsageError, match="which is to be handed in: give `read_notes`"):
-        remove_from_index("i", "notes/weather.md")
-    assert remove_from_index("i", "notes/weather.md", mention_notes) == ("notes/weather.md",)
-    assert add_to_index("i", "notes", mention_notes).num_read == 1
+        open_index("i").remove("notes/weather.md")
+    plan = Plan(read_notes=mention_notes)
+    assert open_index("i").remove("notes/weather.md", plan) == ("notes/weather.md",)
+    assert open_index("i").add("notes", plan).num_read == 1
     assert [one.text for one in load_noted_index("i").notes] == [FILM]
 
 

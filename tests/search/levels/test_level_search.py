@@ -14,7 +14,9 @@ from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.search.answer import find_passages
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import MadeBy, embed_corpus, tree_corpus
-from qrag_jax.search.levels.level_search import LevelIndex, document_heads, make_level_retrieve
+from qrag_jax.search.levels.level_search import LevelIndex, document_heads
+from qrag_jax.search.levels.planned_search import rank_levels
+from qrag_jax.search.levels.planners import constant
 from qrag_jax.types import Document, InputError, UsageError
 from qrag_jax.unit_rows import unit_rows
 
@@ -271,7 +273,7 @@ def test_what_is_refused():
         LevelIndex(flat, NAMES, BEST)
 
 
-def test_a_retriever_for_the_pipeline_and_a_plan_of_each_question():
+def test_a_plan_of_each_question():
     asked = []
 
     def plan(questions, heads):
@@ -279,19 +281,17 @@ def test_a_retriever_for_the_pipeline_and_a_plan_of_each_question():
         return [LevelRange(1, 1) if "red" in question else LevelRange(2, 2) for question in questions]
 
     index = LevelIndex(CORPUS, NAMES, BEST)
-    retrieve = make_level_retrieve(index, embed, plan)
-    assert retrieve("red key", CORPUS, 2).ids.tolist() == [8, 1]
-    assert retrieve("key", CORPUS, 2).ids.tolist() == [3, 10]
-    assert asked[0] == (["red key"], list(TEXTS))
-    fixed = make_level_retrieve(index, embed, LevelRange(1, 1))
-    found = find_passages("red key", CORPUS, fixed)
+    heads = document_heads(CORPUS)
+    assert rank_levels(index, "red key", embed, plan, 2, heads=heads)[0].ids.tolist() == [8, 1]
+    assert rank_levels(index, "key", embed, plan, 2)[0].ids.tolist() == [3, 10]
+    assert asked == [(["red key"], list(TEXTS)), (["key"], [])]
+    fixed = constant(LevelRange(1, 1))
+    found = find_passages("red key", CORPUS, lambda *_: rank_levels(index, "red key", embed, fixed)[0])
     assert [passage.node for passage in found.context.passages] == [1, 4, 8, 11]
     with pytest.raises(UsageError, match="there are 3, from 0"):
-        make_level_retrieve(index, embed, LevelRange(1, 7))
-    with pytest.raises(UsageError, match="corpus: is not the one that the index of levels is of"):
-        fixed("red key", made_corpus(), 2)
+        rank_levels(index, "key", embed, constant(LevelRange(1, 7)))
     with pytest.raises(UsageError, match="weight -1"):
-        make_level_retrieve(index, embed, LevelRange(1, 1), weight=-1.0)
+        rank_levels(index, "key", embed, fixed, weight=-1.0)
 
 
 def test_heads_are_whole_leaves_up_to_a_size():
@@ -305,4 +305,4 @@ def test_vectors_of_another_encoder_are_refused():
 
     known = type(CORPUS)(CORPUS.documents, CORPUS.nodes, CORPUS.vectors, MadeBy(None, "a", "one"), trees=CORPUS.trees)
     with pytest.raises(InputError, match="its vectors were made by encoder a"):
-        make_level_retrieve(LevelIndex(known, NAMES, BEST), WordEncoder("other"), LevelRange(1, 1))
+        rank_levels(LevelIndex(known, NAMES, BEST), "key", WordEncoder("other"), constant(LevelRange(1, 1)))

@@ -10,7 +10,7 @@ from support.level_documents import NAMES, embed, tiny_index
 from qrag_jax.checkpoint import save_checkpoint
 from qrag_jax.chunking.tree.level_ranges import LevelRange, all_ranges
 from qrag_jax.search.levels import planners as planning
-from qrag_jax.search.levels.level_search import make_level_retrieve
+from qrag_jax.search.levels.planned_search import rank_levels
 from qrag_jax.search.levels.planners import (
     Router,
     choose_ranges,
@@ -97,9 +97,9 @@ def test_a_planner_by_profiles_searches_first():
 
 def test_a_search_by_a_planner_is_the_search_in_its_range():
     index, levels = tiny_index(), LevelRange(2, 2)
-    found = make_level_retrieve(index, embed, constant(levels))("bees sing", index.corpus, 3)
-    wanted = make_level_retrieve(index, embed, levels)("bees sing", index.corpus, 3)
-    assert found.ids.tolist() == wanted.ids.tolist()
+    found, planned = rank_levels(index, "bees sing", embed, constant(levels), 3)
+    wanted = index.rank("bees sing", embed(["bees sing"])[0], levels, 3)
+    assert found.ids.tolist() == wanted.ids.tolist() and planned.levels == levels
 
 
 def test_other_levels_are_refused():

@@ -9,19 +9,15 @@ from support.encoders import random_encoder
 from support.notes import DIARY, NOTES, QUESTION
 
 from qrag_jax.chunking.units import unit_chunks
-from qrag_jax.cli.main import main, parse
-from qrag_jax.cli.searching.ask_output import format_cost
-from qrag_jax.cli.searching.sources import find_source, make_method
-from qrag_jax.cli.verbs.ask import make_answer_budget
+from qrag_jax.cli.main import main
+from qrag_jax.cli.output import format_cost
 from qrag_jax.documents.read import read_files
-from qrag_jax.index.methods import Method
-from qrag_jax.llm.config import ReadyGenerator
+from qrag_jax.index.index import open_index
 from qrag_jax.llm.prompts import load_prompt
-from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.models.encoder.sources import PACKAGE_MODULE
 from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.names import RETRIEVERS
-from qrag_jax.search.hybrid import make_single_step
+from qrag_jax.search.answer import make_budget
 from qrag_jax.types import Cost, InputError, UsageError
 
 
@@ -255,11 +251,11 @@ def test_a_run_picks_sentences_that_are_widened(ask, run):
 
 @pytest.mark.slow
 def test_the_chunks_of_a_run_are_those_of_find(files, run):
-    method = make(parse(["ask", *files, QUESTION, "--retriever", run.folder]))
-    documents = read_files(files)
-    corpus = method.build(documents)
-    assert method.is_sentences and corpus.vectors is not None
-    assert list(corpus.nodes) == [chunk for one in documents for chunk in unit_chunks(one, method.count)]
+    with open_index(files, retriever=run.folder) as index:
+        corpus = index.corpus
+    count = run.retriever.encoder.tokenizer.count
+    assert corpus.vectors is not None
+    assert list(corpus.nodes) == [chunk for one in read_files(files) for chunk in unit_chunks(one, count)]
 
 
 def test_a_short_text_gives_a_run_fewer_picks(ask, run, tmp_path):
@@ -360,31 +356,21 @@ def test_an_index_is_asked(ask, encoder, files, capsys):
     assert list(answer["cost"]["seconds"]) == list(plain["cost"]["seconds"])
 
 
-def method_of(count):
-    return Method(lambda document: [], make_single_step("bm25"), count, lambda: (0, 0))
-
-
-def make(args):
-    return make_method(args, find_source(args, ("num_around",)))
-
-
-def make_args(*argv):
-    return parse(["ask", "a.txt", QUESTION, *argv])
+def words(text):
+    return len(text.split())
 
 
 def test_the_budget_is_what_the_window_leaves():
-    def budget(window, *argv, count=lambda text: len(text.split())):
-        generator = ReadyGenerator(ScriptedGenerator([]), window, count if window else None)
-        method = method_of(lambda text: 2 * len(text.split()))
-        return make_answer_budget(make_args(*argv), QUESTION, method, generator, load_prompt("answer"))
+    def budget(window=None, count=words, **limits):
+        return make_budget(QUESTION, load_prompt("answer"), count, window=window, **limits)
 
-    empty = budget(1_000_000).overhead  # any window: of one passage
-    assert budget(None).max_tokens == 2000 and budget(None).overhead == 2 * empty > 0
-    assert budget(1_000_000).max_tokens == 2000
-    assert budget(1_000_000, "--max_context_tokens", "9000").max_tokens == 9000
-    small, smaller = budget(1000), budget(1000, "--max_answer_tokens", "300")
+    empty = budget().overhead  # of one passage
+    assert empty > 0 and budget(count=lambda text: 2 * words(text)).overhead == 2 * empty
+    assert budget().max_tokens == budget(1_000_000).max_tokens == 2000
+    assert budget(1_000_000, max_tokens=9000).max_tokens == 9000
+    small, smaller = (budget(1000, max_answer_tokens=most) for most in (256, 300))
     assert small.max_tokens - smaller.max_tokens == 300 - 256 and small.max_tokens < 1000 - 256 - 64
-    assert budget(None, "--num_steps", "3").max_passages == 3
+    assert budget(max_passages=3).max_passages == 3
     with pytest.raises(UsageError, match="the model reads and writes 300 tokens in all.*nothing is left for passages"):
         budget(300)
 
@@ -417,10 +403,9 @@ def test_refusals(ask, run, tmp_path, monkeypatch):
 
 def test_bm25_loads_no_weights(files, encoder, monkeypatch):
     monkeypatch.setitem(sys.modules, "qrag_jax.models.encoder.weights", None)
-    method = make(make_args("--retriever", "bm25", "--model", encoder))
-    assert method.spent() == (0, 0) and method.count(QUESTION) == 5
-    with pytest.raises((ImportError, InputError)):
-        make(make_args("--retriever", "hybrid", "--model", encoder))
+    assert main(["ask", *files, QUESTION, "--retriever", "bm25", "--model", encoder]) == 0
+    with pytest.raises(ImportError):
+        main(["ask", *files, QUESTION, "--retriever", "hybrid", "--model", encoder])
 
 
 @pytest.mark.slow
@@ -429,7 +414,10 @@ def test_bm25_loads_no_weights(files, encoder, monkeypatch):
     reason="needs the packages with MiniLM and SmolLM2",
 )
 def test_with_the_embedded_models(files, capsys):
-    (code, out, err) = main(["ask", *files, QUESTION, "--json", "--max_answer_tokens", "8"]), *capsys.readouterr()
+    (code, out, err) = (
+        main(["ask", *files, QUESTION, "--json", *SMOLLM2, "--max_answer_tokens", "8"]),
+        *capsys.readouterr(),
+    )
     answer = json.loads(out)
     assert code == 0 and answer["answer"] and answer["model"].startswith("local:")
     assert answer["cost"]["prompt_tokens"] > answer["context"]["num_tokens"] > 0
@@ -460,7 +448,7 @@ def test_half_of_a_pair_in_a_document_is_no_end(ask, tmp_path):
 
 def test_what_is_wrong_with_question_and_files_is_said_before_anything_is_loaded(files, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "qrag_jax.llm.local", None)
-    monkeypatch.setattr("qrag_jax.cli.verbs.ask.make_method", None)
+    monkeypatch.setattr("qrag_jax.index.index.index_method", None)
     for paths, question, code, message in [
         (files, " ", 1, "question: nothing to ask"),
         (["nowhere.txt"], QUESTION, 2, "nowhere.txt: no such file or folder"),
@@ -470,14 +458,30 @@ def test_what_is_wrong_with_question_and_files_is_said_before_anything_is_loaded
 
 
 def test_a_question_that_fills_the_window_is_named():
-    args, question = make_args(), "garden " * 300
-    method = method_of(lambda text: 0)
-    generator = ReadyGenerator(ScriptedGenerator([]), 300, lambda text: len(text.split()))
-    with pytest.raises(InputError, match="question: 300 tokens.*the model's window is 300.*ask a shorter question"):
-        make_answer_budget(args, question, method, generator, load_prompt("answer"))
-    args.max_context_tokens = 50
-    with pytest.raises(InputError, match="ask a shorter question"):
-        make_answer_budget(args, question, method, generator, load_prompt("answer"))
+    for limits in ({}, {"max_tokens": 50}):
+        with pytest.raises(InputError, match="question: 300 tokens.*the model's window is 300.*ask a shorter question"):
+            make_budget("garden " * 300, load_prompt("answer"), words, window=300, **limits)
+
+
+def test_without_a_model_the_answer_is_quoted(files, capsys):
+    """Each quote with its place; how a model is named is said once."""
+    argv = ["ask", *files, "Who picked up the milk?", "--retriever", "bm25"]
+    assert main(argv) == 0
+    out, err = capsys.readouterr()
+    assert (
+        out.startswith('"Mary picked up the milk there." [1 diary.txt:1]\n') and "\n\ncited:\n  [1] diary.txt:1" in out
+    )
+    assert err.count("--llm_model") == 1 and "note: " not in err and "quote " in err
+    assert main([*argv, "--json", "--max_answer_tokens", "4"]) == 0
+    out, err = capsys.readouterr()
+    answer = json.loads(out)
+    assert answer["model"] == "extraction" and answer["answer"] == '"Mary picked up the milk there." [1]'
+    assert [answer[name] for name in ("error", "finish_reason", "prompt_sha256")] == [None] * 3
+    (quote,) = answer["quotes"]
+    assert source(quote["file"])[quote["start"] : quote["end"]] == quote["text"] and quote["line"] == 1
+    assert [one["number"] for one in answer["citations"]] == [quote["number"]] == [1]
+    check_citations(answer["citations"])
+    assert "--max_answer_tokens: of a language model" in err
 
 
 @pytest.mark.parametrize("cutting", [["tree"], ["hierarchy", "--max_tokens", "12"]])

@@ -1,22 +1,23 @@
 import json
-from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.notes import DIARY, NOTES, QUESTION
 
 from qrag_jax.chunking.units import unit_chunks
+from qrag_jax.cli.find import format_steps
 from qrag_jax.cli.main import main
-from qrag_jax.cli.searching.find_steps import format_steps, to_json
-from qrag_jax.cli.searching.sources import trained_on
-from qrag_jax.data.questions.asked import Asked
 from qrag_jax.documents.read import read_files
+from qrag_jax.index.index import open_index
+from qrag_jax.index.options import SearchOptions
 from qrag_jax.qrag.chunk_encoder import one_line
 from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.qrag.multi_step_search import make_action_bank, search_bank
 from qrag_jax.search.corpus import build_corpus
-from qrag_jax.types import Cost, Step, Trajectory
+from qrag_jax.search.hits import first_of_nodes, make_hits
+from qrag_jax.search.hybrid import Ranked
+from qrag_jax.service.search import trained_on
+from qrag_jax.types import Retriever
 
 
 def read(paths):
@@ -24,18 +25,18 @@ def read(paths):
     return build_corpus(read_files(paths), lambda document: unit_chunks(document, len))
 
 
-@pytest.fixture
-def found(files):
-    """Three picks by hand: the hallway, the milk, the kitchen."""
+def picked(corpus, *picks):
+    """Picks by hand, of (chunk, Q value)."""
+    ranked = Ranked(np.array([chunk for chunk, _ in picks]), np.array([value for _, value in picks]))
+    return make_hits(corpus, ranked, first_of_nodes(corpus, ranked))
+
+
+def test_tables(files):
+    """The hallway, the milk, the kitchen."""
     corpus = read(files)
     texts = [one_line(text) for text in corpus.texts]
     picks = [texts.index(t) for t in ("John went back to the hallway.", "Mary picked up the milk there.")]
-    steps = (Step(picks[0], 1.25, 3.0), Step(picks[1], -0.5, 2.0), Step(0, 12.0625, 0.0))
-    return SimpleNamespace(corpus=replace(corpus, num_beyond_window=2), trajectory=Trajectory("", steps, "num_steps"))
-
-
-def test_tables(found):
-    assert format_steps(found.trajectory, found.corpus).splitlines() == [
+    assert format_steps(picked(corpus, (picks[0], 1.25), (picks[1], -0.5), (0, 12.0625))).splitlines() == [
         "step  Q value  where         chunk",
         "   1    1.250  notes/b.md:4  John went back to the hallway.",
         "   2   -0.500  diary.txt:1   Mary picked up the milk there.",
@@ -48,26 +49,10 @@ def test_tables(found):
     ]
 
 
-def test_json(found):
-    answer = to_json(Asked(QUESTION), found.trajectory, found.corpus, Cost({"search": 0.5}, 30))
-    assert (answer["question"], answer["num_chunks"], answer["num_chunks_cut"]) == (QUESTION, 6, 2)
-    assert answer["cost"] == {"seconds": {"search": 0.5}, "embedder_tokens": 30}
-    assert answer["steps"][1] == {
-        "step": 2,
-        "file": "diary.txt",
-        "line": 1,
-        "start": 26,
-        "end": 56,
-        "text": "Mary picked up\nthe milk there.",
-        "q_value": -0.5,
-        "position": 2.0,
-    }
-
-
 def test_what_a_terminal_would_obey_is_not_printed(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("Red \x1b[31malert. Fine.")
-    shown = format_steps(Trajectory("", (Step(0, 1.0, 0.0),), ""), read(path))
+    shown = format_steps(picked(read(path), (0, 1.0)))
     assert "Red \ufffd[31malert." in shown and "\x1b" not in shown
 
 
@@ -110,7 +95,7 @@ def test_what_the_window_cuts_is_said(tmp_path, files, save_untrained, capsys):
     save_untrained(tmp_path / "run", window=8)
     assert main(["find", "run", "diary.txt", QUESTION, "--num_steps=1"]) == 0
     captured = capsys.readouterr()
-    expected = "1 of 3 chunks are longer than the 8 tokens that this run reads; only their beginning was searched\n"
+    expected = "1 of 3 chunks are longer than this run reads; only their beginning was searched\n"
     assert captured.err.splitlines(keepends=True)[1:] == [expected]
     assert "searched" not in captured.out
 
@@ -129,7 +114,11 @@ def test_tokens_of_text_towers_count_every_state(tmp_path, files, save_untrained
 @pytest.mark.parametrize(
     ("argv", "code", "message"),
     [
-        (["RUN", "diary.txt", QUESTION, "--num_steps", "4"], 1, "diary.txt: 3 chunks cannot give 4 picks"),
+        (
+            ["RUN", "diary.txt", QUESTION, "--num_steps", "4"],
+            1,
+            "--num_steps 4: 3 sentences cannot give 4 picks: lower --num_steps",
+        ),
         (["RUN", "diary.txt", "milk " * 80], 1, "has 82 tokens ([CLS] and [SEP] counted), this run reads 64"),
         (["RUN", "diary.txt", ""], 1, "nothing to ask"),
         (["RUN", "empty.txt", QUESTION], 1, "empty.txt: empty document"),
@@ -245,7 +234,7 @@ def test_a_question_of_a_file_that_a_run_cannot_read_is_named_before_any_search(
     ],
 )
 def test_what_a_run_was_trained_on(data, said):
-    assert trained_on({"data": data}, "runs/mine").startswith(
+    assert trained_on("runs/mine", {"data": data}).startswith(
         f"runs/mine was trained on {said} for texts or questions of"
     )
 
@@ -277,3 +266,13 @@ def test_json_of_a_markdown_file(run, tmp_path, monkeypatch, capsys):
     assert found == [
         (line, piece, piece) for line, piece in ((1, "Notes"), (3, "It rained\r\n> all day."), (7, "x = 1\r\ny = 2"))
     ]
+
+
+def test_a_run_searches_what_it_is_opened_with(run, files):
+    with open_index(files, retriever=run.retriever) as index, open_index(files, retriever=run.folder) as named:
+        hits = index.search("Where is the milk?", None)
+        assert [hit.text for hit in hits] == [hit.text for hit in named.search("Where is the milk?", None)]
+        over = run.retriever.over(open_index(files))
+        assert isinstance(over, Retriever) and over.search("Where is the milk?", 1)[0].text == hits[0].text
+        assert all(hit.position is not None and hit.sentence.text == hit.text for hit in hits)
+        assert index.find("Where is the milk?", SearchOptions(top_k=None)).stop_reason == "num_steps"

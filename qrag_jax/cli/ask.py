@@ -1,0 +1,218 @@
+"""`qrag ask`: an answer from the user's own files, in quotes or by a language model; every citation exists."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from qrag_jax.cli import flags, search_flags
+from qrag_jax.cli.llm_flags import HELP, add_llm_flags, llm_config
+from qrag_jax.cli.parser import Verb
+from qrag_jax.llm.calls import AroundGenerator
+from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator
+
+if TYPE_CHECKING:
+    from qrag_jax.cli.progress import Progress
+    from qrag_jax.llm.config import LlmConfig, ReadyGenerator
+    from qrag_jax.search.answer import Answer
+
+_MOST_SHOWN = 100  # characters of a question above its answer
+_OTHER_ANSWERS = (
+    "answered in the words of your files; for an answer in its own words name a language model: --llm_model smollm2, a "
+    ".gguf file, or --llm openai (docs/answers.md)"
+)
+
+
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "qrag ask [-h] [--retriever R] [--llm L] [--show_context] [--json] [...] PATHS...|INDEX QUESTION"
+    flags.add_texts(parser)
+    search_flags.add_retriever(parser)
+    search_flags.add_questions(parser)
+    flags.add_num_steps(parser, "most passages to pick", "of a run as in training, else as many as the context holds")
+    parser.add_argument(
+        "--max_context_tokens",
+        type=flags.positive,
+        metavar="N",
+        help="most tokens of the passages (default: 2,000, or what the window of a local model leaves)",
+    )
+    parser.add_argument(
+        "--num_around",
+        type=flags.natural,
+        metavar="N",
+        help="with a run: most sentences to add on either side of a pick (default: 2)",
+    )
+    parser.add_argument(
+        "--merge",
+        action="store_true",
+        help="give a whole section in place of its passages, where enough of these are found and the context holds it; "
+        "of an index that was built with --strategy tree or hierarchy. It pays where answers take whole sections",
+    )
+    search_flags.add_levels(parser)
+    search_flags.add_cutting(parser)
+    search_flags.add_notes_mode(parser)
+    search_flags.add_choice(parser)
+    flags.add_compile_cache(parser)
+    parser.add_argument("--show_context", action="store_true", help="also print the passages that were found, in full")
+    flags.add_json(parser, "one JSON object")
+    parser.add_argument("--no_llm", action="store_true", help="give no answer: print the passages alone")
+    add_llm_flags(parser)
+    parser.set_defaults(llm=None)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from qrag_jax.cli.output import answer_to_json, excerpt, format_answer, format_cost, planned_to_json, say_planned
+    from qrag_jax.cli.terminal import say, write_json
+    from qrag_jax.errors import UsageError
+    from qrag_jax.index.options import AskOptions, SearchOptions
+    from qrag_jax.llm.config import make_generator
+    from qrag_jax.llm.prices import dollars
+    from qrag_jax.service.search import answer_all
+
+    # What costs nothing to look at comes before encoder and model are loaded.
+    planner = search_flags.planner_name(args.planner, args.router, args.levels)
+    asks_model = not args.no_llm and (args.llm or args.llm_model) is not None
+    if planner == "llm" and not asks_model:
+        raise UsageError("--planner llm: a language model plans, and none is asked; name one with --llm_model")
+    llm = llm_config(vars(args) | {"llm": args.llm or "local"})
+    request = search_flags.search_request(vars(args))
+    asked, many = request.read_questions(), args.questions is not None
+    prices = llm.load_prices()
+    options = AskOptions(
+        SearchOptions(
+            notes=args.notes_mode,
+            levels=search_flags.levels_of(planner, args.router, args.levels),
+            num_steps=args.num_steps,
+        ),
+        max_context_tokens=args.max_context_tokens,
+        num_around=args.num_around,
+        merge=args.merge,
+        num_quotes=0 if args.no_llm else AskOptions.num_quotes,
+        prompts=llm.prompts,
+        sampling=llm.sampling,
+    )
+    index = search_flags.open_searched(request)
+    if not asks_model and not args.no_llm:
+        _say_other_answers(llm)
+    num_questions = len(asked) if isinstance(asked, list) and planner != "llm" else None
+    generator = _watched(make_generator(llm), num_questions) if asks_model else None
+    failed = False
+    for one, answer, nothing in answer_all(index, asked, options, generator):
+        if nothing is not None and not many:
+            raise nothing
+        if nothing is not None:
+            say(f"qrag: error: {excerpt(one.question, _MOST_SHOWN)}: {nothing}")
+        if prices is not None:
+            answer = replace(answer, cost=replace(answer.cost, dollars=dollars(answer.cost, prices)))
+        told = {}
+        if answer.levels is not None:
+            told = planned_to_json(answer.levels, index.levels, planner) | {"sent_tokens": answer.context.num_tokens}
+            say_planned(answer.levels, told)
+        if args.json:
+            write_json(answer_to_json(answer, one.id) | told, on_one_line=many)
+        else:
+            parts = format_answer(answer, with_context=args.show_context)
+            print("\n\n".join([excerpt(one.question, _MOST_SHOWN), *parts, ""] if many else parts), flush=True)
+        _say_notes(answer, args.max_answer_tokens, picks=args.num_steps is not None)
+        generation = answer.generation
+        say(format_cost(answer.cost, generation is not None and generation.from_journal))
+        if generation is not None and generation.error is not None:
+            say(f"qrag: error: the language model gave no answer: {generation.error}")
+        failed |= not answer.given or (generation is not None and generation.error is not None)
+    return int(failed)
+
+
+def _say_other_answers(llm: "LlmConfig") -> None:
+    """How a language model is named; and which flags count for one alone."""
+    from qrag_jax.cli.terminal import say
+
+    say(_OTHER_ANSWERS)
+    given = [name for name in llm.given() if name != "prompts"]
+    if llm.max_answer_tokens != type(llm).max_answer_tokens:
+        given.append("max_answer_tokens")
+    if given:
+        say(f"note: {', '.join(f'--{name}' for name in given)}: of a language model, and none is named")
+
+
+def _say_notes(answer: "Answer", max_answer_tokens: int, *, picks: bool) -> None:
+    """What a reader of the answer should know, on standard error."""
+    from qrag_jax.cli.terminal import say
+    from qrag_jax.names import RETRIEVERS
+
+    if answer.num_cut:
+        say(f"{answer.num_cut:,} texts are longer than the encoder reads; only their beginning was searched")
+    picks |= answer.retriever not in RETRIEVERS  # else all chunks are ranked, and most are never meant to fit
+    if picks and answer.context.num_left_out:
+        say(f"{answer.context.num_left_out:,} passages that were picked did not fit into the context")
+    if answer.generation is not None and answer.generation.finish_reason == "length":
+        say(f"the answer was cut at {max_answer_tokens} tokens (--max_answer_tokens)")
+
+
+def _watched(ready: "ReadyGenerator", num_questions: int | None) -> "ReadyGenerator":
+    """A language model whose progress stands on a terminal while it is at work, and not while answers are printed.
+
+    Args:
+        num_questions: that it is asked; None where they come one by one, or it is asked more than these.
+    """
+    from qrag_jax.cli.progress import Progress
+    from qrag_jax.llm.wrappers import WatchedGenerator
+
+    progress, num_asked = Progress(transient=True), 0
+
+    def tell(done: int, of: int, generation: Generation | None) -> None:
+        nonlocal num_asked
+        if num_questions is not None and num_questions > 1:
+            progress.answered("questions", num_asked + done, num_questions, generation)
+            num_asked += done
+        elif generation is None:
+            progress.note("the language model reads and answers")
+
+    return replace(ready, generator=_Shown(WatchedGenerator(ready, tell), progress))
+
+
+@dataclass(frozen=True)
+class _Shown(AroundGenerator):
+    generator: TextGenerator
+    progress: "Progress"
+
+    def generate(
+        self, prompts: Sequence[Sequence[Message]], *, sampling: Sampling, finished: Finished | None = None
+    ) -> Sequence[Generation]:
+        with self.progress:
+            return self.generator.generate(prompts, sampling=sampling, finished=finished)
+
+
+VERB = Verb(
+    description="""\
+Ask a question about your own text files: passages are found, and the sentences of them that answer are quoted, each
+with its place. Where a language model is named (--llm_model, --llm) it answers from the passages, and cites them.
+
+What comes out: the answer, then the passages that it cites, each with file:line and file:start-end, and on standard
+error what it cost. A citation is shown only where the passage stands in its file to the character; a number that a
+model made up is named as such. That a passage is cited does not prove that it says so: read it. --json gives one
+object: answer, quotes, citations, unknown_citations, context, cost, model, prompt_sha256. --no_llm prints the passages
+alone. Where a model fails the exit code is 1, and what was found is printed all the same.
+""",
+    details=f"""\
+{search_flags.WAYS}\
+  RUN      a trained retriever: it picks sentences step by step, as it was trained, and each pick is widened by up to
+           --num_around sentences on either side while the context holds them; a folder as runs/mine or ./hybrid
+
+The context is filled with the best passages first, up to --max_context_tokens, and stands in the prompt in document
+order, fenced as data. The tokens are those of a local model, else of the encoder (a server's may differ by a little).
+With --levels or --planner the passages are parts of documents at any of these levels: the first that does not fit is
+given by its best leaves, and what was searched stands on standard error and in --json (docs/levels.md).
+
+{HELP}""",
+    examples="""\
+examples:
+  qrag ask notes/ "Who has the key to the garden?"
+  qrag ask notes/ "Who has the key to the garden?" --llm_model smollm2        or a better one, as a .gguf file
+  qrag ask book.txt "Who is Ishmael?" --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model smollm2 --json
+  qrag ask notes/ "Who has the key to the garden?" --no_llm
+  qrag ask notes/ "Who has the key to the garden?" --retriever runs/mine --num_steps 3 --show_context
+  qrag ask notes.index "How is the garden laid out?" --merge       an index of qrag index build ... --strategy tree
+  qrag ask levels.index "Who has the key?" --levels section:paragraph   of qrag index build ... --strategy levels
+""",
+    add_flags=_add_flags,
+    run=_run,
+)

@@ -1,0 +1,213 @@
+"""`qrag find`: the passages of the user's own files that answer a question, by meaning and words, or by a run."""
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from qrag_jax.cli import flags, search_flags
+from qrag_jax.cli.parser import Verb
+
+if TYPE_CHECKING:
+    from qrag_jax.data.questions.asked import Asked
+    from qrag_jax.index.options import Found
+    from qrag_jax.types import Hit
+
+_TOP_K = 5
+_MOST_NOTES = 2  # of a passage; likewise
+_MOST_SHOWN, _MOST_PICKED = 300, 100  # characters of a passage, and of a pick in a table; `--json` has all of it
+
+
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    # argparse would repeat the last two
+    parser.usage = "qrag find [-h] [--retriever R] [--top_k K] [--json] [...] [RUN] PATHS...|INDEX QUESTION"
+    flags.add_texts(parser)
+    search_flags.add_retriever(parser)
+    parser.add_argument("--top_k", type=flags.positive, metavar="K", help="passages to show (default: 5; not of a run)")
+    search_flags.add_questions(parser)
+    search_flags.add_levels(parser, ("constant", "router"))
+    search_flags.add_cutting(parser)
+    flags.add_num_steps(parser, "of a run: chunks to pick")
+    parser.add_argument(
+        "--stop",
+        action="store_true",
+        help="of a run: only the picks before its own stop, its threshold from held-out questions or its learned STOP",
+    )
+    search_flags.add_notes_mode(parser)
+    search_flags.add_choice(parser)
+    flags.add_compile_cache(parser)
+    flags.add_json(parser, "one JSON object")
+
+
+def _run(args: argparse.Namespace) -> int:
+    from qrag_jax.cli.output import excerpt, planned_to_json, say_planned
+    from qrag_jax.cli.terminal import say, write_json
+    from qrag_jax.index.options import SearchOptions
+    from qrag_jax.service.search import find_all, run_of
+    from qrag_jax.types import InputError
+
+    # What costs nothing to look at comes before encoder or run are loaded.
+    planner = search_flags.planner_name(args.planner, args.router, args.levels)
+    request = search_flags.search_request(vars(args), run_first=True)
+    asked, many = request.read_questions(), args.questions is not None
+    index = search_flags.open_searched(request)
+    run = run_of(index, request.retriever)
+    options = SearchOptions(
+        top_k=None if run else args.top_k or _TOP_K,
+        notes=args.notes_mode,
+        levels=search_flags.levels_of(planner, args.router, args.levels),
+        num_steps=args.num_steps,
+        stop=args.stop,
+        sentences=args.json,
+    )
+    is_first = True
+    for one, found in find_all(index, asked, options):
+        if not found.hits and not many:
+            raise InputError(_nothing_found(found))
+        if is_first and found.num_chunks_cut:
+            say(_cut(found, by_run=run is not None))
+        is_first, told = False, {}
+        if found.levels is not None:
+            told = planned_to_json(found.levels, index.levels, planner)
+            say_planned(found.levels, told)
+        if args.json:
+            write_json((_steps_to_json if run else _to_json)(one, found) | told, on_one_line=many)
+            continue
+        shown = format_steps(found.hits) if run else format_hits(found.hits) or _nothing_found(found)
+        head = excerpt(one.question, _MOST_PICKED if run else _MOST_SHOWN)
+        print(f"{head}\n{shown}\n" if many else shown, flush=True)
+    return 0
+
+
+def format_hits(hits: "Sequence[Hit]") -> str:
+    """Two lines a passage, best first: its rank and where it stands, and how it reads; one a note that told it."""
+    from qrag_jax.cli.output import excerpt
+    from qrag_jax.cli.terminal import shown
+
+    lines = []
+    for hit in hits:
+        lines.append(f"{hit.rank:>2}  {shown(str(hit.place))}")
+        lines.append(f"    {excerpt(hit.text, _MOST_SHOWN)}")
+        for note in hit.notes[:_MOST_NOTES]:
+            lines.append(f"    note from {shown(str(note.source))}: {excerpt(note.text, _MOST_SHOWN)}")
+    return "\n".join(lines)
+
+
+def format_steps(hits: "Sequence[Hit]") -> str:
+    """The picks of a run as two aligned tables: in order of retrieval with their Q values, and in document order."""
+    from qrag_jax.cli.output import excerpt
+    from qrag_jax.cli.terminal import shown
+    from qrag_jax.eval.tables import align
+
+    where = {hit.node: [shown(str(hit.place)), excerpt(hit.text, _MOST_PICKED)] for hit in hits}
+    rows = [[f"{hit.rank:>4}", f"{hit.score:>7.3f}", *where[hit.node]] for hit in hits]
+    ordered = [where[node] for node in sorted(where)]
+    return "\n".join(
+        [*align([["step", "Q value", "where", "chunk"], *rows]), "", "in document order:", *align(ordered)]
+    )
+
+
+def _to_json(asked: "Asked", found: "Found") -> dict[str, object]:
+    """What `--json` prints: passages, best first; `text` is that of `spans`, characters of the file.
+
+    Seconds and tokens of reading and embedding stand with the first question; those for sentences apart.
+    """
+    from qrag_jax.cli.output import note_to_json, place_to_json, sentence_to_json
+
+    passages = [
+        {
+            "rank": hit.rank,
+            **place_to_json(hit.place),
+            "start": hit.place.start,
+            "end": hit.place.end,
+            "spans": [list(span) for span in hit.spans],
+            "text": hit.text,
+            "score": hit.score,
+            "sentence": sentence_to_json(hit.sentence),
+            "notes": [note_to_json(note) for note in hit.notes],
+        }
+        for hit in found.hits
+    ]
+    return {
+        "question": asked.question,
+        **({} if asked.id is None else {"id": asked.id}),
+        "retriever": found.retriever,
+        "notes_mode": found.notes,
+        "num_chunks": found.num_chunks,
+        "num_chunks_cut": found.num_chunks_cut,
+        "passages": passages,
+        "cost": {
+            "seconds": dict(found.cost.seconds),
+            "embedder_tokens": found.cost.embedder_tokens,
+            "sentence_seconds": found.sentence_seconds,
+            "sentence_tokens": found.sentence_tokens,
+        },
+    }
+
+
+def _steps_to_json(asked: "Asked", found: "Found") -> dict[str, object]:
+    """What `--json` prints of a run: steps in order of retrieval; `text` is characters `start` to `end` of the file."""
+    from qrag_jax.cli.output import place_to_json
+
+    seconds = dict(found.cost.seconds)
+    if "read" in seconds:  # of the first question: a run reads and cuts in one
+        seconds |= {"read": round(seconds["read"] + seconds.pop("chunk", 0.0), 3), "embed": seconds.get("embed", 0.0)}
+    steps = [
+        {
+            "step": hit.rank,
+            **place_to_json(hit.place),
+            "start": hit.place.start,
+            "end": hit.place.end,
+            "text": hit.text,
+            "q_value": hit.score,
+            "position": hit.position,
+        }
+        for hit in found.hits
+    ]
+    return {
+        "question": asked.question,
+        **({} if asked.id is None else {"id": asked.id}),
+        "num_chunks": found.num_chunks,
+        "num_chunks_cut": found.num_chunks_cut,
+        "stop_reason": found.stop_reason,
+        "steps": steps,
+        "cost": {"seconds": seconds, "embedder_tokens": found.cost.embedder_tokens},
+    }
+
+
+def _cut(found: "Found", *, by_run: bool) -> str:
+    what, hint = "passages are longer than the encoder reads", " by meaning (--max_tokens cuts smaller ones)"
+    if by_run:
+        what, hint = "chunks are longer than this run reads", ""
+    return f"{found.num_chunks_cut:,} of {found.num_chunks:,} {what}; only their beginning was searched{hint}"
+
+
+def _nothing_found(found: "Found") -> str:
+    return (
+        f"none of {found.num_chunks:,} passages shares a word with the question: ask in the words of the text, or "
+        "search by meaning too (--retriever hybrid)"
+    )
+
+
+VERB = Verb(
+    description=f"""\
+Find the passages of your own files, or of an INDEX of them (`qrag index`), that answer a question. Needs no training.
+
+{search_flags.WAYS}\
+  RUN      a retriever that you have trained: it picks one sentence, reads it, and looks for the next one. It knows
+           questions like those that it was trained on, and no others. Named here, or before the paths
+
+What comes out: the --top_k best passages, best first, each with file:line and how it reads; of a run its picks in the
+order that they were found in, with their Q values, and once more in the order they stand in. --json adds offsets
+(`text` is characters `start` to `end` of the file), of each passage the sentence that answers best, and costs.
+""",
+    examples="""\
+examples:
+  qrag find notes/ "Who has the key to the garden?"
+  qrag find notes/ letters/*.md "Who has the key?" --top_k 10 --json
+  qrag find notes.index "Who has the key?" --only 'letters/*'        what `qrag index build` has made, in a moment
+  qrag find notes/ --questions questions.txt --json > found.jsonl
+  qrag find runs/mine notes/ "Who has the key?" --num_steps 4        a run, trained on questions like this one
+""",
+    add_flags=_add_flags,
+    run=_run,
+)

@@ -1,0 +1,193 @@
+"""Passages, notes and answers as text and as JSON: what `qrag find` and `qrag ask` print."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from qrag_jax.chunking.tree.level_ranges import format_levels
+from qrag_jax.cli.terminal import say, shown
+from qrag_jax.search.answer import Answer
+from qrag_jax.search.context.citations import Citation, render
+from qrag_jax.search.levels.planned_search import Planned
+from qrag_jax.types import Cost, NoteHit, Place, Sentence
+
+_MOST_SHOWN = 160  # characters of a cited passage in the list
+
+
+def excerpt(text: str, most: int) -> str:
+    """A text on one line, of at most so many characters; `--json` has the whole."""
+    line = " ".join(text.split())
+    return shown(line if len(line) <= most else line[: most - 3] + "...")
+
+
+def place_to_json(place: Place) -> dict[str, object]:
+    """A place as fields of JSON: `file`, `line` (of the text that was made of it), and `page` where there is one."""
+    found: dict[str, object] = {"file": place.document, "line": place.line}
+    return found if place.page is None else found | {"page": place.page}
+
+
+def sentence_to_json(sentence: Sentence) -> dict[str, object]:
+    """A sentence as fields of JSON; `text` is characters `start` to `end` of the file."""
+    place = sentence.place
+    return place_to_json(place) | {
+        "start": place.start,
+        "end": place.end,
+        "text": sentence.text,
+        "score": sentence.score,
+    }
+
+
+def note_to_json(note: NoteHit) -> dict[str, object]:
+    """A note as fields of JSON: its text, the place that it comes from, and where in its passage it belongs."""
+    source, evidence = note.source, note.evidence
+    return {
+        "text": note.text,
+        "reader": note.reader,
+        **({"question": note.question, "answer": note.answer} if note.question else {}),
+        "source": place_to_json(source) | {"start": source.start, "end": source.end},
+        "evidence": place_to_json(evidence) | {"start": evidence.start, "end": evidence.end, "text": note.quote},
+    }
+
+
+def planned_to_json(planned: Planned, names: Sequence[str], planner: str) -> dict[str, object]:
+    """What was searched of the levels, as fields of JSON.
+
+    Args:
+        names: of the levels.
+        planner: its name.
+    """
+    return {
+        "levels": format_levels(planned.levels, names),
+        "planner": planner,
+        "num_vectors": planned.num_vectors,
+        "built_tokens": planned.built_tokens,
+    }
+
+
+def say_planned(planned: Planned, told: dict[str, object]) -> None:
+    """The same in a line on standard error; and why a language model's plan did not count."""
+    sent = f", {told['sent_tokens']:,} sent" if "sent_tokens" in told else ""
+    say(
+        f"levels: {told['levels']} ({told['planner']}); {told['num_vectors']:,} vectors compared, "
+        f"{told['built_tokens']:,} tokens built{sent}"
+    )
+    for reason in planned.reading.fallbacks if planned.reading else ():
+        say(f"levels: no plan ({reason}), so all of them")
+
+
+def answer_to_json(answer: Answer, question_id: str | None = None) -> dict[str, object]:
+    """What `qrag ask --json` prints.
+
+    `text` is characters `start` to `end` of the file; of several spans, those of `spans`. Names and texts are those of
+    the files; `write_json` makes them fit for a terminal. Null is what nobody was asked for.
+    """
+    context, generation, cost = answer.context, answer.generation, answer.cost
+    passages = [
+        _citation_to_json(citation) | {"num_tokens": passage.num_tokens, "score": passage.score, "rank": passage.rank}
+        for citation, passage in zip(answer.given, context.passages, strict=True)
+    ]
+    return {
+        "question": answer.question,
+        **({} if question_id is None else {"id": question_id}),
+        "answer": answer.text,
+        "error": generation and generation.error,
+        "finish_reason": generation and generation.finish_reason,
+        "citations": [_citation_to_json(citation) for citation in answer.cited.citations],
+        "unknown_citations": list(answer.cited.unknown),
+        "quotes": [sentence_to_json(quote) | {"number": answer.number_of(quote)} for quote in answer.quotes],
+        "context": {
+            "passages": passages,
+            "notes": [
+                _citation_to_json(citation) | {"passage": one.passage, "reader": one.note.reader}
+                for citation, one in zip(answer.given_notes, context.notes, strict=True)
+            ],
+            "num_tokens": context.num_tokens,
+            "max_tokens": context.max_tokens,
+            "num_left_out": context.num_left_out,
+        },
+        "num_chunks": answer.num_chunks,
+        "retriever": answer.retriever,
+        "notes_mode": answer.notes,
+        "model": answer.model,
+        "prompt_sha256": answer.prompt_sha256,
+        "cost": {
+            "seconds": dict(cost.seconds),
+            "embedder_tokens": cost.embedder_tokens,
+            "prompt_tokens": cost.prompt_tokens,
+            "completion_tokens": cost.completion_tokens,
+            "dollars": cost.dollars,
+            "from_journal": generation is not None and generation.from_journal,
+        },
+    }
+
+
+def format_answer(answer: Answer, *, with_context: bool = False) -> list[str]:
+    """Paragraphs: the answer, what it cites, and with `with_context` all passages that were found, in full."""
+    if not answer.given:
+        return ["no passage was found"]
+    given, generation = (*answer.given, *answer.given_notes), answer.generation
+    found = partial(_listed, "passages that were found:")
+    if answer.text is None and not with_context:
+        return [found(answer.given)]
+    parts = []
+    if answer.quotes:
+        parts = ["\n".join(_quoted(answer, quote) for quote in answer.quotes)]
+    elif answer.text is not None:
+        said = render(answer.text.strip(), answer.cited, lambda citation: shown(citation.place))
+        parts = [_printable(said) or "(the model answered with nothing)"]
+    if answer.cited.citations:
+        parts.append(_listed("cited:", answer.cited.citations))
+    elif answer.text is not None:
+        nothing = "the model cited no passage that exists" if answer.cited.unknown else "the model cited nothing"
+        parts.append(nothing if with_context else _listed(f"{nothing}; the passages it was given:", answer.given))
+    if answer.cited.unknown:
+        numbers = ", ".join(f"[{number}]" for number in answer.cited.unknown)
+        parts.append(f"numbers that the model made up, no such passage: {numbers}")
+    if with_context:
+        asked = generation is not None and generation.error is None
+        parts.append(_listed("passages given:", given, whole=True) if asked else found(given, whole=True))
+    return parts
+
+
+def format_cost(cost: Cost, from_journal: bool) -> str:
+    """One line: seconds by stage, tokens embedded, read and written, dollars where there are prices."""
+    seconds = ", ".join(f"{stage} {value:.2f} s" for stage, value in cost.seconds.items())
+    tokens = f"{cost.prompt_tokens:,} prompt and {cost.completion_tokens:,} completion tokens"
+    model = "answer from the journal, nothing paid" if from_journal else tokens
+    money = "" if cost.dollars is None else f"; ${cost.dollars:.6f}"
+    return f"cost: {seconds}; {cost.embedder_tokens:,} embedder tokens; {model}{money}"
+
+
+def _quoted(answer: Answer, quote: Sentence) -> str:
+    return f'"{shown(" ".join(quote.text.split()))}" [{answer.number_of(quote)} {shown(str(quote.place))}]'
+
+
+def _citation_to_json(citation: Citation) -> dict[str, object]:
+    return {
+        "number": citation.number,
+        "file": citation.document_id,
+        "start": citation.spans[0][0],
+        "end": citation.spans[-1][1],
+        "spans": [list(span) for span in citation.spans],
+        "line": citation.line,
+        **({} if citation.page is None else {"page": citation.page}),
+        "text": citation.text,
+        **({} if citation.note is None else {"note": citation.note}),
+    }
+
+
+def _listed(head: str, citations: Sequence[Citation], *, whole: bool = False) -> str:
+    """A line a passage, `[1] file:line  (file:start-end)`, and below it how it begins, or all of it."""
+    lines = [head]
+    for citation in citations:
+        where = f":{citation.line}" if citation.page is None else f"#page={citation.page}"
+        lines.append(f"  [{citation.number}] {shown(citation.document_id + where)}  ({shown(citation.place)})")
+        said = citation.text if citation.note is None else f"note: {citation.note}"
+        text = _printable(said) if whole else excerpt(said, _MOST_SHOWN)
+        lines += [f"      {part}" for part in text.split("\n")]
+    return "\n".join(lines)
+
+
+def _printable(text: str) -> str:
+    """Several lines, without what a terminal would obey: a document or a model may have written it."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").expandtabs(4).split("\n")
+    return "\n".join(shown(line) for line in lines)

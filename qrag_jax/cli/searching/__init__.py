@@ -1,1 +1,0 @@
-"""What `qrag find` and `qrag ask` share: what is searched and by what, and how passages are shown."""

@@ -1,0 +1,483 @@
+"""One object that is searched and asked: an index on disk, files, or a corpus.
+
+with open_index("notes/") as index:                               # or an index of `build_index`, or a Corpus
+    for hit in index.search("Who has the key?", 3):
+        print(hit.sentence.place, hit.sentence.text)
+    print(index.ask("Who has the key?").text)
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.index.build import index_method
+from qrag_jax.index.info import IndexInfo
+from qrag_jax.index.methods import Method, Picks, Show
+from qrag_jax.index.options import AskOptions, Found, SearchOptions, check_context, check_options
+from qrag_jax.index.settings import IndexSettings
+from qrag_jax.index.sources import MemorySource, Paths, StoredSource, View, level_names_of, make_source
+from qrag_jax.index.update import Changes, Plan
+from qrag_jax.llm.prompts import PromptTemplate, load_prompt
+from qrag_jax.names import NoteMode, RetrieverName
+from qrag_jax.search.answer import (
+    PROMPT,
+    Answer,
+    NothingFound,
+    answer_from,
+    check_question,
+    find_passages,
+    make_budget,
+    make_fill,
+    quote_passages,
+    timed,
+)
+from qrag_jax.search.context.auto_merge import MergeRules
+from qrag_jax.search.context.pack import Budget, Context
+from qrag_jax.search.corpus import Corpus
+from qrag_jax.search.hits import best_of_nodes, first_of_nodes, make_hits
+from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked
+from qrag_jax.search.levels.level_context import fill_levels
+from qrag_jax.search.levels.llm_planner import PlansReading
+from qrag_jax.search.levels.planned_search import Planned, rank_levels
+from qrag_jax.search.levels.planners import Planner
+from qrag_jax.search.note_search import make_noted_retrieve
+from qrag_jax.types import Cost, Document, Embed, Hit, Note, TextGenerator, UsageError
+
+if TYPE_CHECKING:
+    from qrag_jax.models.encoder.embedder import TextEmbedder
+    from qrag_jax.qrag.retriever import QRagRetriever
+
+_NUM_AROUND = 2  # sentences on either side of a pick of a run
+_MOST_VECTORS = 4_096  # of sentences that are kept
+_MOST_VIEWS = 4
+
+
+def open_index(
+    source: Paths | Sequence[Document] | Corpus,
+    *,
+    retriever: "str | QRagRetriever | None" = None,
+    encoder: "str | TextEmbedder | None" = None,
+    chunking: ChunkConfig | None = None,
+    tagger: str | os.PathLike | None = None,
+    only: str | Sequence[str] = (),
+    encoding: str = "utf-8",
+    strict: bool = False,
+    show: Show | None = None,
+) -> "Index":
+    """Opens what is to be searched; loads no encoder, and of an index on disk no document.
+
+    Args:
+        source: the folder of an index or of a corpus (`build_index`, `save_corpus`); files and folders, which are read
+            now; documents; or a corpus.
+        retriever: of its searches, as of `SearchOptions`.
+        encoder: of files: minilm (None), a folder, a hub id, or one that is loaded; of a corpus the one that it has.
+        chunking: of files; None is recursive, at most 200 tokens.
+        tagger: of files that are cut at points by tagger, its run.
+        only: patterns of the documents that are opened.
+        encoding, strict: as of `read_files`.
+        show: wraps the encoder in whatever shows that it is at work.
+
+    Raises:
+        UsageError: no such path, an index among other paths, an argument that belongs to files alone.
+        InputError: files, corpus or index cannot be read.
+    """
+    seconds: dict[str, float] = {}
+    with timed("read", seconds):
+        made = make_source(source, encoder, chunking, tagger, _patterns(only), encoding, strict)
+    loaded = None if encoder is None or isinstance(encoder, str) else encoder
+    return Index(made, retriever, loaded, show, seconds)
+
+
+class Index:
+    """What is searched and asked; made by `open_index`. A `Retriever`, and a context manager.
+
+    What was read, cut, embedded and loaded is kept until `reload` or `close`.
+    """
+
+    def __init__(
+        self,
+        source: StoredSource | MemorySource,
+        retriever: "str | QRagRetriever | None" = None,
+        encoder: "TextEmbedder | None" = None,
+        show: Show | None = None,
+        seconds: dict[str, float] | None = None,
+    ) -> None:
+        self._source: StoredSource | MemorySource | None = source
+        self._retriever, self._given, self._show = retriever, encoder, show
+        self._generators: dict[str, TextGenerator] = {}
+        self._seconds = {} if seconds is None else seconds  # of what came before the next question
+        self.reload()
+
+    @property
+    def name(self) -> str:
+        """The folder of an index, else the paths of the files."""
+        return self._open.name
+
+    @property
+    def settings(self) -> IndexSettings:
+        """How documents are cut and embedded; of a corpus as far as it says so."""
+        return self._open.settings
+
+    @property
+    def corpus(self) -> Corpus:
+        """All documents, cut and embedded; loaded or made at the first need."""
+        return self._view(SearchOptions(), self._method(SearchOptions())).corpus
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """The notes of all chunks; none where there are none."""
+        noted = self._view(SearchOptions(), self._method(SearchOptions())).noted
+        return () if noted is None else noted.notes
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Names of the levels of the documents, the coarsest first; none where they have none."""
+        return level_names_of(self.settings)
+
+    def search(
+        self,
+        question: str,
+        top_k: int | None = 5,
+        *,
+        only: str | Sequence[str] = (),
+        retriever: "str | QRagRetriever | None" = None,
+    ) -> list[Hit]:
+        """The passages that answer a question, the best first.
+
+        Args:
+            top_k, only, retriever: as of `SearchOptions`.
+
+        Raises:
+            UsageError: there is no such retriever, or nothing of that name.
+            InputError: a blank question, one that the encoder cannot read whole, or what is searched is damaged.
+        """
+        return self.find(question, SearchOptions(top_k, _patterns(only), retriever)).hits
+
+    def find(self, question: str, options: SearchOptions | None = None) -> Found:
+        """The same, with all that there is to say of it."""
+        options = self._defaults(options or SearchOptions())
+        self.check(question, options)
+        method = self._method(options)
+        before, _ = method.spent()
+        view = self._view(options, method)
+        seconds, self._seconds = self._seconds, {}
+        with timed("search", seconds):
+            ranked, planned = self._rank(question, options, method, view, view.planner(options.levels))
+        found, _ = method.spent()
+        of_sentences: dict[str, float] = {}
+        picks = ranked if isinstance(ranked, Picks) else None
+        with timed("sentences", of_sentences):
+            if options.sentences and picks is None:
+                embed = None if method.embed is None else self._embed(method.embed)
+                sentences = best_of_nodes(question, view.corpus, ranked, embed)
+            else:
+                sentences = first_of_nodes(view.corpus, ranked)
+        return Found(
+            question,
+            make_hits(view.corpus, ranked, sentences, picks.positions if picks else ()),
+            self._name(options),
+            self._mode(options),
+            len(view.corpus.leaves),
+            view.corpus.num_beyond_window,
+            Cost({stage: round(value, 3) for stage, value in seconds.items()}, found - before),
+            method.spent()[0] - found,
+            of_sentences["sentences"],
+            planned,
+            None if picks is None else picks.stop_reason,
+        )
+
+    def check(self, question: str, options: SearchOptions | AskOptions | None = None) -> None:
+        """Refuses what cannot be asked, before anything is searched: of `find`, or with `AskOptions` of `ask`."""
+        check_question(question)
+        asks = options if isinstance(options, AskOptions) else None
+        search = self._defaults(asks.search if asks else cast(SearchOptions | None, options) or SearchOptions())
+        check_options(search, self._open, asks is not None)
+        if asks is not None:
+            check_context(asks, search, self._open)
+        self._method(search).check(question)
+
+    def ask(
+        self,
+        question: str,
+        *,
+        llm: TextGenerator | str | None = None,
+        only: str | Sequence[str] = (),
+        retriever: "str | QRagRetriever | None" = None,
+        options: AskOptions | None = None,
+    ) -> Answer:
+        """Answers a question: in quotes, or by a language model.
+
+        Args:
+            llm: the language model, or what `load_decoder` takes to load one in this process; None: the answer are the
+                sentences of the passages that answer best.
+            only, retriever: in place of those of `options.search`.
+
+        Raises:
+            NothingFound: no passage shares a word with the question.
+            UsageError, InputError: as `search`, or passages do not fit.
+        """
+        options = options or AskOptions()
+        search = replace(options.search, top_k=None, only=_patterns(only) or options.search.only)
+        search = self._defaults(search if retriever is None else replace(search, retriever=retriever))
+        self.check(question, replace(options, search=search))
+        generator, method, template = self._generator(llm), self._method(search), load_prompt(PROMPT, options.prompts)
+        before, view = method.spent(), self._view(search, method)
+        spent, self._seconds = self._seconds, {}
+        readings: list[PlansReading] = []
+        planner = view.planner(search.levels, generator, options.prompts, readings.append)
+        planned: list[Planned | None] = []
+
+        def rank(question: str, corpus: Corpus, top_k: int | None) -> Ranked:
+            ranked, plan = self._rank(question, search, method, view, planner)
+            planned.append(plan and replace(plan, reading=readings[0] if readings else None))
+            return ranked
+
+        budget = self._budget(question, template, options, search, generator)
+        fill = partial(fill_levels, budget=budget)
+        if planner is None:
+            fill = make_fill(budget, self._num_around(options, search), MergeRules() if options.merge else None)
+        try:
+            answer = find_passages(question, view.corpus, rank, fill=fill)
+        except NothingFound as error:
+            nothing = Answer(question, Context((), 0, budget.max_tokens, 0), (), (), len(view.corpus.leaves), Cost())
+            error.answer = self._told(nothing, spent, search, before)
+            raise
+        if generator is not None:
+            answer = answer_from(answer, view.corpus, generator, template, options.sampling)
+        elif options.num_quotes:
+            embed = None if method.embed is None else self._embed(method.embed)
+            answer = quote_passages(answer, view.corpus, embed, options.num_quotes)
+        answer = self._told(answer, spent, search, before)
+        return replace(answer, cost=_with_plan(answer.cost, planned[0]), levels=planned[0])
+
+    def add(self, paths: Paths, plan: Plan | None = None) -> Changes:
+        """Brings documents of files and folders in; one of the same path is replaced. Removes nothing.
+
+        Args:
+            paths: as of `read_files`.
+            plan: of an index on disk: encoding, processes, who writes notes.
+        """
+        return self._changed(self._open.add(_listed(paths), plan))
+
+    def remove(self, paths: Paths, plan: Plan | None = None) -> tuple[str, ...]:
+        """Takes documents of files and folders out, as they are named in `documents`; gives their ids."""
+        return self._changed(self._open.remove(_listed(paths), plan))
+
+    def info(self) -> IndexInfo:
+        """What is held."""
+        return self._open.info(lambda: self.corpus)
+
+    def verify(self) -> IndexInfo:
+        """The same, every row of an index on disk compared with its hash; damage is told and not raised."""
+        return self._open.info(lambda: self.corpus, verify=True)
+
+    def documents(self) -> tuple[str, ...]:
+        """The ids of all documents."""
+        return self._open.documents()
+
+    def document(self, name: str) -> Document:
+        """A document by its id."""
+        found = self.corpus.by_id.get(name)
+        if found is None:
+            raise UsageError("there is no such document", field="name", value=name)
+        return found
+
+    def reload(self) -> None:
+        """Forgets what was read and loaded: another process may have written to an index on disk."""
+        if isinstance(self._source, StoredSource):
+            self._source = StoredSource(self._source.name, self._source.only)
+        self._methods: dict[tuple, Method] = {}
+        self._views: dict[tuple, View] = {}
+        self._vectors: dict[str, np.ndarray] = {}
+        self._encoder = self._given
+
+    def close(self) -> None:
+        """Frees what was read and loaded; every later call is refused."""
+        self.reload()
+        self._generators.clear()
+        self._source = None
+
+    def __enter__(self) -> "Index":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _open(self) -> StoredSource | MemorySource:
+        if self._source is None:
+            raise UsageError("index: is closed; open it again")
+        return self._source
+
+    def _changed(self, result: Any) -> Any:
+        self._views.clear()
+        return result
+
+    def _defaults(self, options: SearchOptions) -> SearchOptions:
+        """The options with the retriever that is meant."""
+        if options.retriever is not None:
+            return options
+        if self._retriever is not None:
+            return replace(options, retriever=self._retriever)
+        if not self.settings.model and self._given is None:
+            raise UsageError("the corpus does not say what embedded it", field="encoder", remedy="name that")
+        if isinstance(self._open, MemorySource) and self._open.is_of_words:
+            return replace(options, retriever="bm25")
+        return replace(options, retriever=self.settings.model if self.settings.is_run else "hybrid")
+
+    def _name(self, options: SearchOptions) -> str:
+        return options.retriever if isinstance(options.retriever, str) else "run"
+
+    def _mode(self, options: SearchOptions) -> NoteMode:
+        uses = self.settings.has_notes and not options.is_run and options.levels is None
+        return options.notes or "best_of" if uses else "none"
+
+    def _method(self, options: SearchOptions) -> Method:
+        """What searches, and cuts and embeds what is new; loaded once."""
+        options = self._defaults(options)
+        key = (self._name(options), id(options.retriever) if options.is_run else 0, options.num_steps, options.stop)
+        if key not in self._methods:
+            with timed("load", self._seconds):
+                assert options.retriever is not None  # by _defaults
+                settings, retriever = self.settings, options.retriever
+                loads = not settings.is_run and not options.is_run and retriever != "bm25"
+                if loads and self._encoder is None:
+                    self._encoder = _load_encoder(settings.model)
+                steps = options.num_steps if options.is_run else None
+                self._methods[key] = index_method(
+                    settings, retriever, steps, self._show, stop=options.stop, encoder=self._encoder
+                )
+        return self._methods[key]
+
+    def _view(self, options: SearchOptions, method: Method) -> View:
+        """What is searched of the documents; read, cut and embedded once."""
+        options = self._defaults(options)
+        cuts = self._name(options) if options.is_run else "words" if method.embed is None else "vectors"
+        with_notes = self._mode(options) != "none"
+        key = (options.only, cuts, id(options.retriever) if options.is_run else 0, with_notes)
+        if key not in self._views:
+            while len(self._views) >= _MOST_VIEWS:
+                del self._views[next(iter(self._views))]
+            with timed("read", self._seconds if isinstance(self._source, StoredSource) else {}):
+                view = self._open.view(options.only, method, cuts, with_notes=with_notes)
+            self._seconds |= view.cost.seconds
+            self._views[key] = view
+        return self._views[key]
+
+    def _rank(
+        self, question: str, options: SearchOptions, method: Method, view: View, planner: Planner | None
+    ) -> tuple[Ranked, Planned | None]:
+        """The best nodes, and what a planner of levels chose."""
+        name, mode = cast(RetrieverName, options.retriever), self._mode(options)
+        if planner is not None:
+            assert method.embed is not None  # or levels were refused
+            weight, heads = WORDS_WEIGHT if name == "hybrid" else 0.0, view.heads if options.levels == "llm" else ()
+            return rank_levels(
+                view.level_index, question, method.embed, planner, options.top_k, weight=weight, heads=heads
+            )
+        retrieve = method.retrieve
+        if view.noted is not None:
+            retrieve = make_noted_retrieve(name, view.noted, method.embed, mode)
+        return retrieve(question, view.corpus, options.top_k), None
+
+    def _budget(
+        self,
+        question: str,
+        template: PromptTemplate,
+        options: AskOptions,
+        search: SearchOptions,
+        generator: TextGenerator | None,
+    ) -> Budget:
+        """Tokens of the context, as the language model counts them, else the encoder."""
+        count = getattr(generator, "count", None) or getattr(generator, "count_tokens", None)
+        return make_budget(
+            question,
+            template,
+            count or self._method(search).count,
+            window=getattr(generator, "window", None),
+            max_answer_tokens=options.sampling.max_tokens,
+            max_tokens=options.max_context_tokens,
+            max_passages=search.num_steps,
+        )
+
+    def _num_around(self, options: AskOptions, search: SearchOptions) -> int:
+        if options.merge or not self._method(search).is_sentences:
+            return 0
+        return _NUM_AROUND if options.num_around is None else options.num_around
+
+    def _generator(self, llm: TextGenerator | str | None) -> TextGenerator | None:
+        if not isinstance(llm, str):
+            return llm
+        if llm not in self._generators:
+            from qrag_jax.llm.local import LocalGenerator  # imports JAX and loads weights
+
+            self._generators[llm] = LocalGenerator(llm)
+        return self._generators[llm]
+
+    def _told(self, answer: Answer, spent: dict[str, float], search: SearchOptions, before: tuple[int, int]) -> Answer:
+        """An answer with what came before it: embedding counts as retrieving.
+
+        Args:
+            spent: seconds before it.
+            before: what the method had read before it.
+        """
+        own = answer.cost.seconds
+        seconds = {stage: spent.get(stage, 0.0) for stage in ("load", "read", "chunk")}
+        seconds |= {**own, "retrieve": spent.get("embed", 0.0) + own.get("retrieve", 0.0)}
+        seconds.setdefault("context", 0.0)
+        tokens, num_cut = self._method(search).spent()
+        return replace(
+            answer,
+            cost=replace(
+                answer.cost,
+                seconds={stage: round(value, 3) for stage, value in seconds.items()},
+                embedder_tokens=tokens - before[0],
+            ),
+            num_cut=num_cut - before[1],
+            retriever=self._name(search),
+            notes=self._mode(search),
+        )
+
+    def _embed(self, embed: Embed) -> Embed:
+        """The encoder, which remembers the vectors of sentences."""
+
+        def remembered(texts: Sequence[str]) -> np.ndarray:
+            if len(self._vectors) > _MOST_VECTORS:
+                self._vectors.clear()
+            if new := [text for text in dict.fromkeys(texts) if text not in self._vectors]:
+                self._vectors |= dict(zip(new, np.asarray(embed(new), np.float32), strict=True))
+            return np.stack([self._vectors[text] for text in texts])
+
+        return remembered
+
+
+def _load_encoder(model: str) -> "TextEmbedder":
+    from qrag_jax.models.encoder.embedder import make_embedder
+    from qrag_jax.models.encoder.weights import load_encoder
+
+    return make_embedder(load_encoder(model))
+
+
+def _with_plan(cost: Cost, planned: Planned | None) -> Cost:
+    """A cost with what a language model was asked for a plan."""
+    if planned is None or planned.reading is None:
+        return cost
+    asked = planned.reading.reading
+    return replace(
+        cost,
+        prompt_tokens=cost.prompt_tokens + asked.prompt_tokens,
+        completion_tokens=cost.completion_tokens + asked.completion_tokens,
+    )
+
+
+def _patterns(only: str | Sequence[str]) -> tuple[str, ...]:
+    return (only,) if isinstance(only, str) else tuple(only)
+
+
+def _listed(paths: Paths) -> list[str]:
+    return [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]

@@ -1,0 +1,324 @@
+"""What an `Index` stands on: an index on disk, or documents in memory, perhaps cut and embedded."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from qrag_jax.chunking.chunker import ChunkConfig, level_names
+from qrag_jax.chunking.tree.level_ranges import LevelRange, full_range, parse_levels
+from qrag_jax.documents.decoding import check_encoding, is_utf8
+from qrag_jax.documents.found import Only
+from qrag_jax.documents.read import STDIN, read_files
+from qrag_jax.errors import Arg
+from qrag_jax.files.manifest import MANIFEST
+from qrag_jax.files.step_folders import checkpoint_steps, step_folder
+from qrag_jax.index.build import build_index, level_index, load_noted_index, make_maker
+from qrag_jax.index.corpus_folder import is_corpus, load_corpus
+from qrag_jax.index.folder import CATALOGUE, SHARDS, finished_shards, is_filled, is_index
+from qrag_jax.index.info import DocumentInfo, IndexInfo, index_info
+from qrag_jax.index.load import load_index
+from qrag_jax.index.methods import DEFAULT_CHUNKING, Method
+from qrag_jax.index.remove import lies_in, remove_documents
+from qrag_jax.index.settings import IndexSettings, ParentsSetting, TaggerSetting, read_settings
+from qrag_jax.index.stores.sqlite.entries import Origin
+from qrag_jax.index.update import Changes, Plan
+from qrag_jax.search.corpus import Corpus, join_corpora
+from qrag_jax.search.levels.level_search import LevelIndex, document_heads
+from qrag_jax.search.levels.llm_planner import PlansConfig, PlansReading, make_llm_planner
+from qrag_jax.search.levels.planners import Planner, constant, load_router, make_planner
+from qrag_jax.search.note_search import NotedCorpus
+from qrag_jax.types import Cost, Document, InputError, TextGenerator, UsageError
+
+Paths = str | os.PathLike | Iterable[str | os.PathLike]
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What is searched: all documents, or those of some names.
+
+    Attributes:
+        corpus: of them.
+        settings, method: that it was made by.
+        noted: the same with its notes; None where they are not used.
+        cost: of what was cut and embedded for it.
+    """
+
+    corpus: Corpus
+    settings: IndexSettings
+    method: Method
+    noted: NotedCorpus | None = None
+    cost: Cost = Cost()
+    _routers: dict[str, Planner] = field(default_factory=dict)
+
+    @cached_property
+    def level_index(self) -> LevelIndex:
+        """The same, where documents have levels, as any range of these is searched."""
+        return level_index(self.corpus, self.settings, self.method)
+
+    @cached_property
+    def heads(self) -> tuple[str, ...]:
+        """How the documents begin, for a planner of levels."""
+        return document_heads(self.corpus)
+
+    def planner(
+        self,
+        levels: str | LevelRange | Planner | None,
+        generator: TextGenerator | None = None,
+        prompts: Path | None = None,
+        finished: Callable[[PlansReading], None] | None = None,
+    ) -> Planner | None:
+        """What names the levels of each question; None where none are asked for.
+
+        Args:
+            levels: as of `SearchOptions`.
+            generator, prompts, finished: of a planner that asks a language model.
+        """
+        names = level_names_of(self.settings)
+        if levels is None or callable(levels):
+            return levels
+        if isinstance(levels, LevelRange):
+            return constant(levels)
+        if levels == "all":
+            return constant(full_range(names))
+        if levels == "llm":
+            if generator is None:
+                raise UsageError((Arg("levels", "llm"), ": a language model plans, and none is asked"), field="levels")
+            count = getattr(generator, "count", None) or self.method.count
+            return make_llm_planner(generator, count, names, PlansConfig(prompts=prompts), finished=finished)
+        kind, _, run = levels.partition(":")
+        if kind == "router":
+            assert self.method.embed is not None  # or levels were refused
+            if run not in self._routers:
+                self._routers[run] = make_planner(load_router(run), self.level_index, self.method.embed)
+            return self._routers[run]
+        return constant(parse_levels(levels, names))
+
+
+@dataclass
+class StoredSource:
+    """An index on disk.
+
+    Attributes:
+        name: its folder, as it was named.
+        only: patterns of the documents that are searched.
+    """
+
+    name: str
+    only: tuple[str, ...] = ()
+
+    @cached_property
+    def settings(self) -> IndexSettings:
+        """How it is made."""
+        return read_settings(self.name)
+
+    def view(self, only: tuple[str, ...], method: Method, key: str, *, with_notes: bool) -> View:
+        """What is there now of documents of some names."""
+        patterns = [Only(one) for one in (self.only, only) if one]
+
+        def choose(names: Sequence[str]) -> Sequence[str]:
+            for pattern in patterns:
+                names = pattern.of_names(names)
+            return names
+
+        if not with_notes:
+            return View(load_index(self.name, choose if patterns else None), self.settings, method)
+        noted = load_noted_index(self.name, choose if patterns else None)
+        return View(noted.corpus, self.settings, method, noted)
+
+    def add(self, paths: Sequence[str], plan: Plan | None) -> Changes:
+        """As `Index.add`."""
+        return build_index(self.name, paths, plan=plan or Plan())
+
+    def remove(self, paths: Sequence[str], plan: Plan | None) -> tuple[str, ...]:
+        """As `Index.remove`."""
+        reader = plan and plan.read_notes
+        return remove_documents(Path(self.name), paths, make=make_maker(self.settings), read_notes=reader)
+
+    def info(self, corpus: Callable[[], Corpus], *, verify: bool = False) -> IndexInfo:
+        """As `Index.info` and `Index.verify`."""
+        return index_info(self.name, verify=verify)
+
+    def documents(self) -> tuple[str, ...]:
+        """The ids of all documents, in their order."""
+        return tuple(one.id for one in index_info(self.name).documents)
+
+
+@dataclass
+class MemorySource:
+    """Documents in memory, cut and embedded when they are first searched.
+
+    Attributes:
+        name: of what was opened.
+        settings: how they are cut and embedded.
+        held: the documents, in their order.
+        corpus: of documents that came cut; None of others.
+        encoding, strict: how files are read.
+    """
+
+    name: str
+    settings: IndexSettings
+    held: tuple[Document, ...]
+    corpus: Corpus | None = None
+    encoding: str = "utf-8"
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        self._made: dict[str, Corpus] = {}
+
+    @property
+    def is_of_words(self) -> bool:
+        """The documents came cut and without vectors."""
+        return self.corpus is not None and self.corpus.vectors is None
+
+    def view(self, only: tuple[str, ...], method: Method, key: str, *, with_notes: bool) -> View:
+        """The documents of some names; what is new is cut and embedded now.
+
+        Args:
+            key: of the method, the same for methods that cut and embed alike.
+        """
+        made = self._made.get(key, self.corpus)
+        known = {} if made is None else made.by_id
+        new = [one for one in self.held if known.get(one.id) is not one]
+        kept = {one.id for one in self.held} - {one.id for one in new}
+        if made is not None and len(kept) < len(known):
+            made = made.only(kept) if kept else None
+        cost = Cost()
+        if made is not None and new and method.embed is None:  # new ones get no vectors
+            made = replace(made, vectors=None)
+        if made is None or new:
+            part = method.build(new)
+            made, cost = part if made is None else join_corpora(made, part), part.cost
+        self._made[key] = made
+        chosen = made.only(Only(only).of_names(list(made.by_id))) if only else made
+        return View(chosen, self.settings, method, cost=cost)
+
+    def add(self, paths: Sequence[str], plan: Plan | None) -> Changes:
+        """As `Index.add`."""
+        found = read_files(paths, self.encoding, strict=self.strict)
+        held = {one.id: one for one in self.held}
+        same = sum(held.get(one.id) == one for one in found)
+        self.held = tuple((held | {one.id: one for one in found if held.get(one.id) != one}).values())
+        return Changes(num_read=len(found) - same, num_same=same)
+
+    def remove(self, paths: Sequence[str], plan: Plan | None) -> tuple[str, ...]:
+        """As `Index.remove`."""
+        names = self.documents()
+        for path in paths:
+            if not any(lies_in(name, path) for name in names):
+                raise UsageError("no document of it is here", field="paths", value=path)
+        gone = tuple(name for name in names if any(lies_in(name, path) for path in paths))
+        self.held = tuple(one for one in self.held if one.id not in gone)
+        return gone
+
+    def info(self, corpus: Callable[[], Corpus], *, verify: bool = False) -> IndexInfo:
+        """As `Index.info`."""
+        made = corpus()
+        dim = 0 if made.vectors is None else made.vectors.shape[1]
+        documents = []
+        for document in made.documents:
+            nodes = made.nodes_of(document.id)
+            tokens, num_vectors = int(made.num_tokens[nodes].sum()), len(nodes) if dim else 0
+            documents.append(DocumentInfo(document.id, len(nodes), tokens, 0, dim, Origin("", ""), num_vectors))
+        return IndexInfo(None, self.settings, tuple(documents), (), dim, made.cost.index_bytes)
+
+    def documents(self) -> tuple[str, ...]:
+        """The ids of all documents, in their order."""
+        return tuple(one.id for one in self.held)
+
+
+def make_source(
+    source: Paths | Sequence[Document] | Corpus,
+    encoder: object,
+    chunking: ChunkConfig | None,
+    tagger: str | os.PathLike | None,
+    only: tuple[str, ...],
+    encoding: str,
+    strict: bool,
+) -> StoredSource | MemorySource:
+    """What there is to search; arguments as of `open_index`."""
+    check_encoding(encoding)
+    if isinstance(source, Corpus):
+        return _of_corpus(source, "corpus", only, encoder)
+    given = [source] if isinstance(source, str | os.PathLike) else list(source)
+    documents = tuple(one for one in given if isinstance(one, Document))
+    paths = [os.fspath(one) for one in given if not isinstance(one, Document)]
+    stored = [path for path in paths if is_stored(path)]
+    if stored and len(paths) > 1:
+        raise UsageError(
+            f"{stored[0]}: is an index, which is searched alone: `qrag index add {stored[0]} PATHS...` brings more "
+            "files into it"
+        )
+    if stored:
+        found = StoredSource(stored[0], only)
+        of_files = {"encoder": encoder, "chunking": chunking, "tagger": tagger, "strict": strict or None}
+        of_files["encoding"] = None if is_utf8(encoding) else encoding
+        for field in [name for name, value in of_files.items() if value is not None]:
+            what = f"belongs to files; {found.name} is an index, made with "
+            raise UsageError((what, *found.settings.cutting), field=field)
+        return found
+    if len(paths) == 1 and is_corpus(paths[0]):
+        return _of_corpus(load_corpus(paths[0]), paths[0], only, encoder)
+    settings = IndexSettings(
+        chunking or DEFAULT_CHUNKING,
+        encoder if isinstance(encoder, str) else "minilm",
+        tagger=None if tagger is None else TaggerSetting(os.fspath(tagger)),
+    )
+    documents = documents or tuple(read_files(paths, encoding, strict=strict, only=only))
+    return MemorySource(", ".join(paths) or "documents", settings, documents, None, encoding, strict)
+
+
+def _of_corpus(corpus: Corpus, name: str, only: tuple[str, ...], encoder: object) -> MemorySource:
+    corpus = corpus.only(Only(only).of_names(list(corpus.by_id))) if only else corpus
+    chunking = corpus.made_by.chunking or DEFAULT_CHUNKING
+    parents = ParentsSetting("best_child") if corpus.trees and chunking.strategy == "levels" else None
+    known = encoder if isinstance(encoder, str) else corpus.made_by.encoder
+    known = known or ("minilm" if corpus.vectors is None else "")  # which counts tokens
+    settings = IndexSettings(chunking, known, is_tree=bool(corpus.trees), parents=parents)
+    return MemorySource(name, settings, corpus.documents, corpus)
+
+
+def level_names_of(settings: IndexSettings) -> tuple[str, ...]:
+    """Names of the levels of documents, the coarsest first; none where they have none."""
+    return () if settings.parents is None or settings.chunking is None else level_names(settings.chunking)
+
+
+def is_stored(path: str) -> bool:
+    """Whether a path is an index on disk that can be searched.
+
+    Raises:
+        UsageError: an index in shards that are not joined.
+        InputError: half an index.
+    """
+    if path == STDIN:
+        return False
+    if is_filled(path):
+        return is_index(path)
+    try:
+        shards = finished_shards(Path(path))
+    except UsageError:  # may not be looked into: what reads it says so
+        return False
+    if any(is_index(os.path.join(path, SHARDS, name)) for name in shards):
+        raise UsageError(
+            f"{path}: an index in shards that are not joined: `qrag index merge {path}` when all are there"
+        )
+    try:
+        read_settings(path)
+    except (UsageError, InputError):  # no index, or something else's `index.json`
+        return False
+    raise InputError(
+        f"{path}: an index without its {CATALOGUE}: copy the index again, or remove its folder and build it again"
+    )
+
+
+def is_run(path: str) -> bool:
+    """Whether a path is a run's folder or one of its steps, by the names in there."""
+    folder = Path(path)
+    if path == STDIN or not os.path.isdir(folder):
+        return False
+    try:
+        steps = [folder, *(step_folder(folder, step) for step in checkpoint_steps(folder))]
+        return any((step / MANIFEST).is_file() and (step / "metadata.json").is_file() for step in steps)
+    except PermissionError:  # what reads it says so
+        return False

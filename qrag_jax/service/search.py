@@ -1,0 +1,118 @@
+"""Questions asked of files or an index, one after another: `qrag find` and `qrag ask`."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.data.questions.asked import Asked, read_asked
+from qrag_jax.documents.read import STDIN
+from qrag_jax.errors import Arg
+from qrag_jax.index.index import Index, open_index
+from qrag_jax.index.methods import Show
+from qrag_jax.index.options import AskOptions, Found, SearchOptions
+from qrag_jax.names import RETRIEVERS
+from qrag_jax.search.answer import Answer, NothingFound
+from qrag_jax.types import InputError, TextGenerator, UsageError
+
+_OPENING = ("retriever", "encoder", "chunking", "tagger", "only", "encoding", "strict")
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """What is searched and what is asked of it.
+
+    Attributes:
+        paths: files and folders, or an index.
+        question: what is asked; None where `questions` has them.
+        questions: a file of questions, as of `read_asked`.
+        retriever, encoder, chunking, tagger, only, encoding, strict: as of `open_index`.
+    """
+
+    paths: tuple[str, ...]
+    question: str | None = None
+    questions: str | None = None
+    retriever: str | None = None
+    encoder: str | None = None
+    chunking: ChunkConfig | None = None
+    tagger: str | None = None
+    only: tuple[str, ...] = ()
+    encoding: str = "utf-8"
+    strict: bool = False
+
+    def open(self, show: Show | None = None) -> Index:
+        """What is searched, opened; `show` as of `open_index`."""
+        given = {name: getattr(self, name) for name in _OPENING}
+        return open_index(self.paths, show=show, **given)
+
+    def read_questions(self) -> list[Asked] | Iterator[Asked]:
+        """The question, or those of a file: a list, or what comes from standard input."""
+        if self.questions is None:
+            return [Asked(self.question or "")]
+        if self.questions == STDIN and STDIN in self.paths:
+            reason = ": standard input is named as a document too: give one of them as a file"
+            raise UsageError((Arg("questions", STDIN), reason), field="questions", value=STDIN)
+        return read_asked(self.questions)
+
+
+def find_all(index: Index, asked: Iterable[Asked], options: SearchOptions) -> Iterator[tuple[Asked, Found]]:
+    """What is found for each question; all of a list are looked at before any is searched for."""
+    for one in _checked(asked, lambda question: index.check(question, options)):
+        yield one, index.find(one.question, options)
+
+
+def answer_all(
+    index: Index, asked: Iterable[Asked], options: AskOptions, llm: TextGenerator | None
+) -> Iterator[tuple[Asked, Answer, NothingFound | None]]:
+    """The answer to each question; where no passage shares a word with one, that error beside an answer of nothing."""
+    for one in _checked(asked, lambda question: index.check(question, options)):
+        try:
+            yield one, index.ask(one.question, llm=llm, options=options), None
+        except NothingFound as error:
+            assert error.answer is not None  # of an index
+            yield one, error.answer, error
+
+
+def run_of(index: Index, retriever: str | None) -> str | None:
+    """The folder of the run that searches an index; None where a method of one step does."""
+    if retriever is None:
+        return index.settings.model if index.settings.is_run else None
+    return None if retriever in RETRIEVERS else retriever
+
+
+def trained_on(run: str, config: Mapping[str, Any] | None = None) -> str:
+    """What a run has learned from, and what to do where texts or questions are of another kind.
+
+    Args:
+        run: its folder.
+        config: its config; None reads it.
+    """
+    if config is None:
+        from qrag_jax.checkpoint import load_checkpoint  # imports JAX
+
+        config = load_checkpoint(run, groups=()).config
+    data = config.get("data", {})
+    paths, hidden = ", ".join(map(str, data.get("paths", ()))), f"hidden in {data.get('haystack')}"
+    kinds = {
+        "worlds": f"simulated stories of {data.get('num_facts')} facts, {hidden}",
+        "babi": f"stories of {paths}, {hidden}",
+        "jsonl": f"the questions of {paths}",
+        "multihop": f"the questions of {paths}",
+    }
+    return (
+        f"{run} was trained on {kinds.get(data.get('task'), 'data that it does not name')}; for texts or questions of "
+        "another kind leave it out: the search is then by meaning and words, which needs no training"
+    )
+
+
+def _checked(asked: Iterable[Asked], check: Callable[[str], None]) -> Iterator[Asked]:
+    """The questions, each looked at by `check`: all of a list now, before anything is searched; others as they come."""
+
+    def look(one: Asked) -> Asked:
+        try:
+            check(one.question)
+        except InputError as error:
+            raise error.at(one.where) if one.where else error from None
+        return one
+
+    return iter([look(one) for one in asked]) if isinstance(asked, list) else map(look, asked)
