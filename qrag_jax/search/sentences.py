@@ -4,7 +4,9 @@ Sentences of all passages of a question are scored together, as chunks are by `s
 
     score(s) = (1 - w) * cosine(q, s) + w * bm25(q, s) / bound(q)
 
-BM25 counts the words of these sentences alone, so that no statistics of the corpus are needed.
+BM25 counts the words of these sentences alone, so that no statistics of the corpus are needed. Without an encoder w is
+1. Which sentence of one passage is best, words alone tell as well as both; among the sentences of several passages both
+find it more often (benchmarks/results/sentences.md).
 """
 
 from collections.abc import Mapping, Sequence
