@@ -221,7 +221,7 @@ def newest_valid_step(folder: str | Path) -> tuple[int | None, tuple[str, ...]]:
             answer, refusal = -2, error
     answer = int(multihost_utils.broadcast_one_to_all(np.int32(answer)))
     if answer == -2:
-        raise refusal or InputError(f"{folder}: every checkpoint is damaged; process 0 names the files")
+        raise refusal or InputError("every checkpoint is damaged; process 0 names the files", file=folder)
     return (None if answer == -1 else answer), skipped
 
 
@@ -245,26 +245,27 @@ def require_same_config(
             differing.append(f"{name} is {there.get(name, missing)!r} there and {here.get(name, missing)!r} here")
     if differing:
         raise InputError(
-            f"{source}: made with another config: {'; '.join(differing)}. Give the config it was made with "
-            "(its config.yaml), or another run folder"
+            f"made with another config: {'; '.join(differing)}. Give the config it was made with "
+            "(its config.yaml), or another run folder",
+            file=source,
         )
 
 
 def _steps_to_try(folder: Path, step: int | None) -> list[Path]:
     """The folder of the step that was asked for, or of all steps of a run, newest first."""
     if not folder.is_dir():
-        raise UsageError(f"{folder}: no such checkpoint folder; give the folder that `qrag train --out` wrote")
+        raise UsageError("no such checkpoint folder; give the folder that `qrag train --out` wrote", file=folder)
     if (folder / MANIFEST).is_file() or step_number(folder.name) is not None:
         return [folder]
     steps = checkpoint_steps(folder)
     if not steps:
         raise UsageError(
-            f"{folder}: no checkpoint here (no {PREFIX}<n> folder); give the folder of a run that saved one"
+            f"no checkpoint here (no {PREFIX}<n> folder); give the folder of a run that saved one", file=folder
         )
     if step is None:
         return [step_folder(folder, number) for number in reversed(steps)]
     if step not in steps:
-        raise UsageError(f"{folder}: no checkpoint of step {step}; there are {', '.join(map(str, steps))}")
+        raise UsageError(f"no checkpoint of step {step}; there are {', '.join(map(str, steps))}", file=folder)
     return [step_folder(folder, step)]
 
 
@@ -313,7 +314,7 @@ def _read(
     wanted = list(saved if groups is None else groups(record["user"]) if callable(groups) else groups)
     absent = sorted({*wanted, *templates} - set(saved))
     if absent:
-        raise InputError(f"{path}: no group {', '.join(absent)} in this checkpoint; it has {', '.join(saved)}")
+        raise InputError(f"no group {', '.join(absent)} in this checkpoint; it has {', '.join(saved)}", file=path)
     flat = load_leaves(path / "arrays", {n: k for n, k in record["leaves"].items() if n.partition("/")[0] in wanted})
     arrays = {group: {} for group in wanted} | nest_leaves(flat)
     for group in set(wanted) & set(templates):
@@ -342,11 +343,12 @@ def _read_record(path: Path) -> dict[str, Any]:
         versions = record.get("versions")
         wrote = versions.get("qrag_jax", "unknown") if isinstance(versions, dict) else "unknown"
         raise InputError(
-            f"{path}: checkpoint format {record.get('format')}, this qrag_jax {__version__} reads {_FORMAT}; "
-            f"install the version that wrote it: {wrote}"
+            f"checkpoint format {record.get('format')}, this qrag_jax {__version__} reads {_FORMAT}; "
+            f"install the version that wrote it: {wrote}",
+            file=path,
         )
     if fault := _record_fault(record, path):
-        raise DamagedError(f"{name}: {fault}")
+        raise DamagedError(fault, file=name)
     return record
 
 
@@ -369,13 +371,13 @@ def _record_fault(record: Mapping[str, Any], path: Path) -> str | None:
 
 def _read_config(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise DamagedError(f"{path}: no such file")
+        raise DamagedError("no such file", file=path)
     try:
         config = parse_yaml(read_text_limited(path, MAX_CONFIG_BYTES), str(path))
     except (InputError, UsageError, UnicodeDecodeError) as error:
-        raise DamagedError(f"{path}: cannot be read ({error})") from error
+        raise DamagedError(f"cannot be read ({error})", file=path) from error
     if not isinstance(config, dict):
-        raise DamagedError(f"{path}: expected a mapping of fields")
+        raise DamagedError("expected a mapping of fields", file=path)
     return config
 
 
@@ -393,7 +395,9 @@ def _only_saver(folder: Path, step: int) -> Iterator[str]:
             owner = multihost_utils.broadcast_one_to_all(owner)
         pid, number = map(int, owner)
         if pid == 0:
-            raise refusal or UsageError(f"{folder}: another process works there, or it cannot be made: process 0 says")
+            raise refusal or UsageError(
+                "another process works there, or it cannot be made: process 0 says", file=folder
+            )
         yield f"{pid}-{number:08x}"
 
 

@@ -37,7 +37,9 @@ def flat_leaves(tree: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         is_global = isinstance(leaf, jax.Array) and (jax.process_count() == 1 or not leaf.is_fully_addressable)
         value = leaf if is_global else _native(np.asarray(leaf))
         if value.dtype.kind in _NO_NUMBERS:
-            raise InputError(f"{name}: a {type(leaf).__name__} cannot be saved as an array; put it into the metadata")
+            raise InputError(
+                f"a {type(leaf).__name__} cannot be saved as an array; put it into the metadata", file=name
+            )
         known[name] = {"shape": list(value.shape), "dtype": str(value.dtype), **facts}
         if value.size:  # Orbax refuses empty arrays; they are made again from their shape
             flat[name] = value
@@ -68,7 +70,7 @@ def load_leaves(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> dict[st
             # What Orbax raises for files that do not fit, or whose JSON is of another form.
             except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
                 reason = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_REASON]
-                raise DamagedError(f"{folder}: cannot be restored ({reason})") from error
+                raise DamagedError(f"cannot be restored ({reason})", file=folder) from error
     flat = {}
     for name, facts in known.items():
         try:
@@ -76,7 +78,7 @@ def load_leaves(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> dict[st
         except (ValueError, TypeError, OverflowError) as error:
             reason = " ".join(str(error).split())[:_MAX_REASON]
             known_as = f"{facts['dtype']}{facts['shape']} in metadata.json"
-            raise DamagedError(f"{folder}: {name} {reason}, {known_as}") from error
+            raise DamagedError(f"{name} {reason}, {known_as}", file=folder) from error
     return flat
 
 

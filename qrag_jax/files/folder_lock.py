@@ -119,7 +119,7 @@ def _make(folder: Path) -> list[Path]:
         if folder.exists():
             raise UsageError("is a file", file=folder, remedy=": choose another folder") from error
         what = (isinstance(error, OSError) and error.strerror) or error
-        raise UsageError(f"{folder}: cannot be made ({what}); choose another folder") from error
+        raise UsageError(f"cannot be made ({what}); choose another folder", file=folder) from error
     return absent
 
 
@@ -134,7 +134,9 @@ def _hold(path: Path, what: str, reads: bool) -> int | None:
         except OSError as error:
             if reads and error.errno in _NO_WRITE:
                 return _look(path)
-            raise UsageError(f"{path}: cannot be written ({error.strerror or error}); choose another folder") from error
+            raise UsageError(
+                f"cannot be written ({error.strerror or error}); choose another folder", file=path
+            ) from error
         try:
             _claim(path, handle, is_new)
             if _is_at(path, handle):
@@ -143,7 +145,7 @@ def _hold(path: Path, what: str, reads: bool) -> int | None:
                 return handle
         except OSError as error:  # a full disk
             os.close(handle)
-            raise UsageError(f"{path}: cannot be locked ({error.strerror or error}); make room there") from error
+            raise UsageError(f"cannot be locked ({error.strerror or error}); make room there", file=path) from error
         except BaseException:
             os.close(handle)
             raise
@@ -165,7 +167,7 @@ def _look(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror or error}); remove it") from error
+        raise UsageError(f"cannot be read ({error.strerror or error}); remove it", file=path) from error
     try:
         _claim(path, handle, is_new=False)
     finally:

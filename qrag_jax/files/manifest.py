@@ -87,7 +87,7 @@ def listed_files(folder: Path) -> list[str]:
     path = folder / MANIFEST
     files = read_json(path).get("files")
     if not isinstance(files, dict) or not files:
-        raise InputError(f"{path}: lists no files; copy the checkpoint again")
+        raise InputError("lists no files; copy the checkpoint again", file=path)
     for name in files:
         path_inside(folder, name, str(path))
     return list(files)
@@ -98,8 +98,8 @@ def check_inside(root: Path, path: Path) -> Path:
     real = os.path.realpath(path)
     if not Path(real).is_relative_to(os.path.realpath(root)):
         raise InputError(
-            f"{path}: is a link out of {root}, to {real}, and no such link is followed: remove it, or put a copy in "
-            "its place"
+            f"is a link out of {root}, to {real}, and no such link is followed: remove it, or put a copy in its place",
+            file=path,
         )
     return path
 
@@ -126,12 +126,12 @@ def _listed_files(content: bytes, path: Path) -> dict[str, Any]:
     value = json_object(content, path)
     files = value.get("files")
     if not isinstance(files, dict) or not files:
-        raise InputError(f"{path}: lists no files")
+        raise InputError("lists no files", file=path)
     # Written again, a manifest is the same text to the byte: no blank, no end of line and no key may differ. The first
     # ones had no hash of their own, and no key but "files".
     whole = {"files": files, "sha256": _own_hash(files)} if "sha256" in value else {"files": files}
     if content != json_text(whole, allow_nan=True):
-        raise InputError(f"{path}: altered since it was written")
+        raise InputError("altered since it was written", file=path)
     return files
 
 

@@ -62,7 +62,7 @@ def folder_beside(out: Path, verb: str) -> Path:
     out = Path(os.path.abspath(out))
     beside = out.with_name(f".{verb}-{out.name}")
     if beside.is_symlink():
-        raise UsageError(f"{beside}: is a link, and in the way: remove it, or choose another place than {out}")
+        raise UsageError(f"is a link, and in the way: remove it, or choose another place than {out}", file=beside)
     return beside
 
 

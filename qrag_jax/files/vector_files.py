@@ -36,11 +36,11 @@ def read_vectors(path: str | Path, column: str | None = None) -> np.ndarray:
     """
     path = Path(path)
     if not path.exists():
-        raise UsageError(f"{path}: no such file; expected vectors as .npy, .parquet or .arrow")
+        raise UsageError("no such file; expected vectors as .npy, .parquet or .arrow", file=path)
     matrix = load_npy(path) if path.suffix == ".npy" else _list_column(path, column)
     if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.kind not in "fiu":
         raise InputError(
-            f"{path}: expected a matrix of numbers [num_vectors, dim], got shape {matrix.shape} of {matrix.dtype}"
+            f"expected a matrix of numbers [num_vectors, dim], got shape {matrix.shape} of {matrix.dtype}", file=path
         )
     with np.errstate(over="ignore"):
         vectors = np.ascontiguousarray(matrix, np.float32)
@@ -48,8 +48,9 @@ def read_vectors(path: str | Path, column: str | None = None) -> np.ndarray:
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         raise InputError(
-            f"{path}: row {row} holds NaN or infinity (or overflows float32), as do {int(bad.sum())} rows in all; "
-            "embed those texts again or remove them"
+            f"row {row} holds NaN or infinity (or overflows float32), as do {int(bad.sum())} rows in all; "
+            "embed those texts again or remove them",
+            file=path,
         )
     return vectors
 
@@ -72,11 +73,11 @@ def load_npy(path: Path) -> np.ndarray:
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)  # its header may promise what is not there
     except NPY_ERRORS as error:
-        raise InputError(f"{path}: not a whole .npy file of numbers ({error})") from error
+        raise InputError(f"not a whole .npy file of numbers ({error})", file=path) from error
     if not isinstance(matrix, np.ndarray):
-        raise InputError(f"{path}: an .npz archive under the name .npy; save one matrix with np.save")
+        raise InputError("an .npz archive under the name .npy; save one matrix with np.save", file=path)
     if isinstance(matrix, np.memmap) and (surplus := path.stat().st_size - matrix.offset - matrix.nbytes):
-        raise InputError(f"{path}: not a whole .npy file of numbers ({surplus} bytes behind what its header says)")
+        raise InputError(f"not a whole .npy file of numbers ({surplus} bytes behind what its header says)", file=path)
     return np.array(matrix)
 
 
@@ -96,25 +97,25 @@ def _list_column(path: Path, column: str | None) -> np.ndarray:
         and (pa.types.is_floating(field.type.value_type) or pa.types.is_integer(field.type.value_type))
     ]
     if column is None and len(lists) != 1:
-        raise UsageError(f"{path}: name the column of vectors; the columns of lists of numbers are {lists}")
+        raise UsageError(f"name the column of vectors; the columns of lists of numbers are {lists}", file=path)
     name = column or lists[0]
     if name not in lists:
-        raise UsageError(f"{path}: column {name!r} is not a column of lists of numbers; those are {lists}")
+        raise UsageError(f"column {name!r} is not a column of lists of numbers; those are {lists}", file=path)
     if table.schema.names.count(name) > 1:
-        raise InputError(f"{path}: has {table.schema.names.count(name)} columns {name!r}; leave one")
+        raise InputError(f"has {table.schema.names.count(name)} columns {name!r}; leave one", file=path)
     data = table[name].combine_chunks()
     if isinstance(data, pa.ChunkedArray):  # combine_chunks of an empty or very large column
         data = pa.concat_arrays(data.chunks) if data.num_chunks else pa.array([], type=table.schema.field(name).type)
     if data.null_count:
-        raise InputError(f"{path}: row {data.is_null().to_pylist().index(True)} of column {name!r} is null")
+        raise InputError(f"row {data.is_null().to_pylist().index(True)} of column {name!r} is null", file=path)
     lengths = np.asarray(data.value_lengths()) if len(data) else np.zeros(0, np.int64)
     if len(lengths) and (lengths != lengths[0]).any():
         row = int(np.flatnonzero(lengths != lengths[0])[0])
-        raise InputError(f"{path}: row {row} has {lengths[row]} numbers, row 0 has {lengths[0]}")
+        raise InputError(f"row {row} has {lengths[row]} numbers, row 0 has {lengths[0]}", file=path)
     values = data.flatten()
     if values.null_count:
         row = values.is_null().to_pylist().index(True) // max(int(lengths[0]), 1)
-        raise InputError(f"{path}: row {row} of column {name!r} holds a null")
+        raise InputError(f"row {row} of column {name!r} holds a null", file=path)
     return values.to_numpy(zero_copy_only=False).reshape(len(data), -1 if len(data) else 0)
 
 
@@ -132,7 +133,7 @@ def _saved(folder: Path) -> Any:
         return datasets.load_from_disk(str(folder))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise InputError(f"{folder}: cannot be read as a saved dataset ({reason}); save or copy it again") from error
+        raise InputError(f"cannot be read as a saved dataset ({reason}); save or copy it again", file=folder) from error
 
 
 def read_table(path: Path) -> "pyarrow.Table":
@@ -144,7 +145,7 @@ def read_table(path: Path) -> "pyarrow.Table":
         if path.is_dir():
             saved = _saved(path)
             if isinstance(saved, datasets.DatasetDict):
-                raise UsageError(f"{path}: a dataset of splits {list(saved)}; give the folder of one of them")
+                raise UsageError(f"a dataset of splits {list(saved)}; give the folder of one of them", file=path)
             saved.data.table.validate(full=True)
             return saved.data.table
         if path.suffix == ".parquet":
@@ -154,5 +155,7 @@ def read_table(path: Path) -> "pyarrow.Table":
     except InputError:
         raise
     except (OSError, ValueError, EOFError, pa.ArrowException) as error:
-        raise InputError(f"{path}: cannot be read as {path.suffix or 'a saved dataset'} ({error})") from error
-    raise UsageError(f"{path}: unknown kind of vector file; expected .npy, .parquet, .arrow or a saved dataset folder")
+        raise InputError(f"cannot be read as {path.suffix or 'a saved dataset'} ({error})", file=path) from error
+    raise UsageError(
+        "unknown kind of vector file; expected .npy, .parquet, .arrow or a saved dataset folder", file=path
+    )

@@ -23,7 +23,7 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
     path = Path(path)
     data = content.encode("utf-8") if isinstance(content, str) else content
     if path.is_dir():
-        raise UsageError(f"{path}: is a folder; give the path of a file to write")
+        raise UsageError("is a folder; give the path of a file to write", file=path)
     if _is_open_elsewhere(path) or (path.exists() and not path.is_file()):
         path.write_bytes(data)
         return
@@ -34,7 +34,7 @@ def write_whole(path: str | os.PathLike, content: str | bytes) -> None:
         # The system takes the umask away from it. What takes the place of a file is nobody else's until it is as that.
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _NEW if mode is None else _PRIVATE)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror or error}); give another path") from error
+        raise UsageError(f"cannot be written ({error.strerror or error}); give another path", file=path) from error
     try:
         with os.fdopen(handle, "wb") as file:
             if mode is not None:
@@ -76,13 +76,13 @@ def json_object(content: bytes, path: Path) -> dict[str, Any]:
     """The JSON object that the content of a file is."""
     value = _parse(content, path)
     if not isinstance(value, dict):
-        raise InputError(f"{path}: expected a JSON object; copy the folder again")
+        raise InputError("expected a JSON object; copy the folder again", file=path)
     return value
 
 
 def _content(path: Path) -> bytes:
     if not path.is_file():
-        raise InputError(f"{path}: no such file; copy the folder again, or give one that is whole")
+        raise InputError("no such file; copy the folder again, or give one that is whole", file=path)
     return read_limited(path, MAX_JSON_BYTES)
 
 
@@ -92,5 +92,5 @@ def _parse(content: bytes, path: Path) -> Any:
         return json.loads(content.decode())
     except (ValueError, RecursionError) as error:
         raise InputError(
-            f"{path}: not valid JSON ({error}): truncated, altered or not ours; copy the folder again"
+            f"not valid JSON ({error}): truncated, altered or not ours; copy the folder again", file=path
         ) from error

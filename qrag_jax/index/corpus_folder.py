@@ -85,9 +85,9 @@ def load_corpus(folder: str | os.PathLike) -> Corpus:
     """
     folder = Path(folder)
     if not (folder / MANIFEST).is_file() and not (folder / _ABOUT).is_file():
-        raise UsageError(f"{folder}: no corpus here ({_ABOUT} is missing); give a folder that save_corpus made")
+        raise UsageError(f"no corpus here ({_ABOUT} is missing); give a folder that save_corpus made", file=folder)
     if not (folder / MANIFEST).is_file():
-        raise InputError(f"{folder}: no {MANIFEST}, so this is no whole corpus; {_ADVICE}")
+        raise InputError(f"no {MANIFEST}, so this is no whole corpus; {_ADVICE}", file=folder)
     if fault := find_damage(folder):
         raise InputError(f"{fault}; {_ADVICE}")
     about = read_json(folder / _ABOUT)
@@ -110,7 +110,7 @@ def load_corpus(folder: str | os.PathLike) -> Corpus:
             raise InputError(f"num_beyond_window {num_beyond!r:.80}: of {len(nodes)} nodes")
         return Corpus(tuple(documents), tuple(nodes), vectors, made_by, cost, num_beyond, tuple(trees))
     except (InputError, KeyError, TypeError) as error:
-        raise InputError(f"{folder}: no whole corpus ({error}); {_ADVICE}") from error
+        raise InputError(f"no whole corpus ({error}); {_ADVICE}", file=folder) from error
 
 
 def is_corpus(folder: str | os.PathLike) -> bool:
@@ -192,9 +192,9 @@ def _read_documents(path: Path, read: Callable[[str], Any]) -> list[Document]:
         try:
             values = read(about)
         except (ValueError, TypeError, RecursionError) as error:
-            raise InputError(f"{path}: metadata of {_text(name, path)!r}: {error}; {_ADVICE}") from error
+            raise InputError(f"metadata of {_text(name, path)!r}: {error}; {_ADVICE}", file=path) from error
         if not isinstance(values, dict):
-            raise InputError(f"{path}: metadata of {_text(name, path)!r}: no JSON object; {_ADVICE}")
+            raise InputError(f"metadata of {_text(name, path)!r}: no JSON object; {_ADVICE}", file=path)
         documents.append(Document(_text(name, path), _text(text, path), values))
     return documents
 
@@ -205,9 +205,9 @@ def _read_nodes(path: Path, documents: Sequence[Document]) -> list[Chunk]:
         zip(*_read_table(path, _NODE_COLUMNS), strict=True)
     ):
         if not 0 <= number < len(documents) or len(borders) % 2:
-            raise InputError(f"{path}: row {row}: document {number}, spans {borders}: no such place; {_ADVICE}")
+            raise InputError(f"row {row}: document {number}, spans {borders}: no such place; {_ADVICE}", file=path)
         if level < 0 or num_tokens < 0:
-            raise InputError(f"{path}: row {row}: level {level}, num_tokens {num_tokens}: below 0; {_ADVICE}")
+            raise InputError(f"row {row}: level {level}, num_tokens {num_tokens}: below 0; {_ADVICE}", file=path)
         spans = tuple(zip(borders[::2], borders[1::2], strict=True))
         nodes.append(Chunk(_text(name, path), documents[number].id, spans, level, num_tokens))
     return nodes
@@ -222,10 +222,10 @@ def _read_table(path: Path, columns: Mapping[str, str]) -> list[list[Any]]:
     except InputTooLarge:
         raise
     except (OSError, ValueError, EOFError, pa.ArrowException) as error:
-        raise InputError(f"{path}: cannot be read as Parquet ({error}); {_ADVICE}") from error
+        raise InputError(f"cannot be read as Parquet ({error}); {_ADVICE}", file=path) from error
     found = {field.name: str(field.type).removeprefix("large_") for field in table.schema}
     if found != dict(columns) or any(column.null_count for column in table.columns):
-        raise InputError(f"{path}: columns {found}: expected {dict(columns)}, without holes; {_ADVICE}")
+        raise InputError(f"columns {found}: expected {dict(columns)}, without holes; {_ADVICE}", file=path)
     return [column.to_pylist() for column in table.columns]
 
 
@@ -235,7 +235,7 @@ def _read_vectors(path: Path) -> np.ndarray:
     except InputTooLarge:
         raise
     except OSError as error:
-        raise InputError(f"{path}: no whole .npy file ({error}); {_ADVICE}") from error
+        raise InputError(f"no whole .npy file ({error}); {_ADVICE}", file=path) from error
     except InputError as error:
         raise InputError(f"{error}; {_ADVICE}") from error
 
@@ -259,4 +259,4 @@ def _text(content: bytes, path: Path) -> str:
     try:
         return content.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: {content[:40]!r} is no UTF-8; {_ADVICE}") from error
+        raise InputError(f"{content[:40]!r} is no UTF-8; {_ADVICE}", file=path) from error

@@ -90,8 +90,9 @@ def load_prompt(name: str, folder: Path | None = None) -> PromptTemplate:
     if missing or unknown:
         faults = [f"{_listed(missing)} missing"] * bool(missing) + [f"{_listed(unknown)} unknown"] * bool(unknown)
         raise UsageError(
-            f"{folder}: prompt {name!r}: {', '.join(faults)}; its files together need exactly the places "
-            f"{_listed(template.places)} (a dollar sign that is meant as one is written $$)"
+            f"prompt {name!r}: {', '.join(faults)}; its files together need exactly the places "
+            f"{_listed(template.places)} (a dollar sign that is meant as one is written $$)",
+            file=folder,
         )
     return replaced
 
@@ -172,12 +173,12 @@ def _our_files() -> dict[str, str]:
 def _read_folder(folder: Path, ours: dict[str, str]) -> dict[str, str]:
     """The user's templates by file name."""
     if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder; give one with templates like answer.user.txt")
+        raise UsageError("no such folder; give one with templates like answer.user.txt", file=folder)
     paths = sorted(folder.glob("*.txt"))
     if unknown := [path.name for path in paths if path.name not in ours]:
-        raise UsageError(f"{folder}: {', '.join(unknown)} replaces no template; they are {', '.join(sorted(ours))}")
+        raise UsageError(f"{', '.join(unknown)} replaces no template; they are {', '.join(sorted(ours))}", file=folder)
     if not paths:
-        raise UsageError(f"{folder}: holds no template; it may hold {', '.join(sorted(ours))}")
+        raise UsageError(f"holds no template; it may hold {', '.join(sorted(ours))}", file=folder)
     return {path.name: _read_template(path) for path in paths}
 
 
@@ -185,9 +186,9 @@ def _read_template(path: Path) -> str:
     try:
         text = read_text_limited(path, MAX_CONFIG_BYTES, "utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read as UTF-8 text ({error})") from error
+        raise UsageError(f"cannot be read as UTF-8 text ({error})", file=path) from error
     if not Template(text).is_valid():
-        raise UsageError(f"{path}: a dollar sign starts no place; one that is meant as a dollar sign is written $$")
+        raise UsageError("a dollar sign starts no place; one that is meant as a dollar sign is written $$", file=path)
     return text
 
 

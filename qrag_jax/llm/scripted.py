@@ -105,15 +105,15 @@ def load_script(path: str | Path, *, delay: float = 0.0) -> ScriptedGenerator:
     """
     path = Path(path)
     if not path.is_file():
-        raise UsageError(f"{path}: no such file; expected {_LINES}")
+        raise UsageError(f"no such file; expected {_LINES}", file=path)
     try:
         content = read_limited(path)
         text = content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as UTF-8 text ({error})") from error
+        raise InputError(f"cannot be read as UTF-8 text ({error})", file=path) from error
     lines = list(_lines(path, text))
     if not lines:
-        raise InputError(f"{path}: empty file; expected {_LINES}")
+        raise InputError(f"empty file; expected {_LINES}", file=path)
 
     def reply(prompt: Sequence[Message]) -> Reply:
         last = prompt[-1].content if prompt else ""
@@ -128,17 +128,17 @@ def _lines(path: Path, text: str) -> Iterator[tuple[str, Reply]]:
         where = f"{path}:{number}"
         row = json_value(line, where, _LINES)
         if not isinstance(row, dict) or not row.keys() <= _FIELDS or ("answer" in row) == ("error" in row):
-            raise InputError(f"{where}: expected {_LINES}")
+            raise InputError(f"expected {_LINES}", file=where)
         for name, value in row.items():
             if not isinstance(value, str):
-                raise InputError(f"{where}: {name} must be a text, got {type(value).__name__}")
+                raise InputError(f"{name} must be a text, got {type(value).__name__}", file=where)
         yield row.get("match", ""), _row_reply(row, where)
 
 
 def _row_reply(row: Mapping[str, str], where: str) -> Reply:
     if "error" in row:
         if not row["error"] or "finish_reason" in row:
-            raise InputError(f"{where}: an error is a text that is not empty, without finish_reason")
+            raise InputError("an error is a text that is not empty, without finish_reason", file=where)
         return failed(row["error"])
     if "finish_reason" not in row:
         return row["answer"]

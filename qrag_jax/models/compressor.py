@@ -176,14 +176,14 @@ def load_compressor(run: str | Path) -> Compressor:
     """
     path = Path(run)
     if not path.is_dir():
-        raise UsageError(f"{path}: no such folder; give one that `qrag fit compressor --out` wrote")
+        raise UsageError("no such folder; give one that `qrag fit compressor --out` wrote", file=path)
     saved = load_checkpoint(path, groups=lambda about: [KIND] if about.get("kind") == KIND else [])
     about = saved.metadata
     if about.get("kind") != KIND:
-        raise UsageError(f"{path}: is no compressor: give a folder that `qrag fit compressor --out` wrote")
+        raise UsageError("is no compressor: give a folder that `qrag fit compressor --out` wrote", file=path)
     arrays = saved.arrays[KIND]
     if faults := _faults(arrays, about):
-        raise InputError(f"{saved.folder}: damaged: {'; '.join(faults)}; copy it again, or train it anew")
+        raise InputError(f"damaged: {'; '.join(faults)}; copy it again, or train it anew", file=saved.folder)
     params = {name: np.asarray(array, np.float32) for name, array in arrays.items()}
     return Compressor(params, about["network"], about["fingerprint"], about["encoder"], about["trained_on"])
 

@@ -202,7 +202,7 @@ def render_template(source: str, values: Mapping[str, Any], name: str = "templat
         TemplateRefused: the template calls `raise_exception`.
     """
     if len(source) > _MAX_TEMPLATE_CHARACTERS:
-        raise InputError(f"{name}: {len(source)} characters, at most {_MAX_TEMPLATE_CHARACTERS} are allowed")
+        raise InputError(f"{len(source)} characters, at most {_MAX_TEMPLATE_CHARACTERS} are allowed", file=name)
     environment = _Environment(_WORK_PER_CHARACTER * (len(source) + size_of(values)))
     try:
         tree = Charging().visit(environment.parse(source))
@@ -212,7 +212,7 @@ def render_template(source: str, values: Mapping[str, Any], name: str = "templat
         raise error.at(name) from None
     except _FAULTS as error:
         reason = str(error)[:300] or "it failed"
-        raise InputError(f"{name}: {type(error).__name__}: {reason}. Use a model with a sound template") from error
+        raise InputError(f"{type(error).__name__}: {reason}. Use a model with a sound template", file=name) from error
 
 
 class _Environment(ImmutableSandboxedEnvironment):

@@ -81,7 +81,7 @@ def decoder_config(values: Mapping[str, Any], source: str = "config.json") -> De
             qk_norm=family == "qwen3",
         )
     except InputError as error:
-        raise InputError(f"{source}: {error}") from error
+        raise InputError(str(error), file=source) from error
 
 
 def _problems(values: Mapping[str, Any]) -> list[str]:

@@ -61,7 +61,7 @@ def decoder_params_from_tensors(
         make: another way to a parameter; see `params_from_rows`.
     """
     if config.num_layers > len(tensors):  # a table of so many layers is not even made
-        raise InputError(f"{source}: {config.num_layers} layers are declared, but {len(tensors)} tensors are there")
+        raise InputError(f"{config.num_layers} layers are declared, but {len(tensors)} tensors are there", file=source)
     ignored = _IGNORED_TIED if config.tie_embeddings else _IGNORED
     return params_from_rows(decoder_table(config), tensors, ignored, source, dtype, make)
 

@@ -65,7 +65,7 @@ class DecoderTokenizer:
         self.bos_id = None if bos_token is None else self._id(bos_token, "bos_token", source)
         ends = set(eos_ids) | ({self._id(eos_token, "eos_token", source)} if eos_token is not None else set())
         if strange := sorted(number for number in ends if not self._has(number)):
-            raise InputError(f"{source}: eos ids {strange} are not in the vocabulary of {self.vocab_size} tokens")
+            raise InputError(f"eos ids {strange} are not in the vocabulary of {self.vocab_size} tokens", file=source)
         self.eos_ids = frozenset(ends)
         added = sorted(self._tokenizer.get_added_tokens_decoder().items())
         special = {number for number, token in added if token.special or number in ends}
@@ -84,7 +84,7 @@ class DecoderTokenizer:
         folder = Path(folder)
         path = folder / "tokenizer.json"
         if not path.is_file():
-            raise InputError(f"{path}: no such tokenizer file (a tokenizer.json of the `tokenizers` library)")
+            raise InputError("no such tokenizer file (a tokenizer.json of the `tokenizers` library)", file=path)
         try:
             # `from_str` raises a bare Exception for every parse error, `from_buffer` a ValueError.
             with named_faults(str(path)):
@@ -92,7 +92,7 @@ class DecoderTokenizer:
         except InputError:
             raise
         except ValueError as error:
-            raise InputError(f"{path}: not a tokenizer.json of the `tokenizers` library: {error}") from error
+            raise InputError(f"not a tokenizer.json of the `tokenizers` library: {error}", file=path) from error
         settings = _json_beside(folder / "tokenizer_config.json")
         return cls(
             tokenizer,
@@ -110,7 +110,7 @@ class DecoderTokenizer:
         bos_id, eos_id, ends = ends_of_gguf(metadata, source)
         template = metadata.get("tokenizer.chat_template")
         if template is not None and not isinstance(template, str):
-            raise InputError(f"{source}: tokenizer.chat_template is {template!r:.100}, a text is needed")
+            raise InputError(f"tokenizer.chat_template is {template!r:.100}, a text is needed", file=source)
         return cls(
             tokenizer,
             bos_token=None if bos_id is None else tokenizer.id_to_token(bos_id),
@@ -171,7 +171,7 @@ class DecoderTokenizer:
         with named_faults(source):
             number = self._tokenizer.token_to_id(token)
         if number is None:
-            raise InputError(f"{source}: {role} {token!r} is not in the vocabulary of {self.vocab_size} tokens")
+            raise InputError(f"{role} {token!r} is not in the vocabulary of {self.vocab_size} tokens", file=source)
         return number
 
 
@@ -259,7 +259,7 @@ def _eos_ids(folder: Path) -> list[int]:
         value = _json_beside(path).get("eos_token_id")
     ids = [] if value is None else value if isinstance(value, list) else [value]
     if not all(type(number) is int and number >= 0 for number in ids):
-        raise InputError(f"{path}: eos_token_id is {value!r}, an id or a list of ids is needed")
+        raise InputError(f"eos_token_id is {value!r}, an id or a list of ids is needed", file=path)
     return ids
 
 
@@ -274,7 +274,7 @@ def _chat_template(settings: Mapping[str, Any], folder: Path) -> str | None:
         try:
             return read_text_limited(beside, MAX_CONFIG_BYTES)
         except UnicodeDecodeError as error:
-            raise InputError(f"{beside}: not UTF-8 ({error}); copy it again") from error
+            raise InputError(f"not UTF-8 ({error}); copy it again", file=beside) from error
     value = settings.get("chat_template")
     if isinstance(value, list):
         named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}

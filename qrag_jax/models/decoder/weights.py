@@ -149,8 +149,9 @@ def _check_vocab(config: DecoderConfig, tokenizer: DecoderTokenizer, path: Path)
     # The other way round is usual: tables are padded to round sizes.
     if tokenizer.vocab_size > config.vocab_size:
         raise InputError(
-            f"{path}: {tokenizer.vocab_size} ids, but the model has vocab_size {config.vocab_size}; the tokenizer "
-            "belongs to another model"
+            f"{tokenizer.vocab_size} ids, but the model has vocab_size {config.vocab_size}; the tokenizer "
+            "belongs to another model",
+            file=path,
         )
 
 

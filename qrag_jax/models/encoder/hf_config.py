@@ -39,7 +39,7 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
     path = folder / "config.json"
     if not path.is_file() and (folder / ROUTER_PATH).is_dir():
         tower = folder / ROUTER_PATH / "query_0_Transformer"
-        raise InputError(f"{folder}: holds two towers, a Router of sentence-transformers: load one, such as {tower}")
+        raise InputError(f"holds two towers, a Router of sentence-transformers: load one, such as {tower}", file=folder)
     values = read_json(path)
     problems = _problems(values)
     if problems:
@@ -53,7 +53,9 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
     # RoBERTa and MPNet leave the rows up to the padding id unused.
     unused = 0 if family == "bert" else padding_id + 1
     if values[_POSITIONS] <= unused:
-        raise InputError(f"{path}: {_POSITIONS} is {values[_POSITIONS]}, but {family} uses none of the first {unused}")
+        raise InputError(
+            f"{_POSITIONS} is {values[_POSITIONS]}, but {family} uses none of the first {unused}", file=path
+        )
     pooling, normalize = _read_pooling(folder)
     return EncoderConfig(
         **{ours: values[theirs] for theirs, ours in _SIZES.items()},
@@ -86,7 +88,7 @@ def _with_defaults(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     try:
         return _transformers_config(values).to_dict()
     except StrictDataclassError as error:
-        raise InputError(f"{path}: transformers refuses it: {' '.join(str(error).split())}") from error
+        raise InputError(f"transformers refuses it: {' '.join(str(error).split())}", file=path) from error
 
 
 def _transformers_config(values: Mapping[str, Any]) -> Any:
@@ -164,7 +166,8 @@ def _pooling_of_modules(path: Path, modules: Sequence[Mapping[str, Any]]) -> tup
             normalize = True
         elif kind != "Transformer":
             raise InputError(
-                f"{path}: module {module.get('type')!r} is not supported; only Transformer, Pooling and Normalize are"
+                f"module {module.get('type')!r} is not supported; only Transformer, Pooling and Normalize are",
+                file=path,
             )
     return pooling, normalize
 
@@ -172,7 +175,7 @@ def _pooling_of_modules(path: Path, modules: Sequence[Mapping[str, Any]]) -> tup
 def _read_pooling_mode(folder: Path, relative: str) -> Pooling:
     windows = PureWindowsPath(relative)
     if ".." in PurePosixPath(relative).parts + windows.parts or windows.anchor or relative.startswith("/"):
-        raise InputError(f"{folder}: module path {relative!r} leaves the folder")
+        raise InputError(f"module path {relative!r} leaves the folder", file=folder)
     path = folder / relative / "config.json"
     if not os.path.isfile(path):  # also of names that no file can have
         return "mean"
@@ -184,7 +187,7 @@ def _read_pooling_mode(folder: Path, relative: str) -> Pooling:
         modes = [name for name, value in values.items() if name.startswith("pooling_mode_") and value is True]
         modes = [_POOLING_FLAGS.get(name, name) for name in modes]
     if modes not in (["mean"], ["cls"]):
-        raise InputError(f"{path}: pooling {' + '.join(map(str, modes)) or 'none'}; only mean or cls alone is read")
+        raise InputError(f"pooling {' + '.join(map(str, modes)) or 'none'}; only mean or cls alone is read", file=path)
     return "mean" if modes == ["mean"] else "cls"
 
 

@@ -90,7 +90,7 @@ def params_from_tensors(
     the heads of pre-training (`lm_head.*`, `cls.predictions.*`, `cls.seq_relationship.*`).
     """
     if config.num_layers > len(tensors):  # a table of so many layers is not even made
-        raise InputError(f"{source}: {config.num_layers} layers are declared, but {len(tensors)} tensors are there")
+        raise InputError(f"{config.num_layers} layers are declared, but {len(tensors)} tensors are there", file=source)
     return params_from_rows(weight_table(config), without_prefix(config, tensors, source), _IGNORED, source)
 
 
@@ -198,7 +198,7 @@ def without_prefix(
     prefix = _PREFIXES[config.family]
     named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
     if len(named) != len(tensors):
-        raise InputError(f"{source}: some tensors are there twice, with and without the prefix {prefix!r}")
+        raise InputError(f"some tensors are there twice, with and without the prefix {prefix!r}", file=source)
     return named
 
 

@@ -34,7 +34,7 @@ def read_special_tokens(path: Path) -> dict[str, str]:
     named = {role: value.get("content") if isinstance(value, dict) else value for role, value in named.items()}
     for role, value in named.items():
         if isinstance(value, str) and not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise InputError(f"{path}: {role} is {value!r}, which is no Unicode text; copy the folder again")
+            raise InputError(f"{role} is {value!r}, which is no Unicode text; copy the folder again", file=path)
     return {role: value for role, value in named.items() if isinstance(value, str)}
 
 
@@ -53,7 +53,9 @@ def find_special_tokens(
     """
     around = tokenizer.encode("").tokens
     if len(around) not in (0, 2):
-        raise InputError(f"{source}: puts {len(around)} tokens around a text; one before it and one after are needed")
+        raise InputError(
+            f"puts {len(around)} tokens around a text; one before it and one after are needed", file=source
+        )
     cls_token = around[0] if around else names.get("cls_token") or _usual_cls(tokenizer, source)
     usual_pad, usual_unknown, _, usual_sep = _USUAL.get(cls_token, SPECIAL_TOKENS)
     pad = names.get("pad_token") or str(padding.get("pad_token", usual_pad))
@@ -64,8 +66,9 @@ def find_special_tokens(
     missing = [token for token, token_id in zip(tokens, ids, strict=True) if token_id is None]
     if missing:
         raise InputError(
-            f"{source}: the vocabulary has no {', '.join(missing)}; tokenizers with {', '.join(SPECIAL_TOKENS)} or "
-            f"{', '.join(_ROBERTA_TOKENS)} are read, others where a tokenizer_config.json names these four"
+            f"the vocabulary has no {', '.join(missing)}; tokenizers with {', '.join(SPECIAL_TOKENS)} or "
+            f"{', '.join(_ROBERTA_TOKENS)} are read, others where a tokenizer_config.json names these four",
+            file=source,
         )
     pairs = [(token, token_id) for token, token_id in zip(tokens, ids, strict=True) if token_id is not None]
     return dict(zip(ROLES, pairs, strict=True))
@@ -75,7 +78,7 @@ def _usual_cls(tokenizer: Tokenizer, source: str) -> str:
     there = [token for token in _USUAL if tokenizer.token_to_id(token) is not None]
     if len(there) > 1:
         raise InputError(
-            f"{source}: has {' and '.join(there)}: name its cls_token in a tokenizer_config.json beside it"
+            f"has {' and '.join(there)}: name its cls_token in a tokenizer_config.json beside it", file=source
         )
     return there[0] if there else CLS
 
@@ -136,13 +139,13 @@ class TextTokenizer:
         """Reads a `tokenizer.json`, and names of special tokens from a `tokenizer_config.json` beside it."""
         path = Path(path)
         if not path.is_file():
-            raise InputError(f"{path}: no such tokenizer file (a tokenizer.json of the `tokenizers` library)")
+            raise InputError("no such tokenizer file (a tokenizer.json of the `tokenizers` library)", file=path)
         beside = path.with_name("tokenizer_config.json")
         names = read_special_tokens(beside) if beside.is_file() else None
         try:
             text = read_text_limited(path, MAX_TOKENIZER_BYTES)
         except UnicodeDecodeError as error:
-            raise InputError(f"{path}: not UTF-8 at byte {error.start}; copy it again") from error
+            raise InputError(f"not UTF-8 at byte {error.start}; copy it again", file=path) from error
         return cls.from_json(text, source=str(path), names=names)
 
     @classmethod
@@ -155,7 +158,7 @@ class TextTokenizer:
         except InputError:
             raise
         except ValueError as error:
-            raise InputError(f"{source}: not a tokenizer of the `tokenizers` library: {error}") from error
+            raise InputError(f"not a tokenizer of the `tokenizers` library: {error}", file=source) from error
         return cls(tokenizer, source, names)
 
     def to_json(self) -> str:

@@ -126,21 +126,21 @@ def _read_tensors(path: Path) -> dict[str, np.ndarray]:
             file.name for file in path.parent.glob("*.safetensors*")
         )
         found = f" (found {', '.join(others)}; pickle and sharded files are not read)" if others else ""
-        raise InputError(f"{path}: no such file{found}; save the model with transformers as one safetensors file")
+        raise InputError(f"no such file{found}; save the model with transformers as one safetensors file", file=path)
     check_header(path)
     try:
         with safe_open(path, "numpy") as file:
             dtypes = {name: file.get_slice(name).get_dtype() for name in file.keys()}
         if unknown := {name: dtype for name, dtype in dtypes.items() if dtype not in _DTYPES}:
             shown = ", ".join(f"{name}: {dtype}" for name, dtype in unknown.items())
-            raise InputError(f"{path}: dtypes that are not read: {shown}; save the model in float32 or bfloat16")
+            raise InputError(f"dtypes that are not read: {shown}; save the model in float32 or bfloat16", file=path)
         tensors = load_file(path)
     except SafetensorError as error:
-        raise InputError(f"{path}: broken safetensors file ({error}); copy it again") from error
+        raise InputError(f"broken safetensors file ({error}); copy it again", file=path) from error
     largest = np.finfo(np.float32).max
     wide = [name for name, tensor in tensors.items() if tensor.dtype == np.float64 and (abs(tensor) > largest).any()]
     if wide:
-        raise InputError(f"{path}: numbers that are not finite as float32, in {', '.join(wide)}")
+        raise InputError(f"numbers that are not finite as float32, in {', '.join(wide)}", file=path)
     return tensors
 
 
@@ -150,7 +150,7 @@ def _read_pooler(config: EncoderConfig, tensors: Mapping[str, np.ndarray], path:
     pooler = {name: tensor.astype(np.float32) for name, tensor in named.items() if name in POOLER}
     bad = [name for name, tensor in pooler.items() if not np.isfinite(tensor).all()]
     if bad:
-        raise InputError(f"{path}: {', '.join(bad)}: holds NaN or infinity")
+        raise InputError(f"{', '.join(bad)}: holds NaN or infinity", file=path)
     return _pooler_tensors(config, pooler, f"{path}: ") if pooler else {}
 
 

@@ -112,10 +112,10 @@ def read_gguf(path: str | Path) -> GGUFFile:
     """Reads metadata and the list of tensors of a GGUF file; tensors are read when asked for."""
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"{path}: no such file")
+        raise InputError("no such file", file=path)
     with path.open("rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
-            raise InputError(f"{path}: no GGUF file: it does not begin with {_MAGIC.decode()}")
+            raise InputError(f"no GGUF file: it does not begin with {_MAGIC.decode()}", file=path)
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     header = _Header(path, data)
     version = header.number("<u4", "version")

@@ -49,13 +49,13 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any], source: str) -> Tokenizer:
     """Builds the tokenizer; control and user-defined tokens are read whole, the control ones are special."""
     model, name = metadata.get(_KEY + "model"), metadata.get(_KEY + "pre")
     if model != "gpt2":
-        raise InputError(f"{source}: {_KEY}model is {model!r}, only 'gpt2' (byte-level BPE) is read")
+        raise InputError(f"{_KEY}model is {model!r}, only 'gpt2' (byte-level BPE) is read", file=source)
     if not isinstance(name, str) or name not in _PRE_TOKENIZERS:
-        raise InputError(f"{source}: {_KEY}pre is {name!r}, only {', '.join(_PRE_TOKENIZERS)} are read")
+        raise InputError(f"{_KEY}pre is {name!r}, only {', '.join(_PRE_TOKENIZERS)} are read", file=source)
     tokens = _texts(metadata, "tokens", source)
     vocab = {token: number for number, token in enumerate(tokens)}
     if len(vocab) != len(tokens):
-        raise InputError(f"{source}: {_KEY}tokens names {len(tokens) - len(vocab)} tokens twice")
+        raise InputError(f"{_KEY}tokens names {len(tokens) - len(vocab)} tokens twice", file=source)
     _check_bytes(vocab, source)
     merges = _merges(_texts(metadata, "merges", source), vocab, source)
     # Llama 3 takes a word of the vocabulary whole, whatever the merges would make of it.
@@ -88,18 +88,18 @@ def _id(metadata: Mapping[str, Any], role: str, size: int, source: str) -> int |
     if value is None:
         return None
     if type(value) is not int or not 0 <= value < size:
-        raise InputError(f"{source}: {key} is {value!r}, an id below {size} is needed")
+        raise InputError(f"{key} is {value!r}, an id below {size} is needed", file=source)
     return value
 
 
 def _texts(metadata: Mapping[str, Any], name: str, source: str) -> Sequence[str]:
     values = metadata.get(_KEY + name)
     if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
-        raise InputError(f"{source}: {_KEY}{name}: a list of texts is needed; the file has no whole tokenizer")
+        raise InputError(f"{_KEY}{name}: a list of texts is needed; the file has no whole tokenizer", file=source)
     try:
         "".join(values).encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{source}: {_KEY}{name}: holds half a character ({error.reason}); get it again") from error
+        raise InputError(f"{_KEY}{name}: holds half a character ({error.reason}); get it again", file=source) from error
     return values
 
 
@@ -110,9 +110,9 @@ def _kinds(metadata: Mapping[str, Any], size: int, source: str) -> list[int]:
         return [_NORMAL] * size
     kinds = np.asarray(values)
     if kinds.ndim != 1 or kinds.dtype.kind not in "iu":
-        raise InputError(f"{source}: {_KEY}token_type is {values!r:.100}, a list of whole numbers is needed")
+        raise InputError(f"{_KEY}token_type is {values!r:.100}, a list of whole numbers is needed", file=source)
     if len(kinds) != size:
-        raise InputError(f"{source}: {_KEY}token_type has {len(kinds)} entries for {size} tokens")
+        raise InputError(f"{_KEY}token_type has {len(kinds)} entries for {size} tokens", file=source)
     return kinds.tolist()
 
 
@@ -128,8 +128,9 @@ def _check_bytes(vocab: Mapping[str, int], source: str) -> None:
     needed = {letter for piece, _ in letters(text) for letter in piece}
     if missing := sorted(needed - vocab.keys()):
         raise InputError(
-            f"{source}: {_KEY}tokens: no token for {len(missing)} of the bytes that texts are made of "
-            f"({', '.join(map(repr, missing[:5]))} in its letters); the file has no whole tokenizer"
+            f"{_KEY}tokens: no token for {len(missing)} of the bytes that texts are made of "
+            f"({', '.join(map(repr, missing[:5]))} in its letters); the file has no whole tokenizer",
+            file=source,
         )
 
 
@@ -139,8 +140,9 @@ def _merges(lines: Sequence[str], vocab: Mapping[str, int], source: str) -> list
         left, space, right = line.partition(" ")
         if not space or left not in vocab or right not in vocab or left + right not in vocab:
             raise InputError(
-                f"{source}: {_KEY}merges: entry {number} is {line!r:.80}; two tokens of the vocabulary are needed "
-                "whose join is one as well"
+                f"{_KEY}merges: entry {number} is {line!r:.80}; two tokens of the vocabulary are needed "
+                "whose join is one as well",
+                file=source,
             )
         merges.append((left, right))
     return merges

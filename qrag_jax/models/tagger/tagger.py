@@ -109,10 +109,10 @@ def load_tagger(source: str | Path | None = None) -> Tagger:
     if path.is_file():
         return _from_file(read_limited(path, _MAX_BYTES), str(path))
     if not path.exists():
-        raise UsageError(f"{path}: no such folder or file; give a folder that `qrag fit tagger --out` wrote")
+        raise UsageError("no such folder or file; give a folder that `qrag fit tagger --out` wrote", file=path)
     saved = load_checkpoint(path, groups=lambda about: [KIND] if about.get("kind") == KIND else [])
     if saved.metadata.get("kind") != KIND:
-        raise UsageError(f"{path}: is no tagger: give a folder that `qrag fit tagger --out` wrote")
+        raise UsageError("is no tagger: give a folder that `qrag fit tagger --out` wrote", file=path)
     return _checked(saved.arrays[KIND], saved.metadata, str(saved.folder))
 
 
@@ -151,21 +151,21 @@ def _from_file(content: bytes, where: str) -> Tagger:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
             if sum(one.file_size for one in packed.infolist()) > _MAX_BYTES:
-                raise InputError(f"{where}: damaged (larger than any tagger): copy it again")
+                raise InputError("damaged (larger than any tagger): copy it again", file=where)
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         about = json.loads(arrays.pop(_ABOUT).tobytes())
     except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, OSError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{where}: damaged, or no file of a tagger ({error}): copy it again") from error
+        raise InputError(f"damaged, or no file of a tagger ({error}): copy it again", file=where) from error
     return _checked(arrays, about, where)
 
 
 def _checked(arrays: Mapping[str, Any], about: Any, where: str) -> Tagger:
     """The tagger of what was read, which may be anything."""
     if faults := _faults(arrays, about):
-        raise InputError(f"{where}: damaged: {'; '.join(faults)}; copy it again, or train it anew")
+        raise InputError(f"damaged: {'; '.join(faults)}; copy it again, or train it anew", file=where)
     read = {name: np.asarray(arrays[name], np.float32) for name in (*_BASIS, *_PARAMS)}
     return Tagger(
         {name: read[name] for name in _PARAMS},

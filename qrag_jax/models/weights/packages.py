@@ -46,19 +46,20 @@ class EmbeddedPackage:
         name = f"{self.what} {self.source!r}"
         spec = importlib.util.find_spec(self.module)
         if spec is None or not spec.submodule_search_locations:
-            raise UsageError(f"{name}: its weights are not installed; run: {self.install_command}")
+            raise UsageError(f"its weights are not installed; run: {self.install_command}", file=name)
         version = importlib.metadata.version(self.module)
         if version != self.version:
             raise UsageError(
-                f"{name}: version {version} of its package is installed, {self.version} is pinned; run: "
-                f"{self.install_command}"
+                f"version {version} of its package is installed, {self.version} is pinned; run: {self.install_command}",
+                file=name,
             )
         path = Path(spec.submodule_search_locations[0]) / self.file
         digest = sha256_of(path) if path.is_file() else "(no file)"
         if digest != self.sha256:
             raise InputError(
-                f"{path}: sha256 {digest}, but {self.sha256} is pinned; the installation is damaged or altered, run: "
-                f"pip uninstall {self.project}, then {self.install_command}"
+                f"sha256 {digest}, but {self.sha256} is pinned; the installation is damaged or altered, run: "
+                f"pip uninstall {self.project}, then {self.install_command}",
+                file=path,
             )
         return path
 

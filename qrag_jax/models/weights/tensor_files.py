@@ -37,7 +37,7 @@ class FolderTensors(Mapping[str, np.ndarray]):
         try:
             return self._opened[name].get_tensor(name)
         except (ValueError, MemoryError) as error:  # a shape that NumPy has not: 0 x 2^63
-            raise InputError(f"{name}: cannot be read from its safetensors file ({error}); copy it again") from error
+            raise InputError(f"cannot be read from its safetensors file ({error}); copy it again", file=name) from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._opened)
@@ -55,7 +55,7 @@ def _weight_files(folder: Path) -> dict[str, Path]:
         return _indexed_files(folder, index)
     others = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pth", ".gguf"))
     found = f" (found {', '.join(others)}: pickle is not read, a .gguf file is given by its own path)" if others else ""
-    raise InputError(f"{folder}: neither {WEIGHTS} nor {INDEX}{found}; save the model as safetensors")
+    raise InputError(f"neither {WEIGHTS} nor {INDEX}{found}; save the model as safetensors", file=folder)
 
 
 def _indexed_files(folder: Path, index: Path) -> dict[str, Path]:
@@ -83,7 +83,7 @@ def _shard(folder: Path, name: str, index: Path) -> Path:
         raise InputError(f"{index}: {name!r:.200} is no safetensors file of this folder; do not trust this model")
     path = folder / name
     if not path.is_file():
-        raise InputError(f"{path}: no such file, {index.name} needs it; copy the folder again")
+        raise InputError(f"no such file, {index.name} needs it; copy the folder again", file=path)
     return path
 
 
@@ -93,8 +93,9 @@ def check_header(path: Path) -> None:
         size = int.from_bytes(file.read(8), "little")
     if size > _MAX_HEADER_BYTES:
         raise InputError(
-            f"{path}: broken safetensors file (a header of {size:,} bytes, at most {_MAX_HEADER_BYTES:,} are read); "
-            "copy it again"
+            f"broken safetensors file (a header of {size:,} bytes, at most {_MAX_HEADER_BYTES:,} are read); "
+            "copy it again",
+            file=path,
         )
 
 
@@ -104,10 +105,12 @@ def _names_in(path: Path) -> list[str]:
         with safe_open(path, "numpy") as file:
             dtypes = {name: file.get_slice(name).get_dtype() for name in file.keys()}
     except SafetensorError as error:
-        raise InputError(f"{path}: broken safetensors file ({error}); copy it again") from error
+        raise InputError(f"broken safetensors file ({error}); copy it again", file=path) from error
     if unknown := {name: dtype for name, dtype in dtypes.items() if dtype not in _DTYPES}:
         shown = ", ".join(f"{name}: {dtype}" for name, dtype in unknown.items())
-        raise InputError(f"{path}: dtypes that are not read: {shown}; save the model in float32, float16 or bfloat16")
+        raise InputError(
+            f"dtypes that are not read: {shown}; save the model in float32, float16 or bfloat16", file=path
+        )
     return list(dtypes)
 
 

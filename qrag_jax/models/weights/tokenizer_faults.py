@@ -26,7 +26,7 @@ def named_faults(source: str) -> Iterator[None]:
         is_theirs = type(error) is Exception or type(error).__name__ == "PanicException"
         if is_theirs or isinstance(error, UnicodeEncodeError):
             raise InputError(
-                f"{source}: the tokenizer fails ({str(error)[:200]}); tokenizer.json is damaged or hostile"
+                f"the tokenizer fails ({str(error)[:200]}); tokenizer.json is damaged or hostile", file=source
             ) from error
         raise
 
@@ -37,7 +37,8 @@ def check_ids(tokenizer: Tokenizer, source: str) -> None:
     token = max(ids, key=lambda token: ids[token], default="")
     if ids.get(token, 0) > _MAX_ID:
         raise InputError(
-            f"{source}: token {token!r:.80} has id {ids[token]}, at most {_MAX_ID:,} is read; do not trust this model"
+            f"token {token!r:.80} has id {ids[token]}, at most {_MAX_ID:,} is read; do not trust this model",
+            file=source,
         )
 
 
@@ -52,8 +53,9 @@ def check_growth(content: str, source: str) -> None:
         growth = _growth(values.get(part))
         if growth > _MAX_GROWTH:
             raise InputError(
-                f"{source}: {part} may make a text {growth:.3g} times as long, at most {_MAX_GROWTH} is run; do not "
-                "trust this model"
+                f"{part} may make a text {growth:.3g} times as long, at most {_MAX_GROWTH} is run; do not "
+                "trust this model",
+                file=source,
             )
 
 
