@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiny_encoders import random_encoder
-from tiny_index import write_notes
+from support.encoders import random_encoder
+from support.indices import write_notes
 
 from qrag_jax import open_index
 from qrag_jax.chunking.chunker import ChunkConfig
