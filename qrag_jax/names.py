@@ -113,16 +113,16 @@ NOTE_READERS: Registry[Any] = Registry(
     "reader",
     (
         Entry(
-            "mentions", "qrag_jax.annotate.note_readers:MENTIONS",
+            "mentions", "qrag_jax.annotate.note_readers:by_mentions",
             "a sentence that names what another chunk is about is a note of that chunk", frozenset({"index"}),
         ),
-        Entry("scripted", "qrag_jax.annotate.note_readers:SCRIPTED", "asks and answers about facts of bAbI stories"),
+        Entry("scripted", "qrag_jax.annotate.note_readers:by_script", "asks and answers about facts of bAbI stories"),
         Entry(
-            "llm", "qrag_jax.annotate.note_readers:QUESTIONS",
+            "llm", "qrag_jax.annotate.note_readers:by_questions",
             "asks for questions of every chunk, and puts to each chunk those nearest to it", LLM | {"index"},
         ),
         Entry(
-            "propositions", "qrag_jax.annotate.note_readers:PROPOSITIONS",
+            "propositions", "qrag_jax.annotate.note_readers:by_propositions",
             "has each chunk taken apart into statements, which are notes of that chunk itself", LLM,
         ),
     ),

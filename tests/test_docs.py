@@ -34,6 +34,7 @@ PACKAGES = (
     "index",
     "train",
     "eval",
+    "service",
 )
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 # What is added to a line of a verb when it is run: the same path through the program, with less of everything.

@@ -2,6 +2,9 @@
 
 from .ask_chunks import Estimate as Estimate
 from .ask_chunks import Reading as Reading
+from .boundary_sources import PointsRequest as PointsRequest
+from .boundary_sources import PointTools as PointTools
+from .boundary_sources import make_source as make_source
 from .chunk_questions import QuestionsConfig as QuestionsConfig
 from .chunk_questions import estimate_llm_reader as estimate_llm_reader
 from .chunk_questions import make_llm_reader as make_llm_reader
@@ -20,6 +23,9 @@ from .lumber import estimate_lumber as estimate_lumber
 from .lumber import make_lumber as make_lumber
 from .mentions import MentionsConfig as MentionsConfig
 from .mentions import mention_notes as mention_notes
+from .note_readers import NoteReading as NoteReading
+from .note_readers import ReaderTools as ReaderTools
+from .note_readers import make_note_reader as make_note_reader
 from .propositions import PropositionsConfig as PropositionsConfig
 from .propositions import estimate_propositions_reader as estimate_propositions_reader
 from .propositions import make_propositions_reader as make_propositions_reader

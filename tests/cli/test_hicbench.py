@@ -6,10 +6,10 @@ import pytest
 from support.scripted_models import build_script
 
 from qrag_jax.annotate.hicbench import HiCBenchConfig
+from qrag_jax.cli import hicbench as parser
 from qrag_jax.cli.main import main
-from qrag_jax.cli.parsers import hicbench as parser
-from qrag_jax.cli.verbs import hicbench
 from qrag_jax.llm.scripted import ScriptedGenerator, failed
+from qrag_jax.service import headed
 
 SENTENCES = " ".join(f"Fact {number} of this is so and no other way." for number in range(60))
 PAGE = "# Village\n\n" + "".join(f"## {place}\n\n{SENTENCES}\n\n" for place in ("Mill", "Bridge", "Road"))
@@ -24,7 +24,7 @@ def build(tmp_path, monkeypatch, capsys):
     def run(*argv, **answers):
         generator = ScriptedGenerator(build_script(**answers))
         generator.count = lambda text: len(text.split())
-        monkeypatch.setattr(hicbench, "make_generator", lambda args: generator)
+        monkeypatch.setattr(headed, "make_generator", lambda llm: generator)
         code = main(["hicbench", "build", "page.md", "--out", "bench", *argv])
         captured = capsys.readouterr()
         return code, captured.out, captured.err

@@ -17,9 +17,8 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.tree.tree_files import load_trees
 from qrag_jax.cli import llm_flags
+from qrag_jax.cli.chunk import VERB, format_json, format_text
 from qrag_jax.cli.main import main, parse
-from qrag_jax.cli.parsers import chunk as chunk_parser
-from qrag_jax.cli.verbs.chunk import format_json, format_text
 from qrag_jax.config import to_dict
 from qrag_jax.documents.kinds import is_installed
 from qrag_jax.models.encoder import embedder as embedder_module
@@ -271,7 +270,7 @@ def test_flags_in_any_order_and_their_defaults():
 def test_the_help_knows_every_parameter_of_every_strategy():
     for name, part in to_dict(ChunkConfig()).items():
         if isinstance(part, dict):
-            _, _, described = chunk_parser.DESCRIPTION.partition(f"\n  {name} ")
+            _, _, described = f"\n{VERB.details}".partition(f"\n  {name} ")
             parameters = described[: described.index(")")].rpartition("(")[2]
             assert re.split(r",\s+", parameters) == list(part)
 

@@ -1,0 +1,121 @@
+"""Readers of notes by their names; those that ask a language model say what that takes, before and afterwards."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from qrag_jax.annotate.ask_chunks import Estimate, Progressed, Reading
+from qrag_jax.annotate.chunk_questions import QuestionsConfig, estimate_llm_reader, make_llm_reader
+from qrag_jax.annotate.mentions import mention_notes
+from qrag_jax.annotate.propositions import PropositionsConfig, estimate_propositions_reader, make_propositions_reader
+from qrag_jax.data.stories.story_notes import read_stories
+from qrag_jax.llm.config import LlmConfig, make_generator
+from qrag_jax.names import NOTE_READERS
+from qrag_jax.types import Chunk, CountTokens, Document, Embed, NoteReader
+
+_STATEMENTS = 4  # times the tokens of an answer: all statements of a chunk are one
+
+
+@dataclass(frozen=True)
+class NoteReading:
+    """Who reads notes, and how.
+
+    Attributes:
+        reader: of `names.NOTE_READERS`.
+        llm: the language model of readers that ask one.
+        num_questions_a_chunk: llm: that it is asked for, at most.
+        most_relevant: llm: questions that are put to a chunk, the nearest ones.
+        wrong_share, seed: scripted: this share of the answers is wrong, drawn by the seed.
+    """
+
+    reader: str
+    llm: LlmConfig = LlmConfig(max_answer_tokens=QuestionsConfig.max_answer_tokens)
+    num_questions_a_chunk: int = QuestionsConfig.num_questions
+    most_relevant: int = QuestionsConfig.most_relevant
+    wrong_share: float = 0.0
+    seed: int = 0
+
+    @property
+    def questions(self) -> QuestionsConfig:
+        """How reader `llm` asks."""
+        return QuestionsConfig(
+            num_questions=self.num_questions_a_chunk,
+            most_relevant=self.most_relevant,
+            max_answer_tokens=self.llm.max_answer_tokens,
+            sampling=self.llm.sampling,
+            prompts=self.llm.prompts,
+        )
+
+
+@dataclass(frozen=True)
+class ReaderTools:
+    """What readers work with.
+
+    Attributes:
+        embed: of the chunks, such as of an index.
+        count: tokens of a text, where the model does not count.
+        progress: as of `make_llm_reader`.
+    """
+
+    embed: Embed
+    count: CountTokens
+    progress: Progressed | None = None
+
+
+@dataclass(frozen=True)
+class ReadyReader:
+    """A reader of notes.
+
+    Attributes:
+        read: the notes of documents and chunks.
+        estimate: what reading them takes at most; None where no language model is asked.
+        readings: what was read so far, one a call of `read`, by a language model.
+    """
+
+    read: NoteReader
+    estimate: Callable[[Sequence[Document], Sequence[Chunk]], Estimate] | None = None
+    readings: list[Reading] = field(default_factory=list)
+
+
+MakeReader = Callable[[NoteReading, ReaderTools], ReadyReader]  # of `names.NOTE_READERS`
+
+
+def make_note_reader(reading: NoteReading, tools: ReaderTools) -> ReadyReader:
+    """The reader of a name; its language model, if it asks one, is loaded."""
+    make: MakeReader = NOTE_READERS.load(reading.reader)
+    return make(reading, tools)
+
+
+def by_mentions(reading: NoteReading, tools: ReaderTools) -> ReadyReader:
+    """A sentence that names what another chunk is about is a note of that chunk."""
+    return ReadyReader(mention_notes)
+
+
+def by_script(reading: NoteReading, tools: ReaderTools) -> ReadyReader:
+    """Facts of bAbI stories."""
+    return ReadyReader(partial(read_stories, wrong_share=reading.wrong_share, seed=reading.seed))
+
+
+def by_questions(reading: NoteReading, tools: ReaderTools) -> ReadyReader:
+    """Questions of every chunk, put to those nearest to it."""
+    generator, readings, config = make_generator(reading.llm), list[Reading](), reading.questions
+    count = generator.count or tools.count
+    return ReadyReader(
+        make_llm_reader(generator, tools.embed, config, progress=tools.progress, finished=readings.append),
+        lambda documents, chunks: estimate_llm_reader(documents, chunks, count, config),
+        readings,
+    )
+
+
+def by_propositions(reading: NoteReading, tools: ReaderTools) -> ReadyReader:
+    """Statements of every chunk, which are its own notes."""
+    generator, readings, llm = make_generator(reading.llm), list[Reading](), reading.llm
+    count = generator.count or tools.count
+    config = PropositionsConfig(
+        max_tokens=_STATEMENTS * llm.max_answer_tokens, sampling=llm.sampling, prompts=llm.prompts
+    )
+    return ReadyReader(
+        make_propositions_reader(generator, config, progress=tools.progress, finished=readings.append),
+        lambda documents, chunks: estimate_propositions_reader(documents, chunks, count, config),
+        readings,
+    )

@@ -1,0 +1,325 @@
+"""`qrag chunk`: text files cut by any strategy, each chunk with its exact place, level and number of tokens."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qrag_jax.cli import flags, llm_flags
+from qrag_jax.cli.parser import Verb
+from qrag_jax.cli.terminal import say, shown
+from qrag_jax.names import BOUNDARY_SOURCES, CHUNKERS, SPLITTERS
+from qrag_jax.types import Chunk, Document, UsageError
+
+if TYPE_CHECKING:
+    from qrag_jax.chunking.chunker import ChunkConfig
+    from qrag_jax.service.chunking import Cut, Cutter
+
+_TREE, _HIERARCHY, _LEVELS = "tree", "hierarchy", "levels"  # the first is no strategy of a config
+_MAKE_TREES = CHUNKERS.choices("tree")
+_OWNERS = {"points": _MAKE_TREES, "tagger": _MAKE_TREES, "level_cap": (_HIERARCHY,), "sizes": (_LEVELS,)}
+_MOST_SHOWN = 60  # characters of a chunk in a line
+
+_DESCRIPTION = """\
+Cut text files into chunks, each with the exact place that it came from, and none larger than --max_tokens.
+fixed, recursive and late fill chunks up to it, or to 256 tokens, unless they are given a size of their own.
+
+What comes out: a line a chunk with file:start-end (file:0-9,20-31 of two spans), its level, its tokens and how it
+begins, with tree under what holds it. Level 0 is a whole document, 1 a part of it, 2 a part of a part. --json gives one
+object a line: {"id", "file", "spans": [[start, end], ...], "level", "num_tokens"}, and the "page" of a PDF.
+
+Offsets are half-open and count characters of the decoded text. --help_all describes the strategies.
+"""
+_DETAILS = f"""\
+{CHUNKERS.help()}\
+  tree        all levels at once: the file, its sections, their paragraphs, lists, tables and fences of code, and parts
+              of what is over --max_tokens, or 256 tokens; only what holds nothing else keeps to it (headings.max_level)
+
+In the decoded text line ends are untouched, and a byte order mark is left out (Python:
+open(file, encoding="utf-8-sig", newline="").read()[start:end]). The text of a chunk is that of its spans, joined by a
+line break; its tokens are counted by the tokenizer of --model, special ones left out (a word of more than 100
+characters, which MiniLM takes for one unknown token, is cut as if it had more). The same text under the same path gives
+the same ids. The model itself is loaded for breakpoint, linkage, dbscan and --vectors only.
+
+All files are read before the first is cut. One that is bad (another encoding, a zero byte, nothing but blank space) is
+left out of a folder with a warning; where it was named itself, or with --strict, nothing is printed. --html, --tree and
+--vectors are written when all files are done. --tree has the trees of all files, one after the other; Python:
+qrag_jax.chunking.tree.tree_files.load_trees(file).
+
+{llm_flags.POINTS_HELP}
+{llm_flags.HELP}"""
+_EXAMPLES = """\
+examples:
+  qrag chunk book.txt --strategy recursive --max_tokens 256
+  qrag chunk notes/ --strategy headings --max_tokens 400 --min_tokens 20 --html notes.html
+  qrag chunk book.txt --strategy breakpoint --set breakpoint.threshold=gradient --set breakpoint.value=90 --json
+  qrag chunk alt.txt --encoding cp1252 --language de --set fixed.sentences_per_chunk=5
+  qrag chunk notes/ --tree notes.parquet --max_tokens 100
+  qrag chunk plain.txt --strategy hierarchy --points rule --level_cap 2 --max_tokens 200 --trees plain.parquet
+  qrag chunk notes/ --strategy levels --sizes 512,128,32 --tree notes.parquet
+  qrag chunk plain.txt --strategy hierarchy --points llm --llm_model qwen.gguf --window_lines 60 --estimate
+  qrag chunk - --strategy late --vectors vectors.npy
+"""
+
+
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", nargs="+", metavar="FILE", help="file, folder, or - for stdin: texts; PDF, HTML, DOCX, EPUB too"
+    )
+    flags.add_strategy(parser, (*CHUNKERS, _TREE), "how to cut", "fixed; with --tree, tree")
+    parser.add_argument(
+        "--points",
+        choices=BOUNDARY_SOURCES.choices("tree"),
+        help="of hierarchy and levels: what tells where a part begins (default: headings, of Markdown; with --tagger, "
+        "tagger)",
+    )
+    flags.add_tagger(parser)
+    flags.add_sizes(parser)
+    parser.add_argument(
+        "--level_cap", type=flags.positive, metavar="N", help="of hierarchy: no part is deeper (default: no limit)"
+    )
+    flags.add_max_tokens(parser, "chunk", "no limit")
+    parser.add_argument(
+        "--min_tokens", type=flags.positive, metavar="N", help="join smaller chunks where the limit allows"
+    )
+    parser.add_argument("--config_path", metavar="X.yaml", help="YAML file with parameters of the strategies")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="key=value", help="one such parameter, as linkage.lambda_=0.3"
+    )
+    flags.add_model(parser, "%(default)s", value="minilm")
+    flags.add_encoding(parser)
+    flags.add_strict(parser)
+    flags.add_reading(parser)
+    parser.add_argument(
+        "--splitter", choices=SPLITTERS, default="sentencex", help="of sentences (default: %(default)s)"
+    )
+    parser.add_argument("--language", default="en", metavar="L", help="of the sentences, as de or zh (default: en)")
+    flags.add_json(parser, "one JSON object a line")
+    parser.add_argument("--html", metavar="OUT.html", help="write a page that colours the chunks over the text")
+    parser.add_argument(
+        "--tree", "--trees", metavar="OUT.parquet", help="write the trees of all files, as Parquet or .arrow"
+    )
+    parser.add_argument("--vectors", metavar="OUT.npy", help="of late: write float32 [chunks, dim] in printed order")
+    llm_flags.add_points_llm_flags(parser)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from qrag_jax.annotate.ask_chunks import Estimated
+    from qrag_jax.chunking.chunker import ChunkConfig
+    from qrag_jax.chunking.text.sentences import make_splitter
+    from qrag_jax.cli.llm_output import format_estimate, shown_tools
+    from qrag_jax.config import load_config
+    from qrag_jax.documents.read import read_files
+    from qrag_jax.service.chunking import ChunkRequest, Cut, make_cutter
+
+    config = load_config(ChunkConfig, args.config_path, _overrides(args))
+    all_nodes = _wants_tree(args, config.strategy)
+    if args.vectors and (all_nodes or config.strategy != "late"):
+        strategy = _TREE if all_nodes else config.strategy
+        raise UsageError(f"--vectors: strategy {strategy} has no vectors of its own; choose --strategy late")
+    split = make_splitter(args.splitter, args.language)
+    request = ChunkRequest(config, split, args.model, all_nodes, bool(args.vectors))
+    documents = read_files(args.paths, args.encoding, strict=args.strict)
+    _check_outputs(documents, {"--html": args.html, "--tree": args.tree, "--vectors": args.vectors})
+    _check_points(args, config, request.points)
+    try:
+        cutter = make_cutter(request, documents, shown_tools(vars(args)))
+    except Estimated as one:
+        print(f"points {one.name}: {format_estimate(one.estimate, vars(args))}; nothing is asked (--estimate)")
+        return 0
+    written: list[Cut] = []
+    for document in documents:
+        cut = _cut(cutter, document)
+        shape = format_json if args.json else partial(format_text, indent=all_nodes)
+        sys.stdout.write(shape(document, cut.chunks))
+        sys.stdout.flush()
+        written += [cut] if args.html or args.tree or args.vectors else []
+    _write(written, args)
+    if cutter.embedder is not None and (counts := cutter.embedder.counts).num_texts_cut:
+        say(
+            f"{counts.num_texts_cut:,} of {counts.num_texts:,} texts are longer than the {cutter.embedder.window} "
+            f"tokens that {args.model} reads; only their beginning was compared"
+        )
+    return 0
+
+
+def _cut(cutter: "Cutter", document: Document) -> "Cut":
+    """Cuts one document, with a bar on a terminal while it is embedded; warnings are said on standard error."""
+    from qrag_jax.cli.progress import Progress
+
+    if cutter.embedder is None:
+        cut = cutter.cut(document)
+    else:
+        embedder = cutter.embedder
+        with Progress(transient=True) as progress:
+            if cutter.request.vectors:
+                progress.note(f"vectors of {shown(document.id)}")
+            cut = cutter.cut(document, lambda texts: embedder(texts, progress.stage("embed")))
+    for warning in cut.warnings:
+        say(f"{document.id}: {warning}")
+    return cut
+
+
+def _write(cuts: "Sequence[Cut]", args: argparse.Namespace) -> None:
+    """The files that the flags name, of all documents together."""
+    import numpy as np
+
+    from qrag_jax.chunking.html_page import html_page
+    from qrag_jax.chunking.tree.tree_files import save_trees
+    from qrag_jax.files.vector_files import write_vectors
+    from qrag_jax.files.whole_file import write_whole
+
+    if args.html:
+        write_whole(args.html, "".join(html_page([(cut.document, cut.chunks) for cut in cuts])))
+    if args.tree:
+        save_trees([cut.tree for cut in cuts if cut.tree is not None], args.tree)
+    if args.vectors:
+        write_vectors(args.vectors, np.concatenate([cut.vectors for cut in cuts if cut.vectors is not None]))
+
+
+def _check_points(args: argparse.Namespace, config: "ChunkConfig", points: str | None) -> None:
+    if config.strategy == _LEVELS and config.levels.sizes:
+        if given := next((f"--{name}" for name in ("points", "tagger") if getattr(args, name)), None):
+            sizes = ",".join(map(str, config.levels.sizes))
+            raise UsageError(f"{given}: levels of {sizes} tokens know no sections; leave it out, or the sizes")
+    llm_flags.check_points_flags(vars(args), [] if points is None else [points])
+
+
+def _wants_tree(args: argparse.Namespace, configured: str) -> bool:
+    """Whether flags ask for all nodes of trees in place of chunks; `--strategy tree` wins over a config."""
+    strategy = args.strategy or configured
+    makes_trees = strategy in _MAKE_TREES
+    for name, owners in _OWNERS.items():
+        if getattr(args, name) and strategy not in owners:
+            raise UsageError(f"--{name}: belongs to --strategy {' or '.join(owners)}; choose that, or leave it out")
+    if args.tree and args.strategy != _TREE and not makes_trees:
+        is_told = any(text.removeprefix("--").startswith("strategy=") for text in args.set)
+        # A config file may have all fields, those with their defaults too.
+        if args.strategy or is_told or configured != "fixed":
+            raise UsageError(
+                f"--tree: strategy {configured} makes no tree; leave --strategy, and strategy of --set and "
+                f"--config_path, out, or choose --strategy {_TREE}, {_HIERARCHY} or {_LEVELS}"
+            )
+    if args.tree:
+        from qrag_jax.chunking.tree.tree_files import check_kind
+
+        check_kind(Path(args.tree))
+    return args.strategy == _TREE or (bool(args.tree) and not makes_trees)
+
+
+def _overrides(args: argparse.Namespace) -> list[str]:
+    """What `--set` and the flags change in the config; a flag wins over `--set`."""
+    strategy = "headings" if args.strategy == _TREE else args.strategy  # whose parts a tree cuts its leaves by
+    points = args.points or ("tagger" if args.tagger else None)  # of whichever strategy it is
+    flags = {
+        "strategy": strategy,
+        "max_tokens": args.max_tokens,
+        "min_tokens": args.min_tokens,
+        "hierarchy.points": points,
+        "levels.points": points,
+        "hierarchy.level_cap": args.level_cap,
+        "levels.sizes": None if args.sizes is None else list(args.sizes),
+    }
+    return [*args.set, *(f"{name}={value}" for name, value in flags.items() if value is not None)]
+
+
+def _check_outputs(documents: Sequence[Document], outputs: dict[str, str | None]) -> None:
+    """Refuses files to write that would take the place of something, before anything is computed.
+
+    Args:
+        outputs: flag -> path, None where it was not given.
+    """
+    from qrag_jax.documents.read import STDIN
+
+    taken = {os.path.realpath(document.id): "a file that is read" for document in documents if document.id != STDIN}
+    for flag, path in outputs.items():
+        if path is None:
+            continue
+        real = os.path.realpath(path)
+        if os.path.isdir(real) or real in taken:
+            what = taken.get(real, "a folder")
+            raise UsageError(f"{flag} {path}: is {what}; name another file")
+        _check_writable(flag, path)
+        taken[real] = f"what {flag} writes"
+
+
+def _check_writable(flag: str, path: str) -> None:
+    """Makes the folder of a file, and tries to write there: what it will hold may take hours. Leaves no empty file."""
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        is_new = not os.path.lexists(path)
+        with open(path, "ab"):
+            pass
+        if is_new:
+            os.unlink(path)
+    except OSError as error:
+        raise UsageError(f"{flag} {path}: cannot be written ({error.strerror}); name another file") from error
+
+
+def format_json(document: Document, chunks: Sequence[Chunk]) -> str:
+    """One JSON object a line; ASCII, so that any file name passes any terminal and comes back from a parser."""
+    from qrag_jax.documents.read import page_of
+
+    rows = [
+        {
+            "id": chunk.id,
+            "file": document.id,
+            "spans": [[start, end] for start, end in chunk.spans],
+            "level": chunk.level,
+            "num_tokens": chunk.num_tokens,
+        }
+        | ({} if (page := page_of(document, chunk.spans[0][0])) is None else {"page": page})
+        for chunk in chunks
+    ]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def format_text(document: Document, chunks: Sequence[Chunk], *, indent: bool = False) -> str:
+    """Aligned lines: `file:start-end` (`file:0-9,20-31` of two spans), level, tokens, and how the chunk begins.
+
+    Args:
+        chunks: in the order of the lines.
+        indent: by two spaces a level, so that it shows what lies in what.
+    """
+    from qrag_jax.eval.tables import align
+
+    name = shown(document.id)
+    rows = [
+        (
+            f"{name}:{','.join(f'{start}-{end}' for start, end in chunk.spans)}",
+            str(chunk.level),
+            str(chunk.num_tokens),
+            "  " * (chunk.level if indent else 0) + _beginning(document.text, chunk),
+        )
+        for chunk in chunks
+    ]
+    return "".join(line + "\n" for line in align(rows, (False, True, True, False)))
+
+
+def _beginning(text: str, chunk: Chunk) -> str:
+    """The first words of a chunk on one line."""
+    start, end = chunk.spans[0]
+    plain = " ".join(text[start : min(end, start + 4 * _MOST_SHOWN)].split())
+    whole = len(plain) <= _MOST_SHOWN and end <= start + 4 * _MOST_SHOWN and len(chunk.spans) == 1
+    return shown(plain if whole else plain[: _MOST_SHOWN - 3] + "...")
+
+
+VERB = Verb(
+    _DESCRIPTION,
+    _EXAMPLES,
+    _add_flags,
+    _run,
+    details=_DETAILS,
+    rare=(
+        "--tagger",
+        "--splitter",
+        "--language",
+        "--window_tokens",
+        "--window_lines",
+        "--llm_model",
+    ),
+)

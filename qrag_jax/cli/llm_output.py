@@ -1,0 +1,99 @@
+"""What is said of a language model at work: what it will take at most, what it took, and what came of it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from qrag_jax.annotate.ask_chunks import Estimate, Progressed, Reading
+from qrag_jax.annotate.boundary_sources import PointsRequest, PointTools
+from qrag_jax.annotate.windows import PointsReading
+from qrag_jax.cli.llm_flags import llm_config
+from qrag_jax.cli.progress import Progress, WithBar
+from qrag_jax.cli.terminal import say
+from qrag_jax.llm.prices import Prices, dollars
+from qrag_jax.types import Cost
+
+
+def shown_tools(values: Mapping[str, Any], **more: Any) -> PointTools:
+    """What sources of points are made of, by the flags; a terminal shows what they do, and a language model takes.
+
+    Args:
+        values: of the flags of `add_points_llm_flags`, `--model` and `--tagger`.
+        more: fields of `PointsRequest` that other flags give.
+    """
+    llm = llm_config(values)
+    prices = llm.load_prices()
+    request = PointsRequest(
+        values["model"],
+        values["tagger"],
+        llm=llm,
+        window_tokens=values["window_tokens"],
+        window_lines=values["window_lines"],
+        estimates=values["estimate"],
+        **more,
+    )
+    return PointTools(
+        request,
+        show=WithBar,
+        asking=_asking,
+        expected=lambda name, estimate: say(f"points {name}: {format_estimate(estimate, values)}"),
+        read=lambda name, reading: say(f"points {name}: {format_points(reading, prices)}"),
+    )
+
+
+@contextmanager
+def _asking() -> Iterator[Progressed]:
+    with Progress() as progress:
+        yield progress.answered
+
+
+def format_estimate(estimate: Estimate, values: Mapping[str, Any]) -> str:
+    """One line: calls, tokens, dollars with `--prices`, hours with `--tokens_per_second`."""
+    prices, speed = llm_config(values).load_prices(), values["tokens_per_second"]
+    facts = [
+        f"at most {estimate.num_calls:,} calls of the language model, and those that ask again for what cannot be read",
+        f"{estimate.prompt_tokens:,} tokens read ({estimate.new_prompt_tokens:,} without common beginnings)",
+        f"{estimate.completion_tokens:,} written",
+    ]
+    if prices is not None:
+        facts.append(f"${estimate.dollars(prices):.4f}")
+    if speed is not None:
+        read, write = map(float, speed)
+        facts.append(f"{estimate.seconds(read, write) / 3600:.2f} hours")
+    return ", ".join(facts)
+
+
+def spent_by(reading: Reading, prices: Prices | None) -> list[str]:
+    """What calls took: how many, tokens, dollars with prices."""
+    facts = [
+        f"{reading.num_calls:,} calls now and {reading.num_from_journal:,} of the journal",
+        f"{reading.prompt_tokens:,} tokens read, {reading.completion_tokens:,} written",
+    ]
+    if prices is not None:
+        cost = Cost(prompt_tokens=reading.prompt_tokens, completion_tokens=reading.completion_tokens)
+        facts.append(f"${dollars(cost, prices):.4f}")
+    return facts
+
+
+def format_notes_read(readings: Sequence[Reading], prices: Prices | None) -> str:
+    """One line: what was asked, what came of it and what it took; a further one for each of the first errors."""
+    read = sum(readings, Reading())
+    facts = [f"{read.num_chunks:,} chunks"]
+    if read.num_pairs:
+        facts += [f"{read.num_questions:,} questions", f"{read.num_pairs:,} pairs of chunk and question"]
+    facts += [f"{read.num_notes:,} notes", *spent_by(read, prices)]
+    failed = [f"{read.num_failed:,} calls failed"] if read.num_failed else []
+    return "\n".join([", ".join([*facts, *failed]), *(f"  no answer: {error}" for error in read.errors)])
+
+
+def format_points(reading: PointsReading, prices: Prices | None) -> str:
+    """One line: what was read, what counts of the answers and what not by reason, and what it took."""
+    dropped = ", ".join(f"{number:,} {reason}" for reason, number in sorted(reading.dropped.items()))
+    facts = [
+        f"{reading.num_texts:,} texts in {reading.num_windows:,} windows",
+        f"{reading.num_points:,} points",
+        f"{reading.num_rows:,} rows kept",
+        f"dropped: {dropped or 'none'}",
+        *spent_by(reading.calls, prices),
+    ]
+    return ", ".join(facts)

@@ -1,0 +1,297 @@
+"""`qrag notes`: the notes of an index, and what notes find, measured on sets with labels."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from qrag_jax.cli import flags, llm_flags
+from qrag_jax.cli.parser import Verb
+from qrag_jax.cli.terminal import say, shown_lines, write_json
+from qrag_jax.names import MULTIHOP_SETS, NOTE_MODES, NOTE_READERS
+from qrag_jax.types import UsageError
+
+if TYPE_CHECKING:
+    from qrag_jax.eval.notes.note_scores import NoteRow
+    from qrag_jax.service.notes import NotesEvalRequest
+
+_MENTIONS, _SCRIPTED, _LLM = "mentions", "scripted", "llm"  # readers
+_OF_BABI = ("filler", "chunk_sentences", "num_chunks", "wrong_share")
+_OF_EVAL = ("distractors", *_OF_BABI, "reader", "num_questions", "modes", "k", "num_notes", "max_share", "model")
+_OF_SEARCH = ("num_notes", "max_share")  # as `NoteSearch` has them
+_HEADINGS = ("task", "mode", "k", "all gold", "interval", "recall", "embedded", "ms", "n")
+
+_DESCRIPTION = """\
+Show and measure notes: short texts that a chunk gets from other chunks, so that one search finds evidence which only
+together answers a question (SqRAG). Nothing is trained, and a language model asked only by the readers that say so.
+
+  list INDEX      the notes of an index (`qrag index`): where each belongs, where it comes from, and what it says
+  export INDEX    the same as JSON Lines; --pairs: those that join two chunks, with the whole text and place of both
+  eval            the share of questions whose gold chunks are all among the first k, for every mode on the same
+                  questions
+
+What comes out of eval: a row a mode and k with all_gold, its 95% interval, recall, and what the search cost: texts
+embedded and milliseconds a question. --json writes the same rows as a list of objects.
+"""
+_DETAILS = f"""\
+Readers write the notes: `mentions` makes a sentence that names what another chunk is about a note of that chunk;
+`scripted` asks and answers about the facts of bAbI stories. Modes use them: none; best_of (a chunk counts as the best
+of its own vector and its notes', a note no more than the chunk that it comes from; best_of_uncapped: without that);
+insert (those nearest to the question are put into their chunks, which are embedded again); all; random (as many as
+insert, drawn: the control); walk (the second is what the first one names); bm25; and MODE+bm25 (fused with BM25 over
+the texts with their notes, whose words nothing caps).
+
+{llm_flags.READERS_HELP}
+{llm_flags.HELP}
+HotpotQA and 2WikiMultihopQA were made along names that texts share, MuSiQue was not: their rows say nothing of it.
+"""
+_EXAMPLES = """\
+examples:
+  qrag notes list notes.index
+  qrag notes export notes.index --pairs > pairs.jsonl
+  qrag notes eval --2wiki dev.jsonl --num_questions 60
+  qrag notes eval --hotpot dev.jsonl --distractors corpus.json --modes none,best_of,best_of+bm25 --json rows.json
+  qrag notes eval --babi qa2_valid.txt --filler stories --chunk_sentences 4 --num_chunks 15 --json rows.json
+  qrag notes eval --hotpot dev.jsonl --num_questions 2 --reader llm --llm_model model.gguf --estimate
+"""
+
+
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "qrag notes {list,export} INDEX [flags]\n"
+        "       qrag notes eval (--hotpot | --2wiki | --musique | --babi) FILE [flags]"
+    )
+    parser.add_argument("action", choices=("list", "export", "eval"), metavar="ACTION", help="what to do, as above")
+    parser.add_argument(
+        "index", nargs="?", type=flags.filled, metavar="INDEX", help="list, export: folder of the index"
+    )
+    parser.add_argument(
+        "--pairs", action="store_true", help="export: notes from another chunk alone, with both chunks as they are"
+    )
+    source = parser.add_mutually_exclusive_group()
+    for name in MULTIHOP_SETS:
+        source.add_argument(f"--{name}", type=flags.filled, metavar="FILE", help=f"as of `qrag eval --{name}`")
+    source.add_argument("--babi", type=flags.filled, metavar="FILE", help="bAbI stories (qaN_*.txt or .txt.gz)")
+    parser.add_argument(
+        "--distractors", type=flags.filled, metavar="FILE", help="further passages of the pool; not with --babi"
+    )
+    parser.add_argument(
+        "--filler",
+        type=flags.filled,
+        metavar="F",
+        help="with --babi: what stories are hidden in: stories (others of the file, renamed), or a haystack as of "
+        "`qrag eval --haystack` (default: stories)",
+    )
+    parser.add_argument(
+        "--chunk_sentences", type=flags.positive, metavar="N", help="with --babi: sentences of a chunk (default: 4)"
+    )
+    parser.add_argument(
+        "--num_chunks", type=flags.positive, metavar="N", help="with --babi: chunks of a story (default: 15)"
+    )
+    parser.add_argument(
+        "--reader",
+        choices=NOTE_READERS.names,
+        help="who writes the notes (default: mentions; with --babi scripted, which reads nothing else)",
+    )
+    parser.add_argument(
+        "--wrong_share",
+        type=flags.amount,
+        metavar="X",
+        help="with --reader scripted: this share of the answers, drawn by --seed, names another place (default: 0)",
+    )
+    parser.add_argument(
+        "--modes",
+        type=_names,
+        metavar="M,M",
+        help=f"of {', '.join(NOTE_MODES)}, best_of_uncapped, bm25 and MODE+bm25 (default: {','.join(NOTE_MODES)})",
+    )
+    parser.add_argument("--k", type=flags.integers, metavar="K,K", help="(default: 2,4,5,10)")
+    parser.add_argument(
+        "--num_notes", type=flags.positive, metavar="N", help="insert, random: a question (default: 10)"
+    )
+    parser.add_argument(
+        "--max_share",
+        type=flags.amount,
+        metavar="X",
+        help="tokens of notes in a chunk, at most so many times its own, above 0 (default: 1)",
+    )
+    parser.add_argument(
+        "--num_questions", type=flags.positive, metavar="N", help="draw so many by --seed (default: all of the file)"
+    )
+    flags.add_model(parser, "minilm")
+    flags.add_seed(parser)
+    flags.add_reading(parser)
+    flags.add_compile_cache(parser)
+    llm_flags.add_reader_flags(parser)
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const="-",
+        metavar="OUT",
+        help="list, eval: write it as JSON to OUT; without OUT, or for -, print that in place of the table",
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(","))
+
+
+def _run(args: argparse.Namespace) -> int:
+    from qrag_jax.annotate.ask_chunks import Estimated
+    from qrag_jax.cli.llm_output import format_estimate, format_notes_read
+    from qrag_jax.cli.progress import Progress
+    from qrag_jax.cli.verbs.eval_outputs import STDOUT
+    from qrag_jax.cli.verbs.notes_index import export_notes, list_notes
+    from qrag_jax.service.indexing import Watch
+    from qrag_jax.service.notes import evaluate_notes
+
+    _check_action(args)
+    if args.action != "eval":
+        return list_notes(args) if args.action == "list" else export_notes(args)
+    _check_flags(args)
+    try:
+        with Progress() as progress:
+            expected = lambda estimate: say(format_estimate(estimate, vars(args)))  # noqa: E731
+            scored = evaluate_notes(_request(args), Watch(say, progress.stage, progress.answered, expected))
+    except Estimated as one:
+        print(format_estimate(one.estimate, vars(args)))
+        return 0
+    if scored.scores.left_out:
+        say(f"notes left out: {counts(scored.scores.left_out)}")
+    if args.reader in NOTE_READERS.choices("llm"):
+        say(format_notes_read(scored.readings, llm_flags.llm_config(vars(args)).load_prices()))
+    rows = scored.scores.rows()
+    if told := cut_told(rows):
+        say(f"chunks with notes in them that are longer than the encoder's {scored.window} tokens, a question: {told}")
+    if args.json:
+        write_json([asdict(row) for row in rows], args.json)
+    if args.json != STDOUT:
+        print(shown_lines(format_rows(rows)))
+    return 0
+
+
+def _request(args: argparse.Namespace) -> "NotesEvalRequest":
+    from qrag_jax.search.note_search import NoteSearch
+    from qrag_jax.service.notes import BABI, NotesEvalRequest
+
+    kind = next(name for name in (*MULTIHOP_SETS, BABI) if getattr(args, name))
+    wrong = {} if args.wrong_share is None else {"wrong_share": args.wrong_share}
+    more = {"filler": args.filler, "chunk_sentences": args.chunk_sentences, "num_chunks": args.num_chunks}
+    more |= {"modes": args.modes, "ks": args.k, "encoder": args.model}
+    return NotesEvalRequest(
+        kind,
+        getattr(args, kind),
+        llm_flags.note_reading(vars(args), _reader(args), seed=args.seed, **wrong),
+        args.distractors,
+        num_questions=args.num_questions,
+        search=NoteSearch(**{name: value for name in _OF_SEARCH if (value := getattr(args, name)) is not None}),
+        seed=args.seed,
+        estimates=args.estimate,
+        **{name: value for name, value in more.items() if value is not None},
+    )
+
+
+def counts(left_out: Mapping[str, int]) -> str:
+    """How many notes were left out, by reason, the most frequent first."""
+    ordered = sorted(left_out.items(), key=lambda item: -item[1])
+    return ", ".join(f"{number:,} ({reason})" for reason, number in ordered)
+
+
+def cut_told(rows: "Sequence[NoteRow]") -> str:
+    """By mode how many of the chunks that were embedded with notes were cut; empty where none was."""
+    told = {
+        row.mode: f"{row.mode} {row.cut_chunks:,.1f} of {row.noted_chunks:,.1f} ({row.cut_questions:.0%} of questions)"
+        for row in rows
+        if row.cut_questions
+    }
+    return ", ".join(told.values())
+
+
+def format_rows(rows: "Sequence[NoteRow]") -> str:
+    """The rows as a table, and a line on what was searched."""
+    from qrag_jax.eval.tables import align, share
+
+    table: list[tuple[str, ...]] = [_HEADINGS]
+    for row in rows:
+        interval = f"[{share(row.low)}, {share(row.high)}]"
+        values = row.task, row.mode, str(row.k), share(row.all_gold), interval, share(row.recall)
+        table.append((*values, f"{row.embedded_at_query:.1f}", f"{1000 * row.seconds:.0f}", str(row.n)))
+    first = rows[0]
+    about = f"{first.n_notes:,} notes by {first.reader} in {first.n_chunks:,} chunks, "
+    about += f"{first.cross_chunk_share:.0%} from another chunk"
+    ceilings = dict.fromkeys(f"{share(row.ceiling)} at k = {row.k}" for row in rows if row.ceiling < 1)
+    if ceilings:
+        about += f"; all gold is at most {', '.join(ceilings)}, as the other questions have more gold chunks"
+    return "\n".join([*align(table, [False, False, *[True] * 7]), about])
+
+
+def _reader(args: argparse.Namespace) -> str:
+    return args.reader or (_SCRIPTED if args.babi else _MENTIONS)
+
+
+def _check_action(args: argparse.Namespace) -> None:
+    sources = [name for name in (*MULTIHOP_SETS, "babi") if getattr(args, name)]
+    if args.action == "eval":
+        if args.index or args.pairs:
+            raise UsageError(
+                f"{args.index or '--pairs'}: belongs to list and export; eval reads a set, as --hotpot FILE"
+            )
+        if not sources:
+            raise UsageError(
+                f"qrag notes eval: give one of {', '.join(f'--{name} FILE' for name in (*MULTIHOP_SETS, 'babi'))}"
+            )
+        return
+    given = [
+        *sources,
+        *(name for name in _OF_EVAL if getattr(args, name) is not None),
+        *llm_flags.given_flags(vars(args), llm_flags.OF_READERS),
+    ]
+    if given:
+        raise UsageError(f"--{given[0]}: belongs to eval, not to {args.action}; leave it out")
+    if not args.index:
+        raise UsageError(f"qrag notes {args.action}: give the folder of an index behind it, and flags after that")
+    if args.pairs and args.action == "list" or args.json and args.action == "export":
+        raise UsageError(f"--{'pairs' if args.pairs else 'json'}: not of {args.action}; export prints JSON Lines")
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_output
+
+    given = [name for name in _OF_BABI if getattr(args, name) is not None]
+    if given and not args.babi:
+        raise UsageError(f"--{given[0]}: belongs to --babi; leave it out")
+    if args.reader == _SCRIPTED and not args.babi:
+        raise UsageError(f"--reader {_SCRIPTED}: reads bAbI stories alone (--babi); leave it out")
+    _check_reader_flags(args, _reader(args))
+    if args.wrong_share and args.reader not in (None, _SCRIPTED):
+        raise UsageError(f"--wrong_share: belongs to --reader {_SCRIPTED}, {args.reader} says what the text says")
+    if args.wrong_share and args.wrong_share > 1:
+        raise UsageError(f"--wrong_share {args.wrong_share:g}: a share of the answers, from 0 to 1")
+    if args.distractors and args.babi:
+        raise UsageError("--distractors: stories are hidden in --filler; leave it out")
+    if args.json and args.json != STDOUT:
+        check_output(args, "json")
+
+
+def _check_reader_flags(args: argparse.Namespace, name: str) -> None:
+    """Refuses flags of a language model where none is asked, and those of questions where none are."""
+    of_questions, llm_readers = ("num_questions_a_chunk", "most_relevant"), NOTE_READERS.choices("llm")
+    given = [] if name == _LLM else llm_flags.given_flags(vars(args), llm_flags.OF_READERS)
+    given = [flag for flag in given if flag in of_questions or name not in llm_readers]
+    if given:
+        belongs = _LLM if given[0] in of_questions else " or ".join(llm_readers)
+        raise UsageError(f"--{given[0]}: belongs to --reader {belongs}, not to {name}; leave it out")
+    llm_flags.check_speed(args.tokens_per_second)
+
+
+VERB = Verb(
+    _DESCRIPTION,
+    _EXAMPLES,
+    _add_flags,
+    _run,
+    details=_DETAILS,
+    rare=(
+        "--wrong_share", "--num_notes", "--max_share", "--num_questions_a_chunk", "--most_relevant", "--distractors",
+        "--filler", "--chunk_sentences", "--num_chunks",
+    ),
+)  # fmt: skip
