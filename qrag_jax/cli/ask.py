@@ -215,4 +215,5 @@ examples:
 """,
     add_flags=_add_flags,
     run=_run,
+    rare=(*search_flags.RARE, "--num_steps", "--num_around", "--merge"),
 )

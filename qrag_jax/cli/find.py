@@ -210,4 +210,5 @@ examples:
 """,
     add_flags=_add_flags,
     run=_run,
+    rare=search_flags.RARE,
 )

@@ -3,22 +3,26 @@
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qrag_jax.cli import flags, llm_flags
 from qrag_jax.cli.parser import Verb
-from qrag_jax.cli.terminal import say, shown_lines, write_json
+from qrag_jax.cli.terminal import say, shown, shown_lines, write_json
 from qrag_jax.names import MULTIHOP_SETS, NOTE_MODES, NOTE_READERS
 from qrag_jax.types import UsageError
 
 if TYPE_CHECKING:
     from qrag_jax.eval.notes.note_scores import NoteRow
+    from qrag_jax.search.corpus import Corpus
     from qrag_jax.service.notes import NotesEvalRequest
+    from qrag_jax.types import Note
 
 _MENTIONS, _SCRIPTED, _LLM = "mentions", "scripted", "llm"  # readers
 _OF_BABI = ("filler", "chunk_sentences", "num_chunks", "wrong_share")
 _OF_EVAL = ("distractors", *_OF_BABI, "reader", "num_questions", "modes", "k", "num_notes", "max_share", "model")
 _OF_SEARCH = ("num_notes", "max_share")  # as `NoteSearch` has them
+_MOST_SHOWN = 120  # characters of a note; `--json` has all of it
 _HEADINGS = ("task", "mode", "k", "all gold", "interval", "recall", "embedded", "ms", "n")
 
 _DESCRIPTION = """\
@@ -141,13 +145,12 @@ def _run(args: argparse.Namespace) -> int:
     from qrag_jax.cli.llm_output import format_estimate, format_notes_read
     from qrag_jax.cli.progress import Progress
     from qrag_jax.cli.verbs.eval_outputs import STDOUT
-    from qrag_jax.cli.verbs.notes_index import export_notes, list_notes
     from qrag_jax.service.indexing import Watch
     from qrag_jax.service.notes import evaluate_notes
 
     _check_action(args)
     if args.action != "eval":
-        return list_notes(args) if args.action == "list" else export_notes(args)
+        return _list(args) if args.action == "list" else _export(args)
     _check_flags(args)
     try:
         with Progress() as progress:
@@ -168,6 +171,65 @@ def _run(args: argparse.Namespace) -> int:
     if args.json != STDOUT:
         print(shown_lines(format_rows(rows)))
     return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    """Prints the notes of an index in the order of their chunks: where each belongs, where it comes from, its text."""
+    from qrag_jax.cli.output import excerpt, note_to_json
+    from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_output
+    from qrag_jax.index.info import index_info
+    from qrag_jax.search.hits import note_hit
+    from qrag_jax.service.notes import index_notes
+
+    if args.json and args.json != STDOUT:
+        check_output(args, "json")
+        if Path(args.json).resolve().is_relative_to(Path(args.index).resolve()):
+            raise UsageError(f"--json {args.json}: is in the index {args.index}; name a file elsewhere")
+    noted = index_notes(args.index)
+    if args.json is not None:
+        info = index_info(args.index)
+        about = {"index": args.index, "reader": info.settings.notes.reader, "num_notes": len(noted.notes)}
+        state = {"left_out": dict(info.notes.left_out), "is_current": info.are_notes_current}
+        notes = [note_to_json(note_hit(note, noted.corpus)) for note in noted.notes]
+        write_json(about | state | {"notes": notes}, args.json)
+        return 0
+    for note in noted.notes:
+        hit = note_hit(note, noted.corpus)
+        print(f"{shown(str(hit.evidence))}  from {shown(str(hit.source))}: {excerpt(note.text, _MOST_SHOWN)}")
+    if not noted.notes:
+        say(f"{args.index}: has no note")
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    """Prints a line of JSON a note; with `--pairs` those between two chunks, with both of them."""
+    from qrag_jax.cli.output import note_to_json
+    from qrag_jax.search.hits import note_hit
+    from qrag_jax.service.notes import index_notes
+
+    noted = index_notes(args.index)
+    notes = [note for note in noted.notes if not args.pairs or note.asking != note.answering]
+    for note in notes:
+        row = note_to_json(note_hit(note, noted.corpus))
+        write_json(_pair_to_json(note, row, noted.corpus) if args.pairs else row, on_one_line=True)
+    asked = sum(bool(note.question) for note in notes)
+    of = "join two chunks" if args.pairs else "notes"
+    say(f"{len(notes):,} of {len(noted.notes):,} {of}; {asked:,} ask a question")
+    return 0
+
+
+def _pair_to_json(note: "Note", row: dict[str, object], corpus: "Corpus") -> dict[str, object]:
+    """A note with the whole chunks that it joins, as a row of a data set; `question` is null where none was asked."""
+    from qrag_jax.cli.output import place_to_json
+    from qrag_jax.search.sentences import make_place
+
+    row = {"question": None, "answer": None} | row
+    for name, key in (("asking", note.asking), ("answering", note.answering)):
+        node = corpus.by_chunk[key]
+        chunk, text = corpus.nodes[node], corpus.texts[node]
+        place = make_place(corpus.by_id[chunk.document_id], chunk.spans[0])
+        row[name] = place_to_json(place) | {"spans": [list(span) for span in chunk.spans], "text": text}
+    return row
 
 
 def _request(args: argparse.Namespace) -> "NotesEvalRequest":

@@ -20,6 +20,8 @@ _REASONS = {
     "model": "a run has the encoder that it was trained with",
     "top_k": "a run picks --num_steps chunks",
 }
+# Of the flags below `--help` leaves these out.
+RARE = ("--points", "--tagger", "--sizes", "--planner", "--router", "--notes_mode")
 WAYS = """\
   hybrid   what is near in meaning and what shares words, by the scores of both: the default, and right for most texts
   dense    the chunks whose vectors are nearest to the question's (also called single_step)

@@ -21,6 +21,7 @@ from .indexing import update as update
 from .notes import NotesEvalRequest as NotesEvalRequest
 from .notes import NotesScored as NotesScored
 from .notes import evaluate_notes as evaluate_notes
+from .notes import index_notes as index_notes
 from .search import SearchRequest as SearchRequest
 from .search import answer_all as answer_all
 from .search import find_all as find_all

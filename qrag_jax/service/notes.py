@@ -1,4 +1,4 @@
-"""What notes find, measured on sets with labels: `qrag notes eval`."""
+"""The notes of an index, and what notes find, measured on sets with labels: `qrag notes`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,9 +7,12 @@ from qrag_jax.annotate.ask_chunks import Estimate, Estimated, Reading
 from qrag_jax.annotate.note_readers import NoteReading, ReaderTools, make_note_reader
 from qrag_jax.eval.notes.note_scores import NoteScores, check_modes, score_notes
 from qrag_jax.eval.notes.note_sets import STORIES, MakeNoteTask, read_babi_task, read_multihop_task
+from qrag_jax.index.build import load_noted_index
+from qrag_jax.index.settings import read_settings
 from qrag_jax.names import NOTE_MODES
-from qrag_jax.search.note_search import NoteSearch
+from qrag_jax.search.note_search import NotedCorpus, NoteSearch
 from qrag_jax.service.indexing import NOBODY, Watch
+from qrag_jax.types import UsageError
 
 BABI = "babi"
 
@@ -58,6 +61,18 @@ class NotesScored:
     scores: NoteScores
     readings: Sequence[Reading]
     window: int
+
+
+def index_notes(folder: str) -> NotedCorpus:
+    """The notes of an index, with the chunks that they belong to.
+
+    Raises:
+        UsageError: nobody writes notes of this index.
+    """
+    if not read_settings(folder).has_notes:
+        remedy = f": `qrag index add {folder} PATHS... --notes mentions` has them written"
+        raise UsageError("has no notes", file=folder, remedy=remedy)
+    return load_noted_index(folder)
 
 
 def evaluate_notes(request: NotesEvalRequest, watch: Watch = NOBODY) -> NotesScored:
