@@ -57,7 +57,6 @@ def _run(args: argparse.Namespace) -> int:
         levels=search_flags.levels_of(planner, args.router, args.levels),
         num_steps=args.num_steps,
         stop=args.stop,
-        sentences=args.json,
     )
     is_first = True
     for one, found in find_all(index, asked, options):
@@ -138,8 +137,6 @@ def _to_json(asked: "Asked", found: "Found") -> dict[str, object]:
         "cost": {
             "seconds": dict(found.cost.seconds),
             "embedder_tokens": found.cost.embedder_tokens,
-            "sentence_seconds": found.sentence_seconds,
-            "sentence_tokens": found.sentence_tokens,
         },
     }
 

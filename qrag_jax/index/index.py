@@ -12,8 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.index.build import index_method
 from qrag_jax.index.info import IndexInfo
@@ -39,21 +37,20 @@ from qrag_jax.search.answer import (
 from qrag_jax.search.context.auto_merge import MergeRules
 from qrag_jax.search.context.pack import Budget, Context
 from qrag_jax.search.corpus import Corpus
-from qrag_jax.search.hits import best_of_nodes, first_of_nodes, make_hits
+from qrag_jax.search.hits import make_hits
 from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked
 from qrag_jax.search.levels.level_context import fill_levels
 from qrag_jax.search.levels.llm_planner import PlansReading
 from qrag_jax.search.levels.planned_search import Planned, rank_levels
 from qrag_jax.search.levels.planners import Planner
 from qrag_jax.search.note_search import make_noted_retrieve
-from qrag_jax.types import Cost, Document, Embed, Hit, Note, TextGenerator, UsageError
+from qrag_jax.types import Cost, Document, Hit, Note, TextGenerator, UsageError
 
 if TYPE_CHECKING:
     from qrag_jax.models.encoder.embedder import TextEmbedder
     from qrag_jax.qrag.retriever import QRagRetriever
 
 _NUM_AROUND = 2  # sentences on either side of a pick of a run
-_MOST_VECTORS = 4_096  # of sentences that are kept
 _MOST_VIEWS = 4
 
 
@@ -168,25 +165,15 @@ class Index:
         seconds, self._seconds = self._seconds, {}
         with timed("search", seconds):
             ranked, planned = self._rank(question, options, method, view, view.planner(options.levels))
-        found, _ = method.spent()
-        of_sentences: dict[str, float] = {}
         picks = ranked if isinstance(ranked, Picks) else None
-        with timed("sentences", of_sentences):
-            if options.sentences and picks is None:
-                embed = None if method.embed is None else self._embed(method.embed)
-                sentences = best_of_nodes(question, view.corpus, ranked, embed)
-            else:
-                sentences = first_of_nodes(view.corpus, ranked)
         return Found(
             question,
-            make_hits(view.corpus, ranked, sentences, picks.positions if picks else ()),
+            make_hits(question, view.corpus, ranked, picks.positions if picks else ()),
             self._name(options),
             self._mode(options),
             len(view.corpus.leaves),
             view.corpus.num_beyond_window,
-            Cost({stage: round(value, 3) for stage, value in seconds.items()}, found - before),
-            method.spent()[0] - found,
-            of_sentences["sentences"],
+            Cost({stage: round(value, 3) for stage, value in seconds.items()}, method.spent()[0] - before),
             planned,
             None if picks is None else picks.stop_reason,
         )
@@ -250,8 +237,7 @@ class Index:
         if generator is not None:
             answer = answer_from(answer, view.corpus, generator, template, options.sampling)
         elif options.num_quotes:
-            embed = None if method.embed is None else self._embed(method.embed)
-            answer = quote_passages(answer, view.corpus, embed, options.num_quotes)
+            answer = quote_passages(answer, view.corpus, method.embed, options.num_quotes)
         answer = self._told(answer, spent, search, before)
         return replace(answer, cost=_with_plan(answer.cost, planned[0]), levels=planned[0])
 
@@ -293,7 +279,6 @@ class Index:
             self._source = StoredSource(self._source.name, self._source.only)
         self._methods: dict[tuple, Method] = {}
         self._views: dict[tuple, View] = {}
-        self._vectors: dict[str, np.ndarray] = {}
         self._encoder = self._given
 
     def close(self) -> None:
@@ -442,18 +427,6 @@ class Index:
             retriever=self._name(search),
             notes=self._mode(search),
         )
-
-    def _embed(self, embed: Embed) -> Embed:
-        """The encoder, which remembers the vectors of sentences."""
-
-        def remembered(texts: Sequence[str]) -> np.ndarray:
-            if len(self._vectors) > _MOST_VECTORS:
-                self._vectors.clear()
-            if new := [text for text in dict.fromkeys(texts) if text not in self._vectors]:
-                self._vectors |= dict(zip(new, np.asarray(embed(new), np.float32), strict=True))
-            return np.stack([self._vectors[text] for text in texts])
-
-        return remembered
 
 
 def _load_encoder(model: str) -> "TextEmbedder":

@@ -30,7 +30,6 @@ class SearchOptions:
             has the language model of `ask` choose.
         num_steps: of a run: picks, where `top_k` is None. To `ask`: most passages.
         stop: of a run: only the picks before its own stop.
-        sentences: False leaves the sentences of hits unscored, which costs nothing: the first one of each passage.
     """
 
     top_k: int | None = 5
@@ -40,7 +39,6 @@ class SearchOptions:
     levels: str | LevelRange | Planner | None = None
     num_steps: int | None = None
     stop: bool = False
-    sentences: bool = True
 
     @property
     def is_run(self) -> bool:
@@ -83,8 +81,7 @@ class Found:
         num_chunks: leaves that were searched.
         num_chunks_cut: of all leaves, those that are longer than the encoder reads.
         cost: seconds by stage, those of reading, loading, cutting and embedding with the first question after; tokens
-            that were embedded, without those of sentences.
-        sentence_tokens, sentence_seconds: for the sentences of the hits.
+            that were embedded.
         levels: that were searched.
         stop_reason: of a run.
     """
@@ -96,8 +93,6 @@ class Found:
     num_chunks: int
     num_chunks_cut: int
     cost: Cost
-    sentence_tokens: int = 0
-    sentence_seconds: float = 0.0
     levels: Planned | None = None
     stop_reason: str | None = None
 

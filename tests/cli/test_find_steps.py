@@ -14,7 +14,7 @@ from qrag_jax.qrag.chunk_encoder import one_line
 from qrag_jax.qrag.env import EnvConfig
 from qrag_jax.qrag.multi_step_search import make_action_bank, search_bank
 from qrag_jax.search.corpus import build_corpus
-from qrag_jax.search.hits import first_of_nodes, make_hits
+from qrag_jax.search.hits import make_hits
 from qrag_jax.search.hybrid import Ranked
 from qrag_jax.service.search import trained_on
 from qrag_jax.types import Retriever
@@ -28,7 +28,7 @@ def read(paths):
 def picked(corpus, *picks):
     """Picks by hand, of (chunk, Q value)."""
     ranked = Ranked(np.array([chunk for chunk, _ in picks]), np.array([value for _, value in picks]))
-    return make_hits(corpus, ranked, first_of_nodes(corpus, ranked))
+    return make_hits("Where is it?", corpus, ranked)
 
 
 def test_tables(files):
