@@ -12,7 +12,7 @@ which one right parent is among the first k (Success@k).
 
 Compressors learn from papers of CL-SciSumm that no question is of (`other_papers`) and WikiText-2 articles: no document
 of any set trains or chooses. Each kind and loss is trained with three seeds; a question counts the mean over them. What
-`qrag fit compressor` would choose, by recall on documents that are held out of training, is the row `chosen`. It is
+`qrag train compressor` would choose, by recall on documents that are held out of training, is the row `chosen`. It is
 compared with the mean, windows, the best child and summaries, question by question, over questions and over documents.
 
 With --paired this comparison is made on the 35 papers outside the pilot alone, with the one compressor that held-out

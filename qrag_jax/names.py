@@ -100,7 +100,7 @@ BOUNDARY_SOURCES: Registry[Callable[[Any], Any]] = Registry(
         ),
         Entry(
             "tagger", f"{_BOUNDARIES}:tagger",
-            "where a tagger of `qrag fit tagger` (--tagger), or the one that comes with this package, says so: that "
+            "where a tagger of `qrag train tagger` (--tagger), or the one that comes with this package, says so: that "
             "was trained on papers and articles, and on another kind of text it need not be above breakpoint",
             TREE,
         ),
@@ -150,16 +150,14 @@ LLMS: Registry[Callable[[Any], Any]] = Registry(
 LEARNERS: Registry[Any] = Registry(
     "learner",
     (
-        Entry("retriever", "qrag_jax.train.qrag.job:LEARNER", "which passages answer a question together (Q-RAG)"),
-        Entry(
-            "tagger", "qrag_jax.train.learners.tagger:LEARNER", "where sections begin, for documents without headings"
-        ),
+        Entry("retriever", "qrag_jax.service.training:RETRIEVER", "which passages answer a question together (Q-RAG)"),
+        Entry("tagger", "qrag_jax.service.learners:TAGGER", "where sections begin, for documents without headings"),
         Entry(
             "compressor",
-            "qrag_jax.train.learners.compressor:LEARNER",
+            "qrag_jax.service.learners:COMPRESSOR",
             "one vector for a section, from those of its sentences",
         ),
-        Entry("router", "qrag_jax.train.router:LEARNER", "which levels of documents to search for a question"),
+        Entry("router", "qrag_jax.service.learners:ROUTER", "which levels of documents to search for a question"),
     ),
 )
 

@@ -12,6 +12,7 @@ from qrag_jax.errors import InputError as InputError
 from qrag_jax.errors import InputWarning as InputWarning
 from qrag_jax.errors import Stopped as Stopped
 from qrag_jax.errors import UsageError as UsageError
+from qrag_jax.errors import Words
 
 Span = tuple[int, int]  # half-open character offsets (start, end) into Document.text
 
@@ -455,3 +456,31 @@ class TextGenerator(Protocol):
             finished: called once a prompt, in any order, as soon as its answer is there.
         """
         ...
+
+
+def _silent(*_: object) -> None:
+    """Nobody is told."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told what goes on while something long works; nobody where a field is left out.
+
+    Attributes:
+        note: what should be known of the work or its result, once each; an argument in it is an `Arg`.
+        doing: what is being done right now, where nothing can be counted.
+        report: (stage, done, of, metrics).
+        answered: (stage, done, of, the last answer of a language model).
+    """
+
+    note: Callable[[Words], None] = _silent
+    doing: Callable[[str], None] = _silent
+    report: Callable[[str, int, int, Mapping[str, float]], None] = _silent
+    answered: Callable[[str, int, int, Generation | None], None] = _silent
+
+    def stage(self, name: str) -> Callable[[int, int], None]:
+        """A callback `(done, of)` that reports the stage `name`."""
+        return lambda done, of: self.report(name, done, of, {})
+
+
+NOBODY = Watch()

@@ -47,6 +47,7 @@ SHRUNK = {
         "model.latent.num_layers=1",
         "env.num_steps=1",
     ],
+    "train tagger": [],
     "ask": ["--max_answer_tokens", "4", "--max_context_tokens", "300", "--journal", "journal.sqlite"],
     "study": ["window=72"],
     "llm": ["--rounds", "1", "--rows", "1", "--prompt_tokens", "8", "--answer_tokens", "2"],
@@ -61,17 +62,17 @@ PYTHON_SHRUNK = {
 }
 # Lines that another test runs in full, or that need what no test has; each with who does.
 ELSEWHERE = {
-    "qrag demo --smoke": "tests/cli/verbs/test_demo.py",
+    "qrag demo --smoke": "tests/cli/test_demo.py",
     "qrag study configs/study/paper.yaml data=DATA --out runs/paper": "benchmarks/results/study (45 minutes)",
     "qrag train --config_path run.yaml --out runs/rl init=runs/big/step_300": "tests/train/test_warm_start.py",
     "qrag ask book.txt 'Who has the map?' --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model NAME --json": (
-        "tests/cli/verbs/test_ask.py, with a server"
+        "tests/cli/test_ask.py, with a server"
     ),
     "qrag ask notes/ 'Who has the key?' --llm openai --base_url http://127.0.0.1:8080/v1 --llm_model model.gguf": (
-        "tests/cli/verbs/test_ask.py, with a server"
+        "tests/cli/test_ask.py, with a server"
     ),
     "qrag hicbench build examples/station --llm_model qwen.gguf --out bench/": (
-        "tests/cli/verbs/test_hicbench.py, with a script"
+        "tests/cli/test_hicbench.py, with a script"
     ),
     "qrag study CONFIG.yaml data=DATA --budgets 500,1000,2000 --fill plain,widen,merge": (
         "tests/eval/study/test_budgets.py"
@@ -254,7 +255,7 @@ def _run(line: str) -> int:
         return main(words[1:])
     if words[1] == "train":
         shutil.rmtree(words[words.index("--out") + 1], ignore_errors=True)
-    return main([*words[1:], *SHRUNK.get(words[1], [])])
+    return main([*words[1:], *SHRUNK.get(" ".join(words[1:3]), SHRUNK.get(words[1], []))])
 
 
 def _write_desk() -> None:

@@ -42,6 +42,7 @@ JAX_FREE = [
     "qrag_jax.index.methods",
     "qrag_jax.service.search",
     "qrag_jax.files.strict_yaml",
+    "qrag_jax.service",
     "qrag_jax.types",
 ]
 WITH_ALL_MODULES = ("qrag_jax.chunking", "qrag_jax.data")

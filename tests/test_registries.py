@@ -13,7 +13,7 @@ from support.tiers import PATIENCE
 
 from qrag_jax import names
 from qrag_jax.chunking.strategies.kind import ChunkerKind
-from qrag_jax.cli import learner
+from qrag_jax.cli import train_kinds
 from qrag_jax.cli.parser import Parser, load_verb, read
 from qrag_jax.documents.kinds import FileKind
 from qrag_jax.errors import UsageError
@@ -67,6 +67,7 @@ ALL = {
         names.FILE_READERS, lambda thing: isinstance(thing, FileKind), "documents.md", names.FILE_READERS.names,
     ),
     "llms": (names.LLMS, callable, "answers.md", names.LLMS.names),
+    "learners": (names.LEARNERS, lambda thing: isinstance(thing, LearnerKind), "train.md", names.LEARNERS.names),
     "rewards": (names.REWARDS, callable, "train.md", names.REWARDS.names),
     "tasks": (names.TASKS, callable, "study.md", names.TASKS.names),
     "pages": (names.PAGES, lambda thing: isinstance(thing, Page), "study.md", names.PAGES.names),
@@ -114,8 +115,8 @@ class _CountConfig:
     seed: int = 0
 
 
-def _count(config, out, report):
-    report("count", 1, 1, {})
+def _count(config, out, watch):
+    watch.report("count", 1, 1, {})
     out.mkdir(parents=True)
     return {"num_paths": len(config.paths)}
 
@@ -124,11 +125,11 @@ COUNTS = LearnerKind(_CountConfig, _count, lambda row: f"{row['run']}: {row['num
 
 
 def test_a_learner_is_trained_by_its_config(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(learner, "LEARNERS", Registry("learner", [Entry("count", f"{__name__}:COUNTS", "counts")]))
+    monkeypatch.setattr(train_kinds, "LEARNERS", Registry("learner", [Entry("count", f"{__name__}:COUNTS", "counts")]))
     monkeypatch.chdir(tmp_path)
 
     def train(*words):
-        parser, values = read(words, "qrag train count", learner.learner_verb("count"))
+        parser, values = read(words, "qrag train count", train_kinds.learner_verb("count"))
         code = parser.verb.run(argparse.Namespace(**values))
         return code, capsys.readouterr().out
 

@@ -184,7 +184,7 @@ def add_tagger(parser: argparse.ArgumentParser) -> None:
         "--tagger",
         type=filled,
         metavar="RUN",
-        help="of points by a tagger: run folder of `qrag fit tagger` (default: one that comes with this package)",
+        help="of points by a tagger: run folder of `qrag train tagger` (default: one that comes with this package)",
     )
 
 

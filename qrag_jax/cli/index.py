@@ -107,7 +107,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         "--compressor",
         type=flags.filled,
         metavar="RUN",
-        help="of parents by compressor: run folder of `qrag fit compressor`",
+        help="of parents by compressor: run folder of `qrag train compressor`",
     )
     parser.add_argument(
         "--notes",

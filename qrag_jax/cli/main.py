@@ -11,7 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -122,13 +122,15 @@ def parse(argv: Sequence[str]) -> Command:
         parser = main_parser()
         parser.parse_args(argv)  # --help, --version or the error
         parser.error(f"say what to do: {', '.join(SUMMARIES)} (qrag --help explains them)")
-    verb = RENAMED.get(argv[0], argv[0])
-    if verb != argv[0]:
-        say(f"note: qrag {argv[0]} is called qrag {verb} now")
-    parser, values = read(argv[1:], f"qrag {verb}", load_verb(verb))
+    name = RENAMED.get(argv[0], argv[0])
+    verb = load_verb(name)
+    if name != argv[0]:
+        say(f"note: qrag {argv[0]} is called qrag {name} now")
+        verb = replace(verb, default_kind=None)  # the older verb had none
+    parser, values = read(argv[1:], f"qrag {name}", verb)
     if "texts" in values:
         values |= _question_last(parser, values.pop("texts"), values["questions"])
-    return Command(verb, parser, values)
+    return Command(name, parser, values)
 
 
 def _question_last(parser: Parser, texts: list[str], questions: str | None) -> dict[str, Any]:

@@ -143,8 +143,8 @@ def _names(text: str) -> tuple[str, ...]:
 def _run(args: argparse.Namespace) -> int:
     from qrag_jax.annotate.ask_chunks import Estimated
     from qrag_jax.cli.llm_output import format_estimate, format_notes_read
+    from qrag_jax.cli.output_paths import STDOUT
     from qrag_jax.cli.progress import Progress
-    from qrag_jax.cli.verbs.eval_outputs import STDOUT
     from qrag_jax.service.indexing import Watch
     from qrag_jax.service.notes import evaluate_notes
 
@@ -176,13 +176,13 @@ def _run(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     """Prints the notes of an index in the order of their chunks: where each belongs, where it comes from, its text."""
     from qrag_jax.cli.output import excerpt, note_to_json
-    from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_output
+    from qrag_jax.cli.output_paths import STDOUT, check_output
     from qrag_jax.index.info import index_info
     from qrag_jax.search.hits import note_hit
     from qrag_jax.service.notes import index_notes
 
     if args.json and args.json != STDOUT:
-        check_output(args, "json")
+        check_output(vars(args), "json")
         if Path(args.json).resolve().is_relative_to(Path(args.index).resolve()):
             raise UsageError(f"--json {args.json}: is in the index {args.index}; name a file elsewhere")
     noted = index_notes(args.index)
@@ -317,7 +317,7 @@ def _check_action(args: argparse.Namespace) -> None:
 
 
 def _check_flags(args: argparse.Namespace) -> None:
-    from qrag_jax.cli.verbs.eval_outputs import STDOUT, check_output
+    from qrag_jax.cli.output_paths import STDOUT, check_output
 
     given = [name for name in _OF_BABI if getattr(args, name) is not None]
     if given and not args.babi:
@@ -332,7 +332,7 @@ def _check_flags(args: argparse.Namespace) -> None:
     if args.distractors and args.babi:
         raise UsageError("--distractors: stories are hidden in --filler; leave it out")
     if args.json and args.json != STDOUT:
-        check_output(args, "json")
+        check_output(vars(args), "json")
 
 
 def _check_reader_flags(args: argparse.Namespace, name: str) -> None:

@@ -6,10 +6,8 @@ A verb is one module, `qrag_jax/cli/VERB.py`, with a `VERB`: what its help says,
 import argparse
 import difflib
 import importlib
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any, NoReturn
 
 from qrag_jax import __version__
@@ -33,8 +31,7 @@ SUMMARIES = {
     "hicbench": "questions with scattered evidence, by a language model",
     "study": "compare chunkers on questions: what they find beside what they cost",
     "demo": "learn to find facts hidden in speeches, and measure it",
-    "train": "train a retriever from a config",
-    "fit": "learn from your own documents: where sections begin, their vectors, what to search",
+    "train": "learn from your own data: to retrieve, where sections begin, their vectors, what to search",
     "eval": "score a trained retriever beside its baselines",
     "notes": "the notes that chunks get from other chunks: what an index has, and what they find",
     "llm": "how quick a language model is on this machine",
@@ -42,7 +39,7 @@ SUMMARIES = {
     "push": "share a run on the hub or in a folder",
     "pull": "fetch a run that was shared",
 }
-RENAMED: dict[str, str] = {}  # an older name of a verb -> its name
+RENAMED = {"fit": "train"}  # an older name of a verb -> its name
 # What few people set; `--help` leaves these flags out, and `--help_all` explains them.
 RARE = frozenset(
     "--no_compile_cache --encoding --strict --follow_links --max_input_gb --seed --storage --base_url --key_name "
@@ -166,22 +163,7 @@ def main_parser() -> argparse.ArgumentParser:
 
 def load_verb(name: str) -> Verb:
     """A verb by its name; its module is imported now."""
-    if importlib.util.find_spec(f"qrag_jax.cli.{name}") is not None:
-        return importlib.import_module(f"qrag_jax.cli.{name}").VERB
-    return _older(name, importlib.import_module(f"qrag_jax.cli.parsers.{name}"))
-
-
-def _older(name: str, described: ModuleType) -> Verb:
-    """A verb that is still two modules, one of flags and one that runs it."""
-    kinds = {kind: _older(f"fit_{kind}", own) for kind, own in described.KINDS.items()} if name == "fit" else {}
-    return Verb(
-        described.DESCRIPTION,
-        described.EXAMPLES,
-        lambda parser: add_kinds(parser, kinds, "what to train") if kinds else described.add_flags(parser),
-        lambda args: importlib.import_module(f"qrag_jax.cli.verbs.{name}").run(args),
-        kinds=kinds,
-        summary=described.SUMMARY,
-    )
+    return importlib.import_module(f"qrag_jax.cli.{name}").VERB
 
 
 def read(words: Sequence[str], prog: str, verb: Verb) -> tuple[Parser, dict[str, Any]]:

@@ -107,8 +107,8 @@ def _run(args: argparse.Namespace) -> int:
     from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig
     from qrag_jax.chunking.strategies.clusters import LinkageConfig
     from qrag_jax.cli.llm_output import format_estimate, shown_tools
+    from qrag_jax.cli.output_paths import STDOUT
     from qrag_jax.cli.terminal import shown_lines, write_json
-    from qrag_jax.cli.verbs.eval_outputs import STDOUT
     from qrag_jax.service.headed import ScoreRequest, estimate_sources, score_sources
 
     if args.json and args.json != STDOUT:
@@ -136,7 +136,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _check_json(args: argparse.Namespace) -> None:
     """Refuses a file for the rows that would take the place of something that is read."""
-    from qrag_jax.cli.verbs.eval_outputs import check_place
+    from qrag_jax.cli.output_paths import check_place
     from qrag_jax.data.corpora.headed_documents import split_source
 
     check_place("json", Path(args.json))

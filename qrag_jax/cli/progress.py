@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
-from qrag_jax.cli.terminal import may_be_lost
+from qrag_jax.cli.terminal import may_be_lost, say
 from qrag_jax.llm.wrappers import Told
-from qrag_jax.types import Counts, Encoder, Generation
+from qrag_jax.types import Counts, Encoder, Generation, Watch
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -158,6 +158,10 @@ class Progress:
         if generation is not None:
             state.count(generation)
         self._show(stage, state, now)
+
+    def watch(self) -> Watch:
+        """This, for those who tell what goes on; what they note is said on standard error."""
+        return Watch(say, self.note, self.report, self.answered)
 
     def answers(self, stage: str) -> Told:
         """A callback for `WatchedGenerator` that reports a stage."""

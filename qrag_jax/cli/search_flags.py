@@ -101,7 +101,7 @@ def add_levels(parser: argparse.ArgumentParser, planners: Sequence[str] = PLANNE
         help="of such an index, what chooses the levels for each question: constant (--levels, or all of them), router "
         "(--router)" + (", llm (the language model; where it names none, all)" if "llm" in planners else ""),
     )
-    parser.add_argument("--router", type=flags.filled, metavar="RUN", help="run folder of `qrag fit router`")
+    parser.add_argument("--router", type=flags.filled, metavar="RUN", help="run folder of `qrag train router`")
 
 
 def add_questions(parser: argparse.ArgumentParser) -> None:
@@ -178,11 +178,11 @@ def planner_name(planner: str | None, router: str | None, levels: str | None) ->
     if router and name != "router":
         raise UsageError(f"--router: belongs to --planner router, not to {name}; leave one of both out")
     if name == "router" and not router:
-        raise UsageError("--planner router: name a run of `qrag fit router` (--router)")
+        raise UsageError("--planner router: name a run of `qrag train router` (--router)")
     if levels and name != "constant":
         raise UsageError(f"--levels {levels}: the {name} plans the levels; leave one of both out")
     if router and not os.path.isdir(router):
-        raise UsageError(f"--router {router}: no such folder; give one that `qrag fit router --out` wrote")
+        raise UsageError(f"--router {router}: no such folder; give one that `qrag train router --out` wrote")
     return name
 
 

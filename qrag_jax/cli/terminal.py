@@ -10,19 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from qrag_jax.chunking.text.spans import readable
+from qrag_jax.cli.errors import as_flag
+from qrag_jax.errors import Words, worded
 from qrag_jax.files.whole_file import write_whole
 
 # What texts need and no terminal obeys: between letters that join or do not, where a word may be divided.
 _UNSEEN = "\u200b\u200c\u200d\u00ad"
 
 
-def say(message: str) -> None:
+def say(message: Words) -> None:
     """A message for the person at the terminal: standard error, so that standard output stays clean for `--json`.
 
+    An argument of the library in it is told as its flag.
     Names of files stand in messages, and a terminal obeys what these may hold: each line goes through `shown`.
     """
     with may_be_lost(sys.stderr):
-        print(shown_lines(message), file=sys.stderr, flush=True)
+        print(shown_lines(worded(message, as_flag)), file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -113,7 +113,7 @@ def _parents_setting(name: ParentsName, compressor: str | os.PathLike | None) ->
     if name != "compressor":
         return ParentsSetting(name)
     if compressor is None:
-        named = ("parents compressor: name a run of `qrag fit compressor` (", Arg("compressor"), ")")
+        named = ("parents compressor: name a run of `qrag train compressor` (", Arg("compressor"), ")")
         raise UsageError(named, field="parents", value=name)
     from qrag_jax.models.compressor import load_compressor
 

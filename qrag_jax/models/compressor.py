@@ -168,7 +168,7 @@ class Compressor:
 
 
 def load_compressor(run: str | Path) -> Compressor:
-    """The compressor of a run folder of `qrag fit compressor`.
+    """The compressor of a run folder of `qrag train compressor`.
 
     Raises:
         UsageError: there is no such folder, or the run is none of a compressor.
@@ -176,11 +176,11 @@ def load_compressor(run: str | Path) -> Compressor:
     """
     path = Path(run)
     if not path.is_dir():
-        raise UsageError("no such folder; give one that `qrag fit compressor --out` wrote", file=path)
+        raise UsageError("no such folder; give one that `qrag train compressor --out` wrote", file=path)
     saved = load_checkpoint(path, groups=lambda about: [KIND] if about.get("kind") == KIND else [])
     about = saved.metadata
     if about.get("kind") != KIND:
-        raise UsageError("is no compressor: give a folder that `qrag fit compressor --out` wrote", file=path)
+        raise UsageError("is no compressor: give a folder that `qrag train compressor --out` wrote", file=path)
     arrays = saved.arrays[KIND]
     if faults := _faults(arrays, about):
         raise InputError(f"damaged: {'; '.join(faults)}; copy it again, or train it anew", file=saved.folder)
@@ -240,7 +240,7 @@ def compressor_parents(compressor: Compressor, fingerprint: str) -> Parents:
         raise InputError(
             f"compressor: trained on vectors of the encoder {compressor.encoder!r} (fingerprint "
             f"{compressor.fingerprint[:12]}), this one has the fingerprint {fingerprint[:12]}: give the encoder that "
-            "it was trained with, or train a compressor on this one (qrag fit compressor)"
+            "it was trained with, or train a compressor on this one (qrag train compressor)"
         )
     made = partial(compress_parents, compressor.params)
     return Parents("compressor", of_children=made, fingerprint=compressor.identity)
@@ -263,7 +263,7 @@ def compress_parents(
     if len(vectors) and vectors.shape[1] != width:
         raise InputError(
             f"compressor: made for vectors of {width} numbers, these have {vectors.shape[1]}: give the encoder that it "
-            "was trained with, or train a compressor on this one (qrag fit compressor)"
+            "was trained with, or train a compressor on this one (qrag train compressor)"
         )
     number = np.bincount(parent) if len(parent) else np.zeros(0, np.int64)
     first = np.cumsum(number) - number

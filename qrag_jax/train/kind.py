@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Told (stage, done, of, metrics) while it trains.
-Report = Callable[[str, int, int, dict[str, float]], None]
+from qrag_jax.types import Watch
 
 
 @dataclass(frozen=True)
@@ -15,10 +14,10 @@ class LearnerKind:
 
     Attributes:
         config: frozen dataclass of its data and how it learns.
-        train: (config, run folder, report) -> what came out, as an object of JSON; writes a run that stands alone.
+        train: (config, run folder, watch) -> what came out, as an object of JSON; writes a run that stands alone.
         format: that for people.
     """
 
     config: type
-    train: Callable[[Any, Path, Report], Mapping[str, Any]]
+    train: Callable[[Any, Path, Watch], Mapping[str, Any]]
     format: Callable[[Mapping[str, Any]], str]

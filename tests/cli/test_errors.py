@@ -3,11 +3,13 @@
 import argparse
 import sys
 import warnings
+from dataclasses import replace
 
 import pytest
 
 from qrag_jax.cli.errors import cli_text, flags_of
 from qrag_jax.cli.main import main
+from qrag_jax.cli.parser import load_verb
 from qrag_jax.errors import Arg, InputWarning, UsageError
 
 PARSER = argparse.ArgumentParser()
@@ -39,6 +41,6 @@ def test_a_verb_fails_and_warns_in_its_own_flags(monkeypatch, capsys):
         sys.stderr.write(warnings.formatwarning(warning, InputWarning, "main.py", 1))
         raise UsageError("0 or more", field="seed", value=-1)
 
-    monkeypatch.setattr("qrag_jax.cli.verbs.demo.run", run)
+    monkeypatch.setattr("qrag_jax.cli.main.load_verb", lambda name: replace(load_verb(name), run=run))
     assert main(["demo"]) == 2
     assert capsys.readouterr().err == "qrag: warning: left out; --out\nqrag: error: --seed -1: 0 or more\n"

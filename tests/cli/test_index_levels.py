@@ -239,7 +239,7 @@ def test_a_language_model_plans(qrag, tmp_path):
         (("find", "i", QUESTION, "--levels", "sentence:section"), "write section:sentence"),
         (("find", "i", QUESTION, "--levels", "section", "--retriever", "bm25"), "choose hybrid or dense"),
         (("ask", "i", QUESTION, "--levels", "section", "--merge"), "--merge: not with --levels"),
-        (("ask", "i", QUESTION, "--planner", "router"), "--planner router: name a run of `qrag fit router`"),
+        (("ask", "i", QUESTION, "--planner", "router"), "--planner router: name a run of `qrag train router`"),
         (("ask", "i", QUESTION, "--planner", "constant", "--router", "r"), "--router: belongs to --planner router"),
         (("ask", "i", QUESTION, "--levels", "section", "--router", "r"), "the router plans the levels"),
         (("ask", "i", QUESTION, "--router", "nowhere"), "--router nowhere: no such folder"),
@@ -250,7 +250,7 @@ def test_a_language_model_plans(qrag, tmp_path):
             "belongs to --strategy levels",
         ),
         (("index", "build", "j", "notes", "--sizes", "9,3", "--points", "rule"), "--points: levels of [9, 3] tokens"),
-        (("index", "build", "j", "notes", "--parents", "compressor"), "name a run of `qrag fit compressor`"),
+        (("index", "build", "j", "notes", "--parents", "compressor"), "name a run of `qrag train compressor`"),
         (
             ("index", "build", "j", "notes", "--parents", "mean", "--compressor", "c"),
             "belongs to parents by compressor",

@@ -14,8 +14,8 @@ from support.tiers import PATIENCE
 from qrag_jax import __version__
 from qrag_jax.cli.main import main, parse
 from qrag_jax.cli.parser import SUMMARIES, Parser, Verb, load_verb, read
-from qrag_jax.cli.parsers import fit
 from qrag_jax.files.reading import reading
+from qrag_jax.names import LEARNERS
 from qrag_jax.types import InputError, UsageError
 
 VERBS = list(SUMMARIES)
@@ -46,10 +46,11 @@ def handler(monkeypatch):
 
     module.run = run
 
-    def load(name):
-        return dataclasses.replace(load_verb(name), run=lambda args: module.run(args))
+    def stood_in(verb):
+        kinds = {name: stood_in(kind) for name, kind in verb.kinds.items()}
+        return dataclasses.replace(verb, run=lambda args: module.run(args), kinds=kinds)
 
-    monkeypatch.setattr("qrag_jax.cli.main.load_verb", load)
+    monkeypatch.setattr("qrag_jax.cli.main.load_verb", lambda name: stood_in(load_verb(name)))
     return module
 
 
@@ -218,8 +219,7 @@ def test_export():
     [
         (
             [],
-            "say what to do: find, ask, index, chunk, points, hicbench, study, demo, train, fit, eval, notes, llm, "
-            "export",
+            "say what to do: find, ask, index, chunk, points, hicbench, study, demo, train, eval, notes, llm, export",
         ),
         (["fnd"], "invalid choice: 'fnd'"),
         (["demo", "--seeds=3"], "unrecognized arguments: --seeds=3"),
@@ -232,9 +232,9 @@ def test_export():
         (["find", "question"], "give at least one file or folder, and the question last"),
         (["ask", "a.txt", "q", "--temperature", "nan"], "'nan' is not a number of at least 0"),
         (["ask", "a.txt", "q", "--deadline", "0"], "'0': more than 0 seconds are needed"),
-        (["fit"], "say first which: qrag fit tagger"),
-        (["fit", "taggr", "notes"], "say first which: qrag fit tagger"),
-        (["fit", "--seed", "1", "tagger", "notes", "--out", "run"], "say first which: qrag fit tagger"),
+        (["fit"], "say first which: qrag train retriever|tagger|compressor|router"),
+        (["fit", "taggr", "notes"], "say first which: qrag train retriever"),
+        (["fit", "--seed", "1", "tagger", "notes", "--out", "run"], "say first which: qrag train retriever"),
     ],
 )
 def test_wrong_usage_exits_2_with_a_reason(argv, message, capsys):
@@ -253,7 +253,7 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"qrag_jax {__version__}\n"
 
 
-@pytest.mark.parametrize("verb", [*VERBS, *(f"fit {kind}" for kind in fit.KINDS)])
+@pytest.mark.parametrize("verb", [*VERBS, *(f"train {kind}" for kind in LEARNERS)])
 def test_help_of_a_verb_teaches(verb, capsys):
     with pytest.raises(SystemExit) as caught:
         main([*verb.split(), "--help"])
@@ -292,6 +292,19 @@ def test_an_older_name_of_a_flag_is_taken_and_said(capsys):
     with pytest.raises(SystemExit):
         read(["--old", "3", "--new", "4"], "qrag do", verb)
     assert "given twice: --old is its older name" in capsys.readouterr().err
+
+
+def test_an_older_name_of_a_verb_is_taken_and_said(capsys):
+    words = ["tagger", "notes", "--out", "run", "--view", "plain"]
+    assert vars(parsed(["fit", *words])) == vars(parsed(["train", *words]))
+    assert capsys.readouterr().err == "note: qrag fit is called qrag train now\n"
+
+
+def test_the_help_of_every_verb_is_short(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = {parser.prog: len(parser.format_help().splitlines()) for parser in parsers()}
+    assert {prog: number for prog, number in shown.items() if number > 60} == {}
+    assert [parser.prog for parser in parsers() if len(parser.verb.description.splitlines()) > 15] == []
 
 
 def test_the_examples_of_the_help_parse():

@@ -192,7 +192,7 @@ def test_points_of_another_source(run, encoder, folder):
         (["--strategy", "levels", "--sizes", "8,4", "--points", "rule"], "--points: levels of 8,4 tokens know no"),
         (["--tagger", "run"], "--tagger: belongs to --strategy hierarchy or levels; choose that, or leave it out"),
         (["--strategy", "hierarchy", "--points", "rule", "--tagger", "run"], "--tagger: belongs to points by tagger"),
-        (["--strategy", "hierarchy", "--tagger", "run"], "run: no such folder or file; give a folder that `qrag fit"),
+        (["--strategy", "hierarchy", "--tagger", "run"], "run: no such folder or file; give a folder that `qrag train"),
         (["--strategy", "hierarchy", "--vectors", "o.npy"], "--vectors: strategy hierarchy has no vectors"),
         (["--strategy", "hierarchy", "--set", "hierarchy.level_cap=0"], "level_cap 0: give at least 1"),
     ],

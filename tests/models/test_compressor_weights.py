@@ -32,12 +32,12 @@ def test_a_run_gives_the_compressor_back(kind, tmp_path):
 
 def test_another_run_is_refused(tmp_path):
     save_checkpoint(tmp_path / "run", 3, {"params": {"x": np.zeros(2)}}, {}, metadata={"kind": "tagger"})
-    with pytest.raises(UsageError, match="is no compressor: give a folder that `qrag fit compressor"):
+    with pytest.raises(UsageError, match="is no compressor: give a folder that `qrag train compressor"):
         load_compressor(tmp_path / "run")
-    with pytest.raises(UsageError, match="nowhere: no such folder; give one that `qrag fit compressor"):
+    with pytest.raises(UsageError, match="nowhere: no such folder; give one that `qrag train compressor"):
         load_compressor(tmp_path / "nowhere")
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="file: no such folder; give one that `qrag fit compressor"):
+    with pytest.raises(UsageError, match="file: no such folder; give one that `qrag train compressor"):
         load_compressor(tmp_path / "file")
 
 

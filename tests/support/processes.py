@@ -16,7 +16,7 @@ from qrag_jax.types import UsageError
 from support.syscalls import RefusedError, Traced, trace
 from support.tiers import PATIENCE
 
-_IMPORTED = "qrag_jax.cli.main qrag_jax.cli.parser qrag_jax.cli.verbs.train qrag_jax.index.corpus_folder rich.progress"
+_IMPORTED = "qrag_jax.cli.main qrag_jax.cli.train qrag_jax.service.training qrag_jax.index.corpus_folder rich.progress"
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(_IMPORTED.split())
 

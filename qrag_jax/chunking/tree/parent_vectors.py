@@ -2,7 +2,7 @@
 
     best_child   none is kept: a parent is as good as the best leaf under it
     mean         of the children, each counting as much as it has tokens, at length 1
-    compressor   by a trained network that reads the children (`qrag fit compressor`)
+    compressor   by a trained network that reads the children (`qrag train compressor`)
     direct       the text, as far as the encoder reads
     windows      the text in pieces that the encoder reads whole, averaged, at length 1
     summary      what a language model says of the text in short

@@ -26,32 +26,10 @@ from qrag_jax.qrag.batching import Contexts
 from qrag_jax.qrag.multi_step_search import make_action_bank, num_questions_cut
 from qrag_jax.qrag.retriever import QRagRetriever, load_retriever
 from qrag_jax.qrag.tasks import Task
-from qrag_jax.types import Arg, UsageError
+from qrag_jax.types import NOBODY, Arg, UsageError, Watch
 
 _BASELINE_ENCODER = "minilm"
 _DEFAULT_PROTOCOLS = ("fixed", "threshold", "stop")
-
-
-def _silent(text: str) -> None:
-    """Nobody is told."""
-
-
-@dataclass(frozen=True)
-class Watch:
-    """Who is told what goes on while methods are scored.
-
-    Attributes:
-        note: told once each what should be known of the rows: what was cut, fitted, left out, written.
-        doing: told what is being scored right now.
-        embedded: told how many of how many texts are embedded.
-    """
-
-    note: Callable[[str], None] = _silent
-    doing: Callable[[str], None] = _silent
-    embedded: Callable[[int, int], None] | None = None
-
-
-_NOBODY = Watch()
 
 
 @dataclass(frozen=True)
@@ -152,7 +130,7 @@ def score_run(
     tasks: Sequence[Task],
     options: Options | None = None,
     held_out: Task | None = None,
-    watch: Watch = _NOBODY,
+    watch: Watch = NOBODY,
 ) -> Scored:
     """`score` of the run in a folder.
 
@@ -167,7 +145,7 @@ def score(
     tasks: Sequence[Task],
     options: Options | None = None,
     held_out: Task | None = None,
-    watch: Watch = _NOBODY,
+    watch: Watch = NOBODY,
 ) -> Scored:
     """Scores methods over tasks; tasks over the same pool of texts share one index.
 
@@ -256,7 +234,7 @@ def _check_without_trained(options: Options, calibrated: bool) -> None:
         )
 
 
-def default_methods(vectors: bool = False, note: Callable[[str], None] = _silent) -> tuple[str, ...]:
+def default_methods(vectors: bool = False, note: Callable[[str], None] = NOBODY.note) -> tuple[str, ...]:
     """All methods that a task and this machine allow.
 
     Args:
@@ -332,11 +310,11 @@ def _pickers(
     retriever: QRagRetriever, task: Task, options: Options, threshold: Threshold | None, watch: Watch
 ) -> dict[int, dict[str, Picker]]:
     """By beam width and method, over one index: all methods under width 1, under the others the trained one."""
-    index, methods = None, options.methods or ()
+    index, methods, embedded = None, options.methods or (), watch.stage("embed")
     if "trained" in methods:
-        index = make_action_bank(retriever, task.texts, watch.embedded)
+        index = make_action_bank(retriever, task.texts, embedded)
         _note_what_is_cut(retriever, task, index.num_texts_cut, watch.note)
-    greedy = make_pickers(retriever, task.texts, task.questions, methods, _BASELINE_ENCODER, watch.embedded, index)
+    greedy = make_pickers(retriever, task.texts, task.questions, methods, _BASELINE_ENCODER, embedded, index)
     lowest = None if threshold is None else threshold.value
     if index is None:
         return {1: greedy}

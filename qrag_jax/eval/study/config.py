@@ -92,7 +92,7 @@ class StudyConfig:
             in place of their chunks).
         levels: plans whose contexts are measured at the budgets, over the levels of strategy `levels`: `each` (every
             level alone), `all` (the full range), `dev` (the range that is best on dev questions), `router` (trained on
-            these), `router:RUN` (a run of `qrag fit router`), `bound` (the best level of each question). Empty: none.
+            these), `router:RUN` (a run of `qrag train router`), `bound` (the best level of each question). Empty: none.
         parents: how parents get their vectors there: best_child, mean, direct, windows, or compressor:RUN; with
             `levels` at least one.
     """

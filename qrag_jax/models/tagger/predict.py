@@ -34,7 +34,7 @@ def check_encoder(tagger: Tagger, fingerprint: str) -> None:
         raise InputError(
             f"tagger: trained on vectors of the encoder {tagger.encoder!r} (fingerprint {tagger.fingerprint[:12]}), "
             f"this one has the fingerprint {fingerprint[:12]}: give the encoder that it was trained with, or "
-            "train a tagger on this one (qrag fit tagger)"
+            "train a tagger on this one (qrag train tagger)"
         )
 
 

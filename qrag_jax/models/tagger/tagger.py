@@ -95,8 +95,8 @@ def load_tagger(source: str | Path | None = None) -> Tagger:
     """A tagger of a run, or the one that comes with the package.
 
     Args:
-        source: run folder of `qrag fit tagger`, or a file of `save_tagger`; None is the packaged one, trained on papers
-            and encyclopedia articles with vectors of `minilm`.
+        source: run folder of `qrag train tagger`, or a file of `save_tagger`; None is the packaged one, trained on
+            papers and encyclopedia articles with vectors of `minilm`.
 
     Raises:
         UsageError: there is no such folder or file, or the run is no tagger.
@@ -109,10 +109,10 @@ def load_tagger(source: str | Path | None = None) -> Tagger:
     if path.is_file():
         return _from_file(read_limited(path, _MAX_BYTES), str(path))
     if not path.exists():
-        raise UsageError("no such folder or file; give a folder that `qrag fit tagger --out` wrote", file=path)
+        raise UsageError("no such folder or file; give a folder that `qrag train tagger --out` wrote", file=path)
     saved = load_checkpoint(path, groups=lambda about: [KIND] if about.get("kind") == KIND else [])
     if saved.metadata.get("kind") != KIND:
-        raise UsageError("is no tagger: give a folder that `qrag fit tagger --out` wrote", file=path)
+        raise UsageError("is no tagger: give a folder that `qrag train tagger --out` wrote", file=path)
     return _checked(saved.arrays[KIND], saved.metadata, str(saved.folder))
 
 

@@ -167,7 +167,7 @@ def make_planner(router: Router, index: LevelIndex, embed: Embed) -> Planner:
     if router.names != index.names:
         raise UsageError(
             f"router: trained on the levels {', '.join(router.names)}, the index has {', '.join(index.names)}: train "
-            "one on these (qrag fit router), or index the documents with those levels"
+            "one on these (qrag train router), or index the documents with those levels"
         )
     check_fingerprint(index.corpus, router.fingerprint, "the router")
 
@@ -202,15 +202,15 @@ def load_router(run: str | Path) -> Router:
     """The router of a run folder.
 
     Args:
-        run: folder that `qrag fit router --out` wrote.
+        run: folder that `qrag train router --out` wrote.
     """
     from qrag_jax.checkpoint import load_checkpoint  # as in `save_router`
 
     if not Path(run).is_dir():
-        raise UsageError(f"{run}: no such folder; give one that `qrag fit router --out` wrote")
+        raise UsageError(f"{run}: no such folder; give one that `qrag train router --out` wrote")
     saved = load_checkpoint(run, groups=lambda about: [KIND] if about.get("kind") == KIND else [])
     if saved.metadata.get("kind") != KIND:
-        raise UsageError(f"{run}: is no router: give a folder that `qrag fit router --out` wrote")
+        raise UsageError(f"{run}: is no router: give a folder that `qrag train router --out` wrote")
     return _checked(saved.arrays[KIND], saved.metadata, str(saved.folder))
 
 

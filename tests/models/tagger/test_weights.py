@@ -50,9 +50,9 @@ def test_a_run_gives_the_tagger_back(tmp_path):
 
 def test_another_run_is_refused(tmp_path):
     save_checkpoint(tmp_path / "run", 3, {"params": {"x": np.zeros(2)}}, {}, metadata={"task": "worlds"})
-    with pytest.raises(UsageError, match="is no tagger: give a folder that `qrag fit tagger"):
+    with pytest.raises(UsageError, match="is no tagger: give a folder that `qrag train tagger"):
         load_tagger(tmp_path / "run")
-    with pytest.raises(UsageError, match=r"nowhere: no such folder or file; give a folder that `qrag fit tagger"):
+    with pytest.raises(UsageError, match=r"nowhere: no such folder or file; give a folder that `qrag train tagger"):
         load_tagger(tmp_path / "nowhere")
 
 

@@ -128,9 +128,9 @@ def test_a_run_gives_the_router_back(tmp_path, margin):
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
     save_checkpoint(tmp_path / "run", 0, {"x": np.ones(2)}, {}, metadata={"kind": "tagger"})
-    with pytest.raises(UsageError, match="is no router: give a folder that `qrag fit router --out` wrote"):
+    with pytest.raises(UsageError, match="is no router: give a folder that `qrag train router --out` wrote"):
         load_router(tmp_path / "run")
-    with pytest.raises(UsageError, match="nowhere: no such folder; give one that `qrag fit router --out` wrote"):
+    with pytest.raises(UsageError, match="nowhere: no such folder; give one that `qrag train router --out` wrote"):
         load_router(tmp_path / "nowhere")
 
 

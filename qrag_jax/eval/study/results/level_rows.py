@@ -131,12 +131,12 @@ def _known_router(run: str, outcome: LevelOutcome) -> Router:
     if router.names != outcome.cell.names:
         raise UsageError(
             f"levels router:{run}: trained on the levels {', '.join(router.names)}, strategy {outcome.cell.strategy} "
-            f"has {', '.join(outcome.cell.names)}: give a router of these (qrag fit router)"
+            f"has {', '.join(outcome.cell.names)}: give a router of these (qrag train router)"
         )
     if router.fingerprint != outcome.fingerprint:
         raise InputError(
             f"levels router:{run}: trained on vectors of another encoder: give one that was trained with this study's "
-            "model (qrag fit router)"
+            "model (qrag train router)"
         )
     return router
 

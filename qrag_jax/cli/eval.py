@@ -1,0 +1,266 @@
+"""`qrag eval`: scores a trained retriever and its baselines on questions with known chunks."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from qrag_jax import service
+from qrag_jax.cli import flags
+from qrag_jax.cli.llm_flags import HELP, add_llm_flags, llm_config
+from qrag_jax.cli.output_paths import STDOUT, check_outputs
+from qrag_jax.cli.parser import Verb
+from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.terminal import say, shown_lines, write_json
+from qrag_jax.llm.calls import SHORT_ANSWER_TOKENS
+from qrag_jax.names import ANSWER_MEASURES, METHODS, MULTIHOP_SETS, PROTOCOLS
+from qrag_jax.types import UsageError
+
+if TYPE_CHECKING:  # they import JAX
+    from qrag_jax.eval.answers.answering import Answered
+    from qrag_jax.service.evaluating import AnswersRequest, EvalRequest, Evaluated
+
+_DESCRIPTION = """\
+Score a trained retriever on bAbI questions hidden in long text, on HotpotQA, MuSiQue or 2WikiMultihopQA, or on your own
+questions (as texts or as vectors) with known chunks.
+
+What comes out: a table of fact exact match and F1 with 95% intervals, one row a method, protocol and length; --json
+writes the rows, --per_query one line a question with the chunks chosen and their Q values. Methods: `trained`;
+`untrained`, the same search without the training; `single_step`, plain nearest neighbours; `bm25`.
+
+With --answers a language model answers every question from the chunks that a method chose, in document order, and the
+answers are scored beside the facts.
+"""
+_DETAILS = f"""\
+A method picks --num_steps chunks; the protocol says how many of them count. `fixed`: all. `threshold`: those before the
+first Q below a threshold that was fitted on other questions. `stop`: those before the learned STOP of a run with
+env.stop=true. `oracle`: until all gold is found, which only the labels tell: a bound, no method.
+
+Answers are scored by exact match and token F1 (SQuAD's normalisation; HotpotQA's and 2Wiki's own rule for yes and no),
+whether a right answer is contained, BabiLong's rule, ROUGE-L (pip install 'qrag_jax[eval]'), claims and correctness by
+judges. Failed calls are counted and are in no mean; --tests compares methods on the questions that both answered.
+
+{HELP}"""
+_RARE = (
+    "--haystack --max_haystack_sentences --num_steps --calibrate --beam_width --stopping --tests --answer_measures "
+    "--judges --answer_bounds --answer_rows"
+).split()
+_EXAMPLES = """\
+examples:
+  qrag eval runs/demo --babi qa2_valid.txt --num_chunks 50,160,1200 --json rows.json
+  qrag eval runs/mine --jsonl questions.jsonl --per_query chosen.jsonl --methods trained,bm25
+  qrag eval runs/multihop --hotpot hotpot_dev.json --protocol fixed,threshold,oracle --beam_width 1,4 --tests tests.json
+  qrag eval runs/multihop --hotpot hotpot_dev.json --answers answers.jsonl --answer_bounds --tests tests.json
+  qrag eval runs/mine --jsonl questions.jsonl --answers --answer_measures em,f1,judge --llm openai \\
+      --base_url http://127.0.0.1:8080/v1 --llm_model qwen3
+  qrag eval runs/index --vectors index/         chunks.npy, questions.npy and episodes.jsonl
+"""
+
+
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    flags.add_run(parser)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--babi", metavar="FILE", help="bAbI questions (.txt, .txt.gz), hidden in the haystack")
+    source.add_argument("--jsonl", metavar="FILE", help='lines of {"question": ..., "chunks": [...], "gold": [...]}')
+    source.add_argument("--hotpot", metavar="FILE", help="HotpotQA (distractor) as .json, .jsonl[.gz], .parquet, ...")
+    source.add_argument("--musique", metavar="FILE", help="MuSiQue")
+    source.add_argument("--2wiki", metavar="FILE", help="2WikiMultihopQA")
+    source.add_argument("--vectors", metavar="DIR", help="chunk and question vectors, for a run trained on vectors")
+    flags.add_haystack(parser)
+    parser.add_argument(
+        "--num_chunks",
+        type=flags.integers,
+        metavar="N,N,...",
+        help="context lengths in chunks, for --babi (default: 1, 4, 16 and 64 times the training length)",
+    )
+    parser.add_argument(
+        "--max_haystack_sentences",
+        type=flags.positive,
+        default=20_000,
+        metavar="N",
+        help="embed at most this many sentences of the haystack (default: %(default)s)",
+    )
+    parser.add_argument("--num_questions", type=flags.positive, metavar="N", help="questions a length (default: all)")
+    flags.add_seed(parser)
+    flags.add_num_steps(parser)
+    parser.add_argument(
+        "--methods",
+        type=flags.chosen("method", METHODS, once=False),
+        metavar="M,M,...",
+        help=f"rows to compute, of {', '.join(METHODS)} (default: all)",
+    )
+    parser.add_argument(
+        "--protocol",
+        type=flags.chosen("protocol", PROTOCOLS),
+        metavar="P,P,...",
+        help=f"which of the T picks count, of {', '.join(PROTOCOLS)} (default: fixed, and threshold and stop where the "
+        "run has them)",
+    )
+    parser.add_argument(
+        "--calibrate",
+        metavar="FILE",
+        help="fit the thresholds of all methods on these questions, of the same kind as those that are scored and "
+        "none of them (default: the run's own threshold, for trained)",
+    )
+    parser.add_argument(
+        "--beam_width",
+        type=flags.integers,
+        default=(1,),
+        metavar="B,B,...",
+        help="also search with beams of these widths (default: 1, the greedy search)",
+    )
+    parser.add_argument(
+        "--stopping", metavar="DIR", help="write tables and plots of early, perfect and late stops, ROC and budgets"
+    )
+    parser.add_argument("--tests", metavar="OUT", help="write paired tests between the methods as JSON, and print them")
+    parser.add_argument("--json", metavar="OUT", help="write the rows as JSON; - prints them instead of the table")
+    parser.add_argument("--per_query", metavar="OUT.jsonl", help="write one line a question: chunks chosen, Q values")
+    flags.add_reading(parser)
+    flags.add_compile_cache(parser)
+    _add_answers(parser)
+
+
+def _add_answers(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("answers")
+    group.add_argument(
+        "--answers",
+        nargs="?",
+        const="",
+        metavar="OUT.jsonl",
+        help="also let a language model answer from the chosen chunks and score the answers; with a file, write one "
+        "line an answer",
+    )
+    group.add_argument(
+        "--answer_measures",
+        type=flags.chosen("measure", ANSWER_MEASURES),
+        metavar="M,M,...",
+        help=f"what answers are scored by, of {', '.join(ANSWER_MEASURES)} (default: em and f1, with --babi also "
+        "babilong)",
+    )
+    group.add_argument(
+        "--judges",
+        type=_names,
+        metavar="M,M,...",
+        help="models that judge claims and judge, as of --llm_model (default: the one that answers); a budget is each "
+        "model's own",
+    )
+    group.add_argument(
+        "--answer_bounds",
+        action="store_true",
+        help="also answer from the gold chunks alone, and from none: what the reader is worth without a search",
+    )
+    group.add_argument("--answer_rows", metavar="OUT", help="write the answer rows as JSON")
+    add_llm_flags(parser, max_answer_tokens=SHORT_ANSWER_TOKENS)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = flags.parts(text)
+    if not all(names) or len(set(names)) != len(names):
+        raise argparse.ArgumentTypeError(f"{text!r} has an empty name, or one twice")
+    return names
+
+
+def _run(args: argparse.Namespace) -> int:
+    """Returns: 0; 1 where `--answers` got no answer at all, after all was printed."""
+    check_outputs(vars(args))
+    request = _request(args)
+    with Progress() as progress:
+        evaluated = service.evaluate_facts(request, progress.watch())
+    _write_facts(evaluated, args)
+    answered = None if request.answers is None else _answers(evaluated, request.answers, args)
+    _print_rows(evaluated, answered, args)
+    if args.tests:
+        _write_tests(evaluated, answered, args)
+    if answered is not None and answered.all_failed:
+        say(f"qrag: error: the language model gave no answer to any of {len(answered.records):,} questions")
+        return 1
+    return 0
+
+
+def _request(args: argparse.Namespace) -> "EvalRequest":
+    from qrag_jax.eval.retrieval.score import Options
+
+    options = Options(
+        args.methods,
+        args.num_steps,
+        args.num_questions,
+        args.seed,
+        args.protocol or (),
+        args.beam_width,
+        args.stopping,
+    )
+    kinds = [kind for kind in ("babi", "jsonl", "vectors", *MULTIHOP_SETS) if getattr(args, kind) is not None]
+    path = getattr(args, kinds[0])
+    source = service.QuestionSource(kinds[0], path, args.haystack, args.max_haystack_sentences, args.num_chunks)
+    return service.EvalRequest(args.run, source, options, args.calibrate, _answers_request(args))
+
+
+def _answers_request(args: argparse.Namespace) -> "AnswersRequest | None":
+    if args.answers is not None:
+        llm = llm_config(vars(args))
+        return service.AnswersRequest(llm, args.answer_measures, args.judges, args.answer_bounds)
+    for flag in ("answer_measures", "judges", "answer_rows", "answer_bounds"):
+        if getattr(args, flag):
+            raise UsageError(f"--{flag}: belongs to --answers, which is not given")
+    return None
+
+
+def _write_facts(evaluated: "Evaluated", args: argparse.Namespace) -> None:
+    """All that is known before a language model is asked, which takes long and may fail."""
+    from qrag_jax.eval.retrieval.records import write_records, write_rows
+    from qrag_jax.eval.retrieval.report import format_table
+
+    scored = evaluated.scored
+    if args.per_query:
+        write_records(args.per_query, [record for own in scored.records for record in own])
+    if args.json and args.json != STDOUT:
+        write_rows(args.json, scored.rows)
+    if args.json != STDOUT:
+        print(shown_lines(format_table(scored.rows)), flush=True)
+
+
+def _answers(evaluated: "Evaluated", request: "AnswersRequest", args: argparse.Namespace) -> "Answered":
+    """Has the model answer; writes files of the flags, and says on standard error what was spent."""
+    from qrag_jax.eval.answers.records import answer_row_values, write_answer_records
+    from qrag_jax.llm.prices import spent
+
+    with Progress() as progress:
+        answered = service.evaluate_answers(evaluated, progress.watch())
+    if args.answers:
+        write_answer_records(args.answers, answered.records)
+    if args.answer_rows:
+        write_json(answer_row_values(answered.rows), args.answer_rows)
+    cost = spent(answered.calls, request.llm.load_prices())
+    kept = sum(call.from_journal for call in answered.calls)
+    failed = sum(call.error is not None for call in answered.calls)
+    say(
+        f"language model: {len(answered.calls):,} calls, {kept:,} of them from the journal, {failed:,} failed; "
+        f"{cost.prompt_tokens:,} prompt and {cost.completion_tokens:,} completion tokens"
+        + ("" if cost.dollars is None else f", ${cost.dollars:.6f}")
+    )
+    error = next((call.error for call in answered.calls if call.error is not None), None)
+    if error is not None:
+        say(f"the first failure: {error}")
+    return answered
+
+
+def _print_rows(evaluated: "Evaluated", answered: "Answered | None", args: argparse.Namespace) -> None:
+    from qrag_jax.eval.answers.records import answer_row_values
+    from qrag_jax.eval.answers.report import format_answers
+    from qrag_jax.eval.retrieval.records import row_values
+
+    if args.json == STDOUT:
+        facts = row_values(evaluated.scored.rows)
+        write_json(facts if answered is None else {"facts": facts, "answers": answer_row_values(answered.rows)})
+    elif answered is not None:
+        print(shown_lines(format_answers(answered.rows)))
+
+
+def _write_tests(evaluated: "Evaluated", answered: "Answered | None", args: argparse.Namespace) -> None:
+    from qrag_jax.eval.retrieval.compare import comparison_values, format_comparisons
+
+    found = service.compare_methods(evaluated, answered)
+    write_json(comparison_values(found), args.tests)
+    if args.json != STDOUT:
+        print(shown_lines(format_comparisons(found)))
+
+
+VERB = Verb(_DESCRIPTION, _EXAMPLES, _add_flags, _run, details=_DETAILS, rare=_RARE)

@@ -1,0 +1,126 @@
+"""`qrag llm`: how quick a language model is on this machine, and what a build with it would take."""
+
+import argparse
+import math
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from qrag_jax import service
+from qrag_jax.cli import flags
+from qrag_jax.cli.llm_flags import add_storage
+from qrag_jax.cli.parser import Verb
+from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.terminal import shown_lines, write_json
+
+if TYPE_CHECKING:  # it imports JAX
+    from qrag_jax.service.llm_bench import Benched
+
+_DESCRIPTION = """\
+Look at a language model of this machine before it is given much to do.
+
+  bench [MODEL]           its seconds to load, tokens a second that it reads (prompts) and writes (answers), memory, and
+                          what a build would take that asks it one question a chunk
+
+MODEL is what --llm_model of `qrag ask` takes with --llm local: smollm2 (the embedded one, the default), a folder, a
+.gguf file or a hub id. A model that does not fit into memory is refused before it is loaded.
+
+What comes out: a few lines, or with --json one object. A build of --chunks is as many prompts at the speed of the last
+of --rows; its hours are an estimate: another length of prompts has another speed, and so has a machine that does other
+things meanwhile.
+"""
+_DETAILS = """\
+Prompts are random tokens, no prompt comes twice, and no answer ends before --answer_tokens. Speeds are medians over
+--rounds, with their range, of all rows together; rounds of all --rows take turns, after one of each that compiles and
+does not count. Memory is that of this process, above what Python and JAX took before the model was loaded.
+"""
+_EXAMPLES = """\
+examples:
+  qrag llm bench
+  qrag llm bench models/qwen2.5-0.5b-instruct-q4_k_m.gguf --chunks 20000 --prompt_tokens 900 --answer_tokens 40
+  qrag llm bench smollm2 --rows 1,4 --rounds 5 --json
+"""
+
+
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "qrag llm {bench} [MODEL] [--chunks N] [--prompt_tokens N] [--answer_tokens N] [flags]"
+    parser.add_argument("action", choices=("bench",), metavar="ACTION", help="what to do, as above")
+    parser.add_argument(
+        "model",
+        nargs="?",
+        type=flags.filled,
+        default="smollm2",
+        metavar="MODEL",
+        help="smollm2, a folder, a .gguf file or a hub id (default: smollm2)",
+    )
+    for name, value, what in (
+        ("chunks", 1000, "of the build whose time is told"),
+        ("prompt_tokens", 512, "tokens of a prompt, of the build and of every round"),
+        ("answer_tokens", 64, "tokens of an answer, likewise; at least 2"),
+        ("rounds", 3, "that count, for each of --rows"),
+    ):
+        parser.add_argument(
+            f"--{name}", type=flags.positive, default=value, metavar="N", help=f"{what} (default: {value:,})"
+        )
+    parser.add_argument(
+        "--rows",
+        type=flags.integers,
+        default=(1, 8),
+        metavar="N,N",
+        help="prompts that are worked on at once; `qrag ask` works on up to 8 (default: 1,8)",
+    )
+    add_storage(parser)
+    flags.add_compile_cache(parser)
+    flags.add_json(parser, "one JSON object")
+
+
+def _run(args: argparse.Namespace) -> int:
+    request = service.BenchRequest(
+        args.model, args.rows, args.prompt_tokens, args.answer_tokens, args.rounds, args.storage
+    )
+    with Progress(transient=True) as progress:
+        benched = service.bench(request, progress.stage("rounds"))
+    if args.json:
+        write_json(service.bench_values(benched, args.chunks))
+    else:
+        print(shown_lines(_format(benched, args.chunks)))
+    return 0
+
+
+def _format(benched: "Benched", num_chunks: int) -> str:
+    """All of it in a few lines."""
+    work, compiled = benched.speeds[-1].work, sum(speed.compile_seconds for speed in benched.speeds)
+    lines = [
+        f"{benched.source}: {benched.num_parameters / 1e6:,.0f} million parameters, {benched.storage}, "
+        f"{benched.backend}",
+        f"load      {benched.load_seconds:.1f} s; the first rounds took {compiled:.1f} s longer (compiling)",
+    ]
+    if benched.memory is not None:
+        held, most = (value / 1e9 for value in benched.memory)
+        lines.append(f"memory    {held:.2f} GB when it is loaded, {most:.2f} GB at most, above Python and JAX")
+    lines.append(
+        f"speed     tokens/s of all rows, median of {len(benched.speeds[-1].rounds)} (range); prompts of "
+        f"{work.prompt_tokens:,}, answers of {work.answer_tokens:,} tokens"
+    )
+    for speed in benched.speeds:
+        rows = f"{speed.work.rows} row{'s' if speed.work.rows > 1 else ''}"
+        lines.append(f"  {rows:<8}read {_median(speed.read)}, write {_median(speed.write)}")
+    build = service.bench_values(benched, num_chunks)["build"]
+    lines.append(
+        f"build     {num_chunks:,} chunks, {work.rows} at once: about {_clock(build['seconds'])} (hours:minutes), "
+        f"{build['tokens_read']:,} tokens read, {build['tokens_written']:,} written"
+    )
+    return "\n".join(lines)
+
+
+def _clock(seconds: float) -> str:
+    """`0:35`: hours and minutes, a minute that has begun counted whole."""
+    hours, minutes = divmod(math.ceil(seconds / 60), 60)
+    return f"{hours:,}:{minutes:02d}"
+
+
+def _median(rounds: Sequence[float]) -> str:
+    return f"{statistics.median(rounds):,.1f} ({min(rounds):,.1f} to {max(rounds):,.1f})"
+
+
+VERB = Verb(_DESCRIPTION, _EXAMPLES, _add_flags, _run, details=_DETAILS)

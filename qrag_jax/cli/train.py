@@ -1,0 +1,250 @@
+"""`qrag train`: trains a retriever from a config into a run folder that stands alone, or what else can be learned."""
+
+import argparse
+import shlex
+import signal
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from qrag_jax import service
+from qrag_jax.cli import flags
+from qrag_jax.cli.parser import Verb, add_kinds
+from qrag_jax.cli.progress import Progress
+from qrag_jax.cli.terminal import say, write_json
+from qrag_jax.cli.train_kinds import learner_verb
+from qrag_jax.names import LEARNERS
+from qrag_jax.types import Stopped, UsageError, Watch
+
+if TYPE_CHECKING:  # it imports JAX
+    from qrag_jax.service.training import TrainedRun
+
+# What asks for a run's own kind of questions again.
+_EVAL_FLAGS = {
+    "worlds": "--babi FILE",
+    "babi": "--babi FILE --haystack DIR",
+    "jsonl": "--jsonl FILE",
+    "multihop": "--hotpot FILE",
+    "vectors": "--vectors DIR",
+}
+_DESCRIPTION = """\
+Learn from your own data: a retriever that finds scattered facts step by step (`qrag train` alone trains one), or a
+small model on vectors of your own documents, in minutes and without a GPU.
+
+What comes out, in --out: a checkpoint folder that stands alone; and lines that say what to expect of it on data of the
+same kind, measured on some that it had not seen. A small model works with vectors of the --model that it was trained
+on, and refuses others. The same data, seed and machine give the same model. `qrag train KIND --help` explains one.
+"""
+_EXAMPLES = """\
+examples:
+  qrag train --config_path run.yaml --out runs/qa2
+  qrag train tagger handbook/ reports/ --out runs/tagger
+  qrag train compressor handbook/ reports/ --out runs/compressor
+  qrag train router study.yaml --out runs/router
+"""
+_OF_RETRIEVER = """\
+Train a retriever from a config. Every field has a default; a YAML file and key=value overrides change some of them,
+later ones winning. A typo is refused with the name that was probably meant.
+
+What comes out, in --out: a checkpoint folder that stands alone (parameters, optimiser, config, tokenizer, versions;
+it may be moved), metrics.jsonl, one line a logged step, and times.jsonl, the seconds of these steps. A folder that
+holds a checkpoint already is refused, but for --resume.
+"""
+_DETAILS = """\
+A run saves every save_every updates (default: a tenth of the run), and at SIGTERM or Ctrl-C before it ends, with exit
+code 143 or 130. --resume goes on after its newest undamaged checkpoint, and every later update is what it would have
+been, bit for bit on the same kind and number of devices. Give a cluster's job the same line each time: where there is
+no checkpoint yet, --resume starts with the first update.
+
+mesh.data=8 splits a batch over 8 devices, mesh.fsdp=8 also parameters and optimiser. On several machines start the same
+line once a process, with --distributed where SLURM, Open MPI or a TPU pod says who is who, else with --coordinator,
+--num_processes and --process_id. All of them see the same files; the first one writes.
+"""
+_EXAMPLES_OF_RETRIEVER = """\
+examples:
+  qrag train retriever --dry_run                                print every field and its default
+  qrag train retriever --config_path run.yaml --out runs/qa2 learner.gamma=0.9 --seed=1
+  qrag train retriever --out runs/qa1 data.task=babi 'data.paths=[qa1_train.txt]' data.haystack=novels/
+  qrag train retriever --out runs/qa2 --resume                  with the config that the run was started with
+  qrag train retriever --config_path run.yaml --out runs/many --seeds 0,1,2,3
+  srun qrag train --config_path run.yaml --out runs/big --resume --distributed mesh.data=16
+"""
+
+
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config_path", metavar="X.yaml", help="YAML file with the fields that differ from the defaults"
+    )
+    flags.add_out(parser, "run folder to write", "%(default)s", value="runs/train")
+    parser.add_argument(
+        "--seeds",
+        type=flags.seeds,
+        metavar="N,N,...",
+        help="train latent runs of these seeds together, on the same data, into RUN/seed_N (default: the seed field)",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out, if there is one")
+    parser.add_argument("--distributed", action="store_true", help="one of several processes, as the cluster says")
+    parser.add_argument("--coordinator", metavar="HOST:PORT", help="one of several processes; where the first one is")
+    parser.add_argument(
+        "--num_processes", type=flags.positive, metavar="N", help="with --coordinator: processes in all"
+    )
+    parser.add_argument("--process_id", type=flags.natural, metavar="I", help="with --coordinator: number of this one")
+    flags.add_reading(parser)
+    flags.add_compile_cache(parser)
+    parser.add_argument("--dry_run", action="store_true", help="print the whole resolved config as YAML and stop")
+    flags.add_json(parser, "the final metrics as JSON")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as learner.gamma=0.9 or --seed=1")
+
+
+def _run(args: argparse.Namespace) -> int:
+    from qrag_jax.sharding import is_main_process  # imports JAX
+
+    _join_processes(args)
+    is_main = is_main_process()
+    request = service.TrainRequest(args.config_path, tuple(args.overrides), args.out, args.seeds, args.resume)
+    during = _Signals(Progress(quiet=not is_main), is_main)
+    watch = Watch(note=say if is_main else lambda text: None, report=during.report)
+    if args.dry_run:
+        return _print_config(service.plan_training(request, watch))
+    try:
+        trained = service.train_runs(request, watch, during.asked, during)
+    except Stopped as stopped:
+        seeds = "" if args.seeds is None else f" --seeds {','.join(map(str, args.seeds))}"
+        watch.note(f"{stopped}; go on with: qrag train --out {shlex.quote(args.out)}{seeds} --resume")
+        return during.exit_code or 128 + signal.SIGTERM  # another process of the run was told to end
+    for run in trained:
+        _say_result(run)
+    if args.json and trained:
+        rows = [{"run": str(run.out), **run.metrics} for run in trained]
+        write_json(rows[0] if args.seeds is None else rows)
+    return 0
+
+
+def _join_processes(args: argparse.Namespace) -> None:
+    """Joins the processes of a run, where the flags speak of several."""
+    from qrag_jax.sharding import start_processes
+
+    given = [args.coordinator, args.num_processes, args.process_id]
+    if args.distributed and given == [None] * 3:
+        start_processes(None, None, None)
+    elif None not in given:
+        start_processes(*given)
+    elif given != [None] * 3:
+        raise UsageError("--coordinator, --num_processes and --process_id belong together: give all three")
+
+
+def _print_config(plan: Any) -> int:
+    from qrag_jax.config import dump_config
+
+    sys.stdout.write(dump_config(plan.config))
+    if plan.follows_size:
+        say("num_updates follows the number of questions, as data.task=jsonl and it is not given (1,000 to 5,000)")
+    return 0
+
+
+class _Signals:
+    """SIGTERM and Ctrl-C ask a run to save and end, once updates run; before that, and a second Ctrl-C, they end it.
+
+    They do so while its context is open, which shows progress.
+    """
+
+    def __init__(self, progress: Progress, is_main: bool = True) -> None:
+        self.updates_run = False
+        self.exit_code = 0
+        self._progress, self._is_main = progress, is_main
+        self._before: dict[int, Any] = {}
+
+    def asked(self) -> bool:
+        """Whether a signal came."""
+        return self.exit_code > 0
+
+    def __enter__(self) -> "_Signals":
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._handle)
+        self._progress.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._progress.__exit__(*error)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def report(self, stage: str, done: int, of: int, metrics: Any = None) -> None:
+        """Shows progress, or ends what was asked to end before its updates."""
+        self.end_if_asked()
+        self.updates_run = self.updates_run or stage == "compile"
+        self._progress.report(stage, done, of, metrics)
+
+    def end_if_asked(self) -> None:
+        """Ends what comes before the updates, where a signal came whose exception was lost.
+
+        Python throws away what is raised while it collects garbage, or inside of a library's callback.
+        """
+        if self.asked() and not self.updates_run:
+            raise SystemExit(self.exit_code)
+
+    def _handle(self, number: int, frame: object) -> None:
+        if self.asked() and self.updates_run and number == signal.SIGTERM:  # a cluster repeats it: it is being saved
+            return
+        at_once = self.asked() or not self.updates_run
+        self.exit_code = 128 + number  # what a shell reports for it
+        if at_once:
+            raise SystemExit(self.exit_code)
+        with suppress(RuntimeError):  # it came in the middle of a message, which a reader that waits holds up
+            if self._is_main:
+                say("stopping after this update, which is saved; Ctrl-C ends it at once")
+
+
+def _say_result(run: "TrainedRun") -> None:
+    """What came out, on standard error."""
+    facts, encoder, last, chosen = run.data, run.config.model.encoder, run.metrics, run.chosen
+    if facts.get("num_texts_cut"):
+        say(
+            f"{facts['num_texts_cut']:,} of {facts['num_texts']:,} chunks are longer than model.encoder.window="
+            f"{encoder.window} tokens; only their beginning was read"
+        )
+    if facts.get("num_questions_cut"):
+        say(
+            f"{facts['num_questions_cut']:,} questions are longer than model.encoder.question_window="
+            f"{encoder.question_window} tokens; only their beginning was read"
+        )
+    if chosen is not None:
+        say(
+            f"held-out questions chose update {chosen['update']:,} (return {chosen['return']:.3f}) and the threshold "
+            f"{chosen['threshold']:.4g} (F1 {chosen['fact_f1']:.3f} on the {chosen['num_questions']:,} of them)"
+        )
+        if chosen["update"] == 0:  # dev.untrained
+            say(
+                "training has helped nothing: the result is the untrained retriever; train longer, or on more questions"
+            )
+        if "beam_width" in chosen:
+            found = ", ".join(f"{width}: {f1:.3f}" for width, f1 in chosen["beam_f1"].items())
+            say(f"beam width {chosen['beam_width']} is best on them (F1 by width {found}): --beam_width of qrag eval")
+    folder = shlex.quote(str(run.out))
+    say(
+        f"trained: {run.out}, {last['step']:,} updates in {last['seconds']:,.0f} s, {last['complete']:.1%} of the last "
+        "training episodes complete"
+    )
+    say(f"next: qrag eval {folder} {_EVAL_FLAGS[run.config.data.task]}")
+    if run.config.data.task != "vectors":
+        say(f'      qrag find {folder} FILES... "question"')
+
+
+_RETRIEVER = Verb(
+    _OF_RETRIEVER,
+    _EXAMPLES_OF_RETRIEVER,
+    _add_flags,
+    _run,
+    details=_DETAILS,
+    rare=("--distributed", "--coordinator", "--num_processes", "--process_id"),
+    summary=LEARNERS["retriever"].about,
+)
+_KINDS = {name: _RETRIEVER if name == "retriever" else learner_verb(name) for name in LEARNERS}
+VERB = Verb(
+    _DESCRIPTION,
+    _EXAMPLES,
+    lambda parser: add_kinds(parser, _KINDS, "what to train"),
+    _run,
+    kinds=_KINDS,
+    default_kind="retriever",
+)

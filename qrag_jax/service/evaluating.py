@@ -1,0 +1,231 @@
+"""Scores a trained retriever and its baselines on questions with known chunks, and the answers that a model reads off.
+
+In two steps: facts first, which cost nothing, then answers, which take long, cost money and may fail.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from qrag_jax.data.questions.examples import read_examples
+from qrag_jax.data.questions.multihop import READERS, describe
+from qrag_jax.data.questions.vector_task import read_vector_task
+from qrag_jax.data.stories.babi import read_babi
+from qrag_jax.data.stories.haystack import Haystack, held_back_haystack
+from qrag_jax.eval.answers.answering import (
+    Answered,
+    Reader,
+    check_reader,
+    choose_measures,
+    needs_judges,
+    read_answers,
+)
+from qrag_jax.eval.retrieval.compare import Comparison, compare
+from qrag_jax.eval.retrieval.score import Options, Scored, check_protocols, open_run, score
+from qrag_jax.llm.config import LlmConfig, make_generator
+from qrag_jax.llm.wrappers import WatchedGenerator
+from qrag_jax.qrag.tasks import Task, examples_task, hidden_stories_tasks, vectors_task
+from qrag_jax.types import NOBODY, Arg, InputError, TextGenerator, UsageError, Watch
+
+LENGTH_FACTORS = (1, 4, 16, 64)
+
+
+@dataclass(frozen=True)
+class QuestionSource:
+    """Questions with known chunks.
+
+    Attributes:
+        kind: `babi` (hidden in a haystack), `jsonl`, `vectors`, or a set of `multihop.READERS`.
+        path: their file; of vectors the folder.
+        haystack: of babi, text to hide facts in.
+        max_haystack_sentences: of it, at most.
+        num_chunks: of babi, lengths of contexts; None: `LENGTH_FACTORS` times the length that the run was trained at.
+    """
+
+    kind: str
+    path: str
+    haystack: str = "sotu"
+    max_haystack_sentences: int = 20_000
+    num_chunks: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class AnswersRequest:
+    """Answers to score beside the facts.
+
+    Attributes:
+        llm: that answers.
+        measures: of answers; None: EM and F1, and what the kind of questions has besides.
+        judges: models that judge, as `llm_model`; None: the one that answers.
+        bounds: also answer from the gold chunks alone, and from none.
+    """
+
+    llm: LlmConfig = field(default_factory=LlmConfig)
+    measures: tuple[str, ...] | None = None
+    judges: tuple[str, ...] | None = None
+    bounds: bool = False
+
+
+@dataclass(frozen=True)
+class EvalRequest:
+    """A run to score.
+
+    Attributes:
+        run: its folder.
+        source: of the questions.
+        options: which rows.
+        calibrate: file of other questions of the same kind, to fit the thresholds of all methods on.
+        answers: that are scored too; None: facts alone.
+    """
+
+    run: str
+    source: QuestionSource
+    options: Options = field(default_factory=Options)
+    calibrate: str | None = None
+    answers: AnswersRequest | None = None
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What was scored.
+
+    Attributes:
+        request: that asked for it.
+        tasks: the questions, a task a length.
+        scored: rows and records of facts.
+        reader: of the answers, loaded; None where none were asked for.
+    """
+
+    request: EvalRequest
+    tasks: Sequence[Task]
+    scored: Scored
+    reader: Reader | None
+
+
+def evaluate_facts(request: EvalRequest, watch: Watch = NOBODY) -> Evaluated:
+    """Scores what the methods choose; loads the language models of the answers before anything else is paid for."""
+    trained = open_run(request.run)
+    check_protocols(request.options, trained, calibrated=bool(request.calibrate))
+    source, training_chunks = request.source, trained.labels.training_chunks
+    tasks = list(report_tasks(source, training_chunks, trained.data, watch))
+    reader = None if request.answers is None else make_reader(request.answers, source.kind, tasks, watch)
+    held_out = None
+    if request.calibrate:
+        held_out = _calibration_task(request.calibrate, source, training_chunks, trained.data, watch)
+    return Evaluated(request, tasks, score(trained, tasks, request.options, held_out, watch), reader)
+
+
+def evaluate_answers(evaluated: Evaluated, watch: Watch = NOBODY) -> Answered:
+    """Has the language model answer from what each method chose, and scores the answers."""
+    request = evaluated.request
+    assert evaluated.reader is not None and request.answers is not None
+    bounds = request.options if request.answers.bounds else None
+    return read_answers(_watched(evaluated.reader, watch), evaluated.tasks, evaluated.scored.records, bounds)
+
+
+def compare_methods(evaluated: Evaluated, answered: Answered | None = None) -> list[Comparison]:
+    """Paired tests between the methods, task by task; then those of their answers."""
+    pairs = zip(evaluated.tasks, evaluated.scored.records, strict=True)
+    found = [comparison for task, own in pairs for comparison in compare(task.name, own)]
+    return found + list(answered.comparisons if answered is not None else ())
+
+
+def report_tasks(
+    source: QuestionSource, training_chunks: int, trained_on: Mapping[str, Any], watch: Watch
+) -> Iterator[Task]:
+    """The questions to report, a task a length.
+
+    Args:
+        training_chunks: length that the run was trained at.
+        trained_on: the `data` section of the run's config.
+    """
+    if source.kind != "babi" and source.num_chunks:
+        own = (" hides facts of ", Arg("babi"), "; questions of ", Arg(source.kind), " come with their chunks")
+        raise UsageError((Arg("num_chunks"), *own), field="num_chunks")
+    if source.kind != "babi":
+        yield _task_with_chunks(source.kind, source.path, watch)
+        return
+    haystack = _haystack(source, trained_on, watch)
+    if len(haystack) == source.max_haystack_sentences:
+        used = f"haystack {source.haystack}: {len(haystack):,} of its sentences are used ("
+        watch.note((used, Arg("max_haystack_sentences"), ")"))
+    lengths = source.num_chunks or tuple(factor * training_chunks for factor in LENGTH_FACTORS)
+    if len(set(lengths)) != len(lengths):
+        given = ",".join(map(str, lengths))
+        raise UsageError((Arg("num_chunks", given), ": a length stands twice"), field="num_chunks", value=lengths)
+    yield from hidden_stories_tasks(_name(source.path), read_babi(source.path), haystack, lengths)
+
+
+def make_reader(answers: AnswersRequest, kind: str, tasks: Sequence[Task], watch: Watch = NOBODY) -> Reader:
+    """The language models of the answers, loaded.
+
+    Args:
+        kind: of the questions, as of a `QuestionSource`.
+    """
+    if kind == "vectors":
+        raise UsageError("a language model reads texts, and questions over vectors have none", field="answers")
+    for task in tasks:
+        if task.answers is None:
+            raise InputError(f'{task.name}: no question has a reference answer: give them a field "answer"')
+    llm = answers.llm
+    measures = tuple(choose_measures(task, answers.measures, kind, llm.prompts, watch.note) for task in tasks)
+    judged = needs_judges(measures)
+    if answers.judges and not judged:
+        named = Arg("answer_measures", "claims or judge")
+        raise UsageError(("name a measure that they judge: ", named), field="judges")
+    check_reader(measures, llm.prompts)
+    generator = make_generator(llm)
+    judges = _judges(answers, generator) if judged else ()
+    return Reader(generator, measures, judges, llm.sampling, llm.prompts)
+
+
+def _judges(answers: AnswersRequest, generator: TextGenerator) -> tuple[TextGenerator, ...]:
+    """One model a name, otherwise as the answering one; without names the answering one."""
+    llm = answers.llm
+    return tuple(
+        generator if name == llm.llm_model else make_generator(replace(llm, llm_model=name))
+        for name in answers.judges or (llm.llm_model,)
+    )
+
+
+def _watched(reader: Reader, watch: Watch) -> Reader:
+    """The reader whose models tell how far they are, each as a stage of its own."""
+    judges = reader.judges
+    names = ["judge"] if len(judges) == 1 else [f"judge {number + 1}" for number in range(len(judges))]
+    told = [partial(watch.answered, name) for name in ("answers", *names)]
+    return replace(
+        reader,
+        generator=WatchedGenerator(reader.generator, told[0]),
+        judges=tuple(WatchedGenerator(judge, tell) for judge, tell in zip(judges, told[1:], strict=True)),
+    )
+
+
+def _calibration_task(
+    path: str, source: QuestionSource, training_chunks: int, trained_on: Mapping[str, Any], watch: Watch
+) -> Task:
+    """Questions of the same kind as those that are reported; stories at the training length."""
+    if source.kind != "babi":
+        return _task_with_chunks(source.kind, path, watch)
+    haystack = _haystack(source, trained_on, watch)
+    return hidden_stories_tasks(_name(path), read_babi(path), haystack, (training_chunks,))[0]
+
+
+def _task_with_chunks(kind: str, path: str, watch: Watch) -> Task:
+    """Questions of any kind but `babi`: they come with their chunks."""
+    if kind == "jsonl":
+        return examples_task(_name(path), read_examples(path))
+    if kind == "vectors":
+        return vectors_task(_name(path), read_vector_task(path))
+    read = READERS[kind](path)
+    watch.note(describe(_name(path), read))
+    return examples_task(f"{kind} {_name(path)}", read.examples, sum(read.left_out.values()), answers=read.answers)
+
+
+def _haystack(source: QuestionSource, trained_on: Mapping[str, Any], watch: Watch) -> Haystack:
+    return held_back_haystack(source.haystack, source.max_haystack_sentences, trained_on, note=watch.note)
+
+
+def _name(path: str) -> str:
+    return Path(path).name.split(".")[0]

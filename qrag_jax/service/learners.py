@@ -1,0 +1,362 @@
+"""Trains what is small, on vectors of one's own documents: taggers, compressors of sections, routers of levels.
+
+Each gives the row that `qrag train KIND --json` prints: what came out, and what to expect of it.
+"""
+
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qrag_jax.annotate.summaries import SummariesConfig
+from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.chunking.text.sentences import make_splitter
+from qrag_jax.chunking.tree.level_ranges import all_ranges, format_levels, full_range
+from qrag_jax.chunking.tree.parent_vectors import FromTexts
+from qrag_jax.config import is_override, load_config, to_dict
+from qrag_jax.data.corpora.headed_documents import HeadedDocument, read_headed
+from qrag_jax.data.corpora.study_task import StudyTask
+from qrag_jax.errors import Arg
+from qrag_jax.eval.study.cells.level_cells import run_levels
+from qrag_jax.eval.study.cells.run_cell import Tools, embed_questions
+from qrag_jax.eval.study.cells.sentence_cache import SentenceCache
+from qrag_jax.eval.study.cells.study_encoder import load_study_encoder
+from qrag_jax.eval.study.config import DefaultStudy, StudyConfig
+from qrag_jax.eval.study.load_tasks import load_task
+from qrag_jax.eval.study.records import LevelCell
+from qrag_jax.eval.tables import share
+from qrag_jax.index.parent_texts import text_parents
+from qrag_jax.llm.config import LlmConfig, make_generator
+from qrag_jax.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.measures.boundary_scores import Judged, score_points
+from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
+from qrag_jax.models.encoder.weights import load_encoder
+from qrag_jax.names import COMPRESSOR_KINDS, COMPRESSOR_LOSSES, FEATURES, CompressorKind, CompressorLoss, View
+from qrag_jax.search.corpus import ReportProgress
+from qrag_jax.search.levels.planners import plan_cost, save_router
+from qrag_jax.search.levels.router_training import FittedRouter, PlanLabels, cheapest_ranges, fit_router
+from qrag_jax.train.kind import LearnerKind
+from qrag_jax.train.learners.compressor import TOP_K, CompressorConfig, FittedCompressor, fit_compressor, recalls
+from qrag_jax.train.learners.compressor_data import make_lead_targets
+from qrag_jax.train.learners.tagger import TaggerConfig, fit_tagger
+from qrag_jax.train.run_folder import check_out
+from qrag_jax.types import NOBODY, InputError, UsageError, Watch
+
+_SUMMARY_TOKENS = 128  # of an answer; and of a lead
+
+
+@dataclass(frozen=True)
+class TaggerRequest:
+    """A tagger to train.
+
+    Attributes:
+        paths: documents with headings: files, folders, `scisumm:PATH` or `wikitext2:PATH`.
+        view: what it sees of the headings.
+        encoder: whose vectors it reads.
+        seed: of the parts and of the order of gaps.
+    """
+
+    paths: tuple[str, ...]
+    view: View = "removed"
+    encoder: str = "minilm"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class CompressorRequest:
+    """A compressor to train.
+
+    Attributes:
+        paths: documents with headings, as of a tagger.
+        kind: of the network; None tries all.
+        loss: that is learned; None tries both.
+        target: what vectors are to be near to: `windows`, `lead` or `summary`.
+        lead_tokens: of target lead.
+        encoder: whose vectors it reads.
+        seed: of all that is drawn.
+        llm: of target summary.
+    """
+
+    paths: tuple[str, ...]
+    kind: CompressorKind | None = None
+    loss: CompressorLoss | None = None
+    target: str = "windows"
+    lead_tokens: int = _SUMMARY_TOKENS
+    encoder: str = "minilm"
+    seed: int = 0
+    llm: LlmConfig = field(default_factory=lambda: LlmConfig(max_answer_tokens=_SUMMARY_TOKENS))
+
+
+@dataclass(frozen=True)
+class RouterRequest:
+    """A router to train.
+
+    Attributes:
+        config: of a study, with tasks of evidence.
+        overrides: changes of the config, `field=value`.
+        budget: tokens of a context.
+        features: what it reads of a question; None: those that find better on questions that are held out.
+        seed: of the folds.
+    """
+
+    config: str
+    overrides: tuple[str, ...] = ()
+    budget: int = 512
+    features: str | None = None
+    seed: int = 0
+
+
+def train_tagger(request: TaggerRequest, out: Path, watch: Watch = NOBODY) -> dict[str, Any]:
+    """Trains a tagger on documents with headings."""
+    check_out(out, resumes=False)
+    documents = read_headed(request.paths, request.view)
+    watch.note(f"{len(documents):,} documents, {_num_points(documents):,} sections")
+    embedder = make_embedder(load_encoder(request.encoder))
+    start = time.perf_counter()
+    config = TaggerConfig(request.seed)
+    fitted = fit_tagger(documents, embedder, embedder.fingerprint, request.encoder, config, out, watch.report)
+    seconds = time.perf_counter() - start
+    rows = zip(documents, fitted.held_out, strict=True)  # what taggers found that had not seen them
+    score = score_points([Judged(len(one.text), one.points, found) for one, found in rows], seed=request.seed)
+    f1 = score.f1_any
+    return {
+        "view": request.view,
+        "f1_l1": score.f1[1],
+        "f1_l2": score.f1[2],
+        "f1_any": f1.mean,
+        "low": f1.low,
+        "high": f1.high,
+        "n_documents": f1.n,
+        "n_points": score.n_points,
+        "threshold": fitted.tagger.threshold,
+        "strength": fitted.strength,
+        "seconds": seconds,
+    }
+
+
+def train_compressor(request: CompressorRequest, out: Path, watch: Watch = NOBODY) -> dict[str, Any]:
+    """Trains a compressor on documents with headings."""
+    check_out(out, resumes=False)
+    if request.target != "summary" and (given := request.llm.given()):
+        belongs = ("belongs to ", Arg("target", "summary"), ", where a language model sums up")
+        raise UsageError(belongs, field=given[0])
+    documents = read_headed(request.paths)
+    watch.note(f"{len(documents):,} documents, {_num_points(documents):,} headings")
+    embedder = make_embedder(load_encoder(request.encoder))
+    config = CompressorConfig(
+        request.seed,
+        kinds=COMPRESSOR_KINDS if request.kind is None else (request.kind,),
+        losses=COMPRESSOR_LOSSES if request.loss is None else (request.loss,),
+    )
+    start = time.perf_counter()
+    fitted = fit_compressor(
+        documents,
+        embedder,
+        embedder.count_tokens,
+        _targets(request, embedder, watch),
+        embedder.fingerprint,
+        request.encoder,
+        config,
+        out,
+        watch.report,
+    )
+    row = _describe_compressor(fitted, request.seed) | {"seconds": time.perf_counter() - start}
+    return {"target": request.target, **row}
+
+
+def train_router(request: RouterRequest, out: Path, watch: Watch = NOBODY) -> dict[str, Any]:
+    """Trains a router of levels on the questions of a study."""
+    check_out(out, resumes=False)
+    if wrong := [word for word in request.overrides if not is_override(word)]:
+        raise UsageError(f"{wrong[0]}: give one config; a change to it is field=value, as data=DATA")
+    config = load_config(DefaultStudy, request.config, request.overrides)
+    tasks = _load_tasks(config, watch)
+    encoder = load_study_encoder(config.model, config.window)
+    split = make_splitter(config.splitter, config.language)
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        tools = Tools(encoder, SentenceCache(Path(folder)), split)
+        vectors = [embed_questions(task.questions, tools) for task in tasks]
+        told, budget = watch.stage("levels"), request.budget
+        cells = [_cell(config, task, own, budget, tools, told) for task, own in zip(tasks, vectors, strict=True)]
+    fitted = _fit(cells, vectors, tasks, request.features, encoder.fingerprint, request.seed)
+    save_router(fitted.router, out, {"budget": request.budget, "seed": request.seed, "study": to_dict(config)})
+    router, labels = fitted.router, _labels(cells)
+    return {
+        "features": router.features,
+        "levels": list(router.names),
+        "budget": request.budget,
+        "n": fitted.n,
+        "n_labelled": sum(one is not None for own in labels for one in own.ranges),
+        "n_dropped": sum(sum(own.dropped.values()) for own in labels),
+        "fallback": format_levels(router.ranges[router.fallback], router.names),
+        "leaves_fallback": bool(np.isfinite(router.margin)),
+        "strength": fitted.strength,
+        "erec_held_out": fitted.held_out,
+        "erec_fallback": fitted.fallback_held_out,
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def _describe_compressor(fitted: FittedCompressor, seed: int) -> dict[str, Any]:
+    """What was chosen, and what to expect of it with 95% intervals over questions."""
+    hits = {name: (places < TOP_K).astype(float) for name, places in fitted.places.items()}
+    expected = mean_interval(hits["compressor"], seed=seed)
+    over_mean = paired_difference(hits["compressor"], hits["mean"], seed=seed)
+    row: dict[str, Any] = {
+        "kind": fitted.chosen.kind,
+        "loss": fitted.chosen.loss,
+        "strength": fitted.chosen.strength,
+        "n_documents": fitted.compressor.trained_on["num_documents"],
+        "n_sections": fitted.compressor.trained_on["num_sections"],
+        "held_out_sections": fitted.num_sections,
+        "held_out_questions": expected.n,
+        "r5": expected.mean,
+        "low": expected.low,
+        "high": expected.high,
+        "r5_over_mean": over_mean.mean,
+        "over_mean_low": over_mean.low,
+        "over_mean_high": over_mean.high,
+    }
+    row |= {
+        f"{name}_r{k}": value for name in hits for k, value in zip((1, 5), recalls(fitted.places[name]), strict=True)
+    }
+    row |= {f"{name}_squared_distance": value for name, value in fitted.squared_distance.items()}
+    tried = ((one.kind, one.loss, one.strength, *recall) for one, recall in fitted.tried.items())
+    return row | {"tried": [dict(zip(("kind", "loss", "strength", "r1", "r5"), one, strict=True)) for one in tried]}
+
+
+def _level_config(config: StudyConfig) -> ChunkConfig:
+    """The first config of strategy levels of a study; by headings where it has none."""
+    configs = [one for own in config.strategies.values() for one in own if one.strategy == "levels"]
+    return configs[0] if configs else ChunkConfig("levels")
+
+
+def _num_points(documents: Sequence[HeadedDocument]) -> int:
+    return sum(len(one.points) for one in documents)
+
+
+def _targets(request: CompressorRequest, embedder: TextEmbedder, watch: Watch) -> FromTexts:
+    if request.target == "lead":
+        return make_lead_targets(embedder, embedder.count_tokens, request.lead_tokens)
+    llm = request.llm
+    parents = text_parents(
+        request.target,
+        embedder,
+        embedder.count_tokens,
+        window_tokens=embedder.window,
+        generator=make_generator(llm) if request.target == "summary" else None,
+        summaries=SummariesConfig(llm.max_answer_tokens, llm.sampling, llm.prompts),
+        progress=watch.answered,
+    )
+    assert parents.of_texts is not None
+    return parents.of_texts
+
+
+def _load_tasks(config: StudyConfig, watch: Watch) -> list[StudyTask]:
+    split = make_splitter(config.splitter, config.language)
+    tasks = [load_task(name, how, config.data, config.seed, split) for name, how in config.tasks.items()]
+    found = [task for task in tasks if task.kind == "evidence"]
+    if not found:
+        raise InputError(f"tasks {', '.join(config.tasks)}: none has evidence, which a router learns from")
+    for task in found:
+        watch.note(f"{task.name}: {len(task.questions):,} questions about {len(task.documents):,} documents")
+    return found
+
+
+def _cell(
+    config: StudyConfig, task: StudyTask, vectors: np.ndarray, budget: int, tools: Tools, told: ReportProgress
+) -> LevelCell:
+    scope = config.tasks[task.name].scope
+    how, way = _level_config(config), config.parents[0]
+    (cell,) = run_levels("levels", 0, how, way, {"test": task}, scope, (budget,), tools, {"test": vectors}, told)
+    return cell
+
+
+def _fit(
+    cells: Sequence[LevelCell],
+    vectors: Sequence[np.ndarray],
+    tasks: Sequence[StudyTask],
+    features: str | None,
+    fingerprint: str,
+    seed: int,
+) -> FittedRouter:
+    """The router on the features that were asked for, or on those whose held-out recall is the higher one."""
+    known = {
+        "profiles": np.concatenate([np.array(cell.profiles) for cell in cells]),
+        "vectors": np.concatenate(vectors),
+    }
+    recall = np.concatenate([np.array(cell.recall)[:, :, 0] for cell in cells])
+    groups = [f"{task.name}/{question.relevant[0]}" for task in tasks for question in task.questions]
+    names = cells[0].names
+    fitted = [
+        fit_router(
+            known[kind], recall, groups, all_ranges(names), names=names, kind=kind, fingerprint=fingerprint, seed=seed
+        )
+        for kind in FEATURES
+        if features in (None, kind)
+    ]
+    return max(fitted, key=lambda one: one.held_out)
+
+
+def _labels(cells: Sequence[LevelCell]) -> list[PlanLabels]:
+    """The cheapest range of each question that holds its evidence, task by task."""
+    found = []
+    for cell in cells:
+        ranges, sent, built = all_ranges(cell.names), np.array(cell.sent)[:, :, 0], cell.built_tokens
+        full = ranges.index(full_range(cell.names))
+        costs = [
+            [
+                plan_cost(float(own), float(of), float(built[full]), float(row[full]))
+                for own, of in zip(built, row, strict=True)
+            ]
+            for row in sent
+        ]
+        found.append(cheapest_ranges(np.array(cell.recall)[:, :, 0], np.array(costs), ranges))
+    return found
+
+
+def _format_tagger(row: Mapping[str, Any]) -> str:
+    interval = f"{share(row['f1_any'])} [{share(row['low'])}, {share(row['high'])}]"
+    return (
+        f"trained: {row['run']}, {row['seconds']:,.0f} s\n"
+        f"held out, headings {row['view']}: F1 {interval} of all points, {share(row['f1_l1'])} of level 1, "
+        f"{share(row['f1_l2'])} of level 2; {row['n_documents']:,} documents, {row['n_points']:,} points"
+    )
+
+
+def _format_compressor(row: Mapping[str, Any]) -> str:
+    interval = f"{share(row['r5'])} [{share(row['low'])}, {share(row['high'])}]"
+    over = (
+        f"{share(row['r5_over_mean'], sign='+')} [{share(row['over_mean_low'], sign='+')}, "
+        f"{share(row['over_mean_high'], sign='+')}]"
+    )
+    how = f"{row['kind']} by {row['loss']}, {row['n_sections']:,} sections, {row['seconds']:,.0f} s"
+    return (
+        f"trained: {row['run']}, {how}\n"
+        f"held out: R@5 {interval} of {row['held_out_questions']:,} sentences among {row['held_out_sections']:,} "
+        f"sections; {over} over the mean of the children\n"
+        f"beside it: mean {share(row['mean_r5'])}, target {share(row['target_r5'])}, best child "
+        f"{share(row['best_child_r5'])}"
+    )
+
+
+def _format_router(row: Mapping[str, Any]) -> str:
+    lines = [
+        f"trained: {row['run']}, {row['seconds']:,.0f} s, on {row['features']}",
+        f"held out: ERec {share(row['erec_held_out'])} at {row['budget']:,} tokens, best fixed range "
+        f"{share(row['erec_fallback'])}; {row['n']:,} questions",
+        f"labels: {row['n_labelled']:,} questions, {row['n_dropped']:,} dropped, since no context holds their evidence",
+    ]
+    if not row["leaves_fallback"]:
+        lines.append(f"nothing was gained on held-out questions: it always searches {row['fallback']}")
+    return "\n".join(lines)
+
+
+TAGGER = LearnerKind(TaggerRequest, train_tagger, _format_tagger)
+COMPRESSOR = LearnerKind(CompressorRequest, train_compressor, _format_compressor)
+ROUTER = LearnerKind(RouterRequest, train_router, _format_router)

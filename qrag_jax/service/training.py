@@ -1,0 +1,218 @@
+"""Trains retrievers from a config into run folders that stand alone, or goes on with them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from qrag_jax.checkpoint import Checkpoint, find_fault, load_checkpoint, newest_valid_step
+from qrag_jax.config import is_given, load_config
+from qrag_jax.errors import Arg
+from qrag_jax.eval.retrieval.calibration import fit_on_dev
+from qrag_jax.files.step_folders import checkpoint_steps
+from qrag_jax.qrag.tasks import Task
+from qrag_jax.sharding import is_main_process
+from qrag_jax.train.kind import LearnerKind
+from qrag_jax.train.log import METRICS, TIMES, read_lines
+from qrag_jax.train.qrag.config import RunConfig, fitting_updates, training_tasks
+from qrag_jax.train.qrag.loop import train, train_together
+from qrag_jax.train.qrag.saving import Member
+from qrag_jax.train.run_folder import check_out, lock_runs
+from qrag_jax.types import NOBODY, InputError, UsageError, Watch
+
+
+@dataclass(frozen=True)
+class TrainRequest:
+    """Runs to train.
+
+    Attributes:
+        config_path: YAML file with the fields of `RunConfig` that differ from their defaults.
+        overrides: `learner.gamma=0.9`, over those of the file.
+        out: run folder.
+        seeds: of latent runs that are trained together, on the same data, into `out/seed_N`; None: the config's own.
+        resume: go on with what is in `out`, if there is something.
+    """
+
+    config_path: str | None = None
+    overrides: tuple[str, ...] = ()
+    out: str = "runs/train"
+    seeds: tuple[int, ...] | None = None
+    resume: bool = False
+
+    @property
+    def outs(self) -> list[Path]:
+        """The folder of each run."""
+        return [Path(self.out)] if self.seeds is None else [Path(self.out) / f"seed_{seed}" for seed in self.seeds]
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """What is to be trained.
+
+    Attributes:
+        config: of the run; of several, with the seed that each has in place of its own.
+        starts: the checkpoint that each run goes on from, or None.
+        follows_size: the run is as long as its own questions need, since nobody said how long.
+    """
+
+    config: RunConfig
+    starts: Sequence[Checkpoint | None]
+    follows_size: bool
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run that was trained.
+
+    Attributes:
+        config: of it.
+        out: its folder.
+        data: facts about the texts that it read.
+        metrics: of its last update, with its seconds.
+        chosen: what held-out questions chose; None where none were held out.
+    """
+
+    config: RunConfig
+    out: Path
+    data: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    chosen: Mapping[str, Any] | None
+
+
+def plan_training(request: TrainRequest, watch: Watch = NOBODY) -> TrainingPlan:
+    """The whole config of a request, and where its runs go on from; reads no data and writes nothing."""
+    outs, path = request.outs, request.config_path
+    starts = _find_starts(outs, watch) if request.resume else [None] * len(outs)
+    if request.resume and starts[0] is None and path is None and not request.overrides:
+        reason = f": {outs[0]} holds no checkpoint, and there is no config to start with: check "
+        raise UsageError((Arg("resume"), reason, Arg("out")), field="resume")
+    if path is None and starts[0] is not None:  # the run knows its own config
+        path = str(starts[0].folder / "config.yaml")
+    config = load_config(RunConfig, path, request.overrides)
+    is_long_enough = config.data.task != "jsonl" or is_given("num_updates", path, request.overrides)
+    return TrainingPlan(config, starts, not is_long_enough)
+
+
+def train_runs(
+    request: TrainRequest,
+    watch: Watch = NOBODY,
+    stop: Callable[[], bool] | None = None,
+    during: AbstractContextManager[Any] | None = None,
+) -> list[TrainedRun]:
+    """Trains the runs of a request.
+
+    Args:
+        stop: asked after each update; a run that is to stop saves what it has, and ends with `Stopped`.
+        during: is entered when the data are read, and left when the updates are done.
+
+    Returns:
+        What came out; of several processes of a run, in the first one alone.
+    """
+    with lock_runs(request.outs):  # before it is looked where to go on from
+        plan = plan_training(request, watch)
+        if not request.resume:
+            for out in request.outs:
+                check_out(out)
+        configs = _configs(plan.config, request.seeds)
+        members = [Member(*member) for member in zip(configs, request.outs, plan.starts, strict=True)]
+        task, dev = training_tasks(members[0].config)
+        for note in task.notes:
+            watch.note(note)
+        watch.note(describe_task(task) + (f"; {len(dev):,} held out" if dev is not None else ""))
+        if plan.follows_size:
+            members = [replace(member, config=_with_updates(member, len(task))) for member in members]
+            num = members[0].config.num_updates
+            watch.note(f"num_updates={num:,}, after the number of questions; num_updates=N is another number")
+        if plan.config.init and plan.starts[0] is None:
+            watch.note(f"starting with the parameters of {plan.config.init}")
+        fit = partial(fit_on_dev, beam_widths=plan.config.dev.beam_widths)
+        with nullcontext() if during is None else during:
+            train_together(members, task, watch.report, dev, fit, stop)
+        return [_trained(one, dev is not None) for one in members] if is_main_process() else []
+
+
+def describe_task(task: Task) -> str:
+    """One line about the training data: `worlds2: 20,000 questions over 12,240 chunks`, and what was left out."""
+    line = f"{task.name}: {len(task):,} questions over {len(task.texts):,} distinct chunks"
+    if task.num_left_out:
+        why = "see above" if task.notes else "their story is longer than a context"
+        line += f"; {task.num_left_out:,} left out, {why}"
+    return line
+
+
+def _with_updates(member: Member, num_questions: int) -> RunConfig:
+    """The config with the updates of the run that goes on, or as many as the questions need."""
+    config, start = member.config, member.start
+    known = None if start is None else start.config.get("num_updates")
+    return replace(config, num_updates=known or fitting_updates(num_questions, config.data.batch_size))
+
+
+def _configs(config: RunConfig, seeds: Sequence[int] | None) -> list[RunConfig]:
+    """The config of each run: itself, or one a seed over the same data."""
+    if seeds is None:
+        return [config]
+    data = replace(config.data, seed=config.data_seed)
+    return [replace(config, seed=seed, data=data) for seed in seeds]
+
+
+def _find_starts(outs: Sequence[Path], watch: Watch) -> Sequence[Checkpoint | None]:
+    """The newest whole checkpoint of each run folder; notes which, which were damaged, and where there is none yet.
+
+    Runs that are trained together go on after the same update: a kill may have come between two of their saves.
+    """
+    steps, names = [], ", ".join(map(str, outs))
+    for out in outs:
+        step, skipped = newest_valid_step(out)
+        for fault in skipped:
+            watch.note(f"damaged and skipped: {fault}")
+        steps.append(step)
+    if all(step is None for step in steps):
+        watch.note(f"{names}: no checkpoint yet: starting with the first update")
+        return [None] * len(outs)
+    if len(outs) == 1:
+        watch.note(f"{outs[0]}: going on after update {steps[0]:,}")
+        return [load_checkpoint(outs[0], step=steps[0], groups=())]
+    common = set.intersection(*(set(checkpoint_steps(out)) for out in outs))
+    whole = [s for s in sorted(common, reverse=True) if all(find_fault(out / f"step_{s}") is None for out in outs)]
+    if not whole:
+        raise UsageError(
+            f"no update has a whole checkpoint in each of {names}: a kill came while the first ones were written, or "
+            "the runs were not trained together",
+            field="resume",
+            remedy="remove these folders, or train alone",
+        )
+    watch.note(f"{names}: going on after update {whole[0]:,}")
+    return [load_checkpoint(out, step=whole[0], groups=()) for out in outs]
+
+
+def _trained(member: Member, has_dev: bool) -> TrainedRun:
+    out = member.out
+    assert out is not None
+    data, metrics = _read_metrics(out)
+    chosen = load_checkpoint(out, groups=()).metadata["dev"] if has_dev else None
+    return TrainedRun(member.config, out, data, metrics, chosen)
+
+
+def _read_metrics(out: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Facts about the data, and the last logged step with its seconds, of a run folder that has just been written."""
+    lines, times = read_lines(out / METRICS), read_lines(out / TIMES)
+    if len(lines) < 2 or not times:
+        raise InputError(f"{out}: {METRICS} or {TIMES} is not there or empty; the checkpoints are whole")
+    return lines[0]["data"], lines[-1] | {"seconds": times[-1]["seconds"]}
+
+
+def _train_retriever(config: RunConfig, out: Path, watch: Watch) -> Mapping[str, Any]:
+    """Trains one run; its last metrics."""
+    task, dev = training_tasks(config)
+    watch.note(describe_task(task))
+    train(config, task, out, watch.report, dev, partial(fit_on_dev, beam_widths=config.dev.beam_widths))
+    return _read_metrics(out)[1]
+
+
+def _format_retriever(row: Mapping[str, Any]) -> str:
+    return f"trained: {row['run']}, {row['step']:,} updates, {row['complete']:.1%} of the last episodes complete"
+
+
+RETRIEVER = LearnerKind(RunConfig, _train_retriever, _format_retriever)
