@@ -64,13 +64,13 @@ CHUNKERS: Registry[Any] = Registry(
             "the leaves of a tree of parts that --points finds: small parts joined as long as their levels do not "
             "fall, those deeper than --level_cap joined with what is around them, the rest cut to --max_tokens, or 256 "
             "tokens (points, level_cap, merge_tokens); --tree writes the trees",
-            TREE,
+            TREE | {"points"},
         ),
         Entry(
             "levels", f"{_STRATEGIES}.level_leaves:KIND",
             "the leaves of a tree whose levels have names: sections and subsections that --points finds, paragraphs, "
             "sentences; or, with --sizes, spans of so many tokens within each other (points, sizes); --tree writes it",
-            TREE | {"levels"},
+            TREE | {"points", "levels"},
         ),
     ),
 )  # fmt: skip

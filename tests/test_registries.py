@@ -88,6 +88,7 @@ def test_tags_say_what_strategies_are():
     for name in names.CHUNKERS:
         kind = names.CHUNKERS.load(name)
         assert (kind.tree is not None) == (name in names.CHUNKERS.choices("tree"))
+        assert hasattr(kind.config, "points") == (name in names.CHUNKERS.choices("points"))
         assert bool(kind.config and kind.levels(kind.config())) == (name in names.CHUNKERS.choices("levels"))
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _TREE, _HIERARCHY, _LEVELS = "tree", "hierarchy", "levels"  # the first is no strategy of a config
 _MAKE_TREES = CHUNKERS.choices("tree")
-_OWNERS = {"points": _MAKE_TREES, "tagger": _MAKE_TREES, "level_cap": (_HIERARCHY,), "sizes": (_LEVELS,)}
+_BY_POINTS = CHUNKERS.choices("points")
+_OWNERS = {"points": _BY_POINTS, "tagger": _BY_POINTS, "level_cap": (_HIERARCHY,), "sizes": (_LEVELS,)}
 _MOST_SHOWN = 60  # characters of a chunk in a line
 
 _DESCRIPTION = """\
@@ -202,7 +203,7 @@ def _wants_tree(args: argparse.Namespace, configured: str) -> bool:
         if args.strategy or is_told or configured != "fixed":
             raise UsageError(
                 f"--tree: strategy {configured} makes no tree; leave --strategy, and strategy of --set and "
-                f"--config_path, out, or choose --strategy {_TREE}, {_HIERARCHY} or {_LEVELS}"
+                f"--config_path, out, or choose --strategy {', '.join((_TREE, *_MAKE_TREES))}"
             )
     if args.tree:
         from qrag_jax.chunking.tree.tree_files import check_kind
@@ -219,8 +220,7 @@ def _overrides(args: argparse.Namespace) -> list[str]:
         "strategy": strategy,
         "max_tokens": args.max_tokens,
         "min_tokens": args.min_tokens,
-        "hierarchy.points": points,
-        "levels.points": points,
+        **{f"{name}.points": points for name in _BY_POINTS},
         "hierarchy.level_cap": args.level_cap,
         "levels.sizes": None if args.sizes is None else list(args.sizes),
     }

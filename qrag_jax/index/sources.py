@@ -24,6 +24,7 @@ from qrag_jax.index.remove import lies_in, remove_documents
 from qrag_jax.index.settings import IndexSettings, ParentsSetting, TaggerSetting, read_settings
 from qrag_jax.index.stores.sqlite.entries import Origin
 from qrag_jax.index.update import Changes, Plan
+from qrag_jax.names import CHUNKERS
 from qrag_jax.search.corpus import Corpus, join_corpora
 from qrag_jax.search.levels.level_search import LevelIndex, document_heads
 from qrag_jax.search.levels.llm_planner import PlansConfig, PlansReading, make_llm_planner
@@ -272,7 +273,7 @@ def make_source(
 def _of_corpus(corpus: Corpus, name: str, only: tuple[str, ...], encoder: object) -> MemorySource:
     corpus = corpus.only(Only(only).of_names(list(corpus.by_id))) if only else corpus
     chunking = corpus.made_by.chunking or DEFAULT_CHUNKING
-    parents = ParentsSetting("best_child") if corpus.trees and chunking.strategy == "levels" else None
+    parents = ParentsSetting("best_child") if corpus.trees and chunking.strategy in CHUNKERS.choices("levels") else None
     known = encoder if isinstance(encoder, str) else corpus.made_by.encoder
     known = known or ("minilm" if corpus.vectors is None else "")  # which counts tokens
     settings = IndexSettings(chunking, known, is_tree=bool(corpus.trees), parents=parents)

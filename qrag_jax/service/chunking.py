@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qrag_jax.annotate.boundary_sources import PointTools, make_source
-from qrag_jax.chunking.chunker import ChunkConfig, make_chunker, make_tree_builder
+from qrag_jax.chunking.chunker import ChunkConfig, make_chunker, make_tree_builder, points_of
 from qrag_jax.chunking.strategies.late import late_vectors
 from qrag_jax.chunking.text.blocks import make_unit_splitter
 from qrag_jax.chunking.text.chunks import SentenceText, SplitSentences
@@ -17,7 +17,6 @@ from qrag_jax.chunking.tree.tree import ChunkTree
 from qrag_jax.models.encoder.sources import find_folder
 from qrag_jax.models.encoder.tokenizer import TextTokenizer
 from qrag_jax.names import CHUNKERS, PointsName
-from qrag_jax.service.cutting import HIERARCHY, LEVELS
 from qrag_jax.types import Chunk, Document, Embed, UsageError
 
 if TYPE_CHECKING:  # it imports JAX, and most strategies read no vectors
@@ -50,11 +49,7 @@ class ChunkRequest:
     @property
     def points(self) -> PointsName | None:
         """The source of points that the strategy asks; None where it asks none."""
-        if self.all_nodes or self.config.strategy not in (HIERARCHY, LEVELS):
-            return None
-        if self.config.strategy == HIERARCHY:
-            return self.config.hierarchy.points
-        return None if self.config.levels.sizes else self.config.levels.points
+        return None if self.all_nodes else points_of(self.config)
 
 
 @dataclass(frozen=True)

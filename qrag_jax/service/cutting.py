@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.hierarchy import HierarchyConfig
-from qrag_jax.chunking.strategies.level_leaves import LevelsConfig
 from qrag_jax.errors import Arg
 from qrag_jax.index.methods import DEFAULT_CHUNKING
 from qrag_jax.names import CHUNKERS
 from qrag_jax.types import UsageError
 
-TREE, HIERARCHY, LEVELS = "tree", "hierarchy", "levels"
+TREE, LEVELS = "tree", "levels"
 OF_POINTS = ("points", "tagger")
 OF_TREES = (*OF_POINTS, "sizes", "parents", "compressor")  # options of strategies that make trees
 
@@ -54,7 +54,7 @@ def chunking_of(options: CutOptions, implied: str = "") -> ChunkConfig:
     given = [name for name in OF_TREES if name in options.given]
     name = options.strategy or (implied if given and implied else DEFAULT_CHUNKING.strategy)
     for field in given:
-        owners = CHUNKERS.choices("tree") if field in OF_POINTS else (LEVELS,)
+        owners = CHUNKERS.choices("points") if field in OF_POINTS else (LEVELS,)
         if name not in owners:
             belongs = Arg("strategy", " or ".join(owners))
             raise UsageError(("belongs to ", belongs, "; choose that, or leave it out"), field=field)
@@ -64,9 +64,10 @@ def chunking_of(options: CutOptions, implied: str = "") -> ChunkConfig:
     points = options.points or ("tagger" if options.tagger else HierarchyConfig.points)
     if options.tagger and points != "tagger":
         raise UsageError(f"belongs to points by tagger, not by {points}; leave one of both out", field="tagger")
+    own: dict[str, Any] = {"points": points} if name in CHUNKERS.choices("points") else {}
+    own |= {"sizes": tuple(options.sizes)} if options.sizes else {}
     return ChunkConfig(
         "headings" if name == TREE else name,
         max_tokens=options.max_tokens or (None if options.sizes else DEFAULT_CHUNKING.max_tokens),
-        hierarchy=HierarchyConfig(points=points if name == HIERARCHY else HierarchyConfig.points),
-        levels=LevelsConfig(points if name == LEVELS else LevelsConfig.points, tuple(options.sizes or ())),
+        **({name: CHUNKERS.load(name).config(**own)} if own else {}),
     )

@@ -38,7 +38,7 @@ class ChunkerKind:
 
     "vectors": it compares sentences by vectors. "tree": it makes trees. "levels": their levels have names. "study": a
     study that names no strategies compares it. "blocks": what is too long is cut between items, rows and lines first.
-    "overlaps": a sentence may stand in several chunks.
+    "overlaps": a sentence may stand in several chunks. "points": a field of its parameters names a source of them.
 
     Attributes:
         config: frozen dataclass of its parameters, by its name a field of `ChunkConfig`; None: it has none.
