@@ -1,7 +1,7 @@
 """Small decoders of every family, with parameters in which nothing is trivial; and a slow one to compare with."""
 
 import math
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -32,11 +32,16 @@ def decoder_config(family="llama", **changes) -> DecoderConfig:
     return DecoderConfig(**{"family": family, **sizes, **FAMILIES[family], **changes})
 
 
+@cache
+def decoder_shapes(config: DecoderConfig):
+    return jax.eval_shape(partial(init_decoder, config=config), jax.random.key(0))
+
+
 def random_decoder_params(config: DecoderConfig, seed=0):
     """Biases and norms are no zeros and ones, so that a forgotten one shows; nothing is compiled."""
-    shapes = jax.eval_shape(partial(init_decoder, config=config), jax.random.key(0))
     rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0.1, 0.4, leaf.shape), leaf.dtype), shapes)
+    draw = lambda leaf: jnp.asarray(rng.normal(0.1, 0.4, leaf.shape), leaf.dtype)  # noqa: E731
+    return jax.tree.map(draw, decoder_shapes(config))
 
 
 def padded_rows(rows, length=None):

@@ -1,6 +1,6 @@
 """Small encoders, and taggers and compressors that tests build for any encoder without training."""
 
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -67,11 +67,16 @@ TOKENIZERS = {"bert": train_word_level, "roberta": byte_bpe, "xlm-roberta": unig
 NUM_TYPES = {"bert": 2, "roberta": 1, "xlm-roberta": 1, "mpnet": 0}
 
 
+@cache
+def shapes_of(config: EncoderConfig):
+    return jax.eval_shape(partial(init_encoder, config=config), jax.random.key(0))
+
+
 def random_params(config: EncoderConfig, seed=0):
     """Parameters with biases and norms that are not trivial, so that a forgotten one shows; nothing is compiled."""
-    shapes = jax.eval_shape(partial(init_encoder, config=config), jax.random.key(0))
     rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0.2, 0.4, leaf.shape), leaf.dtype), shapes)
+    draw = lambda leaf: jnp.asarray(rng.normal(0.2, 0.4, leaf.shape), leaf.dtype)  # noqa: E731
+    return jax.tree.map(draw, shapes_of(config))
 
 
 def random_encoder(family: str, texts, make_tokenizer=None, **changes) -> LoadedEncoder:

@@ -62,11 +62,16 @@ def np_jit(function, **options):
 NETWORKS = {"linear": linear_network, "latent": latent_network, "text": text_network}
 
 
+@cache
+def shapes_of(network: Network):
+    return jax.eval_shape(network.init, jax.random.key(0))
+
+
 def random_params(network: Network, seed: int = 0, scale: float = 0.4):
     """Parameters in which nothing is trivial: towers differ, biases and norms are no zeros and ones."""
-    shapes = jax.eval_shape(network.init, jax.random.key(0))
     rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0.1, scale, leaf.shape), leaf.dtype), shapes)
+    draw = lambda leaf: jnp.asarray(rng.normal(0.1, scale, leaf.shape), leaf.dtype)  # noqa: E731
+    return jax.tree.map(draw, shapes_of(network))
 
 
 def vector_rows(rng: np.random.Generator, num_rows: int) -> VectorRows:
