@@ -35,7 +35,7 @@ from qrag_jax.measures.aggregate import mean_interval, paired_difference
 from qrag_jax.measures.boundary_scores import Judged, score_points
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
-from qrag_jax.names import COMPRESSOR_KINDS, COMPRESSOR_LOSSES, FEATURES, CompressorKind, CompressorLoss, View
+from qrag_jax.names import CHUNKERS, COMPRESSOR_KINDS, COMPRESSOR_LOSSES, FEATURES, CompressorKind, CompressorLoss, View
 from qrag_jax.search.corpus import ReportProgress
 from qrag_jax.search.levels.planners import plan_cost, save_router
 from qrag_jax.search.levels.router_training import FittedRouter, PlanLabels, cheapest_ranges, fit_router
@@ -232,7 +232,7 @@ def _describe_compressor(fitted: FittedCompressor, seed: int) -> dict[str, Any]:
 
 def _level_config(config: StudyConfig) -> ChunkConfig:
     """The first config of strategy levels of a study; by headings where it has none."""
-    configs = [one for own in config.strategies.values() for one in own if one.strategy == "levels"]
+    configs = [one for own in config.strategies.values() for one in own if one.strategy in CHUNKERS.choices("levels")]
     return configs[0] if configs else ChunkConfig("levels")
 
 
