@@ -15,7 +15,7 @@ import pytest
 from support.hostile_artefacts import KINDS, hostile_repository, make_checkpoint
 from support.hostile_values import Canary, outcome
 from support.stub_hub import reachable_hub
-from support.tiers import of_tier, slow_but
+from support.tiers import of_tier
 
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.hub import Place, pull_run, push_run, run_files
@@ -24,7 +24,6 @@ SEED = int(os.environ.get("TRUST_SEED", "9"))
 REPOSITORY = Place(repository="alice/qa2")
 COUNT = 1000
 HEAVY = {"run": 15, "hub repository": 15}  # a fifth of a second each: at most so many but in `make trust`
-QUICK = ("chat template", "tree", "corpus", "journal", "study folder", "questions and records")
 
 
 def num_cases(name: str) -> int:
@@ -32,7 +31,7 @@ def num_cases(name: str) -> int:
     return number if number == COUNT else min(number, HEAVY.get(name, COUNT))
 
 
-@pytest.mark.parametrize("name", slow_but(QUICK, KINDS))
+@pytest.mark.parametrize("name", KINDS)
 def test_hostile_values_are_read_or_refused(tmp_path, figures, name):
     kind, canary, rng = KINDS[name], Canary(tmp_path), Random(f"{SEED} {name}")
     kind.make(tmp_path / "good")
@@ -58,7 +57,6 @@ def hub(tmp_path, monkeypatch):
         yield stub
 
 
-@pytest.mark.slow
 def test_hostile_repositories_are_pulled_whole_or_not_at_all(tmp_path, hub, figures):
     (tmp_path / "place").mkdir()
     canary, rng = Canary(tmp_path), Random(f"{SEED} hub")

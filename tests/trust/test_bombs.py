@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.tiers import PATIENCE, of_tier, slow_but
+from support.tiers import PATIENCE, of_tier
 from trust import bombs
 from trust.bombs import BOMBS
 
@@ -19,7 +19,7 @@ MOST_ABOVE = 1_000  # MB of memory above the limit, the program itself counted
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured by Linux")
-@pytest.mark.parametrize("name", slow_but(WITNESSES, BOMBS))
+@pytest.mark.parametrize("name", BOMBS)
 def test_refused_or_streamed(name, tmp_path, figures):
     if name.startswith(CONVERTED) and not is_installed():
         pytest.skip("the extra `documents` is not installed")

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from support.tiers import of_tier, slow_but
+from support.tiers import of_tier
 from trust.cutters import CUTTERS
 from trust.data_readers import QUESTIONS, SETS
 from trust.model_readers import MODELS, TABLES
@@ -119,7 +119,7 @@ def fault_of(reader: Reader, folder: Path, outcomes: Counter, most: float) -> st
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured by Linux")
 @pytest.mark.filterwarnings("ignore::UserWarning")  # damaged files of a study are said in warnings
-@pytest.mark.parametrize("name", slow_but(QUICK, ALL))
+@pytest.mark.parametrize("name", ALL)
 def test_only_refusals(name, tmp_path, figures):
     reader, number = ALL[name], of_tier(WITNESS, ALL[name].cases)
     if WITNESS < number < reader.cases:

@@ -218,7 +218,6 @@ def test_a_reader_beside_two_writers_sees_whole_documents(figures):
     figures(TEST, "a reader beside two writers", done, told)
 
 
-@pytest.mark.slow
 def test_a_full_disk_is_said_and_costs_no_document(figures):
     num_rounds, num_files = of_tier(1, 20), 60
     notes = write_version("notes", num_files, 1)
@@ -234,7 +233,6 @@ def test_a_full_disk_is_said_and_costs_no_document(figures):
     figures(TEST, "writers under RLIMIT_FSIZE", num_rounds, "each said so; 0 documents lost or torn")
 
 
-@pytest.mark.slow
 def test_killed_workers_and_a_poisonous_document(figures):
     num_deaths = of_tier(1, 10)
     notes = write_version("notes", 40, 1)
@@ -250,7 +248,6 @@ def test_killed_workers_and_a_poisonous_document(figures):
     figures(TEST, "workers killed", num_deaths, "0 of 40 documents lost; a poisonous one fails alone")
 
 
-@pytest.mark.slow
 def test_shards_and_workers_come_to_the_same(figures):
     num_files = of_tier(20, 200)
     notes = write_version("notes", num_files, 1)

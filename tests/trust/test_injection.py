@@ -102,7 +102,6 @@ def models():
     yield Path(GGUF).stem or "GGUF", GGUF, "" if GGUF else "TRUST_GGUF names no model"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name,source,absent", list(models()), ids=["embedded", "gguf"])
 def test_what_models_do(figures, name, source, absent):
     """A tenth of it is that every prompt is read as it should be: answers take minutes, and are for the full size."""

@@ -50,7 +50,6 @@ def test_every_finished_call_is_paid_once_whoever_is_killed(tmp_path, figures):
     figures(4, f"4 writers, {num_calls:,} calls, SIGKILL", num_kills, told(outcome, num_calls))
 
 
-@pytest.mark.slow
 def test_a_limit_on_files_is_said_and_costs_no_answer(tmp_path, figures):
     num_calls, num_rounds = 1_000, of_tier(1, 30)
     outcome = attack("short_files", tmp_path, num_calls=num_calls, answer_size=1_200, num_rounds=num_rounds)
@@ -59,7 +58,6 @@ def test_a_limit_on_files_is_said_and_costs_no_answer(tmp_path, figures):
     figures(4, "writers under RLIMIT_FSIZE", len(outcome["refusals"]), told(outcome, num_calls))
 
 
-@pytest.mark.slow
 def test_a_full_disk_is_said_and_costs_no_answer(tmp_path, figures):
     num_calls, num_rounds = 1_000, of_tier(1, 20)
     sizes = [300_000 + 1_000_000 * number // num_rounds for number in range(num_rounds)]
@@ -73,7 +71,6 @@ def test_a_full_disk_is_said_and_costs_no_answer(tmp_path, figures):
     figures(4, "writers on a full tmpfs", len(outcome["refusals"]), told(outcome, num_calls))
 
 
-@pytest.mark.slow
 def test_what_cannot_be_written_is_said_before_a_call_is_made(tmp_path, figures):
     num_rounds = of_tier(6, 60)
     num_calls = 200 * num_rounds
@@ -85,12 +82,10 @@ def test_what_cannot_be_written_is_said_before_a_call_is_made(tmp_path, figures)
     figures(4, "file or folder read-only", num_rounds, told(outcome, num_calls))
 
 
-@pytest.mark.slow
 def test_a_folder_that_is_closed_meanwhile_costs_no_answer(tmp_path):
     check(attack("closed_folder", tmp_path, num_calls=200), 200)
 
 
-@pytest.mark.slow
 def test_a_journal_that_was_moved_and_is_put_back_has_lost_nothing(tmp_path, figures):
     num_rounds = of_tier(1, 10)
     for number in range(num_rounds):
@@ -100,7 +95,6 @@ def test_a_journal_that_was_moved_and_is_put_back_has_lost_nothing(tmp_path, fig
     figures(4, "moved away under 4 writers, put back", num_rounds, "0 lost, 0 paid twice, integrity ok, all 4 are told")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_whole", [False, True])
 def test_a_journal_that_is_removed_is_said_at_once_and_the_next_one_is_its_own(tmp_path, is_whole, figures):
     """Its rest (`-wal`), which SQLite would mix into a new journal, is refused until it is removed too."""

@@ -202,7 +202,6 @@ def test_answers(figures, tmp_path):
     hold(figures, "answers in one process", times, step)
 
 
-@pytest.mark.slow
 def test_what_grows_is_seen(retriever):
     """A leak of each kind that is looked for, through the same eyes."""
     left: list[object] = []

@@ -81,7 +81,6 @@ def check(folder: Path, save: Save) -> str:
     return "new" if is_new else "old"
 
 
-@pytest.mark.slow  # tests/test_checkpoint.py has the witness, by exceptions
 @pytest.mark.parametrize("name", SAVES)
 def test_a_save_that_is_killed_at_any_call_loses_no_more_than_itself(tmp_path, figures, name):
     save = SAVES[name]

@@ -12,7 +12,6 @@ from support.tiers import of_tier
 from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.index.corpus_folder import load_corpus
 
-pytestmark = pytest.mark.slow  # tests/files/test_folder_lock.py has the witness, of one process that holds a lock
 BELOW = 13  # the twelve
 CONFIG = """\
 num_updates: 4
