@@ -3,27 +3,6 @@
 import argparse
 import math
 from collections.abc import Callable, Sequence
-from types import ModuleType
-from typing import Any
-
-
-def add_parser(group: Any, name: str, described: ModuleType) -> argparse.ArgumentParser:
-    """Adds the parser of a verb, or of one of its kinds, with the help and the flags of its module.
-
-    Args:
-        group: what `add_subparsers` gave.
-        described: has SUMMARY, DESCRIPTION, EXAMPLES and `add_flags`.
-    """
-    parser: argparse.ArgumentParser = group.add_parser(
-        name,
-        help=described.SUMMARY,
-        description=described.DESCRIPTION,
-        epilog=described.EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    described.add_flags(parser)
-    return parser
 
 
 def positive(text: str) -> int:
