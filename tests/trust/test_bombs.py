@@ -13,7 +13,6 @@ from trust.bombs import BOMBS
 
 from qrag_jax.documents.kinds import is_installed
 
-WITNESSES = ("gzip: zeros", "DOCX: 200 KB become 65 MB of XML")
 CONVERTED = ("PDF", "HTML", "DOCX", "EPUB")  # what names of such bombs begin with
 MOST_ABOVE = 1_000  # MB of memory above the limit, the program itself counted
 

@@ -30,14 +30,6 @@ MOST_PEAK, MOST_KEPT = 400, 100  # MB: while a reader runs, and when it has read
 WITNESS = 4
 TENTH = 4  # a tenth of all would take three minutes of CPU; this is the share of it that `make test-all` has
 _MOST_SHOWN = 12
-QUICK = (
-    "questions .jsonl",
-    "HotpotQA",
-    ".npy",
-    "safetensors",
-    "config of a run",
-    "chunks: recursive",
-)  # a witness each
 ALL = {one.name: one for one in (*QUESTIONS, *SETS, *TABLES, *MODELS, *OTHERS, *CUTTERS)}
 
 
