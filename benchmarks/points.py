@@ -5,10 +5,10 @@
 articles   WikiText-2: articles with headings of several levels; their paragraphs are a blank line apart
 papers     CL-SciSumm: papers with flat sections; the data knows no paragraphs
 
-Right are the first units under headings (`qrag points --help`). Documents are dealt into five parts with a fixed seed.
-In each of five splits one part is tested, the next one validates, and the others train, with all papers that are only
-there to train (`other_papers`). So every document is tested once, by what has not seen it: counts are those of all five
-splits together, intervals a bootstrap over documents, and the range is over the five.
+Right are the first units under headings (`qrag boundaries --help`). Documents are dealt into five parts with a fixed
+seed. In each of five splits one part is tested, the next one validates, and the others train, with all papers that are
+only there to train (`other_papers`). So every document is tested once, by what has not seen it: counts are those of all
+five splits together, intervals a bootstrap over documents, and the range is over the five.
 
 Rows of taggers (`points_tagger.py`) are trained anew in every split: some ten minutes more a view, and all papers are
 embedded. `--methods` and `--views` take some of it all.

@@ -4,9 +4,9 @@
 
 DATA holds wikitext2/ and scisumm/, as of `benchmarks/points.py`, whose scores and views these are. --documents of each
 are drawn with a fixed seed, of those with at most --most_sentences sentences. Nothing is trained or chosen here, so all
-drawn documents are scored: HiChunk and LumberChunker as `qrag points` asks them, every paragraph start, every sentence,
-breakpoint at the default of `qrag points`. Papers have no paragraphs, so LumberChunker reads them sentence by sentence:
-a model that names the next one each time is asked a call a sentence, 80 a paper. --lumber says where it is asked.
+drawn documents are scored: HiChunk and LumberChunker as `qrag boundaries` asks them, every paragraph start, every
+sentence, breakpoint at its default. Papers have no paragraphs, so LumberChunker reads them sentence by sentence: a
+model that names the next one each time is asked a call a sentence, 80 a paper. --lumber says where it is asked.
 
 Rows kept and dropped, by reason, are of the model's answers, and so are tokens a document; seconds are told where all
 calls were made now. With a journal no call is made twice.
@@ -37,7 +37,7 @@ from qrag_jax.names import VIEWS, View
 from qrag_jax.types import Finished, Generation, Message, Sampling, TextGenerator
 
 SOURCES = {"articles": "wikitext2:{}/wikitext2", "papers": "scisumm:{}/scisumm/cited_papers.jsonl.gz"}
-PERCENTILE = 85  # the default of `qrag points`
+PERCENTILE = 85  # the default of `qrag boundaries`
 SEED = 0
 LUMBER = "LumberChunker"
 Count = Callable[[str], int]

@@ -141,6 +141,6 @@ def test_a_learner_is_trained_by_its_config(monkeypatch, capsys, tmp_path):
         train("--out", "run3", "sead=1")
 
 
-@pytest.mark.parametrize(("verb", "registry"), [("chunk", names.CHUNKERS), ("points", names.BOUNDARY_SOURCES)])
+@pytest.mark.parametrize(("verb", "registry"), [("chunk", names.CHUNKERS), ("boundaries", names.BOUNDARY_SOURCES)])
 def test_the_whole_help_says_what_each_does(verb, registry):
     assert registry.help() in Parser(f"qrag {verb}", load_verb(verb)).format_help_all()

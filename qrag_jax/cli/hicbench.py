@@ -20,7 +20,7 @@ whether a chunker keeps together what belongs together.
   T1  about one section of 512 to 4,096 tokens
   T2  about two sections of 256 to 2,048 tokens each
 
-DOCS are Markdown files and folders, scisumm:PATH or wikitext2:PATH, as of `qrag points`.
+DOCS are Markdown files and folders, scisumm:PATH or wikitext2:PATH, as of `qrag boundaries`.
 
 What comes out: the folder --out with documents/NNNN.txt, the texts that are asked about, and questions.jsonl, which
 `qrag study` reads. On standard error what was tried, kept and rejected, and what it took.

@@ -27,7 +27,7 @@ SUMMARIES = {
     "ask": "have a language model answer from your own files, with citations",
     "index": "keep your files cut and embedded, to be asked many times",
     "chunk": "cut text files, every chunk with its exact place",
-    "points": "how well the sections of documents are found",
+    "boundaries": "how well the sections of documents are found",
     "hicbench": "questions with scattered evidence, by a language model",
     "study": "compare chunkers on questions: what they find beside what they cost",
     "demo": "learn to find facts hidden in speeches, and measure it",
@@ -39,7 +39,7 @@ SUMMARIES = {
     "push": "share a run on the hub or in a folder",
     "pull": "fetch a run that was shared",
 }
-RENAMED = {"fit": "train"}  # an older name of a verb -> its name
+RENAMED = {"fit": "train", "points": "boundaries"}  # an older name of a verb -> its name
 # What few people set; `--help` leaves these flags out, and `--help_all` explains them.
 RARE = frozenset(
     "--no_compile_cache --encoding --strict --follow_links --max_input_gb --seed --storage --base_url --key_name "

@@ -23,8 +23,8 @@ a section begins there, and of which level, 1 to 3.
 
 PATHS are Markdown files and folders, scisumm:PATH (papers of CL-SciSumm) or wikitext2:PATH (articles).
 
-What comes out, in --out: a checkpoint folder that stands alone, for `qrag chunk --points tagger --tagger RUN` and
-`qrag points --methods tagger --tagger RUN`. It works with vectors of the --model that it was trained on, and refuses
+What comes out, in --out: a checkpoint folder that stands alone, for `qrag chunk --points tagger --tagger RUN` and `qrag
+boundaries --methods tagger --tagger RUN`. It works with vectors of the --model that it was trained on, and refuses
 others. At the end stands what to expect on documents of the same kind: F1 of exact sentences, each document by a tagger
 that had not seen it, with its 95% interval over documents.
 """

@@ -1,6 +1,6 @@
 """Documents whose headings say where sections begin: what finds these is scored, and questions are made of them.
 
-The work of `qrag points` and `qrag hicbench`.
+The work of `qrag boundaries` and `qrag hicbench`.
 """
 
 import time

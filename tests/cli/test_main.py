@@ -219,7 +219,7 @@ def test_export():
     [
         (
             [],
-            "say what to do: find, ask, index, chunk, points, hicbench, study, demo, train, eval, notes, llm, export",
+            "say what to do: find, ask, index, chunk, boundaries, hicbench, study, demo, train, eval, notes, llm",
         ),
         (["fnd"], "invalid choice: 'fnd'"),
         (["demo", "--seeds=3"], "unrecognized arguments: --seeds=3"),

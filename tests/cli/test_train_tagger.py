@@ -69,7 +69,7 @@ def test_from_headed_files_to_points_of_plain_ones(run, encoder, quick, tmp_path
     assert "6 documents, 24 sections" in err
     tagger = load_tagger("run")
     assert (tagger.encoder, tagger.trained_on["num_documents"]) == (encoder, 6)
-    code, out, err = run("points", "notes", "--methods", "tagger,none", "--tagger", "run", "--model", encoder,
+    code, out, err = run("boundaries", "notes", "--methods", "tagger,none", "--tagger", "run", "--model", encoder,
                          "--json", "-")  # fmt: skip
     assert code == 0, err
     found = json.loads(out)
@@ -120,7 +120,7 @@ def test_a_document_without_a_heading_is_left_out_of_a_folder(run, encoder, quic
 
 
 def test_a_tagger_of_another_encoder_is_refused(run, encoder, tmp_path):
-    code, _, err = run("points", "notes", "--methods", "tagger", "--model", encoder)
+    code, _, err = run("boundaries", "notes", "--methods", "tagger", "--model", encoder)
     assert code == 1 and "trained on vectors of the encoder 'minilm'" in err
-    code, _, err = run("points", "notes", "--methods", "tagger", "--model", encoder, "--tagger", "notes")
+    code, _, err = run("boundaries", "notes", "--methods", "tagger", "--model", encoder, "--tagger", "notes")
     assert code == 2 and "no checkpoint here" in err

@@ -1,4 +1,4 @@
-"""`qrag points`, and points in `qrag chunk --strategy hierarchy`."""
+"""`qrag boundaries`, and points in `qrag chunk --strategy hierarchy`."""
 
 import json
 import subprocess
@@ -53,7 +53,7 @@ def run(folder, capsys):
 
 
 def rows_of(run, *argv):
-    code, out, err = run("points", *argv, "--json", "-")
+    code, out, err = run("boundaries", *argv, "--json", "-")
     assert code == 0, err
     return json.loads(out)
 
@@ -93,7 +93,7 @@ def test_methods_that_read_vectors(run, encoder):
 
 
 def test_a_table_and_a_file(run, folder):
-    code, out, err = run("points", "book.md", "--methods", "rule", "--view", "plain", "--json", "rows.json")
+    code, out, err = run("boundaries", "book.md", "--methods", "rule", "--view", "plain", "--json", "rows.json")
     assert code == 0 and not err
     lines = out.splitlines()
     assert lines[0].split() == [*ROW[:9], "seconds"] and lines[1].split()[:2] == ["rule", "plain"]
@@ -104,10 +104,10 @@ def test_a_table_and_a_file(run, folder):
 @pytest.mark.parametrize("path", ["book.md", ".", "./book.md"])
 def test_rows_take_no_place_of_a_document(path, run, folder):
     for place in ("other.md", "book.md") if path == "." else ("book.md",):
-        code, _, err = run("points", path, "--methods", "none", "--json", place)
+        code, _, err = run("boundaries", path, "--methods", "none", "--json", place)
         assert code == 2 and f"--json {place}: is a file that is read; name another file" in err
     assert (folder / "book.md").read_text() == BOOK
-    assert run("points", path, "--methods", "none", "--json", "rows.json")[0] == 0
+    assert run("boundaries", path, "--methods", "none", "--json", "rows.json")[0] == 0
 
 
 def test_the_default_is_all_that_need_no_headings_and_no_language_model(run, encoder):
@@ -119,17 +119,17 @@ def test_the_default_is_all_that_need_no_headings_and_no_language_model(run, enc
 
 def test_bad_input(run, folder):
     (folder / "bare.md").write_text("Text.")
-    assert run("points", "bare.md")[0] == 1
+    assert run("boundaries", "bare.md")[0] == 1
     with pytest.warns(UserWarning, match=r"1 documents without a section are left out: .*bare\.md"):
-        assert run("points", ".", "--methods", "none")[0] == 0
-    code, _, err = run("points", "nothing.md")
+        assert run("boundaries", ".", "--methods", "none")[0] == 0
+    code, _, err = run("boundaries", "nothing.md")
     assert code == 2 and "nothing.md" in err
-    code, _, err = run("points", "book.md", "--methods", "none", "--json", "book.md/x")
+    code, _, err = run("boundaries", "book.md", "--methods", "none", "--json", "book.md/x")
     assert code == 2 and "is no folder" in err
     with pytest.raises(SystemExit):
-        run("points", "book.md", "--methods", "magic")
+        run("boundaries", "book.md", "--methods", "magic")
     with pytest.raises(SystemExit):
-        run("points", "book.md", "--view", "bare")
+        run("boundaries", "book.md", "--view", "bare")
 
 
 def test_every_name_has_a_source():
@@ -206,7 +206,7 @@ def test_flags_that_do_not_go_together(argv, message, run, encoder):
 def test_own_points_load_no_jax(folder):
     script = (
         "import sys\nfrom qrag_jax.cli.main import main\n"
-        "assert main(['points', 'book.md', '--methods', 'rule,paragraphs,equal,none']) == 0\n"
+        "assert main(['boundaries', 'book.md', '--methods', 'rule,paragraphs,equal,none']) == 0\n"
         "assert main(['chunk', 'book.md', '--strategy', 'hierarchy']) == 0\n"
         "assert 'jax' not in sys.modules\n"
     )

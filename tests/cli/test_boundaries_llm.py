@@ -69,7 +69,7 @@ def test_an_estimate_asks_nothing(qrag, files):
     code, out, _ = chunk(qrag, ["none"], "--points", "llm", "--estimate", "--tokens_per_second", "100,10")
     assert code == 0 and out.count("at most 1 calls") == 1 and out.endswith("hours; nothing is asked (--estimate)\n")
     methods = ("--methods", "none,llm,lumber", "--view", "plain", "--estimate")
-    code, out, _ = qrag("points", ["none"], "headed.md", *methods)
+    code, out, _ = qrag("boundaries", ["none"], "headed.md", *methods)
     assert code == 0 and [line.split(": at most")[0] for line in out.splitlines()] == [
         "plain: points llm", "removed: points llm", "plain: points lumber", "removed: points lumber"]  # fmt: skip
     assert not (files / "journal.sqlite").stat().st_size or b"none" not in (files / "journal.sqlite").read_bytes()
@@ -77,7 +77,7 @@ def test_an_estimate_asks_nothing(qrag, files):
 
 def test_points_of_a_model_are_scored(qrag):
     right = {"match": "0: The mill was built.", "answer": "0, Level One, false\n2, Level One, false"}
-    code, out, err = qrag("points", [right], "headed.md", "--methods", "none,llm", "--json", "-")
+    code, out, err = qrag("boundaries", [right], "headed.md", "--methods", "none,llm", "--json", "-")
     rows = {row["method"]: row for row in json.loads(out)}
     assert code == 0 and (rows["none"]["f1_any"], rows["llm"]["f1_any"]) == (0.0, 1.0)
     assert "points llm: 1 texts in 1 windows, 2 points" in err

@@ -1,4 +1,4 @@
-"""`qrag points`: what finds the sections of documents, scored on documents whose headings say what is right."""
+"""`qrag boundaries`: what finds the sections of documents, scored on documents whose headings say what is right."""
 
 import argparse
 import os
@@ -42,10 +42,10 @@ All rows are of the same documents. So no threshold is chosen here: the defaults
 {llm_flags.HELP}"""
 _EXAMPLES = """\
 examples:
-  qrag points notes/ --view plain --methods rule,paragraphs,none
-  qrag points wikitext2:articles.jsonl.gz scisumm:papers/ --json points.json
-  qrag points notes/ --methods none,llm,lumber --llm_model qwen.gguf --window_lines 60 --estimate
-  qrag points notes/ --methods breakpoint --breakpoint_threshold percentile --breakpoint_value 90
+  qrag boundaries notes/ --view plain --methods rule,paragraphs,none
+  qrag boundaries wikitext2:articles.jsonl.gz scisumm:papers/ --json points.json
+  qrag boundaries notes/ --methods none,llm,lumber --llm_model qwen.gguf --window_lines 60 --estimate
+  qrag boundaries notes/ --methods breakpoint --breakpoint_threshold percentile --breakpoint_value 90
 """
 
 
