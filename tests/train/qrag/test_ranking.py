@@ -194,12 +194,14 @@ def test_soft_q_is_what_it_is_without_losses_beside_it():
     assert float(metrics["loss/soft_q"]) == pytest.approx(float(alone), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_encoding_again_trains_the_same():
     batch, state = make_batch(size=6), state_of(parameters())
     (one, _), (other, _) = (compiled(again, ALL)(state, batch) for again in (False, True))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), one.params, other.params)
 
 
+@pytest.mark.slow
 def test_a_batch_in_parts_trains_the_same():
     """Episodes end early, so the parts have unlike numbers of states."""
     batch, state = make_batch(size=6), state_of(parameters())
@@ -230,6 +232,7 @@ def test_gradients_against_differences(name):
     assert np.abs(slopes["stop"]["bias"]).max() > 1e-3  # STOP has a bias of its own, that learns
 
 
+@pytest.mark.slow
 def test_a_weight_of_0_trains_nothing_on_a_loss():
     batch, state = make_batch(size=6), state_of(parameters())
     one, metrics = compiled(False, (("ranking", 0.0),))(state, batch)
@@ -264,7 +267,7 @@ def test_the_rest_by_hand():
     np.testing.assert_allclose(found, [math.log(14), 0.0], atol=1e-6)  # nothing right: 0, whatever there is beside
 
 
-@pytest.mark.parametrize("positions", ["relative", "none"])
+@pytest.mark.parametrize("positions", ["relative", pytest.param("none", marks=pytest.mark.slow)])
 def test_negatives_that_are_the_rest_make_the_loss_of_the_document(positions):
     """A context of 5 chunks of 9, with the other 4 as negatives at their places: as if all 9 were in the context."""
     env = replace(STOPPING, positions=positions, num_q_heads=2)
@@ -300,6 +303,7 @@ def test_negatives_that_are_the_rest_make_the_loss_of_the_document(positions):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, of)
 
 
+@pytest.mark.slow
 def test_negatives_say_nothing_of_a_context_that_is_its_document():
     """Of these environments only the first stands in a longer document; what is learned is finite for all."""
     batch, params = make_batch(size=4), parameters()
