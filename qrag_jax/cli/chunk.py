@@ -152,14 +152,12 @@ def _cut(cutter: "Cutter", document: Document) -> "Cut":
     """Cuts one document, with a bar on a terminal while it is embedded; warnings are said on standard error."""
     from qrag_jax.cli.progress import Progress
 
-    if cutter.embedder is None:
-        cut = cutter.cut(document)
-    else:
-        embedder = cutter.embedder
-        with Progress(transient=True) as progress:
-            if cutter.request.vectors:
-                progress.note(f"vectors of {shown(document.id)}")
-            cut = cutter.cut(document, lambda texts: embedder(texts, progress.stage("embed")))
+    embedder = cutter.embedder
+    with Progress(transient=True) as progress:
+        if cutter.request.vectors:
+            progress.note(f"vectors of {shown(document.id)}")
+        embed = None if embedder is None else lambda texts: embedder(texts, progress.stage("embed"))
+        cut = cutter.cut(document, embed)
     for warning in cut.warnings:
         say(f"{document.id}: {warning}")
     return cut

@@ -154,8 +154,13 @@ def _run(args: argparse.Namespace) -> int:
     _check_flags(args)
     try:
         with Progress() as progress:
-            expected = lambda estimate: say(format_estimate(estimate, vars(args)))  # noqa: E731
-            scored = evaluate_notes(_request(args), Watch(say, progress.stage, progress.answered, expected))
+            watch = Watch(
+                say,
+                progress.stage,
+                progress.answered,
+                expected=lambda estimate: say(format_estimate(estimate, vars(args))),
+            )
+            scored = evaluate_notes(_request(args), watch)
     except Estimated as one:
         print(format_estimate(one.estimate, vars(args)))
         return 0
