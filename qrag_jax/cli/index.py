@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from qrag_jax.index.info import IndexInfo
     from qrag_jax.index.update import Changes
     from qrag_jax.index.update_notes import NotesMade
-    from qrag_jax.service.indexing import NotesRequest, Watch
+    from qrag_jax.service.indexing import NotesRequest, NotesWatch
 
 _OF_CUTTING = ("strategy", "max_tokens", "points", "tagger", "sizes", "parents", "compressor")  # as of `CutOptions`
 _OF_ACTIONS = {
@@ -205,14 +205,15 @@ def _notes(args: argparse.Namespace) -> "NotesRequest":
     return NotesRequest(args.notes, llm_flags.note_reading(vars(args), _LLM), tuple(given), args.estimate)
 
 
-def _watch(args: argparse.Namespace, bars: "Progress") -> "Watch":
+def _watch(args: argparse.Namespace, bars: "Progress") -> "NotesWatch":
     from qrag_jax.cli.llm_output import format_estimate, format_notes_read
-    from qrag_jax.service.indexing import Watch
+    from qrag_jax.service.indexing import NotesWatch
 
     prices = llm_flags.llm_config(vars(args)).load_prices
-    return Watch(
+    return NotesWatch(
         say,
-        bars.stage,
+        bars.note,
+        bars.report,
         bars.answered,
         lambda estimate: say(format_estimate(estimate, vars(args))),
         lambda readings: say(format_notes_read(readings, prices())),

@@ -145,7 +145,7 @@ def _run(args: argparse.Namespace) -> int:
     from qrag_jax.cli.llm_output import format_estimate, format_notes_read
     from qrag_jax.cli.output_paths import STDOUT
     from qrag_jax.cli.progress import Progress
-    from qrag_jax.service.indexing import Watch
+    from qrag_jax.service.indexing import NotesWatch
     from qrag_jax.service.notes import evaluate_notes
 
     _check_action(args)
@@ -154,9 +154,10 @@ def _run(args: argparse.Namespace) -> int:
     _check_flags(args)
     try:
         with Progress() as progress:
-            watch = Watch(
+            watch = NotesWatch(
                 say,
-                progress.stage,
+                progress.note,
+                progress.report,
                 progress.answered,
                 expected=lambda estimate: say(format_estimate(estimate, vars(args))),
             )

@@ -23,9 +23,9 @@ from .headed import build_benchmark as build_benchmark
 from .headed import estimate_sources as estimate_sources
 from .headed import score_sources as score_sources
 from .indexing import NotesRequest as NotesRequest
+from .indexing import NotesWatch as NotesWatch
 from .indexing import Updated as Updated
 from .indexing import UpdateRequest as UpdateRequest
-from .indexing import Watch as Watch
 from .indexing import remove as remove
 from .indexing import update as update
 from .learners import CompressorRequest as CompressorRequest

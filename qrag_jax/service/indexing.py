@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from qrag_jax.annotate.ask_chunks import Estimate, Estimated, Progressed, Reading
+from qrag_jax.annotate.ask_chunks import Estimate, Estimated, Reading
 from qrag_jax.annotate.chunk_questions import READER as LLM
 from qrag_jax.annotate.chunk_questions import llm_prompts_sha256
 from qrag_jax.annotate.note_readers import NoteReading, ReaderTools, make_note_reader
@@ -20,7 +20,7 @@ from qrag_jax.index.shards import build_shard
 from qrag_jax.index.update import Changes, Plan, update_index
 from qrag_jax.names import NoteReaderName, ParentsName
 from qrag_jax.service.cutting import LEVELS, TREE, CutOptions, chunking_of
-from qrag_jax.types import Chunk, Document, NoteReader, ReadNotes, UsageError
+from qrag_jax.types import Chunk, Document, NoteReader, ReadNotes, UsageError, Watch
 
 
 @dataclass(frozen=True)
@@ -71,25 +71,19 @@ class UpdateRequest:
 
 
 @dataclass(frozen=True)
-class Watch:
-    """Who is told what goes on.
+class NotesWatch(Watch):
+    """Who is also told what notes by a language model take.
 
     Attributes:
-        note: a line on what is otherwise than may have been thought.
-        stage: the name of a stage -> what is told of (done, of) in it.
-        answered: told of the answers of a language model.
-        expected: told what notes by it take at most, before it is asked.
+        expected: told what they take at most, before it is asked.
         read: told what they took.
     """
 
-    note: Callable[[str], None] = lambda text: None
-    stage: Callable[[str], Callable[[int, int], None]] = lambda name: lambda done, of: None
-    answered: Progressed | None = None
     expected: Callable[[Estimate], None] = lambda estimate: None
     read: Callable[[Sequence[Reading]], None] = lambda readings: None
 
 
-NOBODY = Watch()
+NOBODY = NotesWatch()
 
 
 @dataclass(frozen=True)
@@ -113,7 +107,7 @@ class Updated:
         return not any(one.id in asked_for for one in self.changes.failed)
 
 
-def update(request: UpdateRequest, watch: Watch = NOBODY) -> Updated:
+def update(request: UpdateRequest, watch: NotesWatch = NOBODY) -> Updated:
     """Brings an index up to date with files; see `index.update.update_index`.
 
     Raises:
@@ -145,7 +139,7 @@ def update(request: UpdateRequest, watch: Watch = NOBODY) -> Updated:
 
 
 def remove(
-    folder: Path, paths: Sequence[str], notes: NotesRequest = NotesRequest(), watch: Watch = NOBODY
+    folder: Path, paths: Sequence[str], notes: NotesRequest = NotesRequest(), watch: NotesWatch = NOBODY
 ) -> tuple[str, ...]:
     """Takes the documents of paths out of an index, and gives their names; see `index.remove.remove_documents`."""
     settings = read_settings(index_folder(folder))
@@ -215,7 +209,9 @@ def _setting_of(reading: NoteReading) -> NotesSetting:
     return NotesSetting(LLM, f"{llm.llm} {llm.llm_model or ''}".strip(), options, llm_prompts_sha256(asking))
 
 
-def _note_reader(request: NotesRequest, settings: IndexSettings, make: MakeMaker, watch: Watch) -> NoteReader | None:
+def _note_reader(
+    request: NotesRequest, settings: IndexSettings, make: MakeMaker, watch: NotesWatch
+) -> NoteReader | None:
     """The reader that is to be handed in, whose model is loaded when notes are to be written; None where the settings
     say all of it."""
     if settings.notes.reader != LLM:

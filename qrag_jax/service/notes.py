@@ -11,7 +11,7 @@ from qrag_jax.index.build import load_noted_index
 from qrag_jax.index.settings import read_settings
 from qrag_jax.names import NOTE_MODES
 from qrag_jax.search.note_search import NotedCorpus, NoteSearch
-from qrag_jax.service.indexing import NOBODY, Watch
+from qrag_jax.service.indexing import NOBODY, NotesWatch
 from qrag_jax.types import UsageError
 
 BABI = "babi"
@@ -75,7 +75,7 @@ def index_notes(folder: str) -> NotedCorpus:
     return load_noted_index(folder)
 
 
-def evaluate_notes(request: NotesEvalRequest, watch: Watch = NOBODY) -> NotesScored:
+def evaluate_notes(request: NotesEvalRequest, watch: NotesWatch = NOBODY) -> NotesScored:
     """The share of questions whose gold chunks are all among the first k, for every mode on the same questions.
 
     Raises:

@@ -14,7 +14,7 @@ from qrag_jax.models.encoder.weights import save_encoder
 from qrag_jax.service.chunking import ChunkRequest, make_cutter
 from qrag_jax.service.cutting import CutOptions
 from qrag_jax.service.headed import BoundaryRow, ScoreRequest, estimate_sources, score_sources
-from qrag_jax.service.indexing import NotesRequest, UpdateRequest, Watch, remove, update
+from qrag_jax.service.indexing import NotesRequest, NotesWatch, UpdateRequest, remove, update
 from qrag_jax.types import Document, UsageError
 
 BOOK = "# Book\n\nAbout it.\n\n# Mill\n\nIt was built. It is old.\n\n# Bridge\n\nIt is new.\n"
@@ -65,10 +65,10 @@ def test_an_index_is_brought_up_to_date(book, tmp_path, encoder):
     notes: list[str] = []
     folder = tmp_path / "index"
     request = UpdateRequest(folder, (str(tmp_path),), mirror=True, encoder=encoder)
-    updated = update(request, Watch(note=notes.append))
+    updated = update(request, NotesWatch(note=notes.append))
     assert updated.is_complete and updated.changes is not None and updated.changes.num_read == 1
     (tmp_path / "empty.md").write_text("")
-    updated = update(UpdateRequest(folder, (str(tmp_path / "empty.md"),)), Watch(note=notes.append))
+    updated = update(UpdateRequest(folder, (str(tmp_path / "empty.md"),)), NotesWatch(note=notes.append))
     assert not updated.is_complete  # it was named itself
     assert update(UpdateRequest(folder, (str(tmp_path),))).is_complete
     assert remove(folder, [book]) == (book,)

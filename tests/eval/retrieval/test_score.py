@@ -10,9 +10,9 @@ from qrag_jax.data.questions.examples import read_examples
 from qrag_jax.eval.answers.answering import Reader, check_reader, choose_measures, read_answers
 from qrag_jax.eval.retrieval import score as score_module
 from qrag_jax.eval.retrieval.records import row_values
-from qrag_jax.eval.retrieval.score import Options, Run, Watch, default_methods, open_run, score, score_run
+from qrag_jax.eval.retrieval.score import Options, Run, default_methods, open_run, score, score_run
 from qrag_jax.qrag.tasks import examples_task
-from qrag_jax.types import UsageError
+from qrag_jax.types import UsageError, Watch
 
 QUESTIONS = [
     {"question": "Where is Ada?", "chunks": ["Ada is in Rome.", "x y", "z w"], "gold": [0], "answer": "Rome"},
@@ -55,7 +55,7 @@ def test_whoever_watches_is_told_what_a_terminal_shows(run, questions):
     task = examples_task("mine", read_examples(questions))
     long = examples_task("long", read_examples(questions), num_left_out=1)
     noted, doing, embedded = [], [], []
-    watch = Watch(noted.append, doing.append, lambda done, of: embedded.append((done, of)))
+    watch = Watch(noted.append, doing.append, lambda stage, done, of, _: embedded.append((done, of)))
     held_out = examples_task("held out", read_examples(questions))
     score(open_run(run), [long, task], Options(METHODS, num_questions=2), held_out, watch)
     # What thresholds would be fitted on is reported: then there are none.
