@@ -17,7 +17,7 @@ from threading import Event, Lock, Thread
 from qrag_jax.types import Message
 
 MODEL = "tiny-model"
-CERTIFICATE = str(Path(__file__).parent.parent / "fixtures/localhost.pem")  # of 127.0.0.1, with its key, to the year 2126
+CERTIFICATE = str(Path(__file__).parents[1] / "fixtures/localhost.pem")  # of 127.0.0.1, with its key, to the year 2126
 
 
 def numbered_prompts(count):
