@@ -415,7 +415,7 @@ def test_bm25_loads_no_weights(files, encoder, monkeypatch):
 )
 def test_with_the_embedded_models(files, capsys):
     (code, out, err) = (
-        main(["ask", *files, QUESTION, "--json", *SMOLLM2, "--max_answer_tokens", "8"]),
+        main(["ask", *files, QUESTION, "--json", "--llm_model", "smollm2", "--max_answer_tokens", "8"]),
         *capsys.readouterr(),
     )
     answer = json.loads(out)
