@@ -37,7 +37,8 @@ def worded(words: Words, name: Callable[[Arg], str] = str) -> str:
 
 
 class _Told(Exception):
-    """What errors and warnings say: `{file}:{line}: {field} {value}: {reason}; {remedy}`, without the parts not given.
+    """The parts of a message, `{file}:{line}: {field} {value}: {reason}; {remedy}`; parts that are not given are left
+    out.
 
     A text alone may say all of it. `value` stands in quotes where it is a text, and a tuple as its words. A reason that
     itself begins with the field is not told field and value before it. A remedy comes after a semicolon, unless it
@@ -101,7 +102,7 @@ class UsageError(InputError):
 
 
 class InputWarning(_Told, UserWarning):
-    """What was read otherwise than it may have been meant."""
+    """Something was read otherwise than it may have been meant."""
 
 
 class Stopped(Exception):

@@ -92,7 +92,7 @@ class Registry(Mapping[str, Entry], Generic[T]):
         )
 
     def __getitem__(self, name: str) -> Entry:
-        """Where it is found."""
+        """The entry of a name."""
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -100,5 +100,5 @@ class Registry(Mapping[str, Entry], Generic[T]):
         return iter(self._entries)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of entries."""
         return len(self._entries)

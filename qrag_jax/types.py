@@ -147,7 +147,7 @@ NoteReader = Callable[[Sequence[Document], Sequence[Chunk]], ReadNotes]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something stands in a document; `str` gives `notes/key.md:12` or `report.pdf#page=3`.
+    """A place in a document; `str` gives `notes/key.md:12` or `report.pdf#page=3`.
 
     Attributes:
         document: id of the document: its path as it was named.
@@ -464,7 +464,7 @@ def _silent(*_: object) -> None:
 
 @dataclass(frozen=True)
 class Watch:
-    """Who is told what goes on while something long works; nobody where a field is left out.
+    """Listeners of long work; a field that is left out listens to nothing.
 
     Attributes:
         note: what should be known of the work or its result, once each; an argument in it is an `Arg`.

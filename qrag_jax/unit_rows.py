@@ -11,7 +11,7 @@ from qrag_jax.errors import InputError
 def checked_vectors(
     given: object, texts: Sequence[str], dtype: type[np.floating] = np.float32
 ) -> Float[np.ndarray, "n dim"]:
-    """What an embedder gave for texts: for each of them a vector of finite numbers."""
+    """The vectors of an embedder, checked: one of finite numbers for each text."""
     try:
         with np.errstate(over="ignore"):  # what is too large for the type is infinite, and refused
             vectors = np.asarray(given, dtype)

@@ -1,4 +1,4 @@
-"""What is found out about documents, mostly by a language model: boundaries, notes, summaries. No JAX."""
+"""Boundaries, notes and summaries of documents, mostly by a language model. Imports no JAX."""
 
 import lazy_loader
 

@@ -1,6 +1,5 @@
 """How readers ask a language model about chunks: their texts between marks, failures counted, costs added up.
-
-What a reader that asks a language model will take at most, before it asks anything.
+An `Estimate` says how much that takes at most, before anything is asked.
 """
 
 from collections import Counter
@@ -115,7 +114,7 @@ class Reading:
 
 
 class Estimated(Exception):
-    """What a language model will take was to be told, and it is not asked.
+    """Raised in place of asking a language model, where only the estimate is wanted.
 
     Attributes:
         name: of what would ask it.

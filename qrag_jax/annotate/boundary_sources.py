@@ -1,4 +1,4 @@
-"""What finds the boundaries of documents, their points, by its name in `names.BOUNDARY_SOURCES`."""
+"""Sources of boundaries (points) of documents, by their names in `names.BOUNDARY_SOURCES`."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -64,7 +64,7 @@ class PointsRequest:
 
 @dataclass(frozen=True)
 class PointTools:
-    """What sources are made of, loaded when it is first asked for, and who is told of what they do.
+    """The models that sources share, each loaded when it is first needed, and the listeners of their work.
 
     Attributes:
         request: how they find points.
@@ -135,17 +135,17 @@ def equal(tools: PointTools) -> PredictPoints:
 
 
 def breakpoint(tools: PointTools) -> PredictPoints:
-    """Where the next sentence means something else."""
+    """A point where the next sentence means something else."""
     return strategy_points(make_breakpoint(tools.request.breakpoint, tools.show(tools.embedder)))
 
 
 def linkage(tools: PointTools) -> PredictPoints:
-    """Where sentences end that are near in text and meaning."""
+    """A point where sentences end that are near in text and meaning."""
     return strategy_points(make_linkage(tools.request.linkage, tools.show(tools.embedder)))
 
 
 def tagger(tools: PointTools) -> PredictPoints:
-    """Where a tagger says so."""
+    """A point where a tagger predicts one."""
     from qrag_jax.models.tagger.predict import make_tagger_points
     from qrag_jax.models.tagger.tagger import load_tagger
 

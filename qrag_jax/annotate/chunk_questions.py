@@ -122,7 +122,7 @@ def make_llm_reader(
 
     1. Each chunk is asked for its questions; the same one counts once, as that of the first chunk that asks it.
     2. Each chunk is given the questions nearest to it, by the cosine of their vectors, one a call.
-    3. An answer becomes a note where its evidence stands in the chunk (`evidence.quote_places`), at one place.
+    3. An answer becomes a note where its evidence stands in the chunk (`quotes.quote_places`), at one place.
 
     A note's `source` is the sentence of the asking chunk that has the most of the question's words, its `evidence` the
     whole sentences that the quote stands in, its `quote` the document's text there, its `reader` the model's name.

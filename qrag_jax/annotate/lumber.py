@@ -116,7 +116,7 @@ def make_lumber(
 ) -> PredictPoints:
     """A source of points that asks a language model; see the module.
 
-    Paragraphs are those of `tree/points.py:starts_paragraph`; of a text without any, its sentences.
+    Paragraphs are those of `tree/boundaries.py:starts_paragraph`; of a text without any, its sentences.
 
     Args:
         generator: of the numbers; with a journal around it no finished call is made again.

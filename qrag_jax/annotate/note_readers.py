@@ -18,7 +18,7 @@ _STATEMENTS = 4  # times the tokens of an answer: all statements of a chunk are 
 
 @dataclass(frozen=True)
 class NoteReading:
-    """Who reads notes, and how.
+    """A reader of notes and its settings.
 
     Attributes:
         reader: of `names.NOTE_READERS`.
@@ -37,7 +37,7 @@ class NoteReading:
 
     @property
     def questions(self) -> QuestionsConfig:
-        """How reader `llm` asks."""
+        """The settings of reader `llm`."""
         return QuestionsConfig(
             num_questions=self.num_questions_a_chunk,
             most_relevant=self.most_relevant,
@@ -49,7 +49,7 @@ class NoteReading:
 
 @dataclass(frozen=True)
 class ReaderTools:
-    """What readers work with.
+    """The functions that readers share.
 
     Attributes:
         embed: of the chunks, such as of an index.

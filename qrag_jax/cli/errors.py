@@ -22,7 +22,7 @@ def flags_of(parser: argparse.ArgumentParser) -> dict[str, str]:
 
 
 def cli_text(error: Exception | Warning | str, flags: Mapping[str, str]) -> str:
-    """What is printed of an error or warning.
+    """The text of an error or warning for the terminal.
 
     Args:
         flags: of the verb that ran (`flags_of`); an argument that none of them gives stays as the library says it.

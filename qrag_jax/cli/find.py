@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from qrag_jax.types import Hit
 
 _TOP_K = 5
-_MOST_NOTES = 2  # of a passage; likewise
+_MOST_NOTES = 2  # of a passage; `--json` has all of them
 _MOST_SHOWN, _MOST_PICKED = 300, 100  # characters of a passage, and of a pick in a table; `--json` has all of it
 
 
@@ -108,7 +108,7 @@ def format_steps(hits: "Sequence[Hit]") -> str:
 def _to_json(asked: "Asked", found: "Found") -> dict[str, object]:
     """What `--json` prints: passages, best first; `text` is that of `spans`, characters of the file.
 
-    Seconds and tokens of reading and embedding stand with the first question; those for sentences apart.
+    Seconds and tokens of reading and embedding stand with the first question.
     """
     from qrag_jax.cli.output import note_to_json, place_to_json, sentence_to_json
 

@@ -1,4 +1,4 @@
-"""What is said of a language model at work: what it will take at most, what it took, and what came of it."""
+"""Lines about a language model at work: its estimate, its cost and its result."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from qrag_jax.types import Cost
 
 
 def shown_tools(values: Mapping[str, Any], **more: Any) -> PointTools:
-    """What sources of points are made of, by the flags; a terminal shows what they do, and a language model takes.
+    """The tools of sources of points, by the flags; the terminal shows their progress and cost.
 
     Args:
         values: of the flags of `add_points_llm_flags`, `--model` and `--tagger`.

@@ -105,7 +105,7 @@ def _open_streams() -> None:
 
 @dataclass(frozen=True)
 class Command:
-    """What was typed: the verb, its parser, which knows what runs it, and the values of its flags by destination."""
+    """A parsed command line: the verb, its parser, and the values of its flags by destination."""
 
     verb: str
     parser: Parser

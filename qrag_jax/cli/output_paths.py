@@ -1,4 +1,4 @@
-"""Where a verb writes, looked at before anything is computed or paid for."""
+"""Checks of output paths, before anything is computed or paid for."""
 
 import os
 from collections.abc import Mapping

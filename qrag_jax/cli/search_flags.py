@@ -117,7 +117,7 @@ def add_questions(parser: argparse.ArgumentParser) -> None:
 
 
 def search_request(values: Mapping[str, Any], *, run_first: bool = False) -> "SearchRequest":
-    """What the flags and words of a command search, and what they ask of it; looks at names and settings alone.
+    """The request that the flags and words of a command make; looks at names and settings alone.
 
     Flags that say how files are cut and embedded are refused of an index, by their names, and of a run.
 
@@ -161,7 +161,7 @@ def search_request(values: Mapping[str, Any], *, run_first: bool = False) -> "Se
 
 
 def open_searched(request: "SearchRequest") -> "Index":
-    """What is searched, opened; what a run was trained on is said on standard error."""
+    """Opens the files or the index; says on standard error which data a run was trained on."""
     from qrag_jax.cli.progress import WithBar
     from qrag_jax.cli.terminal import say
     from qrag_jax.service.search import run_of, trained_on

@@ -147,7 +147,7 @@ def _split_words(words: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
 
 
 def _contexts(budgets: str | None, fill: str | None) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """What `--budgets` and `--fill` name."""
+    """The lists of `--budgets` and `--fill`."""
     if budgets is None:
         if fill is not None:
             raise UsageError(f"--fill {fill}: goes with --budgets, the tokens of the contexts to be filled")

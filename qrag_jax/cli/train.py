@@ -196,7 +196,7 @@ class _Signals:
 
 
 def _say_result(run: "TrainedRun") -> None:
-    """What came out, on standard error."""
+    """Reports the result on standard error."""
     facts, encoder, last, chosen = run.data, run.config.model.encoder, run.metrics, run.chosen
     if facts.get("num_texts_cut"):
         say(

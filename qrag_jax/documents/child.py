@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def reader(kind: str, encoding: str) -> Callable[[bytes], Converted]:
-    """What reads a kind of file; its libraries are imported here."""
+    """The reader of a kind of file; its libraries are imported here."""
     return FILE_READERS.load(kind).load(encoding)
 
 

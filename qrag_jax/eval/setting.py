@@ -25,7 +25,7 @@ class Setting:
     """The identity of a row: what picked the chunks, and from how many.
 
     Attributes:
-        method: of `records.METHODS`, or a bound of `readings.BOUNDS`.
+        method: of `records.METHODS`, or a bound of `answer_rows.BOUNDS`.
         mode: of the towers: latent or text; none where nothing was trained.
         positions: relative, absolute or none.
         protocol: which of the picks count, of `protocols.PROTOCOLS`; none for a bound.

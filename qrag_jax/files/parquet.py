@@ -1,6 +1,6 @@
 """Tables of Parquet and Arrow files within the limit of inputs. Imports pyarrow only when one is read.
 
-How large the parts of an Arrow file become, told before any is unpacked: from its messages, which say it.
+The messages of an Arrow file say how large its parts become, before any is unpacked.
 
     message          Flatbuffers table: version, header type, header, body length
     record batch     length, nodes, buffers [(offset, length) in the body], compression

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.index.build import index_method
 from qrag_jax.index.info import IndexInfo
-from qrag_jax.index.methods import Method, Picks, Show
+from qrag_jax.index.methods import Method, Picks, Show, load_embedder
 from qrag_jax.index.options import AskOptions, Found, SearchOptions, check_context, check_options
 from qrag_jax.index.settings import IndexSettings
 from qrag_jax.index.sources import MemorySource, Paths, StoredSource, View, level_names_of, make_source
@@ -91,9 +91,9 @@ def open_index(
 
 
 class Index:
-    """What is searched and asked; made by `open_index`. A `Retriever`, and a context manager.
+    """Documents that can be searched and asked; made by `open_index`. A `Retriever`, and a context manager.
 
-    What was read, cut, embedded and loaded is kept until `reload` or `close`.
+    Everything that was read, cut, embedded or loaded is kept until `reload` or `close`.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Index:
 
     @property
     def settings(self) -> IndexSettings:
-        """How documents are cut and embedded; of a corpus as far as it says so."""
+        """The settings that documents are cut and embedded by; of a corpus as far as it says so."""
         return self._open.settings
 
     @property
@@ -255,7 +255,7 @@ class Index:
         return self._changed(self._open.remove(_listed(paths), plan))
 
     def info(self) -> IndexInfo:
-        """What is held."""
+        """The documents and settings, with sizes."""
         return self._open.info(lambda: self.corpus)
 
     def verify(self) -> IndexInfo:
@@ -323,7 +323,7 @@ class Index:
         return options.notes or "best_of" if uses else "none"
 
     def _method(self, options: SearchOptions) -> Method:
-        """What searches, and cuts and embeds what is new; loaded once."""
+        """The method that searches, and that cuts and embeds new documents; loaded once."""
         options = self._defaults(options)
         key = (self._name(options), id(options.retriever) if options.is_run else 0, options.num_steps, options.stop)
         if key not in self._methods:
@@ -332,7 +332,7 @@ class Index:
                 settings, retriever = self.settings, options.retriever
                 loads = not settings.is_run and not options.is_run and retriever != "bm25"
                 if loads and self._encoder is None:
-                    self._encoder = _load_encoder(settings.model)
+                    self._encoder = load_embedder(settings.model)
                 steps = options.num_steps if options.is_run else None
                 self._methods[key] = index_method(
                     settings, retriever, steps, self._show, stop=options.stop, encoder=self._encoder
@@ -340,7 +340,7 @@ class Index:
         return self._methods[key]
 
     def _view(self, options: SearchOptions, method: Method) -> View:
-        """What is searched of the documents; read, cut and embedded once."""
+        """The documents to search; read, cut and embedded once."""
         options = self._defaults(options)
         cuts = self._name(options) if options.is_run else "words" if method.embed is None else "vectors"
         with_notes = self._mode(options) != "none"
@@ -427,13 +427,6 @@ class Index:
             retriever=self._name(search),
             notes=self._mode(search),
         )
-
-
-def _load_encoder(model: str) -> "TextEmbedder":
-    from qrag_jax.models.encoder.embedder import make_embedder
-    from qrag_jax.models.encoder.weights import load_encoder
-
-    return make_embedder(load_encoder(model))
 
 
 def _with_plan(cost: Cost, planned: Planned | None) -> Cost:

@@ -124,12 +124,7 @@ def single_step_method(
 
     @cache
     def load() -> "TextEmbedder":
-        if not isinstance(model, str):
-            return model
-        from qrag_jax.models.encoder.embedder import make_embedder
-        from qrag_jax.models.encoder.weights import load_encoder
-
-        return make_embedder(load_encoder(model))
+        return load_embedder(model) if isinstance(model, str) else model
 
     def shown() -> Encoder:
         return load() if show is None else show(load())
@@ -152,6 +147,14 @@ def single_step_method(
         sentence_embed=embed,
         window=embedder.window,
     )
+
+
+def load_embedder(model: str) -> "TextEmbedder":
+    """The embedder of an encoder: minilm, a folder or a hub id."""
+    from qrag_jax.models.encoder.embedder import make_embedder
+    from qrag_jax.models.encoder.weights import load_encoder
+
+    return make_embedder(load_encoder(model))
 
 
 def multi_step_method(

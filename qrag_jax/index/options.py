@@ -1,4 +1,4 @@
-"""How an `Index` is searched and asked, what it finds, and which options do not go with what is searched."""
+"""Options of searching and asking an `Index`, their checks, and the result of a search."""
 
 import os
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How an `Index` is searched.
+    """Options of a search.
 
     Attributes:
         top_k: most passages; None is as many as the method ranks, of a run as in training.
@@ -48,7 +48,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class AskOptions:
-    """How an `Index` is asked.
+    """Options of an answer.
 
     Attributes:
         search: how passages are found; its `top_k` counts for nothing.
@@ -71,7 +71,7 @@ class AskOptions:
 
 @dataclass(frozen=True)
 class Found:
-    """What was found for a question.
+    """The result of a search.
 
     Attributes:
         question: as asked.

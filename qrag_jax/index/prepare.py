@@ -3,8 +3,8 @@
 `prepare` runs in any process; what knows the vectors of an index, `KnownVectors`, in the one that has it open.
 
 A vector is known by the text that was embedded. Of a tree whose parents get theirs in a way of their own
-(`corpus/parents.py`), that is the text of a leaf, or of a parent that is read whole: two readings of a text are two
-vectors. What was made of children has no key, and is made anew with its document.
+(`tree/parent_vectors.py`), that is the text of a leaf, or of a parent that is read whole: two readings of a text are
+two vectors. What was made of children has no key, and is made anew with its document.
 """
 
 import sqlite3

@@ -116,7 +116,7 @@ def remove_documents(
         make: loads what embeds, where notes come in that were beyond their chunk's most before; needed where the index
             has notes (`Index.remove` gives it).
         read_notes: as of `Plan`.
-        patience, waits: as of `place.one_writer`.
+        patience, waits: as of `folder.one_writer`.
 
     Returns:
         The ids that were removed.

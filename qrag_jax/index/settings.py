@@ -60,7 +60,7 @@ class ParentsSetting:
     """How the nodes above leaves get their vectors.
 
     Attributes:
-        name: of the way (`corpus/parents.py`).
+        name: of the way (`tree/parent_vectors.py`).
         run: folder of a compressor; empty of other ways.
         fingerprint: of the compressor; likewise.
     """

@@ -99,7 +99,7 @@ def merge_shards(
     Args:
         make: settings -> what loads what embeds; needed where chunks get notes.
         read_notes: as of `Plan`.
-        patience, waits: as of `place.one_writer`.
+        patience, waits: as of `folder.one_writer`.
     """
     with one_writer(folder, "qrag index merge", patience, waits):
         was_joined = finish_merge(folder)

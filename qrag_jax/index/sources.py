@@ -1,4 +1,4 @@
-"""What an `Index` stands on: an index on disk, or documents in memory, perhaps cut and embedded."""
+"""The sources of an `Index`: an index on disk, or documents in memory, perhaps cut and embedded."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +37,7 @@ Paths = str | os.PathLike | Iterable[str | os.PathLike]
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What is searched: all documents, or those of some names.
+    """The documents to search: all of them, or those of some names.
 
     Attributes:
         corpus: of them.
@@ -70,7 +70,7 @@ class View:
         prompts: Path | None = None,
         finished: Callable[[PlansReading], None] | None = None,
     ) -> Planner | None:
-        """What names the levels of each question; None where none are asked for.
+        """The planner that names the levels of each question; None where no levels are asked for.
 
         Args:
             levels: as of `SearchOptions`.
@@ -111,11 +111,11 @@ class StoredSource:
 
     @cached_property
     def settings(self) -> IndexSettings:
-        """How it is made."""
+        """The settings that it was made with."""
         return read_settings(self.name)
 
     def view(self, only: tuple[str, ...], method: Method, key: str, *, with_notes: bool) -> View:
-        """What is there now of documents of some names."""
+        """The documents of some names, as they are now."""
         patterns = [Only(one) for one in (self.only, only) if one]
 
         def choose(names: Sequence[str]) -> Sequence[str]:
@@ -238,7 +238,7 @@ def make_source(
     encoding: str,
     strict: bool,
 ) -> StoredSource | MemorySource:
-    """What there is to search; arguments as of `open_index`."""
+    """The source to search; arguments as of `open_index`."""
     check_encoding(encoding)
     if isinstance(source, Corpus):
         return _of_corpus(source, "corpus", only, encoder)

@@ -76,7 +76,7 @@ def note_reader(setting: NotesSetting) -> NoteReader:
         return mention_notes
     raise UsageError(
         f"notes by {setting.model or setting.reader}: a language model writes them, which is to be handed in: give "
-        "`read_notes` (`structure.make_llm_reader`), or take mentions, or none"
+        "`read_notes` (`annotate.make_llm_reader`), or take mentions, or none"
     )
 
 

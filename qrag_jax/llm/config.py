@@ -23,7 +23,7 @@ _CLAIMS = 64  # at least
 
 @dataclass(frozen=True)
 class LlmConfig:
-    """Which language model answers and how, where its answers are kept, and what they may cost.
+    """A language model, its sampling, the place of its answers, and the limit of their cost.
 
     `make_generator` refuses what does not go together: a config of a model that is not asked is none of its concern.
 
@@ -67,7 +67,7 @@ class LlmConfig:
 
     @property
     def sampling(self) -> Sampling:
-        """How the model answers."""
+        """The sampling of the model."""
         return Sampling(max_tokens=self.max_answer_tokens, temperature=self.temperature)
 
     def given(self) -> list[str]:

@@ -9,10 +9,9 @@ k; its own default, `len / (2 * boundaries)`, leaves the last segment out of the
 default k included. Neither end is padded (Lamprier et al. 2007 do), so a boundary within k gaps of an end is seen by
 fewer probes than one in the middle.
 
-How well predicted points are those of a document's sections: F1 by level, Pk and WindowDiff.
-
-Sentence 0 begins every document, with a point or without one, so a point there counts for nothing: neither as found nor
-as missed. All others count at their exact sentence.
+Points of documents are scored by F1 of each level, Pk and WindowDiff. Sentence 0 begins every document, with a point or
+without one, so a point there counts for nothing: neither as found nor as missed. All others count at their exact
+sentence.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

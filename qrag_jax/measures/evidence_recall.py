@@ -10,7 +10,7 @@ sentences, long ones in parts (`evidence_scores.cut_long`), or what of them is e
 neighbouring passages share is found where nothing else stands between these.
 
 It tells by words and not by places: a sentence that is said twice in the documents is found in either place. What is
-found of places is `span_scores.py` (tokens) and `evidence_scores.py` (sentences).
+found of places is `evidence_scores.py`, by tokens and by sentences.
 """
 
 import re

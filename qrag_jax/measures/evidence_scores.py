@@ -4,14 +4,11 @@ What a splitter calls a sentence may be a table, a list or a program, longer tha
 evidence is counted are sentences of at most 300 characters, and the parts of longer ones (`cut_long`): a chunk that
 holds the row of a table which answers has found something.
 
-How much text a span holds, in characters or tokens, without reading the text again.
+Also recall, precision and F1 over the distinct documents of the chunks; and recall, precision and IoU of the evidence
+to the token, where the size of a span is told without reading its text again.
 
-Which documents the chunks that were found come from: recall, precision and F1 over distinct documents.
-
-How much of the evidence, to the token, the chunks that were found hold: recall, precision and IoU of spans.
-
-The measures of Chroma's chunking evaluation (Smith and Troynikov 2024), with tokens of one tokenizer as weights of the
-characters (`text_measure.measure_tokens`), the same for all chunkers. With E the evidence and C_i the i-th chunk, as
+The last are the measures of Chroma's chunking evaluation (Smith and Troynikov 2024), with tokens of one tokenizer as
+weights of the characters (`measure_tokens`), the same for all chunkers. With E the evidence and C_i the i-th chunk, as
 sets of tokens of the corpus, and |.| their number:
 
     found            = | E and (C_1 or ... or C_k) |             evidence that was found, once
@@ -316,7 +313,7 @@ def span_scores(
         retrieved: chunks that were found, best first; spans of each ordered and disjoint.
         evidence: places of the evidence; spans and places may overlap.
         ks: each at least 1; fewer chunks than k are taken as they are.
-        measure_of: document id -> its tokens (`text_measure.measure_tokens`); asked again and again, so it should
+        measure_of: document id -> its tokens (`measure_tokens`); asked again and again, so it should
             remember.
     """
     if min(ks, default=1) < 1:

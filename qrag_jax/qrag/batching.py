@@ -84,7 +84,7 @@ class Contexts:
         questions: int32 [batch], ids of the question texts.
         chunks: int32 [batch, chunks], ids of the chunk texts in document order; -1 at padding, on the right.
         gold: bool [batch, chunks].
-        links: float32 [batch, 1 + chunks, chunks, links], what the texts say of each other (`linking.make_linker`);
+        links: float32 [batch, 1 + chunks, chunks, links], what the texts say of each other (`batching.make_linker`);
             None where nobody asked.
         words: float32 [batch, 1 + chunks, words], the words that they share (`links.shared_words`); likewise.
     """

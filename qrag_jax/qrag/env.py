@@ -54,11 +54,11 @@ class EnvConfig:
         ranking_scale: start of the learned factor, an inverse temperature, that makes logits of Q: for the loss
             `ranking`, and for `objective: sft`; null learns none.
         links: Q also reads what the texts of a context say of each other: shared words and names, titles that another
-            text names (`rank.links`). Learned weights, zero at first; for contexts of up to 64 texts.
+            text names (`text_links`). Learned weights, zero at first; for contexts of up to 64 texts.
         coverage: links also say how much of a chunk the question and all taken chunks together have, word by word
             (`heads.coverage_inputs`).
         bridges: links also say how two chunks join to answer the question, by a name that both have and the question
-            lacks (`rank.bridges`).
+            lacks (`text_links`).
         link_width: hidden units between links and Q.
     """
 
@@ -128,8 +128,8 @@ class Batch:
     valid: AnyArray  # bool [batch, chunks], False at padding
     gold: AnyArray  # bool [batch, chunks]
     env: AnyArray  # int32 [batch], global number of the environment: its random draws depend on nothing else
-    links: AnyArray = None  # float32 [batch, 1 + chunks, chunks, links] of `rank.links`; None where Q reads none
-    words: AnyArray = None  # float32 [batch, 1 + chunks, words] of `rank.links.shared_words`; likewise
+    links: AnyArray = None  # float32 [batch, 1 + chunks, chunks, links] of `text_links`; None where Q reads none
+    words: AnyArray = None  # float32 [batch, 1 + chunks, words] of `text_links.shared_words`; likewise
     negatives: PyTree = None  # noise that stands for what contexts leave out of their documents, [negatives, ...]
     places: AnyArray = None  # float32 [batch, groups] in [0, 1), where in a document each group of them stands
 

@@ -89,8 +89,8 @@ def link_inputs(
         x(s, a) = [l(question, a), max_{c taken} l(c, a)],   zeros in the place of a maximum over nothing
 
     Args:
-        links: of the question (source 0) and of each chunk i (source 1 + i), as of `rank.links.link_features` and,
-            behind them, `rank.bridges.bridge_features` where the run reads these.
+        links: of the question (source 0) and of each chunk i (source 1 + i), as of `text_links.link_features` and,
+            behind them, `text_links.bridge_features` where the run reads these.
         taken: slots of the chunks in the state.
     """
     of_taken = jnp.take_along_axis(links, 1 + taken[:, :, None, None], axis=1)
@@ -100,7 +100,7 @@ def link_inputs(
 def coverage_inputs(
     words: Float[Array, "batch sources words"], taken: Int[Array, "batch taken"]
 ) -> Float[Array, "batch chunks 3"]:
-    """What a state as a whole says of every chunk by its words, each in [0, 1]: `rank.links.COVERAGE`.
+    """What a state as a whole says of every chunk by its words, each in [0, 1]: `text_links.COVERAGE`.
 
     * `covered`: share of the chunk's words that the question or a taken chunk has.
     * `adds`: share of the question's words that the chunk has and no taken chunk.
@@ -109,7 +109,7 @@ def coverage_inputs(
     No maximum over pairs of texts says the first: a fact that joins two others has half of its words in each.
 
     Args:
-        words: of the question (source 0) and of each chunk i (source 1 + i), as of `rank.links.shared_words`.
+        words: of the question (source 0) and of each chunk i (source 1 + i), as of `text_links.shared_words`.
         taken: slots of the chunks in the state.
     """
     has = (words > 0).astype(words.dtype)

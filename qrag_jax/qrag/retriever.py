@@ -105,7 +105,7 @@ class ModelConfig:
 
 @runtime_checkable
 class Searched(Protocol):
-    """What a run searches: an `Index`."""
+    """A run over an `Index`, as a `Retriever`."""
 
     def search(
         self, question: str, top_k: int | None = None, *, retriever: "QRagRetriever | None" = None

@@ -1,4 +1,4 @@
-"""What a step pays for completing the gold set, by name (`qrag_jax.names.REWARDS`): pure, for one environment."""
+"""Rewards for completing the gold set, by name (`qrag_jax.names.REWARDS`): pure functions of one environment."""
 
 from collections.abc import Callable
 from typing import NamedTuple

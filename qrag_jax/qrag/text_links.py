@@ -3,15 +3,13 @@
 Questions over several paragraphs are mostly answered along names: the question names a page, that page names the next.
 HotpotQA and 2WikiMultihopQA were made by following such names, MuSiQue was not.
 
-No label is read, and all statistics are those of the context alone, as of `rank.bm25` within one.
+No label is read, and all statistics are those of the context alone, as of BM25 within one.
 
-How two chunks of one context join to answer a question (ours): by a name that both have and the question lacks.
+Two chunks join to answer a question where they share a name that the question lacks (bridges).
 
 MuSiQue's questions are composed of questions about one paragraph each; the answer of one, a name, stands in the place
 of a blank of the next. So the question's words are spread over its paragraphs, and a name that the question does not
 say joins two of them.
-
-No label is read, and all statistics are those of the context alone, as of `rank.links`.
 """
 
 import math

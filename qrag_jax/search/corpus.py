@@ -1,7 +1,8 @@
 """What is searched, as one noun: documents, the nodes they are cut into, vectors by node id, what made it and its cost.
 
 A node id is a place among the nodes, from 0: documents come in their order, and in each its chunks by where they begin,
-or all nodes of its `ChunkTree` in preorder. Built once and asked many times; `store.py` keeps one on disk.
+or all nodes of its `ChunkTree` in preorder. Built once and asked many times; `index/corpus_folder.py` keeps one on
+disk.
 """
 
 import time

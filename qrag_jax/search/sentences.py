@@ -68,7 +68,7 @@ def score_sentences(
 
 
 def passage_sentences(document: Document, spans: Sequence[Span]) -> list[Span]:
-    """What a passage may answer with: its sentences, items of lists, rows of tables and lines of code, in order.
+    """The sentences, items of lists, rows of tables and lines of code of a passage, in order.
 
     Headings and what else says nothing by itself are left out, unless there is nothing else.
 

@@ -1,4 +1,4 @@
-"""What the verbs of `qrag` do, as functions: a frozen request in, a result out; they print nothing, know no flag."""
+"""The verbs of `qrag` as functions: each takes a frozen request, returns a result, prints nothing and knows no flag."""
 
 import lazy_loader
 

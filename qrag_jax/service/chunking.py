@@ -72,7 +72,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Cutter:
-    """What cuts documents one after the other.
+    """Cuts documents one after the other.
 
     Attributes:
         request: how.

@@ -1,4 +1,4 @@
-"""How documents are to be cut, as flags and forms ask for it: by a strategy's name, its size and its boundaries."""
+"""Options of cutting, as flags and forms have them: the name of a strategy, a size and a source of boundaries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ OF_TREES = (*OF_POINTS, "sizes", "parents", "compressor")  # options of strategi
 
 @dataclass(frozen=True)
 class CutOptions:
-    """How documents are to be cut; None is not said.
+    """Options of cutting; None is not said.
 
     Attributes:
         strategy: of `CHUNKERS`, or tree.
@@ -38,12 +38,12 @@ class CutOptions:
 
     @property
     def given(self) -> list[str]:
-        """What is said."""
+        """The names of the options that are set."""
         return [name for name in self.__dataclass_fields__ if getattr(self, name) is not None]
 
 
 def chunking_of(options: CutOptions, implied: str = "") -> ChunkConfig:
-    """How documents are cut by these options.
+    """The config of these options.
 
     Args:
         implied: strategy where options of `OF_TREES` are given and none is named; empty is the default.

@@ -65,7 +65,7 @@ class DemoRequest:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo has made.
+    """The result of the demo.
 
     Attributes:
         rows: of all methods at all lengths, also written.

@@ -89,7 +89,7 @@ class EvalRequest:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What was scored.
+    """The result of an evaluation.
 
     Attributes:
         request: that asked for it.

@@ -26,7 +26,7 @@ _REMOVED: View = "removed"
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """Which sources are scored on which documents.
+    """Sources of boundaries to score, and the documents to score them on.
 
     Attributes:
         paths: as of `read_headed`.
@@ -68,7 +68,7 @@ class BoundaryRow:
 
 @dataclass(frozen=True)
 class BenchmarkRequest:
-    """Of what documents questions are made, and how.
+    """Questions to make of documents.
 
     Attributes:
         paths: as of `read_headed`.
@@ -100,7 +100,7 @@ def score_sources(request: ScoreRequest, tools: PointTools) -> list[BoundaryRow]
 
 
 def estimate_sources(request: ScoreRequest, tools: PointTools) -> Iterator[tuple[View, Estimated]]:
-    """What the sources that ask a language model would take on each view, with tools that say so in place of it."""
+    """The estimates of the sources that ask a language model, on each view; the tools ask nothing."""
     sources, documents = _load(request, tools)
     for name in (name for name in sources if name in BOUNDARY_SOURCES.choices("llm")):
         for view, its in documents.items():

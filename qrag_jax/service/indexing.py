@@ -25,7 +25,7 @@ from qrag_jax.types import Chunk, Document, NoteReader, ReadNotes, UsageError, W
 
 @dataclass(frozen=True)
 class NotesRequest:
-    """Who is to write the notes of an index.
+    """The writer of the notes of an index.
 
     Attributes:
         notes: of `names.INDEX_NOTES`; None is whoever does, or the default of a new index.
@@ -42,7 +42,7 @@ class NotesRequest:
 
 @dataclass(frozen=True)
 class UpdateRequest:
-    """Which files an index is to have, and how it is made.
+    """Files that an index is to have, and its settings.
 
     Attributes:
         folder: of the index.
@@ -72,7 +72,7 @@ class UpdateRequest:
 
 @dataclass(frozen=True)
 class NotesWatch(Watch):
-    """Who is also told what notes by a language model take.
+    """Also listens to the estimate and the cost of notes by a language model.
 
     Attributes:
         expected: told what they take at most, before it is asked.
@@ -88,7 +88,7 @@ NOBODY = NotesWatch()
 
 @dataclass(frozen=True)
 class Updated:
-    """What an update has done.
+    """The result of an update.
 
     Attributes:
         found: of the paths.
@@ -202,7 +202,7 @@ def _setting(request: NotesRequest, folder: Path, there: NotesSetting | None) ->
 
 
 def _setting_of(reading: NoteReading) -> NotesSetting:
-    """What an index says of notes that a language model writes."""
+    """The setting of an index whose notes a language model writes."""
     asking, llm = reading.questions, reading.llm
     options = f"{asking.num_questions} questions a chunk, {asking.most_relevant} to each, answers of at most "
     options += f"{asking.max_answer_tokens} tokens, temperature {llm.temperature:g}"

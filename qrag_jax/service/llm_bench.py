@@ -1,4 +1,4 @@
-"""How quick a language model is on this machine, and what a build with it would take."""
+"""Measures the speed of a language model on this machine, and estimates a build with it."""
 
 import statistics
 import time
@@ -18,7 +18,7 @@ from qrag_jax.types import UsageError
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """What to measure.
+    """A model to measure.
 
     Attributes:
         model: smollm2, a folder, a .gguf file or a hub id.
@@ -38,7 +38,7 @@ class BenchRequest:
 
 @dataclass(frozen=True)
 class Benched:
-    """What was measured of a language model.
+    """The speeds of a language model.
 
     Attributes:
         source: as it was named.

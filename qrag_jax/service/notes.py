@@ -1,4 +1,4 @@
-"""The notes of an index, and what notes find, measured on sets with labels: `qrag notes`."""
+"""The notes of an index, and their recall on sets with labels: `qrag notes`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ BABI = "babi"
 
 @dataclass(frozen=True)
 class NotesEvalRequest:
-    """On which questions notes are measured, who writes them, and how they are used.
+    """Questions that notes are measured on, the reader of the notes, and their use.
 
     Attributes:
         kind: of `names.MULTIHOP_SETS`, or babi.
@@ -51,7 +51,7 @@ class NotesEvalRequest:
 
 @dataclass(frozen=True)
 class NotesScored:
-    """What notes find.
+    """The recall of notes.
 
     Attributes:
         readings: what a language model took to write them; empty of other readers.

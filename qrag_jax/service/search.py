@@ -20,7 +20,7 @@ _OPENING = ("retriever", "encoder", "chunking", "tagger", "only", "encoding", "s
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """What is searched and what is asked of it.
+    """Documents to search, and questions to ask.
 
     Attributes:
         paths: files and folders, or an index.
@@ -41,7 +41,7 @@ class SearchRequest:
     strict: bool = False
 
     def open(self, show: Show | None = None) -> Index:
-        """What is searched, opened; `show` as of `open_index`."""
+        """Opens the documents; `show` as of `open_index`."""
         given = {name: getattr(self, name) for name in _OPENING}
         return open_index(self.paths, show=show, **given)
 
@@ -56,7 +56,7 @@ class SearchRequest:
 
 
 def find_all(index: Index, asked: Iterable[Asked], options: SearchOptions) -> Iterator[tuple[Asked, Found]]:
-    """What is found for each question; all of a list are looked at before any is searched for."""
+    """Searches for each question; all questions of a list are checked before the first search."""
     for one in _checked(asked, lambda question: index.check(question, options)):
         yield one, index.find(one.question, options)
 
@@ -81,7 +81,7 @@ def run_of(index: Index, retriever: str | None) -> str | None:
 
 
 def trained_on(run: str, config: Mapping[str, Any] | None = None) -> str:
-    """What a run has learned from, and what to do where texts or questions are of another kind.
+    """Says which data a run was trained on, and advises to leave it out for texts or questions of another kind.
 
     Args:
         run: its folder.

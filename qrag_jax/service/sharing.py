@@ -1,4 +1,4 @@
-"""What leaves the machine: encoders of a run for sentence-transformers, and whole runs, which others fetch.
+"""Shares runs: their encoders for sentence-transformers, and whole runs that others fetch.
 
 Exported are two towers as one Router, or one encoder; what is shared has a card that says what it is, what it was
 trained on, and how it scored. What is fetched is proved before it stands in its place.
@@ -34,7 +34,7 @@ _STOP = (
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written.
+    """The result of an export.
 
     Attributes:
         path: folder that sentence-transformers loads.

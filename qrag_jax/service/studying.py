@@ -57,7 +57,7 @@ class StudyPlan:
 
 @dataclass(frozen=True)
 class Studied:
-    """What a study has found, and the files that say so."""
+    """The result of a study, and its files."""
 
     result: StudyResult
     paths: tuple[Path, ...]
@@ -114,7 +114,7 @@ def study_config(request: StudyRequest) -> StudyConfig:
 
 
 def _own_overrides(request: StudyRequest) -> list[str]:
-    """What the lists of a request change in the config, before the overrides; the config checks the names."""
+    """The overrides that the lists of a request make, before its own; the config checks the names."""
     own = [
         f"{name}=[{', '.join(map(_quoted, names))}]"
         for name, names in (("levels", request.levels), ("parents", request.parents))

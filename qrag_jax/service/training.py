@@ -49,7 +49,7 @@ class TrainRequest:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What is to be trained.
+    """Runs to train, with their starts.
 
     Attributes:
         config: of the run; of several, with the seed that each has in place of its own.
@@ -108,7 +108,7 @@ def train_runs(
         during: is entered when the data are read, and left when the updates are done.
 
     Returns:
-        What came out; of several processes of a run, in the first one alone.
+        The trained runs; of several processes of a run, in the first one alone.
     """
     with lock_runs(request.outs):  # before it is looked where to go on from
         plan = plan_training(request, watch)

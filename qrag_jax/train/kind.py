@@ -1,4 +1,4 @@
-"""What a learner is to `qrag_jax.names.LEARNERS`: `qrag train NAME [CONFIG.yaml] [key=value ...]` trains it."""
+"""The record of a learner in `qrag_jax.names.LEARNERS`; `qrag train NAME [CONFIG.yaml] [key=value ...]` trains it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -5,11 +5,8 @@ seed and number alone, so that a resumed run draws the same. The loop makes batc
 saves, scores on held-out data, stops when asked, and looks at every update for numbers that are not finite. It knows
 nothing of what is learned: `tests/train/test_trainer.py` fits a line with it.
 
-Named losses that add up.
-
-The parameters that did best on held-out data.
-
-Where the arrays of a training loop lie: its devices, and the runs that one update trains together.
+Also here: named losses that add up, the parameters that did best on held-out data, and a layout of the loop's arrays
+over its devices and over the runs that one update trains together.
 """
 
 import math

@@ -240,4 +240,5 @@ def test_a_round_of_the_journal_keeps_all_calls_at_once_busy(tmp_path, concurren
 
 
 def test_a_key_of_openai_goes_over_https():
-    at_server(base_url="https://api.openai.com/v1")
+    generator = at_server(base_url="https://api.openai.com/v1")
+    assert generator.model == "m at https://api.openai.com/v1"

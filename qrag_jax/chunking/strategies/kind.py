@@ -1,4 +1,4 @@
-"""What a strategy is to `qrag_jax.names.CHUNKERS`: its parameters, and what makes groups or trees by them."""
+"""The record of a strategy in `qrag_jax.names.CHUNKERS`: its parameters, and the functions that cut by them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ BuildTree = Callable[[SentenceText, str], ChunkTree]
 
 @dataclass(frozen=True)
 class ChunkTools:
-    """What strategies are made of, besides their own parameters.
+    """The functions and sizes that strategies need besides their own parameters.
 
     Attributes:
         max_tokens: of a chunk, as it was asked for; None is no limit.

@@ -20,7 +20,7 @@ class LevelsConfig:
 
     Attributes:
         points: where sections and subsections come from, as in `HierarchyConfig`; of no account with `sizes`.
-        sizes: most tokens of a span at each level, decreasing (`tree/levels.py:SIZES`); empty: document, section,
+        sizes: most tokens of a span at each level, decreasing (`tree/level_ranges.py:SIZES`); empty: document, section,
             subsection, paragraph, sentence.
     """
 

@@ -1,8 +1,8 @@
 """Trees whose levels have names: section, subsection, paragraph and sentence, or spans of at most so many tokens.
 
 By names, every border of a level is one of all finer levels too, so a part that is not divided further stands for these
-(`tree/levels.py:nodes_in`). By sizes, a text is cut into spans of the largest size, each of these into spans of the
-next one, and so on.
+(`tree/level_ranges.py:nodes_in`). By sizes, a text is cut into spans of the largest size, each of these into spans of
+the next one, and so on.
 """
 
 from bisect import bisect_left, bisect_right

@@ -7,7 +7,7 @@ model's window is for the generator to refuse (`Generation.error`).
 
 Methods that chose the same chunks ask the same prompt, which is answered once for all of them.
 
-What a reader is given: questions with the chunks that a method chose for them, or with the bounds of any choice.
+A `Reading` has the questions, with the chunks that a method chose for each, or with the bounds of any choice.
 """
 
 from collections.abc import Mapping, Sequence

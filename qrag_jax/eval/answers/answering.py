@@ -189,7 +189,7 @@ def read_answers(
             none. None leaves that.
 
     Raises:
-        InputError: as `rows.answer_rows`.
+        InputError: as `answer_rows.answer_rows`.
     """
     rows, answers, comparisons, calls = [], [], [], []
     for task, own, measures in zip(tasks, records, reader.measures, strict=True):

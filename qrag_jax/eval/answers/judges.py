@@ -3,9 +3,8 @@
 Every judge says yes (1) or no (0); a question has the mean over the judges. It counts only where all of them gave a
 verdict: what failed is no 0.
 
-How far several judges agree on the same things: the share of agreeing pairs, and Krippendorff's alpha.
-
-What measures by language models share: how judges are asked, each thing once, and what that took.
+Agreement of several judges is the share of agreeing pairs, and Krippendorff's alpha. Each thing is asked once, and the
+calls are counted.
 """
 
 from collections import Counter

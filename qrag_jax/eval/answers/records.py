@@ -97,7 +97,7 @@ class AnswerRow:
     """The answers of one method under one protocol at one context length.
 
     A failed call counts in `num_failed` and in no mean: it is no empty answer and no 0. Methods are comparable by their
-    means only where none failed; else by the questions that both answered (`answer_compare.py`).
+    means only where none failed; else by the questions that both answered (`answering.py`).
 
     Attributes:
         task, setting: of the `Row` of its facts; in the file the fields of the setting stand among the others.

@@ -2,9 +2,8 @@
 
 Files are read at once, and cut into pools when a tokenizer is at hand: a bad file is told before a model is loaded.
 
-Reader of passages without questions, to stand among others as distractors.
-
-What notes are measured on: pools of chunks, the questions that are put to each, and which chunks answer them.
+A pool has chunks, questions about them, and the chunks that answer each. Passages without questions may stand among the
+others as distractors.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -86,8 +86,8 @@ class StudyConfig:
         prices: YAML file of prices, `llm/prices.py`; empty: no dollars.
         splitter, language: of sentences.
         seed: of samples, stitching, splits and resampling.
-        budgets: tokens of contexts whose evidence recall is measured (`cells/contexts.py`), increasing; of tasks with
-            evidence. Empty: none is.
+        budgets: tokens of contexts whose evidence recall is measured (`cells/filled_contexts.py`), increasing; of tasks
+            with evidence. Empty: none is.
         fills: how contexts are filled: `plain` (the best chunks), `widen` (each with its neighbours), `merge` (sections
             in place of their chunks).
         levels: plans whose contexts are measured at the budgets, over the levels of strategy `levels`: `each` (every

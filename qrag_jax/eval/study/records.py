@@ -40,7 +40,8 @@ class CellResult:
         share_beyond_window: of the chunks that are longer than the encoder's window.
         cost: of chunking and embedding these documents, as if nothing else had run (`costs.py`).
         found: in the order of the part's questions.
-        recall: "FILL@BUDGET" -> evidence recall of each question (`cells/contexts.py`), likewise; of the test part.
+        recall: "FILL@BUDGET" -> evidence recall of each question (`cells/filled_contexts.py`), likewise; of the test
+            part.
     """
 
     task: str
@@ -67,7 +68,7 @@ class StudyRow:
         was_chosen: by dev questions; False where there were too few and the first config is reported.
         dev_score: mean over ks of the dev F1 that it was chosen by; None where it was not.
         n: questions.
-        scores: measure@k -> mean over questions, all of `scores.py`.
+        scores: measure@k -> mean over questions, all of `question_scores.py`.
         low, high: 95% interval of the headline, f1@report_k.
         context_tokens: mean tokens of the report_k chunks together.
         budget, fill: tokens of the contexts that `erec` is about, and how they were filled; None without budgets, of

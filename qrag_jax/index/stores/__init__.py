@@ -1,1 +1,1 @@
-"""Where an index keeps its rows and vectors."""
+"""Stores of the rows and vectors of an index."""

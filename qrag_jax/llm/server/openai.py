@@ -1,9 +1,8 @@
 """Language models behind any OpenAI-compatible server, through the official client.
 
-Which call comes after which: prompts that begin alike follow one another, so that a server reads the beginning once.
-
-A server keeps what a slot of it has read, but calls that are made at the same time read the same beginning each for
-itself. So a worker that was answered about one chunk goes on with that chunk, as long as there is more to ask of it.
+Prompts that begin alike follow one another, so that a server reads the beginning once. A server keeps what a slot of it
+has read, but calls that are made at the same time read the same beginning each for itself. So a worker that was
+answered about one chunk goes on with that chunk, as long as there is more to ask of it.
 """
 
 import asyncio

@@ -2,12 +2,10 @@
 
 A chat template is a program. Jinja's sandbox keeps it away from Python's internals, but not from `'a' * 10**10`,
 endless recursion or text that doubles in a loop. Here every step is charged to a budget before it is taken: the syntax
-tree is rewritten (`template_tree.py`) so that loops, concatenations, lists, comparisons and output report to the
+tree is rewritten so that loops, concatenations, lists, comparisons and output report to the
 environment, and only the filters, methods and functions that chat templates need are left.
 
-What the steps of a template cost, counted before they are taken; the unit is about a character.
-
-The syntax tree of a template, rewritten so that every step reports to the environment of `template_sandbox.py`.
+The budget's unit is about a character.
 """
 
 import json

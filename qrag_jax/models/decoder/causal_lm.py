@@ -334,7 +334,7 @@ def join_projections(params: Params) -> dict[str, Any]:
     """The same decoder with one matrix for query, key and value of a layer, and one for gate and up.
 
     Fewer and larger products, which cost a step of one row on CPU less. The names in a file and the shardings
-    of `decoder_sharding.py` are those of the single matrices, so this is for one device, after loading. Matrices
+    of `sharding.py` are those of the single matrices, so this is for one device, after loading. Matrices
     of different dtypes or forms of blocks stay single; what is joined already stays as it is. Arrays of NumPy give
     arrays of NumPy.
     """

@@ -3,10 +3,10 @@
 A batch has a fixed number of rows and one cache. All rows write the same slot, so a row whose answer is over can be
 given a new prompt at any time: the prompt is read into a cache of its own and moved to where the others are. When the
 last slot is reached, all rows move left by the padding that they have in common. What was read is kept for a while: a
-prompt that begins with the same tokens goes on from there (`prefixes.py`).
+prompt that begins with the same tokens goes on from there (`scheduling.py`).
 
 Shapes are few: the size of the cache, the number of rows and the length of chunks come from short lists
-(`plan.py`), so nothing is compiled for one prompt.
+(`scheduling.py`), so nothing is compiled for one prompt.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Texts to vectors: length buckets of fixed shapes over a jitted encoder, with everything that is cut counted.
 
-What makes two encoders give the same vectors, as a hash: shape, pooling, weights, tokenizer, window.
+Encoders with equal fingerprints give equal vectors: a hash of shape, pooling, weights, tokenizer and window.
 """
 
 import hashlib

@@ -6,9 +6,8 @@ softmax, norms' statistics, pooling and the vectors that come out stay float32.
 There is no dropout: training and inference run the same deterministic function (the authors of Q-RAG left dropout on
 in policy, critic and target; ours is off everywhere).
 
-Where a token stands, as RoBERTa and MPNet read it: counted positions and buckets of relative distance.
-
-Short rows of tokens laid side by side in wider ones, so that an encoder computes hardly any padding.
+RoBERTa counts positions, MPNet adds buckets of relative distance. Short rows of tokens are laid side by side in wider
+ones, so that an encoder computes hardly any padding.
 """
 
 from collections.abc import Callable, Mapping

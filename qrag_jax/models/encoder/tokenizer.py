@@ -5,7 +5,7 @@ switched off here, so that no text is ever cut silently by the file.
 
 A row is `[CLS] text [SEP]`. RoBERTa, XLM-RoBERTa and MPNet call these two <s> and </s>; we say [CLS] and [SEP] of all.
 
-Which tokens of a vocabulary open a row, end it, pad it and stand for unknown words.
+`SpecialTokens` names the tokens that open a row, end it, pad it and stand for unknown words.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -3,7 +3,7 @@
 Pairs are interleaved: (2k, 2k+1) turn by `position * theta ** (-2k / dim)`. With several Q heads each head is
 a slice of the vector with its own frequency table over its own `dim / num_heads` components.
 
-Where a chunk stands: relative positions of Q-RAG (eq. 6), absolute indices, or none.
+A chunk's position is relative to the chunks that were taken (Q-RAG, eq. 6), absolute, or none.
 """
 
 from math import factorial

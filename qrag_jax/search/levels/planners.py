@@ -2,7 +2,7 @@
 
 A planner is given questions and how the documents begin, and names a range of levels for each. `constant` always names
 the same; a router predicts the evidence recall of every range that it knows, from the question's vector or from the
-profile of a first cheap search (`index/profiles.py`):
+profile of a first cheap search (`profiles`, below):
 
     r = bias + weights^T ((x - mean) / scale)
     plan = argmax_i r_i   where   max_i r_i - r_fallback > margin,   else the fallback
@@ -12,7 +12,7 @@ Cost of a plan, in [0, 1] where no range takes more than the full one:
 
     cost = (tokens built for the range + tokens sent) / (tokens built for all levels + tokens sent then)
 
-What a first cheap search tells of a question: the best scores of every level, in numbers that a router reads.
+A profile sums up a first cheap search for a router, by the best scores of every level.
 
 Of each level the nodes that stand for it alone are ranked. With s_1 >= s_2 >= ... their scores:
 

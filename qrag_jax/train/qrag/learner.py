@@ -30,7 +30,7 @@ class LearnerConfig:
 
     Attributes:
         objective: `soft_q` is value-based reinforcement learning; `sft` is trajectory supervision by the gold chunks
-            (`sft.trajectory_loss`), a baseline that uses of these fields the optimiser's only.
+            (`label_losses.trajectory_loss`), a baseline that uses of these fields the optimiser's only.
         losses: weights, at least 0, of what is trained on together: the objective (1 where it is not named) and, of
             `soft_q` alone, in the states that its rollout visits, `ranking` (cross-entropy of the gold chunks that are
             left, `ranking.ranking_loss`; needs `env.ranking_scale`) and `stop` (squared error of STOP against what it

@@ -44,7 +44,7 @@ def train(
 
     Args:
         config: the run.
-        task: its training data (`run.training_tasks`).
+        task: its training data (`config.training_tasks`).
         out: run folder for checkpoints and logs, which must not hold a run yet unless `start` is of it; None writes
             nothing.
         report: called with progress.

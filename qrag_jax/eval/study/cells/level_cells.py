@@ -1,11 +1,10 @@
 """The levels of a study: trees of a strategy's config, their vectors in one way of parents, and what each range finds.
 
-A file `levels/TASK/STRATEGY-NUMBER-PARENTS-PART.json` holds a cell, as `store.py` holds those of chunks.
+A file `levels/TASK/STRATEGY-NUMBER-PARENTS-PART.json` holds a cell, as `cell_files.py` holds those of chunks.
 
-What contexts hold that are filled from any range of levels, of every question, range and budget.
-
-Contexts are filled as plain ones are (`contexts.py`): the best nodes that do not overlap, the last one cut at the
-budget, tokens counted word by word. So a range of large nodes has exactly as much to read as one of small ones.
+For every question, range and budget a context is filled, and its evidence counted. Contexts are filled as plain ones
+are (`filled_contexts.py`): the best nodes that do not overlap, the last one cut at the budget, tokens counted word by
+word. So a range of large nodes has exactly as much to read as one of small ones.
 """
 
 import hashlib

@@ -2,8 +2,6 @@
 
 A chunk within the encoder's window is embedded as it is. A longer one is read in windows that follow each other
 without overlap and begin and end at words, and its vector is the mean of their unit vectors, scaled to length 1.
-
-What a study needs of an embedder.
 """
 
 import time

@@ -112,7 +112,7 @@ def reading_from(folder: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that writes; the caller holds the folder (`place.one_writer`).
+    """A connection that writes; the caller holds the folder (`folder.one_writer`).
 
     At the end the log of changes is taken into the file and emptied: what was removed is in neither.
     """
