@@ -44,8 +44,9 @@ from qrag_jax.checkpoint import load_checkpoint
 from qrag_jax.chunking.chunker import ChunkConfig, make_chunker
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.chunking.text.sentences import split_sentences
+from qrag_jax.data.stories.story_notes import read_stories
 from qrag_jax.eval.notes.note_scores import NoteScores, gold_ceiling, known_vectors, rank_mode, score_notes
-from qrag_jax.eval.notes.note_sets import OWN_READERS, MakeNoteTask, read_babi_task, read_multihop_task, read_stories
+from qrag_jax.eval.notes.note_sets import MakeNoteTask, read_babi_task, read_multihop_task
 from qrag_jax.eval.study.config import TaskConfig
 from qrag_jax.eval.study.load_tasks import load_task
 from qrag_jax.eval.tables import share
@@ -155,10 +156,11 @@ def score_part(part: Part, embed: TextEmbedder, known: Embed, runs: Mapping[str,
     """The rows of a table, those of Q-RAG runs among them, and what was left out."""
     task = part.read()(embed.count_tokens)
     lying = partial(read_stories, wrong_share=part.wrong_share, seed=part.seed)
+    readers = {"mentions": mention_notes, "scripted": lying}
     scores = score_notes(
         task.name,
         task.pools,
-        lying if part.wrong_share else OWN_READERS[part.reader],
+        readers[part.reader],
         embed,
         embed.count_tokens,
         reader_name=f"{part.reader}, wrong {part.wrong_share}" if part.wrong_share else part.reader,

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from qrag_jax.annotate.mentions import READER as MENTIONS
-from qrag_jax.annotate.mentions import mention_notes
 from qrag_jax.chunking.text.chunks import make_chunk
 from qrag_jax.data.dataset_rows import one_line, read_rows, short
 from qrag_jax.data.questions.multihop import READERS as MULTIHOP
@@ -22,10 +20,8 @@ from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.filler import Filler, haystack_filler, hide_story, stories_filler
 from qrag_jax.data.stories.haystack import limit_haystack, load_haystack
 from qrag_jax.data.stories.stories import Stories
-from qrag_jax.data.stories.story_notes import READER as SCRIPTED
-from qrag_jax.data.stories.story_notes import read_stories
 from qrag_jax.files.text_files import begins_with, json_value, read_text_file
-from qrag_jax.types import Chunk, CountTokens, Document, Example, InputError, NoteReader, UsageError
+from qrag_jax.types import Chunk, CountTokens, Document, Example, InputError, UsageError
 
 _WHAT = 'passages: rows {"title", "text"}, or one JSON object {title: [sentence, ...]}'
 _TEXT_FIELDS = ("text", "paragraph_text", "contents")
@@ -150,8 +146,6 @@ def story_pool(
     return Pool((document,), tuple(chunks), (Asked(stories.question(number), gold),))
 
 
-# Those that need no language model, by name.
-OWN_READERS: dict[str, NoteReader] = {MENTIONS: mention_notes, SCRIPTED: read_stories}
 STORIES = "stories"  # a filler: other stories, renamed
 _MOST_HAYSTACK = 100_000  # sentences
 

@@ -8,8 +8,9 @@ from support.study import Counts
 from qrag_jax.annotate.mentions import mention_notes
 from qrag_jax.data.stories.babi import read_babi
 from qrag_jax.data.stories.filler import stories_filler
+from qrag_jax.data.stories.story_notes import read_stories
 from qrag_jax.eval.notes.note_scores import EVAL_MODES, check_modes, gold_ceiling, score_notes
-from qrag_jax.eval.notes.note_sets import OWN_READERS, passage_pool, read_babi_task, read_multihop_task, story_pool
+from qrag_jax.eval.notes.note_sets import passage_pool, read_babi_task, read_multihop_task, story_pool
 from qrag_jax.measures.aggregate import mean_interval
 from qrag_jax.search.note_search import NoteSearch
 from qrag_jax.types import Example, InputError, ReadNotes, UsageError
@@ -192,7 +193,7 @@ def test_a_book_is_filler(babi, tmp_path):
     task = read_babi_task(babi, str(book), num_chunks=2, chunk_sentences=3)(count)
     assert task.name == "qa2_tiny, book"
     assert {"ship", "sea", "storm", "below"} & set(task.pools[0].documents[0].text.replace(".", "").split())
-    scores = score_notes("b", task.pools, OWN_READERS["scripted"], Words(), count, reader_name="scripted", ks=(1,))
+    scores = score_notes("b", task.pools, read_stories, Words(), count, reader_name="scripted", ks=(1,))
     assert scores.num_notes >= 2 and scores.rows()[0].n == 3
 
 
