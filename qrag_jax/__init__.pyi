@@ -1,32 +1,20 @@
-"""The public names, by where they live; `__init__.py` loads each on first use."""
+"""The names that are promised, by where they live; `__init__.py` loads each on first use."""
 
-from .checkpoint import load_checkpoint as load_checkpoint
-from .checkpoint import save_checkpoint as save_checkpoint
 from .chunking.chunker import ChunkConfig as ChunkConfig
 from .chunking.chunker import make_chunker as make_chunker
 from .chunking.chunker import make_tree_builder as make_tree_builder
 from .chunking.tree.tree import ChunkTree as ChunkTree
-from .chunking.tree.tree_files import load_trees as load_trees
-from .chunking.tree.tree_files import save_trees as save_trees
 from .config import load_config as load_config
 from .data.questions.examples import read_examples as read_examples
-from .data.stories.babi import read_babi as read_babi
-from .data.stories.haystack import load_haystack as load_haystack
 from .documents.read import read_files as read_files
-from .eval.retrieval.compare import compare as compare
-from .eval.retrieval.records import read_rows as read_rows
-from .eval.retrieval.records import write_rows as write_rows
-from .eval.retrieval.report import format_table as format_table
 from .eval.retrieval.score import score_run as score_run
+from .eval.study.config import StudyConfig as StudyConfig
 from .eval.study.runner import run_study as run_study
 from .index.build import build_index as build_index
 from .index.corpus_folder import load_corpus as load_corpus
 from .index.corpus_folder import save_corpus as save_corpus
 from .index.index import Index as Index
 from .index.index import open_index as open_index
-from .index.load import load_index as load_index
-from .index.methods import multi_step_method as multi_step_method
-from .index.methods import single_step_method as single_step_method
 from .index.options import AskOptions as AskOptions
 from .index.options import SearchOptions as SearchOptions
 from .llm.journal.journal import JournaledGenerator as JournaledGenerator
@@ -34,38 +22,26 @@ from .llm.journal.journal_file import Journal as Journal
 from .llm.local import LocalGenerator as LocalGenerator
 from .llm.scripted import ScriptedGenerator as ScriptedGenerator
 from .llm.server.openai import OpenAIGenerator as OpenAIGenerator
-from .llm.structured import ask_structured as ask_structured
 from .llm.wrappers import BudgetedGenerator as BudgetedGenerator
-from .models.decoder.weights import load_decoder as load_decoder
 from .models.encoder.embedder import make_embedder as make_embedder
 from .models.encoder.weights import load_encoder as load_encoder
-from .qrag.multi_step_search import action_bank as action_bank
-from .qrag.multi_step_search import make_action_bank as make_action_bank
 from .qrag.retriever import QRagRetriever as QRagRetriever
 from .qrag.retriever import load_retriever as load_retriever
-from .qrag.tasks import examples_task as examples_task
 from .search.answer import Answer as Answer
-from .search.answer import answer_question as answer_question
 from .search.corpus import Corpus as Corpus
 from .search.corpus import build_corpus as build_corpus
-from .search.corpus import embed_corpus as embed_corpus
-from .types import Choice as Choice
+from .train.qrag.config import RunConfig as RunConfig
 from .types import Chunk as Chunk
-from .types import Cost as Cost
 from .types import Document as Document
 from .types import Example as Example
 from .types import Generation as Generation
 from .types import Hit as Hit
 from .types import InputError as InputError
-from .types import JsonSchema as JsonSchema
 from .types import Message as Message
-from .types import Regex as Regex
 from .types import Retriever as Retriever
 from .types import Sampling as Sampling
 from .types import Sentence as Sentence
-from .types import Step as Step
 from .types import TextGenerator as TextGenerator
-from .types import Trajectory as Trajectory
 from .types import UsageError as UsageError
 
 __version__: str

@@ -1,5 +1,6 @@
 """The public names, by where they live; `__init__.py` loads each on first use."""
 
+from .answer import answer_question as answer_question
 from .context.auto_merge import MergeRules as MergeRules
 from .context.auto_merge import merge_context as merge_context
 from .context.citations import cite as cite
