@@ -119,7 +119,7 @@ def small_models(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("qrag_jax.models.encoder.sources._PACKAGE", package)
         once = cache(load_decoder)
-        for place in ("qrag_jax.load_decoder", "qrag_jax.llm.local.load_decoder"):
+        for place in ("qrag_jax.models.load_decoder", "qrag_jax.llm.local.load_decoder"):
             patch.setattr(place, lambda source, **settings: once(source))  # pages leave its settings as they are
         yield
 
