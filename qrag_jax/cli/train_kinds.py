@@ -198,7 +198,7 @@ def _train(name: str, config: Any, args: argparse.Namespace) -> int:
     return 0
 
 
-_OWN = {
+WITH_FLAGS = {
     name: Verb(description, examples, add_flags, run, details=details, summary=LEARNERS[name].about)
     for name, description, details, examples, add_flags, run in (
         ("tagger", _OF_TAGGER, _DETAILS_OF_TAGGER, _EXAMPLES_OF_TAGGER, _add_tagger_flags, _run_tagger),
@@ -213,8 +213,8 @@ _OWN = {
 
 def learner_verb(name: str) -> Verb:
     """The kind of `qrag train` that trains a learner of that name: by flags of its own, or by its config alone."""
-    if name in _OWN:
-        return _OWN[name]
+    if name in WITH_FLAGS:
+        return WITH_FLAGS[name]
     about, line = LEARNERS[name].about, f"qrag train {name}"
     return Verb(
         description=f"""\

@@ -19,11 +19,12 @@ from support.syntax import syntax_tree
 from support.tiers import of_tier
 
 from qrag_jax.chunking.chunker import ChunkConfig
+from qrag_jax.cli.train_kinds import WITH_FLAGS
 from qrag_jax.config import is_override, load_config, to_dict
 from qrag_jax.eval.study.config import DefaultStudy, TaskConfig
 from qrag_jax.files.strict_yaml import dump_yaml
 from qrag_jax.llm.prices import Prices
-from qrag_jax.names import CHUNKERS
+from qrag_jax.names import CHUNKERS, LEARNERS
 from qrag_jax.train.optimise import GroupConfig
 from qrag_jax.train.qrag.config import DataConfig, DevConfig, RunConfig
 from qrag_jax.train.qrag.learner import LearnerConfig
@@ -223,11 +224,13 @@ def classes_of(hint: Any) -> set[type]:
 
 def loaded_classes() -> set[str]:
     """Names of the classes that the package loads from files."""
+    learners = {LEARNERS.load(name).config.__name__ for name in LEARNERS.names if name not in WITH_FLAGS}
     names = set()
     for path in SOURCES.rglob("*.py"):
         for node in ast.walk(syntax_tree(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "load_config":
-                names.add(ast.unparse(node.args[0]))
+                loaded = ast.unparse(node.args[0])
+                names |= learners if loaded == "LEARNERS.load(name).config" else {loaded}
     return names
 
 
