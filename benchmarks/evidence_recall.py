@@ -68,17 +68,17 @@ from qrag_jax.names import FILLS, FillName, TaskKind
 from qrag_jax.types import Cost
 
 BUDGETS = (500, 1000, 2000, 4000)
-MOST_TOKENS = 200
+MAX_TOKENS = 200
 SPARSE = ("scisumm", "squad", "chroma")
 DENSE = "wikitext2"
 UNSEEN = "unseen"  # of DENSE, what the packaged tagger has not learned from
 ALL = [DENSE, UNSEEN, *SPARSE]
 MOST = {"squad": (8, 600)}  # documents of 24 and questions, for time
 STRATEGIES: Mapping[str, tuple[ChunkConfig, ...]] = {
-    "fixed": (ChunkConfig("fixed", MOST_TOKENS),),
-    "breakpoint": (ChunkConfig("breakpoint", MOST_TOKENS, breakpoint=BreakpointConfig("percentile", 80.0)),),
-    "headings": (ChunkConfig("hierarchy", MOST_TOKENS, hierarchy=HierarchyConfig("headings")),),
-    "tagger": (ChunkConfig("hierarchy", MOST_TOKENS, hierarchy=HierarchyConfig("tagger")),),
+    "fixed": (ChunkConfig("fixed", MAX_TOKENS),),
+    "breakpoint": (ChunkConfig("breakpoint", MAX_TOKENS, breakpoint=BreakpointConfig("percentile", 80.0)),),
+    "headings": (ChunkConfig("hierarchy", MAX_TOKENS, hierarchy=HierarchyConfig("headings")),),
+    "tagger": (ChunkConfig("hierarchy", MAX_TOKENS, hierarchy=HierarchyConfig("tagger")),),
 }
 CONTROLS = ((DENSE, "headings"), (UNSEEN, "headings"), (UNSEEN, "tagger"))  # set, whose sections
 

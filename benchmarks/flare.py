@@ -70,7 +70,7 @@ def retrieve_actively(
         still = []
         for place, draft in zip(waiting, drafts, strict=True):
             before = found[place]
-            unsure = _least_probability(draft, questions[place]) < config.theta and bool(draft.text.strip())
+            unsure = _min_probability(draft, questions[place]) < config.theta and bool(draft.text.strip())
             context = search(draft.text.strip()) if unsure else before.context
             found[place] = ActiveContext(context, before.num_searches + unsure, (*before.calls, draft))
             still += [place] * unsure
@@ -82,7 +82,7 @@ def _prompt(template: PromptTemplate, question: str, context: Context) -> tuple[
     return passages_prompt(template, question, [passage.text for passage in context.passages], question)
 
 
-def _least_probability(draft: Generation, question: str) -> float:
+def _min_probability(draft: Generation, question: str) -> float:
     """Of its tokens; 1 of none."""
     if draft.error is not None:
         raise InputError(f"draft of an answer to {question[:60]!r}: {draft.error}")

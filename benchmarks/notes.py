@@ -52,7 +52,7 @@ from qrag_jax.eval.study.load_tasks import load_task
 from qrag_jax.eval.tables import share
 from qrag_jax.files.whole_file import write_json
 from qrag_jax.models.encoder.embedder import TextEmbedder
-from qrag_jax.qrag.batching import MOST_LINKED
+from qrag_jax.qrag.batching import MAX_LINKED
 from qrag_jax.qrag.retriever import load_retriever
 from qrag_jax.search.corpus import Corpus, MadeBy
 from qrag_jax.search.note_search import NotedCorpus, NoteSearch
@@ -60,7 +60,7 @@ from qrag_jax.types import Document, Embed, Note
 from qrag_jax.unit_rows import unit_rows
 
 HARM = {"squad": 500, "chroma": None, "scisumm": None}  # questions; None: all
-HARM_READERS = {"titles and headings": MentionsConfig(), "introduced names too": MentionsConfig(most_introduced=5)}
+HARM_READERS = {"titles and headings": MentionsConfig(), "introduced names too": MentionsConfig(max_introduced=5)}
 HARM_TOKENS = 1000
 NUM_NOTES = (1_000, 100_000)
 SPEED_MODES = ("none", "best_of", "best_of_uncapped", "insert")
@@ -172,7 +172,7 @@ def score_part(part: Part, embed: TextEmbedder, known: Embed, runs: Mapping[str,
     for name, folder in (runs or {}).items():
         (pool,) = task.pools
         retriever = load_retriever(folder)
-        among = nearest_chunks(pool, known, MOST_LINKED) if retriever.env.links else None
+        among = nearest_chunks(pool, known, MAX_LINKED) if retriever.env.links else None
         found = score_run(pool, retriever, KS, RUN_PICKS[retriever.model.mode], among)
         scores = replace(scores, modes={**scores.modes, f"run {name}": found})
     rows = [asdict(row) for row in scores.rows()]
@@ -224,7 +224,7 @@ def trained(folder: Path) -> str:
     """What a run is, in a line."""
     saved = load_checkpoint(folder, groups=())
     env, sets = saved.config["env"], [Path(str(path)).parent.name for path in saved.config["data"]["paths"]]
-    of = f"of the {MOST_LINKED} nearest, with links" if env["links"] else "of all chunks, without links"
+    of = f"of the {MAX_LINKED} nearest, with links" if env["links"] else "of all chunks, without links"
     updates = f"{saved.step} updates of {saved.config['data']['batch_size']} questions"
     return f"{saved.config['model']['mode']} towers, {updates}, train questions of {', '.join(sets)}; picks {of}"
 

@@ -57,7 +57,7 @@ SEEDS = (0, 1, 2)
 TIMED = 1_000  # parents whose vectors are timed
 TIMED_TEXTS = 24  # of them, where text is embedded
 SUMMARIES_AT_A_TIME = 8
-MOST_SUMMARY_TOKENS = 1_200  # of a text that is summed up: a model of 1.5B reads 50 a second here
+MAX_SUMMARY_TOKENS = 1_200  # of a text that is summed up: a model of 1.5B reads 50 a second here
 BEST, CHOSEN_WAY = "best child", "compressor, chosen"
 COMPARED = ("mean", "windows", BEST, "summary")  # with the chosen compressor
 CHOSEN = Candidate("both", "ranking", STRENGTH)  # what held-out documents chose with every seed
@@ -363,7 +363,7 @@ def main() -> None:
     if args.summaries:
         name = "parents_summaries"
         few = args.parents // 5  # sections take five times as long as paragraphs
-        short = lambda parent: vectors.count(parent.text) <= MOST_SUMMARY_TOKENS  # noqa: E731
+        short = lambda parent: vectors.count(parent.text) <= MAX_SUMMARY_TOKENS  # noqa: E731
         asked = (cited_papers(args.data), few), (squad(args.data), args.parents - few)
         sets = [sample_set(own, number, short) for own, number in asked]
         scored = []

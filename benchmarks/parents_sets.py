@@ -14,10 +14,10 @@ from qrag_jax.data.corpora.scisumm import read_papers
 from qrag_jax.files.text_files import read_json_lines
 from qrag_jax.types import Embed
 
-LEAST_CHILDREN = 2
+MIN_CHILDREN = 2
 NOVELS = 4  # the shortest, for time, of the dev split
 SENTENCES_A_CHAPTER = 6
-LEAST_WORDS = 8  # of a sentence that is a question
+MIN_WORDS = 8  # of a sentence that is a question
 SQUAD_QUESTIONS = 1500
 PILOT = 25
 EMBED_AT_A_TIME = 2_000
@@ -91,7 +91,7 @@ def cited_papers(data: Path) -> ParentSet:
     place: dict[tuple[str, str], int] = {}
     for paper in read_papers(data / "scisumm" / "cited_papers.jsonl.gz"):
         for section in paper.sections:
-            if len(section.sentences) < LEAST_CHILDREN:
+            if len(section.sentences) < MIN_CHILDREN:
                 continue
             place |= {(paper.id, sid): len(parents) for sid, _ in section.sentences}
             parents.append(Parent(paper.id, tuple(text for _, text in section.sentences if text)))
@@ -125,7 +125,7 @@ def squad(data: Path) -> ParentSet:
         for paragraph in article["paragraphs"]:
             text = paragraph["context"]
             sentences = tuple(text[start:end] for start, end in split_sentences(text))
-            if len(sentences) >= LEAST_CHILDREN:
+            if len(sentences) >= MIN_CHILDREN:
                 asked += [(row["question"].strip(), len(parents)) for row in paragraph["qas"]]
                 parents.append(Parent(article["title"], sentences))
     drawn = np.random.default_rng(0).permutation(len(asked))[:SQUAD_QUESTIONS]
@@ -145,7 +145,7 @@ def novels(data: Path) -> ParentSet:
             split = [text[start:end] for text in part["paras"] for start, end in split_sentences(text)]
             known = set[str]()
             sentences = [one for one in split if not (one in known or known.add(one))]
-            long = [i for i, one in enumerate(sentences) if len(one.split()) >= LEAST_WORDS]
+            long = [i for i, one in enumerate(sentences) if len(one.split()) >= MIN_WORDS]
             if len(long) < 2 * SENTENCES_A_CHAPTER:
                 continue
             out = set(draw.choice(long, SENTENCES_A_CHAPTER, replace=False).tolist())

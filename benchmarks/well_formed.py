@@ -130,7 +130,7 @@ def plan_task(data: Path, count: int) -> Task:
 # --- windows ---------------------------------------------------------------------------------------------------------
 
 LINES, LEVELS = 20, 3
-MOST_CHARS = 100
+MAX_CHARS = 100
 ASK_WINDOW = """You find where the sections of a document begin.
 
 You are given lines of the document with their numbers. For each line that begins a new section or subsection, \
@@ -193,7 +193,7 @@ def article_lines(article: dict) -> list[tuple[str, int]]:
         else:
             text = " ".join(item["text"].split())
             lines += [(text[first:last].strip(), 0) for first, last in split_sentences(text)]
-    return [(text[:MOST_CHARS], level) for text, level in lines if text]
+    return [(text[:MAX_CHARS], level) for text, level in lines if text]
 
 
 def read_windows(data: Path, count: int) -> tuple[list[list[str]], list[Rows]]:

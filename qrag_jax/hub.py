@@ -35,7 +35,7 @@ from qrag_jax.types import Arg, InputError, UsageError
 _CARD = "README.md"
 _LOGS = ("metrics.jsonl", "times.jsonl")
 # No manifest bounds these, and no search needs them: larger ones stay where they are.
-_MOST_BESIDE = {_CARD: 2**24} | dict.fromkeys(_LOGS, 2**30)
+_MAX_BESIDE = {_CARD: 2**24} | dict.fromkeys(_LOGS, 2**30)
 _FOREIGN = frozenset({_CARD, ".gitattributes"})  # what a repository has before anything is pushed to it
 _REPOSITORY = re.compile(r"(hf://)?([A-Za-z0-9][\w.-]*/[\w.-]+)(?:@(.+))?", re.ASCII)
 _STEP = re.compile(r"step_(0|[1-9][0-9]{0,17})/manifest\.json")
@@ -184,7 +184,7 @@ def _pull(place: Place, out: Path, beside: Path, step: int | None, endpoint: str
     except InputError as error:
         shutil.rmtree(beside, ignore_errors=True)
         raise _refusal(source, beside, str(error).rpartition("; ")[0]) from error
-    names += [name for name in sorted(_MOST_BESIDE) if name in source.names and _is_taken(source, name)]
+    names += [name for name in sorted(_MAX_BESIDE) if name in source.names and _is_taken(source, name)]
     fetched = {name: source.fetch(name) for name in names}
     run = beside / "run"
     shutil.rmtree(run, ignore_errors=True)  # of a pull that was killed
@@ -233,7 +233,7 @@ def _wanted(source: _Source, folder: str, listed: Iterable[str]) -> list[str]:
 
 def _is_taken(source: _Source, name: str) -> bool:
     """Whether a card or a log is of a size that some have; says so where it is not."""
-    size, most = source.sizes(name) or 0, _MOST_BESIDE[name]
+    size, most = source.sizes(name) or 0, _MAX_BESIDE[name]
     if size > most:
         warnings.warn(
             f"{source.origin}: {name} is left out: it has {size:,} bytes, and more than {most:,} are not taken (the "

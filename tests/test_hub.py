@@ -6,7 +6,7 @@ import pytest
 from support.stub_hub import reachable_hub
 
 from qrag_jax.files.manifest import files_under, write_manifest
-from qrag_jax.hub import _MOST_BESIDE, Place, parse_place, pull_run, push_run, run_files
+from qrag_jax.hub import _MAX_BESIDE, Place, parse_place, pull_run, push_run, run_files
 from qrag_jax.types import InputError, UsageError
 
 REPOSITORY = Place(repository="alice/qa2")
@@ -120,8 +120,8 @@ def test_what_is_pushed_is_pulled(tmp_path, hub, kind):
 def test_a_card_or_a_log_that_no_run_has_is_left_where_it_is(tmp_path, hub, kind, monkeypatch):
     place = Place(folder=tmp_path / "shared") if kind == "folder" else REPOSITORY
     push(place, tmp_path, hub.endpoint)
-    monkeypatch.setitem(_MOST_BESIDE, "README.md", 7)  # "# card\n" has 7
-    monkeypatch.setitem(_MOST_BESIDE, "metrics.jsonl", 12)
+    monkeypatch.setitem(_MAX_BESIDE, "README.md", 7)  # "# card\n" has 7
+    monkeypatch.setitem(_MAX_BESIDE, "metrics.jsonl", 12)
     hub.requests.clear()
     with pytest.warns(UserWarning, match=r"metrics\.jsonl is left out: it has 13 bytes, and more than 12") as caught:
         pull_run(place, tmp_path / "out", endpoint=hub.endpoint)

@@ -59,7 +59,7 @@ TWO_PLACES = "evidence in two places"
 TOO_LONG = "note longer than its chunk"
 _ASK, _ANSWER = "chunk_questions", "chunk_answer"  # prompts
 _TOKENS_A_QUESTION, _TOKENS_OF_LIST = 40, 20  # at most, in the list of a chunk
-_QUESTION_CHARS, _MOST_QUESTIONS = 240, 100
+_QUESTION_CHARS, _MAX_QUESTIONS = 240, 100
 _ANSWERED = Form(
     Record({"evidence": Text(0, 600), "answer": Text(0, 300)}), Record({"evidence": Text(0), "answer": Text(0)})
 )
@@ -220,7 +220,7 @@ def _ask_questions(
     """The questions of all chunks, each once."""
     form = Form(
         Record({"questions": ListOf(Text(1, _QUESTION_CHARS), 1, config.num_questions)}),
-        Record({"questions": ListOf(Text(0), 0, _MOST_QUESTIONS)}),
+        Record({"questions": ListOf(Text(0), 0, _MAX_QUESTIONS)}),
     )
     prompts = (_question_prompt(template, one, config) for one in texts)
     found: dict[str, _Asked] = {}

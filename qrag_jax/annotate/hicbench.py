@@ -56,9 +56,9 @@ class HiCBenchConfig:
         num_one, num_two: questions to try a document, of T1 and T2.
         one_tokens, two_tokens: the least and the most of a section of T1, and of each of T2.
         num_draws: of evidence, and of answers.
-        least_seen: draws that must name a sentence.
-        least_evidence: share of the text's characters that evidence must have.
-        least_coverage: share of the facts that answers must state, mean over the draws; above it.
+        min_seen: draws that must name a sentence.
+        min_evidence: share of the text's characters that evidence must have.
+        min_coverage: share of the facts that answers must state, mean over the draws; above it.
         section_chars: of a section, that its summary is written from.
         draw_temperature: of the draws; at 0 all would be one.
         max_tokens: of an answer.
@@ -73,9 +73,9 @@ class HiCBenchConfig:
     one_tokens: tuple[int, int] = (512, 4_096)
     two_tokens: tuple[int, int] = (256, 2_048)
     num_draws: int = 5
-    least_seen: int = 4
-    least_evidence: float = 0.1
-    least_coverage: float = 0.8
+    min_seen: int = 4
+    min_evidence: float = 0.1
+    min_coverage: float = 0.8
     section_chars: int = 8_000
     draw_temperature: float = 0.7
     max_tokens: int = 500
@@ -85,11 +85,11 @@ class HiCBenchConfig:
     prompts: Path | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_draws", "least_seen", "section_chars", "max_tokens", "max_asks"):
+        for name in ("num_draws", "min_seen", "section_chars", "max_tokens", "max_asks"):
             if getattr(self, name) < 1:
                 raise UsageError(f"hicbench.{name} {getattr(self, name)}: at least 1")
-        if self.least_seen > self.num_draws:
-            raise UsageError(f"hicbench.least_seen {self.least_seen}: there are {self.num_draws} draws")
+        if self.min_seen > self.num_draws:
+            raise UsageError(f"hicbench.min_seen {self.min_seen}: there are {self.num_draws} draws")
         for name in ("one_tokens", "two_tokens"):
             low, high = getattr(self, name)
             if not 1 <= low <= high:
@@ -309,11 +309,11 @@ class _Builder:
                 votes.update(set(value["sentences"]) if value is not None else ())
         kept = []
         for one, spans, votes in zip(asked, sentences, seen, strict=True):
-            found = tuple(span for n, span in enumerate(spans) if votes[n] >= self.config.least_seen)
+            found = tuple(span for n, span in enumerate(spans) if votes[n] >= self.config.min_seen)
             size = sum(end - start for start, end in found)
             if not found:
                 self.rejected[NO_EVIDENCE] += 1
-            elif size < self.config.least_evidence * sum(end - start for start, end in spans):
+            elif size < self.config.min_evidence * sum(end - start for start, end in spans):
                 self.rejected[THIN_EVIDENCE] += 1
             else:
                 kept.append(replace(one, evidence=found))
@@ -347,7 +347,7 @@ class _Builder:
         kept = []
         for one, total in zip(asked, stated, strict=True):
             one = replace(one, coverage=total / self.config.num_draws)
-            if one.coverage > self.config.least_coverage:
+            if one.coverage > self.config.min_coverage:
                 kept.append(one)
             else:
                 self.rejected[NOT_COVERED] += 1

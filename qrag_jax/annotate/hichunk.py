@@ -18,7 +18,7 @@ from math import ceil
 from pathlib import Path
 
 from qrag_jax.annotate.ask_chunks import Desk, Estimate, Progressed, prompt_tokens
-from qrag_jax.annotate.numbered_lines import MOST_RISING, Answer, Lines, RowsForm, good_rows, number_lines
+from qrag_jax.annotate.numbered_lines import MAX_RISING, Answer, Lines, RowsForm, good_rows, number_lines
 from qrag_jax.annotate.windows import PointsReading, read_windows
 from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.tree.boundaries import Point, PredictPoints
@@ -27,7 +27,7 @@ from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt
 from qrag_jax.types import CountTokens, Message, Sampling, TextGenerator, UsageError
 
 _PROMPT = "hichunk"
-_FORM_LINES = (8, 16, 32, 64, 128, MOST_RISING)  # of grammars that know the order of lines; an automaton each
+_FORM_LINES = (8, 16, 32, 64, 128, MAX_RISING)  # of grammars that know the order of lines; an automaton each
 _RESIDUAL_SHARE = 8  # of a window, that residual lines may take: one part in so many
 
 
@@ -57,7 +57,7 @@ class HiChunkConfig:
             their lines only (their number rounded up), of larger ones rows in any order.
         max_chars: of a sentence, as the model is shown it.
         residuals: what is tried in turn until it has at most 1/8 of the window; after the last one there are none.
-        least_advance: of a window's new lines, the share that must lie before its last point of level 1 for the next
+        min_advance: of a window's new lines, the share that must lie before its last point of level 1 for the next
             window to begin there; else the next one goes on behind it. 0 is Algorithm 1 to the letter, by which a model
             that finds its parts at the beginning of every window is asked once a line.
         max_answer_tokens: of all rows of a window, about 10 each.
@@ -70,7 +70,7 @@ class HiChunkConfig:
     window_lines: int | None = None
     max_chars: int = 100
     residuals: tuple[Clips, ...] = (Clips(2, 3, 20), Clips(1, 2, 15), Clips(1, 1, 5), Clips(1, 1, 1))
-    least_advance: float = 0.25
+    min_advance: float = 0.25
     max_answer_tokens: int = 2_000
     sampling: Sampling = Sampling()
     max_asks: int = 2
@@ -82,8 +82,8 @@ class HiChunkConfig:
             value = getattr(self, name)
             if value is not None and value < number:
                 raise UsageError(f"hichunk.{name} {value}: at least {number}")
-        if not 0 <= self.least_advance <= 1:
-            raise UsageError(f"hichunk.least_advance {self.least_advance}: a share, from 0 to 1")
+        if not 0 <= self.min_advance <= 1:
+            raise UsageError(f"hichunk.min_advance {self.min_advance}: a share, from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def advance(walk: Walk, answer: Answer, config: HiChunkConfig) -> tuple[Walk, in
     tops = [walk.first] * len(settled) + [line for line, level in found if level == 1]
     points = (*walk.points, *found)
     is_end = stop == len(walk.lines)
-    if not is_end and len(tops) > 1 and tops[-1] - walk.first >= config.least_advance * (stop - walk.first):
+    if not is_end and len(tops) > 1 and tops[-1] - walk.first >= config.min_advance * (stop - walk.first):
         points = tuple(point for point in points if point[0] <= tops[-1])
         return Walk(walk.lines, tops[-1], (), points), len(rows), dropped
     residual = () if is_end else residual_lines(points, stop, walk.lines, config)
@@ -224,7 +224,7 @@ def estimate_hichunk(
 ) -> Estimate:
     """What finding the points will take at most, whatever the model answers.
 
-    Every window but the last of a document is taken to advance by no more than `least_advance`, and to have as many
+    Every window but the last of a document is taken to advance by no more than `min_advance`, and to have as many
     residual lines as there may be.
 
     Args:
@@ -239,7 +239,7 @@ def estimate_hichunk(
     total = Estimate()
     for text in texts:
         lines = _lines(text, count, config)
-        num_calls = _most_windows(lines, config)
+        num_calls = _max_windows(lines, config)
         tokens = num_calls * (around + min(config.window_tokens, sum(lines.costs)))
         fresh = tokens - num_calls * shared
         total += Estimate(num_calls, tokens, fresh, num_calls * config.max_answer_tokens)
@@ -263,7 +263,7 @@ def _residual_room(config: HiChunkConfig) -> tuple[int, int | None]:
     return config.window_tokens // _RESIDUAL_SHARE, None if lines is None else max(1, lines // _RESIDUAL_SHARE)
 
 
-def _most_windows(lines: Lines, config: HiChunkConfig) -> int:
+def _max_windows(lines: Lines, config: HiChunkConfig) -> int:
     tokens, most = _residual_room(config)
     room = config.window_tokens - tokens
     room_lines = None if config.window_lines is None or most is None else config.window_lines - most
@@ -273,7 +273,7 @@ def _most_windows(lines: Lines, config: HiChunkConfig) -> int:
         stop = lines.stop(first, room, room_lines)
         if stop == len(lines):
             break
-        first += max(1, ceil(config.least_advance * (stop - first)))
+        first += max(1, ceil(config.min_advance * (stop - first)))
     return number
 
 

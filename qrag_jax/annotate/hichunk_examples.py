@@ -36,7 +36,7 @@ class ExamplesConfig:
         window_tokens: of the lines of a window, residual ones among them.
         max_chars: of a sentence.
         num_orders: shuffled, and with omissions, each.
-        least_tokens: sections of level 1 with no more are left out of other orders.
+        min_tokens: sections of level 1 with no more are left out of other orders.
         kept_parts: of level 2 that an omission keeps of a section, the first ones.
         kept_lines: of each of these, the first ones.
         residual_sections: of level 1 that residual lines are of, the last ones.
@@ -49,7 +49,7 @@ class ExamplesConfig:
     window_tokens: int = 8_192
     max_chars: int = 100
     num_orders: int = 3
-    least_tokens: int = 50
+    min_tokens: int = 50
     kept_parts: tuple[int, int] = (5, 15)
     kept_lines: tuple[int, int] = (15, 25)
     residual_sections: tuple[int, int] = (1, 2)
@@ -59,7 +59,7 @@ class ExamplesConfig:
     prompts: Path | None = None
 
     def __post_init__(self) -> None:
-        for name, least in {"window_tokens": 64, "max_chars": 1, "num_orders": 0, "least_tokens": 0}.items():
+        for name, least in {"window_tokens": 64, "max_chars": 1, "num_orders": 0, "min_tokens": 0}.items():
             if getattr(self, name) < least:
                 raise UsageError(f"examples.{name} {getattr(self, name)}: at least {least}")
         for name in ("kept_parts", "kept_lines", "residual_sections", "residual_parts", "residual_lines"):
@@ -144,7 +144,7 @@ def _orders(
     units = _units(document)
     yield "plain", units, random.Random(f"{config.seed} plain {document.id}")
     opening, sections = _parts(units, 1)
-    sections = [one for one in sections if sum(count(unit.text) for unit in one) > config.least_tokens]
+    sections = [one for one in sections if sum(count(unit.text) for unit in one) > config.min_tokens]
     for number in range(config.num_orders if len(sections) > 1 else 0):
         kinds: tuple[Kind, Kind] = ("shuffled", "omitted")
         for kind in kinds:

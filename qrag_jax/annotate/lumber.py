@@ -25,7 +25,7 @@ from qrag_jax.types import CountTokens, Grammar, InputError, Message, Regex, Sam
 
 _PROMPT = "lumber"
 _NUMBER = re.compile(r"\d+")
-_MOST_DIGITS = 9
+_MAX_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,7 @@ class NumberForm:
         """The number of an answer, whatever stands around it; None where there is none to name."""
         numbers = {number.lstrip("0") or "0" for number in _NUMBER.findall(text)}
         if len(numbers) == 1:
-            return int(
-                numbers.pop()[:_MOST_DIGITS]
-            )  # of more digits than any window has lines: out of range either way
+            return int(numbers.pop()[:_MAX_DIGITS])  # of more digits than any window has lines: out of range either way
         if not numbers and text.strip(" \n.`'\"").lower() == NO_ROWS:
             return None
         raise InputError(f"it holds {len(numbers)} numbers; it must be one, or {NO_ROWS!r}")

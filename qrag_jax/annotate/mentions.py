@@ -31,27 +31,27 @@ class MentionsConfig:
     """Which names count, and how many notes come of them.
 
     Attributes:
-        most_notes: of a chunk, those of the most specific names: titles before names that a text introduces, then
+        max_notes: of a chunk, those of the most specific names: titles before names that a text introduces, then
             what fewer chunks name, then the longer one.
         min_chars: letters and digits that a name has at least.
-        most_owners: a title of more chunks than this tells none of them, and is left out.
-        most_naming: a name that more chunks hold than this is a common word here, and is left out.
-        most_introduced: a name that a text introduces must be in no more chunks of its document than this; 0, the
+        max_owners: a title of more chunks than this tells none of them, and is left out.
+        max_naming: a name that more chunks hold than this is a common word here, and is left out.
+        max_introduced: a name that a text introduces must be in no more chunks of its document than this; 0, the
             default, leaves such names out: where one chunk answers they cost more than they find
             (`benchmarks/notes.py --only harm`).
         max_chars: a longer sentence (a table, a list of names) is no note.
     """
 
-    most_notes: int = 8
+    max_notes: int = 8
     min_chars: int = 4
-    most_owners: int = 3
-    most_naming: int = 50
-    most_introduced: int = 0
+    max_owners: int = 3
+    max_naming: int = 50
+    max_introduced: int = 0
     max_chars: int = 600
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            least = 0 if name == "most_introduced" else 1
+            least = 0 if name == "max_introduced" else 1
             if value < least:
                 raise UsageError(f"mentions.{name} {value}: at least {least}")
 
@@ -86,7 +86,7 @@ def mention_notes(
     """Notes out of names: each is a sentence, word for word, that names what another chunk is about.
 
     A chunk is named by its document's title (`metadata["title"]`, without what stands in brackets at its end) and file
-    name (`metadata["path"]`) if it is the first one, by the headings in it and, where `most_introduced` asks for it,
+    name (`metadata["path"]`) if it is the first one, by the headings in it and, where `max_introduced` asks for it,
     by names that its document says in it for the first time. Titles and headings count in all documents; introduced
     names in their own one, where the order of chunks means something.
 
@@ -107,14 +107,14 @@ def mention_notes(
     sentences = _sentences(documents, chunks)
     own = {chunk: list(group) for chunk, group in groupby(sentences, key=lambda sentence: sentence.chunk)}
     titles, terms = _titles(documents, chunks, config, own)
-    telling = {name: owners for name, owners in titles.items() if len(owners) <= config.most_owners}
+    telling = {name: owners for name, owners in titles.items() if len(owners) <= config.max_owners}
     left_out[NAME_AMBIGUOUS] = len(titles) - len(telling)
     candidates = [
         *_of_titles(sentences, titles, terms, config, left_out),
         *_of_introduced(sentences, chunks, telling, config, left_out),
     ]
     candidates = [candidate for candidate in candidates if not _is_its_own(candidate, own, chunks)]
-    kept = _most_specific(candidates, config.most_notes, left_out)
+    kept = _most_specific(candidates, config.max_notes, left_out)
     notes = tuple(_note(candidate, own[candidate.answering], chunks) for candidate in kept)
     return ReadNotes(notes, {reason: number for reason, number in left_out.items() if number})
 
@@ -198,14 +198,14 @@ def _of_titles(
         (name, sentence)
         for sentence in sentences
         for name in _named(finder, sentence)
-        if len(owners[name]) <= config.most_owners
+        if len(owners[name]) <= config.max_owners
     ]
     naming: defaultdict[Name, set[int]] = defaultdict(set)
     for name, sentence in mentions:
         naming[name].add(sentence.chunk)
-    left_out[NAME_COMMON] += sum(len(chunks) > config.most_naming for chunks in naming.values())
+    left_out[NAME_COMMON] += sum(len(chunks) > config.max_naming for chunks in naming.values())
     for order, (name, sentence) in enumerate(mentions):
-        if len(naming[name]) <= config.most_naming:
+        if len(naming[name]) <= config.max_naming:
             rank = (0, len(naming[name]), -sum(map(len, name)), order)
             for owner in owners[name]:
                 yield from _candidate(rank, owner, name, sentence, config, left_out)
@@ -219,7 +219,7 @@ def _of_introduced(
     left_out: Counter[str],
 ) -> Iterator[_Candidate]:
     """Names that a document writes itself: later chunks that hold one make notes of the first chunk that does."""
-    if not config.most_introduced:
+    if not config.max_introduced:
         return
     for _, group in groupby(sentences, key=lambda sentence: chunks[sentence.chunk].document_id):
         own = list(group)
@@ -231,7 +231,7 @@ def _of_introduced(
             if naming[name][-1:] != [sentence.chunk]:
                 naming[name].append(sentence.chunk)
         for order, (name, sentence) in enumerate(mentions):
-            if 2 <= len(naming[name]) <= config.most_introduced:
+            if 2 <= len(naming[name]) <= config.max_introduced:
                 rank = (1, len(naming[name]), -sum(map(len, name)), order)
                 yield from _candidate(rank, naming[name][0], name, sentence, config, left_out)
 

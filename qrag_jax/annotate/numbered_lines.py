@@ -90,7 +90,7 @@ OUT_OF_RANGE = "line out of range"
 READ_BEFORE = "line read before"
 REPEATED = "line repeated"
 NOT_RISING = "lines not rising"
-MOST_RISING = 200  # lines of a window whose grammar knows their order; of more its tables become too large
+MAX_RISING = 200  # lines of a window whose grammar knows their order; of more its tables become too large
 _LEVEL_NUMBERS = {word.lower(): number for number, word in enumerate(LEVELS, start=1)}
 _ROW = re.compile(r"[\s\-*]*(\d{1,9})\s*,\s*level\s+([a-z0-9]+)\s*(?:,\s*(true|false)\b.*)?", re.IGNORECASE)
 
@@ -136,7 +136,7 @@ class RowsForm:
     @property
     def grammar(self) -> Grammar:
         """Rows of lines that rise, none twice, up to 200 lines a window; rows in any order for more."""
-        if self.window_lines is None or self.window_lines > MOST_RISING:
+        if self.window_lines is None or self.window_lines > MAX_RISING:
             row = rf"(?:0|[1-9][0-9]{{0,4}}){_TAIL}"
             return Regex(rf"{NO_ROWS}|{row}(?:\n{row})*\n?")
         rows = "".join(rf"(?:{line}{_TAIL}\n)?" for line in range(self.window_lines))

@@ -40,7 +40,7 @@ SAID_BEFORE = "statement made before"
 NOT_OF_CHUNK = "statement in other words than its chunk's"
 TOO_LONG = "note longer than its chunk"
 _PROMPT = "propositions"
-_LEAST_SHARE = 2 / 3  # of a statement's words that its chunk has: small models state what the prompt has as its example
+_MIN_SHARE = 2 / 3  # of a statement's words that its chunk has: small models state what the prompt has as its example
 _STATEMENTS = Form(Record({"statements": ListOf(Text(1, 400), 0, 40)}), Record({"statements": ListOf(Text(0), 0)}))
 
 
@@ -143,7 +143,7 @@ def _note(one: ChunkText, statement: str, reader: str) -> Note | str:
     if len(statement) > len(one.text):
         return TOO_LONG
     place = most_like(statement, one.document, one.chunk.spans)
-    if place is None or share_of_words(statement, one.text) < _LEAST_SHARE:
+    if place is None or share_of_words(statement, one.text) < _MIN_SHARE:
         return NOT_OF_CHUNK
     return Note(
         asking=one.chunk.id,

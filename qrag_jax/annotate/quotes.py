@@ -14,8 +14,8 @@ from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.types import Span
 
-LEAST_SIMILARITY = 0.9  # of a quote that is not word for word
-LEAST_WORDS = 8  # of such a quote: fewer words are near to too much
+MIN_SIMILARITY = 0.9  # of a quote that is not word for word
+MIN_WORDS = 8  # of such a quote: fewer words are near to too much
 _BLANK = re.compile(r"\s")
 
 
@@ -23,7 +23,7 @@ def quote_places(quote: str, text: str, spans: Sequence[Span]) -> list[Span]:
     """Where a quote stands in a chunk: word for word, or else nearly so.
 
     Word for word means but for line breaks and other blanks, and never from the middle of an English word. A quote of
-    `LEAST_WORDS` words or more that stands nowhere so is looked for by its similarity (`near_places`).
+    `MIN_WORDS` words or more that stands nowhere so is looked for by its similarity (`near_places`).
 
     Args:
         spans: of the chunk; a quote over the border of two is not found.
@@ -37,12 +37,12 @@ def quote_places(quote: str, text: str, spans: Sequence[Span]) -> list[Span]:
         return []
     parts = [(start, readable(text[start:end])) for start, end in spans]  # as a model is shown them
     found = [(start + a, start + b) for start, part in parts for a, b in _exact_places(words, part)]
-    if found or len(words) < LEAST_WORDS:
+    if found or len(words) < MIN_WORDS:
         return found
     return [(start + a, start + b) for start, part in parts for a, b in near_places(" ".join(words), part)]
 
 
-def near_places(quote: str, text: str, least: float = LEAST_SIMILARITY) -> list[Span]:
+def near_places(quote: str, text: str, least: float = MIN_SIMILARITY) -> list[Span]:
     """Parts of a text that are nearly a quote, the most similar one first, none overlapping another.
 
     The distance of two texts is the number of characters to take out of one and to put in to get the other one. For

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from qrag_jax.chunking.strategies.recursive import RecursiveConfig
 
 _LONG_WORD = re.compile(r"\S{100}(?=\S)")
-_MOST_REMEMBERED = 4_096  # characters of a text whose count is kept: of sentences and chunks, not of whole documents
+_MAX_REMEMBERED = 4_096  # characters of a text whose count is kept: of sentences and chunks, not of whole documents
 Chunker = Callable[[Document], list[Chunk]]
 
 
@@ -263,7 +263,7 @@ def _size_of(count: CountTokens, known: dict[str, int]) -> CountTokens:
         found = count(text)
         if _LONG_WORD.search(text):
             found = max(found, count(_LONG_WORD.sub(r"\g<0> ", text)))
-        if len(text) <= _MOST_REMEMBERED:
+        if len(text) <= _MAX_REMEMBERED:
             known[text] = found
         return found
 

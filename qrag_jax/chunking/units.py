@@ -31,7 +31,7 @@ from qrag_jax.chunking.text.spans import cut_text, strip_span
 from qrag_jax.types import Chunk, CountTokens, Document, InputError, Span
 
 _MARKDOWN_SUFFIXES = (".md", ".markdown")  # of documents in which an indented block is code
-_MOST_CODE = 1_000  # characters; encoders read about as much, and only the beginning of more
+_MAX_CODE = 1_000  # characters; encoders read about as much, and only the beginning of more
 _ITEM_MARK = re.compile(r"[ \t>]*(?:[-+*]|\d+[.)])")
 _LINE = r"(?<![^\r\n])"  # its beginning; ^ knows no carriage return
 # What plain text writes -> what Markdown reads as the same, character for character.
@@ -71,7 +71,7 @@ def unit_chunks(
 class CodeSize:
     """How large a unit of code may be: `most` of what `count` counts of a text."""
 
-    most: int = _MOST_CODE
+    most: int = _MAX_CODE
     count: CountTokens = len
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from qrag_jax.llm.config import LlmConfig, ReadyGenerator
     from qrag_jax.search.answer import Answer
 
-_MOST_SHOWN = 100  # characters of a question above its answer
+_MAX_SHOWN = 100  # characters of a question above its answer
 _OTHER_ANSWERS = (
     "answered in the words of your files; for an answer in its own words name a language model: --llm_model smollm2, a "
     ".gguf file, or --llm openai (docs/answers.md)"
@@ -100,7 +100,7 @@ def _run(args: argparse.Namespace) -> int:
         if nothing is not None and not many:
             raise nothing
         if nothing is not None:
-            say(f"qrag: error: {excerpt(one.question, _MOST_SHOWN)}: {nothing}")
+            say(f"qrag: error: {excerpt(one.question, _MAX_SHOWN)}: {nothing}")
         if prices is not None:
             answer = replace(answer, cost=replace(answer.cost, dollars=dollars(answer.cost, prices)))
         told = {}
@@ -111,7 +111,7 @@ def _run(args: argparse.Namespace) -> int:
             write_json(answer_to_json(answer, one.id) | told, on_one_line=many)
         else:
             parts = format_answer(answer, with_context=args.show_context)
-            print("\n\n".join([excerpt(one.question, _MOST_SHOWN), *parts, ""] if many else parts), flush=True)
+            print("\n\n".join([excerpt(one.question, _MAX_SHOWN), *parts, ""] if many else parts), flush=True)
         _say_notes(answer, args.max_answer_tokens, picks=args.num_steps is not None)
         generation = answer.generation
         say(format_cost(answer.cost, generation is not None and generation.from_journal))

@@ -23,7 +23,7 @@ _TREE, _HIERARCHY, _LEVELS = "tree", "hierarchy", "levels"  # the first is no st
 _MAKE_TREES = CHUNKERS.choices("tree")
 _BY_POINTS = CHUNKERS.choices("points")
 _OWNERS = {"points": _BY_POINTS, "tagger": _BY_POINTS, "level_cap": (_HIERARCHY,), "sizes": (_LEVELS,)}
-_MOST_SHOWN = 60  # characters of a chunk in a line
+_MAX_SHOWN = 60  # characters of a chunk in a line
 
 _DESCRIPTION = """\
 Cut text files into chunks, each with the exact place that it came from, and none larger than --max_tokens.
@@ -301,9 +301,9 @@ def format_text(document: Document, chunks: Sequence[Chunk], *, indent: bool = F
 def _beginning(text: str, chunk: Chunk) -> str:
     """The first words of a chunk on one line."""
     start, end = chunk.spans[0]
-    plain = " ".join(text[start : min(end, start + 4 * _MOST_SHOWN)].split())
-    whole = len(plain) <= _MOST_SHOWN and end <= start + 4 * _MOST_SHOWN and len(chunk.spans) == 1
-    return shown(plain if whole else plain[: _MOST_SHOWN - 3] + "...")
+    plain = " ".join(text[start : min(end, start + 4 * _MAX_SHOWN)].split())
+    whole = len(plain) <= _MAX_SHOWN and end <= start + 4 * _MAX_SHOWN and len(chunk.spans) == 1
+    return shown(plain if whole else plain[: _MAX_SHOWN - 3] + "...")
 
 
 VERB = Verb(

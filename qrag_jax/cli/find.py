@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from qrag_jax.types import Hit
 
 _TOP_K = 5
-_MOST_NOTES = 2  # of a passage; `--json` has all of them
-_MOST_SHOWN, _MOST_PICKED = 300, 100  # characters of a passage, and of a pick in a table; `--json` has all of it
+_MAX_NOTES = 2  # of a passage; `--json` has all of them
+_MAX_SHOWN, _MAX_PICKED = 300, 100  # characters of a passage, and of a pick in a table; `--json` has all of it
 
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +72,7 @@ def _run(args: argparse.Namespace) -> int:
             write_json((_steps_to_json if run else _to_json)(one, found) | told, on_one_line=many)
             continue
         shown = format_steps(found.hits) if run else format_hits(found.hits) or _nothing_found(found)
-        head = excerpt(one.question, _MOST_PICKED if run else _MOST_SHOWN)
+        head = excerpt(one.question, _MAX_PICKED if run else _MAX_SHOWN)
         print(f"{head}\n{shown}\n" if many else shown, flush=True)
     return 0
 
@@ -85,9 +85,9 @@ def format_hits(hits: "Sequence[Hit]") -> str:
     lines = []
     for hit in hits:
         lines.append(f"{hit.rank:>2}  {shown(str(hit.place))}")
-        lines.append(f"    {excerpt(hit.text, _MOST_SHOWN)}")
-        for note in hit.notes[:_MOST_NOTES]:
-            lines.append(f"    note from {shown(str(note.source))}: {excerpt(note.text, _MOST_SHOWN)}")
+        lines.append(f"    {excerpt(hit.text, _MAX_SHOWN)}")
+        for note in hit.notes[:_MAX_NOTES]:
+            lines.append(f"    note from {shown(str(note.source))}: {excerpt(note.text, _MAX_SHOWN)}")
     return "\n".join(lines)
 
 
@@ -97,7 +97,7 @@ def format_steps(hits: "Sequence[Hit]") -> str:
     from qrag_jax.cli.terminal import shown
     from qrag_jax.eval.tables import align
 
-    where = {hit.node: [shown(str(hit.place)), excerpt(hit.text, _MOST_PICKED)] for hit in hits}
+    where = {hit.node: [shown(str(hit.place)), excerpt(hit.text, _MAX_PICKED)] for hit in hits}
     rows = [[f"{hit.rank:>4}", f"{hit.score:>7.3f}", *where[hit.node]] for hit in hits]
     ordered = [where[node] for node in sorted(where)]
     return "\n".join(

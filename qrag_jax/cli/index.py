@@ -35,7 +35,7 @@ _OF_ACTIONS = {
     **dict.fromkeys(("retriever", "model", *_OF_CUTTING), ("build", "add")),
 }
 _LLM = "llm"  # notes by a language model
-_MOST_NAMED = 20
+_MAX_NAMED = 20
 
 _DESCRIPTION = """\
 Keep documents, their chunks and vectors in a folder, INDEX, that `qrag find` and `qrag ask` search at once.
@@ -251,9 +251,9 @@ def _say_what_failed(changes: "Changes") -> None:
             say(f"{_several(len(names), 'document')} {text}: {_first(names)}")
     if changes.failed:
         say(f"{_several(len(changes.failed), 'file')} could not be read:")
-        for one in changes.failed[:_MOST_NAMED]:
+        for one in changes.failed[:_MAX_NAMED]:
             say(f"  {one.id}: {one.reason}")
-        if len(changes.failed) > _MOST_NAMED:
+        if len(changes.failed) > _MAX_NAMED:
             say("  ... (--json names all)")
 
 

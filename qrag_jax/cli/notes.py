@@ -22,7 +22,7 @@ _MENTIONS, _SCRIPTED, _LLM = "mentions", "scripted", "llm"  # readers
 _OF_BABI = ("filler", "chunk_sentences", "num_chunks", "wrong_share")
 _OF_EVAL = ("distractors", *_OF_BABI, "reader", "num_questions", "modes", "k", "num_notes", "max_share", "model")
 _OF_SEARCH = ("num_notes", "max_share")  # as `NoteSearch` has them
-_MOST_SHOWN = 120  # characters of a note; `--json` has all of it
+_MAX_SHOWN = 120  # characters of a note; `--json` has all of it
 _HEADINGS = ("task", "mode", "k", "all gold", "interval", "recall", "embedded", "ms", "n")
 
 _DESCRIPTION = """\
@@ -201,7 +201,7 @@ def _list(args: argparse.Namespace) -> int:
         return 0
     for note in noted.notes:
         hit = note_hit(note, noted.corpus)
-        print(f"{shown(str(hit.evidence))}  from {shown(str(hit.source))}: {excerpt(note.text, _MOST_SHOWN)}")
+        print(f"{shown(str(hit.evidence))}  from {shown(str(hit.source))}: {excerpt(note.text, _MAX_SHOWN)}")
     if not noted.notes:
         say(f"{args.index}: has no note")
     return 0

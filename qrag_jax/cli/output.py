@@ -10,7 +10,7 @@ from qrag_jax.search.context.citations import Citation, render
 from qrag_jax.search.levels.planned_search import Planned
 from qrag_jax.types import Cost, NoteHit, Place, Sentence
 
-_MOST_SHOWN = 160  # characters of a cited passage in the list
+_MAX_SHOWN = 160  # characters of a cited passage in the list
 
 
 def excerpt(text: str, most: int) -> str:
@@ -182,7 +182,7 @@ def _listed(head: str, citations: Sequence[Citation], *, whole: bool = False) ->
         where = f":{citation.line}" if citation.page is None else f"#page={citation.page}"
         lines.append(f"  [{citation.number}] {shown(citation.document_id + where)}  ({shown(citation.place)})")
         said = citation.text if citation.note is None else f"note: {citation.note}"
-        text = _printable(said) if whole else excerpt(said, _MOST_SHOWN)
+        text = _printable(said) if whole else excerpt(said, _MAX_SHOWN)
         lines += [f"      {part}" for part in text.split("\n")]
     return "\n".join(lines)
 

@@ -18,7 +18,7 @@ from qrag_jax.documents.kinds import INSTALL, kind_by_suffix, read_suffixes
 from qrag_jax.files.reading import reading
 from qrag_jax.types import Arg, InputError, InputWarning, UsageError
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 _FOLLOW_LINKS = Arg("follow_links", True, python="qrag_jax.files.reading.read_with(follow_links=True)")
 
 
@@ -68,7 +68,7 @@ def may_read(path: Path, skipped: list[Path]) -> bool:
 def warn_of_skipped(skipped: Sequence[Path], stacklevel: int = 3) -> None:
     """One warning of all links that were skipped, if there are any; `stacklevel` as of `warnings.warn`."""
     if skipped:
-        named = ", ".join(map(str, skipped[:_MOST_NAMED])) + (", ..." if len(skipped) > _MOST_NAMED else "")
+        named = ", ".join(map(str, skipped[:_MAX_NAMED])) + (", ..." if len(skipped) > _MAX_NAMED else "")
         warnings.warn(
             InputWarning(
                 f"{len(skipped)} links in folders were not followed ({named})",
@@ -79,7 +79,7 @@ def warn_of_skipped(skipped: Sequence[Path], stacklevel: int = 3) -> None:
 
 
 STDIN = "-"  # the path that stands for standard input, and its document id
-_MOST_SHOWN = 3  # files, or ends of names
+_MAX_SHOWN = 3  # files, or ends of names
 
 
 @dataclass(frozen=True)
@@ -200,13 +200,13 @@ def warn_of_found(found: Found) -> None:
 def named(files: Iterable[Skipped]) -> str:
     """The first few files with their reasons."""
     shown = [f"{file.id}: {file.reason}" for file in files]
-    return " | ".join(shown[:_MOST_SHOWN]) + (" | ..." if len(shown) > _MOST_SHOWN else "")
+    return " | ".join(shown[:_MAX_SHOWN]) + (" | ..." if len(shown) > _MAX_SHOWN else "")
 
 
 def of_types(found: Found) -> str:
     """Numbers of files by their types, the most frequent first; and how some of them could be read."""
     each = [f"{number} {end or 'without an ending'}" for end, number in found.others.items()]
-    text = ", ".join(each[:_MOST_SHOWN]) + (", ..." if len(each) > _MOST_SHOWN else "")
+    text = ", ".join(each[:_MAX_SHOWN]) + (", ..." if len(each) > _MAX_SHOWN else "")
     unread = set(kind_by_suffix()).difference(read_suffixes())
     return f"{text}: {INSTALL} reads {', '.join(sorted(unread))}" if found.others.keys() & unread else text
 
@@ -215,7 +215,7 @@ def _several(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-_MOST_NAMES = 3  # names in a message
+_MAX_NAMES = 3  # names in a message
 
 
 class Only:
@@ -242,7 +242,7 @@ class Only:
         """Those of some ids that are asked for, in their order."""
         taken = [name for name in names if self.takes(name)]
         if names and not taken:
-            shown = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
+            shown = ", ".join(names[:_MAX_NAMES]) + (", ..." if len(names) > _MAX_NAMES else "")
             raise UsageError(
                 f"fits none of {len(names):,} documents ({shown})",
                 field="only",

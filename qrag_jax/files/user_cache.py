@@ -14,7 +14,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
-MOST_BYTES = 256 * 2**20  # of all compiled programs; a search has a few of 60 KB, a training run some of megabytes
+MAX_BYTES = 256 * 2**20  # of all compiled programs; a search has a few of 60 KB, a training run some of megabytes
 _FOLDER, _ENABLED = "JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"
 _ENTRY = "-cache"  # how JAX ends the name of a program's file
 _LOOKED_AT = "looked_at"  # a file: programs that are older than it are whole
@@ -27,13 +27,13 @@ def cache_folder() -> Path:
     return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "qrag_jax"
 
 
-def keep_compiled(most_bytes: int = MOST_BYTES) -> Path | None:
+def keep_compiled(max_bytes: int = MAX_BYTES) -> Path | None:
     """Has JAX keep what it compiles in this process, and take what it has compiled before.
 
     Nothing happens where JAX was imported or told otherwise before, or where no such folder can be had.
 
     Args:
-        most_bytes: where there is more, the programs that were not used for longest go, down to half of it.
+        max_bytes: where there is more, the programs that were not used for longest go, down to half of it.
 
     Returns:
         The folder; None where nothing is kept.
@@ -44,7 +44,7 @@ def keep_compiled(most_bytes: int = MOST_BYTES) -> Path | None:
         folder = _own_folder(cache_folder() / "xla", _made_for())
         if folder is not None:
             _remove_halves(folder)
-            _trim(folder.parent, most_bytes)
+            _trim(folder.parent, max_bytes)
     except (OSError, RuntimeError):  # no home, no rights, a full disk: then this command compiles as it always did
         return None
     if folder is not None:
@@ -99,14 +99,14 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-def _trim(parent: Path, most_bytes: int) -> None:
+def _trim(parent: Path, max_bytes: int) -> None:
     """Keeps the programs of all folders within a size."""
     entries = [entry for folder in parent.iterdir() if folder.is_dir() for entry in _entries(folder)]
     size = sum(status.st_size for _, status in entries)
-    if size <= most_bytes:
+    if size <= max_bytes:
         return
     for path, status in sorted(entries, key=lambda entry: max(entry[1].st_atime_ns, entry[1].st_mtime_ns)):
-        if size <= most_bytes // 2:
+        if size <= max_bytes // 2:
             return
         path.unlink(missing_ok=True)
         size -= status.st_size

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from qrag_jax.qrag.retriever import QRagRetriever
 
 _NUM_AROUND = 2  # sentences on either side of a pick of a run
-_MOST_VIEWS = 4
+_MAX_VIEWS = 4
 
 
 def open_index(
@@ -346,7 +346,7 @@ class Index:
         with_notes = self._mode(options) != "none"
         key = (options.only, cuts, id(options.retriever) if options.is_run else 0, with_notes)
         if key not in self._views:
-            while len(self._views) >= _MOST_VIEWS:
+            while len(self._views) >= _MAX_VIEWS:
                 del self._views[next(iter(self._views))]
             with timed("read", self._seconds if isinstance(self._source, StoredSource) else {}):
                 view = self._open.view(options.only, method, cuts, with_notes=with_notes)

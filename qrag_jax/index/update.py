@@ -58,7 +58,7 @@ from qrag_jax.types import InputError, NoteReader, UsageError
 
 READER = 1  # of what turns texts into chunks: another one cuts all files again
 _UTF8 = "utf-8"
-_MOST_FILES, _MOST_BYTES = 16, 100_000  # of a group: enough to embed together, little to do again
+_MAX_FILES, _MAX_BYTES = 16, 100_000  # of a group: enough to embed together, little to do again
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ class _Update:
             if task is None:
                 continue
             group.append(task)
-            if len(group) == _MOST_FILES or sum(len(one.raw) for one in group) >= _MOST_BYTES:
+            if len(group) == _MAX_FILES or sum(len(one.raw) for one in group) >= _MAX_BYTES:
                 yield tuple(group)
                 group = []
         if group:

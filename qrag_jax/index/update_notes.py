@@ -52,7 +52,7 @@ from qrag_jax.types import Chunk, Document, Note, NoteReader, UsageError
 
 VERSION = 1  # of what makes notes: another one makes them anew
 _FIRST_FIELDS = ("reader", "model", "prompts_sha256")  # of a setting, when indices first had notes
-_MOST_ROWS = 256  # of a transaction: their new texts are embedded together, and are what a killed writer loses
+_MAX_ROWS = 256  # of a transaction: their new texts are embedded together, and are what a killed writer loses
 
 
 @dataclass(frozen=True)
@@ -232,8 +232,8 @@ def _write(
 ) -> int:
     """Writes rows, some at a time; gives how many texts were embedded."""
     pairs = sorted(changed)
-    for start in range(0, len(pairs), _MOST_ROWS):
-        group = {pair: _notes(changed[pair]) for pair in pairs[start : start + _MOST_ROWS]}
+    for start in range(0, len(pairs), _MAX_ROWS):
+        group = {pair: _notes(changed[pair]) for pair in pairs[start : start + _MAX_ROWS]}
         embed([note for notes in group.values() for note in notes])
         with transaction(connection, folder / CATALOGUE):
             for pair, notes in group.items():

@@ -19,7 +19,7 @@ from qrag_jax.index.stores.sqlite.entries import Failure
 from qrag_jax.types import InputError
 
 Group = Sequence[Task]
-_MOST_DEATHS = 3  # of processes with one file in hand; and of those that had not even begun
+_MAX_DEATHS = 3  # of processes with one file in hand; and of those that had not even begun
 _GONE = (EOFError, ConnectionResetError, BrokenPipeError)
 
 
@@ -126,7 +126,7 @@ class Workers:
         group = worker.group
         if not worker.is_ready:
             self._early_deaths += 1
-            if self._early_deaths >= _MOST_DEATHS:
+            if self._early_deaths >= _MAX_DEATHS:
                 raise InputError(
                     f"processes end while they load the encoder (exit code {worker.process.exitcode})",
                     field="num_workers",
@@ -140,11 +140,11 @@ class Workers:
             return None
         (task,) = group
         self._deaths[task.file.id] = self._deaths.get(task.file.id, 0) + worker.is_ready
-        if self._deaths[task.file.id] < _MOST_DEATHS:
+        if self._deaths[task.file.id] < _MAX_DEATHS:
             self._again.append(group)
             return None
         reason = (
-            f"the process that read it ended {_MOST_DEATHS} times (exit code {worker.process.exitcode}); leave it out, "
+            f"the process that read it ended {_MAX_DEATHS} times (exit code {worker.process.exitcode}); leave it out, "
             "or remove it from the index and add it to try again"
         )
         return Made((Failure(task.file.id, reason, task.origin),))

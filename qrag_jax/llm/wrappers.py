@@ -100,7 +100,7 @@ class BudgetedGenerator(AroundGenerator):
             count(place, generation)
             keep(finished, place, generation)
 
-        bounds = [_most_prompt_tokens(prompt) for prompt in prompts]
+        bounds = [_max_prompt_tokens(prompt) for prompt in prompts]
         start = 0
         most = len(prompts) if self._max_tokens is self._max_dollars is None else _MOST_AT_ONCE
         stopped: Generation | None = None
@@ -141,7 +141,7 @@ class BudgetedGenerator(AroundGenerator):
         return (prompt_tokens * self._prices[0] + completion_tokens * self._prices[1]) / _MILLION
 
 
-def _most_prompt_tokens(prompt: Sequence[Message]) -> int:
+def _max_prompt_tokens(prompt: Sequence[Message]) -> int:
     """No tokenizer of bytes or of larger pieces makes more tokens of a text than it has bytes."""
     num_bytes = sum(len(message.content.encode("utf-8", "surrogatepass")) for message in prompt)
     return num_bytes + _TOKENS_A_MESSAGE * len(prompt) + _TOKENS_A_CALL

@@ -129,7 +129,7 @@ def document_scores(documents: Sequence[str], relevant: Collection[str], k: int)
     return found_score(len(found & wanted), len(found), len(wanted))
 
 
-_MOST_CHARACTERS = 300  # of a unit: a chunk of 64 tokens has about as many, of dense text half
+_MAX_CHARACTERS = 300  # of a unit: a chunk of 64 tokens has about as many, of dense text half
 _BLANK = re.compile(r"\s")
 Sentence = tuple[str, int]  # document id, number of the sentence in it
 FindSentences = Callable[[str, tuple[Span, ...]], frozenset[Sentence]]  # (document id, spans of it) -> sentences
@@ -142,11 +142,11 @@ def cut_long(text: str, sentences: Sequence[Span]) -> list[Span]:
     """
     units = []
     for start, end in sentences:
-        while end - start > _MOST_CHARACTERS:
-            room = text[start : start + _MOST_CHARACTERS + 1]
+        while end - start > _MAX_CHARACTERS:
+            room = text[start : start + _MAX_CHARACTERS + 1]
             blanks = [match.start() for match in _BLANK.finditer(room, 1)]
             lines = [place for place in blanks if room[place] in "\r\n"]
-            cut = start + (lines or blanks or [_MOST_CHARACTERS])[-1]
+            cut = start + (lines or blanks or [_MAX_CHARACTERS])[-1]
             units.append((start, cut))
             after = strip_span(text, cut, end)
             start, end = after or (end, end)

@@ -222,7 +222,7 @@ def _faults(arrays: Any, about: Mapping[str, Any]) -> list[str]:
     return faults
 
 
-_LEAST_CHILDREN = 8  # what a parent is filled up to; so many shapes fewer
+_MIN_CHILDREN = 8  # what a parent is filled up to; so many shapes fewer
 _CELLS = 4096  # children at a time, or those of one parent
 
 
@@ -268,7 +268,7 @@ def compress_parents(
     number = np.bincount(parent) if len(parent) else np.zeros(0, np.int64)
     first = np.cumsum(number) - number
     found = np.zeros((len(number), vectors.shape[1]), np.float32)
-    sizes = np.maximum(_power_of_two(number), _LEAST_CHILDREN)
+    sizes = np.maximum(_power_of_two(number), _MIN_CHILDREN)
     for size in np.unique(sizes).tolist():
         members = np.flatnonzero((sizes == size) & (number > 0))
         most = max(_CELLS // size, 1)

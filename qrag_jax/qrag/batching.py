@@ -13,7 +13,7 @@ from flax import struct
 
 from qrag_jax.models.towers.q_network import AnyArray, PyTree
 from qrag_jax.qrag.env import Batch, EnvConfig
-from qrag_jax.qrag.text_links import MOST_WORDS, bridge_features, link_features, shared_words
+from qrag_jax.qrag.text_links import MAX_WORDS, bridge_features, link_features, shared_words
 from qrag_jax.types import InputError, UsageError
 
 
@@ -194,7 +194,7 @@ def stretched_indices(rng: np.random.Generator, valid: np.ndarray, stretch: floa
     return (draws + np.arange(valid.shape[1])).astype(np.int32), lengths.astype(np.int32)
 
 
-MOST_LINKED = 64  # chunks of a context: the work grows with their square
+MAX_LINKED = 64  # chunks of a context: the work grows with their square
 
 Texts = Sequence[str] | np.ndarray  # texts, or their vectors
 Link = Callable[[Contexts], Contexts]
@@ -233,7 +233,7 @@ def _linker(config: EnvConfig, texts: Sequence[str], questions: Sequence[str]) -
         size, width = contexts.chunks.shape
         check_linkable(int((contexts.chunks >= 0).sum(axis=1).max(initial=0)))
         links = np.zeros((size, 1 + width, width, config.num_links), np.float32)
-        words = np.zeros((size, 1 + width, MOST_WORDS), np.float32) if config.coverage else None
+        words = np.zeros((size, 1 + width, MAX_WORDS), np.float32) if config.coverage else None
         for row, (question, chunks) in enumerate(zip(contexts.questions, contexts.chunks, strict=True)):
             real = np.flatnonzero(chunks >= 0)
             sources = np.concatenate([[0], 1 + real])
@@ -248,9 +248,9 @@ def _linker(config: EnvConfig, texts: Sequence[str], questions: Sequence[str]) -
 
 def check_linkable(num_chunks: int) -> None:
     """Refuses a context that is too long to compare all its chunks with each other."""
-    if num_chunks > MOST_LINKED:
+    if num_chunks > MAX_LINKED:
         raise InputError(
             f"a context of {num_chunks:,} chunks: this run compares the chunks of a context with each other "
-            f"(env.links=true), which it does for at most {MOST_LINKED}; use a run with env.links=false, or larger "
+            f"(env.links=true), which it does for at most {MAX_LINKED}; use a run with env.links=false, or larger "
             "chunks"
         )

@@ -24,7 +24,7 @@ from qrag_jax.chunking.text.proper_names import without_bracket
 from qrag_jax.chunking.text.words import bm25_tokens
 
 COVERAGE = ("covered", "adds", "elsewhere")  # made of `shared_words` by `mdp.heads.coverage_inputs`
-MOST_WORDS = 256  # shared words of a context that are told apart
+MAX_WORDS = 256  # shared words of a context that are told apart
 LINKS = ("shared", "names", "named", "title", "names_it", "own_title", "same_title", "new_names")
 
 _WORD = re.compile(r"\w+")
@@ -93,7 +93,7 @@ def shared_words(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "sou
 
         x(t, w) = idf_w / sum_{v in t} idf_v  for w in t and in another text,   0 elsewhere
 
-    Source 0 is the question, source 1 + i chunk i; idf as of `link_features`. The words have `MOST_WORDS` columns, in
+    Source 0 is the question, source 1 + i chunk i; idf as of `link_features`. The words have `MAX_WORDS` columns, in
     order of appearance; of more words several share one.
     """
     words = [bm25_tokens(text) for text in (question, *chunks)]
@@ -102,9 +102,9 @@ def shared_words(question: str, chunks: Sequence[str]) -> Float[np.ndarray, "sou
     mass = in_text * idf_weights(words[1:], vocabulary)
     total = mass.sum(axis=1, keepdims=True)
     share = np.divide(mass, total, out=np.zeros(mass.shape), where=total > 0)
-    shares = np.zeros((len(words), MOST_WORDS), np.float32)
+    shares = np.zeros((len(words), MAX_WORDS), np.float32)
     for column, word in enumerate(np.flatnonzero(in_text.sum(axis=0) > 1)):
-        shares[:, column % MOST_WORDS] += share[:, word]
+        shares[:, column % MAX_WORDS] += share[:, word]
     return shares
 
 

@@ -7,7 +7,7 @@ from qrag_jax.search.context.pack import Passage
 from qrag_jax.search.sentences import make_sentence, score_sentences
 from qrag_jax.types import Document, Embed, Sentence, UsageError
 
-_MOST_PASSAGES = 5  # sentences of the best ones alone are looked at
+_MAX_PASSAGES = 5  # sentences of the best ones alone are looked at
 # Of the best score, that a further quote has at least: two quotes a question, which hold the answer nearly as often as
 # three do, benchmarks/results/sentences.md.
 _SHARE_OF_BEST = 0.8
@@ -51,7 +51,7 @@ def extract(
     """
     if num_quotes < 1:
         raise UsageError(f"num_quotes={num_quotes}: give at least 1")
-    best = sorted(passages, key=lambda passage: passage.rank)[:_MOST_PASSAGES]
+    best = sorted(passages, key=lambda passage: passage.rank)[:_MAX_PASSAGES]
     scored = [
         (score, documents[passage.document_id], span)
         for passage, scores in zip(best, score_sentences(question, best, documents, embed), strict=True)

@@ -91,7 +91,7 @@ def offset_in_chunk(spans: Sequence[Span], offset: int) -> int:
     raise UsageError(f"character {offset} of the document: outside of the chunk's spans {list(spans)}")
 
 
-_MOST_NAME = 200  # characters of a document's name
+_MAX_NAME = 200  # characters of a document's name
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class GivenNote:
 def note_head(begins: str, note: Note, asking: str) -> str:
     """`BEGINS, said in "asking.txt" at 10-42:`; `read in` of what a reader wrote. No name leaves its line."""
     start, end = note.source
-    name = json.dumps(readable(asking[:_MOST_NAME]), ensure_ascii=not asking.isprintable())
+    name = json.dumps(readable(asking[:_MAX_NAME]), ensure_ascii=not asking.isprintable())
     return f"{begins}, {'said' if note.is_verbatim else 'read'} in {name} at {start}-{end}:"
 
 

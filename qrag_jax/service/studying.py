@@ -17,7 +17,7 @@ from qrag_jax.eval.study.runner import run_study
 from qrag_jax.files.folder_lock import lock_folder
 from qrag_jax.types import NOBODY, Arg, UsageError, Watch
 
-_MOST_PROBLEMS = 5  # notes about questions that could not be asked
+_MAX_PROBLEMS = 5  # notes about questions that could not be asked
 
 
 @dataclass(frozen=True)
@@ -171,9 +171,9 @@ def _load_tasks(config: StudyConfig, watch: Watch) -> list[StudyTask]:
     for name, how in config.tasks.items():
         task, problems = load_with_problems(name, how, config.data, config.seed, split)
         watch.note(describe_task(task))
-        for problem in problems[:_MOST_PROBLEMS]:  # the user can mend these
+        for problem in problems[:_MAX_PROBLEMS]:  # the user can mend these
             watch.note(f"  {problem}")
-        if len(problems) > _MOST_PROBLEMS:
-            watch.note(f"  and {len(problems) - _MOST_PROBLEMS:,} more")
+        if len(problems) > _MAX_PROBLEMS:
+            watch.note(f"  and {len(problems) - _MAX_PROBLEMS:,} more")
         tasks.append(task)
     return tasks

@@ -92,9 +92,9 @@ def levels_of_trees():
 
 @examples(60)
 @given(levels_of_trees(), st.integers(64, 120), st.sampled_from([0.0, 0.25, 1.0]))
-def test_random_trees_are_rebuilt_whatever_the_window(levels, window_tokens, least_advance):
+def test_random_trees_are_rebuilt_whatever_the_window(levels, window_tokens, min_advance):
     text, gold = outline(levels)
-    config = HiChunkConfig(window_tokens=window_tokens, least_advance=least_advance)
+    config = HiChunkConfig(window_tokens=window_tokens, min_advance=min_advance)
     generator = ScriptedGenerator(rows_by_marks)
     (found,) = predict(generator, [text], config)
     assert found == ([] if len(text) == 1 else gold)
@@ -105,7 +105,7 @@ def test_random_trees_are_rebuilt_whatever_the_window(levels, window_tokens, lea
 
 @examples(60)
 @given(st.integers(1, 60), st.integers(0, 2**32 - 1), st.integers(2, 20), st.sampled_from([0.0, 0.25, 0.5]))
-def test_any_model_comes_to_an_end_within_the_estimate(num_lines, seed, window_lines, least_advance):
+def test_any_model_comes_to_an_end_within_the_estimate(num_lines, seed, window_lines, min_advance):
     rng = random.Random(seed)
 
     def script(prompt):
@@ -113,7 +113,7 @@ def test_any_model_comes_to_an_end_within_the_estimate(num_lines, seed, window_l
         return format_rows(drawn)
 
     text = text_of([f"w{line} " * rng.randint(1, 30) for line in range(num_lines)])
-    config = HiChunkConfig(window_tokens=64, window_lines=window_lines, least_advance=least_advance)
+    config = HiChunkConfig(window_tokens=64, window_lines=window_lines, min_advance=min_advance)
     generator = ScriptedGenerator(script)
     (found,) = predict(generator, [text], config)
     tree_from_points(text, found, "d")
@@ -123,7 +123,7 @@ def test_any_model_comes_to_an_end_within_the_estimate(num_lines, seed, window_l
 
 
 def test_steps_by_hand():
-    config = HiChunkConfig(window_tokens=64, window_lines=10, residuals=(Clips(1, 1, 1),), least_advance=0.25)
+    config = HiChunkConfig(window_tokens=64, window_lines=10, residuals=(Clips(1, 1, 1),), min_advance=0.25)
     walk = Walk(unit_lines(30))
     assert window(walk, config) == (list(range(10)), 10)
     # Two points of level 1: the next window begins with the last one, what came after it is dropped.
@@ -332,7 +332,7 @@ def test_a_budget_stops_it():
 
 
 def test_estimate_by_hand():
-    config = HiChunkConfig(window_tokens=64, max_answer_tokens=7, least_advance=0.5)
+    config = HiChunkConfig(window_tokens=64, max_answer_tokens=7, min_advance=0.5)
     text = text_of(["w"] * 60)  # 2 tokens a line; 56 tokens are 28 lines beside residual ones
     prompt = load_prompt("hichunk").fill(mark="passage-00000000", lines="<p>\n</p>", first="0", last="0")
     around = prompt_tokens(prompt, count)
@@ -346,7 +346,7 @@ def test_estimate_by_hand():
 
 @pytest.mark.parametrize(
     "field, value",
-    [("window_tokens", 63), ("window_lines", 1), ("max_chars", 0), ("max_asks", 0), ("least_advance", 1.5)],
+    [("window_tokens", 63), ("window_lines", 1), ("max_chars", 0), ("max_asks", 0), ("min_advance", 1.5)],
 )
 def test_wrong_configs(field, value):
     with pytest.raises(UsageError, match=f"hichunk.{field} {value}"):

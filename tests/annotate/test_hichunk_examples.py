@@ -21,7 +21,7 @@ def headed(levels, name="d"):
 
 
 def made(levels, **config):
-    return list(make_examples([headed(levels)], count, ExamplesConfig(**{"least_tokens": 0, **config})))
+    return list(make_examples([headed(levels)], count, ExamplesConfig(**{"min_tokens": 0, **config})))
 
 
 def parsed(example):
@@ -59,7 +59,7 @@ def test_a_conversation_by_hand():
 def test_answers_give_the_points_of_the_document_back(levels, window_tokens, seed):
     levels = [*levels, 1]
     document = headed(levels)
-    config = ExamplesConfig(window_tokens=window_tokens, seed=seed, least_tokens=0)
+    config = ExamplesConfig(window_tokens=window_tokens, seed=seed, min_tokens=0)
     some = list(make_examples([document], count, config))
     assert new_lines([one for one in some if one.kind == "plain"]) == (document.text.texts(), list(document.points))
     for one in some:
@@ -91,7 +91,7 @@ def test_omissions_keep_the_beginnings():
 
 
 def test_small_sections_are_in_no_other_order():
-    some = made([1, 0, 0, 0, 1, 1, 0, 0], least_tokens=2)
+    some = made([1, 0, 0, 0, 1, 1, 0, 0], min_tokens=2)
     assert any("H4" in text for text in new_lines(some[:1])[0])
     assert all("* H4" not in new_lines([one])[0] for one in some[1:]) and len(some) == 7
     assert [one.kind for one in made([1, 0, 0], num_orders=3)] == ["plain"]
@@ -109,7 +109,7 @@ def test_residual_lines_are_drawn_within_their_bounds():
 
 def test_the_same_seed_gives_the_same_examples_whatever_stands_beside():
     alone = made(LEVELS, seed=3)
-    config = ExamplesConfig(least_tokens=0, seed=3)
+    config = ExamplesConfig(min_tokens=0, seed=3)
     beside = list(make_examples([headed([1, 0], "e"), headed(LEVELS)], count, config))
     assert beside[1:] == alone and made(LEVELS, seed=4) != alone
 

@@ -92,20 +92,20 @@ def test_a_name_that_a_text_introduces_belongs_to_where_it_is_said_first():
     one = Document("1", "The keeper is Olga Brandt. It rained. Olga Brandt has the key.")
     other = Document("2", "A letter came to Olga Brandt.")  # of another document: no order between them
     assert told(*by_sentence(one, other)) == ([], {})  # unless it is asked for
-    found, _ = told(*by_sentence(one, other), most_introduced=5)
+    found, _ = told(*by_sentence(one, other), max_introduced=5)
     assert found == [(2, 0, "Olga Brandt has the key.")]
 
 
 def test_a_name_of_many_chunks_of_its_document_is_not_introduced():
     text = " ".join(f"Here is Olga Brandt with {n}." for n in ("one", "two", "three"))
-    assert len(told(*by_sentence(Document("1", text)), most_introduced=3)[0]) == 2
-    assert told(*by_sentence(Document("1", text)), most_introduced=2)[0] == []
+    assert len(told(*by_sentence(Document("1", text)), max_introduced=3)[0]) == 2
+    assert told(*by_sentence(Document("1", text)), max_introduced=2)[0] == []
 
 
 def test_a_name_that_every_chunk_has_is_no_name():
     documents, chunks = pages(("Then", "Then it rained."), *((f"P{i}", "And Then it rained.") for i in range(4)))
     assert len(told(documents, chunks)[0]) == 1  # one text four times
-    assert told(documents, chunks, most_naming=4) == ([], {NAME_COMMON: 1})
+    assert told(documents, chunks, max_naming=4) == ([], {NAME_COMMON: 1})
     short = pages(("The", "The sun."), ("Sun", "The moon."))
     assert told(*short) == ([], {})  # three letters
 
@@ -114,7 +114,7 @@ def test_documents_of_one_title_share_notes_up_to_a_number():
     same = [("Mercury (planet)", "It is hot."), ("Mercury (god)", "He is quick.")]
     documents, chunks = pages(*same, ("A", "They saw Mercury."))
     assert told(documents, chunks)[0] == [(2, 0, "They saw Mercury."), (2, 1, "They saw Mercury.")]
-    assert told(documents, chunks, most_owners=1) == ([], {NAME_AMBIGUOUS: 1})
+    assert told(documents, chunks, max_owners=1) == ([], {NAME_AMBIGUOUS: 1})
 
 
 def test_a_title_is_named_as_it_is_written():
@@ -135,7 +135,7 @@ def test_a_chunk_keeps_the_notes_of_its_most_specific_names():
         ("A", "Ann Lee came."),
         ("B", "Ann Lee went. The Rain Gauge leaks."),
     )
-    found, left_out = told(documents, chunks, most_notes=1)
+    found, left_out = told(documents, chunks, max_notes=1)
     assert found == [(2, 0, "The Rain Gauge leaks.")]  # named by one chunk, the other name by two
     assert left_out == {BEYOND_MOST: 2}
 
@@ -179,10 +179,10 @@ def test_a_chunk_of_no_document_is_refused():
 
 
 def test_a_config_below_1_is_refused():
-    with pytest.raises(UsageError, match=r"mentions.most_notes 0: at least 1"):
-        MentionsConfig(most_notes=0)
-    with pytest.raises(UsageError, match=r"mentions.most_introduced -1: at least 0"):
-        MentionsConfig(most_introduced=-1)
+    with pytest.raises(UsageError, match=r"mentions.max_notes 0: at least 1"):
+        MentionsConfig(max_notes=0)
+    with pytest.raises(UsageError, match=r"mentions.max_introduced -1: at least 0"):
+        MentionsConfig(max_introduced=-1)
 
 
 def test_a_million_characters_of_names_are_read_in_seconds():
@@ -193,7 +193,7 @@ def test_a_million_characters_of_names_are_read_in_seconds():
         lines.append(" and ".join(next(names) for _ in range(20)) + ".")
     text = "\n\n".join(lines)
     start = time.process_time()
-    read = mention_notes(*by_sentence(Document("1", text)), MentionsConfig(most_introduced=5))
+    read = mention_notes(*by_sentence(Document("1", text)), MentionsConfig(max_introduced=5))
     assert read.notes == ()
     assert time.process_time() - start < 120  # quadratic would be hours
 
@@ -210,7 +210,7 @@ def test_every_note_proves_itself(texts):
     documents = [Document(str(i), "".join(parts), {"title": title}) for i, (title, parts) in enumerate(texts)]
     documents, chunks = by_sentence(*documents)
     by_id, of = {chunk.id: chunk for chunk in chunks}, {document.id: document for document in documents}
-    read = mention_notes(documents, chunks, MentionsConfig(most_notes=2, most_introduced=5))
+    read = mention_notes(documents, chunks, MentionsConfig(max_notes=2, max_introduced=5))
     assert len(set(read.notes)) == len(read.notes)
     for note in read.notes:
         asking, answering = by_id[note.asking], by_id[note.answering]

@@ -88,4 +88,4 @@ def test_the_grammar_admits_rising_rows_of_its_window_alone(given_rows, window_l
 
 
 def test_many_lines_have_the_grammar_of_any_order():
-    assert RowsForm(rows.MOST_RISING + 1).grammar == RowsForm(None).grammar != RowsForm(rows.MOST_RISING).grammar
+    assert RowsForm(rows.MAX_RISING + 1).grammar == RowsForm(None).grammar != RowsForm(rows.MAX_RISING).grammar

@@ -20,7 +20,7 @@ from qrag_jax.types import InputError, UsageError
 @pytest.fixture
 def notes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("qrag_jax.index.update._MOST_FILES", 2)
+    monkeypatch.setattr("qrag_jax.index.update._MAX_FILES", 2)
     return write_notes("notes", **{f"n{number}": f"Line {number}.\nThe same line." for number in range(7)})
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from qrag_jax.qrag import batching as linking
-from qrag_jax.qrag.batching import MOST_LINKED, Contexts, Packer, make_linker
+from qrag_jax.qrag.batching import MAX_LINKED, Contexts, Packer, make_linker
 from qrag_jax.qrag.env import EnvConfig
-from qrag_jax.qrag.text_links import BRIDGES, LINKS, MOST_WORDS, bridge_features, link_features, shared_words
+from qrag_jax.qrag.text_links import BRIDGES, LINKS, MAX_WORDS, bridge_features, link_features, shared_words
 from qrag_jax.types import InputError, UsageError
 
 TEXTS = ["Ada: met Bo", "Bo: saw Cy in 1979", "Cy: a cat", "a dog", "Bo: again"]
@@ -22,7 +22,7 @@ def make_contexts():
 def test_a_batch_is_a_loop_over_single_contexts_and_padding_is_zero():
     contexts = make_linker(replace(LINKED, coverage=True, bridges=True), TEXTS, QUESTIONS)(make_contexts())
     assert contexts.links.shape == (3, 5, 4, len(LINKS) + len(BRIDGES))
-    assert contexts.words.shape == (3, 5, MOST_WORDS)
+    assert contexts.words.shape == (3, 5, MAX_WORDS)
     for row, (question, chunks) in enumerate(zip(contexts.questions, contexts.chunks, strict=True)):
         links, words = contexts.links[row], contexts.words[row]
         n = int((chunks >= 0).sum())
@@ -72,9 +72,9 @@ def test_refusals():
     for pools in ((vectors, QUESTIONS), (TEXTS, vectors), (None, QUESTIONS)):
         with pytest.raises(UsageError, match="env.links=true compares the texts of a context, and these are vectors"):
             make_linker(LINKED, *pools)
-    width = MOST_LINKED + 1
+    width = MAX_LINKED + 1
     link = make_linker(LINKED, ["a"] * width, ["q"])
     ids = np.arange(width, dtype=np.int32)[None]
     with pytest.raises(InputError, match="a context of 65 chunks: .* for at most 64; use a run with env.links=false"):
         link(Contexts(np.zeros(1, np.int32), ids, ids == 0))
-    link(Contexts(np.zeros(1, np.int32), np.where(ids < MOST_LINKED, ids, -1), ids == 0))
+    link(Contexts(np.zeros(1, np.int32), np.where(ids < MAX_LINKED, ids, -1), ids == 0))

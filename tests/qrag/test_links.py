@@ -151,7 +151,7 @@ def test_shared_words_by_hand():
 
 def test_more_shared_words_than_columns_share_them(monkeypatch):
     whole = shared_words("leo Shines", FACTS)
-    monkeypatch.setattr(links_module, "MOST_WORDS", 2)
+    monkeypatch.setattr(links_module, "MAX_WORDS", 2)
     few = shared_words("leo Shines", FACTS)
     assert few.shape == (4, 2)
     np.testing.assert_allclose(few.sum(axis=1), whole.sum(axis=1), rtol=1e-6)

@@ -59,7 +59,7 @@ def test_there_are_fifty():
 @pytest.mark.parametrize("number", slow_but(set(range(50)) - {36, 37}, range(50)))  # large ones
 def test_notes_of_a_hostile_document_are_nothing_but_notes(number, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    hostile, config, start = HOSTILE[number], MentionsConfig(most_introduced=5), time.process_time()
+    hostile, config, start = HOSTILE[number], MentionsConfig(max_introduced=5), time.process_time()
     corpus = corpus_of(hostile)
     before = tuple(corpus.texts)
     with heard() as events:
@@ -77,7 +77,7 @@ def test_notes_of_a_hostile_document_are_nothing_but_notes(number, tmp_path, mon
     for note in notes:
         proves_itself(note, corpus, config)
     held = [note.answering for note in notes]
-    assert max(map(held.count, set(held)), default=0) <= config.most_notes
+    assert max(map(held.count, set(held)), default=0) <= config.max_notes
     for leaf, text in changed.items():
         node = int(corpus.leaves[leaf])
         assert is_within(before[node], text) and len(text) > len(before[node])

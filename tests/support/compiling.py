@@ -22,7 +22,7 @@ FAST = (
     "--xla_cpu_use_fusion_emitters=false",  # half of the time that was left
     "--xla_cpu_parallel_codegen_split_count=1",
 )
-MOST_BYTES = 1 << 30  # of compiled programs; a whole run leaves a fraction of it
+MAX_BYTES = 1 << 30  # of compiled programs; a whole run leaves a fraction of it
 KEPT = 3  # folders of compiled programs: of as many environments that take turns
 
 
@@ -45,7 +45,7 @@ def compiled_folder() -> Path:
     digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:12]
     folder = FOLDER / f"xla-{version('jaxlib')}-{digest}"
     size = sum(path.stat().st_size for path in folder.glob("*")) if folder.is_dir() else 0
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     os.utime(folder)

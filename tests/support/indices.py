@@ -159,7 +159,7 @@ FILM, LEE, RAIN = (
     "She was born in Graz.\nRain fell there.",
     "It rained.\nAnn Lee is here.",
 )
-FEW = MentionsConfig(most_notes=1, most_owners=2, most_naming=2)  # so few that other documents decide on notes
+FEW = MentionsConfig(max_notes=1, max_owners=2, max_naming=2)  # so few that other documents decide on notes
 
 
 def read_few(documents, chunks):

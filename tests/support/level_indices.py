@@ -100,7 +100,7 @@ def check_fresh(name, folder="i"):
 
 def build_and_die(folder, notes, name, number):
     """Is killed when so many documents are written."""
-    update_module._MOST_FILES = 1
+    update_module._MAX_FILES = 1
 
     def die(done, of):
         if done == number:

@@ -56,9 +56,9 @@ def make_case(shape: object, seed: int, name: str = "doc") -> tuple[Document, Ch
     return Document(name, text), ChunkTree(name, start, end, level, parent, np.array(leaves, np.int64))
 
 
-def cases(most_leaves: int = 8) -> st.SearchStrategy[tuple[Document, ChunkTree]]:
+def cases(max_leaves: int = 8) -> st.SearchStrategy[tuple[Document, ChunkTree]]:
     shapes = st.recursive(
-        st.sampled_from(_BODIES), lambda part: st.lists(part, min_size=2, max_size=4), max_leaves=most_leaves
+        st.sampled_from(_BODIES), lambda part: st.lists(part, min_size=2, max_size=4), max_leaves=max_leaves
     )
     return st.builds(make_case, shapes, st.integers(0, 2**32))
 

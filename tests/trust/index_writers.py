@@ -17,22 +17,22 @@ from qrag_jax.types import InputError, UsageError
 REFUSED = 3  # exit status of a writer that met a typed error
 
 
-def build_slowly(folder, notes, log, pause, most_files=3):
+def build_slowly(folder, notes, log, pause, max_files=3):
     """Brings an index up to date, some files at a time, with a pause for each chunk that is embedded."""
-    update_module._MOST_FILES = most_files
+    update_module._MAX_FILES = max_files
     update(folder, notes, make=maker(log=log, pause=pause))
 
 
-def build_small(folder, notes, log, most_bytes):
+def build_small(folder, notes, log, max_bytes):
     """The same where no file may have more bytes; what is said of that goes into `LOG.said`."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         build_slowly(folder, notes, log, 0.0)
     except (InputError, UsageError) as error:
         Path(f"{log}.said").write_bytes(b"")  # a few bytes are let through anyway
         os.truncate(f"{log}.said", 0)
-        Path(f"{log}.said").write_text(str(error)[: min(most_bytes, 4000)])
+        Path(f"{log}.said").write_text(str(error)[: min(max_bytes, 4000)])
         os._exit(REFUSED)
 
 
@@ -58,7 +58,7 @@ def lines_of(version, number):
 
 def build_with_deaths(folder, notes, deaths, number, num_workers):
     """Builds with workers, of which so many are killed; each at another document, which the next one reads."""
-    update_module._MOST_FILES = 2
+    update_module._MAX_FILES = 2
     Path(deaths).mkdir(exist_ok=True)
     update(folder, notes, make=partial(load_mortal, deaths, number), num_workers=num_workers)
 

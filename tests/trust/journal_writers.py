@@ -27,7 +27,7 @@ from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.scripted import ScriptedGenerator
 from qrag_jax.types import Generation, InputError, Message, Sampling, UsageError
 
-MOST_SECONDS = 0.008  # a call, half of it on average
+MAX_SECONDS = 0.008  # a call, half of it on average
 YOUNG_SECONDS = 0.03  # a writer that is killed so soon opens the journal, reads it or claims
 NUM_WRITERS = 4
 NUM_HELD = 4  # last calls, which are held back until all kills are done: nobody is through before
@@ -144,7 +144,7 @@ class Writers:
             self.log.say("begun", number, me)
             while number >= held and not (self.folder / "go").exists():
                 time.sleep(0.01)
-            time.sleep(MOST_SECONDS * rng.random())
+            time.sleep(MAX_SECONDS * rng.random())
             return self.answer(number)
 
         def finished(place: int, generation: Generation) -> None:
@@ -262,7 +262,7 @@ def kills(writers: Writers, num_kills: int) -> Outcome:
             time.sleep(YOUNG_SECONDS * rng.random())
         else:
             writers.wait_for(next(targets))
-            time.sleep(MOST_SECONDS * rng.random())
+            time.sleep(MAX_SECONDS * rng.random())
         if not is_young or number < NUM_WRITERS:
             last = rng.randrange(NUM_WRITERS)
         writers.kill(last)

@@ -14,7 +14,7 @@ from trust.bombs import BOMBS
 from qrag_jax.documents.kinds import is_installed
 
 CONVERTED = ("PDF", "HTML", "DOCX", "EPUB")  # what names of such bombs begin with
-MOST_ABOVE = 1_000  # MB of memory above the limit, the program itself counted
+MAX_ABOVE = 1_000  # MB of memory above the limit, the program itself counted
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured by Linux")
@@ -37,7 +37,7 @@ def test_refused_or_streamed(name, tmp_path, figures):
     for path in tmp_path.iterdir():  # gigabytes, of all tests together
         path.unlink()
     assert ("read" if BOMBS[name].is_streamed else "refused") in came, came
-    assert came["peak"] < came["limit"] + MOST_ABOVE, came
+    assert came["peak"] < came["limit"] + MAX_ABOVE, came
     assert came["seconds"] < BOMBS[name].seconds, came
     figures(
         7, name, 1,

@@ -25,11 +25,11 @@ from trust.mutations import mutate
 from trust.run_readers import OTHERS
 from trust.samples import REFUSALS, Reader
 
-MOST_SECONDS, BYTES_A_SECOND = 5.0, 50_000  # of CPU: so long for any input, and longer by what it is made of
-MOST_PEAK, MOST_KEPT = 400, 100  # MB: while a reader runs, and when it has read all
+MAX_SECONDS, BYTES_A_SECOND = 5.0, 50_000  # of CPU: so long for any input, and longer by what it is made of
+MAX_PEAK, MAX_KEPT = 400, 100  # MB: while a reader runs, and when it has read all
 WITNESS = 4
 TENTH = 4  # a tenth of all would take three minutes of CPU; this is the share of it that `make test-all` has
-_MOST_SHOWN = 12
+_MAX_SHOWN = 12
 ALL = {one.name: one for one in (*QUESTIONS, *SETS, *TABLES, *MODELS, *OTHERS, *CUTTERS)}
 
 
@@ -132,7 +132,7 @@ def test_only_refusals(name, tmp_path, figures):
         if reader.seal is not None and rng.random() < 0.8:
             reader.seal(folder)
         hostile = (folder / changed).read_bytes()
-        start, most = time.process_time(), MOST_SECONDS + len(hostile) / BYTES_A_SECOND
+        start, most = time.process_time(), MAX_SECONDS + len(hostile) / BYTES_A_SECOND
         fault = fault_of(reader, folder, outcomes, most)
         took = time.process_time() - start
         slowest = max(slowest, took)
@@ -144,8 +144,8 @@ def test_only_refusals(name, tmp_path, figures):
             keep(tmp_path, case, changed, hostile, fault)
         restore(folder, files, changed, everything=reader.seal is not None or reader.leaves)
     peak, kept = status_mb("VmHWM") - before, resident_mb(number >= 1_000) - before
-    assert not faults, f"{outcomes['fault']} of {number}:\n" + "\n".join(list(faults.values())[:_MOST_SHOWN])
-    assert peak < MOST_PEAK and kept < MOST_KEPT, f"memory grew by {peak:.0f} MB, and {kept:.0f} MB stayed"
+    assert not faults, f"{outcomes['fault']} of {number}:\n" + "\n".join(list(faults.values())[:_MAX_SHOWN])
+    assert peak < MAX_PEAK and kept < MAX_KEPT, f"memory grew by {peak:.0f} MB, and {kept:.0f} MB stayed"
     read, refused = outcomes["read"], outcomes["refused"]
     figures(
         6, name, number,
@@ -156,7 +156,7 @@ def test_only_refusals(name, tmp_path, figures):
 def keep(folder: Path, case: int, name: str, content: bytes, fault: str) -> None:
     """A failing input as a file, with what came of it."""
     place = folder / "found" / f"{case}-{Path(name).name}"
-    if len(list(place.parent.glob("*"))) < 2 * _MOST_SHOWN if place.parent.exists() else True:
+    if len(list(place.parent.glob("*"))) < 2 * _MAX_SHOWN if place.parent.exists() else True:
         place.parent.mkdir(exist_ok=True)
         place.write_bytes(content)
         place.with_name(f"{place.name}.fault").write_text(fault, errors="replace")

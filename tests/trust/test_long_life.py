@@ -38,7 +38,7 @@ GOLDEN = (5**0.5 - 1) / 2  # multiples of it, without their whole parts, leave n
 MOMENTS = 5
 COMPILING = "/jax/core/compile/"
 OWN_OBJECTS = 50  # that looking at the process makes
-MOST_GROWTH = 16 << 20  # bytes that the memory of a process may move by itself, in all
+MAX_GROWTH = 16 << 20  # bytes that the memory of a process may move by itself, in all
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def grown(found: list[Held], calls: int) -> list[str]:
     grew = [name for name in names if getattr(last, name) > getattr(first, name)]
     if last.objects - first.objects > calls / 2 + OWN_OBJECTS:  # every second call would leave one
         grew.append("objects")
-    return [*grew, "resident"] if slope(found, calls) * calls > MOST_GROWTH else grew
+    return [*grew, "resident"] if slope(found, calls) * calls > MAX_GROWTH else grew
 
 
 def slope(found: list[Held], calls: int) -> float:

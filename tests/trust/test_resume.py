@@ -152,8 +152,8 @@ def test_a_run_that_is_killed_anywhere_ends_as_one_that_is_not(tmp_path, figures
     whole.finish()
     chosen = places(random.Random(f"{SEED} {mode} {dtype} {devices}"), of_tier(2, 20))
     kills = [run.kill(place, whole.seconds()) for place in chosen]
-    num_in_saves, most_lost = sum(in_save for in_save, _ in kills), max(lost for _, lost in kills)
-    assert most_lost <= SAVE_EVERY + 1, kills  # the line of an update is written before it is saved
+    num_in_saves, max_lost = sum(in_save for in_save, _ in kills), max(lost for _, lost in kills)
+    assert max_lost <= SAVE_EVERY + 1, kills  # the line of an update is written before it is saved
     assert num_in_saves >= len(kills) // 4 and len(kills) - num_in_saves >= len(kills) // 4, kills
     stop(run)
     run.finish()
@@ -164,7 +164,7 @@ def test_a_run_that_is_killed_anywhere_ends_as_one_that_is_not(tmp_path, figures
         f"{mode}, {dtype}, {devices} device{'s'[: devices > 1]}",
         len(kills),
         f"{num_leaves} leaves and metrics.jsonl equal; {num_in_saves} kills inside a save, {len(kills) - num_in_saves} "
-        f"between saves, at most {most_lost} updates done again",
+        f"between saves, at most {max_lost} updates done again",
     )
 
 

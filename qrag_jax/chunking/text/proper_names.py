@@ -31,7 +31,7 @@ _WHICH_ONE = re.compile(r"(?<!\s)\s*[(\uff08][^()\uff08\uff09]*[)\uff09]\s*$")
 # Small words inside of a name, never at its ends.
 _BETWEEN = frozenset(("of", "the", "de", "la", "le", "von", "van", "der", "di", "du"))
 _TOUCHING = frozenset((" ", "-", "\u2019", "'", ". "))  # what may stand between two words of a name ("J. R. Smith")
-MOST_WORDS = 12  # a title of more words is a sentence, and named by nobody word for word
+MAX_WORDS = 12  # a title of more words is a sentence, and named by nobody word for word
 
 
 class Word(NamedTuple):
@@ -59,10 +59,10 @@ def normal_name(name: str, min_chars: int = 4) -> Name | None:
     """The normal form of a name: words in lower case (NFKC), without what stands in brackets at its end.
 
     Returns:
-        None where it has fewer than `min_chars` letters and digits, or more than `MOST_WORDS` words.
+        None where it has fewer than `min_chars` letters and digits, or more than `MAX_WORDS` words.
     """
     words = tuple(_normal(word) for word in _WORD.findall(without_bracket(name) or name))
-    return words if sum(map(len, words)) >= min_chars and len(words) <= MOST_WORDS else None
+    return words if sum(map(len, words)) >= min_chars and len(words) <= MAX_WORDS else None
 
 
 def is_term(name: str) -> bool:
@@ -130,7 +130,7 @@ def written_names(sentence: str, words: Sequence[Word]) -> Iterator[Name]:
         while run and not run[-1].is_capital:  # "the University of" ends with its last capital letter
             run.pop()
         telling = [word for word in run if word is not words[0] and not word.text.isdigit()]
-        if len(run) <= MOST_WORDS and telling:
+        if len(run) <= MAX_WORDS and telling:
             yield tuple(word.text for word in run)
 
 

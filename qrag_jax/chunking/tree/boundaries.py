@@ -37,7 +37,7 @@ class TextFault(InputError):
 
 
 _NUMBER = re.compile(r"\s*((?:\d+|[A-Z])(?:\.\d+)*)\.?\s")
-_MOST_WORDS = 12  # of a line that the rule takes for a heading
+_MAX_WORDS = 12  # of a line that the rule takes for a heading
 _CLOSING = ".!?:;,\u2026\u3002\uff01\uff1f\uff1a\uff1b\uff0c\u3001\u061f\u06d4\u0964"
 _AFTER_CLOSING = "\"')]}*_\u201d\u2019\u300d\u300f\uff09"
 
@@ -171,7 +171,7 @@ def _looks_like_heading(text: SentenceText, number: int) -> bool:
     return bool(
         is_alone
         and not LINE_BORDER.search(words)
-        and len(words.split()) <= _MOST_WORDS
+        and len(words.split()) <= _MAX_WORDS
         and not words.rstrip(_AFTER_CLOSING).endswith(tuple(_CLOSING))
     )
 

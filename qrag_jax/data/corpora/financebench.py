@@ -25,7 +25,7 @@ _QUESTIONS = (
     "of FinanceBench"
 )
 
-_MOST_LINES = 10  # of a sentence
+_MAX_LINES = 10  # of a sentence
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _sentences(text: str, start: int, end: int, split: SplitSentences) -> Iterat
     """Sentences; one of very many lines is a list without full stops, and its lines are units."""
     for first, last in split(text[start:end]):
         first, last = start + first, start + last
-        if text.count("\n", first, last) < _MOST_LINES:
+        if text.count("\n", first, last) < _MAX_LINES:
             yield first, last
         else:
             breaks = [place for place in range(first, last) if text[place] == "\n"]

@@ -19,7 +19,7 @@ from qrag_jax.names import VIEWS, View
 from qrag_jax.types import InputError, Span, UsageError
 
 _SOURCES: dict[str, Callable[[str], Iterator[Sectioned]]] = {"scisumm": read_scisumm, "wikitext2": read_wikitext2}
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _read_source(
 
 def _warn_left_out(source: str, names: Sequence[str], why: str) -> None:
     if names:
-        named = ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
+        named = ", ".join(names[:_MAX_NAMED]) + (", ..." if len(names) > _MAX_NAMED else "")
         warnings.warn(f"{source}: {len(names)} documents {why} are left out: {named}", stacklevel=4)
 
 

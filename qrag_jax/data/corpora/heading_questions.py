@@ -28,7 +28,7 @@ FEW_SENTENCES = "sections of fewer than 3 sentences"
 MOST_OF_DOCUMENT = "sections of more than half of their document"
 ASKED_BEFORE = "sections of the same titles"
 SOURCES = ("wikitext2", "scisumm")
-_LEAST_SENTENCES = 3
+_MIN_SENTENCES = 3
 
 
 def read_headings(path: Path, name: str, split: SplitSentences = split_sentences, source: str = "") -> StudyTask:
@@ -93,7 +93,7 @@ def _distinct(documents: Sequence[HeadedDocument]) -> list[HeadedDocument]:
 
 def _reason(document: HeadedDocument, first: int, stop: int, is_known: bool) -> str:
     """Why a section is left out; empty where it is not."""
-    if stop - first < _LEAST_SENTENCES:
+    if stop - first < _MIN_SENTENCES:
         return FEW_SENTENCES
     spans = document.text.sentences
     if 2 * (spans[stop - 1][1] - spans[first][0]) > len(document.text.text):

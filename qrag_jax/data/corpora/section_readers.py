@@ -19,7 +19,7 @@ _TOKEN_HEADING = re.compile(r"\s*(?P<marks>=(?: =)*) (?P<words>[^=\s](?:.*[^=\s]
 _ARTICLE_NAMES = ("articles.jsonl",)
 _ARTICLES = 'lines {"title", "items": [{"text"} or {"heading", "level"}, ...]}, or the tokens of WikiText-2'
 _PAPER_NAMES = ("cited_papers.jsonl", "other_papers.jsonl")
-_MOST_MARKS = 6  # of a heading in Markdown
+_MAX_MARKS = 6  # of a heading in Markdown
 _PAPERS = "papers of CL-SciSumm"
 
 
@@ -179,4 +179,4 @@ def _paragraph(text: str) -> Passage:
 
 
 def _marked(level: int, title: str) -> Heading:
-    return Heading(level, title, f"{'#' * min(level, _MOST_MARKS)} {title}")
+    return Heading(level, title, f"{'#' * min(level, _MAX_MARKS)} {title}")

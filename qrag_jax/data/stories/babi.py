@@ -9,7 +9,7 @@ from qrag_jax.files.text_files import numbered_lines, read_text_file
 from qrag_jax.types import InputError
 
 _EXPECTED = "expected `n sentence` or `n question<TAB>answer<TAB>supporting line numbers`"
-_MOST_DIGITS = 9
+_MAX_DIGITS = 9
 
 
 def read_babi(path: str | Path) -> Stories:
@@ -76,7 +76,7 @@ def _numbered(line: str, where: str) -> tuple[int, str]:
 
 def _is_number(text: str) -> bool:
     """Python reads no number of thousands of digits."""
-    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
 
 
 def _question_parts(content: str, where: str) -> tuple[str, str, list[int]]:

@@ -15,7 +15,7 @@ _MAY_DECLARE = 4096  # bytes from the beginning
 # What a page calls by these names is read as browsers do: as the larger set.
 _AS_BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030",
                 "shift_jis": "cp932", "euc_kr": "cp949"}  # fmt: skip
-_MOST_WRONG = 1 / 1000  # of the characters of a page may be wrong: on the web some are
+_MAX_WRONG = 1 / 1000  # of the characters of a page may be wrong: on the web some are
 _LEAST_KEPT = 0.6
 _WORD = re.compile(r"\w+")
 
@@ -74,7 +74,7 @@ def decoded(raw: bytes, encoding: str = "utf-8") -> tuple[str, int]:
     except UnicodeError as error:
         text = raw.decode(name, "replace").removeprefix("\ufeff")
         num_wrong = text.count("\ufffd")
-        if num_wrong > _MOST_WRONG * len(text):
+        if num_wrong > _MAX_WRONG * len(text):
             place = getattr(error, "start", 0)
             raise InputError(f"an HTML page that is not {name} at byte {place} and others; save it as UTF-8") from error
         return text, num_wrong

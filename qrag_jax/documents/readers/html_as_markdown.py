@@ -9,7 +9,7 @@ from markdownify import MarkdownConverter
 from qrag_jax.documents.converted import cleaned
 from qrag_jax.types import InputError
 
-_MOST_DEEP = 1_000  # elements in one another; a page has a few dozen, one whose ends are missing some hundreds
+_MAX_DEEP = 1_000  # elements in one another; a page has a few dozen, one whose ends are missing some hundreds
 _CALLS_AN_ELEMENT = 6  # of the converter, which calls itself
 
 _PROLOGUE = re.compile(r"<\?xml[^>]*>")
@@ -72,8 +72,8 @@ class _Depth:
 
     def start(self, tag: str, attributes: object, names: object = None) -> None:
         self._now += 1
-        if self._now > _MOST_DEEP:
-            raise InputError(f"HTML with more than {_MOST_DEEP:,} elements in one another: it is damaged or hostile")
+        if self._now > _MAX_DEEP:
+            raise InputError(f"HTML with more than {_MAX_DEEP:,} elements in one another: it is damaged or hostile")
 
     def end(self, tag: str) -> None:
         self._now -= 1
@@ -87,7 +87,7 @@ def _convert(kind: type[MarkdownConverter], html: str, plain: tuple[str, ...]) -
     if not html.strip():
         return ""
     etree.fromstring(html, etree.HTMLParser(target=_Depth(), huge_tree=True))
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), 1_000 + _CALLS_AN_ELEMENT * _MOST_DEEP))
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 1_000 + _CALLS_AN_ELEMENT * _MAX_DEEP))
     # lxml: Python's own parser takes quadratic time on tags that are not closed, and nests paragraphs without ends.
     converter = kind(
         bs4_options="lxml", heading_style="atx", bullets="-", strip=list(plain), escape_asterisks=False,

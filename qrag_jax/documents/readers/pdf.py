@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DIVIDED = "\ufffe"  # what pdfium writes for a hyphen at the end of a line, whose break it leaves out
 
-_LEAST, _LEAST_AFTER = 4, 6  # letters of two parts, of which the second is no word of the document
+_LEAST, _MIN_AFTER = 4, 6  # letters of two parts, of which the second is no word of the document
 # English words that begin longer ones without a hyphen.
 _BEGINNINGS = frozenset(
     "after back down every fore here how in inter more never not off on out over some super there through under up "
@@ -58,13 +58,13 @@ def _join(left: str, right: str, words: frozenset[str]) -> str:
     if before + after in words:
         return left + right
     is_name = right[0].isupper() and not left.isupper()
-    is_compound = before in words and (after in words or (len(before) >= _LEAST and len(after) >= _LEAST_AFTER))
+    is_compound = before in words and (after in words or (len(before) >= _LEAST and len(after) >= _MIN_AFTER))
     is_whole = f"{before}-{after}" in words or (is_compound and before not in _BEGINNINGS)
     return f"{left}-{right}" if is_whole or is_name or before.isdigit() or after.isdigit() else left + right
 
 
-_MOST_PAGES = 20_000
-_MOST_ENTRIES = 20_000  # of an outline
+_MAX_PAGES = 20_000
+_MAX_ENTRIES = 20_000  # of an outline
 _GAP = "\n\n"  # between pages
 _END_OF_TEXT = 2  # bytes that pdfium writes for no letter
 _MANY_PIECES, _MOSTLY = 200, 0.65  # of 424 pages only those without their Chinese were beyond both
@@ -83,8 +83,8 @@ def read_pdf(raw: bytes) -> Converted:
             raise InputError("a PDF that is encrypted: save it without a password") from error
         raise InputError(f"a PDF that cannot be read ({error}): is it whole? Save it anew") from error
     num_pages = len(document)
-    if num_pages > _MOST_PAGES:
-        raise InputError(f"a PDF of {num_pages:,} pages, and at most {_MOST_PAGES:,} are read: split it")
+    if num_pages > _MAX_PAGES:
+        raise InputError(f"a PDF of {num_pages:,} pages, and at most {_MAX_PAGES:,} are read: split it")
     texts, num_bad, num_silent = [], 0, 0
     for number in range(num_pages):
         try:
@@ -147,7 +147,7 @@ def _outline(document: "pypdfium2.PdfDocument") -> dict[int, list[tuple[int, str
     found: dict[int, list[tuple[int, str]]] = {}
     try:
         for count, entry in enumerate(document.get_toc(max_depth=6)):
-            if count >= _MOST_ENTRIES:
+            if count >= _MAX_ENTRIES:
                 break
             place = entry.get_dest()
             number = place.get_index() if place is not None else None

@@ -10,7 +10,7 @@ from qrag_jax.documents.kinds import MAX_DOCUMENT_BYTES
 from qrag_jax.types import InputError
 
 MAX_XML_BYTES = 16 * 10**6  # of all XML that becomes a tree: about twenty times as much memory
-_MOST_MEMBERS = 10_000
+_MAX_MEMBERS = 10_000
 _MOST_OF_DIRECTORY = 4 * 2**20
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, NotImplementedError, KeyError)
 _END = b"PK\x05\x06"
@@ -32,8 +32,8 @@ class Archive:
             raise InputError(f"a zip archive that is damaged ({error}): get it again") from error
         members = self._file.infolist()
         self._members = {member.filename: member for member in members}
-        if len(members) > _MOST_MEMBERS or len(self._members) < len(members):
-            raise InputError(f"a zip archive with more than {_MOST_MEMBERS:,} members, or one name twice: hostile")
+        if len(members) > _MAX_MEMBERS or len(self._members) < len(members):
+            raise InputError(f"a zip archive with more than {_MAX_MEMBERS:,} members, or one name twice: hostile")
         if any(member.flag_bits & 1 for member in members):
             raise InputError("a zip archive with encrypted members: save it without a password")
         unpacked = sum(member.file_size for member in members)

@@ -147,7 +147,7 @@ def story_pool(
 
 
 STORIES = "stories"  # a filler: other stories, renamed
-_MOST_HAYSTACK = 100_000  # sentences
+_MAX_HAYSTACK = 100_000  # sentences
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def read_babi_task(
     if filler == STORIES:
         fill = stories_filler(stories)
     else:
-        haystack = limit_haystack(load_haystack(filler), _MOST_HAYSTACK, seed)
+        haystack = limit_haystack(load_haystack(filler), _MAX_HAYSTACK, seed)
         fill = haystack_filler(haystack.without(stories.texts))
     chosen = fitting[_drawn(len(fitting), num_questions, seed)].tolist()
     name = Path(source).name.partition(".")[0]

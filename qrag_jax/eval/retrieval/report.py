@@ -222,9 +222,9 @@ def _heading(lines: Sequence[Line]) -> str:
     if (protocol := _shared(lines, "protocol")) is not None and protocol != "fixed":
         parts.append(f"protocol {protocol}")
     parts.append(f"n = {_between([cell.row.n for cell in _cells(lines)])} questions a length")
-    most_seeds = max(cell.num_seeds for cell in _cells(lines))
-    if most_seeds > 1:
-        parts.append(f"{most_seeds} seeds")
+    max_seeds = max(cell.num_seeds for cell in _cells(lines))
+    if max_seeds > 1:
+        parts.append(f"{max_seeds} seeds")
     return ", ".join(parts)
 
 

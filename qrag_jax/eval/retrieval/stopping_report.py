@@ -19,7 +19,7 @@ _BUDGET_COLUMNS = ("picks", "EM", "EM 95%", "F1", "F1 95%", "F1 ceiling")
 _ROC_POINTS = 500  # points of the ROC curve in the JSON file; the areas are of the whole curve
 _NARROW = 0.1  # an ROC curve that ends below this FPR is drawn twice, once wider; its FPRs get more digits
 _FPR_LABEL = "FPR: share of the other chunks taken"
-_MOST_MARKERS = 40  # points of a curve that still get a marker each
+_MAX_MARKERS = 40  # points of a curve that still get a marker each
 
 
 def format_stopping(analysis: StopAnalysis, *, markdown: bool = False) -> str:
@@ -206,7 +206,7 @@ def _draw_reached(axes, curve: Roc, points: Sequence[StopPoint], oracle: StopPoi
     """What picks reach: the curve, the table's thresholds on it, and the oracle."""
     axes.plot(curve.fpr[:-1], curve.tpr[:-1], color=_BLUE, linewidth=1.8, label="all thresholds")
     fpr, tpr = [point.fpr for point in points], [point.tpr for point in points]
-    if len(points) <= _MOST_MARKERS:
+    if len(points) <= _MAX_MARKERS:
         axes.plot(fpr, tpr, "o", color=_ORANGE, markersize=5, label="thresholds of the table")
     star = {"markersize": 13, "markeredgecolor": "white", "zorder": 5}
     axes.plot([oracle.fpr], [oracle.tpr], "*", color=_RED, label="oracle", **star)
@@ -217,7 +217,7 @@ def _series(points: Sequence[StopPoint], name: str) -> tuple[list[float | None],
 
 
 def _marks(marker: str, points: Sequence[StopPoint]) -> dict[str, object]:
-    shown = marker if len(points) <= _MOST_MARKERS else ""
+    shown = marker if len(points) <= _MAX_MARKERS else ""
     return {"marker": shown, "markersize": 5, "linewidth": 1.8, "clip_on": False}
 
 

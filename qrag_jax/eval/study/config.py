@@ -16,7 +16,7 @@ from qrag_jax.chunking.strategies.clusters import DbscanConfig, LinkageConfig
 from qrag_jax.names import CHUNKERS, FILLS, PLANS, TASKS, FillName, SplitterName, TaskKind
 
 PARENT_WAYS = ("best_child", "mean", "direct", "windows")  # and compressor:RUN
-MOST_CONFIGS = 6  # of a strategy: more tries on dev would find more luck
+MAX_CONFIGS = 6  # of a strategy: more tries on dev would find more luck
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class StudyConfig:
 
     Attributes:
         tasks: by name.
-        strategies: by name, the configs (at most `MOST_CONFIGS`) of which dev questions choose one; the first is taken
+        strategies: by name, the configs (at most `MAX_CONFIGS`) of which dev questions choose one; the first is taken
             where there are too few of these.
         baseline: the strategy that all others are compared with.
         data: folder below which paths of tasks lie.
@@ -123,8 +123,8 @@ class StudyConfig:
             names = ", ".join(self.strategies) or "(none)"
             raise ValueError(f"baseline {self.baseline!r}: one of the strategies {names}")
         for name, configs in self.strategies.items():
-            if not 1 <= len(configs) <= MOST_CONFIGS:
-                raise ValueError(f"strategies.{name}: {len(configs)} configs: give 1 to {MOST_CONFIGS}")
+            if not 1 <= len(configs) <= MAX_CONFIGS:
+                raise ValueError(f"strategies.{name}: {len(configs)} configs: give 1 to {MAX_CONFIGS}")
         for field_name in ("tasks", "strategies"):
             for name in getattr(self, field_name):
                 if not name or not all(letter.isalnum() or letter in "-_" for letter in name):
@@ -162,7 +162,7 @@ def _check_plans(levels: tuple[str, ...], parents: tuple[str, ...], budgets: tup
                 raise ValueError(f"{name} {one!r}: choose from {', '.join(known)}, {run}:RUN")
 
 
-MOST_TOKENS = 254  # of a chunk: MiniLM's window without [CLS] and [SEP]
+MAX_TOKENS = 254  # of a chunk: MiniLM's window without [CLS] and [SEP]
 
 
 def _both_sizes(strategy: str) -> tuple[ChunkConfig, ...]:
@@ -187,8 +187,8 @@ def _dbscan(eps: float, max_tokens: int) -> ChunkConfig:
 DEFAULT_STRATEGIES: dict[str, tuple[ChunkConfig, ...]] = {
     "fixed": _both_sizes("fixed"),
     "recursive": _both_sizes("recursive"),
-    "breakpoint": (_breakpoint(80.0, MOST_TOKENS), _breakpoint(60.0, 64)),
-    "clustering": (_linkage(6, MOST_TOKENS), _linkage(3, 64), _dbscan(0.25, 64)),
+    "breakpoint": (_breakpoint(80.0, MAX_TOKENS), _breakpoint(60.0, 64)),
+    "clustering": (_linkage(6, MAX_TOKENS), _linkage(3, 64), _dbscan(0.25, 64)),
     "late": _both_sizes("late"),
     "headings": (ChunkConfig("headings", 128, min_tokens=32), ChunkConfig("headings", 64, min_tokens=16)),
     "document": (ChunkConfig("document"),),

@@ -18,7 +18,7 @@ from qrag_jax.llm.server.http import AnswerTooLarge
 from qrag_jax.types import Generation, Message
 
 MAX_QUOTE = 300  # characters of a server's own words in an error
-_MOST_TOKENS = 2**53  # of one call; a larger count is none, and a price times it might be no number
+_MAX_TOKENS = 2**53  # of one call; a larger count is none, and a price times it might be no number
 # What servers call the two ends of an answer; "stop" and "length" are the protocol's.
 _ENDS = {
     "stop": "stop",
@@ -188,7 +188,7 @@ def _counts(usage: object) -> tuple[int, int] | None:
     prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
     if type(prompt) is not int or type(completion) is not int:
         return None
-    if not (0 <= prompt <= _MOST_TOKENS and 0 <= completion <= _MOST_TOKENS):
+    if not (0 <= prompt <= _MAX_TOKENS and 0 <= completion <= _MAX_TOKENS):
         return None
     return prompt, completion
 

@@ -81,7 +81,7 @@ def run_in_own_loop(
 Text = TypeVar("Text", str, bytes)
 
 _CONNECT_SECONDS = 5.0
-_MOST_KEPT = 100  # idle connections
+_MAX_KEPT = 100  # idle connections
 MIN_SECRET = 8  # letters; a shorter "key" is a word such as EMPTY, which texts hold by chance
 _MOST_OF_WORDS = 20  # letters of "sk-no-key-required" and its like; a longer row of words is a pass phrase
 _WORD = re.compile("[A-Za-z]?[a-z]+|[A-Z]+|[0-9]+")
@@ -125,7 +125,7 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
     """
 
     def __init__(self, max_bytes: int, key: str, **settings: Any) -> None:
-        limits = _LIMITS(max_connections=None, max_keepalive_connections=_MOST_KEPT)
+        limits = _LIMITS(max_connections=None, max_keepalive_connections=_MAX_KEPT)
         no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
         super().__init__(**settings, http2=False, limits=limits, cookies=no_cookies)
         transports: list[Any] = [self._transport, *self._mounts.values()]

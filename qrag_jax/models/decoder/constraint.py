@@ -19,7 +19,7 @@ from qrag_jax.models.grammar.compile import compile_grammar
 from qrag_jax.models.grammar.tokens import FAR, TokenAutomaton, token_automaton
 from qrag_jax.types import Grammar, UsageError
 
-_LEAST_STATES, _LEAST_CLASSES, _LEAST_AUTOMATA = 256, 256, 2
+_MIN_STATES, _MIN_CLASSES, _MIN_AUTOMATA = 256, 256, 2
 MAX_JOINED_CELLS = 2**26  # states x classes, and grammars x tokens, of all grammars of a call; 8 and 2 bytes each
 _KEPT = 64  # automata of a decoder that are kept
 
@@ -134,9 +134,9 @@ class Joined:
 
 def _join(automata: Sequence[TokenAutomaton], vocab_size: int) -> Tables:
     """Room for more states, classes and automata than there are, in powers of two."""
-    num_states = _power(1 + sum(len(automaton.distance) for automaton in automata), _LEAST_STATES)
-    num_classes = _power(max(automaton.next_state.shape[1] for automaton in automata), _LEAST_CLASSES)
-    num_automata = _power(1 + len(automata), _LEAST_AUTOMATA)
+    num_states = _power(1 + sum(len(automaton.distance) for automaton in automata), _MIN_STATES)
+    num_classes = _power(max(automaton.next_state.shape[1] for automaton in automata), _MIN_CLASSES)
+    num_automata = _power(1 + len(automata), _MIN_AUTOMATA)
     if max(num_states * num_classes, num_automata * vocab_size) > MAX_JOINED_CELLS:
         raise UsageError(
             f"grammar: {len(automata)} grammars of one call have {num_states:,} states and {num_classes:,} kinds of "

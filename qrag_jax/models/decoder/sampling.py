@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Num, UInt32
 
 _DROPPED = -jnp.inf
-_LEAST_TEMPERATURE = float(jnp.finfo(jnp.float32).tiny)
-_MOST_TEMPERATURE = 1e30  # all tokens are as likely; the reciprocal of more is 0, which makes NaN of -inf
+_MIN_TEMPERATURE = float(jnp.finfo(jnp.float32).tiny)
+_MAX_TEMPERATURE = 1e30  # all tokens are as likely; the reciprocal of more is 0, which makes NaN of -inf
 
 
 def log_probabilities(logits: Float[Array, "B vocab"], tokens: Int[Array, " B"]) -> Float[Array, " B"]:
@@ -53,7 +53,7 @@ def draw_unfiltered(
 def _scaled(logits: Float[Array, "B vocab"], temperature: Num[Array, ""] | float) -> Float[Array, "B vocab"]:
     """Logits over temperature, the largest of a row being 0: a small temperature takes only the others to -inf."""
     logits = logits.astype(jnp.float32)
-    bounded = jnp.clip(jnp.asarray(temperature, jnp.float32), _LEAST_TEMPERATURE, _MOST_TEMPERATURE)
+    bounded = jnp.clip(jnp.asarray(temperature, jnp.float32), _MIN_TEMPERATURE, _MAX_TEMPERATURE)
     return (logits - logits.max(axis=-1, keepdims=True)) / bounded
 
 

@@ -30,7 +30,7 @@ _MAX_DIMENSIONS = 4
 _NUMBERS_AT_ONCE = 2**16
 _MIN_FIELD_BYTES, _MIN_TENSOR_BYTES, _MIN_TEXT_BYTES = 13, 32, 8
 # Far more than any model has; each takes many times its bytes when it is read.
-_MOST_FIELDS, _MOST_TENSORS, _MOST_TEXTS = 2**16, 2**20, 2**22
+_MAX_FIELDS, _MAX_TENSORS, _MAX_TEXTS = 2**16, 2**20, 2**22
 _TEXT, _ARRAY = 8, 9
 # Scalars by their type number.
 _SCALARS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
@@ -123,8 +123,8 @@ def read_gguf(path: str | Path) -> GGUFFile:
         swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
         advice = "it is big endian" if swapped in _VERSIONS else f"only {_VERSIONS} are read"
         raise header.error(f"version {version}: {advice}; convert the model again")
-    num_tensors = header.count(_MIN_TENSOR_BYTES, "number of tensors", _MOST_TENSORS)
-    num_fields = header.count(_MIN_FIELD_BYTES, "number of metadata fields", _MOST_FIELDS)
+    num_tensors = header.count(_MIN_TENSOR_BYTES, "number of tensors", _MAX_TENSORS)
+    num_fields = header.count(_MIN_FIELD_BYTES, "number of metadata fields", _MAX_FIELDS)
     metadata = _read_fields(header, num_fields)
     num_parts = metadata.get("split.count", 0)
     if type(num_parts) is not int or num_parts > 1:
@@ -191,7 +191,7 @@ def _read_value(header: _Header, kind: int, name: str) -> Any:
         raise header.error(f"{what} has type {kind}, which does not exist")
     inner = header.number("<u4", what)
     if inner == _TEXT:
-        return [header.text(what) for _ in range(header.count(_MIN_TEXT_BYTES, f"length of {what}", _MOST_TEXTS))]
+        return [header.text(what) for _ in range(header.count(_MIN_TEXT_BYTES, f"length of {what}", _MAX_TEXTS))]
     if inner not in _SCALARS:
         raise header.error(f"{what} is an array of type {inner}; only arrays of numbers and of texts are read")
     dtype = np.dtype(_SCALARS[inner])

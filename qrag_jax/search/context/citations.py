@@ -23,7 +23,7 @@ _PART = rf"{_NUMBER}(?:\s*[-\u2013]\s*{_NUMBER})?"
 _CITATION = re.compile(rf"\[\s*({_PART}(?:\s*[,;]\s*{_PART})*)\s*\]", re.ASCII)
 _RANGE = re.compile(rf"({_NUMBER})(?:\s*[-\u2013]\s*({_NUMBER}))?", re.ASCII)
 _LONGEST_RANGE = 100
-_MOST_MEANT, _TIMES_MEANT = 99, 10
+_MAX_MEANT, _TIMES_MEANT = 99, 10
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def cite(answer: str, context: Context, documents: Sequence[Document]) -> Cited:
     """
     known: dict[int, Passage | GivenNote] = {one.number: one for one in (*context.passages, *context.notes)}
     by_id = {document.id: document for document in documents}
-    highest = max(_MOST_MEANT, _TIMES_MEANT * len(known))
+    highest = max(_MAX_MEANT, _TIMES_MEANT * len(known))
     cites = (numbers for _, numbers in _mentions(answer) if all(1 <= number <= highest for number in numbers))
     numbers = list(dict.fromkeys(number for some in cites for number in some))
     found = (

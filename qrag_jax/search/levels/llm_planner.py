@@ -33,7 +33,7 @@ class PlansConfig:
 
     Attributes:
         head_tokens: of the beginnings of documents in a prompt, together; each has the same share.
-        most_heads: documents that are shown, the first ones.
+        max_heads: documents that are shown, the first ones.
         max_tokens: of an answer: its trace and the two names.
         sampling: of all calls, but for `max_tokens`.
         max_asks: calls of a prompt, at most.
@@ -41,14 +41,14 @@ class PlansConfig:
     """
 
     head_tokens: int = 1_000
-    most_heads: int = 10
+    max_heads: int = 10
     max_tokens: int = 180
     sampling: Sampling = Sampling()
     max_asks: int = 2
     prompts: Path | None = None
 
     def __post_init__(self) -> None:
-        for name in ("head_tokens", "most_heads", "max_tokens", "max_asks"):
+        for name in ("head_tokens", "max_heads", "max_tokens", "max_asks"):
             if getattr(self, name) < 1:
                 raise UsageError(f"plans.{name} {getattr(self, name)}: at least 1")
 
@@ -140,7 +140,7 @@ def make_llm_planner(
 
 def cut_heads(heads: Sequence[str], count: CountTokens, config: PlansConfig) -> list[str]:
     """The beginnings that a prompt shows: as many tokens each, none of those that are blank."""
-    shown = [readable(head).strip() for head in heads if head.strip()][: config.most_heads]
+    shown = [readable(head).strip() for head in heads if head.strip()][: config.max_heads]
     room = max(1, config.head_tokens // max(1, len(shown)))
     return [head[: _longest_head(head, room, count)].strip() for head in shown]
 

@@ -32,7 +32,7 @@ from qrag_jax.types import InputError, Sampling, TextGenerator
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
 MARGINS = (0.0, 0.01, 0.02, 0.05, 0.1)
 _NUM_FOLDS = 5
-_LEAST_SCALE = 1e-9  # of a number that is the same for all questions
+_MIN_SCALE = 1e-9  # of a number that is the same for all questions
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def ridge(
     Of fewer questions than numbers the same weights are solved in their dual form, which is smaller.
     """
     mean, scale, bias = features.mean(axis=0), features.std(axis=0), targets.mean(axis=0)
-    scale = np.where(scale > _LEAST_SCALE, scale, 1.0)
+    scale = np.where(scale > _MIN_SCALE, scale, 1.0)
     z, y = ((features - mean) / scale).astype(np.float64), targets - bias
     num, dim = z.shape
     if num < dim:
@@ -171,7 +171,7 @@ def _check(
 NOT_HELD = "no range whose context holds the evidence"
 NOT_ANSWERED = "no right answer from any range"
 CALL_FAILED = "call failed"
-_MOST_NODES = 200  # of a range that are ranked for a context
+_MAX_NODES = 200  # of a range that are ranked for a context
 _SLACK = 1e-9  # of a recall: sums of floats
 
 
@@ -205,24 +205,24 @@ def cheapest_ranges(
     cost: Float[np.ndarray, "n r"],
     ranges: Sequence[LevelRange],
     *,
-    least_recall: float = 1.0,
+    min_recall: float = 1.0,
 ) -> PlanLabels:
     """The cheapest range of each question whose context holds its evidence; of equally cheap ones the narrower.
 
     Args:
         recall: evidence recall of the context of every range at the budget.
         cost: of every range for every question (`search/levels/planners.py:plan_cost`).
-        least_recall: that counts as holding the evidence, in (0, 1].
+        min_recall: that counts as holding the evidence, in (0, 1].
     """
-    if not 0 < least_recall <= 1:
-        raise InputError(f"least_recall {least_recall}: above 0, at most 1 (all of the evidence)")
+    if not 0 < min_recall <= 1:
+        raise InputError(f"min_recall {min_recall}: above 0, at most 1 (all of the evidence)")
     if not np.isfinite(cost).all():
         raise InputError("cost: must be finite")
     if (wrong := np.argwhere(~((recall >= 0) & (recall <= 1 + _SLACK)))).size:
         row, column = wrong[0].tolist()
         raise InputError(f"recall[{row}, {column}] = {recall[row, column]} is outside [0, 1]")
     width = np.array([one.most - one.least for one in ranges])
-    holds = recall >= least_recall - _SLACK
+    holds = recall >= min_recall - _SLACK
     order = np.lexsort((np.broadcast_to(width, cost.shape), np.where(holds, cost, np.inf)), axis=1)
     rows = enumerate(order[:, 0].tolist())
     found = [ranges[best] if holds[row].any() else None for row, best in rows]
@@ -280,7 +280,7 @@ def make_trial(
     def trial(places: Sequence[int], ranges: Sequence[LevelRange]) -> list[Tried]:
         prompts, found = [], []
         for place, levels in zip(places, ranges, strict=True):
-            ranked = index.rank(questions[place], vectors[place], levels, _MOST_NODES)
+            ranked = index.rank(questions[place], vectors[place], levels, _MAX_NODES)
             passages = fill_context(index.corpus, ranked, budget).passages
             own = [min(index.corpus.nodes[one.node].level, levels.most) for one in passages] or [levels.most]
             found.append(LevelRange(max(levels.least, min(own)), max(levels.least, max(own))))

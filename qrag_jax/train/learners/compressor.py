@@ -30,7 +30,7 @@ from qrag_jax.data.corpora.headed_documents import HeadedDocument
 from qrag_jax.models.compressor import KIND, Compressor, Params, compress, compress_parents, describe_compressor, init
 from qrag_jax.names import COMPRESSOR_KINDS, COMPRESSOR_LOSSES, CompressorKind, CompressorLoss
 from qrag_jax.train.learners.compressor_data import (
-    LEAST_QUESTION_TOKENS,
+    MIN_QUESTION_TOKENS,
     Asked,
     Batch,
     Section,
@@ -43,7 +43,7 @@ from qrag_jax.train.run_folder import open_log, open_runs
 from qrag_jax.train.trainer import Hooks, Plan, Report, Trainer, jit_update
 from qrag_jax.types import CountTokens, Embed, InputError, UsageError
 
-LEAST_DOCUMENTS = 3
+MIN_DOCUMENTS = 3
 TOP_K = 5
 _CHOOSES, _TELLS = 0, 1  # parts of the documents; the others train
 _QUESTIONS = 6  # most that are taken out of a section that chooses or tells
@@ -84,7 +84,7 @@ class CompressorConfig:
         for name in ("hidden", "num_updates", "log_every"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.num_parts < LEAST_DOCUMENTS:
+        if self.num_parts < MIN_DOCUMENTS:
             raise UsageError(f"num_parts={self.num_parts} must be at least 3: one trains, one chooses, one tells")
         if not self.temperature > 0:
             raise UsageError(f"temperature={self.temperature} must be above 0")
@@ -192,7 +192,7 @@ def fit_sections(
     )
     if not len(chooses.questions) or not len(tells.questions):
         raise InputError(
-            f"documents that are held out have no sentence of at least {LEAST_QUESTION_TOKENS} tokens to ask for its "
+            f"documents that are held out have no sentence of at least {MIN_QUESTION_TOKENS} tokens to ask for its "
             "section with: give more documents, or longer sentences"
         )
     tried: dict[Candidate, tuple[float, float]] = {}
@@ -238,7 +238,7 @@ def describe_sections(documents: Sequence[HeadedDocument], sections: Sequence[Se
 def deal_sections(sections: Sequence[Section], num_parts: int, seed: int) -> Int[np.ndarray, " sections"]:
     """The part of each section: documents are dealt at random, so that no two parts share one."""
     documents = sorted({one.document for one in sections})
-    if len(documents) < LEAST_DOCUMENTS:
+    if len(documents) < MIN_DOCUMENTS:
         raise InputError(
             f"{len(documents)} documents with a section of two sentences: a compressor needs at least 3, one to learn "
             "from, one to choose by, and one that tells what to expect; give more"

@@ -19,8 +19,8 @@ from qrag_jax.data.corpora.headed_documents import HeadedDocument
 from qrag_jax.train.trainer import Report
 from qrag_jax.types import CountTokens, Embed
 
-LEAST_CHILDREN = 2
-LEAST_QUESTION_TOKENS = 8  # of a sentence that asks
+MIN_CHILDREN = 2
+MIN_QUESTION_TOKENS = 8  # of a sentence that asks
 _EMBED_AT_A_TIME = 2_000  # sentences between two reports
 _CHILDREN_A_QUESTION = 4  # so many children for each that is taken out
 _LEAST_KEPT = 0.3  # share of the children that a batch has of a section, at least
@@ -83,7 +83,7 @@ class Shape:
 def section_spans(document: HeadedDocument) -> list[tuple[int, int]]:
     """(first unit, one behind the last) between neighbouring points, of at least two units."""
     borders = [0, *(unit for unit, _ in document.points if unit), len(document.text)]
-    return [(first, end) for first, end in zip(borders, borders[1:], strict=False) if end - first >= LEAST_CHILDREN]
+    return [(first, end) for first, end in zip(borders, borders[1:], strict=False) if end - first >= MIN_CHILDREN]
 
 
 def read_sections(
@@ -188,7 +188,7 @@ def _draw_sections(sections: Sequence[Section], shape: Shape, draw: np.random.Ge
 def draw_questions(section: Section, most: int, draw: np.random.Generator) -> Int[np.ndarray, " questions"]:
     """Places of the children that are taken out to ask; none where no sentence is long enough."""
     number = min(most, max(1, len(section.children) // _CHILDREN_A_QUESTION))
-    long = np.flatnonzero(section.num_tokens >= LEAST_QUESTION_TOKENS)
+    long = np.flatnonzero(section.num_tokens >= MIN_QUESTION_TOKENS)
     return draw.permutation(long)[:number]
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tiers import examples
 
-from qrag_jax.chunking.text.proper_names import MOST_WORDS, NameFinder, find_words, is_term, normal_name, written_names
+from qrag_jax.chunking.text.proper_names import MAX_WORDS, NameFinder, find_words, is_term, normal_name, written_names
 
 WORDS = ["New", "York", "Times", "new", "Heat", "heat", "the", "of", "42", "."]
 
@@ -23,7 +23,7 @@ WORDS = ["New", "York", "Times", "new", "Heat", "heat", "the", "of", "42", "."]
         ("(brackets)", ("brackets",)),  # what would leave nothing stays
         ("", None),
         ("?!", None),
-        (" ".join(["word"] * (MOST_WORDS + 1)), None),
+        (" ".join(["word"] * (MAX_WORDS + 1)), None),
     ],
 )
 def test_normal_names(name, normal):

@@ -131,7 +131,7 @@ def test_chunks_say_their_text_and_a_level_says_it_once(case):
 
 
 @examples(200)
-@given(cases(most_leaves=6), st.integers(-3, 60))
+@given(cases(max_leaves=6), st.integers(-3, 60))
 def test_every_single_wrong_value_is_refused(case, chosen):
     """With the text all are; the arrays alone tell all but `free_values`. Both as the slow reading says."""
     document, tree = case

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from qrag_jax.config import dump_config, load_config
-from qrag_jax.eval.study.config import MOST_CONFIGS, StudyConfig, TaskConfig
+from qrag_jax.eval.study.config import MAX_CONFIGS, StudyConfig, TaskConfig
 from qrag_jax.types import UsageError
 
 YAML = """
@@ -53,8 +53,8 @@ def test_what_was_saved_reproduces_it(tmp_path):
         ("tasks.mine={kind: files, path: docs}", "tasks.mine: questions: a task of files needs a .jsonl"),
         ("strategies.fixed=[]", "strategies.fixed: 0 configs"),
         (
-            f"strategies.fixed=[{', '.join(['{}'] * (MOST_CONFIGS + 1))}]",
-            f"strategies.fixed: {MOST_CONFIGS + 1} configs: give",
+            f"strategies.fixed=[{', '.join(['{}'] * (MAX_CONFIGS + 1))}]",
+            f"strategies.fixed: {MAX_CONFIGS + 1} configs: give",
         ),
         ("budgets=[500, 100]", r"budgets \[500, 100\]: numbers of tokens, at least 1, increasing"),
         ("budgets=[0]", r"budgets \[0\]: numbers"),

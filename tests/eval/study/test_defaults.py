@@ -8,7 +8,7 @@ import pytest
 from qrag_jax.chunking.chunker import make_chunker
 from qrag_jax.config import dump_config, flatten, load_config, to_dict
 from qrag_jax.data.corpora.file_questions import read_with_problems
-from qrag_jax.eval.study.config import DEFAULT_STRATEGIES, MOST_CONFIGS, MOST_TOKENS, DefaultStudy, StudyConfig
+from qrag_jax.eval.study.config import DEFAULT_STRATEGIES, MAX_CONFIGS, MAX_TOKENS, DefaultStudy, StudyConfig
 from qrag_jax.files.strict_yaml import parse_yaml
 from qrag_jax.types import Document, UsageError
 
@@ -41,14 +41,14 @@ def test_the_strategies_of_the_study():
     assert list(DEFAULT_STRATEGIES) == "fixed recursive breakpoint clustering late headings document".split()
     assert {config.strategy for config in DEFAULT_STRATEGIES["clustering"]} == {"linkage", "dbscan"}
     for name, configs in DEFAULT_STRATEGIES.items():
-        assert 1 <= len(configs) <= MOST_CONFIGS and len(set(configs)) == len(configs)
+        assert 1 <= len(configs) <= MAX_CONFIGS and len(set(configs)) == len(configs)
         assert name == "clustering" or {config.strategy for config in configs} == {name}
 
 
 @pytest.mark.parametrize(("name", "number"), ALL)
 def test_no_chunk_but_a_whole_document_is_longer_than_the_window(name, number):
     most = max(chunk.num_tokens for chunk in chunks_of(name, number))
-    assert most == len(prose(200).split()) if name == "document" else most <= MOST_TOKENS
+    assert most == len(prose(200).split()) if name == "document" else most <= MAX_TOKENS
 
 
 @pytest.mark.parametrize("name", [name for name in DEFAULT_STRATEGIES if name != "document"])

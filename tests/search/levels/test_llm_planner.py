@@ -65,7 +65,7 @@ def test_unknown_names_and_fields_are_told_to_the_model():
 
 def test_heads_share_their_tokens():
     assert cut_heads(HEADS, count, PlansConfig(head_tokens=6)) == ["The garden has", "The cellar is"]
-    assert cut_heads(HEADS, count, PlansConfig(most_heads=1)) == [HEADS[0]]
+    assert cut_heads(HEADS, count, PlansConfig(max_heads=1)) == [HEADS[0]]
     assert cut_heads([], count, PlansConfig()) == []
 
 

@@ -33,7 +33,7 @@ def test_the_cheapest_range_that_holds_all_evidence():
 
 
 def test_less_evidence_may_do():
-    found = labels([[1, 0.9, 1, 0], [0.5, 0.9, 0, 0]], [1.0, 0.2, 0.6, 0.4], least_recall=0.9)
+    found = labels([[1, 0.9, 1, 0], [0.5, 0.9, 0, 0]], [1.0, 0.2, 0.6, 0.4], min_recall=0.9)
     assert found.ranges == (LevelRange(1, 1), LevelRange(1, 1)) and found.dropped == {}
 
 
@@ -107,8 +107,8 @@ def test_labels_of_a_trial_are_the_levels_that_were_found():
 
 
 def test_bad_input_is_refused():
-    with pytest.raises(InputError, match="least_recall 0"):
-        labels([[1, 1, 1, 1]], [1, 1, 1, 1], least_recall=0.0)
+    with pytest.raises(InputError, match="min_recall 0"):
+        labels([[1, 1, 1, 1]], [1, 1, 1, 1], min_recall=0.0)
     with pytest.raises(InputError, match="cost: must be finite"):
         labels([[1, 1, 1, 1]], [1, 1, np.nan, 1])
     with pytest.raises(InputError, match=r"recall\[0, 2\] = nan is outside \[0, 1\]"):

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, told apart by people with any kind of colour blindness; shapes and names repeat the message.
 _COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "0.45")
 _MARKERS = "osD^vPX*"
-_MOST_COLUMNS = 3
-_LEAST_SECONDS = 1e-3  # an axis of logarithms has no 0
+_MAX_COLUMNS = 3
+_MIN_SECONDS = 1e-3  # an axis of logarithms has no 0
 _MARKER_SIZE = 7.0  # points
 _GAP = 4.0  # points between a marker and its name
 _FAR = (0.0, 10.0, 22.0, 36.0, 52.0)  # further distances, tried where nearer places are taken
@@ -67,7 +67,7 @@ def draw_study(result: StudyResult) -> "matplotlib.figure.Figure":
 
     tasks = study_lines(result)
     strategies = list(dict.fromkeys(row.strategy for row in result.rows))
-    num_columns = min(len(tasks), _MOST_COLUMNS)
+    num_columns = min(len(tasks), _MAX_COLUMNS)
     num_rows = -(-len(tasks) // num_columns)
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.12)
     figure = Figure(figsize=(1.2 + 4.6 * num_columns, 4.1 * num_rows), dpi=150, layout=layout)
@@ -212,4 +212,4 @@ def _name_points(axes, lines: Sequence[Line], result: StudyResult, strategies: S
 
 
 def _point(line: Line, result: StudyResult) -> tuple[float, float]:
-    return max(total_seconds(line.row), _LEAST_SECONDS), line.row.scores[f"f1@{result.report_k}"]
+    return max(total_seconds(line.row), _MIN_SECONDS), line.row.scores[f"f1@{result.report_k}"]
