@@ -1,13 +1,11 @@
 """Run configs: strict YAML and dotted overrides into frozen dataclasses, which live beside the code they configure.
 
-Defaults live in the dataclasses; a file holds what differs. Values are checked against the annotations here, then built
-by `draccus.decode`. draccus alone turns `true` into 1 for an int, a list into its text for a str, lets `null` pass for
-a float, and forgets a nested default object once one of its fields is given; read by draccus, a file may also
-`!include` others. Numbers are those that arrays can hold: finite, integers of 64 bits. Imports no JAX.
+Defaults live in the dataclasses; a file holds what differs. Values are checked against the annotations. Numbers are
+those that arrays can hold: finite, integers of 64 bits. Imports no JAX.
 
 A field may be bool, int, float, str, Literal, tuple, list, dict with text keys, another dataclass, or any of these or
-None. Checks beyond types belong in `__post_init__` as ValueError (or UsageError), which come out with their path; a
-message that begins with the name of the field also gets its line or override.
+None. Checks beyond types belong in `__post_init__` as ValueError (or UsageError), which come out with their path, line
+or override: those of `error.field`, else of a field that the message names.
 """
 
 import difflib
@@ -19,11 +17,9 @@ from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import draccus
-
+from qrag_jax.errors import InputError, UsageError, Words
 from qrag_jax.files.reading import MAX_CONFIG_BYTES, read_text_limited
 from qrag_jax.files.strict_yaml import dump_yaml, parse_yaml, parse_yaml_lines, plain
-from qrag_jax.types import UsageError
 
 Config = TypeVar("Config")
 
@@ -178,59 +174,34 @@ class _Faults:
     source: str
     errors: list[UsageError] = field(default_factory=list)
 
-    def add(self, path: str, message: str, at: str | None = None) -> None:
-        """Notes a fault of the value at `path`, whose place is that of `at` where it is another."""
+    def add(self, path: str, message: Words, at: str | None = None, **parts: Any) -> None:
+        """Notes a fault of the value at `path`, whose place is that of `at` where it is another.
+
+        Args:
+            parts: of the error, beside file and field.
+        """
         place = path if at is None else at
         while place and place not in self.where:  # an override of a parent, or an item of a list
             place = place.rpartition(".")[0]
-        self.errors.append(UsageError(message, file=self.where.get(place, self.source), field=path or None))
+        self.errors.append(UsageError(message, file=self.where.get(place, self.source), field=path or None, **parts))
+
+    def refuse(self, path: str, error: ValueError) -> None:
+        """Notes what the dataclass at `path` says of its fields."""
+        if isinstance(error, InputError) and error.field:
+            name = f"{path}.{error.field}" if path else error.field
+            self.add(name, error.reason, value=error.value, remedy=error.remedy)
+        else:
+            self.add(path, str(error), _culprit(path, str(error), self))
 
     def trial(self) -> "_Faults":
         return _Faults(self.where, self.raw, self.source)
 
 
 def _decode(cls: type[Config], data: object, faults: _Faults) -> Config:
-    checked = _check_fields(cls, data, "", None, faults)
+    built = _build(cls, data, "", None, faults)
     if faults.errors:
         raise faults.errors[0] if len(faults.errors) == 1 else UsageError("\n".join(map(str, faults.errors)))
-    try:
-        return draccus.decode(cls, checked)
-    except draccus.ParsingError as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        path = _refusing(cls, checked, "") or ""
-        faults.add(path, str(cause), _culprit(path, str(cause), faults))
-        raise faults.errors[0] from error
-
-
-def _refusing(hint: Any, value: object, path: str) -> str | None:
-    """Dotted path of the innermost dataclass whose own checks refuse `value` (draccus does not tell)."""
-    for name, inner, item in _parts(hint, value):
-        found = _refusing(inner, item, ".".join(filter(None, (path, name))))
-        if found is not None:
-            return found
-    if isinstance(hint, type) and is_dataclass(hint) and isinstance(value, Mapping):
-        try:
-            draccus.decode(hint, value)
-        except draccus.ParsingError:
-            return path
-    return None
-
-
-def _parts(hint: Any, value: object) -> list[tuple[str, Any, object]]:
-    """(name, type, value) of what a value is made of; the members of a union are the value itself, without a name."""
-    origin, args = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return [("", arg, value) for arg in args]
-    if isinstance(value, Mapping):
-        if isinstance(hint, type) and is_dataclass(hint):
-            hints = get_type_hints(hint)
-            return [(name, hints[name], item) for name, item in value.items()]
-        return [(name, args[1], item) for name, item in value.items()] if origin in (dict, Mapping) else []
-    if origin in (tuple, list) and isinstance(value, list | tuple):
-        return [(str(i), arg, item) for i, (arg, item) in enumerate(zip(_item_types(hint, value), value, strict=True))]
-    return []
+    return built
 
 
 def _culprit(path: str, message: str, faults: _Faults) -> str:
@@ -247,24 +218,27 @@ def _culprit(path: str, message: str, faults: _Faults) -> str:
     return [*overridden[-1:], *named[:1], *others[-1:], *words[:1], path][0]
 
 
-def _check_fields(cls: type, data: object, path: str, default: object, faults: _Faults) -> dict[str, Any]:
-    """Every given field checked, over the fields of the default object where there is one."""
+def _build(cls: type, data: object, path: str, default: object, faults: _Faults) -> Any:
+    """A dataclass of the given fields, over those of the default object where there is one; None where one is wrong."""
     if not isinstance(data, Mapping):
-        faults.add(path, f"expected the fields of {cls.__name__}, got {_describe(data)}")
-        return {}
-    hints = get_type_hints(cls)
+        return faults.add(path, f"expected the fields of {cls.__name__}, got {_describe(data)}")
+    hints, num_faults, prefix = get_type_hints(cls), len(faults.errors), f"{path}." if path else ""
     known = {f.name: f for f in fields(cls) if f.init}
-    checked: dict[str, Any] = to_dict(default) if isinstance(default, cls) else {}
+    values = {name: getattr(default, name) for name in known} if isinstance(default, cls) else {}
     for name, value in data.items():
-        child = f"{path}.{name}" if path else name
         if name in known:
-            checked[name] = _check(hints[name], value, child, _default(known[name], default), faults)
+            values[name] = _check(hints[name], value, prefix + name, _default(known[name], default), faults)
         else:
-            faults.add(child, f"unknown field (value {_describe(value)}); {_suggest(name, known, path)}")
+            faults.add(prefix + name, f"unknown field (value {_describe(value)}); {_suggest(name, known, path)}")
     for name, f in known.items():
-        if name not in checked and _default(f, None) is MISSING:
-            faults.add(f"{path}.{name}" if path else name, "missing: this field has no default, give it a value")
-    return checked
+        if name not in values and _default(f, None) is MISSING:
+            faults.add(prefix + name, "missing: this field has no default, give it a value")
+    if len(faults.errors) > num_faults:
+        return None
+    try:
+        return cls(**values)
+    except ValueError as error:
+        faults.refuse(path, error)
 
 
 def _default(f: Field, parent: object) -> object:
@@ -274,10 +248,10 @@ def _default(f: Field, parent: object) -> object:
 
 
 def _check(hint: Any, value: Any, path: str, default: object, faults: _Faults) -> Any:
-    """`value` as `draccus.decode` should see it; what is wrong with it goes into `faults`."""
+    """A value as its type has it; what is wrong with it goes into `faults`."""
     origin, args = get_origin(hint), get_args(hint)
     if isinstance(hint, type) and is_dataclass(hint):
-        return _check_fields(hint, value, path, default, faults)
+        return _build(hint, value, path, default, faults)
     if origin is Literal:
         return _check_literal(args, value, path, faults)
     if origin in (Union, types.UnionType):
@@ -286,8 +260,7 @@ def _check(hint: Any, value: Any, path: str, default: object, faults: _Faults) -
         return _check_items(hint, value, path, faults)
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
-            faults.add(path, f"expected a mapping, got {_describe(value)}")
-            return value
+            return faults.add(path, f"expected a mapping, got {_describe(value)}")
         return {name: _check(args[1], item, f"{path}.{name}", MISSING, faults) for name, item in value.items()}
     if hint not in _SCALARS:
         raise TypeError(f"{path}: a config field cannot have the type {hint}")
@@ -302,6 +275,8 @@ def _check(hint: Any, value: Any, path: str, default: object, faults: _Faults) -
         faults.add(path, f"expected an integer of 64 bits, got {_describe(value)}")
     elif hint is float and not abs(value) <= sys.float_info.max:
         faults.add(path, f"expected a finite number, got {_describe(value)}")
+    elif hint is float:
+        return float(value)
     return value
 
 
@@ -316,8 +291,6 @@ def _check_literal(allowed: tuple, value: object, path: str, faults: _Faults) ->
 
 def _check_union(hints: tuple, value: Any, path: str, default: object, faults: _Faults) -> Any:
     some = [hint for hint in hints if hint is not type(None)]
-    if str in some and len(some) > 1:
-        raise TypeError(f"{path}: draccus turns every value of {hints} into text; split the field in two")
     if value is None and len(some) < len(hints):
         return None
     trials = []
@@ -337,20 +310,13 @@ def _check_union(hints: tuple, value: Any, path: str, default: object, faults: _
 
 def _check_items(hint: Any, value: Any, path: str, faults: _Faults) -> Any:
     if not isinstance(value, list | tuple):
-        faults.add(path, f"expected a list, got {_describe(value)}")
-        return value
-    args = _item_types(hint, value)
+        return faults.add(path, f"expected a list, got {_describe(value)}")
+    args, kind = get_args(hint), get_origin(hint)
+    args = (args[0],) * len(value) if kind is list or args[-1] is Ellipsis else args
     if len(args) != len(value):
-        faults.add(path, f"expected {len(args)} items, got {len(value)}: {_describe(value)}")
-        return value
+        return faults.add(path, f"expected {len(args)} items, got {len(value)}: {_describe(value)}")
     pairs = enumerate(zip(args, value, strict=True))
-    return [_check(arg, item, f"{path}.{i}", MISSING, faults) for i, (arg, item) in pairs]
-
-
-def _item_types(hint: Any, value: Sequence[object]) -> tuple:
-    """The type of each item of a list or tuple."""
-    args = get_args(hint)
-    return (args[0],) * len(value) if get_origin(hint) is list or args[-1] is Ellipsis else args
+    return kind(_check(arg, item, f"{path}.{i}", MISSING, faults) for i, (arg, item) in pairs)
 
 
 def _describe(value: object) -> str:
