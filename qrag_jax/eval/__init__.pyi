@@ -29,4 +29,6 @@ from .study.cells.study_encoder import load_study_encoder as load_study_encoder
 from .study.config import StudyConfig as StudyConfig
 from .study.config import TaskConfig as TaskConfig
 from .study.load_tasks import load_task as load_task
+from .study.results.question_scores import RetrieverScores as RetrieverScores
+from .study.results.question_scores import score_retriever as score_retriever
 from .study.runner import run_study as run_study

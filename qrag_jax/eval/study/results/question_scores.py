@@ -1,12 +1,15 @@
 """All measures of what was found for the questions of a task, one value a question, and their means."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
+from qrag_jax.chunking.text.chunks import chunk_text
 from qrag_jax.data.corpora.study_task import StudyQuestion, StudyTask
-from qrag_jax.eval.study.records import FoundChunks
+from qrag_jax.eval.study.records import FoundChunk, FoundChunks
+from qrag_jax.measures.aggregate import Summary, mean_interval
 from qrag_jax.measures.evidence_scores import (
     Sentence,
     document_scores,
@@ -16,10 +19,75 @@ from qrag_jax.measures.evidence_scores import (
     measure_tokens,
     span_scores,
 )
-from qrag_jax.types import CountTokens, InputError
+from qrag_jax.measures.trec import ndcg
+from qrag_jax.types import CountTokens, Hit, InputError, Retriever
 
 Values = Iterator[tuple[str, float]]  # measure@k, value
 Score = Callable[[StudyQuestion, FoundChunks], Values]
+
+
+@dataclass(frozen=True)
+class RetrieverScores:
+    """How a retriever does on a task.
+
+    Attributes:
+        means: measure@k -> mean over the questions and its 95% bootstrap interval, of all measures that lie in [0, 1].
+        values: measure@k -> a value a question, in the order of the task: for `paired_difference` with another one.
+    """
+
+    means: Mapping[str, Summary]
+    values: Mapping[str, np.ndarray]
+
+
+def score_retriever(
+    retriever: Retriever | Callable[[str, int], Sequence[Hit]],
+    task: StudyTask,
+    ks: Sequence[int] = (1, 5),
+    count: CountTokens = lambda text: len(text.split()),
+) -> RetrieverScores:
+    """Asks any retriever the questions of a task, and compares the passages with where the answers stand.
+
+    The measures are those of `score_questions`, and `ndcg@k` over distinct documents in the order of their best
+    passage, of the passages that the largest k asks for.
+
+    Args:
+        retriever: has searched the documents of the task; a function (question, top_k) -> hits does too. A document may
+            have more folders before its name than the task gives it (`notes/key.md` is the task's `key.md`).
+        ks: numbers of passages.
+        count: tokens of a text; by default its words.
+
+    Raises:
+        InputError: a hit is of another document, or the document has another text at its place.
+    """
+    search = retriever.search if isinstance(retriever, Retriever) else retriever
+    texts = {document.id: document.text for document in task.documents}
+    found = [
+        FoundChunks(question.id, tuple(_found(hit, texts, count) for hit in search(question.text, max(ks, default=1))))
+        for question in task.questions
+    ]
+    values = score_questions(task, found, ks, count)
+    for k in ks:
+        values[f"ndcg@{k}"] = np.array([_ndcg(*one, k) for one in zip(task.questions, found, strict=True)])
+    shares = {name: one for name, one in values.items() if not name.startswith("context_tokens@")}
+    return RetrieverScores({name: mean_interval(one) for name, one in shares.items()}, values)
+
+
+def _found(hit: Hit, texts: Mapping[str, str], count: CountTokens) -> FoundChunk:
+    document = _name_in_task(hit.place.document, texts)
+    if document in texts and chunk_text(texts[document], hit.spans) != hit.text:
+        raise InputError(f"{hit.place}: the task has another text there: search the documents of the task")
+    return FoundChunk(str(hit.place), document, hit.spans, count(hit.text), hit.score)
+
+
+def _name_in_task(document: str, names: Collection[str]) -> str:
+    parts = document.split("/")
+    ends = ("/".join(parts[first:]) for first in range(len(parts)))
+    return next((end for end in ends if end in names), document)
+
+
+def _ndcg(question: StudyQuestion, found: FoundChunks, k: int) -> float:
+    ranking = list(dict.fromkeys(hit.document_id for hit in found.hits))
+    return ndcg(ranking, dict.fromkeys(question.relevant, 1), k)
 
 
 def score_questions(

@@ -5,8 +5,10 @@ import pytest
 
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
 from qrag_jax.eval.study.records import FoundChunk, FoundChunks
-from qrag_jax.eval.study.results.question_scores import headline_means, score_questions
-from qrag_jax.types import Document, InputError
+from qrag_jax.eval.study.results.question_scores import headline_means, score_questions, score_retriever
+from qrag_jax.index.index import open_index
+from qrag_jax.measures.aggregate import mean_interval, paired_difference
+from qrag_jax.types import Document, Hit, InputError, Place, Sentence
 
 DOCUMENTS = (Document("d", "One two. Three four five. Six."), Document("e", "Seven. Eight nine."))
 SENTENCES = {"d": ((0, 8), (9, 25), (26, 30)), "e": ((0, 6), (7, 18))}
@@ -157,3 +159,52 @@ def test_means_of_nothing_are_refused():
         headline_means({"f1@5": np.zeros(0)}, [5])
     with pytest.raises(InputError, match="k 3: neither was scored; there are recall@5"):
         headline_means({"recall@5": np.zeros(2)}, [3])
+
+
+def passage(document, start, end, folder="", change=""):
+    text = next(one.text for one in DOCUMENTS if one.id == document)[start:end] + change
+    place = Place(f"{folder}{document}", start, end, 1)
+    return Hit(1, place, ((start, end),), text, 0.5, Sentence(text, place))
+
+
+def test_any_function_that_finds_is_scored_by_hand():
+    """Of q1 the first passage holds one of two sentences of evidence, and one that is none; of q2 both documents."""
+    found = {
+        "How many?": [passage("e", 0, 6, "notes/"), passage("d", 9, 30, "notes/")],
+        "Which?": [passage("e", 0, 18), passage("d", 0, 8), passage("d", 26, 30)],
+    }
+    scores = score_retriever(lambda question, top_k: found[question][:top_k], EVIDENCE, (1, 2))
+    np.testing.assert_array_equal(scores.values["recall@1"], [0, 1 / 2])
+    np.testing.assert_array_equal(scores.values["recall@2"], [1, 1])
+    np.testing.assert_array_equal(scores.values["precision@2"], [2 / 3, 2 / 3])
+    np.testing.assert_array_equal(scores.values["context_tokens@2"], [1 + 4, 3 + 2])  # words
+    np.testing.assert_allclose(scores.values["ndcg@2"], [1 / np.log2(3), 1])
+    np.testing.assert_array_equal(scores.values["ndcg@1"], [0, 1])
+    assert scores.means["recall@1"] == mean_interval(np.array([0, 1 / 2]))
+    assert not any(name.startswith("context_tokens") for name in scores.means)
+    assert paired_difference(scores.values["recall@2"], scores.values["recall@1"]).mean == 3 / 4
+
+
+def test_an_index_of_files_is_scored(tmp_path):
+    for document in DOCUMENTS:
+        (tmp_path / f"{document.id}").with_suffix(".md").write_text(document.text)
+    rename = {name: f"{name}.md" for name in SENTENCES}
+    task = StudyTask(
+        "numbers",
+        "documents",
+        tuple(replace(one, id=rename[one.id]) for one in DOCUMENTS),
+        (StudyQuestion("q", "eight nine", ("e.md",)), StudyQuestion("r", "three four five", ("d.md",))),
+    )
+    with open_index(tmp_path, retriever="bm25") as index:
+        scores = score_retriever(index, task, ks=(1,))
+    assert scores.means["recall@1"].mean == scores.means["ndcg@1"].mean == 1
+    assert scores.means["recall@1"].low < 1
+
+
+ELSEWHERE = replace(passage("d", 0, 8), place=Place("x", 0, 8, 1))
+
+
+@pytest.mark.parametrize("hit", [passage("d", 0, 8, change="!"), ELSEWHERE])
+def test_hits_of_other_texts_are_refused(hit):
+    with pytest.raises(InputError):
+        score_retriever(lambda question, top_k: [hit], EVIDENCE)
