@@ -49,7 +49,8 @@ from qrag_jax.eval.tables import share
 from qrag_jax.measures.aggregate import LEVEL, holm_p_values, mean_interval, paired_difference
 from qrag_jax.names import TaskKind
 from qrag_jax.search.levels.llm_planner import make_llm_planner
-from qrag_jax.search.levels.router_training import deal_groups, fit_router, route
+from qrag_jax.search.levels.planners import route
+from qrag_jax.search.levels.router_training import deal_groups, fit_router
 from qrag_jax.types import CountTokens
 
 SETS: tuple[TaskKind, ...] = ("chroma", "squad", "multirc", "scisumm")

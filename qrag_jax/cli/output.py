@@ -7,7 +7,7 @@ from qrag_jax.chunking.tree.level_ranges import format_levels
 from qrag_jax.cli.terminal import say, shown
 from qrag_jax.search.answer import Answer
 from qrag_jax.search.context.citations import Citation, render
-from qrag_jax.search.levels.planned_search import Planned
+from qrag_jax.search.levels.planners import Planned
 from qrag_jax.types import Cost, NoteHit, Place, Sentence
 
 _MAX_SHOWN = 160  # characters of a cited passage in the list

@@ -41,8 +41,7 @@ from qrag_jax.search.hits import make_hits
 from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked
 from qrag_jax.search.levels.level_context import fill_levels
 from qrag_jax.search.levels.llm_planner import PlansReading
-from qrag_jax.search.levels.planned_search import Planned, rank_levels
-from qrag_jax.search.levels.planners import Planner
+from qrag_jax.search.levels.planners import Planned, Planner, rank_levels
 from qrag_jax.search.note_search import make_noted_retrieve
 from qrag_jax.types import Cost, Document, Hit, Note, TextGenerator, UsageError
 

@@ -9,8 +9,7 @@ from qrag_jax.chunking.tree.level_ranges import LevelRange
 from qrag_jax.errors import Arg
 from qrag_jax.index.sources import MemorySource, StoredSource
 from qrag_jax.names import RETRIEVERS, NoteMode
-from qrag_jax.search.levels.planned_search import Planned
-from qrag_jax.search.levels.planners import Planner
+from qrag_jax.search.levels.planners import Planned, Planner
 from qrag_jax.types import Cost, Hit, Sampling, UsageError
 
 if TYPE_CHECKING:

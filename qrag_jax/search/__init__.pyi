@@ -24,8 +24,8 @@ from .hybrid import rank_hybrid as rank_hybrid
 from .levels.level_context import LevelRanked as LevelRanked
 from .levels.level_context import fill_levels as fill_levels
 from .levels.level_search import LevelIndex as LevelIndex
-from .levels.planned_search import Planned as Planned
-from .levels.planned_search import rank_levels as rank_levels
+from .levels.planners import Planned as Planned
+from .levels.planners import rank_levels as rank_levels
 from .note_search import NotedCorpus as NotedCorpus
 from .note_search import NotedRanked as NotedRanked
 from .note_search import NoteSearch as NoteSearch

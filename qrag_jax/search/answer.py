@@ -22,7 +22,7 @@ from qrag_jax.search.context.widen import widen_context
 from qrag_jax.search.corpus import Corpus
 from qrag_jax.search.extract import extract
 from qrag_jax.search.hybrid import Ranked, Retrieve
-from qrag_jax.search.levels.planned_search import Planned
+from qrag_jax.search.levels.planners import Planned
 from qrag_jax.search.note_texts import GivenNote
 from qrag_jax.types import (
     Arg,

@@ -35,10 +35,18 @@ from qrag_jax.measures.aggregate import mean_interval, paired_difference
 from qrag_jax.measures.boundary_scores import Judged, score_points
 from qrag_jax.models.encoder.embedder import TextEmbedder, make_embedder
 from qrag_jax.models.encoder.weights import load_encoder
-from qrag_jax.names import CHUNKERS, COMPRESSOR_KINDS, COMPRESSOR_LOSSES, FEATURES, CompressorKind, CompressorLoss, View
+from qrag_jax.names import (
+    CHUNKERS,
+    COMPRESSOR_KINDS,
+    COMPRESSOR_LOSSES,
+    CompressorKind,
+    CompressorLoss,
+    FeaturesName,
+    View,
+)
 from qrag_jax.search.corpus import ReportProgress
 from qrag_jax.search.levels.planners import plan_cost, save_router
-from qrag_jax.search.levels.router_training import FittedRouter, PlanLabels, cheapest_ranges, fit_router
+from qrag_jax.search.levels.router_training import FittedRouter, PlanLabels, cheapest_ranges, fit_best_router
 from qrag_jax.train.kind import LearnerKind
 from qrag_jax.train.learners.compressor import TOP_K, CompressorConfig, FittedCompressor, fit_compressor, recalls
 from qrag_jax.train.learners.compressor_data import make_lead_targets
@@ -185,7 +193,7 @@ def train_router(request: RouterRequest, out: Path, watch: Watch = NOBODY) -> di
         cells = [_cell(config, task, own, budget, tools, told) for task, own in zip(tasks, vectors, strict=True)]
     fitted = _fit(cells, vectors, tasks, request.features, encoder.fingerprint, request.seed)
     save_router(fitted.router, out, {"budget": request.budget, "seed": request.seed, "study": to_dict(config)})
-    router, labels = fitted.router, _labels(cells)
+    router, labels = fitted.router, [_labels(cell) for cell in cells]
     return {
         "features": router.features,
         "levels": list(router.names),
@@ -286,38 +294,22 @@ def _fit(
     seed: int,
 ) -> FittedRouter:
     """The router on the features that were asked for, or on those whose held-out recall is the higher one."""
-    known = {
-        "profiles": np.concatenate([np.array(cell.profiles) for cell in cells]),
+    known: dict[FeaturesName, np.ndarray] = {
         "vectors": np.concatenate(vectors),
+        "profiles": np.concatenate([np.array(cell.profiles) for cell in cells]),
     }
     recall = np.concatenate([np.array(cell.recall)[:, :, 0] for cell in cells])
     groups = [f"{task.name}/{question.relevant[0]}" for task in tasks for question in task.questions]
-    names = cells[0].names
-    fitted = [
-        fit_router(
-            known[kind], recall, groups, all_ranges(names), names=names, kind=kind, fingerprint=fingerprint, seed=seed
-        )
-        for kind in FEATURES
-        if features in (None, kind)
-    ]
-    return max(fitted, key=lambda one: one.held_out)
+    wanted: dict[FeaturesName, np.ndarray] = {kind: own for kind, own in known.items() if features in (None, kind)}
+    return fit_best_router(wanted, recall, groups, names=cells[0].names, fingerprint=fingerprint, seed=seed)
 
 
-def _labels(cells: Sequence[LevelCell]) -> list[PlanLabels]:
-    """The cheapest range of each question that holds its evidence, task by task."""
-    found = []
-    for cell in cells:
-        ranges, sent, built = all_ranges(cell.names), np.array(cell.sent)[:, :, 0], cell.built_tokens
-        full = ranges.index(full_range(cell.names))
-        costs = [
-            [
-                plan_cost(float(own), float(of), float(built[full]), float(row[full]))
-                for own, of in zip(built, row, strict=True)
-            ]
-            for row in sent
-        ]
-        found.append(cheapest_ranges(np.array(cell.recall)[:, :, 0], np.array(costs), ranges))
-    return found
+def _labels(cell: LevelCell) -> PlanLabels:
+    """The cheapest range of each question that holds its evidence."""
+    ranges, sent, built = all_ranges(cell.names), np.array(cell.sent)[:, :, 0], np.array(cell.built_tokens)
+    full = ranges.index(full_range(cell.names))
+    cost = plan_cost(built, sent, built[full] + sent[:, full : full + 1])
+    return cheapest_ranges(np.array(cell.recall)[:, :, 0], np.asarray(cost), ranges)
 
 
 def _format_tagger(row: Mapping[str, Any]) -> str:

@@ -1,4 +1,7 @@
-"""Planners: which levels of documents are searched for a question.
+"""Planners: which levels of documents are searched for a question; and the search there.
+
+    ranked, planned = rank_levels(index, "Who has the key?", embed, constant(LevelRange(1, 3)))
+    context = fill_levels(index.corpus, ranked, Budget(2_000))
 
 A planner is given questions and how the documents begin, and names a range of levels for each. `constant` always names
 the same; a router predicts the evidence recall of every range that it knows, from the question's vector or from the
@@ -38,8 +41,10 @@ from qrag_jax.chunking.tree.level_ranges import LevelRange, format_levels, parse
 from qrag_jax.names import FEATURES, FeaturesName
 from qrag_jax.search.corpus import check_fingerprint, embed_texts
 from qrag_jax.search.hybrid import Ranked
+from qrag_jax.search.levels.level_context import LevelRanked
 from qrag_jax.search.levels.level_search import LevelIndex
-from qrag_jax.types import Embed, InputError, UsageError
+from qrag_jax.search.levels.llm_planner import PlansReading
+from qrag_jax.types import Embed, Encoder, InputError, UsageError
 
 NUM_BEST = 10  # of each level
 _NUM_MEAN = 5
@@ -94,6 +99,7 @@ def _overlap(index: LevelIndex, first: int, second: int) -> bool:
 
 # (questions, heads of the documents: their first 1,000 tokens) -> the range of each question.
 Planner = Callable[[Sequence[str], Sequence[str]], Sequence[LevelRange]]
+Tokens = int | float | np.ndarray
 KIND = "router"  # in the metadata of a run
 _FORMAT = 1
 _ARRAYS = ("mean", "scale", "weights", "bias")
@@ -127,12 +133,56 @@ class Router:
     fingerprint: str = ""
 
 
-def plan_cost(built: float, sent: float, full_built: float, full_sent: float) -> float:
-    """The cost of a plan, of the module; 0 where not even the full range takes a token."""
-    if min(built, sent, full_built, full_sent) < 0:
-        raise InputError(f"cost: {built}, {sent} of {full_built}, {full_sent} tokens: none can be below 0")
-    whole = full_built + full_sent
-    return (built + sent) / whole if whole else 0.0
+@dataclass(frozen=True)
+class Planned:
+    """What was searched for a question.
+
+    Attributes:
+        levels: the range.
+        num_vectors: that ranked the nodes; those of leaves, scored besides for parts that are cut, do not count.
+        built_tokens: that the encoder had to read for these.
+        reading: what a language model was asked for the plan, and why an answer did not count; None of others.
+    """
+
+    levels: LevelRange
+    num_vectors: int
+    built_tokens: int
+    reading: PlansReading | None = None
+
+
+def rank_levels(
+    index: LevelIndex,
+    question: str,
+    embed: Embed,
+    planner: Planner,
+    top_k: int | None = None,
+    *,
+    weight: float = 0.0,
+    heads: Sequence[str] = (),
+) -> tuple[LevelRanked, Planned]:
+    """The best nodes of the planned levels, with the scores of all leaves; and what was planned.
+
+    Args:
+        planner: (questions, heads of the documents) -> the range of each.
+        top_k: most nodes; None: all that remain.
+        weight: of the words, as of `LevelIndex.rank`.
+        heads: of the documents (`document_heads`), for a planner that looks at them.
+
+    Raises:
+        InputError: the index has vectors of another encoder.
+    """
+    if isinstance(embed, Encoder):
+        check_fingerprint(index.corpus, embed.fingerprint, "the question's")
+    (levels,) = planner([question], heads)
+    vector = embed_texts(embed, [question])[0]
+    ranked = index.rank(question, vector, levels, top_k, weight=weight)
+    planned = Planned(levels, index.num_vectors(levels), index.built_tokens(levels))
+    return LevelRanked(ranked.ids, ranked.scores, index.leaf_scores(vector)), planned
+
+
+def plan_cost(built: Tokens, sent: Tokens, full: Tokens) -> Tokens:
+    """The cost of plans, of the module; 0 where not even the full range, of `full` tokens, takes one."""
+    return (built + sent) / np.where(full > 0, full, 1)
 
 
 def predict_recall(router: Router, features: Float[np.ndarray, "n f"]) -> Float[np.ndarray, "n r"]:
@@ -145,11 +195,18 @@ def predict_recall(router: Router, features: Float[np.ndarray, "n f"]) -> Float[
     return router.bias + ((features - router.mean) / router.scale) @ router.weights
 
 
-def choose_ranges(predicted: Float[np.ndarray, "n r"], fallback: int, margin: float) -> Int[np.ndarray, " n"]:
+def choose_ranges(
+    predicted: Float[np.ndarray, "n r"], fallback: int | Int[np.ndarray, " n"], margin: float
+) -> Int[np.ndarray, " n"]:
     """The place of the range of every question: the best one if it is predicted to gain more than the margin."""
-    best = predicted.argmax(axis=1)
-    gain = predicted[np.arange(len(predicted)), best] - predicted[:, fallback]
+    best, rows = predicted.argmax(axis=1), np.arange(len(predicted))
+    gain = predicted[rows, best] - predicted[rows, fallback]
     return np.where(gain > margin, best, fallback)
+
+
+def route(router: Router, features: Float[np.ndarray, "n f"]) -> Int[np.ndarray, " n"]:
+    """Places among the router's ranges of the range of every question."""
+    return choose_ranges(predict_recall(router, features), router.fallback, router.margin)
 
 
 def constant(levels: LevelRange) -> Planner:
@@ -161,7 +218,7 @@ def make_planner(router: Router, index: LevelIndex, embed: Embed) -> Planner:
     """The planner of a router.
 
     Args:
-        router: of `load_router` or `router_fit.fit_router`.
+        router: of `load_router` or `router_training.fit_router`.
         index: that is searched; a router on profiles searches it once a level before it decides.
     """
     if router.names != index.names:
@@ -174,8 +231,7 @@ def make_planner(router: Router, index: LevelIndex, embed: Embed) -> Planner:
     def plan(questions: Sequence[str], heads: Sequence[str]) -> list[LevelRange]:
         vectors = embed_texts(embed, questions)
         features = vectors if router.features == "vectors" else score_profiles(index, questions, vectors)
-        chosen = choose_ranges(predict_recall(router, features), router.fallback, router.margin)
-        return [router.ranges[place] for place in chosen.tolist()]
+        return [router.ranges[place] for place in route(router, features).tolist()]
 
     return plan
 

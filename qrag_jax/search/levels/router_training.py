@@ -11,26 +11,25 @@ Pseudo-labels of plans: which range of levels a question needs, from evidence or
 Of evidence:  label(q) = argmin_i cost_i over the ranges i whose context at the budget holds the evidence of q
 Of answers:   retrieve, answer, check; if it is right, the levels of what was retrieved; else widen, and again
 
-A question for which nothing is found has no label, and is dropped and counted. Splits are by document
-(`search/levels/router_training.py:deal_groups`).
+A question for which nothing is found has no label, and is dropped and counted.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from qrag_jax.chunking.tree.level_ranges import LevelRange
+from qrag_jax.chunking.tree.level_ranges import LevelRange, all_ranges
 from qrag_jax.llm.prompts import load_prompt, passages_prompt
 from qrag_jax.names import FeaturesName
 from qrag_jax.search.context.pack import Budget, fill_context
 from qrag_jax.search.levels.level_search import LevelIndex
-from qrag_jax.search.levels.planners import Router, choose_ranges, predict_recall
+from qrag_jax.search.levels.planners import Router, choose_ranges
 from qrag_jax.types import InputError, Sampling, TextGenerator
 
-STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
-MARGINS = (0.0, 0.01, 0.02, 0.05, 0.1)
+_STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
+_MARGINS = (0.0, 0.01, 0.02, 0.05, 0.1)
 _NUM_FOLDS = 5
 _MIN_SCALE = 1e-9  # of a number that is the same for all questions
 
@@ -59,12 +58,10 @@ def deal_groups(groups: Sequence[str], num_folds: int, seed: int) -> Int[np.ndar
 
     Args:
         groups: of each question the name of its group, which stays in one fold.
-        num_folds: at least 2.
+        num_folds: from 2 to the number of groups.
         seed: of the order.
     """
     names, place, sizes = np.unique(np.array(groups), return_inverse=True, return_counts=True)
-    if not 2 <= num_folds <= len(names):
-        raise InputError(f"{num_folds} folds of {len(names)} groups: at least 2, and a group for each")
     fold_of, filled = np.zeros(len(names), np.int64), np.zeros(num_folds, np.int64)
     for group in np.random.default_rng(seed).permutation(len(names)).tolist():
         fold_of[group] = filled.argmin()
@@ -74,38 +71,39 @@ def deal_groups(groups: Sequence[str], num_folds: int, seed: int) -> Int[np.ndar
 
 def fit_router(
     features: Float[np.ndarray, "n f"],
-    recall: Float[np.ndarray, "m r"],
+    recall: Float[np.ndarray, "n r"],
     groups: Sequence[str],
     ranges: Sequence[LevelRange],
     *,
     names: Sequence[str],
     kind: FeaturesName,
     fingerprint: str = "",
-    strengths: Sequence[float] = STRENGTHS,
-    margins: Sequence[float] = MARGINS,
     seed: int = 0,
 ) -> FittedRouter:
     """Trains a router on the recall of every range for every question.
 
     Args:
         features: of the questions, of the kind `kind`.
-        recall: evidence recall of every range at the budget, in [0, 1]; of as many questions (so m = n).
+        recall: evidence recall of every range at the budget, in [0, 1].
     """
-    _check(features, recall, groups, ranges)
+    if len(set(groups)) < 2:
+        raise InputError(
+            f"router: {len(recall)} questions about {len(set(groups))} document: questions about at least 2 are "
+            "needed to choose by those that are held out"
+        )
     folds = deal_groups(groups, min(_NUM_FOLDS, len(set(groups))), seed)
     fallback = np.array([recall[folds != fold].mean(axis=0).argmax() for fold in range(folds.max() + 1)])[folds]
     rows = np.arange(len(recall))
     base = recall[rows, fallback]
-    best = (strengths[-1], np.inf, base)
-    for strength in sorted(strengths, reverse=True):
+    best = (_STRENGTHS[-1], np.inf, base)
+    for strength in reversed(_STRENGTHS):
         predicted = np.zeros_like(recall)
         for fold in range(folds.max() + 1):
             held = folds == fold
             mean, scale, weights, bias = ridge(features[~held], recall[~held], strength)
             predicted[held] = bias + ((features[held] - mean) / scale) @ weights
-        gains = predicted.max(axis=1) - predicted[rows, fallback]
-        for margin in sorted(margins, reverse=True):
-            found = recall[rows, np.where(gains > margin, predicted.argmax(axis=1), fallback)]
+        for margin in reversed(_MARGINS):
+            found = recall[rows, choose_ranges(predicted, fallback, margin)]
             if found.mean() > best[2].mean():
                 best = (strength, margin, found)
     strength, margin, found = best
@@ -142,29 +140,26 @@ def ridge(
     return mean.astype(np.float64), scale.astype(np.float64), weights, bias
 
 
-def route(router: Router, features: Float[np.ndarray, "n f"]) -> Int[np.ndarray, " n"]:
-    """Places among the router's ranges of the range of every question."""
-    return choose_ranges(predict_recall(router, features), router.fallback, router.margin)
-
-
-def _check(
-    features: Float[np.ndarray, "n f"],
-    recall: Float[np.ndarray, "m r"],
+def fit_best_router(
+    features: Mapping[FeaturesName, Float[np.ndarray, "n _"]],
+    recall: Float[np.ndarray, "n r"],
     groups: Sequence[str],
-    ranges: Sequence[LevelRange],
-) -> None:
-    if not len(features) == len(recall) == len(groups) or recall.shape[1] != len(ranges):
-        raise InputError(
-            f"router: features of {len(features)} questions, recall of {len(recall)} in {recall.shape[1]} ranges, "
-            f"{len(groups)} groups, {len(ranges)} ranges: one of each question and range"
-        )
-    if len(set(groups)) < 2:
-        raise InputError(
-            f"router: {len(recall)} questions about {len(set(groups))} document: questions about at least 2 are "
-            "needed to choose by those that are held out"
-        )
-    if not np.isfinite(features).all() or not ((recall >= 0) & (recall <= 1)).all():
-        raise InputError("router: features must be finite, and recall from 0 to 1")
+    *,
+    names: Sequence[str],
+    fingerprint: str,
+    seed: int,
+) -> FittedRouter:
+    """The router on those of these features whose held-out recall is the highest, the first of equal ones.
+
+    Args:
+        features: of the questions, by their kind.
+        recall: of all ranges of the levels of these names.
+    """
+    fitted = [
+        fit_router(own, recall, groups, all_ranges(names), names=names, kind=kind, fingerprint=fingerprint, seed=seed)
+        for kind, own in features.items()
+    ]
+    return max(fitted, key=lambda one: one.held_out)
 
 
 # Why a question has no label.
@@ -204,25 +199,15 @@ def cheapest_ranges(
     recall: Float[np.ndarray, "n r"],
     cost: Float[np.ndarray, "n r"],
     ranges: Sequence[LevelRange],
-    *,
-    min_recall: float = 1.0,
 ) -> PlanLabels:
     """The cheapest range of each question whose context holds its evidence; of equally cheap ones the narrower.
 
     Args:
         recall: evidence recall of the context of every range at the budget.
         cost: of every range for every question (`search/levels/planners.py:plan_cost`).
-        min_recall: that counts as holding the evidence, in (0, 1].
     """
-    if not 0 < min_recall <= 1:
-        raise InputError(f"min_recall {min_recall}: above 0, at most 1 (all of the evidence)")
-    if not np.isfinite(cost).all():
-        raise InputError("cost: must be finite")
-    if (wrong := np.argwhere(~((recall >= 0) & (recall <= 1 + _SLACK)))).size:
-        row, column = wrong[0].tolist()
-        raise InputError(f"recall[{row}, {column}] = {recall[row, column]} is outside [0, 1]")
     width = np.array([one.most - one.least for one in ranges])
-    holds = recall >= min_recall - _SLACK
+    holds = recall >= 1 - _SLACK
     order = np.lexsort((np.broadcast_to(width, cost.shape), np.where(holds, cost, np.inf)), axis=1)
     rows = enumerate(order[:, 0].tolist())
     found = [ranges[best] if holds[row].any() else None for row, best in rows]
@@ -235,18 +220,13 @@ def answered_ranges(num_questions: int, num_levels: int, start: LevelRange, tria
     Args:
         start: range that is tried first.
     """
-    if start.most >= num_levels:
-        raise InputError(f"start: levels {start.least} to {start.most}: there are {num_levels}, from 0")
     found: list[LevelRange | None] = [None] * num_questions
     dropped = {NOT_ANSWERED: 0, CALL_FAILED: 0}
     waiting, now = list(range(num_questions)), start
     while waiting:
-        outcomes = trial(waiting, [now] * len(waiting))
-        if len(outcomes) != len(waiting):
-            raise InputError(f"trial: {len(outcomes)} outcomes of {len(waiting)} questions")
         is_full = now.least == 0 and now.most == num_levels - 1
         still = []
-        for place, one in zip(waiting, outcomes, strict=True):
+        for place, one in zip(waiting, trial(waiting, [now] * len(waiting)), strict=True):
             if one.is_right:
                 found[place] = one.found
             elif one.is_right is None:

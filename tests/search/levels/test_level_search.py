@@ -15,8 +15,7 @@ from qrag_jax.search.answer import find_passages
 from qrag_jax.search.bm25 import Bm25Index
 from qrag_jax.search.corpus import MadeBy, embed_corpus, tree_corpus
 from qrag_jax.search.levels.level_search import LevelIndex, document_heads
-from qrag_jax.search.levels.planned_search import rank_levels
-from qrag_jax.search.levels.planners import constant
+from qrag_jax.search.levels.planners import constant, rank_levels
 from qrag_jax.types import Document, InputError, UsageError
 from qrag_jax.unit_rows import unit_rows
 

@@ -25,8 +25,9 @@ from qrag_jax.eval.study.results.summary import describe_config
 from qrag_jax.eval.tables import share
 from qrag_jax.llm.prices import Prices
 from qrag_jax.measures.aggregate import mean_interval
-from qrag_jax.search.levels.planners import Router, load_router, plan_cost
-from qrag_jax.search.levels.router_training import fit_router, route
+from qrag_jax.names import FeaturesName
+from qrag_jax.search.levels.planners import Router, load_router, plan_cost, route
+from qrag_jax.search.levels.router_training import fit_best_router
 from qrag_jax.types import Cost, InputError, UsageError
 
 
@@ -105,22 +106,12 @@ def _train(outcome: LevelOutcome, on_dev: Float[np.ndarray, "questions ranges"],
     groups = [question.relevant[0] for question in outcome.dev.questions]
     if len(set(groups)) < 2 * _FOLDS_OF_GROUPS:
         groups = [question.id for question in outcome.dev.questions]
-    features = {"profiles": np.array(outcome.dev_cell.profiles), "vectors": outcome.dev_vectors}
-    names, ranges = outcome.cell.names, all_ranges(outcome.cell.names)
-    fitted = [
-        fit_router(
-            features[kind],
-            on_dev,
-            groups,
-            ranges,
-            names=names,
-            kind=kind,
-            fingerprint=outcome.fingerprint,
-            seed=seed,
-        )
-        for kind in ("profiles", "vectors")
-    ]
-    return max(fitted, key=lambda one: one.held_out).router
+    features: dict[FeaturesName, np.ndarray] = {
+        "profiles": np.array(outcome.dev_cell.profiles),
+        "vectors": outcome.dev_vectors,
+    }
+    how = {"names": outcome.cell.names, "fingerprint": outcome.fingerprint, "seed": seed}
+    return fit_best_router(features, on_dev, groups, **how).router
 
 
 _FOLDS_OF_GROUPS = 5  # with fewer than twice as many documents, single questions are held out
@@ -159,8 +150,8 @@ def _row(
     erec = mean_interval(np.array(cell.recall)[questions, plan.chosen, number], seed=study.seed)
     all_sent = np.array(cell.sent)[:, :, number]
     sent, full_sent = float(all_sent[questions, plan.chosen].mean()), float(all_sent[:, full].mean())
-    built, full_built = cell.built_tokens[place], cell.built_tokens[full]
-    cost = plan_cost(float(built), sent, float(full_built), full_sent)
+    built = cell.built_tokens[place]
+    cost = plan_cost(built, sent, cell.built_tokens[full] + full_sent)
     return LevelRow(
         task=cell.task,
         kind=outcome.test.kind,
@@ -180,7 +171,7 @@ def _row(
         num_vectors=cell.num_vectors[place],
         built_tokens=built,
         sent_tokens=sent,
-        scores={"plan_cost": cost, **plan.scores},
+        scores={"plan_cost": float(cost), **plan.scores},
         cost=with_dollars(_shared(cell, place, full), prices),
         was_chosen=plan.was_chosen,
     )
