@@ -10,7 +10,7 @@ array of text ids, and only the question's words are looked up, so thousands of 
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -19,36 +19,21 @@ from qrag_jax.chunking.text.words import bm25_tokens
 from qrag_jax.search.dense import top_in_order
 from qrag_jax.types import InputError
 
+_K1 = 1.5  # saturation of repeated words
+_B = 0.75  # weight of the length normalisation
+
 
 class Bm25Index:
     """Token counts of a pool of texts, searched whole or within a context; immutable once built."""
 
-    def __init__(
-        self,
-        texts: Sequence[str],
-        *,
-        k1: float = 1.5,
-        b: float = 0.75,
-        tokenize: Callable[[str], list[str]] = bm25_tokens,
-    ):
-        """Count the words of every text once.
-
-        Args:
-            texts: the pool; an id below is an index into it.
-            k1: saturation of repeated words, >= 0.
-            b: weight of the length normalisation, in [0, 1].
-        """
-        if not texts:
-            raise InputError("BM25 needs at least one text, got none")
-        if not (k1 >= 0 and 0 <= b <= 1):
-            raise InputError(f"BM25 needs k1 >= 0 and 0 <= b <= 1, got k1 = {k1} and b = {b}")
+    def __init__(self, texts: Sequence[str]):
+        """Count the words of every text once; an id below is an index into the texts."""
         self.num_texts = len(texts)
-        self._k1, self._b, self._tokenize = k1, b, tokenize
         self._vocabulary: dict[str, int] = {}
         tokens: list[int] = []
         lengths = np.zeros(self.num_texts, np.int64)
         for text_id, text in enumerate(texts):
-            words = tokenize(text)
+            words = bm25_tokens(text)
             lengths[text_id] = len(words)
             tokens.extend(self._vocabulary.setdefault(word, len(self._vocabulary)) for word in words)
         self._lengths = lengths
@@ -67,13 +52,12 @@ class Bm25Index:
         Returns:
             float64 scores, 0 where no word of the question occurs, in the order of `among`.
         """
-        self._check_context(among)
         lengths = self._lengths if among is None else self._lengths[among]
         scores = np.zeros(len(lengths))
         if not lengths.any():
             return scores
-        damping = self._k1 * (1 - self._b + self._b * lengths / lengths.mean())
-        for word, repeats in Counter(self._tokenize(question)).items():
+        damping = _K1 * (1 - _B + _B * lengths / lengths.mean())
+        for word, repeats in Counter(bm25_tokens(question)).items():
             if word not in self._vocabulary:
                 continue
             counts = self._counts_of(self._vocabulary[word], among)
@@ -91,12 +75,12 @@ class Bm25Index:
         A word that no text holds counts as the rarest one: a question whose rare words are not there is answered by
         its other words in part only. 0 where the question has no word.
         """
-        asked = Counter(self._tokenize(question)).items()
+        asked = Counter(bm25_tokens(question)).items()
         return float(sum(repeats * _rarity(self.num_texts, self._num_with(word)) for word, repeats in asked))
 
     def words_of(self, text: str, most: int) -> set[str]:
         """The words of any text that at most so many texts of the pool hold."""
-        return {word for word in self._tokenize(text) if self._num_with(word) <= most}
+        return {word for word in bm25_tokens(text) if self._num_with(word) <= most}
 
     def top_k(
         self, question: str, k: int, among: Int[np.ndarray, " M"] | None = None
@@ -118,8 +102,6 @@ class Bm25Index:
         self, questions: Sequence[str], k: int, among: Int[np.ndarray, "B M"]
     ) -> tuple[Int[np.ndarray, "B k"], Float[np.ndarray, "B k"]]:
         """`top_k` of every question in its own context, the rows of `among`."""
-        if len(questions) != len(among):
-            raise InputError(f"{len(questions)} questions need as many contexts, got {len(among)}")
         picks = [self.top_k(question, k, context) for question, context in zip(questions, among, strict=True)]
         ids = np.array([best for best, _ in picks], np.int32).reshape(len(questions), k)
         return ids, np.array([scores for _, scores in picks], np.float64).reshape(len(questions), k)
@@ -135,14 +117,6 @@ class Bm25Index:
         counts = np.zeros(self.num_texts, np.int64)
         counts[self._texts[postings]] = self._counts[postings]
         return counts if among is None else counts[among]
-
-    def _check_context(self, among: Int[np.ndarray, " M"] | None) -> None:
-        if among is None:
-            return
-        if len(among) == 0:
-            raise InputError("BM25 needs a context of at least one chunk, got none")
-        if among.min() < 0 or among.max() >= self.num_texts:
-            raise InputError(f"text ids {among.min()}..{among.max()} leave the pool of {self.num_texts} texts")
 
 
 def _rarity(num_texts: int, num_with: int) -> float:

@@ -280,6 +280,26 @@ def embed_texts(embed: Embed, texts: Sequence[str]) -> np.ndarray:
     return checked_vectors(embed([readable(text) for text in texts]), texts)
 
 
+def embed_question(corpus: Corpus, embed: Embed, question: str) -> np.ndarray:
+    """The vector of a question, float32 [dim] of length 1, by the encoder of the corpus."""
+    dim = corpus.unit_vectors.shape[1]
+    if isinstance(embed, Encoder):
+        check_fingerprint(corpus, embed.fingerprint, "the question's")
+    return asked_vector(embed_texts(embed, [question])[0], dim)
+
+
+def asked_vector(vector: np.ndarray, dim: int) -> np.ndarray:
+    """The vector of a question at length 1, float32; refuses one of another size than those of the corpus."""
+    if vector.shape != (dim,):
+        raise InputError(
+            f"question: a vector of {len(vector)} components, those of the corpus have {dim}: ask with the encoder "
+            "that embedded it"
+        )
+    if not np.isfinite(vector).all():
+        raise InputError("question: a vector that is not finite; mend the encoder")
+    return unit_rows(vector[None].astype(np.float32))[0]
+
+
 def check_fingerprint(corpus: Corpus, fingerprint: str, what: str) -> None:
     """Refuses to compare vectors of two encoders; what is not known is not compared."""
     known = corpus.made_by.fingerprint

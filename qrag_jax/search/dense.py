@@ -5,12 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from qrag_jax.types import InputError
-from qrag_jax.unit_rows import are_unit
-
 _BLOCK_ELEMENTS = 4_000_000  # scores and copies of vectors that are held at once: 32 MB each
 _DIGITS = 9
-_UNIT_SLACK = 1e-3
 Ranking = tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]
 
 
@@ -27,17 +23,13 @@ def search_vectors(
     Scores are held for a block of questions at a time, so that memory does not grow with questions x chunks.
 
     Args:
-        questions: unit vectors; zeros where a text has no direction.
+        questions, vectors: of length 1; zeros where a text has no direction.
         k: most chunks a question; where fewer compete it gets all of them.
         among: for each question the chunks that compete, increasing; None: all.
 
     Returns:
         For each question the indices of its chunks (int64) and their scores (float64).
     """
-    if k < 1 or len(vectors) == 0:
-        raise InputError(f"search for {k} of {len(vectors)} chunks: both must be at least 1")
-    _check_unit("question", questions)
-    _check_unit("chunk", vectors)
     if among is not None:
         return _search_some(questions, vectors, k, among)
     found: list[Ranking] = []
@@ -75,14 +67,8 @@ def _search_some(
     k: int,
     among: Sequence[Int[np.ndarray, " _"]],
 ) -> list[Ranking]:
-    if len(among) != len(questions):
-        raise InputError(f"{len(questions)} questions, but chunks to choose from for {len(among)}: give one array each")
     found: list[Ranking] = []
     for row, chunks in enumerate(among):
-        if len(chunks) and not 0 <= chunks.min() <= chunks.max() < len(vectors):
-            raise InputError(
-                f"question {row}: chunks {chunks.min()} to {chunks.max()} of {len(vectors)}: no such chunk"
-            )
         scores = cosine_scores(questions[row : row + 1], vectors[chunks])[0]
         best = top_in_order(scores, k)
         found.append((chunks[best].astype(np.int64), scores[best]))
@@ -97,17 +83,10 @@ def rounded(scores: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
 def cosine_scores(
     questions: Float[np.ndarray, "q dim"], vectors: Float[np.ndarray, "n dim"]
 ) -> Float[np.ndarray, "q n"]:
-    """The score of every question and chunk of `search_vectors`, all held at once; vectors are not looked at."""
+    """The score of every question and chunk of `search_vectors`, all held at once."""
     scores = np.empty((len(questions), len(vectors)))
     left = questions.astype(np.float64)
     step = max(1, _BLOCK_ELEMENTS // max(1, vectors.shape[1]))
     for start in range(0, len(vectors), step):
         scores[:, start : start + step] = left @ vectors[start : start + step].astype(np.float64).T
     return rounded(scores)
-
-
-def _check_unit(what: str, vectors: Float[np.ndarray, "n dim"]) -> None:
-    wrong = np.flatnonzero(~are_unit(vectors, _UNIT_SLACK))
-    if wrong.size:
-        length = np.linalg.norm(vectors[wrong[0]].astype(np.float64))
-        raise InputError(f"vector of {what} {wrong[0]} has length {length}: the encoder gave no unit vector; mend it")

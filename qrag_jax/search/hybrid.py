@@ -9,10 +9,9 @@ from jaxtyping import Float, Int
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.names import RETRIEVERS
 from qrag_jax.search.bm25 import Bm25Index
-from qrag_jax.search.corpus import Corpus, check_fingerprint, embed_texts
+from qrag_jax.search.corpus import Corpus, embed_question
 from qrag_jax.search.dense import rounded, search_vectors
-from qrag_jax.types import Embed, Encoder, InputError, Note, UsageError
-from qrag_jax.unit_rows import unit_rows
+from qrag_jax.types import Embed, Note, UsageError
 
 _RANK_CONSTANT = 60.0
 WORDS_WEIGHT = 0.5  # chosen on 48 questions about documentation: benchmarks/results/own_documents
@@ -68,16 +67,8 @@ def rank_dense(question: str, corpus: Corpus, embed: Embed, top_k: int | None = 
         UsageError: `top_k` is below 1.
     """
     check_top_k(top_k)
-    if isinstance(embed, Encoder):
-        check_fingerprint(corpus, embed.fingerprint, "the question's")
-    vectors = corpus.unit_vectors
-    asked = unit_rows(embed_texts(embed, [question]))
-    if asked.shape[1] != vectors.shape[1]:
-        raise InputError(
-            f"question: a vector of {asked.shape[1]} components, those of the corpus have {vectors.shape[1]}: ask with "
-            "the encoder that embedded it"
-        )
-    ((places, scores),) = search_vectors(asked, vectors, len(vectors) if top_k is None else top_k)
+    asked, vectors = embed_question(corpus, embed, question), corpus.unit_vectors
+    ((places, scores),) = search_vectors(asked[None], vectors, len(vectors) if top_k is None else top_k)
     return Ranked(corpus.leaves[places], scores)
 
 
@@ -131,8 +122,6 @@ def rank_hybrid(
         UsageError: `top_k` is below 1, or the weight out of range.
     """
     check_top_k(top_k)
-    if not 0 <= weight <= 1:
-        raise UsageError(f"weight {weight}: the share of the words, from 0 to 1")
     near = rank_dense(question, corpus, embed)
     scores = np.zeros(len(corpus))
     scores[near.ids] = near.scores
@@ -148,7 +137,12 @@ def fused_with_words(
     Args:
         words: of the chunks, in the same order.
         weight: of the words, in [0, 1].
+
+    Raises:
+        UsageError: the weight is out of range.
     """
+    if not 0 <= weight <= 1:
+        raise UsageError(f"weight {weight}: the share of the words, from 0 to 1")
     asked = readable(question)
     bound = words.bound(asked)
     fused = (1 - weight) * scores

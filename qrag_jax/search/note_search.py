@@ -28,7 +28,7 @@ from jaxtyping import Float, Int
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.names import NOTE_MODES, NoteMode, RetrieverName
 from qrag_jax.search.bm25 import Bm25Index
-from qrag_jax.search.corpus import Corpus, check_fingerprint, embed_texts
+from qrag_jax.search.corpus import Corpus, check_fingerprint, embed_question, embed_texts
 from qrag_jax.search.dense import cosine_scores, top_in_order
 from qrag_jax.search.hybrid import WORDS_WEIGHT, Ranked, Retrieve, check_top_k, fused_with_words, rank_words
 from qrag_jax.search.note_texts import check_note, fitting_notes, insert_notes, offset_in_chunk
@@ -293,14 +293,7 @@ def rank_noted(
     check_top_k(top_k)
     config = config or NoteSearch()
     corpus = noted.corpus
-    if isinstance(embed, Encoder):
-        check_fingerprint(corpus, embed.fingerprint, "the question's")
-    asked = unit_rows(embed_texts(embed, [question]))[0]
-    if len(asked) != corpus.unit_vectors.shape[1]:
-        raise InputError(
-            f"question: a vector of {len(asked)} components, those of the corpus have {corpus.unit_vectors.shape[1]}: "
-            "ask with the encoder that embedded it"
-        )
+    asked = embed_question(corpus, embed, question)
     own = _cosines(corpus.unit_vectors, asked)
     top = None if config.words_weight else top_k
     scores, telling = _mode_scores(question, asked, own, noted, embed, config, top)

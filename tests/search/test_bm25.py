@@ -151,13 +151,13 @@ def test_equal_scores_go_by_document_order():
 
 
 def test_sums_in_another_order_still_tie():
-    # P, Q, R are as rare as p, q, r, and the question asks for them in the opposite order: the same three terms are
+    # a, b, c are as rare as p, q, r, and the question asks for them in the opposite order: the same three terms are
     # added up in two orders, and the first text comes out one bit lower.
-    texts = ["P Q R", "p q r", *["r z z", "R z z"] * 3]
-    index = Bm25Index(texts, tokenize=str.split)
-    first, second = index.scores("p q r R Q P")[:2]
+    texts = ["a b c", "p q r", *["r z z", "c z z"] * 3]
+    index = Bm25Index(texts)
+    first, second = index.scores("p q r c b a")[:2]
     assert first == pytest.approx(second, rel=1e-12)
-    assert index.top_k("p q r R Q P", 2)[0].tolist() == [0, 1]
+    assert index.top_k("p q r c b a", 2)[0].tolist() == [0, 1]
 
 
 def test_top_k_is_the_head_of_a_stable_sort():
@@ -187,8 +187,9 @@ def test_the_bound_by_hand():
 def test_scores_stay_below_the_bound_and_come_near_it(seed):
     rng = np.random.default_rng(seed)
     question = " ".join(f"w{i}" for i in rng.integers(0, 40, 4))
-    texts = [*random_texts(rng, 8), " ".join([question] * 500)]
-    scores, bound = Bm25Index(texts, b=0.0).scores(question), Bm25Index(texts).bound(question)
+    texts = [*random_texts(rng, 8), " ".join([question] * 2000)]
+    index = Bm25Index(texts)
+    scores, bound = index.scores(question), index.bound(question)
     assert (scores < bound).all() and scores[-1] > 0.99 * bound
 
 
@@ -210,31 +211,12 @@ def test_texts_without_words_score_zero():
     np.testing.assert_array_equal(index.scores("anything"), [0.0, 0.0])
 
 
-def test_own_tokens_and_parameters():
-    index = Bm25Index(["aXb", "b"], tokenize=lambda text: text.split("X"))
-    assert index.top_k("a", 1)[0].tolist() == [0]
-    texts = ["milk", "milk and much more of other things"]
-    flat = Bm25Index(texts, b=0.0).scores("milk")  # b = 0: length does not count
-    assert flat[0] == flat[1]
-    np.testing.assert_allclose(flat, loop_scores(texts, "milk", b=0.0))
-
-
 def test_refusals():
     index = Bm25Index(TEXTS)
-    with pytest.raises(InputError, match="at least one text"):
-        Bm25Index([])
-    with pytest.raises(InputError, match="b = 1.5"):
-        Bm25Index(TEXTS, b=1.5)
     with pytest.raises(InputError, match="cannot take 6 chunks from a context of 5"):
         index.top_k("milk", 6)
     with pytest.raises(InputError, match="cannot take 0 chunks"):
         index.top_k("milk", 0)
-    with pytest.raises(InputError, match="at least one chunk"):
-        index.scores("milk", np.zeros(0, np.int32))
-    with pytest.raises(InputError, match="text ids -1..2 leave the pool of 5"):
-        index.scores("milk", np.array([-1, 2], np.int32))
-    with pytest.raises(InputError, match="2 questions need as many contexts, got 1"):
-        index.top_k_each(["a", "b"], 1, np.zeros((1, 3), np.int32))
 
 
 def test_words_that_few_texts_hold():

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from qrag_jax.search import dense as module
 from qrag_jax.search.dense import search_vectors, top_in_order
-from qrag_jax.types import InputError
 
 EAST, NORTH, BETWEEN = [1.0, 0.0], [0.0, 1.0], [0.6, 0.8]
 
@@ -74,20 +73,3 @@ def test_top_in_order():
     then = np.array([9.0, 0, 1, 0, 1])
     assert top_in_order(np.array([0.1, 0.5, 0.5, 0.9, 0.5]), 3, then).tolist() == [3, 2, 4]
     assert top_in_order(np.array([0.1, 0.5, 0.5, 0.9, 0.5]), 9, then).tolist() == [3, 2, 4, 1, 0]
-
-
-@pytest.mark.parametrize(
-    ("questions", "vectors", "k", "among", "message"),
-    [
-        (rows(EAST), rows(EAST), 0, None, "search for 0 of 1 chunks"),
-        (rows(EAST), np.zeros((0, 2), np.float32), 3, None, "search for 3 of 0 chunks"),
-        (rows(EAST, [np.nan, 0]), rows(EAST), 1, None, "question 1 has length nan"),
-        (rows(EAST), rows(EAST, [np.inf, 0]), 1, None, "chunk 1 has length inf"),
-        (rows(EAST), rows([2, 0]), 1, None, "chunk 0 has length 2.0: the encoder gave no unit vector"),
-        (rows(EAST), rows(EAST), 1, [], "1 questions, but chunks to choose from for 0"),
-        (rows(EAST), rows(EAST), 1, [np.array([1])], "question 0: chunks 1 to 1 of 1: no such chunk"),
-    ],
-)
-def test_refusals(questions, vectors, k, among, message):
-    with pytest.raises(InputError, match=message):
-        search_vectors(questions, vectors, k, among)

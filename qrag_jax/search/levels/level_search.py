@@ -21,7 +21,7 @@ from qrag_jax.chunking.text.spans import readable
 from qrag_jax.chunking.tree.level_ranges import LevelRange, full_range, nodes_in
 from qrag_jax.chunking.tree.parent_vectors import Parents, check_parents, fill_levels_above
 from qrag_jax.search.bm25 import Bm25Index
-from qrag_jax.search.corpus import Corpus, embed_texts
+from qrag_jax.search.corpus import Corpus, asked_vector, embed_texts
 from qrag_jax.search.dense import cosine_scores
 from qrag_jax.search.hybrid import Ranked, check_top_k, fused_with_words
 from qrag_jax.types import InputError, UsageError
@@ -78,7 +78,7 @@ class LevelIndex:
             UsageError: the range goes beyond the levels.
         """
         if levels not in self._nodes:
-            trees = zip(self._starts(), self.corpus.trees, strict=True)
+            trees = zip(np.flatnonzero(self._parent < 0).tolist(), self.corpus.trees, strict=True)
             found = [start + nodes_in(tree, levels, len(self.names)) for start, tree in trees]
             self._nodes[levels] = np.concatenate(found)
         return self._nodes[levels]
@@ -109,12 +109,11 @@ class LevelIndex:
             UsageError: `top_k` is below 1, the weight out of range, or the range beyond the levels.
         """
         check_top_k(top_k)
-        if not 0 <= weight <= 1:
-            raise UsageError(f"weight {weight}: the share of the words, from 0 to 1")
-        asked = self._asked(vector)
+        asked = asked_vector(vector, self._vectors.shape[1])
         nodes, is_whole = self.nodes(levels), documents is None
         if documents is not None:
-            nodes = nodes[self._in_documents(nodes, documents)]
+            wanted = np.array([document.id in documents for document in self.corpus.documents])
+            nodes = nodes[wanted[self.corpus.numbers_of(nodes)]]
             if not len(nodes):
                 self.num_fallbacks += 1
                 levels, is_whole = full_range(self.names), True
@@ -133,7 +132,7 @@ class LevelIndex:
         Raises:
             InputError: a vector that is not finite, or of another size than those of the corpus.
         """
-        return self._leaf_scores(self._asked(vector))
+        return self._leaf_scores(asked_vector(vector, self._vectors.shape[1]))
 
     def num_vectors(self, levels: LevelRange) -> int:
         """How many vectors a search in a range compares with the question's: of candidates, or of leaves under them."""
@@ -157,35 +156,17 @@ class LevelIndex:
             return self.corpus.leaves
         return nodes
 
-    def _starts(self) -> list[int]:
-        """The first node of each document."""
-        return np.flatnonzero(self._parent < 0).tolist()
-
-    def _in_documents(self, nodes: Int[np.ndarray, " M"], documents: Collection[str]) -> Bool[np.ndarray, " M"]:
-        wanted = np.array([document.id in documents for document in self.corpus.documents])
-        return wanted[self.corpus.numbers_of(nodes)]
-
-    def _asked(self, vector: Float[np.ndarray, " dim"]) -> Float[np.ndarray, "1 dim"]:
-        if vector.shape != self._vectors.shape[1:]:
-            raise InputError(
-                f"question: a vector of {len(vector)} components, those of the corpus have {self._vectors.shape[1]}: "
-                "ask with the encoder that embedded it"
-            )
-        if not np.isfinite(vector).all():
-            raise InputError("question: a vector that is not finite; mend the encoder")
-        return unit_rows(vector[None].astype(np.float32))
-
-    def _scores(self, nodes: Int[np.ndarray, " M"], asked: Float[np.ndarray, "1 dim"]) -> Float[np.ndarray, " M"]:
+    def _scores(self, nodes: Int[np.ndarray, " M"], asked: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " M"]:
         if self.parents.name != "best_child":
             self._make(nodes)
-            return cosine_scores(asked, self._vectors[nodes])[0]
+            return cosine_scores(asked[None], self._vectors[nodes])[0]
         leaves, scores = self.corpus.leaves, self._leaf_scores(asked)
         first, end = np.searchsorted(leaves, nodes), np.searchsorted(leaves, self._stop[nodes])
         borders = np.stack([first, end], axis=1).ravel()
         return np.maximum.reduceat(np.append(scores, -np.inf), borders)[::2]
 
-    def _leaf_scores(self, asked: Float[np.ndarray, "1 dim"]) -> Float[np.ndarray, " leaves"]:
-        return cosine_scores(asked, self._vectors[self.corpus.leaves])[0]
+    def _leaf_scores(self, asked: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " leaves"]:
+        return cosine_scores(asked[None], self._vectors[self.corpus.leaves])[0]
 
     def _make(self, nodes: Int[np.ndarray, " M"]) -> None:
         """Vectors of these nodes, where they are not there yet."""
