@@ -1,3 +1,4 @@
+import re
 from collections import Counter
 
 import numpy as np
@@ -158,4 +159,4 @@ def test_a_sentence_is_the_document_and_lies_in_its_passage(text, data):
     (best,) = best_sentences("a b", [Chunk("c", "a", spans, 0, 1)], {"a": document})
     place = best.place
     assert best.text == text[place.start : place.end] and (place.start, place.end) in found
-    assert place.line == len((text[: place.start] + "x").replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+    assert place.line == 1 + sum(end.end() <= place.start for end in re.finditer(r"\r\n?|\n", text))
