@@ -277,12 +277,11 @@ def cut_told(rows: "Sequence[NoteRow]") -> str:
 
 def format_rows(rows: "Sequence[NoteRow]") -> str:
     """The rows as a table, and a line on what was searched."""
-    from qrag_jax.eval.tables import align, share
+    from qrag_jax.eval.tables import align, interval, share
 
     table: list[tuple[str, ...]] = [_HEADINGS]
     for row in rows:
-        interval = f"[{share(row.low)}, {share(row.high)}]"
-        values = row.task, row.mode, str(row.k), share(row.all_gold), interval, share(row.recall)
+        values = row.task, row.mode, str(row.k), share(row.all_gold), interval(row.low, row.high), share(row.recall)
         table.append((*values, f"{row.embedded_at_query:.1f}", f"{1000 * row.seconds:.0f}", str(row.n)))
     first = rows[0]
     about = f"{first.n_notes:,} notes by {first.reader} in {first.n_chunks:,} chunks, "

@@ -7,7 +7,7 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.types import UsageError
@@ -27,6 +27,11 @@ def share(value: float, digits: int = 3, sign: str = "") -> str:
     return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
 
 
+def interval(low: float, high: float, digits: int = 3, sign: str = "") -> str:
+    """`[.941, .967]`, its ends as `share` writes them."""
+    return f"[{share(low, digits, sign)}, {share(high, digits, sign)}]"
+
+
 def align(table: Sequence[Sequence[str]], right: Sequence[bool] = (), *, markdown: bool = False) -> list[str]:
     """The lines of a table, its columns padded to one width each.
 
@@ -44,6 +49,29 @@ def align(table: Sequence[Sequence[str]], right: Sequence[bool] = (), *, markdow
     rules = ("-" * (width + 1) + (":" if to_right else "-") for to_right, width in zip(sides, widths, strict=True))
     body = ["| " + " | ".join(row) + " |" for row in padded]
     return [body[0], "|" + "|".join(rules) + "|", *body[1:]]
+
+
+def new_figure(width: float, height: float, title: str | None = None) -> "matplotlib.figure.Figure":
+    """A figure of so many inches, its parts laid out without overlap."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # heavy, and only who draws needs it
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)  # without pyplot: no global state, no display
+    if title is not None:
+        figure.suptitle(title, fontsize=13)
+    return figure
+
+
+def dress(axes: Any, title: str, xlabel: str, ylabel: str, *, grid: str = "0.9", labelsize: int = 9) -> None:
+    """Title and labels, and a light grid in place of a box."""
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel(xlabel, fontsize=9)
+    axes.set_ylabel(ylabel, fontsize=9)
+    axes.grid(color=grid, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=labelsize)
 
 
 def check_png(path: str | os.PathLike) -> None:

@@ -46,9 +46,6 @@ def kept_by_threshold(scores: Float[np.ndarray, "n T"], threshold: float, least:
         Numbers in [least, T].
     """
     check_scores(scores)
-    _check_least(least, scores.shape[1])
-    if np.isnan(threshold):
-        raise InputError("threshold = nan: give a number")
     # float64 first: NumPy would round a Python float to the scores' float32.
     passes = np.logical_and.accumulate(scores.astype(np.float64) >= threshold, axis=1)
     return np.maximum(passes.sum(axis=1), least)
@@ -70,25 +67,18 @@ def earliest_complete(chosen: Int[np.ndarray, "n T"], gold: Bool[np.ndarray, "n 
 
     0 is free for that: every question has a gold chunk, so no set is complete before the first pick.
     """
-    hits = check_path(chosen, gold)
-    complete = hits.cumsum(axis=1) == gold.sum(axis=1)[:, None]
+    complete = hits(chosen, gold).cumsum(axis=1) == gold.sum(axis=1)[:, None]
     return np.where(complete.any(axis=1), complete.argmax(axis=1) + 1, 0)
 
 
 def keep(chosen: Int[np.ndarray, "n T"], num_kept: Int[np.ndarray, " n"]) -> Int[np.ndarray, "n T"]:
     """The picks with `NOT_TAKEN` after the first `num_kept` of every question."""
-    if len(num_kept) != len(chosen):
-        raise InputError(f"num_kept has {len(num_kept)} numbers for {len(chosen)} questions: give one each")
-    wrong = np.flatnonzero((num_kept < 0) | (num_kept > chosen.shape[1]))
-    if wrong.size:
-        raise InputError(f"num_kept[{wrong[0]}] = {num_kept[wrong[0]]} is outside [0, {chosen.shape[1]}]")
     behind = np.arange(chosen.shape[1]) >= num_kept[:, None]
     return np.where(behind, np.asarray(NOT_TAKEN, chosen.dtype), chosen)
 
 
 def scores_by_budget(chosen: Int[np.ndarray, "n T"], gold: Bool[np.ndarray, "n M"]) -> list[FactScores]:
-    """Fact measures after 0, 1, ..., T picks: T + 1 entries. Errors as in `earliest_complete`."""
-    check_path(chosen, gold)
+    """Fact measures after 0, 1, ..., T picks: T + 1 entries."""
     each = np.ones(len(chosen), np.int64)
     return [score_facts(keep(chosen, each * budget), gold) for budget in range(chosen.shape[1] + 1)]
 
@@ -117,9 +107,7 @@ def calibrate_threshold(
         gold: True at the chunks that answer the question.
         least: as in `kept_by_threshold`; the threshold is best for this `least` only.
     """
-    check_path(chosen, gold)
-    check_scores(scores, chosen.shape)
-    _check_least(least, chosen.shape[1])
+    check_scores(scores)
     f1 = np.stack([entry.f1 for entry in scores_by_budget(chosen, gold)], axis=1)
     gains = np.diff(f1, axis=1)
     gains[:, :least] = 0  # kept by every threshold: their minima are bounds, but change nothing
@@ -169,33 +157,17 @@ def check_apart(fitted_on: Collection[str], reported: Sequence[str]) -> None:
         )
 
 
-def check_path(chosen: Int[np.ndarray, "n T"], gold: Bool[np.ndarray, "n M"]) -> Bool[np.ndarray, "n T"]:
-    """True at the picks that are gold, once the picks are found to be those of all T steps."""
-    if len(chosen) != len(gold):
-        raise InputError(f"chosen has {len(chosen)} questions and gold {len(gold)}: give the same questions in order")
-    if chosen.size == 0:
-        raise InputError(f"chosen has shape {chosen.shape}: a protocol needs at least one question and one step")
-    score_facts(chosen, gold)
-    unplayed = np.argwhere(chosen == NOT_TAKEN)
-    if len(unplayed):
-        row, step = (int(i) for i in unplayed[0])
-        raise InputError(f"question {row}, step {step} was not played: protocols are cut from a run of all T steps")
+def hits(chosen: Int[np.ndarray, "n T"], gold: Bool[np.ndarray, "n M"]) -> Bool[np.ndarray, "n T"]:
+    """True at the picks that are gold, of a run of all T steps."""
     return np.take_along_axis(gold, chosen, axis=1)
 
 
-def check_scores(scores: Float[np.ndarray, "n T"], shape: tuple[int, ...] | None = None) -> None:
-    """Refuses scores that are not finite numbers, or of another shape than the picks' `shape`."""
-    if shape is not None and scores.shape != shape:
-        raise InputError(f"scores have shape {scores.shape} and chosen {shape}: give one score a pick")
+def check_scores(scores: Float[np.ndarray, "n T"]) -> None:
+    """Refuses scores that are not finite numbers."""
     wrong = np.argwhere(~(np.abs(scores.astype(np.float64)) < _LARGEST))
     if len(wrong):
         row, step = (int(i) for i in wrong[0])
         raise InputError(f"question {row}, step {step}: score {scores[row, step]} must be finite and below {_LARGEST}")
-
-
-def _check_least(least: int, num_steps: int) -> None:
-    if not 0 <= least <= num_steps:
-        raise InputError(f"least = {least} must lie in [0, {num_steps}], the number of steps")
 
 
 def _middle_of_widest(best: Bool[np.ndarray, " k_plus_1"], minima: Float[np.ndarray, " k"]) -> float:

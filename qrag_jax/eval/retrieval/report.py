@@ -8,7 +8,7 @@ import numpy as np
 
 from qrag_jax.eval.retrieval.records import Row
 from qrag_jax.eval.setting import Setting
-from qrag_jax.eval.tables import align, check_png, share, write_png
+from qrag_jax.eval.tables import align, check_png, dress, interval, new_figure, share, write_png
 from qrag_jax.files.whole_file import write_whole
 from qrag_jax.measures.aggregate import Summary, over_seeds
 from qrag_jax.names import METHODS, PROTOCOLS
@@ -119,16 +119,15 @@ def format_table(rows: Sequence[Row], *, markdown: bool = False) -> str:
 
 
 def write_markdown(
-    path: str | os.PathLike, rows: Sequence[Row], *, title: str, plot: str | None = None, notes: Sequence[str] = ()
+    path: str | os.PathLike, rows: Sequence[Row], *, title: str, plot: str, notes: Sequence[str] = ()
 ) -> None:
     """Write a Markdown report: title, `notes` (command, hardware, ...) as a list, the table, and the plot's link."""
     parts = [f"# {title}", "\n".join(f"- {note}" for note in notes), format_table(rows, markdown=True).rstrip()]
-    if plot is not None:
-        parts.append(f"![fact EM and F1 against the number of chunks]({plot})")
+    parts.append(f"![fact EM and F1 against the number of chunks]({plot})")
     write_whole(path, "\n\n".join(part for part in parts if part) + "\n")
 
 
-def plot_rows(path: str | os.PathLike, rows: Sequence[Row], *, title: str | None = None) -> None:
+def plot_rows(path: str | os.PathLike, rows: Sequence[Row]) -> None:
     """Draw fact EM and fact F1 against the number of chunks into a PNG; one row of panels a task.
 
     Both axes of length are logarithmic; below each number of chunks stands the multiple of the training length. Bands
@@ -136,18 +135,11 @@ def plot_rows(path: str | os.PathLike, rows: Sequence[Row], *, title: str | None
 
     Args:
         path: ends in .png; its folder is made.
-        title: stands above all panels; by default the panels' own headings suffice.
     """
     check_png(path)
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # heavy, and only this function needs it
-    from matplotlib.figure import Figure
-
     lines = collect_lines(rows)
     tasks = list(dict.fromkeys(line.task for line in lines))
-    figure = Figure(figsize=(10.5, 4.6 * len(tasks)), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)  # without pyplot: no global state, no display
-    if title is not None:
-        figure.suptitle(title, fontsize=13)
+    figure = new_figure(10.5, 4.6 * len(tasks))
     for panel, task in zip(figure.subfigures(len(tasks), 1, squeeze=False)[:, 0], tasks, strict=True):
         _draw_task(panel, [line for line in lines if line.task == task])
     write_png(path, figure)
@@ -230,10 +222,10 @@ def _heading(lines: Sequence[Line]) -> str:
 
 def _notes(lines: Sequence[Line]) -> list[str]:
     cells = _cells(lines)
-    interval = f"Beside fact EM{' and F1' if _many_protocols(lines) else ''}: 95% interval over the questions"
+    beside = f"Beside fact EM{' and F1' if _many_protocols(lines) else ''}: 95% interval over the questions"
     if any(cell.num_seeds > 1 for cell in cells):
-        interval += "; of several seeds that of their mean, for other questions and other seeds"
-    notes = [f"{interval}."]
+        beside += "; of several seeds that of their mean, for other questions and other seeds"
+    notes = [f"{beside}."]
     if ceilings := [cell.f1_ceiling for cell in cells if cell.row.setting.protocol == "fixed"]:
         which = "of the fixed protocol cannot" if _many_protocols(lines) else "cannot"
         notes.append(
@@ -290,8 +282,8 @@ def _table_cells(lines: Sequence[Line], markdown: bool) -> list[list[str]]:
         for line in lines:
             cells = [line.cells.get(num_chunks) for num_chunks in lengths]
             label = _label(line, lines) if markdown else f"  {_label(line, lines)}"
-            interval = measure == "fact EM" or _many_protocols(lines)
-            table.append([label, *(_cell_text(cell, measure, interval, markdown) for cell in cells)])
+            with_ends = measure == "fact EM" or _many_protocols(lines)
+            table.append([label, *(_cell_text(cell, measure, with_ends, markdown) for cell in cells)])
     return table
 
 
@@ -300,18 +292,17 @@ def _many_protocols(lines: Sequence[Line]) -> bool:
     return any(line.setting.protocol != "fixed" for line in lines)
 
 
-def _cell_text(cell: Cell | None, measure: str, interval: bool, markdown: bool) -> str:
+def _cell_text(cell: Cell | None, measure: str, with_ends: bool, markdown: bool) -> str:
     if cell is None or (measure == "chunks taken" and cell.num_taken is None):
         return "-"
     if measure == "chunks taken":
         return f"{cell.num_taken:.2f}"
-    values = (cell.fact_em, cell.em_low, cell.em_high)
+    mean, low, high = cell.fact_em, cell.em_low, cell.em_high
     if measure == "fact F1":
-        values = (cell.fact_f1, cell.f1_low, cell.f1_high)
-    mean, low, high = (None if value is None else share(value) for value in values)
-    if not interval or low is None:
-        return str(mean)
-    return f"{mean} [{low}, {high}]" if markdown else f"{mean} {low}-{high}"
+        mean, low, high = cell.fact_f1, cell.f1_low, cell.f1_high
+    if not with_ends or low is None or high is None:
+        return share(mean)
+    return f"{share(mean)} {interval(low, high) if markdown else f'{share(low)}-{share(high)}'}"
 
 
 def _line_style(index: int, line: Line, lines: Sequence[Line]) -> tuple[str, str, str]:
@@ -357,15 +348,9 @@ def _dress(axes, title: str, ylabel: str, lines: Sequence[Line]) -> None:
     from matplotlib.ticker import NullLocator
 
     lengths = _lengths(lines)
-    axes.set_title(title, fontsize=10)
+    dress(axes, title, "chunks in the context; below, multiple of the training length", ylabel)
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(lengths), [f"{num_chunks:,}\n{factor}" for num_chunks, factor in lengths.items()])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("chunks in the context; below, multiple of the training length", fontsize=9)
-    axes.set_ylabel(ylabel, fontsize=9)
     axes.set_ylim(0, 1)
     axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    axes.grid(color="0.9", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=9)

@@ -19,9 +19,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from qrag_jax.eval.retrieval.protocols import (
-    check_path,
     check_scores,
     earliest_complete,
+    hits,
     keep,
     kept_by_oracle,
     kept_by_threshold,
@@ -32,7 +32,6 @@ from qrag_jax.measures.facts import score_facts
 from qrag_jax.types import InputError
 
 APP_B_THRESHOLDS = tuple(round(0.1 * i, 1) for i in range(-1, 12))  # -0.1, 0.0, ..., 1.1: tables 4 and 5
-APP_C_BUDGETS = (2, 3, 4, 5)  # table 6
 
 
 @dataclass(frozen=True)
@@ -102,8 +101,6 @@ def analyse(
     scores: Float[np.ndarray, "n T"],
     gold: Bool[np.ndarray, "n M"],
     num_chunks: Int[np.ndarray, " n"],
-    thresholds: Sequence[float] = APP_B_THRESHOLDS,
-    budgets: Sequence[int] | None = None,
 ) -> StopAnalysis:
     """All of appendix B and C for one retrieval of T steps.
 
@@ -112,14 +109,12 @@ def analyse(
         scores: the values that they were taken by.
         gold: True at the chunks that answer the question; False at padding.
         num_chunks: chunks of each context, padding not counted.
-        budgets: numbers of picks; None stands for 1 to T.
     """
-    num_steps = chosen.shape[1]
     return StopAnalysis(
-        curve=tuple(stopping_curve(chosen, scores, gold, num_chunks, thresholds)),
+        curve=tuple(stopping_curve(chosen, scores, gold, num_chunks)),
         roc=roc(chosen, scores, gold, num_chunks),
         oracle=stop_point(chosen, gold, num_chunks, kept_by_oracle(chosen, gold)),
-        budgets=tuple(budget_rows(chosen, gold, range(1, num_steps + 1) if budgets is None else budgets, num_chunks)),
+        budgets=tuple(budget_rows(chosen, gold, range(1, chosen.shape[1] + 1), num_chunks)),
     )
 
 
@@ -142,9 +137,9 @@ def stop_point(
         threshold: of the rule, for the record.
     """
     earliest = earliest_complete(chosen, gold)
-    measures = score_facts(keep(keep(chosen, num_kept), _num_real(chosen, gold, num_chunks)), gold)
+    measures = score_facts(keep(chosen, np.minimum(num_kept, num_chunks)), gold)
     num_taken = measures.num_taken
-    hits = (check_path(chosen, gold) & (np.arange(chosen.shape[1]) < num_taken[:, None])).sum()
+    num_hits = (hits(chosen, gold) & (np.arange(chosen.shape[1]) < num_taken[:, None])).sum()
     done = earliest > 0
     offset = num_taken[done] - earliest[done]
     early, late, perfect = (_share(which) for which in (offset < 0, offset > 0, offset == 0))
@@ -153,8 +148,8 @@ def stop_point(
         early=early,
         late=late,
         perfect=perfect,
-        tpr=float(hits / gold.sum()),
-        fpr=float((num_taken.sum() - hits) / _num_others(gold, num_chunks)),
+        tpr=float(num_hits / gold.sum()),
+        fpr=float((num_taken.sum() - num_hits) / _num_others(gold, num_chunks)),
         episode_length=float(num_taken.mean()),
         fact_em=float(measures.em.mean()),
         fact_f1=float(measures.f1.mean()),
@@ -177,9 +172,6 @@ def stopping_curve(
 
     The other arguments are those of `analyse`.
     """
-    if len(thresholds) == 0 or not np.isfinite(thresholds).all():
-        raise InputError(f"thresholds = {list(thresholds)}: give at least one, finite ones only")
-    check_scores(scores, chosen.shape)
     return [
         stop_point(chosen, gold, num_chunks, kept_by_threshold(scores, float(threshold), least=0), threshold)
         for threshold in thresholds
@@ -195,13 +187,12 @@ def roc(
     """Figure 5 without a grid: TPR and FPR at every threshold that behaves differently.
 
     The rule of appendix B is a classifier of chunks by `min(Q_1..Q_t)`, t the step of the pick; chunks that were not
-    taken are below all. Arguments and errors are those of `stopping_curve`.
+    taken are below all. Arguments are those of `stopping_curve`.
     """
-    hits = check_path(chosen, gold)
-    check_scores(scores, chosen.shape)
-    num_real = _num_real(chosen, gold, num_chunks)
-    others = ~hits & (np.arange(chosen.shape[1]) < num_real[:, None])
-    threshold, gold_taken = sums_by_minimum(scores, hits.astype(np.float64))
+    check_scores(scores)
+    is_gold = hits(chosen, gold)
+    others = ~is_gold & (np.arange(chosen.shape[1]) < num_chunks[:, None])
+    threshold, gold_taken = sums_by_minimum(scores, is_gold.astype(np.float64))
     _, others_taken = sums_by_minimum(scores, others.astype(np.float64))
     fpr, tpr = (
         np.concatenate([[0.0], np.cumsum(taken) / total, [1.0]])
@@ -232,8 +223,8 @@ def auc_within_reach(curve: Roc) -> float:
 def budget_rows(
     chosen: Int[np.ndarray, "n T"],
     gold: Bool[np.ndarray, "n M"],
-    budgets: Sequence[int] = APP_C_BUDGETS,
-    num_chunks: Int[np.ndarray, " n"] | None = None,
+    budgets: Sequence[int],
+    num_chunks: Int[np.ndarray, " n"],
 ) -> list[BudgetRow]:
     """Table 6: fact measures of the first picks, one row a budget, in the order of `budgets`.
 
@@ -244,16 +235,11 @@ def budget_rows(
         chosen: the picks of all T steps, in order of retrieval.
         gold: True at the chunks that answer the question; False at padding.
         budgets: numbers of picks; a context with fewer chunks is taken whole.
-        num_chunks: chunks of each context, padding not counted; None where all have at least T.
+        num_chunks: chunks of each context, padding not counted.
     """
-    budgets, num_steps = [int(budget) for budget in budgets], chosen.shape[1]
-    if not budgets or len(set(budgets)) < len(budgets) or not 1 <= min(budgets) <= max(budgets) <= num_steps:
-        raise InputError(f"budgets = {budgets} must be distinct numbers of picks in [1, {num_steps}]")
-    check_path(chosen, gold)
-    most = np.full(len(chosen), num_steps) if num_chunks is None else _num_real(chosen, gold, num_chunks)
     rows = []
     for budget in budgets:
-        measures = score_facts(keep(chosen, np.minimum(most, budget)), gold)
+        measures = score_facts(keep(chosen, np.minimum(num_chunks, budget)), gold)
         em, f1 = mean_interval(measures.em), mean_interval(measures.f1)
         ceiling = float(measures.f1_ceiling.mean())
         rows.append(BudgetRow(budget, em.mean, em.low, em.high, f1.mean, f1.low, f1.high, ceiling, em.n))
@@ -262,26 +248,6 @@ def budget_rows(
 
 def _share(which: Bool[np.ndarray, " m"]) -> float:
     return float(which.mean()) if len(which) else 0.0
-
-
-def _num_real(
-    chosen: Int[np.ndarray, "n T"], gold: Bool[np.ndarray, "n M"], num_chunks: Int[np.ndarray, " n"]
-) -> Int[np.ndarray, " n"]:
-    """Picks of each question that took a chunk, once the numbers of chunks are found to fit the picks and the gold."""
-    if len(num_chunks) != len(chosen):
-        raise InputError(f"num_chunks has {len(num_chunks)} numbers for {len(chosen)} questions: give one each")
-    real = chosen < num_chunks[:, None]
-    num_real = np.logical_and.accumulate(real, axis=1).sum(axis=1)
-    last_gold = gold.shape[1] - 1 - gold[:, ::-1].argmax(axis=1)
-    fits = (num_real == np.minimum(num_chunks, chosen.shape[1])) & (num_real == real.sum(axis=1))
-    wrong = np.flatnonzero(~fits | (last_gold >= num_chunks) | (num_chunks < 1) | (num_chunks > gold.shape[1]))
-    if wrong.size:
-        row = int(wrong[0])
-        raise InputError(
-            f"num_chunks[{row}] = {num_chunks[row]} does not fit picks {chosen[row].tolist()}, gold up to chunk "
-            f"{last_gold[row]} and {gold.shape[1]} places: give the chunks of each context, padding not counted"
-        )
-    return num_real
 
 
 def _num_others(gold: Bool[np.ndarray, "n M"], num_chunks: Int[np.ndarray, " n"]) -> int:

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from qrag_jax.eval.retrieval.stopping import BudgetRow, Roc, StopAnalysis, StopPoint, auc, auc_within_reach
-from qrag_jax.eval.tables import align, check_png, share, write_png
+from qrag_jax.eval.tables import align, check_png, dress, interval, new_figure, share, write_png
 from qrag_jax.files.whole_file import write_json, write_whole
-from qrag_jax.types import InputError
 
 # Okabe and Ito's palette; dashes and markers repeat what the colours say.
 _BLUE, _ORANGE, _GREEN, _PURPLE, _RED = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
@@ -32,8 +31,6 @@ def format_stopping(analysis: StopAnalysis, *, markdown: bool = False) -> str:
 
 def format_budgets(rows: Sequence[BudgetRow], *, markdown: bool = False) -> str:
     """Fact EM and F1 by the number of picks, with 95% intervals over the questions and the ceiling of F1."""
-    if not rows:
-        raise InputError("a table of budgets needs at least one row, got none")
     table = _table([_BUDGET_COLUMNS, *(_budget_cells(row, markdown) for row in rows)], markdown)
     notes = [
         f"n = {rows[0].n:,} questions; protocol: fixed, the first picks of one retrieval.",
@@ -42,29 +39,19 @@ def format_budgets(rows: Sequence[BudgetRow], *, markdown: bool = False) -> str:
     return _with_notes(table, notes, markdown)
 
 
-def write_stopping(
-    folder: str | os.PathLike, analysis: StopAnalysis, *, title: str, notes: Sequence[str] = ()
-) -> list[Path]:
-    """Write `stopping.json`, `stopping.md` and `stopping.png` into a folder, which is made.
-
-    Args:
-        notes: a line each above the tables (command, data, hardware, ...).
-
-    Returns:
-        The three paths.
-    """
+def write_stopping(folder: str | os.PathLike, analysis: StopAnalysis, *, title: str) -> list[Path]:
+    """Write `stopping.json`, `stopping.md` and `stopping.png` into a folder, which is made; gives their paths."""
     paths = [Path(folder) / name for name in ("stopping.json", "stopping.md", "stopping.png")]
     write_json(paths[0], stopping_values(analysis), indent=1)
     parts = [
         f"# {title}",
-        "\n".join(f"- {note}" for note in notes),
         "## Stopping by a threshold on Q",
         format_stopping(analysis, markdown=True).rstrip(),
         f"![early, late and perfect stops, picks and ROC curve by threshold]({paths[2].name})",
+        "## By number of picks",
+        format_budgets(analysis.budgets, markdown=True).rstrip(),
     ]
-    if analysis.budgets:
-        parts += ["## By number of picks", format_budgets(analysis.budgets, markdown=True).rstrip()]
-    write_whole(paths[1], "\n\n".join(part for part in parts if part) + "\n")
+    write_whole(paths[1], "\n\n".join(parts) + "\n")
     plot_stopping(paths[2], analysis, title=title)
     return paths
 
@@ -85,31 +72,20 @@ def stopping_values(analysis: StopAnalysis) -> dict[str, object]:
     }
 
 
-def plot_stopping(path: str | os.PathLike, analysis: StopAnalysis, *, title: str | None = None) -> None:
+def plot_stopping(path: str | os.PathLike, analysis: StopAnalysis, *, title: str) -> None:
     """Draw four panels into a PNG: early and late stops, perfect stops, picks, and the ROC curve.
 
     Args:
         path: ends in .png; its folder is made.
     """
     check_png(path)
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # heavy, and only this function needs it
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10.5, 8.4), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)  # without pyplot: no global state, no display
-    if title is not None:
-        figure.suptitle(title, fontsize=13)
+    figure = new_figure(10.5, 8.4, title)
     mistakes, perfect, lengths, curve = figure.subplots(2, 2).flat
     points = sorted((p for p in analysis.curve if p.threshold is not None), key=lambda point: point.threshold or 0.0)
     _draw_mistakes(mistakes, points)
     _draw_perfect(perfect, points)
     _draw_lengths(lengths, points, analysis.oracle)
     _draw_roc(curve, analysis.roc, points, analysis.oracle)
-    for axes in (mistakes, perfect, lengths, curve):
-        axes.grid(color="0.9", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=9)
     write_png(path, figure)
 
 
@@ -142,10 +118,8 @@ def _stop_notes(analysis: StopAnalysis) -> list[str]:
 
 
 def _budget_cells(row: BudgetRow, markdown: bool) -> tuple[str, ...]:
-    def interval(low: float, high: float) -> str:
-        return f"[{share(low)}, {share(high)}]" if markdown else f"{share(low)}-{share(high)}"
-
-    em, f1 = interval(row.em_low, row.em_high), interval(row.f1_low, row.f1_high)
+    ends = ((row.em_low, row.em_high), (row.f1_low, row.f1_high))
+    em, f1 = (interval(*one) if markdown else "-".join(map(share, one)) for one in ends)
     return str(row.num_steps), share(row.fact_em), em, share(row.fact_f1), f1, share(row.f1_ceiling)
 
 
@@ -162,21 +136,21 @@ def _with_notes(table: str, notes: Sequence[str], markdown: bool) -> str:
 def _draw_mistakes(axes, points: Sequence[StopPoint]) -> None:
     axes.plot(*_series(points, "early"), color=_RED, linestyle="-", label="early: gold missed", **_marks("o", points))
     axes.plot(*_series(points, "late"), color=_BLUE, linestyle="--", label="late: extra picks", **_marks("s", points))
-    _dress(axes, "early and late: t_stop before or after t_earliest", "threshold on Q", "share of completed questions")
+    dress(axes, "early and late: t_stop before or after t_earliest", "threshold on Q", "share of completed questions")
     _unit(axes)
     axes.legend(frameon=False, fontsize=9, loc="best")
 
 
 def _draw_perfect(axes, points: Sequence[StopPoint]) -> None:
     axes.plot(*_series(points, "perfect"), color=_GREEN, **_marks("o", points))
-    _dress(axes, "perfect: t_stop = t_earliest", "threshold on Q", "share of completed questions")
+    dress(axes, "perfect: t_stop = t_earliest", "threshold on Q", "share of completed questions")
     _unit(axes)
 
 
 def _draw_lengths(axes, points: Sequence[StopPoint], oracle: StopPoint) -> None:
     axes.axhline(oracle.episode_length, color="0.35", linestyle=(0, (5, 3)), linewidth=1.2, label="oracle")
     axes.plot(*_series(points, "episode_length"), color=_PURPLE, label="threshold", **_marks("o", points))
-    _dress(axes, "length: picks a question", "threshold on Q", "mean number of picks")
+    dress(axes, "length: picks a question", "threshold on Q", "mean number of picks")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, fontsize=9, loc="best")
 
@@ -185,7 +159,7 @@ def _draw_roc(axes, curve: Roc, points: Sequence[StopPoint], oracle: StopPoint) 
     axes.plot([0, 1], [0, 1], color="0.6", linestyle=":", linewidth=1.2, label="chance")
     axes.plot(curve.fpr[-2:], curve.tpr[-2:], color=_BLUE, linestyle="--", linewidth=1.2, label="no pick left")
     _draw_reached(axes, curve, points, oracle)
-    _dress(axes, f"ROC of the picks, AUC {share(auc(curve))}", _FPR_LABEL, "TPR: share of the gold taken")
+    dress(axes, f"ROC of the picks, AUC {share(auc(curve))}", _FPR_LABEL, "TPR: share of the gold taken")
     axes.set_xlim(-0.02, 1.02)
     _unit(axes)
     axes.legend(frameon=False, fontsize=9, loc="lower right")
@@ -224,9 +198,3 @@ def _marks(marker: str, points: Sequence[StopPoint]) -> dict[str, object]:
 def _unit(axes) -> None:
     axes.set_ylim(-0.02, 1.02)
     axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1.0])
-
-
-def _dress(axes, title: str, xlabel: str, ylabel: str) -> None:
-    axes.set_title(title, fontsize=10)
-    axes.set_xlabel(xlabel, fontsize=9)
-    axes.set_ylabel(ylabel, fontsize=9)

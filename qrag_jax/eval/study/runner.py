@@ -27,7 +27,7 @@ from qrag_jax.eval.study.load_tasks import split_task
 from qrag_jax.eval.study.records import CellResult, LevelCell, Part, StudyResult
 from qrag_jax.eval.study.results.level_rows import LevelOutcome, level_notes, level_rows
 from qrag_jax.eval.study.results.question_scores import score_questions
-from qrag_jax.eval.study.results.study_answers import StudyAnswers, answer_questions
+from qrag_jax.eval.study.results.study_answers import StudyAnswer, answer_questions
 from qrag_jax.eval.study.results.summary import (
     Outcome,
     choose,
@@ -298,7 +298,7 @@ def _score(study: _Study, task: StudyTask, cell: CellResult) -> dict[str, np.nda
     return score_questions(task, cell.found, study.config.ks, study.tools.encoder.count)
 
 
-def _answers(study: _Study, test: StudyTask, cell: CellResult) -> StudyAnswers | None:
+def _answers(study: _Study, test: StudyTask, cell: CellResult) -> Sequence[StudyAnswer] | None:
     if study.generator is None or not any(question.answers for question in test.questions):
         return None
     journal = Journal(study.store.out / "answers" / "journal.sqlite")
@@ -342,6 +342,6 @@ def _notes(
                 f"{cell.task}, {cell.strategy}: its chunks have several spans or overlap, so they have no tree: no "
                 f"fill by {' and '.join(missing)}"
             )
-        if outcome.answers is not None and outcome.answers.num_failed:
-            cell, failed = outcome.cell, outcome.answers.num_failed
-            yield f"{cell.task}, {cell.strategy}: {failed:,} of {len(outcome.answers.answers):,} answers failed"
+        answers = outcome.answers or ()
+        if failed := sum(answer.generation.error is not None for answer in answers):
+            yield f"{cell.task}, {cell.strategy}: {failed:,} of {len(answers):,} answers failed"

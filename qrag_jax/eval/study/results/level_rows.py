@@ -22,7 +22,7 @@ from qrag_jax.eval.study.cells.costs import with_dollars
 from qrag_jax.eval.study.config import StudyConfig
 from qrag_jax.eval.study.records import LevelCell, LevelRow, Page
 from qrag_jax.eval.study.results.summary import describe_config
-from qrag_jax.eval.tables import share
+from qrag_jax.eval.tables import interval, share
 from qrag_jax.llm.prices import Prices
 from qrag_jax.measures.aggregate import mean_interval
 from qrag_jax.names import FeaturesName
@@ -206,7 +206,7 @@ def level_table(rows: Sequence[LevelRow], task: str) -> list[list[str]]:
 
 
 def _cell(row: LevelRow) -> str:
-    return f"{share(row.erec)} [{share(row.erec_low)}, {share(row.erec_high)}]"
+    return f"{share(row.erec)} {interval(row.erec_low, row.erec_high)}"
 
 
 LEVELS = Page(

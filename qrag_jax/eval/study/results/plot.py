@@ -3,13 +3,13 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qrag_jax.eval.study.records import StudyResult
 from qrag_jax.eval.study.results.study_tables import Line, study_lines, total_seconds
-from qrag_jax.eval.tables import check_png, write_png
+from qrag_jax.eval.tables import check_png, dress, new_figure, write_png
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -61,22 +61,20 @@ def draw_study(result: StudyResult) -> "matplotlib.figure.Figure":
     Bars are the 95% intervals of the rows; the dashed line is the baseline's F1. Seconds are on an axis of logarithms,
     which begins at a millisecond.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # heavy, and only this function needs it
-    from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     tasks = study_lines(result)
     strategies = list(dict.fromkeys(row.strategy for row in result.rows))
     num_columns = min(len(tasks), _MAX_COLUMNS)
     num_rows = -(-len(tasks) // num_columns)
-    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.12)
-    figure = Figure(figsize=(1.2 + 4.6 * num_columns, 4.1 * num_rows), dpi=150, layout=layout)
-    canvas = FigureCanvasAgg(figure)  # without pyplot: no global state, no display
+    figure = new_figure(1.2 + 4.6 * num_columns, 4.1 * num_rows)
+    figure.set_layout_engine(ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.12))
     grid = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
     for axes, (task, lines) in zip(grid, tasks.items(), strict=False):
         _draw_task(axes, task, lines, result, strategies)
     for axes in grid[len(tasks) :]:
         axes.set_axis_off()
+    canvas: Any = figure.canvas
     canvas.draw()  # places the axes, so that pixels are known
     figure.set_layout_engine("none")
     for axes, lines in zip(grid, tasks.values(), strict=False):
@@ -170,13 +168,7 @@ def _dress(axes, title: str, ylabel: str, seconds: Sequence[float]) -> None:
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(y=0.12)
-    axes.set_title(title, fontsize=10)
-    axes.set_xlabel("seconds of chunking and embedding", fontsize=9)
-    axes.set_ylabel(ylabel, fontsize=9)
-    axes.grid(color="0.92", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=8)
+    dress(axes, title, "seconds of chunking and embedding", ylabel, grid="0.92", labelsize=8)
 
 
 def _name_points(axes, lines: Sequence[Line], result: StudyResult, strategies: Sequence[str], renderer) -> None:

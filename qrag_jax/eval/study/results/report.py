@@ -29,11 +29,7 @@ _OF_LEVELS = ("plan", "level_min", "level_max", "parents", "num_vectors", "built
 
 
 def format_table(result: StudyResult) -> str:
-    """The table for a terminal: a block a task with its most important columns, and the notes below all.
-
-    Raises:
-        InputError: as `report_lines.study_lines`.
-    """
+    """The table for a terminal: a block a task with its most important columns, and the notes below all."""
     blocks = []
     for task, lines in study_lines(result).items():
         table = _align(terminal_columns(result, lines), lines)

@@ -18,14 +18,10 @@ from qrag_jax.types import (
     Embed,
     EmbedTokens,
     Generation,
-    InputError,
     Message,
     Sampling,
     TextGenerator,
-    UsageError,
 )
-
-_NAME = "study_answer"
 
 
 def make_prompt(question: str, passages: Sequence[str], name: str) -> tuple[Message, ...]:
@@ -35,15 +31,10 @@ def make_prompt(question: str, passages: Sequence[str], name: str) -> tuple[Mess
         passages: texts of the chunks, whole; none is allowed.
         name: id of the question. The mark is drawn from it: the same for all strategies, known to no document.
     """
-    return passages_prompt(load_prompt(_NAME), question, passages, name)
+    return passages_prompt(load_prompt("study_answer"), question, passages, name)
 
 
-def prompt_sha256() -> str:
-    """Hash of the templates, hexadecimal: answers to prompts of other templates cannot be compared."""
-    return load_prompt(_NAME).sha256
-
-
-_DEFAULT_SAMPLING = Sampling(max_tokens=400)
+_SAMPLING = Sampling(max_tokens=400)  # the paper's
 
 
 @dataclass(frozen=True)
@@ -66,50 +57,15 @@ class StudyAnswer:
     cosine: float | None = None
 
 
-@dataclass(frozen=True)
-class StudyAnswers:
-    """All answers of one strategy on one task, in the order of the questions.
-
-    A failed call counts in `num_failed` and in no mean: it is no empty answer, and no 0. Two strategies are comparable
-    by their means only where neither failed; else compare the questions that both answered.
-
-    Attributes:
-        num_chunks: most passages in a prompt.
-        prompt_sha256: of the templates of the prompt.
-        answers: one a question.
-        num_answered, num_failed: calls that gave an answer, maybe an empty one, and calls that gave none.
-        num_cut: of the answered, those that ended at `max_tokens`.
-        num_scored: of the answered, those with a BERTScore.
-        bert_precision, bert_recall, bert_f1: means over the scored questions; None where there are none.
-        cosine: mean over the answered questions; None where there are none or it was not asked for.
-        prompt_tokens, completion_tokens: of all calls together, those that failed too.
-    """
-
-    num_chunks: int
-    prompt_sha256: str
-    answers: tuple[StudyAnswer, ...]
-    num_answered: int
-    num_failed: int
-    num_cut: int
-    num_scored: int
-    bert_precision: float | None
-    bert_recall: float | None
-    bert_f1: float | None
-    cosine: float | None
-    prompt_tokens: int
-    completion_tokens: int
-
-
 def answer_questions(
     task: StudyTask,
     found: Sequence[FoundChunks],
     generator: TextGenerator,
     *,
-    num_chunks: int = 5,
-    sampling: Sampling = _DEFAULT_SAMPLING,
+    num_chunks: int,
     embed: Embed | None = None,
     embed_tokens: EmbedTokens | None = None,
-) -> StudyAnswers:
+) -> tuple[StudyAnswer, ...]:
     """Asks the model every question with its best chunks, and scores what it says.
 
     Passages stand in the order of the search, best first: the paper takes the top 5 and names no order, and this is
@@ -120,19 +76,21 @@ def answer_questions(
         found: chunks of every question, in the order of `task.questions`.
         generator: called once with all prompts; a question for which nothing was found is asked too, without passages.
         num_chunks: passages a prompt, at most; the paper's text says 5, its code takes 1.
-        sampling: the paper's 400 tokens, greedy.
         embed: encoder of the query-answer cosine; None leaves it out.
         embed_tokens: encoder of BERTScore; None leaves it out.
     """
-    if num_chunks < 1:
-        raise UsageError(f"num_chunks {num_chunks}: at least 1 passage a prompt")
-    passages = _passages(task, found, num_chunks)
+    texts = {document.id: document.text for document in task.documents}
     prompts = [
-        make_prompt(question.text, texts, question.id) for question, texts in zip(task.questions, passages, strict=True)
+        make_prompt(
+            question.text,
+            [chunk_text(texts[hit.document_id], hit.spans) for hit in result.hits[:num_chunks]],
+            question.id,
+        )
+        for question, result in zip(task.questions, found, strict=True)
     ]
-    generations = ask_all(generator, prompts, sampling=sampling)
+    generations = ask_all(generator, prompts, sampling=_SAMPLING)
     cosines = _cosines(task, generations, embed)
-    answers = tuple(
+    return tuple(
         StudyAnswer(
             question.id,
             tuple(hit.chunk_id for hit in hits.hits[:num_chunks]),
@@ -142,10 +100,24 @@ def answer_questions(
         )
         for question, hits, generation, cosine in zip(task.questions, found, generations, cosines, strict=True)
     )
-    return _summarise(answers, num_chunks)
 
 
-def answer_objects(result: StudyAnswers) -> list[dict[str, object]]:
+def answer_means(answers: Sequence[StudyAnswer]) -> dict[str, float]:
+    """`answers_failed`, the share of calls without an answer, and means of `answer_cosine` and `answer_bert_f1`.
+
+    A failed call is in no mean: it is no empty answer, and no 0. Two strategies are comparable by their means only
+    where neither failed. What has no value has no mean.
+    """
+    failed = sum(answer.generation.error is not None for answer in answers)
+    values = {
+        "answer_cosine": [answer.cosine for answer in answers if answer.cosine is not None],
+        "answer_bert_f1": [answer.bert_score.f1 for answer in answers if answer.bert_score is not None],
+    }
+    means = {name: float(np.mean(own)) for name, own in values.items() if own}
+    return {"answers_failed": failed / len(answers), **means}
+
+
+def answer_objects(answers: Sequence[StudyAnswer]) -> list[dict[str, object]]:
     """One JSON-ready object a question, in order, for `per_query.jsonl`; the answer of a failed call is null."""
     return [
         {
@@ -161,27 +133,8 @@ def answer_objects(result: StudyAnswers) -> list[dict[str, object]]:
             "bert_f1": answer.bert_score.f1 if answer.bert_score else None,
             "cosine": answer.cosine,
         }
-        for answer in result.answers
+        for answer in answers
     ]
-
-
-def _passages(task: StudyTask, found: Sequence[FoundChunks], num_chunks: int) -> list[list[str]]:
-    """Texts of the best chunks of every question."""
-    if len(found) != len(task.questions):
-        raise InputError(f"{task.name}: {len(task.questions)} questions, but chunks were found for {len(found)}")
-    texts = {document.id: document.text for document in task.documents}
-    passages = []
-    for question, result in zip(task.questions, found, strict=True):
-        where = f"{task.name}: question {question.id}"
-        if result.question_id != question.id:
-            raise InputError(f"{where}: found holds {result.question_id!r} here: give the order of the questions")
-        for hit in result.hits[:num_chunks]:
-            if hit.document_id not in texts:
-                raise InputError(f"{where}: chunk {hit.chunk_id} is of {hit.document_id!r}, which is not in the corpus")
-            if any(not 0 <= start < end <= len(texts[hit.document_id]) for start, end in hit.spans):
-                raise InputError(f"{where}: chunk {hit.chunk_id}: spans {list(hit.spans)} outside of its document")
-        passages.append([chunk_text(texts[hit.document_id], hit.spans) for hit in result.hits[:num_chunks]])
-    return passages
 
 
 def _bert_score(question: StudyQuestion, generation: Generation, embed_tokens: EmbedTokens | None) -> BertScore | None:
@@ -200,28 +153,3 @@ def _cosines(task: StudyTask, generations: Sequence[Generation], embed: Embed | 
         for number, value in zip(answered, values.tolist(), strict=True):
             cosines[number] = value
     return cosines
-
-
-def _summarise(answers: tuple[StudyAnswer, ...], num_chunks: int) -> StudyAnswers:
-    generations = [answer.generation for answer in answers]
-    answered = [generation for generation in generations if generation.error is None]
-    scores = [answer.bert_score for answer in answers if answer.bert_score is not None]
-    return StudyAnswers(
-        num_chunks=num_chunks,
-        prompt_sha256=prompt_sha256(),
-        answers=answers,
-        num_answered=len(answered),
-        num_failed=len(answers) - len(answered),
-        num_cut=sum(generation.finish_reason == "length" for generation in answered),
-        num_scored=len(scores),
-        bert_precision=_mean([score.precision for score in scores]),
-        bert_recall=_mean([score.recall for score in scores]),
-        bert_f1=_mean([score.f1 for score in scores]),
-        cosine=_mean([answer.cosine for answer in answers if answer.cosine is not None]),
-        prompt_tokens=sum(generation.prompt_tokens for generation in generations),
-        completion_tokens=sum(generation.completion_tokens for generation in generations),
-    )
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None

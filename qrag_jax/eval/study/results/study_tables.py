@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from qrag_jax.eval.study.records import Page, StudyComparison, StudyResult, StudyRow
-from qrag_jax.eval.tables import share
+from qrag_jax.eval.tables import interval, share
 from qrag_jax.measures.aggregate import LEVEL
-from qrag_jax.types import InputError
 
 
 @dataclass(frozen=True)
@@ -30,21 +29,11 @@ def study_lines(result: StudyResult) -> dict[str, list[Line]]:
     The best F1@k of a task is marked only where it is significant (`significant_sign`): a strategy above the baseline,
     the baseline where all others are below.
     """
-    if not result.rows:
-        raise InputError("a report of a study needs at least one row, got none")
     measure = f"f1@{result.report_k}"
     known = {(one.task, one.strategy): one for one in result.comparisons if one.measure == measure}
     tasks: dict[str, dict[str, StudyRow]] = {}
-    seen: set[tuple[object, ...]] = set()
     for row in result.rows:
-        key = row.task, row.strategy, row.budget, row.fill
-        is_known = row.strategy in tasks.setdefault(row.task, {})
-        if key in seen or (is_known and row.budget is None):
-            raise InputError(f"task {row.task}: two rows of strategy {row.strategy}: report one study at a time")
-        if row.strategy != result.baseline and (row.task, row.strategy) not in known:
-            raise InputError(f"task {row.task}: no comparison of {measure} of {row.strategy} with {result.baseline}")
-        seen.add(key)
-        tasks[row.task].setdefault(row.strategy, row)
+        tasks.setdefault(row.task, {}).setdefault(row.strategy, row)
     found = {}
     for task, rows in tasks.items():
         versus = {name: known[task, name] if name != result.baseline else None for name in rows}
@@ -171,7 +160,7 @@ def _headline(result: StudyResult, f1: str, difference: str, p: str, mark: str) 
 
     def cell(line: Line) -> str:
         row, sign = line.row, mark if line.is_best else ""
-        return f"{sign}{share(row.scores[measure])}{sign} [{share(row.low)}, {share(row.high)}]"
+        return f"{sign}{share(row.scores[measure])}{sign} {interval(row.low, row.high)}"
 
     return [
         Column(f1, cell),
@@ -183,18 +172,18 @@ def _headline(result: StudyResult, f1: str, difference: str, p: str, mark: str) 
 def _by_document(lines: Sequence[Line]) -> list[Column]:
     """Interval and p of the difference over documents, where the task has enough of them."""
 
-    def interval(line: Line) -> str:
+    def ends(line: Line) -> str:
         one = line.versus
         if one is None or one.low_by_document is None or one.high_by_document is None:
             return ""
-        return _interval(one.low_by_document, one.high_by_document)
+        return interval(one.low_by_document, one.high_by_document, sign="+")
 
     def p_value(line: Line) -> str:
         one = line.versus
         return "" if one is None or one.p_holm_by_document is None else _p_value(one.p_holm_by_document)
 
-    columns = [Column("by document", interval), Column("p by doc.", p_value)]
-    return columns if any(interval(line) for line in lines) else []
+    columns = [Column("by document", ends), Column("p by doc.", p_value)]
+    return columns if any(ends(line) for line in lines) else []
 
 
 def _scores(result: StudyResult, lines: Sequence[Line], names: dict[str, str]) -> list[Column]:
@@ -224,11 +213,7 @@ def _dollars(lines: Sequence[Line]) -> list[Column]:
 def _difference(versus: StudyComparison | None) -> str:
     if versus is None:
         return ""
-    return f"{share(versus.difference, sign='+')} {_interval(versus.low, versus.high)}"
-
-
-def _interval(low: float, high: float) -> str:
-    return f"[{share(low, sign='+')}, {share(high, sign='+')}]"
+    return f"{share(versus.difference, sign='+')} {interval(versus.low, versus.high, sign='+')}"
 
 
 def _p_value(value: float) -> str:
@@ -278,7 +263,7 @@ def recall_table(result: StudyResult, task: str) -> list[list[str]]:
 
 def _cell(row: StudyRow, versus: StudyComparison | None) -> str:
     assert row.erec is not None and row.erec_low is not None and row.erec_high is not None  # of all with a budget
-    found = f"{share(row.erec)} [{share(row.erec_low)}, {share(row.erec_high)}]"
+    found = f"{share(row.erec)} {interval(row.erec_low, row.erec_high)}"
     if versus is None:
         return found
     return f"{found} {share(versus.difference, sign='+')}{'*' if significant_sign(versus) else ''}"

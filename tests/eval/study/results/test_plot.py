@@ -3,7 +3,7 @@ import pytest
 
 from qrag_jax.eval.study.records import StudyComparison, StudyResult, StudyRow
 from qrag_jax.eval.study.results.plot import Box, draw_study, place_labels, plot_study
-from qrag_jax.types import Cost, InputError, UsageError
+from qrag_jax.types import Cost, UsageError
 
 FRAME = Box(0.0, 0.0, 600.0, 400.0)
 
@@ -81,11 +81,9 @@ def test_any_seconds_can_be_drawn(seconds):
     assert bottom < 0.0 and top > 1.0
 
 
-def test_refusals(tmp_path):
-    with pytest.raises(UsageError, match=r"plot\.pdf: plots are written as \.png"):
+def test_other_endings_are_refused(tmp_path):
+    with pytest.raises(UsageError):
         plot_study(tmp_path / "plot.pdf", study([1.0], [0.5]))
-    with pytest.raises(InputError, match="at least one row"):
-        plot_study(tmp_path / "plot.png", study([], []))
 
 
 def test_overlap_and_outside_by_hand():

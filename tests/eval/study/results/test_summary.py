@@ -9,13 +9,15 @@ from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.chunking.strategies.breakpoints import BreakpointConfig
 from qrag_jax.data.corpora.study_task import Evidence, StudyQuestion, StudyTask
 from qrag_jax.eval.study.records import FEWEST_DOCUMENTS, CellResult, FoundChunk, FoundChunks
-from qrag_jax.eval.study.results.study_answers import StudyAnswer, StudyAnswers
+from qrag_jax.eval.study.results.study_answers import StudyAnswer
 from qrag_jax.eval.study.results.summary import (
     Choice,
     Outcome,
+    choose,
     compare_all,
     compare_fills,
     describe_config,
+    dev_score,
     document_run,
     make_row,
     question_objects,
@@ -23,6 +25,7 @@ from qrag_jax.eval.study.results.summary import (
 )
 from qrag_jax.llm.prices import Prices
 from qrag_jax.measures.aggregate import holm_p_values, mean_interval, paired_difference
+from qrag_jax.measures.answer_vectors import BertScore
 from qrag_jax.measures.trec import read_qrels, read_run
 from qrag_jax.types import Cost, Document, Generation
 
@@ -184,20 +187,17 @@ def test_gold_of_evidence_is_its_place():
 
 
 def test_answers_stand_in_row_and_objects_with_failures_apart():
-    answered = StudyAnswer("q1", ("c0",), Generation("Two.", "stop", 30, 2), None, 0.5)
+    answered = StudyAnswer("q1", ("c0",), Generation("Two.", "stop", 30, 2), BertScore(0.6, 0.8, 0.7), 0.5)
     failed = StudyAnswer("q2", ("c0", "c2"), Generation("", "error", 40, 0, "no credit"))
-    answers = StudyAnswers(2, "hash", (answered, failed), 1, 1, 0, 1, 0.6, 0.8, 0.7, 0.5, 70, 2)
+    answers = (answered, failed)
     row = make_row(make_outcome(answers=answers), STUDY, None)
     assert row.scores["answer_cosine@2"] == 0.5 and row.scores["answers_failed@2"] == 0.5
     assert row.scores["answer_bert_f1@2"] == 0.7
     assert (row.cost.prompt_tokens, row.cost.completion_tokens, row.cost.embedder_tokens) == (70, 2, 500)
     first, second = question_objects(make_outcome(answers=answers))
     assert first["answer"]["answer"] == "Two." and second["answer"]["error"] == "no credit"
-    none = make_row(make_outcome(answers=replace(answers, cosine=None, bert_f1=None)), STUDY, None)
+    none = make_row(make_outcome(answers=(failed, failed)), STUDY, None)
     assert not {"answer_cosine@2", "answer_bert_f1@2"} & none.scores.keys()
-
-
-# --- TREC files
 
 
 def test_a_document_stands_where_its_best_chunk_does():
@@ -220,3 +220,27 @@ def test_trec_files(tmp_path):
     write_trec(make_outcome(), tmp_path)
     assert read_qrels(tmp_path / "facts.qrels") == {"q1": {"a b": 1}, "q2": {"a b": 1, "c": 1}}
     assert read_run(tmp_path / "facts.fixed.run") == {"q1": {"a b": 0.75}, "q2": {"a b": 0.75, "c": 0.5}}
+
+
+def f1_of(one, five):
+    """F1 of each question at 1 and at 5, beside what must not count."""
+    return {"f1@1": np.array(one), "f1@5": np.array(five), "recall@1": np.ones(len(one)), "f1@10": np.ones(len(one))}
+
+
+def test_a_choice_by_hand():
+    """Means .5 and .2 over two questions are .35; .25 and .5 are .375: the second config."""
+    first, second = f1_of([1.0, 0.0], [0.4, 0.0]), f1_of([0.5, 0.0], [1.0, 0.0])
+    assert dev_score(first, (1, 5)) == pytest.approx(0.35) and dev_score(second, (1, 5)) == pytest.approx(0.375)
+    assert choose([first, second], (1, 5)) == Choice(1, True, pytest.approx(0.375))
+    assert choose([first, second], (1,)).number == 0
+
+
+def test_the_first_of_equals():
+    """0.1 + 0.2 and 0.3 are the same F1 by other sums."""
+    best = [f1_of([0.1, 0.2], [0.0, 0.0]), f1_of([0.3, 0.0], [0.0, 0.0])]
+    assert choose(best, (1, 5)).number == choose(best[::-1], (1, 5)).number == 0
+    assert choose([f1_of([0.0, 0.1], [0.0, 0.0]), *best, *best], (1, 5)).number == 1
+
+
+def test_without_dev_the_first_is_taken_and_called_so():
+    assert choose(None, (1, 5)) == Choice(0, False, None)
