@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from qrag_jax.chunking.tree.tree import ChunkTree
-from qrag_jax.index.folder import index_folder
+from qrag_jax.files.sqlite import Damaged, identity
+from qrag_jax.index.folder import CATALOGUE, index_folder
 from qrag_jax.index.settings import IndexSettings, read_settings
-from qrag_jax.index.stores.sqlite.database import Damaged, advice, identity, reading_from
+from qrag_jax.index.stores.sqlite.database import advice, reading_from
 from qrag_jax.index.stores.sqlite.document_rows import Known, read_all
 from qrag_jax.index.stores.sqlite.entries import unpack_document, unpack_nodes, unpack_tree, unpack_vectors
 from qrag_jax.index.stores.sqlite.note_rows import NoteRow, read_note_rows
@@ -73,7 +74,7 @@ def _load(folder: Path, choose: ChooseNames | None, *, with_notes: bool) -> tupl
     rows: list[NoteRow] = []
     current = True
     for left in range(_TRIES, 0, -1):
-        before = identity(folder)
+        before = identity(folder / CATALOGUE)
         try:
             with reading_from(folder) as connection:
                 known = [one for one in read_all(connection, folder) if one.row is not None]
@@ -81,10 +82,10 @@ def _load(folder: Path, choose: ChooseNames | None, *, with_notes: bool) -> tupl
                     rows = list(read_note_rows(connection, folder))
                     current = current_mark(connection, folder, settings.notes) is not None
         except Damaged:
-            if left == 1 or identity(folder) == before:
+            if left == 1 or identity(folder / CATALOGUE) == before:
                 raise
             continue
-        if identity(folder) == before:
+        if identity(folder / CATALOGUE) == before:
             break
     else:
         raise InputError(f"{folder}: is written anew again and again: try again when that has ended")

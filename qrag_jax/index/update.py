@@ -23,7 +23,9 @@ from qrag_jax.documents.read import (
     read_in_part,
     reader_of,
 )
+from qrag_jax.files import sqlite
 from qrag_jax.index.folder import (
+    CATALOGUE,
     PATIENCE,
     SHARDS,
     finish_merge,
@@ -40,7 +42,7 @@ from qrag_jax.index.settings import (
     settings_of,
     write_settings,
 )
-from qrag_jax.index.stores.sqlite.database import create, remove_catalogue, writing_to
+from qrag_jax.index.stores.sqlite.database import create, writing_to
 from qrag_jax.index.stores.sqlite.document_rows import (
     LOST,
     LOST_REASON,
@@ -167,7 +169,7 @@ def update_index(
                 changes = _Update(folder, connection, known_settings or settings, make, plan, known).run(paths, found)
         finally:
             if not is_index(folder):  # nothing was written: no encoder, or no file
-                remove_catalogue(folder)
+                sqlite.remove(folder / CATALOGUE)
         if known_settings is None and not is_index(folder):
             raise InputError(
                 f"{folder}: none of {len(found.files)} files could be read, so there is no index yet: "

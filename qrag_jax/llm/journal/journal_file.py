@@ -18,23 +18,18 @@ from contextlib import closing, contextmanager
 from dataclasses import fields
 from pathlib import Path
 
+from qrag_jax.files.sqlite import MAKING, Kind, identity, remove
 from qrag_jax.llm.journal.owners import Owner, is_alive, remove_dead
 from qrag_jax.types import Generation, InputError, UsageError
 
-_APPLICATION_ID = 0x71726A6C  # "qrjl", tells our files from other databases
-_FORMAT = 2
-_FORMATS = (1, 2)  # with the same tables; each answer says its own version, which the first did not
-_SCHEMA = f"""
+_SCHEMA = """
 CREATE TABLE answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL, sha256 TEXT NOT NULL);
 CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL);
-PRAGMA application_id = {_APPLICATION_ID};
-PRAGMA user_version = {_FORMAT};
 """
 _STORED = tuple(field.name for field in fields(Generation) if field.name not in ("error", "from_journal"))
-_BUSY_SECONDS = 60.0
-_MAKING = ".{}.new-"  # opens the names of what is not yet a journal
-_DISK_ERRORS = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")
 _AGAIN = "move it away to start a new one; its answers are then asked and paid for again"
+_FORMAT = 2  # as the first, and each answer says its own version
+_KIND = Kind("journal of calls", 0x71726A6C, (1, _FORMAT), _SCHEMA, lambda path: _AGAIN)  # "qrjl"
 
 
 class Journal:
@@ -60,13 +55,8 @@ class Journal:
         if not self.path.exists():
             _create(self.path)
         _check_one_name(self.path)
-        with self._connection() as connection, _named(self.path):
-            marks = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
-            if marks[0] != _APPLICATION_ID:
-                raise InputError(f"{self.path}: is damaged, or no journal of calls: give another path, or {_AGAIN}")
-            if marks[1] not in _FORMATS:
-                formats = " and ".join(map(str, _FORMATS))
-                raise InputError(f"{self.path}: has format {marks[1]}, this version of qrag_jax reads {formats}")
+        with self._connection() as connection, _KIND.named(self.path):
+            _KIND.check(connection, self.path)
             connection.execute("SELECT 1 FROM answers, claims LIMIT 1").fetchone()
 
     def num_answers(self) -> int:
@@ -75,7 +65,7 @@ class Journal:
         Raises:
             InputError: it is damaged or cannot be opened.
         """
-        with self._connection() as connection, _named(self.path):
+        with self._connection() as connection, _KIND.named(self.path):
             return connection.execute("SELECT count(*) FROM answers").fetchone()[0]
 
     @contextmanager
@@ -101,12 +91,8 @@ class Journal:
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         """A connection of its own for every use, so that threads and forked processes share none."""
-        with _named(self.path):
-            connection = sqlite3.connect(  # mode=rw: a journal that was removed does not come back empty
-                f"{self.path.absolute().as_uri()}?mode=rw", uri=True, timeout=_BUSY_SECONDS, isolation_level=None
-            )
-        with closing(connection):
-            with _named(self.path):
+        with closing(_KIND.connect(self.path)) as connection:
+            with _KIND.named(self.path):
                 connection.execute("PRAGMA synchronous = FULL")
             yield connection
 
@@ -118,7 +104,7 @@ class Session:
 
     def __init__(self, path: Path, connection: sqlite3.Connection, owner: Owner) -> None:
         self.path, self._connection, self._owner = path, connection, owner
-        self._file = _identity(path)
+        self._file = identity(path)
 
     def claim(self, keys: Sequence[str], most: int) -> tuple[dict[str, Generation], list[str]]:
         """Looks calls up, in order, and claims those that are neither finished nor in flight elsewhere.
@@ -180,28 +166,13 @@ class Session:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with _named(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._connection.execute("COMMIT")
-            finally:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-        if _identity(self.path) != self._file:  # SQLite would write on into a file that has no name
+        with _KIND.transaction(self._connection, self.path):
+            yield
+        if identity(self.path) != self._file:  # SQLite would write on into a file that has no name
             raise InputError(
                 f"{self.path}: was removed or replaced while it was in use: put it back, or remove "
                 f"{self.path.name}-wal too and start again; what was answered since is then asked and paid for again"
             )
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another one of its name; None where there is none."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _real_path(path: str | os.PathLike) -> Path:
@@ -237,7 +208,7 @@ def _lock_of_makers(path: Path) -> Iterator[None]:
     handle = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        for left in path.parent.glob(f"{glob.escape(_MAKING.format(path.name))}*"):
+        for left in path.parent.glob(f"{glob.escape(MAKING.format(path.name))}*"):
             left.unlink(missing_ok=True)
         yield
     finally:
@@ -269,38 +240,19 @@ def _check_no_rest(path: Path) -> None:
 
 
 def _make(path: Path) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=_MAKING.format(path.name))  # readable by its owner only
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=MAKING.format(path.name))  # readable by its owner only
     os.close(handle)
     beside = Path(name)
     try:
-        with _named(path), closing(sqlite3.connect(beside, isolation_level=None)) as connection:
-            connection.executescript(_SCHEMA)
-            if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
-                raise UsageError(f"{path}: this disk cannot share a database; give a path on a disk of this machine")
+        with _KIND.new(beside, path):
+            pass
         os.link(beside, path)
     except FileExistsError:
         pass
     except OSError as error:
         raise UsageError(f"{path}: cannot be made ({error.strerror}); give a path on another disk") from error
     finally:
-        for left in (beside, *(beside.with_name(f"{beside.name}{end}") for end in ("-wal", "-shm", "-journal"))):
-            left.unlink(missing_ok=True)
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Errors of SQLite as ours, which name the file and say what to do."""
-    try:
-        yield
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # the second where SQLite quotes what is damaged
-        name = getattr(error, "sqlite_errorname", "")  # there is none where a text is not UTF-8
-        if name.startswith(_DISK_ERRORS):
-            what = "cannot be read or written", "make room on the disk and look at its permissions, then start again"
-        elif name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            what = f"another process has held it for {_BUSY_SECONDS:.0f} seconds", "start again when that has ended"
-        else:
-            what = "damaged", _AGAIN
-        raise InputError(f"{path}: {what[0]} ({error}): {what[1]}") from error
+        remove(beside)
 
 
 def _to_json(generation: Generation) -> str:

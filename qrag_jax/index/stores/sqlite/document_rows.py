@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
+from qrag_jax.files.sqlite import SQLITE_ERRORS, Damaged
 from qrag_jax.index.folder import CATALOGUE
 from qrag_jax.index.stores.sqlite.database import (
-    SQLITE_ERRORS,
-    Damaged,
     advice,
     bring_up_to_format,
     looked_through,
@@ -30,7 +29,7 @@ from qrag_jax.index.stores.sqlite.entries import (
     Origin,
     Row,
     pack,
-    row_sha256,
+    parts_sha256,
     to_bytes,
     to_text,
     unpack,
@@ -252,7 +251,7 @@ def _enter(
     row: tuple[bytes, ...],
 ) -> None:
     key, made_of = to_bytes(document_id), (origin.bytes_sha256.encode(), origin.reader.encode())
-    sha256 = row_sha256(key, made_of, error, row)
+    sha256 = parts_sha256(key, *made_of, error, *row)
     connection.execute("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)", (key, number, *made_of, error, sha256))
 
 
@@ -262,9 +261,9 @@ def _checked(values: tuple) -> tuple[Known | None, str]:
     row = values[7:] if number is not None else ()
     if not all(type(value) is bytes for value in (key, *made_of, error, sha256, *row)):
         return None, _name(row_key if type(row_key) is bytes else key)
-    if row_sha256(key, made_of, error, row) != sha256 or (row and row_key != key):
+    if parts_sha256(key, *made_of, error, *row) != sha256 or (row and row_key != key):
         # A name in the ledger may be what has changed: then the row has the right one.
-        is_renamed = type(row_key) is bytes and row_sha256(row_key, made_of, error, row) == sha256
+        is_renamed = type(row_key) is bytes and parts_sha256(row_key, *made_of, error, *row) == sha256
         return None, _name(row_key if is_renamed else key)
     try:
         origin = Origin(*(value.decode() for value in made_of))

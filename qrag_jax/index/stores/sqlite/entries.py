@@ -173,11 +173,6 @@ def unpack(document_id: str, row: Row, origin: Origin) -> Entry:
     return Entry(document, tuple(nodes), vectors, is_cut, origin, tree, None if there.all() else there)
 
 
-def row_sha256(document_id: bytes, origin: Sequence[bytes], error: bytes, row: Sequence[bytes]) -> bytes:
-    """sha256 of everything that is kept of a document; `row` is empty for one that could not be read."""
-    return parts_sha256(document_id, *origin, error, *row)
-
-
 def parts_sha256(*parts: bytes) -> bytes:
     """sha256 of parts, each with its length: none can lend a byte to its neighbour."""
     digest = hashlib.sha256()

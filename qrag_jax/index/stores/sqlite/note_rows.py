@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from qrag_jax.files.sqlite import SQLITE_ERRORS, Damaged
 from qrag_jax.index.folder import CATALOGUE
-from qrag_jax.index.stores.sqlite.database import SQLITE_ERRORS, Damaged, advice, named, transaction
+from qrag_jax.index.stores.sqlite.database import advice, named, transaction
 from qrag_jax.index.stores.sqlite.entries import parts_sha256, to_bytes, to_text
 from qrag_jax.types import Note
 
