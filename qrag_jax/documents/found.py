@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from pathlib import Path
 
+from qrag_jax.documents.converted import several
 from qrag_jax.documents.kinds import INSTALL, kind_by_suffix, read_suffixes
 from qrag_jax.files.reading import reading
 from qrag_jax.types import Arg, InputError, InputWarning, UsageError
 
-_MAX_NAMED = 3
+_MAX_SHOWN = 3  # names in a message
 _FOLLOW_LINKS = Arg("follow_links", True, python="qrag_jax.files.reading.read_with(follow_links=True)")
 
 
@@ -68,10 +69,9 @@ def may_read(path: Path, skipped: list[Path]) -> bool:
 def warn_of_skipped(skipped: Sequence[Path], stacklevel: int = 3) -> None:
     """One warning of all links that were skipped, if there are any; `stacklevel` as of `warnings.warn`."""
     if skipped:
-        named = ", ".join(map(str, skipped[:_MAX_NAMED])) + (", ..." if len(skipped) > _MAX_NAMED else "")
         warnings.warn(
             InputWarning(
-                f"{len(skipped)} links in folders were not followed ({named})",
+                f"{len(skipped)} links in folders were not followed ({_first(map(str, skipped))})",
                 remedy=(": ", _FOLLOW_LINKS, " follows them, or name what is to be read itself"),
             ),
             stacklevel=stacklevel,
@@ -79,7 +79,6 @@ def warn_of_skipped(skipped: Sequence[Path], stacklevel: int = 3) -> None:
 
 
 STDIN = "-"  # the path that stands for standard input, and its document id
-_MAX_SHOWN = 3  # files, or ends of names
 
 
 @dataclass(frozen=True)
@@ -186,12 +185,12 @@ def warn_of_found(found: Found) -> None:
     warn_of_skipped(found.links, stacklevel=4)  # as of this one: the caller of its caller
     said: list[str | Arg] = []
     if found.skipped:
-        left_out = f"left out {_several(len(found.skipped), 'file')} in folders ({named(found.skipped)}); "
+        left_out = f"left out {several(len(found.skipped), 'file')} in folders ({named(found.skipped)}); "
         said += ["; ", left_out, Arg("strict", True), " refuses such"]
     if found.lossy:
-        said += ["; ", f"read {_several(len(found.lossy), 'file')} in part ({named(found.lossy)})"]
+        said += ["; ", f"read {several(len(found.lossy), 'file')} in part ({named(found.lossy)})"]
     if found.others:
-        number = _several(sum(found.others.values()), "file")
+        number = several(sum(found.others.values()), "file")
         said += ["; ", f"did not read {number} of other types ({of_types(found)})"]
     if said:
         warnings.warn(InputWarning(tuple(said[1:])), stacklevel=3)
@@ -199,23 +198,20 @@ def warn_of_found(found: Found) -> None:
 
 def named(files: Iterable[Skipped]) -> str:
     """The first few files with their reasons."""
-    shown = [f"{file.id}: {file.reason}" for file in files]
-    return " | ".join(shown[:_MAX_SHOWN]) + (" | ..." if len(shown) > _MAX_SHOWN else "")
+    return _first((f"{file.id}: {file.reason}" for file in files), " | ")
 
 
 def of_types(found: Found) -> str:
     """Numbers of files by their types, the most frequent first; and how some of them could be read."""
-    each = [f"{number} {end or 'without an ending'}" for end, number in found.others.items()]
-    text = ", ".join(each[:_MAX_SHOWN]) + (", ..." if len(each) > _MAX_SHOWN else "")
+    text = _first(f"{number} {end or 'without an ending'}" for end, number in found.others.items())
     unread = set(kind_by_suffix()).difference(read_suffixes())
     return f"{text}: {INSTALL} reads {', '.join(sorted(unread))}" if found.others.keys() & unread else text
 
 
-def _several(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-_MAX_NAMES = 3  # names in a message
+def _first(names: Iterable[str], between: str = ", ") -> str:
+    """The first few names."""
+    shown = list(names)
+    return between.join([*shown[:_MAX_SHOWN], *["..."] * (len(shown) > _MAX_SHOWN)])
 
 
 class Only:
@@ -242,9 +238,8 @@ class Only:
         """Those of some ids that are asked for, in their order."""
         taken = [name for name in names if self.takes(name)]
         if names and not taken:
-            shown = ", ".join(names[:_MAX_NAMES]) + (", ..." if len(names) > _MAX_NAMES else "")
             raise UsageError(
-                f"fits none of {len(names):,} documents ({shown})",
+                f"fits none of {len(names):,} documents ({_first(names)})",
                 field="only",
                 value=self.patterns,
                 remedy=": `*` stands for any characters, as in 'reports/*'",

@@ -51,7 +51,8 @@ class Kind:
         if marks[1] not in self.formats:
             formats = " and ".join(map(str, self.formats))
             raise InputError(
-                f"{path}: has format {marks[1]}, this version of qrag_jax reads {formats}: update qrag_jax"
+                f"{path}: has format {marks[1]}, this version of qrag_jax reads {formats}: update qrag_jax, or make it "
+                "again elsewhere"
             )
 
     @contextmanager
@@ -101,9 +102,8 @@ class Kind:
                     "then start again; what was finished is kept"
                 ) from error
             if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-                raise InputError(
-                    f"{path}: another process has held it for {_BUSY_SECONDS:.0f} seconds: start again when it has ended"
-                ) from error
+                what = f"another process has held it for {_BUSY_SECONDS:.0f} seconds"
+                raise InputError(f"{path}: {what}: start again when that has ended") from error
             raise Damaged(f"{path}: damaged ({error}): {self.advice(path)}") from error
 
 

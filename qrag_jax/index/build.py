@@ -277,16 +277,6 @@ def level_index(corpus: Corpus, settings: IndexSettings, method: Method) -> Leve
     return LevelIndex(corpus, names, way, has_parents=parents.name != "best_child")
 
 
-def check_levels(settings: IndexSettings, index: str) -> None:
-    """Refuses an index whose documents have no levels."""
-    if settings.parents is None:
-        raise UsageError(
-            ("made with ", *settings.cutting, ", whose documents have no levels"),
-            file=index,
-            remedy=": `qrag index build INDEX PATHS... --strategy levels`, and ask that",
-        )
-
-
 def _load_maker(settings: IndexSettings) -> Maker:
     method = index_method(settings)
     assert isinstance(method.embed, Encoder)  # hybrid and runs have one

@@ -146,7 +146,10 @@ def _write(corpus: Corpus, folder: Path) -> dict[str, int]:
     rows = [(_bytes(x.id), _bytes(x.text), metadata_json(x)) for x in corpus.documents]
     sizes[_DOCUMENTS] = _write_table(folder / _DOCUMENTS, _DOCUMENT_COLUMNS, rows)
     numbers = {document.id: number for number, document in enumerate(corpus.documents)}
-    rows = [(_bytes(x.id), numbers[x.document_id], x.level, x.num_tokens, _flat(x.spans)) for x in corpus.nodes]
+    rows = [
+        (_bytes(x.id), numbers[x.document_id], x.level, x.num_tokens, [border for span in x.spans for border in span])
+        for x in corpus.nodes
+    ]
     sizes[_NODES] = _write_table(folder / _NODES, _NODE_COLUMNS, rows)
     if corpus.trees:
         save_trees(corpus.trees, folder / _TREES)
@@ -245,10 +248,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(inside) for name, inside in value.items()}
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _flat(spans: Sequence[tuple[int, int]]) -> list[int]:
-    return [border for span in spans for border in span]
 
 
 def _bytes(text: str) -> bytes:

@@ -110,9 +110,9 @@ def index_info(path: str | os.PathLike, *, verify: bool = False) -> IndexInfo:
     except (ValueError, TypeError, AttributeError, ZeroDivisionError) as error:
         raise InputError(f"{folder}: its rows are none of an index ({error}); {advice(folder)}") from error
     num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    fault = "" if found is None else found.fault
-    damaged, damaged_notes = ((), ()) if found is None else (found.damaged, found.damaged_notes)
-    return IndexInfo(folder, settings, documents, failed, dim, num_bytes, damaged, fault, notes, current, damaged_notes)
+    seen = found or Survey({}, ())
+    whole = folder, settings, documents, failed, dim, num_bytes
+    return IndexInfo(*whole, seen.damaged, seen.fault, notes, current, seen.damaged_notes)
 
 
 def _notes(

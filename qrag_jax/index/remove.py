@@ -16,7 +16,7 @@ from qrag_jax.index.prepare import MakeMaker
 from qrag_jax.index.settings import read_settings
 from qrag_jax.index.stores.sqlite.database import writing_to
 from qrag_jax.index.stores.sqlite.document_rows import mend, remove
-from qrag_jax.index.update_notes import KnownTexts, note_reader, update_notes
+from qrag_jax.index.update_notes import KnownTexts, check_notes, update_notes
 from qrag_jax.types import NoteReader, UsageError
 
 
@@ -128,12 +128,7 @@ def remove_documents(
     index_folder(folder)
     with one_writer(folder, "qrag index remove", patience, waits):
         settings = read_settings(folder)
-        if settings.has_notes and make is None:
-            raise UsageError(
-                f"{folder}: has notes, which are made anew of what is left: give `make`, to embed new ones"
-            )
-        if settings.has_notes and read_notes is None:
-            note_reader(settings.notes)  # refused before anything is removed
+        check_notes(folder, settings, make, read_notes)
         known = mend(folder).known
         gone: dict[str, None] = {}
         for path in paths:

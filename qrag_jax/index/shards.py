@@ -30,7 +30,7 @@ from qrag_jax.index.stores.sqlite.database import create, named, reading_from, w
 from qrag_jax.index.stores.sqlite.document_rows import copy, mend, read_all
 from qrag_jax.index.stores.sqlite.entries import to_bytes
 from qrag_jax.index.update import Changes, Plan, update_index
-from qrag_jax.index.update_notes import KnownTexts, note_reader, update_notes
+from qrag_jax.index.update_notes import KnownTexts, check_notes, update_notes
 from qrag_jax.types import Arg, InputError, NoteReader, UsageError
 
 _BUILDING = ".building"
@@ -132,10 +132,7 @@ def merge_shards(
                 file=folder,
                 remedy=f": remove {SHARDS}/ to keep it, or move {SHARDS}/ into a new folder and merge that",
             )
-        if settings.has_notes and make is None:
-            raise UsageError(f"{folder}: its chunks get notes, which are made of all shards: give `make`, which embeds")
-        if settings.has_notes and read_notes is None:
-            note_reader(settings.notes)  # refused before anything is joined
+        check_notes(folder, settings, make, read_notes)
         create(folder)
         known = mend(folder).known
         with writing_to(folder) as connection:

@@ -54,7 +54,7 @@ from qrag_jax.index.stores.sqlite.document_rows import (
     remove,
 )
 from qrag_jax.index.stores.sqlite.entries import Entry, Failure, Origin
-from qrag_jax.index.update_notes import KnownTexts, NotesMade, note_reader, take_up, update_notes
+from qrag_jax.index.update_notes import KnownTexts, NotesMade, check_notes, take_up, update_notes
 from qrag_jax.index.workers import Group, Workers
 from qrag_jax.types import InputError, NoteReader, UsageError
 
@@ -150,8 +150,8 @@ def update_index(
                 f"{folder}: has shards that are not joined: `qrag index merge {folder}` first, or remove "
                 f"{folder / SHARDS}"
             )
-        if settings.has_notes and plan.makes_notes and plan.read_notes is None:
-            note_reader(settings.notes)  # refused before anything is read
+        if plan.makes_notes:
+            check_notes(folder, settings, make, plan.read_notes)
         known_settings = settings_of(folder, settings)
         if known_settings is not None and plan.keeps_notes and read_settings(folder) != known_settings:
             raise UsageError(
@@ -276,8 +276,10 @@ class _Update:
         bytes_sha256 = hashlib.sha256(raw).hexdigest()
         if self.plan.encoding is None:
             encoding = self.encodings.of_bytes(file.id, bytes_sha256)
-            if known is not None and bytes_sha256 != known.origin.bytes_sha256 and _is_unsure(raw, encoding):
-                self._fail(Failure(file.id, _unsure(encoding), Origin(bytes_sha256, f"{READER} unsure")))
+            is_new = known is not None and bytes_sha256 != known.origin.bytes_sha256
+            if is_new and not is_utf8(encoding) and looks_like_utf8(raw, encoding):  # saved as that since
+                reason = f"was read as {encoding} before and looks like UTF-8 now: name its encoding"
+                self._fail(Failure(file.id, reason, Origin(bytes_sha256, f"{READER} unsure")))
                 return None
         origin = Origin(bytes_sha256, _reader(file, raw, encoding))
         if known is None or origin not in (known.origin, known.tried):
@@ -348,15 +350,6 @@ class _Encodings:
 
     def of_bytes(self, name: str, bytes_sha256: str) -> str:
         return self._of_documents.get(name) or self._of_bytes.get(bytes_sha256, _UTF8)
-
-
-def _is_unsure(raw: bytes, encoding: str) -> bool:
-    """Whether a text that was in another encoding than UTF-8 may have been saved as that since."""
-    return not is_utf8(encoding) and looks_like_utf8(raw, encoding)
-
-
-def _unsure(encoding: str) -> str:
-    return f"was read as {encoding} before and looks like UTF-8 now: name its encoding"
 
 
 def _reader(file: DocumentFile, raw: bytes, encoding: str) -> str:

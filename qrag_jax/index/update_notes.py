@@ -80,6 +80,14 @@ def note_reader(setting: NotesSetting) -> NoteReader:
     )
 
 
+def check_notes(folder: Path, settings: IndexSettings, make: object | None, read: NoteReader | None) -> None:
+    """Refuses, before anything is changed, notes that could not be made then; see `update_notes`."""
+    if settings.has_notes and make is None:
+        raise UsageError(f"{folder}: has notes, which are made anew of all documents: give `make`, to embed new ones")
+    if settings.has_notes and read is None:
+        note_reader(settings.notes)
+
+
 def setting_key(setting: NotesSetting) -> str:
     """What notes were made by, as the catalogue says it: other notes come of another one."""
     # A field that came later is left out where it says nothing: indices that were written before have it so.

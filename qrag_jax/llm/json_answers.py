@@ -105,13 +105,16 @@ def check_json(value: object, schema: Schema, where: str = "the value") -> None:
         case Record(fields):
             _check_record(value, fields, where)
         case ListOf(item, least, most):
-            _expect(isinstance(value, list) and least <= len(value) <= most, value, where, _list_of(least, most))
-            for number, one in enumerate(_as_list(value)):
+            items = value if isinstance(value, list) else None
+            fits = items is not None and least <= len(items) <= most
+            _expect(fits, value, where, f"a list of {least} to {most} items")
+            for number, one in enumerate(items or ()):
                 check_json(one, item, f"{where}[{number}]")
         case Text(least, most):
             fits = isinstance(value, str) and least <= len(value.strip()) and len(value) <= most
             _expect(fits, value, where, f"a text of {least} to {most} characters")
-            _expect(_is_unicode(str(value)), value, where, "a text without half characters (lone surrogates)")
+            is_whole = not any("\ud800" <= character <= "\udfff" for character in str(value))
+            _expect(is_whole, value, where, "a text without half characters (lone surrogates)")
         case OneOf(values):
             _expect(value in values, value, where, " or ".join(json.dumps(one) for one in values))
         case Boolean():
@@ -216,18 +219,6 @@ def _check_record(value: object, fields: Mapping[str, Schema], where: str) -> No
 def _expect(fits: bool, value: object, where: str, what: str) -> None:
     if not fits:
         raise InputError(f"{where} must be {what}, got {_short(value)}")
-
-
-def _list_of(least: int, most: int) -> str:
-    return f"a list of {least} to {most} items"
-
-
-def _as_list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _short(value: object) -> str:

@@ -282,7 +282,7 @@ def test_shards_get_their_notes_when_they_are_joined(notes):
     assert {note_rows(path)[0].__len__() for path in Path("i/shards").iterdir() if (path / "index.json").exists()} == {
         0
     }
-    with pytest.raises(UsageError, match="i: its chunks get notes, which are made of all shards: give `make`"):
+    with pytest.raises(UsageError, match="i: has notes, which are made anew of all documents: give `make`"):
         merge_shards(Path("i"))
     assert merge_shards(Path("i"), make=lambda settings: maker()) == 3
     note("fresh", notes)
@@ -414,7 +414,7 @@ def test_a_reader_that_is_not_there_is_refused_before_anything_is_read(notes):
         update("i", notes, settings=asks, make=never)
     assert not Path("i/index.json").exists()
     note("i", notes)
-    with pytest.raises(UsageError, match="i: has notes, which are made anew of what is left: give `make`"):
+    with pytest.raises(UsageError, match="i: has notes, which are made anew of all documents: give `make`"):
         remove_documents(Path("i"), ["notes/weather.md"])
     assert len(load_index("i").documents) == 3
 

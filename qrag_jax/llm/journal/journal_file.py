@@ -2,7 +2,7 @@
 
 One SQLite file that several processes share. It holds answers under the hash of what was asked; questions, documents
 and keys of servers are not in it. A call that one process has in flight is claimed, so that no other one makes it; the
-claims of a process that was killed are free again (`llm/journal/owners.py`). SQLite's shared memory and the locks need
+claims of a process that was killed are free again. SQLite's shared memory and the locks need
 a disk of this machine, not one of the network.
 """
 
@@ -11,15 +11,16 @@ import glob
 import hashlib
 import json
 import os
+import re
+import secrets
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 
 from qrag_jax.files.sqlite import MAKING, Kind, identity, remove
-from qrag_jax.llm.journal.owners import Owner, is_alive, remove_dead
 from qrag_jax.types import Generation, InputError, UsageError
 
 _SCHEMA = """
@@ -30,6 +31,8 @@ _STORED = tuple(field.name for field in fields(Generation) if field.name not in 
 _AGAIN = "move it away to start a new one; its answers are then asked and paid for again"
 _FORMAT = 2  # as the first, and each answer says its own version
 _KIND = Kind("journal of calls", 0x71726A6C, (1, _FORMAT), _SCHEMA, lambda path: _AGAIN)  # "qrjl"
+_NAME = re.compile(r"[0-9a-f]{32}")  # of an owner
+_BEGUN = re.compile(r"\w{8}")  # what tempfile ends a name with
 
 
 class Journal:
@@ -102,7 +105,7 @@ class Session:
     is damaged, or the disk is full.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, owner: Owner) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, owner: "Owner") -> None:
         self.path, self._connection, self._owner = path, connection, owner
         self._file = identity(path)
 
@@ -282,3 +285,90 @@ def _from_json(answer: str) -> Generation:
 
 def _row_sha256(key: str, answer: str) -> str:
     return hashlib.sha256(f"{key}\n{answer}".encode()).hexdigest()
+
+
+class Owner:
+    """One that is at work on `path`, from its making until `leave`, and alive as long as its lock is held.
+
+    The lock is `flock` on a file of its own, which the system lets go of however a process ends. It belongs to the open
+    file, so that two owners in one process tell each other apart. A child that was forked while an owner was at work
+    holds the lock too: the owner counts as alive until both have ended.
+
+    Attributes:
+        name: 32 hexadecimal digits, never used before.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Makes and locks the file `PATH.owner-NAME`."""
+        self.name = secrets.token_hex(16)
+        self._path = _owner_path(path, self.name)
+        while not self._take(path):
+            pass
+
+    def _take(self, path: Path) -> bool:
+        """Makes the file; False where another owner took its beginning for what a killed one has left."""
+        self._handle, beside = tempfile.mkstemp(dir=path.parent, prefix=_begun(path))
+        fcntl.flock(self._handle, fcntl.LOCK_EX)
+        try:
+            os.rename(beside, self._path)  # nobody ever sees it unlocked, which would mean that its owner is dead
+        except FileNotFoundError:
+            os.close(self._handle)
+            return False
+        return True
+
+    def leave(self) -> None:
+        """Ends this owner: what it held is free."""
+        _remove(self._path)
+        os.close(self._handle)
+
+
+def is_alive(path: Path, name: str) -> bool:
+    """Whether an owner of `path` is still at work; the file of one that is not is removed, if that may be."""
+    if not _NAME.fullmatch(name):
+        raise InputError(f"{path}: damaged (an owner {name[:40]!r}): move it away and start again")
+    return _is_held(_owner_path(path, name))
+
+
+def _is_held(own: Path) -> bool:
+    """Whether a file of an owner is locked; one that is not is removed, if that may be."""
+    try:
+        handle = os.open(own, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    except OSError as error:  # no file of ours: a link, a folder
+        raise InputError(f"{own}: cannot be opened ({error.strerror}): remove it") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove(own)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def remove_dead(path: Path) -> None:
+    """Removes the files of owners that were killed."""
+    prefix = _owner_path(path, "").name
+    for found in path.parent.glob(f"{glob.escape(prefix)}*"):
+        name = found.name.removeprefix(prefix)
+        if _NAME.fullmatch(name):
+            is_alive(path, name)
+    for begun in path.parent.glob(f"{glob.escape(_begun(path))}*"):  # killed before its file had its name
+        if _BEGUN.fullmatch(begun.name.removeprefix(_begun(path))):
+            _is_held(begun)
+
+
+def _remove(own: Path) -> None:
+    """Removes the file of one that is at work no more; where the folder is read-only it stays, and is of the dead."""
+    with suppress(OSError):
+        own.unlink()
+
+
+def _begun(path: Path) -> str:
+    """How the name of a file begins that is not yet an owner's."""
+    return f".{path.name}.owner-"
+
+
+def _owner_path(path: Path, name: str) -> Path:
+    return path.with_name(f"{path.name}.owner-{name}")

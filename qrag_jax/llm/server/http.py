@@ -4,6 +4,7 @@ Asynchronous work on an event loop and a thread of its own, so that it runs insi
 """
 
 import asyncio
+import importlib
 import ipaddress
 import os
 import re
@@ -19,9 +20,9 @@ from threading import Thread
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+import h11
 import openai
 
-from qrag_jax.llm.server.connections import watch_connections
 from qrag_jax.types import UsageError
 
 T = TypeVar("T")
@@ -81,6 +82,7 @@ def run_in_own_loop(
 Text = TypeVar("Text", str, bytes)
 
 _CONNECT_SECONDS = 5.0
+_LOOK_SECONDS = 0.001  # for a byte behind an answer that has arrived, and lies in the buffer of TLS
 _MAX_KEPT = 100  # idle connections
 MIN_SECRET = 8  # letters; a shorter "key" is a word such as EMPTY, which texts hold by chance
 _MOST_OF_WORDS = 20  # letters of "sk-no-key-required" and its like; a longer row of words is a pass phrase
@@ -114,7 +116,7 @@ class AnswerTooLarge(openai.OpenAIError):
 class BoundedClient(openai.DefaultAsyncHttpxClient):
     """Reads at most so many bytes of an answer, counted after decompression, and notes every attempt in `attempts`.
 
-    Over https a connection is used again where its answer ended exactly (`llm/server/connections.py`), which saves the
+    Over https a connection is used again where its answer ended exactly (`watch_connections`), which saves the
     handshake. Over http, to servers that are near, every attempt has a connection of its own.
 
     The whole answer is read here, inside of the client's loop of retries: a connection that breaks in the middle of an
@@ -172,29 +174,25 @@ def make_client(base_url: str, key: str, *, deadline: float, max_retries: int, m
             whole call by the same number.
         max_retries: attempts after the first.
     """
-    with _named_variables():
-        return _client(base_url, key, deadline, max_retries, max_bytes)
-
-
-def _client(base_url: str, key: str, deadline: float, max_retries: int, max_bytes: int) -> openai.AsyncOpenAI:
     host = urlsplit(base_url).hostname or ""
     timeout = openai.Timeout(deadline, connect=min(_CONNECT_SECONDS, deadline))
     trust_env = not is_this_machine(host)
-    client = openai.AsyncOpenAI(
-        api_key=key,
-        base_url=base_url,
-        timeout=timeout,
-        max_retries=max_retries,
-        default_headers={"Authorization": f"Bearer {key}"},
-        http_client=BoundedClient(
-            max_bytes,
-            key,
+    with _named_variables():
+        client = openai.AsyncOpenAI(
+            api_key=key,
+            base_url=base_url,
             timeout=timeout,
-            follow_redirects=False,
-            trust_env=trust_env,
-            verify=_tls(trust_env, *map(os.environ.get, _CERTIFICATES)),
-        ),
-    )
+            max_retries=max_retries,
+            default_headers={"Authorization": f"Bearer {key}"},
+            http_client=BoundedClient(
+                max_bytes,
+                key,
+                timeout=timeout,
+                follow_redirects=False,
+                trust_env=trust_env,
+                verify=_tls(trust_env, *map(os.environ.get, _CERTIFICATES)),
+            ),
+        )
     if not is_openai(base_url):
         client.organization = client.project = None
     return client
@@ -309,3 +307,95 @@ def is_this_machine(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
     mapped = getattr(address, "ipv4_mapped", None) or address
     return mapped.is_loopback or mapped.is_unspecified
+
+
+def watch_connections(pool: Any, library: str) -> None:
+    """Has a pool of connections ask our streams whether they may be used again: where an answer ended where it said.
+
+    HTTP/1.1 carries nothing that says to which request an answer belongs but their order on a connection: whatever a
+    server sends behind an answer would be taken for the answer to the next request. So the bytes of every answer are
+    followed as they come, and a connection on which a byte came behind the answer, or whose answer has no stated end,
+    is closed.
+
+    Args:
+        pool: a connection pool of `library`, whose network backend is replaced.
+        library: name of the package, httpcore or one that took its place.
+    """
+    pool._network_backend = _Backend(pool._network_backend, importlib.import_module(library))
+
+
+class _Backend:
+    """A network backend whose streams are watched."""
+
+    def __init__(self, backend: Any, errors: Any) -> None:
+        self._backend, self._errors = backend, errors
+
+    async def connect_tcp(self, *args: Any, **more: Any) -> "_Stream":
+        return _Stream(await self._backend.connect_tcp(*args, **more), self._errors)
+
+    async def connect_unix_socket(self, *args: Any, **more: Any) -> "_Stream":
+        return _Stream(await self._backend.connect_unix_socket(*args, **more), self._errors)
+
+    async def sleep(self, seconds: float) -> None:
+        await self._backend.sleep(seconds)
+
+
+class _Stream:
+    """A network stream that knows whether the answer to what was written last has ended, and nothing came behind it."""
+
+    def __init__(self, stream: Any, errors: Any) -> None:
+        self._stream, self._errors = stream, errors
+        self._answer: h11.Connection | None = None  # None: nothing was written, or what came is no answer
+        self._has_ended = False
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        data = await self._stream.read(max_bytes, timeout)
+        self._has_ended = self._ends_with(data) and not await self._has_more()
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._answer, self._has_ended = _expected_answer(), False
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(self, *args: Any, **more: Any) -> "_Stream":
+        return _Stream(await self._stream.start_tls(*args, **more), self._errors)
+
+    def get_extra_info(self, info: str) -> Any:
+        """As the stream below; one that may not be used again counts as readable, so that the pool closes it."""
+        return (info == "is_readable" and not self._has_ended) or self._stream.get_extra_info(info)
+
+    def _ends_with(self, data: bytes) -> bool:
+        if self._answer is None:
+            return False
+        try:
+            self._answer.receive_data(data)
+            while (event := self._answer.next_event()) is not h11.NEED_DATA:
+                if isinstance(event, h11.EndOfMessage):
+                    stays = self._answer.their_state is h11.DONE
+                    return stays and self._answer.trailing_data == (b"", False)
+                if isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
+                    return False
+        except h11.RemoteProtocolError:
+            self._answer = None
+        return False
+
+    async def _has_more(self) -> bool:
+        """Whether another byte is there already, or the connection has ended; TLS may hold what no socket shows."""
+        try:
+            await self._stream.read(1, _LOOK_SECONDS)
+        except self._errors.ReadTimeout:
+            return False
+        except self._errors.ReadError:
+            pass
+        return True
+
+
+def _expected_answer() -> h11.Connection:
+    """The client's side of a connection on which a request was sent."""
+    connection = h11.Connection(h11.CLIENT)
+    connection.send(h11.Request(method="POST", target="/", headers=[("Host", "server")]))
+    connection.send(h11.EndOfMessage())
+    return connection

@@ -297,18 +297,16 @@ class OpenAIGenerator:
                     fatal.append(outcome.generation)
                 report((place, outcome))
 
-        async with self._client(key) as client, asyncio.TaskGroup() as group:
-            for _ in range(min(self._concurrency, len(prompts))):
-                group.create_task(work(client))
-
-    def _client(self, key: str | None) -> openai.AsyncOpenAI:
-        return make_client(
+        made = make_client(
             self._base_url,
             key or _NO_KEY,
             deadline=self._deadline,
             max_retries=self._max_retries,
             max_bytes=self._max_answer_bytes,
         )
+        async with made as client, asyncio.TaskGroup() as group:
+            for _ in range(min(self._concurrency, len(prompts))):
+                group.create_task(work(client))
 
     async def _ask(
         self, client: openai.AsyncOpenAI, messages: Sequence[Message], sampling: Sampling, has_key: bool

@@ -10,13 +10,13 @@ from unittest import mock
 
 import pytest
 
-from qrag_jax.llm.journal.owners import Owner, is_alive, remove_dead
+from qrag_jax.llm.journal.journal_file import Owner, is_alive, remove_dead
 from qrag_jax.types import InputError
 
 WORK = """
 import sys, time
 from pathlib import Path
-from qrag_jax.llm.journal.owners import Owner
+from qrag_jax.llm.journal.journal_file import Owner
 print(Owner(Path(sys.argv[1])).name, flush=True)
 time.sleep(60)
 """
@@ -76,7 +76,7 @@ def test_one_whose_beginning_is_taken_for_that_of_a_dead_one_begins_again(tmp_pa
         lock(handle, how)
 
     seen = []
-    with mock.patch("qrag_jax.llm.journal.owners.fcntl.flock", late):
+    with mock.patch("qrag_jax.llm.journal.journal_file.fcntl.flock", late):
         owner = Owner(path)
     assert is_alive(path, owner.name) and files(tmp_path) == [f"journal.owner-{owner.name}"]
 
