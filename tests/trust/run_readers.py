@@ -35,7 +35,7 @@ from qrag_jax.index.prepare import Maker
 from qrag_jax.index.settings import IndexSettings, NotesSetting, with_sha256, write_settings
 from qrag_jax.index.stores.sqlite.database import create, writing_to
 from qrag_jax.index.stores.sqlite.document_rows import put, put_beside, put_failure
-from qrag_jax.index.stores.sqlite.entries import Entry, Failure, Origin, parts_sha256, row_sha256
+from qrag_jax.index.stores.sqlite.entries import Entry, Failure, Origin, parts_sha256
 from qrag_jax.index.update_notes import KnownTexts, update_notes
 from qrag_jax.llm.journal.journal_file import Journal
 from qrag_jax.llm.json_answers import Boolean, Integer, ListOf, Number, OneOf, Record, Text, mend_json, parse_json
@@ -167,7 +167,7 @@ def _reseal_index(folder: Path) -> None:
         for key, number, bytes_sha256, reader, error, _, *row in rows.fetchall():
             content = row[2:] if number is not None else []
             if all(type(value) is bytes for value in (key, bytes_sha256, reader, error, *content)):
-                sha256 = row_sha256(key, (bytes_sha256, reader), error, content)
+                sha256 = parts_sha256(key, bytes_sha256, reader, error, *content)
                 connection.execute("UPDATE ledger SET sha256 = ? WHERE id = ?", (sha256, key))
         for table in ("notes", "noted"):
             for number, *values, _ in connection.execute(f"SELECT rowid, * FROM {table}").fetchall():
