@@ -119,15 +119,14 @@ def add_questions(parser: argparse.ArgumentParser) -> None:
 def search_request(values: Mapping[str, Any], *, run_first: bool = False) -> "SearchRequest":
     """The request that the flags and words of a command make; looks at names and settings alone.
 
-    Flags that say how files are cut and embedded are refused of an index, by their names, and of a run.
+    Flags that say how files are cut and embedded are refused of a run; of an index where that is opened.
 
     Args:
         values: of the flags above, `paths` and `question`.
         run_first: the first path may be a run, which then searches the others.
     """
-    from qrag_jax.index.settings import read_settings
-    from qrag_jax.index.sources import is_run, is_stored
-    from qrag_jax.service.cutting import CutOptions, chunking_of
+    from qrag_jax.index.sources import is_run
+    from qrag_jax.service.cutting import CutOptions
     from qrag_jax.service.search import SearchRequest
 
     paths, retriever = values["paths"], values["retriever"]
@@ -140,9 +139,6 @@ def search_request(values: Mapping[str, Any], *, run_first: bool = False) -> "Se
         paths, retriever = rest, first
     cuts = CutOptions(**{name: values[name] for name in _OF_CUTTING})
     given = cuts.given + ["model"] * (values["model"] is not None)
-    if given and (stored := [path for path in paths if is_stored(path)]):
-        cutting = read_settings(stored[0]).cutting
-        raise UsageError((f"--{given[0]}: belongs to files; {stored[0]} is an index, made with ", *cutting))
     given += ["top_k"] * (values.get("top_k") is not None)
     if given and retriever not in (None, *RETRIEVERS):
         raise UsageError(f"--{given[0]}: belongs to {SHOWN_RETRIEVERS}; {_REASONS.get(given[0], _REASONS['strategy'])}")
@@ -152,8 +148,7 @@ def search_request(values: Mapping[str, Any], *, run_first: bool = False) -> "Se
         values["questions"],
         retriever,
         values["model"],
-        chunking_of(cuts) if cuts.given else None,
-        values["tagger"],
+        cuts,
         tuple(values["only"]),
         values["encoding"],
         values["strict"],

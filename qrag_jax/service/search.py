@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from qrag_jax.chunking.chunker import ChunkConfig
 from qrag_jax.data.questions.asked import Asked, read_asked
 from qrag_jax.documents.read import STDIN
 from qrag_jax.errors import Arg
@@ -13,9 +12,10 @@ from qrag_jax.index.methods import Show
 from qrag_jax.index.options import AskOptions, Found, SearchOptions
 from qrag_jax.names import RETRIEVERS
 from qrag_jax.search.answer import Answer, NothingFound
+from qrag_jax.service.cutting import CutOptions, chunking_of
 from qrag_jax.types import InputError, TextGenerator, UsageError
 
-_OPENING = ("retriever", "encoder", "chunking", "tagger", "only", "encoding", "strict")
+_OPENING = ("retriever", "encoder", "only", "encoding", "strict")
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class SearchRequest:
         paths: files and folders, or an index.
         question: what is asked; None where `questions` has them.
         questions: a file of questions, as of `read_asked`.
-        retriever, encoder, chunking, tagger, only, encoding, strict: as of `open_index`.
+        retriever, encoder, only, encoding, strict: as of `open_index`.
+        cuts: of files, how they are cut.
     """
 
     paths: tuple[str, ...]
@@ -34,16 +35,21 @@ class SearchRequest:
     questions: str | None = None
     retriever: str | None = None
     encoder: str | None = None
-    chunking: ChunkConfig | None = None
-    tagger: str | None = None
+    cuts: CutOptions = CutOptions()
     only: tuple[str, ...] = ()
     encoding: str = "utf-8"
     strict: bool = False
 
     def open(self, show: Show | None = None) -> Index:
         """Opens the documents; `show` as of `open_index`."""
+        chunking = chunking_of(self.cuts) if self.cuts.given else None
         given = {name: getattr(self, name) for name in _OPENING}
-        return open_index(self.paths, show=show, **given)
+        try:
+            return open_index(self.paths, show=show, chunking=chunking, tagger=self.cuts.tagger, **given)
+        except UsageError as error:
+            if error.field == "chunking":
+                error.field = self.cuts.given[0]
+            raise
 
     def read_questions(self) -> list[Asked] | Iterator[Asked]:
         """The question, or those of a file: a list, or what comes from standard input."""

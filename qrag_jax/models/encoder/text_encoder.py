@@ -12,6 +12,7 @@ ones, so that an encoder computes hardly any padding.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
@@ -283,8 +284,25 @@ class Encoder(nn.Module):
         if self.config.family == "mpnet":
             bias = jnp.moveaxis(self.relative_bias(relative_buckets(hidden.shape[1])), -1, 0)
         for layer in self.layer:
-            hidden = layer(hidden, mask, bias)
+            if self.is_initializing() or self.compute.remat:
+                hidden = layer(hidden, mask, bias)
+            else:
+                hidden = _apply_layer(self.config, self.compute, layer.variables["params"], hidden, mask, bias)
         return hidden
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _apply_layer(
+    config: EncoderConfig,
+    compute: Compute,
+    params: Params,
+    hidden: Float[Array, "n L d"],
+    mask: Bool[Array, "n #L L"],
+    bias: Float[Array, "heads L L"] | None,
+) -> Float[Array, "n L d"]:
+    """One layer. All layers of a network share its trace, most of the seconds that a new shape costs."""
+    mixed: Any = EncoderLayer(config, compute, parent=None).apply({"params": params}, hidden, mask, bias)
+    return mixed
 
 
 def _layer_norm(config: EncoderConfig, dtype: str, name: str | None = None) -> nn.LayerNorm:
