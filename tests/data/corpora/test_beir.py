@@ -112,10 +112,6 @@ def test_a_query_that_is_not_judged_may_be_empty(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"corpus": [*CORPUS, CORPUS[0]]}, "corpus.jsonl:6: _id 'd1' was used before"),
-        ({"corpus": [{"text": "x"}]}, "corpus.jsonl:1: _id must be a text or an integer, got None"),
-        ({"corpus": [{"_id": "a", "text": 3}]}, "corpus.jsonl:1: text must be a text, got 3"),
-        ({"queries": [{"_id": "q1", "text": ""}]}, "queries.jsonl:1: text must be a text that is not empty"),
         ({"queries": [{"_id": "a"}, {"_id": " a"}]}, "queries.jsonl:2: _id 'a' was used before"),
         ({"qrels": "q1\td1\n"}, "test.tsv:1: 2 fields: expected lines query id"),
         ({"qrels": "q1\td2\tyes\nq1\td1\t1\n"}, "test.tsv:1: score must be a number, got 'yes'"),

@@ -107,13 +107,7 @@ def test_the_pool_of_evidence_where_there_are_no_whole_pages(tmp_path):
 @pytest.mark.parametrize(
     ("pages", "questions", "message"),
     [
-        ([PAGE, PAGE], [QUESTION], "documents.json: row 1: url https://gov/boat was there before"),
-        ([{"url": "u", "contents": "<p>x</p>"}], [QUESTION], "row 0: contents must be a list"),
-        ([{"contents": []}], [QUESTION], "row 0: url must be a text that is not empty"),
         ([PAGE], [{"url": "u", "question": "?"}], "dev.json: row 0: no evidences: .*without their answers"),
-        ([PAGE], [QUESTION | {"question": " "}], "row 0: question must be a text that is not empty"),
-        ([PAGE], [QUESTION | {"answers": ["x"]}], r"row 0: answers must be \[text, conditions\]"),
-        ([PAGE], [QUESTION | {"evidences": [3]}], "row 0: evidences must be a text"),
         ([PAGE], [QUESTION | {"evidences": []}], "no question of dev.json can be asked: .*no evidence"),
     ],
 )

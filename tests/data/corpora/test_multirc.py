@@ -4,11 +4,8 @@ import copy
 import gzip
 import json
 
-import pytest
-
 from qrag_jax.data.corpora.multirc import EMPTY_QUESTION, NO_EVIDENCE, OUT_OF_RANGE, read_multirc
 from qrag_jax.data.corpora.study_task import Evidence
-from qrag_jax.types import InputError, UsageError
 
 ROWS = [
     {
@@ -53,15 +50,6 @@ def test_order_and_repetition_of_evidence_do_not_matter(tmp_path):
     assert read_multirc(_written(tmp_path, rows), "multirc") == read_multirc(_written(tmp_path, ROWS), "multirc")
 
 
-def test_plain_files_and_their_folder_say_the_same(tmp_path):
-    packed = read_multirc(_written(tmp_path, ROWS), "multirc")
-    assert read_multirc(tmp_path / "evidence.jsonl.gz", "multirc") == packed
-    plain = tmp_path / "plain"
-    plain.mkdir()
-    (plain / "evidence.jsonl").write_text("\n".join(json.dumps(row) for row in ROWS))
-    assert read_multirc(plain, "multirc") == packed
-
-
 def test_evidence_of_every_question_is_whole_sentences(tmp_path):
     task = read_multirc(_written(tmp_path, ROWS), "multirc")
     for question in task.questions:
@@ -85,35 +73,3 @@ def test_questions_that_cannot_be_posed_are_counted(tmp_path):
     assert task.left_out == {OUT_OF_RANGE: 2, NO_EVIDENCE: 2, EMPTY_QUESTION: 1}
     assert [document.id for document in task.documents] == ["7", "b"]
     assert [question.id for question in task.questions] == ["b.1"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda row: row.update(doc_id="7"), "evidence.jsonl.gz:2: doc_id '7' was used before"),
-        (lambda row: row.pop("doc_id"), ":2: doc_id must be a text or an integer"),
-        (lambda row: row.update(sentences=[]), ":2: sentences must be a list of texts, at least one"),
-        (lambda row: row.update(sentences=["a", " "]), r":2: sentences\[1\] must be a text that is not empty"),
-        (lambda row: row.pop("questions"), ":2: questions must be a list"),
-        (lambda row: row["questions"][0].update(question=4), r":2: questions\[0\]: question must be a text"),
-        (lambda row: row["questions"][0].update(evidence_sets=[0]), "evidence_sets must be a list of lists"),
-        (
-            lambda row: row["questions"][0].update(evidence_sets=[["0"]]),
-            "a number in evidence_sets must be an integer, got '0'",
-        ),
-        (
-            lambda row: row["questions"][0].update(evidence_sets=[[False]]),
-            "evidence_sets must be an integer, got False",
-        ),
-    ],
-)
-def test_broken_lines_are_refused_with_their_place(tmp_path, change, message):
-    rows = copy.deepcopy(ROWS)
-    change(rows[1])
-    with pytest.raises(InputError, match=message):
-        read_multirc(_written(tmp_path, rows), "multirc")
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="neither a file nor a folder with evidence.jsonl"):
-        read_multirc(tmp_path / "none", "multirc")

@@ -9,7 +9,7 @@ import pytest
 from qrag_jax.chunking.text.sentences import split_sentences
 from qrag_jax.data.corpora.squad import ANSWER_NOT_AT_PLACE, EMPTY_QUESTION, NO_ANSWER, read_squad
 from qrag_jax.data.corpora.study_task import Evidence
-from qrag_jax.types import InputError, UsageError
+from qrag_jax.types import InputError
 
 FIRST = " The Oru is a river. It rises in Belm. Boats go up to Cairn. "
 SECOND = "Dun is a town. Rye grows there."
@@ -132,27 +132,11 @@ def test_questions_that_cannot_be_posed_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda a: a[1].update(title="Oru_(river)"), r"articles.jsonl.gz:2: title 'Oru_\(river\)' was used before"),
-        (lambda a: a[1].update(title=" "), ":2: title must be a text that is not empty"),
         (lambda a: a[1].update(paragraphs=[]), ":2: paragraphs is empty"),
-        (lambda a: a[1].pop("paragraphs"), ":2: paragraphs must be a list, got None"),
-        (
-            lambda a: a[0]["paragraphs"][1].update(context="\n"),
-            r":1: paragraphs\[1\]: context must be a text that is not empty",
-        ),
-        (lambda a: a[0]["paragraphs"][1].pop("qas"), r":1: paragraphs\[1\]: qas must be a list"),
         (
             lambda a: a[0]["paragraphs"][1]["qas"][0].update(id="q1"),
             r"paragraphs\[1\] qas\[0\]: id 'q1' was used before",
         ),
-        (lambda a: a[0]["paragraphs"][1]["qas"][0].update(id=" "), "id must be a text or an integer"),
-        (lambda a: a[0]["paragraphs"][1]["qas"][0].update(question=None), "question must be a text"),
-        (lambda a: a[0]["paragraphs"][1]["qas"][0].pop("answers"), "answers must be a list"),
-        (
-            lambda a: a[0]["paragraphs"][1]["qas"][0]["answers"][0].update(answer_start="3"),
-            r"answers\[0\]: answer_start must be an integer, got '3'",
-        ),
-        (lambda a: a[0]["paragraphs"][1]["qas"][0]["answers"][0].pop("text"), r"answers\[0\]: text must be a text"),
     ],
 )
 def test_broken_articles_are_refused_with_their_place(tmp_path, change, message):
@@ -163,22 +147,15 @@ def test_broken_articles_are_refused_with_their_place(tmp_path, change, message)
 
 
 def test_broken_files_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="neither a file nor a folder with articles.jsonl"):
-        read_squad(tmp_path, "squad")
     path = tmp_path / "dev-v1.1.json"
     for text, message in (
-        ("{", "dev-v1.1.json: not JSON"),
         ("[]", "dev-v1.1.json: expected a JSON object, got list"),
-        ('{"version": "1.1"}', "dev-v1.1.json: data must be a list"),
         ('{"data": []}', "squad: 0 documents and 0 questions"),
         ('{"data": [{"title": ""}]}', r"dev-v1.1.json: data\[0\]: title must be a text that is not empty"),
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=message):
             read_squad(path, "squad")
-    path.write_bytes(b"\xff")
-    with pytest.raises(InputError, match="not UTF-8"):
-        read_squad(path, "squad")
 
 
 def test_broken_characters_move_no_answer(tmp_path):
