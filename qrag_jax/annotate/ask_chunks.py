@@ -25,6 +25,7 @@ from qrag_jax.types import (
     Grammar,
     InputError,
     Message,
+    Note,
     Sampling,
     TextGenerator,
 )
@@ -113,6 +114,23 @@ class Reading:
         return Reading(**numbers, errors=tuple(dict.fromkeys((*self.errors, *other.errors)))[:_ERRORS_KEPT])
 
 
+def reading_of(answers: Sequence[Generation], error: str | None) -> Reading:
+    """What the answers to one prompt took, the last of which counts.
+
+    Args:
+        error: why the prompt has no answer; None where it has one.
+    """
+    paid = [answer for answer in answers if not answer.from_journal]
+    return Reading(
+        num_calls=len(paid),
+        num_from_journal=len(answers) - len(paid),
+        num_failed=int(answers[-1].error is not None),
+        prompt_tokens=sum(answer.prompt_tokens for answer in paid),
+        completion_tokens=sum(answer.completion_tokens for answer in paid),
+        errors=() if error is None else (error,),
+    )
+
+
 class Estimated(Exception):
     """Raised in place of asking a language model, where only the estimate is wanted.
 
@@ -193,6 +211,19 @@ class Desk:
     left_out: Counter[str] = field(default_factory=Counter)
     reading: Reading = field(default_factory=Reading)
 
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How many are no note, by those reasons that there were."""
+        return {reason: number for reason, number in self.left_out.items() if number}
+
+    def kept(self, found: Iterable[Note | str]) -> Iterator[Note]:
+        """The notes among these; in place of one that is none stands the reason, which is counted."""
+        for one in found:
+            if isinstance(one, Note):
+                yield one
+            else:
+                self.left_out[one] += 1
+
     def ask(
         self,
         stage: str,
@@ -257,18 +288,10 @@ class Desk:
         )
 
     def _hear(self, stage: str, done: int, of: int, number: int, outcome: Structured[Any]) -> None:
-        paid = [generation for generation in outcome.generations if not generation.from_journal]
-        is_failed = outcome.generations[-1].error is not None
-        self.reading += Reading(
-            num_calls=len(paid),
-            num_from_journal=len(outcome.generations) - len(paid),
-            num_failed=int(is_failed),
-            prompt_tokens=sum(generation.prompt_tokens for generation in paid),
-            completion_tokens=sum(generation.completion_tokens for generation in paid),
-            errors=() if outcome.error is None else (outcome.error,),
-        )
+        reading = reading_of(outcome.generations, outcome.error)
+        self.reading += reading
         if outcome.error is not None:
-            self.left_out[CALL_FAILED if is_failed else UNREADABLE] += 1
+            self.left_out[CALL_FAILED if reading.num_failed else UNREADABLE] += 1
         if self.progress is not None:
             self.progress(stage, done + number, of, outcome.generations[-1])
 

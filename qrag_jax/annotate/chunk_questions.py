@@ -154,8 +154,7 @@ def make_llm_reader(
         if finished is not None:
             counts = Reading(len(texts), len(asked), sum(map(len, chosen)), len(notes))
             finished(desk.reading + counts)
-        left_out = {reason: number for reason, number in desk.left_out.items() if number}
-        return ReadNotes(notes, left_out, is_complete=not desk.reading.num_failed)
+        return ReadNotes(notes, desk.reasons, is_complete=not desk.reading.num_failed)
 
     return read
 
@@ -263,14 +262,11 @@ def _answer(
     pairs = [(place, int(number)) for place, numbers in enumerate(chosen) for number in numbers]
     prompts = (chunk_prompt(template, texts[place].text, question=asked[number].text) for place, number in pairs)
     values = desk.ask("answers", prompts, len(pairs), _ANSWERED, config.max_answer_tokens)
-    for (place, number), value in zip(pairs, values, strict=True):
-        if value is None:  # counted by the desk
-            continue
-        found = _note(texts[place], texts[asked[number].asking], asked[number].text, value, desk.generator.model)
-        if isinstance(found, Note):
-            yield found
-        else:
-            desk.left_out[found] += 1
+    return desk.kept(
+        _note(texts[place], texts[asked[number].asking], asked[number].text, value, desk.generator.model)
+        for (place, number), value in zip(pairs, values, strict=True)
+        if value is not None  # counted by the desk
+    )
 
 
 def _note(answering: ChunkText, asking: ChunkText, question: str, value: Mapping[str, str], reader: str) -> Note | str:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from qrag_jax.annotate.ask_chunks import Desk, Estimate, Progressed, prompt_tokens
 from qrag_jax.annotate.numbered_lines import MAX_RISING, Answer, Lines, RowsForm, good_rows, number_lines
-from qrag_jax.annotate.windows import PointsReading, read_windows
+from qrag_jax.annotate.windows import PointsReading, Walk, read_windows
 from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.tree.boundaries import Point, PredictPoints
 from qrag_jax.llm.calls import takes_grammar
@@ -28,7 +28,7 @@ from qrag_jax.types import CountTokens, Message, Sampling, TextGenerator, UsageE
 
 _PROMPT = "hichunk"
 _FORM_LINES = (8, 16, 32, 64, 128, MAX_RISING)  # of grammars that know the order of lines; an automaton each
-_RESIDUAL_SHARE = 8  # of a window, that residual lines may take: one part in so many
+RESIDUAL_SHARE = 8  # of a window, that residual lines may take: one part in so many
 
 
 @dataclass(frozen=True)
@@ -84,38 +84,6 @@ class HiChunkConfig:
                 raise UsageError(f"hichunk.{name} {value}: at least {number}")
         if not 0 <= self.min_advance <= 1:
             raise UsageError(f"hichunk.min_advance {self.min_advance}: a share, from 0 to 1")
-
-
-@dataclass(frozen=True)
-class Walk:
-    """A document on its way through its windows.
-
-    Attributes:
-        lines: of the whole document.
-        first: new line with which the next window begins.
-        residual: lines read before, which stand in front of it; rising.
-        points: that are settled, all of lines up to `first`.
-    """
-
-    lines: Lines
-    first: int = 0
-    residual: tuple[int, ...] = ()
-    points: tuple[Point, ...] = ()
-
-    @property
-    def num_read(self) -> int:
-        """Lines before the next window."""
-        return self.first
-
-    @property
-    def num_lines(self) -> int:
-        """All lines."""
-        return len(self.lines)
-
-    @property
-    def is_done(self) -> bool:
-        """Every line was read; a single one has nothing to ask."""
-        return self.first >= len(self.lines) or len(self.lines) == 1
 
 
 def make_hichunk(
@@ -260,7 +228,7 @@ def _lines(text: SentenceText, count: CountTokens, config: HiChunkConfig) -> Lin
 def _residual_room(config: HiChunkConfig) -> tuple[int, int | None]:
     """(tokens, lines) that residual lines may have."""
     lines = config.window_lines
-    return config.window_tokens // _RESIDUAL_SHARE, None if lines is None else max(1, lines // _RESIDUAL_SHARE)
+    return config.window_tokens // RESIDUAL_SHARE, None if lines is None else max(1, lines // RESIDUAL_SHARE)
 
 
 def _max_windows(lines: Lines, config: HiChunkConfig) -> int:

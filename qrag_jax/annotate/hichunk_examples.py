@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from qrag_jax.annotate.hichunk import lines_prompt
+from qrag_jax.annotate.hichunk import RESIDUAL_SHARE, lines_prompt
 from qrag_jax.annotate.numbered_lines import LEVELS, Lines, Row, format_rows, number_lines
 from qrag_jax.data.corpora.headed_documents import HeadedDocument
 from qrag_jax.files.whole_file import write_whole
@@ -24,7 +24,6 @@ from qrag_jax.llm.prompts import PromptTemplate, load_prompt
 from qrag_jax.types import CountTokens, InputError, Message, UsageError
 
 Kind = Literal["plain", "shuffled", "omitted"]
-_RESIDUAL_SHARE = 8  # as of the windows that a model is asked about
 _WORDS = re.compile(r"\W+")
 
 
@@ -191,7 +190,7 @@ def _windows(
     config: ExamplesConfig,
     rng: random.Random,
 ) -> Iterator[Example]:
-    most = config.window_tokens // _RESIDUAL_SHARE
+    most = config.window_tokens // RESIDUAL_SHARE
     texts = [unit.text for unit in units]
     lines = number_lines(texts, count, max_chars=config.max_chars, tokens=config.window_tokens - most)
     first, residual = 0, list[int]()

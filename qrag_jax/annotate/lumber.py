@@ -10,14 +10,14 @@ There a part begins, and so does the next window. All points are of level 1.
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from qrag_jax.annotate.ask_chunks import Desk, Estimate, Progressed, prompt_tokens
 from qrag_jax.annotate.numbered_lines import NO_ROWS, OUT_OF_RANGE, Lines, number_lines
-from qrag_jax.annotate.windows import PointsReading, read_windows
+from qrag_jax.annotate.windows import PointsReading, Walk, read_windows
 from qrag_jax.chunking.text.chunks import SentenceText
 from qrag_jax.chunking.tree.boundaries import Point, PredictPoints, starts_paragraph
 from qrag_jax.llm.prompts import PromptTemplate, fence, load_prompt
@@ -72,38 +72,6 @@ class NumberForm:
         raise InputError(f"it holds {len(numbers)} numbers; it must be one, or {NO_ROWS!r}")
 
 
-@dataclass(frozen=True)
-class Walk:
-    """A document on its way through its windows.
-
-    Attributes:
-        lines: its paragraphs.
-        sentences: with which they begin.
-        first: paragraph with which the next window begins.
-        points: that were found.
-    """
-
-    lines: Lines
-    sentences: tuple[int, ...]
-    first: int = 0
-    points: tuple[Point, ...] = ()
-
-    @property
-    def num_read(self) -> int:
-        """Lines before the next window."""
-        return self.first
-
-    @property
-    def num_lines(self) -> int:
-        """All lines."""
-        return len(self.lines)
-
-    @property
-    def is_done(self) -> bool:
-        """At most one paragraph is left, within which nothing begins."""
-        return self.first >= len(self.lines) - 1
-
-
 def make_lumber(
     generator: TextGenerator,
     count: CountTokens,
@@ -133,24 +101,28 @@ def make_lumber(
     template, again = load_prompt(_PROMPT, config.prompts), load_prompt("again", config.prompts)
 
     def predict(texts: Sequence[SentenceText]) -> list[list[Point]]:
-        return read_windows(
+        starts = [_paragraph_starts(text) for text in texts]
+        found = read_windows(
             Desk(generator, config.sampling, config.max_asks, again, progress),
-            [_begin(text, count, config) for text in texts],
+            [Walk(_lines(text, own, count, config)) for text, own in zip(texts, starts, strict=True)],
             lambda _: NumberForm(),
             config.max_answer_tokens,
             prompt=lambda walk: _window_prompt(template, walk, config),
             advance=lambda walk, number: advance(walk, number, config),
             finished=finished,
         )
+        named = zip(found, starts, strict=True)
+        return [[(own[line], level) for line, level in points] for points, own in named]
 
     return predict
 
 
 def advance(walk: Walk, number: int | None, config: LumberConfig) -> tuple[Walk, int, Counter[str]]:
-    """The walk after its next window was answered.
+    """The walk, whose points are paragraphs, after its next window was answered.
 
-    Where a paragraph was named, a part and the next window begin with it. Else the next window begins with the last
-    paragraph of this one, so that the one behind it can be named; at the document's end that is all.
+    Where a paragraph was named, a part and the next window begin with it; in the document's last one nothing begins.
+    Else the next window begins with the last paragraph of this one, so that the one behind it can be named; at the
+    document's end that is all.
 
     Args:
         number: in the window, of the paragraph that was named; None where none was. The first one cannot be.
@@ -161,9 +133,10 @@ def advance(walk: Walk, number: int | None, config: LumberConfig) -> tuple[Walk,
     stop = walk.lines.stop(walk.first, config.window_tokens)
     if number is not None and 1 <= number < stop - walk.first:
         line = walk.first + number
-        return Walk(walk.lines, walk.sentences, line, (*walk.points, (walk.sentences[line], 1))), 1, Counter()
+        first = stop if line == len(walk.lines) - 1 else line
+        return Walk(walk.lines, first, points=(*walk.points, (line, 1))), 1, Counter()
     first = stop if stop == len(walk.lines) else stop - 1
-    return Walk(walk.lines, walk.sentences, first, walk.points), 0, Counter({OUT_OF_RANGE: int(number is not None)})
+    return replace(walk, first=first), 0, Counter({OUT_OF_RANGE: int(number is not None)})
 
 
 def estimate_lumber(texts: Sequence[SentenceText], count: CountTokens, config: LumberConfig | None = None) -> Estimate:
@@ -179,21 +152,24 @@ def estimate_lumber(texts: Sequence[SentenceText], count: CountTokens, config: L
     around, shared = (prompt_tokens(part, count) for part in (_prompt(template, "", 0), _prompt(template, "", 0)[:-1]))
     total = Estimate()
     for text in texts:
-        lines = _begin(text, count, config).lines
+        lines = _lines(text, _paragraph_starts(text), count, config)
         stops = [lines.stop(first, config.window_tokens) for first in range(len(lines) - 1)]
         tokens = sum(around + sum(lines.costs[first:stop]) for first, stop in enumerate(stops))
         total += Estimate(len(stops), tokens, tokens - len(stops) * shared, len(stops) * config.max_answer_tokens)
     return total + Estimate(new_prompt_tokens=shared if total.num_calls else 0)
 
 
-def _begin(text: SentenceText, count: CountTokens, config: LumberConfig) -> Walk:
+def _paragraph_starts(text: SentenceText) -> list[int]:
+    """The sentences with which paragraphs begin; all of them where there is one paragraph."""
     starts = np.flatnonzero(starts_paragraph(text)).tolist()
-    starts = list(range(len(text))) if len(starts) == 1 else starts
+    return list(range(len(text))) if len(starts) == 1 else starts
+
+
+def _lines(text: SentenceText, starts: Sequence[int], count: CountTokens, config: LumberConfig) -> Lines:
     ends = [text.sentences[start - 1][1] for start in starts[1:]] + [text.sentences[-1][1]] if starts else []
     paragraphs = [text.text[text.sentences[start][0] : end] for start, end in zip(starts, ends, strict=True)]
     tokens = config.window_tokens // 2
-    lines = number_lines(paragraphs, count, max_chars=max(map(len, paragraphs), default=0), tokens=tokens)
-    return Walk(lines, tuple(starts))
+    return number_lines(paragraphs, count, max_chars=max(map(len, paragraphs), default=0), tokens=tokens)
 
 
 def _window_prompt(template: PromptTemplate, walk: Walk, config: LumberConfig) -> tuple[Message, ...]:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import PurePath
 
+from qrag_jax.annotate.ask_chunks import chunk_texts
+from qrag_jax.annotate.quotes import chunk_sentences
 from qrag_jax.chunking.strategies.headings import find_sections
 from qrag_jax.chunking.text.proper_names import Name, NameFinder, Word, find_words, is_term, normal_name, written_names
-from qrag_jax.chunking.text.sentences import split_sentences
-from qrag_jax.types import Chunk, Document, InputError, Note, ReadNotes, Span, UsageError
+from qrag_jax.types import Chunk, Document, Note, ReadNotes, Span, UsageError
 
 READER = "mentions"
 # Why something is no note.
@@ -121,17 +122,11 @@ def mention_notes(
 
 def _sentences(documents: Sequence[Document], chunks: Sequence[Chunk]) -> list[_Sentence]:
     """The sentences of all chunks, in their order; one that a chunk cuts is there as far as it is in the chunk."""
-    by_id = {document.id: document for document in documents}
-    found = []
-    for place, chunk in enumerate(chunks):
-        document = by_id.get(chunk.document_id)
-        if document is None:
-            raise InputError(f"chunk {place}: of {chunk.document_id!r}, which is not among the documents; give it too")
-        for begin, stop in chunk.spans:
-            for start, end in split_sentences(document.text[begin:stop]):
-                text = document.text[begin + start : begin + end]
-                found.append(_Sentence(place, (begin + start, begin + end), text))
-    return found
+    return [
+        _Sentence(place, span, one.document[slice(*span)])
+        for place, one in enumerate(chunk_texts(documents, chunks))
+        for span in chunk_sentences(one.document, one.chunk.spans)
+    ]
 
 
 def _titles(

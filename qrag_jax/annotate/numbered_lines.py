@@ -163,7 +163,10 @@ def read_rows(text: str) -> Answer:
     if [line.strip(" .`'\"").lower() for line in lines] == [NO_ROWS]:
         return Answer(())
     found = [_ROW.fullmatch(line.rstrip()) for line in lines]
-    rows = [Row(int(one[1]), _level(one[2]), (one[3] or "").lower() == "true") for one in found if one]
+    said = [one.groups() for one in found if one]
+    rows = [
+        Row(int(n), _LEVEL_NUMBERS.get(word.lower(), 0), (title or "").lower() == "true") for n, word, title in said
+    ]
     if not any(row.level for row in rows):
         what = f"no line of it is a row like {format_rows([Row(12, 2)])!r}, and it is not {NO_ROWS!r}"
         raise InputError(what if lines else f"it is empty; where no line begins a part, it is {NO_ROWS!r}")
@@ -212,7 +215,3 @@ def _fault(row: Row, num_read: int, num_lines: int, taken: Iterable[int], last: 
     if row.line in taken:
         return REPEATED
     return NOT_RISING if row.line <= last else None
-
-
-def _level(word: str) -> int:
-    return _LEVEL_NUMBERS.get(word.lower(), 0)

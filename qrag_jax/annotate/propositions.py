@@ -92,7 +92,7 @@ def make_propositions_reader(
         UsageError: a prompt of the user's that cannot be used.
     """
     config = config or PropositionsConfig()
-    template, again = _load_prompts(config)
+    template, again = load_prompt(_PROMPT, config.prompts), load_prompt("again", config.prompts)
 
     def read(documents: Sequence[Document], chunks: Sequence[Chunk]) -> ReadNotes:
         texts = chunk_texts(documents, chunks)
@@ -100,8 +100,7 @@ def make_propositions_reader(
         notes = tuple(_notes(desk, texts, template, config))
         if finished is not None:
             finished(desk.reading + Reading(len(texts), num_notes=len(notes)))
-        left_out = {reason: number for reason, number in desk.left_out.items() if number}
-        return ReadNotes(notes, left_out, is_complete=not desk.reading.num_failed)
+        return ReadNotes(notes, desk.reasons, is_complete=not desk.reading.num_failed)
 
     return read
 
@@ -111,14 +110,10 @@ def estimate_propositions_reader(
 ) -> Estimate:
     """What the reader will take at most; as `questions.estimate_llm_reader`."""
     config = config or PropositionsConfig()
-    template, _ = _load_prompts(config)
+    template = load_prompt(_PROMPT, config.prompts)
     texts = chunk_texts(documents, chunks)
     num_tokens = sum(prompt_tokens(chunk_prompt(template, one.text), count) for one in texts)
     return Estimate(len(texts), num_tokens, num_tokens, config.max_tokens * len(texts))
-
-
-def _load_prompts(config: PropositionsConfig) -> tuple[PromptTemplate, PromptTemplate]:
-    return load_prompt(_PROMPT, config.prompts), load_prompt("again", config.prompts)
 
 
 def _notes(
@@ -130,12 +125,7 @@ def _notes(
         statements = [" ".join(statement.split()) for statement in value["statements"]] if value is not None else []
         different = dict.fromkeys(statements)
         desk.left_out[SAID_BEFORE] += len(statements) - len(different)
-        for statement in different:
-            found = _note(one, statement, desk.generator.model)
-            if isinstance(found, Note):
-                yield found
-            else:
-                desk.left_out[found] += 1
+        yield from desk.kept(_note(one, statement, desk.generator.model) for statement in different)
 
 
 def _note(one: ChunkText, statement: str, reader: str) -> Note | str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from qrag_jax.annotate.ask_chunks import CALL_FAILED, Progressed, Reading, chunk_prompt
+from qrag_jax.annotate.ask_chunks import CALL_FAILED, Progressed, Reading, chunk_prompt, reading_of
 from qrag_jax.chunking.text.spans import readable
 from qrag_jax.llm.calls import ask_all
 from qrag_jax.llm.prompts import load_prompt
@@ -82,7 +82,7 @@ def summarise(
 
     prompts = [chunk_prompt(template, text) for text in different]
     answers = ask_all(generator, prompts, sampling=replace(config.sampling, max_tokens=config.max_tokens), tell=tell)
-    reading = sum(map(_reading, answers), Reading(len(texts)))
+    reading = sum((reading_of([answer], answer.error) for answer in answers), Reading(len(texts)))
     if different and reading.num_failed == len(different):
         raise InputError(
             f"{_STAGE}: all {len(different):,} calls of the language model failed; the first one: {reading.errors[0]}"
@@ -99,16 +99,3 @@ def summaries_fingerprint(generator: TextGenerator, config: SummariesConfig | No
     config = config or SummariesConfig()
     template = load_prompt(_PROMPT, config.prompts)
     return f"{generator.model} {template.sha256[:16]} {replace(config.sampling, max_tokens=config.max_tokens)}"
-
-
-def _reading(answer: Generation) -> Reading:
-    """What one answer took now."""
-    paid = Generation("", "stop") if answer.from_journal else answer
-    return Reading(
-        num_calls=int(not answer.from_journal),
-        num_from_journal=int(answer.from_journal),
-        num_failed=int(answer.error is not None),
-        prompt_tokens=paid.prompt_tokens,
-        completion_tokens=paid.completion_tokens,
-        errors=() if answer.error is None else (answer.error,),
-    )

@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any
 
 from qrag_jax.annotate.ask_chunks import AnswerForm, Desk, Progressed, Reading
+from qrag_jax.annotate.numbered_lines import Lines
 from qrag_jax.chunking.tree.boundaries import Point, TextFault
 from qrag_jax.types import Message
 
@@ -31,44 +32,40 @@ class PointsReading:
     calls: Reading = field(default_factory=Reading)
 
 
-@runtime_checkable
-class Reader(Protocol):
-    """A document on its way through its windows."""
+@dataclass(frozen=True)
+class Walk:
+    """A document on its way through its windows.
 
-    @property
-    def points(self) -> tuple[Point, ...]:
-        """That were found so far."""
-        ...
+    Attributes:
+        lines: of the whole document.
+        first: new line with which the next window begins.
+        residual: lines read before, which stand in front of it; rising.
+        points: that are settled, all of lines up to `first`.
+    """
 
-    @property
-    def num_read(self) -> int:
-        """Its lines that lie before the next window; never fewer than before."""
-        ...
-
-    @property
-    def num_lines(self) -> int:
-        """All of its lines."""
-        ...
+    lines: Lines
+    first: int = 0
+    residual: tuple[int, ...] = ()
+    points: tuple[Point, ...] = ()
 
     @property
     def is_done(self) -> bool:
-        """There is no further window."""
-        ...
+        """Every line was read; a single one has nothing to ask."""
+        return self.first >= len(self.lines) or len(self.lines) == 1
 
 
-W = TypeVar("W", bound=Reader)
 # (document, the value of the answer or None) -> (document, statements that count, those that do not by reason).
-Advance = Callable[[W, Any], tuple[W, int, Counter[str]]]
+Advance = Callable[[Walk, Any], tuple[Walk, int, Counter[str]]]
 
 
 def read_windows(
     desk: Desk,
-    documents: Sequence[W],
-    form: Callable[[W], AnswerForm],
+    documents: Sequence[Walk],
+    form: Callable[[Walk], AnswerForm],
     max_tokens: int,
     *,
-    prompt: Callable[[W], tuple[Message, ...]],
-    advance: Advance[W],
+    prompt: Callable[[Walk], tuple[Message, ...]],
+    advance: Advance,
     finished: Callable[[PointsReading], None] | None = None,
 ) -> list[list[Point]]:
     """The points of all documents, read to their ends.
@@ -106,25 +103,20 @@ def read_windows(
         desk.progress("windows", 0, 0, None)
     if finished is not None:
         num_points = sum(len(one.points) for one in now)
-        dropped = {reason: number for reason, number in desk.left_out.items() if number}
-        finished(PointsReading(len(now), num_windows, num_rows, num_points, dropped, desk.reading))
-    _check_failed(failed, len(now))
-    return [list(one.points) for one in now]
-
-
-def _progress_by_lines(now: Sequence[Reader], progress: Progressed | None) -> Progressed | None:
-    """What a desk tells of every answer, as lines of all documents: how many windows there will be is not known."""
-    if progress is None:
-        return None
-    of = sum(one.num_lines for one in now)
-    return lambda stage, done, total, generation: progress("lines", sum(one.num_read for one in now), of, generation)
-
-
-def _check_failed(failed: Mapping[int, str], num_texts: int) -> None:
+        finished(PointsReading(len(now), num_windows, num_rows, num_points, desk.reasons, desk.reading))
     if failed:
         place, error = min(failed.items())
         raise TextFault(
-            f"a call of the language model failed: {error}; {len(failed):,} of {num_texts:,} texts have no points "
+            f"a call of the language model failed: {error}; {len(failed):,} of {len(now):,} texts have no points "
             "(with a journal, asking again asks for these only)",
             place,
         )
+    return [list(one.points) for one in now]
+
+
+def _progress_by_lines(now: Sequence[Walk], progress: Progressed | None) -> Progressed | None:
+    """What a desk tells of every answer, as lines of all documents: how many windows there will be is not known."""
+    if progress is None:
+        return None
+    of = sum(len(one.lines) for one in now)
+    return lambda stage, done, total, generation: progress("lines", sum(one.first for one in now), of, generation)

@@ -15,7 +15,6 @@ from qrag_jax.annotate.ask_chunks import prompt_tokens
 from qrag_jax.annotate.hichunk import (
     Clips,
     HiChunkConfig,
-    Walk,
     advance,
     estimate_hichunk,
     make_hichunk,
@@ -23,6 +22,7 @@ from qrag_jax.annotate.hichunk import (
     window,
 )
 from qrag_jax.annotate.numbered_lines import Answer, Lines, Row, RowsForm, format_rows, number_lines
+from qrag_jax.annotate.windows import Walk
 from qrag_jax.chunking.tree.build import tree_from_points
 from qrag_jax.llm.journal.journal import Journal, JournaledGenerator
 from qrag_jax.llm.prompts import load_prompt

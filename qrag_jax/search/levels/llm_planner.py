@@ -7,7 +7,6 @@ The answer is JSON with a short trace before `largest_chunk_size` and `smallest_
 What cannot be read, after it was asked for again with the reason, is the full range, and is counted by reason.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,7 +131,7 @@ def make_llm_planner(
         prompts = (prompt(readable(question), shown) for question in questions)
         outcomes = list(desk.outcomes("plans", prompts, len(questions), form, config.max_tokens))
         if finished is not None:
-            finished(PlansReading(len(questions), _counted(desk.left_out), desk.reading))
+            finished(PlansReading(len(questions), desk.reasons, desk.reading))
         return [full_range(names) if one.value is None else one.value for one in outcomes]
 
     return plan
@@ -148,10 +147,6 @@ def cut_heads(heads: Sequence[str], count: CountTokens, config: PlansConfig) -> 
 def _longest_head(head: str, room: int, count: CountTokens) -> int:
     """Characters of a beginning with at most so many tokens."""
     return longest(lambda size: count(head[:size]) <= room, len(head), _CHARS_PER_TOKEN * room)
-
-
-def _counted(left_out: Counter[str]) -> dict[str, int]:
-    return {reason: number for reason, number in left_out.items() if number}
 
 
 def _described(name: str) -> str:
